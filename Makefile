@@ -1,0 +1,40 @@
+# The targets print their own help: a "##" comment behind a target is its line.
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## print this
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: ## show what semel does, in one terminal
+	go run ./cmd/semel demo
+
+.PHONY: test
+test: ## run every module's tests under the race detector (TESTFLAGS='-run R26'); a skipped test fails
+	@scripts/test $(TESTFLAGS)
+
+.PHONY: lint
+lint: ## check formatting, vet, linters, modules, scripts and known vulnerabilities
+	@scripts/lint
+
+.PHONY: rules
+rules: ## show which tests prove which rule (RULESFLAGS=-all for every test); a rule without one fails
+	@go run ./internal/rules $(RULESFLAGS)
+
+.PHONY: bench
+bench: ## measure semel and its neighbours side by side
+	go run ./bench $(BENCHFLAGS)
+
+.PHONY: fuzz
+fuzz: ## run every fuzz target for a while (FUZZTIME=30s)
+	@FUZZTIME=$(FUZZTIME) scripts/fuzz
+
+.PHONY: fmt
+fmt: ## format every Go file
+	@scripts/each go tool -modfile='{tools}' golangci-lint fmt ./...
+
+.PHONY: tidy
+tidy: ## tidy every module
+	@scripts/each go mod tidy
+	cd tools && GOWORK=off go mod tidy

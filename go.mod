@@ -1,0 +1,3 @@
+module github.com/semelhq/semel
+
+go 1.25
