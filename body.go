@@ -1,0 +1,341 @@
+package semel
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"compress/zlib"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"sync/atomic"
+)
+
+// bodyOptions say how a request's body is read. Zero fields mean the default.
+type bodyOptions struct {
+	limit  int64    // bytes, as sent and decoded; defaults to DefaultMaxRequestBody
+	memory int64    // bytes above which the body goes to a temporary file; defaults to limit, that is never
+	dir    string   // of the temporary file; defaults to os.TempDir
+	length int64    // the Content-Length, 0 or negative if unknown; it is not trusted
+	coding []string // the field lines of Content-Encoding
+}
+
+// A requestBody is a request's body, read whole. Its bytes are never used for another request: a handler that keeps
+// reading after it returned sees its own body or none.
+type requestBody struct {
+	// As it was sent, in memory or in a file.
+	data     []byte
+	file     *os.File
+	unlinked bool
+	n        int64
+	closed   atomic.Bool
+
+	// Without its content coding, which is "gzip", "deflate" or "" for none. If it can't be undone, opaque names it and
+	// the body stays as it was sent.
+	coding     string
+	opaque     string
+	plain      []byte // nil if streamed
+	plainSize  int64
+	streamed   bool  // too large for memory
+	spoolAbove int64 // the size above which bodies are streamed, 0 if none is
+}
+
+// readBody reads a body. One that is larger than the limit, as sent or decoded, is an error that wraps ErrBodyTooLarge;
+// no more memory is taken than has been read, whatever length the client claims. A nil src is an empty body.
+func readBody(src io.Reader, o bodyOptions) (*requestBody, error) {
+	if o.limit <= 0 {
+		o.limit = DefaultMaxRequestBody
+	}
+	if o.memory <= 0 || o.memory > o.limit {
+		o.memory = o.limit
+	}
+	if o.length > o.limit {
+		return nil, tooLarge("", o.limit)
+	}
+	if src == nil {
+		src = http.NoBody
+	}
+	b := &requestBody{}
+	if o.memory < o.limit {
+		b.spoolAbove = o.memory
+	}
+	data, err := readUpTo(src, o.memory, o.length)
+	switch {
+	case err != nil:
+		return nil, readError(err)
+	case int64(len(data)) <= o.memory:
+		b.data, b.n = data, int64(len(data))
+	case o.memory == o.limit:
+		return nil, tooLarge("", o.limit)
+	default:
+		if err := b.spool(data, src, &o); err != nil {
+			b.close() //nolint:errcheck // the body is refused for the first error
+			return nil, err
+		}
+	}
+	if err := b.decode(&o); err != nil {
+		b.close() //nolint:errcheck // the body is refused for the first error
+		return nil, err
+	}
+	return b, nil
+}
+
+func tooLarge(how string, limit int64) error {
+	return fmt.Errorf("read request body: %w: more than %d bytes%s", ErrBodyTooLarge, limit, how)
+}
+
+// readError tells a limit that somebody set before from other errors.
+func readError(err error) error {
+	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
+		return tooLarge("", large.Limit)
+	}
+	return fmt.Errorf("read request body: %w", err)
+}
+
+// readUpTo reads src to its end, or one byte or more beyond limit.
+func readUpTo(src io.Reader, limit, hint int64) ([]byte, error) {
+	const unknown, most = 512, 16 << 10 // first steps
+	first := int64(unknown)
+	if hint > 0 {
+		first = min(hint, most) + 1 // one to spare, in which to see the end
+	}
+	buf := make([]byte, 0, min(first, limit+1))
+	for {
+		n, err := src.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		switch {
+		case err == io.EOF:
+			return buf, nil
+		case err != nil:
+			return nil, err
+		case int64(len(buf)) > limit:
+			return buf, nil
+		}
+		if len(buf) == cap(buf) {
+			buf = append(make([]byte, 0, min(2*int64(cap(buf)), limit+1)), buf...)
+		}
+	}
+}
+
+// spool writes what was read and the rest of src to a temporary file.
+func (b *requestBody) spool(head []byte, src io.Reader, o *bodyOptions) (err error) {
+	if b.file, err = os.CreateTemp(o.dir, "semel-body-*"); err != nil {
+		return fmt.Errorf("spool request body: %w", err)
+	}
+	// Where the system lets an open file lose its name, not even a process that is killed leaves the body behind.
+	b.unlinked = os.Remove(b.file.Name()) == nil
+	rest := watchedReader{Reader: io.LimitReader(src, o.limit-int64(len(head))+1)}
+	n, err := io.Copy(b.file, io.MultiReader(bytes.NewReader(head), &rest))
+	switch {
+	case rest.err != nil:
+		return readError(rest.err)
+	case err != nil:
+		return fmt.Errorf("spool request body: %w", err)
+	case n > o.limit:
+		return tooLarge("", o.limit)
+	}
+	b.n = n
+	return nil
+}
+
+// A watchedReader remembers the first error of its source that is not io.EOF.
+type watchedReader struct {
+	io.Reader
+	err error
+}
+
+func (r *watchedReader) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	if err != nil && err != io.EOF && r.err == nil {
+		r.err = err
+	}
+	return n, err
+}
+
+// decode undoes the content coding, if it is one that can be undone.
+func (b *requestBody) decode(o *bodyOptions) error {
+	coding := contentCoding(o.coding)
+	if coding == "gzip" || coding == "deflate" {
+		b.coding = coding
+		if ok, err := b.inflate(o); ok || err != nil {
+			return err
+		}
+		b.coding = ""
+	}
+	b.opaque = coding
+	b.plain, b.plainSize, b.streamed = b.data, b.n, b.file != nil
+	return nil
+}
+
+// contentCoding returns the codings of a body in normal form, "" for none (RFC 9110, section 8.4).
+func contentCoding(lines []string) string {
+	if len(lines) == 0 {
+		return ""
+	}
+	var names []string
+	for _, name := range strings.Split(strings.ToLower(strings.Join(lines, ",")), ",") {
+		switch name = strings.Trim(name, " \t"); name {
+		case "", "identity":
+		case "x-gzip":
+			names = append(names, "gzip")
+		default:
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ",")
+}
+
+// inflate decodes the body once, into memory if it is small enough, and reports whether it is well-formed.
+func (b *requestBody) inflate(o *bodyOptions) (ok bool, err error) {
+	src := watchedReader{Reader: b.sent()}
+	r := inflater{src: bufio.NewReader(&src), coding: b.coding}
+	plain, err := readUpTo(&r, o.memory, 0)
+	size := int64(len(plain))
+	if err == nil && size > o.memory && o.memory < o.limit {
+		plain, b.streamed = nil, true
+		var n int64
+		n, err = io.Copy(io.Discard, io.LimitReader(&r, o.limit-size+1))
+		size += n
+	}
+	switch {
+	case src.err != nil:
+		return false, fmt.Errorf("read spooled request body: %w", src.err)
+	case err != nil:
+		return false, nil
+	case size > o.limit:
+		return false, tooLarge(" decoded", o.limit)
+	}
+	b.plain, b.plainSize = plain, size
+	return true, nil
+}
+
+// An inflater undoes one gzip or zlib stream, after which nothing may follow: readers differ in what they make of it.
+type inflater struct {
+	src    *bufio.Reader // one with ReadByte, of which decoders take no more than they need
+	coding string
+	r      io.Reader
+}
+
+var errTrailingData = errors.New("data after the end of the compressed stream")
+
+func (i *inflater) Read(p []byte) (int, error) {
+	if i.r == nil {
+		if err := i.open(); err != nil {
+			return 0, err
+		}
+	}
+	n, err := i.r.Read(p)
+	if err == io.EOF {
+		if _, more := i.src.ReadByte(); more == nil {
+			err = errTrailingData
+		}
+	}
+	return n, err
+}
+
+func (i *inflater) open() error {
+	if i.coding == "deflate" {
+		r, err := zlib.NewReader(i.src)
+		i.r = r
+		return err
+	}
+	r, err := gzip.NewReader(i.src)
+	if err == nil {
+		r.Multistream(false)
+	}
+	i.r = r
+	return err
+}
+
+// sent returns a reader of the bytes as sent.
+func (b *requestBody) sent() io.Reader {
+	if b.file != nil {
+		return io.NewSectionReader(b.file, 0, b.n)
+	}
+	return bytes.NewReader(b.data)
+}
+
+// decoded returns a reader of the body without its content coding.
+func (b *requestBody) decoded() io.Reader {
+	switch {
+	case !b.streamed:
+		return bytes.NewReader(b.plain)
+	case b.coding != "":
+		return &inflater{src: bufio.NewReader(b.sent()), coding: b.coding}
+	}
+	return b.sent()
+}
+
+// stream writes the body without its content coding to w.
+func (b *requestBody) stream(w io.Writer) error {
+	n, err := io.Copy(w, b.decoded())
+	if err == nil && n != b.plainSize {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return fmt.Errorf("read spooled request body: %w", err)
+	}
+	return nil
+}
+
+// size returns how many bytes were sent.
+func (b *requestBody) size() int64 { return b.n }
+
+// open returns a reader of the bytes as sent, from the first one on. Several may be read at once.
+func (b *requestBody) open() io.ReadCloser { return &bodyReader{body: b} }
+
+// close removes the temporary file. Readers return http.ErrBodyReadAfterClose from then on. It is called concurrently
+// with them, and may be called again.
+func (b *requestBody) close() error {
+	if b.closed.Swap(true) || b.file == nil {
+		return nil
+	}
+	err := b.file.Close()
+	if !b.unlinked {
+		err = errors.Join(err, os.Remove(b.file.Name()))
+	}
+	if err != nil {
+		return fmt.Errorf("remove spooled request body: %w", err)
+	}
+	return nil
+}
+
+// A bodyReader is what a handler reads. As with the bodies of net/http, Close may be called while Read is.
+type bodyReader struct {
+	body   *requestBody
+	at     int64
+	closed atomic.Bool
+}
+
+func (r *bodyReader) Read(p []byte) (n int, err error) {
+	if r.closed.Load() || r.body.closed.Load() {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	left := r.body.n - r.at
+	switch {
+	case len(p) == 0:
+		return 0, nil
+	case left <= 0:
+		return 0, io.EOF
+	case r.body.file == nil:
+		n = copy(p, r.body.data[r.at:])
+	default:
+		n, err = r.body.file.ReadAt(p[:min(int64(len(p)), left)], r.at)
+		if errors.Is(err, os.ErrClosed) {
+			return 0, http.ErrBodyReadAfterClose
+		}
+		if err == io.EOF {
+			err = io.ErrUnexpectedEOF // the file has become shorter
+		}
+	}
+	r.at += int64(n)
+	return n, err
+}
+
+func (r *bodyReader) Close() error {
+	r.closed.Store(true)
+	return nil
+}

@@ -1,0 +1,102 @@
+package semel
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"sync"
+)
+
+// A Codec compresses stored bodies. Its methods are called concurrently.
+type Codec interface {
+	// Name is stored with each body; it must stay the same for the same format.
+	Name() string
+	// Encode returns body compressed. It may return it unchanged in length or longer; then it is stored as it is.
+	Encode(body []byte) ([]byte, error)
+	// Decode returns what Encode was given, or an error if that would be larger than limit bytes.
+	Decode(stored []byte, limit int64) ([]byte, error)
+}
+
+// codecs finds a codec by the name that a record gives. Gzip is always known, so that a record survives a change of
+// Options.Codec.
+type codecs struct {
+	write  Codec
+	byName map[string]Codec
+}
+
+func newCodecs(c Codec) codecs {
+	if c == nil {
+		c = gzipCodec{}
+	}
+	return codecs{write: c, byName: map[string]Codec{gzipCodec{}.Name(): gzipCodec{}, c.Name(): c}}
+}
+
+// pack compresses a body of at least threshold bytes; it returns the body and "" where that does not help.
+func (c *codecs) pack(body []byte, threshold int) ([]byte, string) {
+	if threshold < 0 || len(body) < threshold || len(body) == 0 {
+		return body, ""
+	}
+	packed, err := c.write.Encode(body)
+	if err != nil || len(packed) >= len(body) {
+		return body, ""
+	}
+	return packed, c.write.Name()
+}
+
+// unpack returns a stored body as it was sent.
+func (c *codecs) unpack(r *Response, limit int64) ([]byte, error) {
+	if r.Codec == "" {
+		return r.Body, nil
+	}
+	codec, ok := c.byName[r.Codec]
+	if !ok {
+		return nil, fmt.Errorf("unpack stored body: unknown codec %q", r.Codec)
+	}
+	body, err := codec.Decode(r.Body, limit)
+	if err != nil {
+		return nil, fmt.Errorf("unpack stored body: %w", err)
+	}
+	return body, nil
+}
+
+type gzipCodec struct{}
+
+func (gzipCodec) Name() string { return "gzip" }
+
+var gzipWriters = sync.Pool{New: func() any {
+	w, err := gzip.NewWriterLevel(nil, gzip.BestSpeed)
+	if err != nil {
+		panic("semel: " + err.Error()) // BestSpeed is a valid level
+	}
+	return w
+}}
+
+func (gzipCodec) Encode(body []byte) ([]byte, error) {
+	w := gzipWriters.Get().(*gzip.Writer)
+	defer gzipWriters.Put(w)
+	var out bytes.Buffer
+	w.Reset(&out)
+	if _, err := w.Write(body); err != nil {
+		return nil, err
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return bytes.Clone(out.Bytes()), nil
+}
+
+func (gzipCodec) Decode(stored []byte, limit int64) ([]byte, error) {
+	r, err := gzip.NewReader(bytes.NewReader(stored))
+	if err != nil {
+		return nil, err
+	}
+	body, err := io.ReadAll(io.LimitReader(r, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(body)) > limit {
+		return nil, fmt.Errorf("larger than %d bytes", limit)
+	}
+	return body, nil
+}

@@ -1,0 +1,110 @@
+package semel
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+)
+
+// maxFormPairs is how many pairs a query or form may have to be canonicalised. It bounds what sorting them costs.
+const maxFormPairs = 10_000
+
+// A formPair is a name and its value, by their places in buf. Its name up to root decides where it stands.
+type formPair struct{ start, root, name, end int32 }
+
+// query leaves the pairs of a query in normal order in c.pairs, and reports whether it could. Names are decoded to find
+// their order; pairs are compared as they are written, because a plus sign means a space to some servers only.
+func (c *canonicalizer) query(query string) bool {
+	c.pairs = c.pairs[:0]
+	if query == "" {
+		return true
+	}
+	// The text stands before what is decoded from it.
+	c.buf = append(c.buf[:0], query...)
+	return c.split(c.buf, true)
+}
+
+// form leaves the pairs of a body of application/x-www-form-urlencoded, decoded, in normal order in c.pairs, and
+// reports whether it could.
+func (c *canonicalizer) form(body []byte) bool {
+	c.pairs, c.buf = c.pairs[:0], c.buf[:0]
+	return c.split(body, false)
+}
+
+// split reads pairs, which are in buf already or are appended to it.
+func (c *canonicalizer) split(src []byte, asWritten bool) bool {
+	// Semicolons separate pairs to some servers only.
+	n := bytes.Count(src, []byte("&")) + 1
+	if n > maxFormPairs || len(src) > 1<<29 || bytes.IndexByte(src, ';') >= 0 {
+		return false
+	}
+	c.pairs = slices.Grow(c.pairs, n)
+	c.buf = slices.Grow(c.buf, 2*len(src))
+	for more := true; more; {
+		var pair []byte
+		pair, src, more = bytes.Cut(src, []byte("&"))
+		if len(pair) == 0 && !asWritten {
+			continue
+		}
+		name, value, _ := bytes.Cut(pair, []byte("="))
+		p := formPair{start: int32(len(c.buf))}
+		if !c.unescape(name) {
+			return false
+		}
+		p.name = int32(len(c.buf))
+		if !c.unescape(value) {
+			return false
+		}
+		if asWritten {
+			c.buf = append(c.buf[:p.name], pair...)
+		}
+		p.end = int32(len(c.buf))
+		p.root = p.name
+		if i := bytes.IndexByte(c.buf[p.start:p.name], '['); i >= 0 {
+			p.root = p.start + int32(i)
+		}
+		c.pairs = append(c.pairs, p)
+	}
+	order := func(a, b formPair) int {
+		// Pairs of one name keep their order, and so do names in brackets after the same one: servers build lists and
+		// records from them, in which order matters.
+		return cmp.Or(bytes.Compare(c.buf[a.start:a.root], c.buf[b.start:b.root]), cmp.Compare(a.start, b.start))
+	}
+	if !slices.IsSortedFunc(c.pairs, order) {
+		slices.SortFunc(c.pairs, order)
+	}
+	return true
+}
+
+// unescape appends a decoded name or value to buf.
+func (c *canonicalizer) unescape(s []byte) bool {
+	for i := 0; i < len(s); i++ {
+		b := s[i]
+		switch b {
+		case '+':
+			b = ' '
+		case '%':
+			if len(s)-i < 3 {
+				return false
+			}
+			high, ok1 := hexValue(s[i+1])
+			low, ok2 := hexValue(s[i+2])
+			if !ok1 || !ok2 {
+				return false
+			}
+			b = high<<4 | low
+			i += 2
+		}
+		c.buf = append(c.buf, b)
+	}
+	return true
+}
+
+// writePairs writes what query or form left.
+func (c *canonicalizer) writePairs(s *digest) {
+	s.uint(uint64(len(c.pairs)))
+	for _, p := range c.pairs {
+		s.bytes(c.buf[p.start:p.name])
+		s.bytes(c.buf[p.name:p.end])
+	}
+}

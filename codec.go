@@ -1,0 +1,482 @@
+package semel
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"net/http"
+	"slices"
+	"time"
+)
+
+// The binary form of a record, for stores that keep it as one string. It is a header of fixed size, so that a script
+// in a store can compare and change its fields in place, and a tail. Numbers in the header are big-endian, so that
+// fences and times compare as bytes too.
+//
+//	 at size
+//	  0    1  layout version
+//	  1    1  lowest layout version that can read it
+//	  2    1  state
+//	  3    1  flags: 1 begun, 2 maybe, 4 seized
+//	  4    1  the outcome that (fence, token) wrote
+//	  5    1  lost policy
+//	  6    8  fence
+//	 14   16  token
+//	 30    8  created   ┐
+//	 38    8  started   │ microseconds since the Unix epoch on the store's clock,
+//	 46    8  lease end │ 0 if not set
+//	 54    8  settled   ┘
+//	 62    8  retention, in nanoseconds
+//	 70    4  attempt
+//	 74    4  CRC-32C of the tail; the header is left out, so that a script need not compute it
+//	 78   16  raw fingerprint
+//	 94   16  canonical fingerprint
+//	110    8  fingerprint settings
+//	118       tail
+//
+// The tail is a sequence of fields, each a tag byte, a length and a value, in ascending order of tags, without those
+// that are empty. Lengths and counts in the tail are unsigned varints in their shortest form. An answer is
+//
+//	status (2 bytes, big-endian), codec, header, trailer, body
+//
+// with codec as length and bytes; header and trailer as the number of names, and then for each name, in ascending
+// order, length and bytes, the number of values, and the values in their order as length and bytes; and the body as
+// all that is left.
+//
+// Every record has exactly one form, and every form that is accepted is the one of its record.
+//
+// A later version adds tags above those known here, and raises the first byte. It raises the second byte if a reader
+// that passes over the new tags would go wrong; new flags and states always do. A reader keeps the tags that it does
+// not know, and the version, and writes them back.
+const (
+	layoutVersion  = 1 // what this version writes
+	layoutReadable = 1 // the lowest version that can read that
+
+	offVersion     = 0
+	offReadable    = 1
+	offState       = 2
+	offFlags       = 3
+	offWrote       = 4
+	offOnLost      = 5
+	offFence       = 6
+	offToken       = 14
+	offCreated     = 30
+	offStarted     = 38
+	offLeaseEnd    = 46
+	offSettled     = 54
+	offRetention   = 62
+	offAttempt     = 70
+	offCRC         = 74
+	offRaw         = 78
+	offCanonical   = 94
+	offSettings    = 110
+	recordHeadSize = 118
+)
+
+const (
+	flagBegun = 1 << iota
+	flagMaybe
+	flagSeized
+)
+
+const (
+	tagOperation = 1 + iota
+	tagCorrelation
+	tagError
+	tagResponse
+	tagSealed
+	tagLast = tagSealed
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// AppendBinary appends the record's binary form to b. It implements [encoding.BinaryAppender]. Now is left out. It
+// fails only for a record that no sequence of verbs leads to, an absent one for example; b is then returned as it was.
+func (r *Record) AppendBinary(b []byte) ([]byte, error) {
+	if err := r.check(); err != nil {
+		return b, fmt.Errorf("encode record: %w", err)
+	}
+	answer := 0
+	size := recordHeadSize + fieldSize(len(r.Operation)) + fieldSize(len(r.Correlation)) + fieldSize(len(r.Error)) +
+		fieldSize(len(r.Sealed)) + len(r.unknown)
+	if r.Response != nil {
+		answer = r.Response.size()
+		size += fieldSize(answer)
+	}
+	start := len(b)
+	out := slices.Grow(b, size)
+
+	version, readable, unknown := byte(layoutVersion), byte(layoutReadable), ""
+	if r.unknown != "" {
+		version, readable, unknown = r.unknown[0], r.unknown[1], r.unknown[2:]
+	}
+	var flags byte
+	if r.Begun {
+		flags |= flagBegun
+	}
+	if r.Maybe {
+		flags |= flagMaybe
+	}
+	if r.Seized {
+		flags |= flagSeized
+	}
+	out = append(out, version, readable, byte(r.State), flags, byte(r.Wrote), byte(r.OnLost))
+	out = binary.BigEndian.AppendUint64(out, r.Fence)
+	out = append(out, r.Token[:]...)
+	for _, t := range [...]Time{r.Created, r.Started, r.LeaseEnd, r.Settled} {
+		out = binary.BigEndian.AppendUint64(out, uint64(t))
+	}
+	out = binary.BigEndian.AppendUint64(out, uint64(r.Retention))
+	out = binary.BigEndian.AppendUint32(out, r.Attempt)
+	out = append(out, 0, 0, 0, 0) // the CRC, once there is a tail
+	out = append(out, r.Fingerprint.Raw[:]...)
+	out = append(out, r.Fingerprint.Canonical[:]...)
+	out = append(out, r.Fingerprint.Settings[:]...)
+
+	out = appendField(out, tagOperation, r.Operation)
+	out = appendField(out, tagCorrelation, r.Correlation)
+	out = appendField(out, tagError, r.Error)
+	if r.Response != nil {
+		out = append(out, tagResponse)
+		out = binary.AppendUvarint(out, uint64(answer))
+		out = r.Response.append(out)
+	}
+	out = appendField(out, tagSealed, r.Sealed)
+	out = append(out, unknown...)
+
+	head := out[start:]
+	binary.BigEndian.PutUint32(head[offCRC:], crc32.Checksum(head[recordHeadSize:], castagnoli))
+	return out, nil
+}
+
+// UnmarshalBinary sets the record to the one whose binary form data is, with Now zero. It implements
+// [encoding.BinaryUnmarshaler]: nothing of data is retained. For data that is not the form of a record, or that only a
+// later version can read, it leaves the record as it was and returns an error that wraps [ErrUnreadable] and says what
+// is wrong, and where. It takes no more memory than a small multiple of data.
+func (r *Record) UnmarshalBinary(data []byte) error {
+	var n Record
+	if err := n.decode(data); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnreadable, err)
+	}
+	*r = n
+	return nil
+}
+
+// check reports a combination of fields that no sequence of verbs leads to. It stands in for a checksum of the header.
+func (r *Record) check() error {
+	switch {
+	case r.State == Absent || r.State > Unknown:
+		return fmt.Errorf("state is %v", r.State)
+	case r.Wrote == Running || r.Wrote > Unknown:
+		return fmt.Errorf("outcome is %v", r.Wrote)
+	case r.OnLost > Rerun:
+		return fmt.Errorf("policy is %v", r.OnLost)
+	case r.State == Running && r.Wrote != Absent:
+		return errors.New("running with an outcome")
+	case r.Seized && r.State != Unknown:
+		return fmt.Errorf("seized but %v", r.State)
+	case r.Response != nil && r.State != Done:
+		return fmt.Errorf("%v with an answer", r.State)
+	case r.Created < 0, r.Started < 0, r.LeaseEnd < 0, r.Settled < 0:
+		return errors.New("time before 1970")
+	case r.Retention <= 0: // would make a record that is born expired
+		return fmt.Errorf("retention is %d ns", r.Retention)
+	case r.Response != nil && r.Response.Status != 0 && (r.Response.Status < 100 || r.Response.Status > 999):
+		return fmt.Errorf("status is %d", r.Response.Status)
+	}
+	return nil
+}
+
+func (r *Record) decode(data []byte) error {
+	if len(data) < recordHeadSize {
+		return fmt.Errorf("%d bytes, want at least %d", len(data), recordHeadSize)
+	}
+	version, readable := data[offVersion], data[offReadable]
+	switch {
+	case version == 0 || readable == 0 || readable > version:
+		return fmt.Errorf("layout version %d, readable from %d on", version, readable)
+	case readable > layoutVersion:
+		return fmt.Errorf("layout version %d, readable from %d on, this is %d", version, readable, layoutVersion)
+	}
+	flags := data[offFlags]
+	if flags&^(flagBegun|flagMaybe|flagSeized) != 0 {
+		return fmt.Errorf("flags are %#02x at byte %d", flags, offFlags)
+	}
+	*r = Record{
+		State:     State(data[offState]),
+		OnLost:    LostPolicy(data[offOnLost]),
+		Begun:     flags&flagBegun != 0,
+		Maybe:     flags&flagMaybe != 0,
+		Seized:    flags&flagSeized != 0,
+		Wrote:     State(data[offWrote]),
+		Fence:     binary.BigEndian.Uint64(data[offFence:]),
+		Token:     Token(data[offToken:]),
+		Attempt:   binary.BigEndian.Uint32(data[offAttempt:]),
+		Created:   Time(binary.BigEndian.Uint64(data[offCreated:])),
+		Started:   Time(binary.BigEndian.Uint64(data[offStarted:])),
+		LeaseEnd:  Time(binary.BigEndian.Uint64(data[offLeaseEnd:])),
+		Settled:   Time(binary.BigEndian.Uint64(data[offSettled:])),
+		Retention: time.Duration(binary.BigEndian.Uint64(data[offRetention:])),
+		Fingerprint: Fingerprint{
+			Raw:       [16]byte(data[offRaw:]),
+			Canonical: [16]byte(data[offCanonical:]),
+			Settings:  [8]byte(data[offSettings:]),
+		},
+	}
+	tail := data[recordHeadSize:]
+	if got, want := crc32.Checksum(tail, castagnoli), binary.BigEndian.Uint32(data[offCRC:]); got != want {
+		return fmt.Errorf("tail of %d bytes has CRC %08x, want %08x", len(tail), got, want)
+	}
+	d := decoder{data: data, at: recordHeadSize}
+	r.decodeTail(&d, version)
+	if d.err != nil {
+		return d.err
+	}
+	return r.check()
+}
+
+func (r *Record) decodeTail(d *decoder, version byte) {
+	known, last := d.at, byte(0) // known is where the fields end that this version knows
+	for d.err == nil && d.at < len(d.data) {
+		at := d.at
+		tag := d.data[at]
+		d.at++
+		value := d.bytes("field")
+		switch {
+		case d.err != nil:
+		case tag <= last:
+			d.fail(at, "tag %d after tag %d", tag, last)
+		case len(value) == 0:
+			d.fail(at, "field %d is empty", tag)
+		case tag > tagLast && version == layoutVersion:
+			d.fail(at, "tag %d in layout version %d", tag, version)
+		}
+		if d.err != nil {
+			return
+		}
+		last = tag
+		switch tag {
+		case tagOperation:
+			r.Operation = string(value)
+		case tagCorrelation:
+			r.Correlation = string(value)
+		case tagError:
+			r.Error = string(value)
+		case tagResponse:
+			a := decoder{data: d.data[:d.at], at: d.at - len(value)}
+			r.Response = a.response()
+			d.err = a.err
+		case tagSealed:
+			r.Sealed = slices.Clone(value)
+		default:
+			continue
+		}
+		known = d.at
+	}
+	if version > layoutVersion {
+		r.unknown = string(d.data[offVersion:offReadable+1]) + string(d.data[known:])
+	}
+}
+
+func (p *Response) size() int {
+	return 2 + stringSize(len(p.Codec)) + fieldsSize(p.Header) + fieldsSize(p.Trailer) + len(p.Body)
+}
+
+func (p *Response) append(b []byte) []byte {
+	b = binary.BigEndian.AppendUint16(b, uint16(p.Status))
+	b = appendString(b, p.Codec)
+	b = appendFields(b, p.Header)
+	b = appendFields(b, p.Trailer)
+	return append(b, p.Body...)
+}
+
+// appendFields appends header or trailer fields. A name without values is kept: it suppresses a field that net/http
+// would add by itself.
+func appendFields(b []byte, h http.Header) []byte {
+	var few [24]string // keeps the names of an ordinary answer off the heap
+	names := few[:0]
+	for name := range h {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	b = binary.AppendUvarint(b, uint64(len(names)))
+	for _, name := range names {
+		b = appendString(b, name)
+		b = binary.AppendUvarint(b, uint64(len(h[name])))
+		for _, value := range h[name] {
+			b = appendString(b, value)
+		}
+	}
+	return b
+}
+
+func fieldsSize(h http.Header) int {
+	n := uvarintSize(len(h))
+	for name, values := range h {
+		n += stringSize(len(name)) + uvarintSize(len(values))
+		for _, value := range values {
+			n += stringSize(len(value))
+		}
+	}
+	return n
+}
+
+func appendField[T string | []byte](b []byte, tag byte, value T) []byte {
+	if len(value) == 0 {
+		return b
+	}
+	b = append(b, tag)
+	b = binary.AppendUvarint(b, uint64(len(value)))
+	return append(b, value...)
+}
+
+func appendString(b []byte, s string) []byte {
+	b = binary.AppendUvarint(b, uint64(len(s)))
+	return append(b, s...)
+}
+
+func fieldSize(n int) int {
+	if n == 0 {
+		return 0
+	}
+	return 1 + stringSize(n)
+}
+
+func stringSize(n int) int { return uvarintSize(n) + n }
+
+func uvarintSize(n int) int {
+	size := 1
+	for ; n >= 0x80; n >>= 7 {
+		size++
+	}
+	return size
+}
+
+// A decoder reads a record's tail. After the first error it stands still and returns zero values.
+type decoder struct {
+	data []byte
+	at   int
+	err  error
+}
+
+func (d *decoder) fail(at int, format string, args ...any) {
+	d.err = fmt.Errorf("%s at byte %d", fmt.Sprintf(format, args...), at)
+}
+
+// number reads a count or length of things that take at least one byte each, so that it can't exceed what is left.
+func (d *decoder) number(what string) int {
+	if d.err != nil {
+		return 0
+	}
+	n, size := binary.Uvarint(d.data[d.at:])
+	switch {
+	case size <= 0:
+		d.fail(d.at, "length of %s is malformed", what)
+		return 0
+	case size > 1 && d.data[d.at+size-1] == 0:
+		d.fail(d.at, "length of %s is not in its shortest form", what)
+		return 0
+	case n > uint64(len(d.data)-d.at-size):
+		d.fail(d.at, "length of %s is %d, but %d bytes are left", what, n, len(d.data)-d.at-size)
+		return 0
+	}
+	d.at += size
+	return int(n)
+}
+
+// bytes reads a length and so many bytes. The result is part of the data.
+func (d *decoder) bytes(what string) []byte {
+	n := d.number(what)
+	d.at += n
+	return d.data[d.at-n : d.at]
+}
+
+// response reads an answer, which reaches to the end of the data.
+func (d *decoder) response() *Response {
+	if len(d.data)-d.at < 2 {
+		d.fail(d.at, "answer is too short")
+		return nil
+	}
+	p := &Response{Status: int(binary.BigEndian.Uint16(d.data[d.at:]))}
+	d.at += 2
+	p.Codec = string(d.bytes("codec"))
+	p.Header = d.fields("header")
+	p.Trailer = d.fields("trailer")
+	if d.err == nil && d.at < len(d.data) {
+		p.Body = slices.Clone(d.data[d.at:])
+	}
+	return p
+}
+
+// fields reads header or trailer fields; none are nil. The strings share one copy of the data, and the values of many
+// names one array, of which each name has its own, capped part.
+func (d *decoder) fields(what string) http.Header {
+	count := d.number(what)
+	if d.err != nil || count == 0 {
+		return nil
+	}
+	from := d.at
+	d.skipFields(count)
+	if d.err != nil {
+		return nil
+	}
+	text := string(d.data[from:d.at])
+	h := make(http.Header, count)
+	var values []string
+	at := 0
+	next := func() string {
+		n, size := uvarint(text[at:])
+		at += size + n
+		return text[at-n : at]
+	}
+	for range count {
+		name := next()
+		n, size := uvarint(text[at:])
+		at += size
+		if n == 0 {
+			h[name] = nil
+			continue
+		}
+		if cap(values)-len(values) < n {
+			values = make([]string, 0, max(n, count))
+		}
+		first := len(values)
+		for range n {
+			values = append(values, next())
+		}
+		h[name] = values[first:len(values):len(values)]
+	}
+	return h
+}
+
+// skipFields checks so many fields without taking memory for them.
+func (d *decoder) skipFields(count int) {
+	var last []byte
+	for i := range count {
+		at := d.at
+		name := d.bytes("name")
+		if d.err == nil && i > 0 && string(name) <= string(last) {
+			d.fail(at, "names are not in order")
+		}
+		last = name
+		for range d.number("values") {
+			d.bytes("value")
+		}
+		if d.err != nil {
+			return
+		}
+	}
+}
+
+// uvarint reads a number that was checked before.
+func uvarint(s string) (n, size int) {
+	for shift := 0; ; shift += 7 {
+		c := s[size]
+		size++
+		n |= int(c&0x7f) << shift
+		if c < 0x80 {
+			return n, size
+		}
+	}
+}

@@ -1,0 +1,16 @@
+// Package semel makes an operation take effect once, however often it is asked for, and gives every repeat the first
+// answer.
+//
+// A [Guard] stands in front of a handler or a function. The caller sends a key with each request; the guard claims the
+// key in a [Store], runs the handler if it is the first, stores the answer, and replays it to whoever asks again with
+// the same key and the same request.
+//
+//	guard, err := semel.New(memstore.New(), semel.ScopeFunc(accountOf), semel.Hold, semel.Options{})
+//	mux.Handle("POST /payments", guard.Handler(pay))
+//
+// The HTTP face follows draft-ietf-httpapi-idempotency-key-header-07. [Do] gives the same to jobs, commands and RPC.
+//
+// Where to look: http.go is the path of one request, replay.go answers a repeat, lease.go keeps a run's lease and
+// cancels it when that is lost, settle.go makes the outcome durable, transition.go is the state machine that every
+// store must implement, and store.go says what a store promises.
+package semel

@@ -1,0 +1,290 @@
+package semel
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Fingerprint says what a request was, as keyed digests of 128 bits (RFC 2104, section 5, allows that truncation).
+type Fingerprint struct {
+	Raw       [16]byte // of the request as it was sent, its body decoded
+	Canonical [16]byte // of the request with insignificant differences removed
+	Settings  [8]byte  // of the algorithm's version and the route's settings under which Canonical was made
+}
+
+// Equal reports whether f and g are of the same request: the raw digests are equal, or the settings and the canonical
+// digests are. Digests made under different settings say nothing about each other.
+func (f Fingerprint) Equal(g Fingerprint) bool {
+	return f.Raw == g.Raw || f.Settings == g.Settings && f.Canonical == g.Canonical
+}
+
+// FingerprintPolicy says how a route's requests are told apart. Always compared are method, escaped path, query, media
+// type, If-Match, If-None-Match, If-Unmodified-Since and the body without its content coding; nothing else
+// is, unless asked for.
+//
+// By default the order of query names, the order and the white space of JSON, the order of form names and the boundary
+// of multipart bodies don't count. Whatever can't be read without doubt is compared byte by byte: JSON with
+// duplicate names, invalid UTF-8, lone surrogates or more than 256 levels, and bodies in another charset than UTF-8, in
+// a content coding that is neither gzip nor deflate, or above [Policy].SpoolRequestAbove.
+//
+// A change of these settings makes older answers available to byte-equal repeats only; others are told
+// replay-unavailable.
+type FingerprintPolicy struct {
+	// Exact compares bodies byte by byte, after content decoding.
+	Exact bool
+	// Exclude lists JSON Pointers (RFC 6901) to what doesn't count in a JSON body, such as "/meta/sent_at". The token *
+	// stands for every element of an array: "/items/*/sent_at". A body that isn't canonicalised is compared whole.
+	Exclude []string
+	// ExcludeNames lists names of members that don't count in a JSON body, at any depth and in either case. Warning: a
+	// name that means nothing at one place can be what the request is about at another; two requests that differ only
+	// there are then one, and the second gets the first one's answer. Prefer Exclude.
+	ExcludeNames []string
+	// NullIsAbsent takes a JSON member that is null for one that is absent.
+	NullIsAbsent bool
+	// Headers lists request headers that count as well.
+	Headers []string
+	// Host makes the host count, for routes that serve several.
+	Host bool
+}
+
+// The domains of the digests name the version of each algorithm. The raw one never changes: it is what recognises a
+// repeat after an upgrade. Whoever changes anything that the canonical one covers changes settingsDomain.
+const (
+	rawDomain       = "semel request raw 1"
+	canonicalDomain = "semel request canonical 1"
+	settingsDomain  = "semel request settings 1"
+)
+
+// Tags of a body in a digest, so that a body that was canonicalised never equals one that was not.
+const (
+	bodyRaw       = 1 + iota // without its content coding
+	bodyOpaque               // as sent, after the name of a coding that can't be undone
+	bodyJSON                 // canonical JSON
+	bodyForm                 // pairs in normal order
+	bodyMultipart            // digest of the parts
+)
+
+// conditionalHeaders make another request of the same body.
+var conditionalHeaders = [...]string{"If-Match", "If-None-Match", "If-Unmodified-Since"}
+
+// A requestFingerprinter is a validated FingerprintPolicy. It is safe for concurrent use.
+type requestFingerprinter struct {
+	exact    bool
+	host     bool
+	headers  []string // canonical names, sorted
+	json     jsonRules
+	settings [sha256.Size]byte
+}
+
+func newRequestFingerprinter(p FingerprintPolicy) (*requestFingerprinter, error) {
+	f := &requestFingerprinter{exact: p.Exact, host: p.Host, json: jsonRules{nullIsAbsent: p.NullIsAbsent}}
+	var errs []error
+	if p.Exact && (p.NullIsAbsent || len(p.Exclude)+len(p.ExcludeNames) > 0) {
+		errs = append(errs, errors.New("Exact compares every byte; it can't go with Exclude, ExcludeNames or NullIsAbsent"))
+	}
+	for _, pointer := range p.Exclude {
+		tokens, err := parseJSONPointer(pointer)
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("Exclude: %w", err))
+		case len(tokens) == 0:
+			errs = append(errs, errors.New("Exclude: an empty JSON Pointer would exclude the whole body"))
+		default:
+			f.json.exclude(tokens)
+		}
+	}
+	names := make([]string, 0, len(p.ExcludeNames))
+	for _, name := range p.ExcludeNames {
+		if name == "" || !utf8.ValidString(name) {
+			errs = append(errs, fmt.Errorf("ExcludeNames: %q is not a member name", name))
+			continue
+		}
+		f.json.names = append(f.json.names, appendJSONEscaped(nil, name))
+		names = append(names, strings.Map(foldRune, name))
+	}
+	for _, h := range p.Headers {
+		name := http.CanonicalHeaderKey(h)
+		switch {
+		case !isToken(h):
+			errs = append(errs, fmt.Errorf("Headers: %q is not a header name", h))
+			continue
+		case name == "Host":
+			errs = append(errs, errors.New("Headers: the host is compared by the field Host"))
+		case name == "Content-Length" || name == "Transfer-Encoding" || name == "Trailer":
+			// net/http takes them out of the header, and honest attempts differ in them.
+			errs = append(errs, fmt.Errorf("Headers: %s frames the message and can't be compared", name))
+		}
+		f.headers = append(f.headers, name)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("fingerprint policy: %w", err)
+	}
+	f.headers = sortedSet(f.headers)
+
+	s := newDigester(nil).start(settingsDomain)
+	s.flag(f.exact)
+	s.flag(f.host)
+	s.flag(f.json.nullIsAbsent)
+	s.strings(sortedSet(slices.Clone(p.Exclude)))
+	s.strings(sortedSet(names))
+	s.strings(f.headers)
+	f.settings = s.sum()
+	return f, nil
+}
+
+// foldRune maps runes that strings.EqualFold takes for equal to one of them.
+func foldRune(r rune) rune {
+	least := r
+	for n := unicode.SimpleFold(r); n != r; n = unicode.SimpleFold(n) {
+		least = min(least, n)
+	}
+	return least
+}
+
+func sortedSet(list []string) []string {
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// of returns the fingerprint of a request whose body was read as b. It fails only if a body in a temporary file can't
+// be read.
+func (f *requestFingerprinter) of(d *digester, r *http.Request, b *requestBody) (Fingerprint, error) {
+	c := takeCanonicalizer()
+	defer c.release()
+	path := r.URL.EscapedPath()
+
+	raw := d.start(rawDomain)
+	raw.string(r.Method)
+	raw.string(path)
+	raw.string(r.URL.RawQuery)
+	raw.strings(r.Header["Content-Type"])
+	f.writeHeaders(raw, r.Header)
+	raw.flag(f.host)
+	if f.host {
+		raw.string(r.Host)
+	}
+
+	canonical := d.start(canonicalDomain)
+	canonical.string(r.Method)
+	canonical.string(path)
+	if ok := c.query(r.URL.RawQuery); ok {
+		canonical.flag(true)
+		c.writePairs(canonical)
+	} else {
+		canonical.flag(false)
+		canonical.string(r.URL.RawQuery)
+	}
+	f.writeHeaders(canonical, r.Header)
+	canonical.flag(f.host)
+	if f.host {
+		canonical.string(strings.ToLower(r.Host))
+	}
+
+	media := parseMediaType(r.Header["Content-Type"])
+	form, parts, err := f.canonicalize(d, c, &media, b)
+	if err != nil {
+		return Fingerprint{}, err
+	}
+	media.write(canonical, form == bodyMultipart)
+
+	openBody(raw, b)
+	switch form {
+	case bodyJSON:
+		canonical.uint(bodyJSON)
+		canonical.bytes(c.out)
+	case bodyForm:
+		canonical.uint(bodyForm)
+		c.writePairs(canonical)
+	case bodyMultipart:
+		canonical.uint(bodyMultipart)
+		canonical.bytes(parts[:])
+	default:
+		openBody(canonical, b)
+	}
+	switch {
+	case !b.streamed:
+		raw.Write(b.plain)
+		if form == bodyRaw {
+			canonical.Write(b.plain)
+		}
+	case form == bodyRaw:
+		err = b.stream(io.MultiWriter(raw, canonical))
+	default:
+		err = b.stream(raw)
+	}
+	if err != nil {
+		return Fingerprint{}, err
+	}
+
+	fp := Fingerprint{Settings: f.settingsFor(b)}
+	sum := raw.sum()
+	copy(fp.Raw[:], sum[:])
+	sum = canonical.sum()
+	copy(fp.Canonical[:], sum[:])
+	return fp, nil
+}
+
+// writeHeaders writes the header fields that count besides Content-Type.
+func (f *requestFingerprinter) writeHeaders(s *digest, h http.Header) {
+	for _, name := range conditionalHeaders {
+		s.strings(h[name])
+	}
+	s.uint(uint64(len(f.headers)))
+	for _, name := range f.headers {
+		s.string(name)
+		s.strings(h[name])
+	}
+}
+
+// openBody begins a body that follows as it is.
+func openBody(s *digest, b *requestBody) {
+	if b.opaque != "" {
+		s.uint(bodyOpaque)
+		s.string(b.opaque)
+	} else {
+		s.uint(bodyRaw)
+	}
+	s.uint(uint64(b.plainSize))
+}
+
+// canonicalize brings the body into canonical form and says which it has: that of JSON is left in c.out, that of a form
+// in c's pairs, and of multipart a digest is returned. With bodyRaw there is none.
+func (f *requestFingerprinter) canonicalize(d *digester, c *canonicalizer, m *mediaType, b *requestBody) (form uint64, parts [sha256.Size]byte, err error) {
+	form = bodyRaw
+	switch {
+	case f.exact || b.opaque != "":
+	case m.multipart():
+		var ok bool
+		if parts, ok, err = multipartDigest(d, b.decoded(), m.boundary); err != nil {
+			err = fmt.Errorf("read spooled request body: %w", err)
+		} else if ok {
+			form = bodyMultipart
+		}
+	case b.streamed:
+	case m.json() && c.json(b.plain, &f.json):
+		form = bodyJSON
+	case m.form() && c.form(b.plain):
+		form = bodyForm
+	}
+	return form, parts, err
+}
+
+// settingsFor returns the digest of the settings under which b was canonicalised. The size above which a body is
+// spooled is one of them: it decides which bodies keep their raw form.
+func (f *requestFingerprinter) settingsFor(b *requestBody) (settings [8]byte) {
+	if b.spoolAbove == 0 {
+		copy(settings[:], f.settings[:])
+		return settings
+	}
+	sum := sha256.Sum256(binary.BigEndian.AppendUint64(f.settings[:], uint64(b.spoolAbove)))
+	copy(settings[:], sum[:])
+	return settings
+}

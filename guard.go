@@ -1,0 +1,240 @@
+package semel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+)
+
+// A Guard makes operations take effect once. It is made by [New], is safe for concurrent use, and holds all the logic;
+// stores only store. Several guards, in several processes, may share one storage.
+type Guard struct {
+	*core
+	policy *policy
+	keys   *keyCounter
+}
+
+// core is what a guard and those made from it by With share.
+type core struct {
+	store    Store
+	scope    Scope
+	observer Observer
+	identity *digester // of ids and fingerprints
+	derive   *digester // of derived keys
+	problems ProblemOptions
+	codecs   codecs
+	headers  headerNames
+	tempDir  string
+	life     time.Duration // of one request to the store
+	sweep    time.Duration
+
+	attempts *attemptCounter
+	waiting  waiting
+	owed     owed
+	work     work
+}
+
+type headerNames struct {
+	correlation string // "" means none
+	markers     []string
+}
+
+// Options are a guard's settings that all its routes share. The zero value of each field means the documented default.
+type Options struct {
+	// Policy is that of the guard which New returns; its OnLost is replaced by New's argument. Other routes get theirs from
+	// [Guard.With]. Defaults to the zero Policy.
+	Policy Policy
+
+	// IdentitySecret keys the digests that stand for keys, scopes and requests in the store; at least 16 bytes. All
+	// guards on one storage need the same, and it never changes. Defaults to none: plain SHA-256, from which short keys
+	// can be guessed by whoever reads the store.
+	IdentitySecret []byte
+	// DerivationSecret keys derived keys ([Operation.Key]); at least 16 bytes. It never changes. Defaults to none.
+	DerivationSecret []byte
+
+	// Observer is told every decision and dangerous event. Defaults to nobody.
+	Observer Observer
+	// Problems changes the form of the guard's own answers.
+	Problems ProblemOptions
+	// ReplayMarkers are the headers that mark a replay, each with the value "true". Defaults to Idempotent-Replayed.
+	ReplayMarkers []string
+	// CorrelationHeader carries a request's correlation id; one is made where there is none. "-" turns it off. Defaults to
+	// X-Correlation-Id.
+	CorrelationHeader string
+	// Codec compresses stored bodies. Defaults to gzip.
+	Codec Codec
+
+	// MaxAttempts is how often one key may be asked for within a minute, in this process. Negative means no limit.
+	// Defaults to 100.
+	MaxAttempts int
+	// MaxKeys is how many live keys one principal may have on one guard, as counted in this process. Negative means no
+	// limit. Defaults to 100 000.
+	MaxKeys int
+
+	// RequestLife is the longest that a request to the store may be under way before it is executed or lost. The guard cuts
+	// its own requests off within it; a network that delivers later ones is beyond it. Defaults to 30 s.
+	RequestLife time.Duration
+	// SweepInterval is how often [Guard.Run] sweeps. Defaults to 1 min.
+	SweepInterval time.Duration
+	// TempDir is where large bodies are kept. Defaults to os.TempDir.
+	TempDir string
+}
+
+// Limits and defaults of [Options].
+const (
+	DefaultMaxAttempts   = 100
+	DefaultMaxKeys       = 100_000
+	DefaultRequestLife   = 30 * time.Second
+	DefaultSweepInterval = time.Minute
+	minSecret            = 16
+)
+
+// New returns a guard. The scope and the lost-policy have no default, on purpose: who may meet whom, and whether a lost
+// run may be run again, only its builder can know. Nothing is started; see [Guard.Run] and [Guard.Drain].
+func New(store Store, scope Scope, onLost LostPolicy, o Options) (*Guard, error) {
+	var errs []error
+	fail := func(format string, a ...any) { errs = append(errs, fmt.Errorf(format, a...)) }
+	if store == nil {
+		fail("store is nil")
+	}
+	switch {
+	case scope.err != nil:
+		errs = append(errs, scope.err)
+	case scope.of == nil:
+		fail("scope is zero: say who asks, or SingleTenant")
+	}
+	for name, secret := range map[string][]byte{"IdentitySecret": o.IdentitySecret, "DerivationSecret": o.DerivationSecret} {
+		if len(secret) > 0 && len(secret) < minSecret {
+			fail("options: %s has %d bytes, want at least %d", name, len(secret), minSecret)
+		}
+	}
+	if err := o.Problems.validate(); err != nil {
+		errs = append(errs, err)
+	}
+	if o.RequestLife < 0 || o.SweepInterval < 0 {
+		fail("options: RequestLife and SweepInterval can't be negative")
+	}
+	o.Policy.OnLost = onLost
+	p, err := o.Policy.compile()
+	if err != nil {
+		errs = append(errs, err)
+	}
+
+	if o.Observer == nil {
+		o.Observer = discard{}
+	}
+	if o.Problems.Base == "" {
+		o.Problems.Base = "urn:semel:problem:"
+	}
+	if len(o.ReplayMarkers) == 0 {
+		o.ReplayMarkers = []string{"Idempotent-Replayed"}
+	}
+	o.ReplayMarkers = canonicalNames(o.ReplayMarkers, "ReplayMarkers", fail)
+	switch o.CorrelationHeader {
+	case "":
+		o.CorrelationHeader = "X-Correlation-Id"
+	case "-":
+		o.CorrelationHeader = ""
+	default:
+		o.CorrelationHeader = canonicalNames([]string{o.CorrelationHeader}, "CorrelationHeader", fail)[0]
+	}
+	if o.MaxAttempts == 0 {
+		o.MaxAttempts = DefaultMaxAttempts
+	}
+	if o.MaxKeys == 0 {
+		o.MaxKeys = DefaultMaxKeys
+	}
+	if o.TempDir == "" {
+		o.TempDir = os.TempDir()
+	}
+	if len(errs) > 0 {
+		return nil, fmt.Errorf("semel: new guard: %w", errors.Join(errs...))
+	}
+	c := &core{
+		store: store, scope: scope, observer: o.Observer, problems: o.Problems,
+		identity: newDigester(o.IdentitySecret), derive: newDigester(o.DerivationSecret),
+		codecs:  newCodecs(o.Codec),
+		headers: headerNames{correlation: o.CorrelationHeader, markers: o.ReplayMarkers},
+		tempDir: o.TempDir, life: orDefault(o.RequestLife, DefaultRequestLife),
+		sweep: orDefault(o.SweepInterval, DefaultSweepInterval), attempts: newAttemptCounter(o.MaxAttempts),
+	}
+	c.owed.core = c
+	if len(o.IdentitySecret) == 0 {
+		c.observer.Observe(context.Background(), Event{Kind: EventPlainIdentity})
+	}
+	return &Guard{core: c, policy: p, keys: newKeyCounter(o.MaxKeys, p.Retention)}, nil
+}
+
+// With returns a guard with another policy on the same store. It panics if the policy is not valid, as http.ServeMux
+// does for a pattern; [Policy.Validate] checks one that comes from a configuration.
+func (g *Guard) With(p Policy) *Guard {
+	c, err := p.compile()
+	if err != nil {
+		panic("semel: guard with policy: " + err.Error())
+	}
+	return &Guard{core: g.core, policy: c, keys: newKeyCounter(g.keys.max, c.Retention)}
+}
+
+// Run sweeps the store until ctx ends, and returns ctx's error. One Run a process is enough, whatever the number of
+// guards; a store that is never swept keeps what has expired, unless it reclaims by itself.
+func (g *Guard) Run(ctx context.Context) error {
+	const batch = 1000
+	tick := time.NewTicker(g.sweep)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		for ctx.Err() == nil {
+			n, err := g.sweepOnce(ctx, batch)
+			if err != nil || n < batch {
+				break
+			}
+		}
+	}
+}
+
+func (g *Guard) sweepOnce(ctx context.Context, limit int) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, g.life)
+	defer cancel()
+	n, err := g.store.Sweep(ctx, limit)
+	if err != nil {
+		g.storeFailed(ctx, "sweep", ID{}, err)
+	}
+	return n, err
+}
+
+// Drain waits until every run has ended, every outcome is durable or given up, and every claim that was given up has
+// been released, the second copy of that release included (up to [Options].RequestLife later). It returns an error if
+// ctx ends before. It does not stop new requests: shut the server down first.
+func (g *Guard) Drain(ctx context.Context) error {
+	if n, err := g.work.wait(ctx); err != nil {
+		return fmt.Errorf("semel: drain: %d runs or releases under way: %w", n, err)
+	}
+	return nil
+}
+
+// CORSHeaders returns the request headers that a cross-origin client must be allowed to send, and the response headers
+// it must be allowed to read, for Access-Control-Allow-Headers and Access-Control-Expose-Headers.
+func (g *Guard) CORSHeaders() (allow, expose []string) {
+	allow = append(allow, g.policy.KeyHeaders...)
+	expose = append(expose, g.headers.markers...)
+	expose = append(expose, "Location", "Retry-After", "Idempotency-Expires", "Idempotency-Retryable", "Idempotency-Status")
+	if g.headers.correlation != "" {
+		allow = append(allow, g.headers.correlation)
+		expose = append(expose, g.headers.correlation)
+	}
+	return allow, expose
+}
+
+func (c *core) storeFailed(ctx context.Context, verb string, id ID, err error) {
+	kind := EventStoreError
+	if errors.Is(err, ErrUnreadable) {
+		kind = EventUnreadable
+	}
+	c.observer.Observe(ctx, Event{Kind: kind, Verb: verb, ID: id, Err: err})
+}

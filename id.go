@@ -1,0 +1,52 @@
+package semel
+
+import (
+	"encoding/base64"
+	"fmt"
+)
+
+// ID identifies an operation within a store: a digest of (kind, scope) followed by one of (kind, scope, key). It holds
+// neither scope nor key.
+type ID [48]byte
+
+// ScopeID is the part of an [ID] that all operations of one kind and scope share.
+type ScopeID [16]byte
+
+// Scope returns the part that all operations of the same kind and scope share.
+func (id ID) Scope() ScopeID { return ScopeID(id[:16]) }
+
+// String returns the operation's public id: base64url without padding, 64 characters.
+func (id ID) String() string { return base64.RawURLEncoding.EncodeToString(id[:]) }
+
+// ParseID reads an operation's public id.
+func ParseID(s string) (ID, error) {
+	var id ID
+	if len(s) != base64.RawURLEncoding.EncodedLen(len(id)) {
+		return ID{}, fmt.Errorf("parse operation id: %d characters, want %d", len(s), base64.RawURLEncoding.EncodedLen(len(id)))
+	}
+	n, err := base64.RawURLEncoding.Strict().Decode(id[:], []byte(s))
+	if err != nil {
+		return ID{}, fmt.Errorf("parse operation id: %w", err)
+	}
+	if n != len(id) { // the decoder passes over line ends, but an operation has one public id
+		return ID{}, fmt.Errorf("parse operation id: %d bytes, want %d", n, len(id))
+	}
+	return id, nil
+}
+
+// Kind says which face of the guard an operation belongs to. A tenant and a consumer of the same name never meet.
+type Kind string
+
+// The kinds of operations.
+const (
+	KindHTTP    Kind = "http"
+	KindDo      Kind = "do"
+	KindMessage Kind = "message"
+	KindSaga    Kind = "saga"
+)
+
+// Identify returns the ID of the operation (kind, scope, key) under an identity secret, as a guard with that secret
+// does. It is for operators' tools that are given a key in clear.
+func Identify(secret []byte, kind Kind, scope, key string) ID {
+	return newDigester(secret).id(kind, scope, key)
+}

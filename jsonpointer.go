@@ -1,0 +1,154 @@
+package semel
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// parseJSONPointer returns the decoded tokens of a JSON Pointer (RFC 6901); none for the whole document.
+func parseJSONPointer(pointer string) ([]string, error) {
+	if pointer == "" {
+		return nil, nil
+	}
+	if pointer[0] != '/' {
+		return nil, fmt.Errorf("JSON Pointer %q does not begin with /", pointer)
+	}
+	if !utf8.ValidString(pointer) {
+		return nil, fmt.Errorf("JSON Pointer %q is not UTF-8", pointer)
+	}
+	tokens := strings.Split(pointer[1:], "/")
+	for i, token := range tokens {
+		for j := range len(token) {
+			if token[j] == '~' && (j+1 == len(token) || token[j+1] != '0' && token[j+1] != '1') {
+				return nil, fmt.Errorf("JSON Pointer %q: ~ must be followed by 0 or 1", pointer)
+			}
+		}
+		// In this order, so that ~01 is ~1 and not a slash (RFC 6901, section 4).
+		tokens[i] = strings.ReplaceAll(strings.ReplaceAll(token, "~1", "/"), "~0", "~")
+	}
+	return tokens, nil
+}
+
+// A pointerNode is a place in a JSON document that pointers lead through or to. Its map's keys are tokens in the escaped
+// form in which the canonicalizer writes names.
+type pointerNode struct {
+	next map[string]*pointerNode
+	end  bool
+}
+
+// add adds a pointer below n.
+func (n *pointerNode) add(tokens []string) {
+	for _, token := range tokens {
+		key := string(appendJSONEscaped(nil, token))
+		next := n.next[key]
+		if next == nil {
+			next = &pointerNode{}
+			if n.next == nil {
+				n.next = map[string]*pointerNode{}
+			}
+			n.next[key] = next
+		}
+		n = next
+	}
+	n.end = true
+}
+
+// everyElement is the token that stands for every element of an array. In an object it is an ordinary name.
+const everyElement = "*"
+
+// Errors of jsonField.
+var (
+	errFieldUnreadable = errors.New("body is in a content coding that can't be undone")
+	errFieldSpooled    = errors.New("body is too large to look for it")
+	errFieldMalformed  = errors.New("body is not valid JSON")
+	errFieldAmbiguous  = errors.New("a member name stands twice")
+	errFieldNoString   = errors.New("not a string")
+)
+
+// jsonField returns the string to which a JSON Pointer leads in a JSON body (R-9). It is found only if there is exactly
+// one meaning: a malformed body, a name that stands twice on the way, or a value that isn't a string is an error, so that
+// a malformed key is never taken for none (R-3). An empty body has no fields.
+func jsonField(b *requestBody, pointer string) (value string, found bool, err error) {
+	tokens, err := parseJSONPointer(pointer)
+	if err != nil {
+		return "", false, err
+	}
+	quoted, err := b.field(tokens)
+	if err == nil && quoted != nil {
+		err = json.Unmarshal(quoted, &value)
+	}
+	if err != nil {
+		return "", false, fmt.Errorf("JSON field %s: %w", pointer, err)
+	}
+	return value, quoted != nil, nil
+}
+
+// field returns the string as JSON text, nil if there is none.
+func (b *requestBody) field(tokens []string) ([]byte, error) {
+	switch {
+	case b.opaque != "":
+		return nil, errFieldUnreadable
+	case b.streamed:
+		return nil, errFieldSpooled
+	case b.plainSize == 0:
+		return nil, nil
+	}
+	c := takeCanonicalizer()
+	defer c.release()
+	if !c.document(b.plain, &jsonRules{duplicates: true}) {
+		return nil, errFieldMalformed
+	}
+	at := 0
+	for _, token := range tokens {
+		c.pos = at
+		var found bool
+		var err error
+		if at, found, err = c.find(token); err != nil || !found {
+			return nil, err
+		}
+	}
+	c.pos = at
+	if c.space(); c.src[c.pos] != '"' {
+		return nil, errFieldNoString
+	}
+	quoted, _ := c.string(nil)
+	return quoted, nil
+}
+
+// find returns where the member or element that token names begins, in the value at c.pos. The document is known to be
+// valid.
+func (c *canonicalizer) find(token string) (at int, found bool, err error) {
+	c.space()
+	opening := c.src[c.pos]
+	if opening != '{' && opening != '[' {
+		return 0, false, nil
+	}
+	c.pos++
+	name := string(appendJSONEscaped(nil, token))
+	for i := 0; ; i++ {
+		c.space()
+		if c.take(opening + 2) { // } or ]
+			return at, found, nil
+		}
+		here := opening == '[' && strconv.Itoa(i) == name
+		if opening == '{' {
+			c.buf, _ = c.string(c.buf[:0])
+			here = string(c.buf[1:len(c.buf)-1]) == name
+			c.space()
+			c.take(':')
+		}
+		if here && found {
+			return 0, false, errFieldAmbiguous
+		}
+		if here {
+			at, found = c.pos, true
+		}
+		c.value(0, pointerSet{})
+		c.space()
+		c.take(',')
+	}
+}

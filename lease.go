@@ -1,0 +1,137 @@
+package semel
+
+import (
+	"sync"
+	"time"
+)
+
+// A lease keeps a run's record owned while its handler lives and until its outcome is settled. It renews the record
+// every third of the lease. When a renewal is refused it cancels the run: somebody else owns the record. Under Rerun it
+// also cancels the run when 80 % of the lease has passed, on this process's monotonic clock, since the last acknowledged
+// claim or renewal was sent: from then on somebody else may own it. Under Hold nobody else will run it, so the handler
+// goes on.
+type lease struct {
+	run *run
+
+	mu       sync.Mutex
+	acked    time.Time   // when the last acknowledged claim or renewal was sent
+	beat     *time.Timer // fires the next renewal
+	margin   *time.Timer // fires at 80 %; nil under Hold, and before the first renewal
+	handling bool        // the handler has not ended
+	stopped  bool        // settled, fenced or given up: no more renewals
+	resting  bool        // past MaxRun while the handler goes on: no renewals until it ends
+}
+
+// start takes over the lease of a claim that was sent at the given time.
+func (l *lease) start(r *run, sent time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.run, l.acked, l.handling = r, sent, true
+	l.beat = time.AfterFunc(l.interval()-time.Since(sent), l.renew)
+}
+
+func (l *lease) interval() time.Duration { return l.run.policy.Lease / 3 }
+
+// renew sends one renewal. It runs on the timer's goroutine, one at a time, since it arms the timer itself.
+func (l *lease) renew() {
+	l.mu.Lock()
+	if l.stopped {
+		l.mu.Unlock()
+		return
+	}
+	if l.handling && time.Since(l.run.began) >= l.run.policy.MaxRun {
+		l.resting = true
+		l.mu.Unlock()
+		l.run.event(EventRunTooLong, nil)
+		return
+	}
+	if l.margin == nil && l.run.policy.OnLost == Rerun {
+		l.margin = time.AfterFunc(marginOf(l.run.policy.Lease)-time.Since(l.acked), l.tooLate)
+	}
+	l.mu.Unlock()
+
+	sent := time.Now()
+	ctx := newDeadline(l.run.base, min(l.interval(), l.run.core.life))
+	owned, err := l.run.core.store.Extend(ctx, l.run.ask.id, l.run.owner, Extension{Lease: l.run.policy.Lease})
+	ctx.end(nil)
+	switch {
+	case err != nil:
+		l.run.core.storeFailed(l.run.base, "extend", l.run.ask.id, err)
+		l.again(jitter(l.run.policy.Lease / 10))
+	case owned:
+		l.renewed(sent)
+	default:
+		l.fenced()
+	}
+}
+
+// renewed notes an acknowledged claim or renewal that was sent at the given time.
+func (l *lease) renewed(sent time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if sent.After(l.acked) {
+		l.acked = sent
+	}
+	if l.stopped {
+		return
+	}
+	if l.margin != nil {
+		l.margin.Reset(marginOf(l.run.policy.Lease) - time.Since(l.acked))
+	}
+	l.beat.Reset(l.interval() - time.Since(l.acked))
+}
+
+func (l *lease) again(after time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.stopped {
+		l.beat.Reset(after)
+	}
+}
+
+// fenced cancels the run: the store has refused its owner.
+func (l *lease) fenced() {
+	if l.stop() {
+		l.run.ctx.end(ErrFenced)
+	}
+}
+
+// tooLate cancels the handler when the margin has passed. Renewals go on: as long as nobody has taken the record over,
+// they keep it from being taken while the handler comes to its end.
+func (l *lease) tooLate() {
+	l.mu.Lock()
+	late := !l.stopped && l.handling && time.Since(l.acked) >= marginOf(l.run.policy.Lease)
+	l.mu.Unlock()
+	if late {
+		l.run.ctx.end(ErrLeaseLost)
+		l.run.event(EventLeaseLost, nil)
+	}
+}
+
+// handlerEnded begins the second part of the lease, in which the outcome is settled; MaxRun no longer counts.
+func (l *lease) handlerEnded() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.handling = false
+	if l.margin != nil {
+		l.margin.Stop()
+	}
+	if l.resting && !l.stopped {
+		l.resting = false
+		l.beat.Reset(0)
+	}
+}
+
+// stop ends the renewals; it reports whether they had not ended before. A renewal under way may still arrive; the store
+// refuses it, because the record is no longer running or no longer this run's.
+func (l *lease) stop() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	was := !l.stopped
+	l.stopped = true
+	l.beat.Stop()
+	if l.margin != nil {
+		l.margin.Stop()
+	}
+	return was
+}

@@ -1,0 +1,83 @@
+package semel
+
+import (
+	"context"
+	"time"
+)
+
+// An Observer is told every decision and every dangerous event of a guard. It is called on the request's path,
+// concurrently, and must not block.
+type Observer interface {
+	Observe(ctx context.Context, e Event)
+}
+
+// EventKind says what an [Event] is about.
+type EventKind string
+
+// The kinds of events.
+const (
+	// EventDecision comes once a request, when it has been answered or refused.
+	EventDecision EventKind = "decision"
+	// EventTakeover: a run started although an earlier one was lost (Rerun).
+	EventTakeover EventKind = "takeover"
+	// EventFenced: a late owner was refused; it has changed nothing.
+	EventFenced EventKind = "fenced"
+	// EventLeaseLost: a run was cancelled because its lease could not be renewed in time.
+	EventLeaseLost EventKind = "lease_lost"
+	// EventLapsed: a claim found a run whose lease had run out.
+	EventLapsed EventKind = "lapsed"
+	// EventRunTooLong: a run has passed MaxRun; its lease is no longer renewed.
+	EventRunTooLong EventKind = "run_too_long"
+	// EventStoreError: a verb failed. Verb names it.
+	EventStoreError EventKind = "store_error"
+	// EventSettleAbandoned: an outcome could not be made durable within MaxRun.
+	EventSettleAbandoned EventKind = "settle_abandoned"
+	// EventNotReplayable: an operation ended done, but its answer could not be stored.
+	EventNotReplayable EventKind = "not_replayable"
+	// EventUnreadable: a record could not be read; the request was refused.
+	EventUnreadable EventKind = "unreadable"
+	// EventGaveUp: a guard gave up on a claim that may have been executed; it releases it by its token.
+	EventGaveUp EventKind = "gave_up"
+	// EventPanic: a handler ended by a panic or by runtime.Goexit.
+	EventPanic EventKind = "panic"
+	// EventPlainIdentity: a guard without an identity secret was made; identities are plain SHA-256.
+	EventPlainIdentity EventKind = "plain_identity"
+)
+
+// Result is what became of a request. The names are those of the metric idempotency_requests_total.
+type Result string
+
+// The results.
+const (
+	ResultExecuted   Result = "executed"
+	ResultReplayed   Result = "replayed"
+	ResultInProgress Result = "in_progress"
+	ResultMismatch   Result = "mismatch"
+	ResultUnknown    Result = "unknown"
+	ResultBypassed   Result = "bypassed" // run unprotected, since the store failed (FailOpen)
+	ResultUnkeyed    Result = "unkeyed"  // run unprotected, since it carries no key (KeyOptional)
+	ResultRefused    Result = "refused"
+	ResultFailed     Result = "failed" // run, but its answer is not the one that counts: pending, lost or fenced
+)
+
+// Event is one decision or dangerous event. It holds no raw key.
+type Event struct {
+	Kind        EventKind
+	Result      Result // of a decision
+	Code        Code   // of a decision that refused
+	Observed    bool   // the decision is what would have happened (Policy.Observe)
+	ID          ID     // zero if the request was refused before its identity was known
+	Operation   string
+	Correlation string
+	Attempt     uint32
+	Fence       uint64
+	Status      int           // of the answer
+	Duration    time.Duration // of a decision
+	Verb        string        // of a store error
+	Err         error
+}
+
+// discard is the Observer of a guard that was given none.
+type discard struct{}
+
+func (discard) Observe(context.Context, Event) {}

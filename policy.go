@@ -1,0 +1,282 @@
+package semel
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Policy says how one route or job treats its operations. A Policy is complete: it is never merged with another guard's.
+// The zero value of each field means the documented default.
+type Policy struct {
+	// OnLost says what becomes of a run that was lost. Defaults to Hold.
+	OnLost LostPolicy
+	// OnError says what becomes of a written 5xx that is not released anyway. Defaults to what OnLost implies: Keep
+	// under Hold, Release under Rerun.
+	OnError ErrorPolicy
+	// KeepOnlySuccess releases every answer that is not 2xx.
+	KeepOnlySuccess bool
+	// Decide, if set, has a say on each answer of the handler; see [Verdict]. What the handler itself asked for with
+	// [Operation].Keep or Release goes first. body is read-only, and nil where the answer was too large to keep.
+	Decide func(status int, header http.Header, body []byte) Verdict
+
+	// Methods are those that are protected. Defaults to POST and PATCH. GET, HEAD, OPTIONS and TRACE can't be.
+	Methods []string
+	// KeyHeaders are the names under which the key may come. Defaults to Idempotency-Key.
+	KeyHeaders []string
+	// KeyField is a JSON Pointer to a string in a JSON body that may carry the key as well, such as "/idempotency_key".
+	// Defaults to none.
+	KeyField string
+	// KeyOptional lets a request without a key run unprotected. Defaults to refusing it with 400.
+	KeyOptional bool
+	// KeyFormat says which keys are accepted.
+	KeyFormat KeyFormat
+	// PerOperation makes method and path part of the identity, so that one key may be used on several routes. Defaults to
+	// refusing that with 422.
+	PerOperation bool
+	// Fingerprint says how requests are told apart.
+	Fingerprint FingerprintPolicy
+	// Operation names the route in records, events and logs. Defaults to the pattern of http.ServeMux, else method and
+	// path.
+	Operation string
+
+	// Lease is how long a run is owned without renewal; it is renewed every third of it. Defaults to 30 s.
+	Lease time.Duration
+	// MaxRun is the longest a run may take; it is the deadline of the handler's context. Defaults to 15 min.
+	MaxRun time.Duration
+	// Patience is the longest a client is kept waiting for its own run. Past it the client is told 504 outcome-pending,
+	// and the run goes on. Defaults to no limit.
+	Patience time.Duration
+	// SettleWait is how long a client waits for its answer to become durable. Past it the client is told 503
+	// outcome-pending, and settling goes on. Defaults to 5 s.
+	SettleWait time.Duration
+	// Retention is how long an outcome is kept, from its completion; [Forever] is allowed. At least MaxRun + Lease.
+	// Defaults to 24 h.
+	Retention time.Duration
+	// Wait is how long a request waits for another run of its operation before it is told 409. Defaults to not at all.
+	Wait time.Duration
+	// MaxWait bounds the wait that a client may ask for with "Prefer: wait=N" (RFC 7240). Defaults to Wait.
+	MaxWait time.Duration
+	// MaxWaiters is how many requests may wait for one key in this process. Defaults to 64.
+	MaxWaiters int
+
+	// MaxRequestBody is the largest request body in bytes, as sent and decoded. Defaults to 1 MiB.
+	MaxRequestBody int64
+	// SpoolRequestAbove is the size in bytes above which a request body is kept in a temporary file, and hashed as a
+	// stream, without canonicalising JSON and forms. Defaults to MaxRequestBody, that is never.
+	SpoolRequestAbove int64
+	// MaxResponseBody is the largest answer in bytes that is stored. A larger one is sent whole to its own client, from a
+	// temporary file, and repeats get replay-unavailable. Defaults to 1 MiB.
+	MaxResponseBody int64
+	// CompressAbove is the size in bytes from which a stored body is compressed. Negative means never. Defaults to 8 KiB.
+	CompressAbove int
+
+	// Stream sends the answer as the handler writes it; the operation is never run again once the first byte may have
+	// left. Answers of type text/event-stream are always streamed. Defaults to buffering.
+	Stream bool
+	// StoreHeaders, if not nil, lists the only response headers that are stored. Defaults to all but those that must
+	// never be replayed (R-35).
+	StoreHeaders []string
+	// AuthorizeReplay, if set, is asked before a stored answer is given to a request; an error refuses it with 403.
+	AuthorizeReplay func(*http.Request) error
+	// FailOpen runs the handler unprotected when the store can't be asked. Such answers carry "Idempotency-Status:
+	// bypassed". Defaults to refusing with 503.
+	FailOpen bool
+	// Observe records and reports what would happen, but never refuses and never replays.
+	Observe bool
+}
+
+// ErrorPolicy says what becomes of a written 5xx.
+type ErrorPolicy uint8
+
+const (
+	// ErrorDefault is Keep under Hold and Release under Rerun.
+	ErrorDefault ErrorPolicy = iota
+	// KeepErrors replays the 5xx to repeats.
+	KeepErrors
+	// ReleaseErrors lets a repeat run again. It is a promise that a 5xx means that nothing happened, or that running again
+	// is safe.
+	ReleaseErrors
+)
+
+// Verdict says what becomes of an answer.
+type Verdict uint8
+
+const (
+	// VerdictDefault leaves it to the rules of R-42 and R-43.
+	VerdictDefault Verdict = iota
+	// VerdictKeep stores the answer and replays it.
+	VerdictKeep
+	// VerdictRelease stores nothing and lets a repeat run. It is a promise that nothing happened.
+	VerdictRelease
+	// VerdictLost means that there may have been an effect: Policy.OnLost decides. The answer goes to its client.
+	VerdictLost
+	// VerdictUnknown means that there may have been an effect, and that only an operator can tell, whatever OnLost says.
+	VerdictUnknown
+)
+
+// Limits and defaults of [Policy].
+const (
+	DefaultMaxRun          = 15 * time.Minute
+	DefaultSettleWait      = 5 * time.Second
+	DefaultMaxWaiters      = 64
+	DefaultMaxRequestBody  = 1 << 20
+	DefaultMaxResponseBody = 1 << 20
+	DefaultCompressAbove   = 8 << 10
+)
+
+// Validate reports what is wrong with the policy, all of it.
+func (p Policy) Validate() error {
+	_, err := p.compile()
+	return err
+}
+
+// A policy that was validated, with its defaults filled in and its tables built.
+type policy struct {
+	Policy
+	methods       map[string]bool
+	fingerprinter *requestFingerprinter
+	storeHeaders  map[string]bool // nil: all but the never-list
+}
+
+func (p Policy) compile() (*policy, error) {
+	var errs []error
+	fail := func(format string, a ...any) { errs = append(errs, fmt.Errorf(format, a...)) }
+
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"Lease", p.Lease}, {"MaxRun", p.MaxRun}, {"Patience", p.Patience}, {"SettleWait", p.SettleWait},
+		{"Retention", p.Retention}, {"Wait", p.Wait}, {"MaxWait", p.MaxWait},
+	} {
+		if d.value < 0 {
+			fail("policy: %s is negative: %v", d.name, d.value)
+		}
+	}
+	for _, n := range []struct {
+		name  string
+		value int64
+	}{
+		{"MaxRequestBody", p.MaxRequestBody}, {"SpoolRequestAbove", p.SpoolRequestAbove},
+		{"MaxResponseBody", p.MaxResponseBody}, {"MaxWaiters", int64(p.MaxWaiters)},
+	} {
+		if n.value < 0 {
+			fail("policy: %s is negative: %d", n.name, n.value)
+		}
+	}
+	if p.OnLost > Rerun {
+		fail("policy: OnLost is %v, want Hold or Rerun", p.OnLost)
+	}
+	if p.OnError > ReleaseErrors {
+		fail("policy: OnError is %d, want ErrorDefault, KeepErrors or ReleaseErrors", p.OnError)
+	}
+
+	if p.OnError == ErrorDefault {
+		p.OnError = KeepErrors
+		if p.OnLost == Rerun {
+			p.OnError = ReleaseErrors
+		}
+	}
+	p.Lease = orDefault(p.Lease, DefaultLease)
+	p.MaxRun = orDefault(p.MaxRun, DefaultMaxRun)
+	p.SettleWait = orDefault(p.SettleWait, DefaultSettleWait)
+	p.Retention = orDefault(p.Retention, DefaultRetention)
+	p.MaxWait = orDefault(p.MaxWait, p.Wait)
+	if p.MaxWaiters == 0 {
+		p.MaxWaiters = DefaultMaxWaiters
+	}
+	if p.MaxRequestBody == 0 {
+		p.MaxRequestBody = DefaultMaxRequestBody
+	}
+	if p.SpoolRequestAbove == 0 {
+		p.SpoolRequestAbove = p.MaxRequestBody
+	}
+	if p.MaxResponseBody == 0 {
+		p.MaxResponseBody = DefaultMaxResponseBody
+	}
+	if p.CompressAbove == 0 {
+		p.CompressAbove = DefaultCompressAbove
+	}
+	if p.Lease < 3*time.Millisecond {
+		fail("policy: Lease is %v, want at least 3ms: it is renewed every third of it", p.Lease)
+	}
+	// A record must outlive any run that may still settle it.
+	if p.MaxRun > Forever-p.Lease || p.Retention < p.MaxRun+p.Lease {
+		fail("policy: Retention is %v, want at least MaxRun + Lease, which is %v + %v", p.Retention, p.MaxRun, p.Lease)
+	}
+	if p.MaxWait < p.Wait {
+		fail("policy: MaxWait is %v, want at least Wait, which is %v", p.MaxWait, p.Wait)
+	}
+
+	c := &policy{methods: map[string]bool{}}
+	if len(p.Methods) == 0 {
+		p.Methods = []string{http.MethodPost, http.MethodPatch}
+	}
+	for _, m := range p.Methods {
+		switch {
+		case !isToken(m) || m != strings.ToUpper(m):
+			fail("policy: Methods: %q is not an upper-case method name", m)
+		case safeMethod(m):
+			fail("policy: Methods: %s is a safe method and can't be protected", m)
+		}
+		c.methods[m] = true
+	}
+	if len(p.KeyHeaders) == 0 {
+		p.KeyHeaders = []string{"Idempotency-Key"}
+	}
+	p.KeyHeaders = canonicalNames(p.KeyHeaders, "KeyHeaders", fail)
+	if p.StoreHeaders != nil {
+		c.storeHeaders = map[string]bool{}
+		for _, h := range canonicalNames(p.StoreHeaders, "StoreHeaders", fail) {
+			c.storeHeaders[h] = true
+		}
+	}
+	if p.KeyField != "" && !strings.HasPrefix(p.KeyField, "/") {
+		fail("policy: KeyField %q is not a JSON Pointer: it must start with /", p.KeyField)
+	}
+	if err := p.KeyFormat.validate(); err != nil {
+		fail("policy: KeyFormat: %w", err)
+	}
+	var err error
+	if c.fingerprinter, err = newRequestFingerprinter(p.Fingerprint); err != nil {
+		fail("policy: Fingerprint: %w", err)
+	}
+	c.Policy = p
+	return c, errors.Join(errs...)
+}
+
+// canonicalNames returns header names in canonical form, without repetitions.
+func canonicalNames(names []string, field string, fail func(string, ...any)) []string {
+	var out []string
+	for _, n := range names {
+		if !isToken(n) {
+			fail("policy: %s: %q is not a header name", field, n)
+		}
+		if n = http.CanonicalHeaderKey(n); !slices.Contains(out, n) {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// isToken reports whether s is a token of RFC 9110, section 5.6.2, as method and field names are.
+func isToken(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		case strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0:
+		default:
+			return false
+		}
+	}
+	return s != ""
+}
+
+func safeMethod(m string) bool {
+	return m == http.MethodGet || m == http.MethodHead || m == http.MethodOptions || m == http.MethodTrace
+}

@@ -1,0 +1,214 @@
+package semel
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"net/http"
+	"time"
+)
+
+// State is the state of a record as it is stored. What a reader makes of it is a [Reading].
+type State uint8
+
+// The states of a record. The numbers are part of the record's layout.
+const (
+	Absent  State = iota // there is no record
+	Running              // a run owns it, or has lost its lease without anybody noticing
+	Done                 // ended, with an answer to replay or without one
+	Free                 // released: the next claim runs
+	Unknown              // may have taken effect; only an operator or reconcile moves it
+)
+
+var stateNames = [...]string{"absent", "running", "done", "free", "unknown"}
+
+func (s State) String() string {
+	if int(s) < len(stateNames) {
+		return stateNames[s]
+	}
+	return fmt.Sprintf("state(%d)", uint8(s))
+}
+
+// LostPolicy says what becomes of an operation whose run was lost: no answer, perhaps an effect.
+type LostPolicy uint8
+
+const (
+	// Hold never runs it again: at most once. Repeats are told that the outcome is unknown, until an operator or
+	// reconcile decides.
+	Hold LostPolicy = iota
+	// Rerun runs it again. The handler must be safe to run again: transactional, resumable, or its downstream
+	// deduplicates by a derived key.
+	Rerun
+)
+
+func (p LostPolicy) String() string {
+	switch p {
+	case Hold:
+		return "hold"
+	case Rerun:
+		return "rerun"
+	}
+	return fmt.Sprintf("lost-policy(%d)", uint8(p))
+}
+
+// Token is 128 random bits that the owner of a run chooses for its claim.
+type Token [16]byte
+
+// NewToken returns a fresh random token.
+func NewToken() (t Token) {
+	rand.Read(t[:]) //nolint:errcheck // crypto/rand.Read never returns an error
+	return t
+}
+
+func (t Token) String() string { return hex.EncodeToString(t[:]) }
+
+// Time is an instant on the store's clock, in microseconds since the Unix epoch; zero means not set. It is a type of
+// its own so that it is never compared with a process's clock by mistake.
+type Time int64
+
+// TimeOf returns t as a Time.
+func TimeOf(t time.Time) Time { return Time(t.UnixMicro()) }
+
+// Time returns t as a time.Time in UTC; the zero Time gives the zero time.Time.
+func (t Time) Time() time.Time {
+	if t == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(int64(t)).UTC()
+}
+
+// Add returns t+d. A sum beyond the largest Time is that, so that Forever never ends.
+func (t Time) Add(d time.Duration) Time {
+	us := Time(d / time.Microsecond)
+	if us > 0 && t > math.MaxInt64-us {
+		return math.MaxInt64
+	}
+	return t + us
+}
+
+// Sub returns t-u.
+func (t Time) Sub(u Time) time.Duration {
+	us := int64(t - u)
+	switch {
+	case us > math.MaxInt64/int64(time.Microsecond):
+		return math.MaxInt64
+	case us < math.MinInt64/int64(time.Microsecond):
+		return math.MinInt64
+	}
+	return time.Duration(us) * time.Microsecond
+}
+
+// A Record is what a store keeps of one operation.
+type Record struct {
+	State  State
+	OnLost LostPolicy // policy of the present run's owner
+	Begun  bool       // the first byte of a streamed answer may have left: never run again
+	Maybe  bool       // an earlier run under Rerun may have had its effect
+	Seized bool       // Unknown was written by Seize, whose owner may settle
+	Wrote  State      // the outcome that (Fence, Token) settled with; Absent if it has not
+
+	Fence uint64 // grows with each run of the identity
+	Token Token  // the owner's
+
+	Fingerprint Fingerprint
+	Attempt     uint32 // runs started, those released by token not counted
+
+	Created   Time          // the operation's first claim
+	Started   Time          // the present run's claim
+	LeaseEnd  Time          // end of the present run's lease
+	Settled   Time          // when Done, Free or Unknown was written
+	Retention time.Duration // from Settled; at least DefaultRetention's meaning of Claim.Retention
+
+	Operation   string
+	Correlation string
+	Error       string    // why the last run ended without an answer
+	Response    *Response // the answer to replay; nil for done without an answer. Read-only
+	Sealed      []byte    // read-only
+
+	// Now is the store's clock when it gave the record out. It is not stored.
+	Now Time
+
+	unknown string // fields of a newer layout, kept so that an older version loses nothing
+}
+
+// Response is an answer as it is stored. It is never changed once made, and may be shared.
+type Response struct {
+	Status  int         // HTTP status; 0 for a result of Do
+	Header  http.Header // without what must not be replayed
+	Trailer http.Header
+	Body    []byte
+	Codec   string // name of the codec in which Body is stored, "" if as it was sent
+}
+
+// Owner returns who owns the record.
+func (r *Record) Owner() Owner { return Owner{Fence: r.Fence, Token: r.Token} }
+
+// Reading is what a record means to a reader at a given moment. It is derived, not stored: a running record whose
+// lease is over under Hold is unknown to every reader, while its own late owner may still settle it.
+type Reading uint8
+
+// What a record can mean.
+const (
+	ReadsAbsent  Reading = iota // no operation: absent, or done past its retention
+	ReadsRunning                // a run owns it
+	ReadsDone                   // ended; without an answer if Response is nil
+	ReadsFree                   // the next claim runs: released, or lapsed under Rerun
+	ReadsUnknown                // may have taken effect; refused until an operator or reconcile decides
+)
+
+var readingNames = [...]string{"absent", "running", "done", "free", "unknown"}
+
+func (r Reading) String() string {
+	if int(r) < len(readingNames) {
+		return readingNames[r]
+	}
+	return fmt.Sprintf("reading(%d)", uint8(r))
+}
+
+// Reads returns what the record means at r.Now to a caller with the given policy. Hold prevails if either the record
+// or the caller says so; a reader who will not run the operation passes the record's own OnLost.
+func (r *Record) Reads(caller LostPolicy) Reading {
+	hold := r.OnLost == Hold || caller == Hold
+	switch r.State {
+	case Running:
+		switch {
+		case !r.lapsed(r.Now):
+			return ReadsRunning
+		case r.Begun && r.past(r.Now):
+			return ReadsAbsent
+		case r.Begun:
+			return ReadsDone
+		case hold:
+			return ReadsUnknown
+		}
+		return ReadsFree
+	case Done:
+		if r.past(r.Now) {
+			return ReadsAbsent
+		}
+		return ReadsDone
+	case Free:
+		if r.Maybe && caller == Hold {
+			return ReadsUnknown
+		}
+		return ReadsFree
+	case Unknown:
+		return ReadsUnknown
+	}
+	return ReadsAbsent
+}
+
+// lapsed reports whether the lease of a running record is over.
+func (r *Record) lapsed(now Time) bool { return now >= r.LeaseEnd }
+
+// past reports whether the retention of a record that ended (or began and lapsed) is over.
+func (r *Record) past(now Time) bool {
+	switch {
+	case r.State == Done:
+		return now >= r.Settled.Add(r.Retention)
+	case r.State == Running && r.Begun:
+		return now >= r.LeaseEnd.Add(r.Retention)
+	}
+	return false
+}

@@ -1,0 +1,200 @@
+package semel
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+// A moment belongs to what begins with it: a lease is over at its end, a retention at its end.
+func TestReads_AtTheVeryMoment(t *testing.T) {
+	t.Parallel()
+	end := t0.Add(testLease)
+	hold, owner := holding(Hold)
+	rerun, _ := holding(Rerun)
+	begun := hold
+	begun.Begun = true
+	done := mustSettle(t, hold, t0, owner, Outcome{State: Done})
+	kept := done
+	kept.Retention = Forever
+	maybe := mustSettle(t, rerun, t0, owner, Outcome{State: Free})
+	for _, tt := range []struct {
+		record Record
+		at     Time
+		caller LostPolicy
+		want   Reading
+		reason string
+	}{
+		{Record{}, t0, Rerun, ReadsAbsent, "absent"},
+		{hold, end - 1, Hold, ReadsRunning, "the last microsecond of the lease"},
+		{hold, end, Hold, ReadsUnknown, "the lease's end, under Hold"},
+		{hold, end, Rerun, ReadsUnknown, "the record's Hold prevails"},
+		{rerun, end, Hold, ReadsUnknown, "the caller's Hold prevails"},
+		{rerun, end, Rerun, ReadsFree, "the lease's end, under Rerun in both"},
+		{rerun, end.Add(8 * testRetention), Rerun, ReadsFree, "a lapsed run stays claimable until it is swept"},
+		{hold, end.Add(8 * testRetention), Rerun, ReadsUnknown, "a lapsed run under Hold waits for its decision without end"},
+		{begun, end - 1, Hold, ReadsRunning, "begun, within its lease"},
+		{begun, end, Rerun, ReadsDone, "begun and lapsed: done without an answer"},
+		{begun, end.Add(testRetention) - 1, Rerun, ReadsDone, "the last microsecond of its retention"},
+		{begun, end.Add(testRetention), Rerun, ReadsAbsent, "past its retention, counted from its lease's end"},
+		{done, t0.Add(testRetention) - 1, Hold, ReadsDone, "the last microsecond of the retention"},
+		{done, t0.Add(testRetention), Hold, ReadsAbsent, "past its retention"},
+		{kept, t0.Add(math.MaxInt64 - time.Hour), Hold, ReadsDone, "kept forever"},
+		{maybe, t0, Hold, ReadsUnknown, "an effect may have happened, and the caller wants it at most once"},
+		{maybe, t0, Rerun, ReadsFree, "the caller may run it again"},
+		{mustSettle(t, hold, t0, owner, Outcome{State: Free}), t0, Hold, ReadsFree, "released under Hold"},
+		{mustSettle(t, hold, t0, owner, Outcome{State: Unknown}), t0, Rerun, ReadsUnknown, "stored unknown"},
+		{mustSeize(t, rerun, t0, theirs), t0, Rerun, ReadsUnknown, "seized"},
+	} {
+		tt.record.Now = tt.at
+		if got := tt.record.Reads(tt.caller); got != tt.want {
+			t.Errorf("%s: reads %v, want %v", tt.reason, got, tt.want)
+		}
+	}
+}
+
+// and case 24: what a sweep may delete, and from when on.
+func TestR53_R55_Case24_Expires(t *testing.T) {
+	t.Parallel()
+	end := t0.Add(testLease)
+	hold, owner := holding(Hold)
+	rerun, _ := holding(Rerun)
+	mark := func(r Record, change func(*Record)) Record { change(&r); return r }
+	for _, tt := range []struct {
+		record Record
+		want   Time
+		reason string
+	}{
+		{mustSettle(t, hold, t0, owner, Outcome{State: Done}), t0.Add(testRetention), "done: a retention after completion"},
+		{mustSettle(t, hold, end, owner, Outcome{State: Done}), end.Add(testRetention), "done late: retention counts from completion"},
+		{mustSettle(t, hold, t0, owner, Outcome{State: Free}), t0.Add(time.Hour), "free: an hour"},
+		{mustSettle(t, rerun, t0, owner, Outcome{State: Free}), t0.Add(time.Hour), "free with maybe: an hour"},
+		{rerun, end.Add(testRetention), "lapsed under Rerun: no sooner than its owner must have ended"},
+		{mark(rerun, func(r *Record) { r.Sealed = []byte("request") }), end.Add(7 * testRetention), "a completer may still finish it"},
+		{mark(rerun, func(r *Record) { r.Begun = true; r.Sealed = []byte("request") }), end.Add(testRetention),
+			"begun: nobody can finish it, so it counts as done from its lease's end"},
+		{mark(hold, func(r *Record) { r.Begun = true }), end.Add(testRetention), "begun under Hold: the same"},
+		{hold, never, "lapsed under Hold: somebody must decide"},
+		{mustSettle(t, rerun, t0, owner, Outcome{State: Unknown}), never, "unknown: somebody must decide"},
+		{mustSeize(t, rerun, t0, theirs), never, "seized: somebody is deciding"},
+		{Record{}, never, "absent: nothing to delete"},
+	} {
+		if got := tt.record.Expires(); got != tt.want {
+			t.Errorf("%s: expires %v, want %v", tt.reason, got.Time(), tt.want.Time())
+		}
+		if tt.want == never {
+			if tt.record.Expired(t0.Add(math.MaxInt64)) {
+				t.Errorf("%s: expired after 292 years", tt.reason)
+			}
+			continue
+		}
+		if tt.record.Expired(tt.want-1) || !tt.record.Expired(tt.want) {
+			t.Errorf("%s: expired must turn true at %v", tt.reason, tt.want.Time())
+		}
+	}
+}
+
+// retention goes up to forever, and a sum of times never wraps around into the past.
+func TestR53_ForeverIsNotOverSoonerThanSaid(t *testing.T) {
+	t.Parallel()
+	claim := Claim{Token: mine, OnLost: Rerun, Retention: Forever, Sealed: []byte("request")}
+	run := mustClaim(t, Record{}, t0, claim)
+	begun, _ := run.Extend(t0, run.Owner(), Extension{Begun: true})
+	for name, r := range map[string]Record{
+		"lapsed, sealed":   run,
+		"begun and lapsed": begun,
+		"done":             mustSettle(t, run, t0, run.Owner(), Outcome{State: Done}),
+	} {
+		for _, later := range []time.Duration{time.Hour, 100 * 365 * testRetention, math.MaxInt64 - time.Hour} {
+			if r.Expired(t0.Add(later)) {
+				t.Errorf("%s: kept forever, but expired after %v", name, later)
+			}
+		}
+	}
+	if got := times(7, Forever); got != Forever {
+		t.Errorf("seven times forever is %v", got)
+	}
+	if got := times(7, Forever/7+1); got != Forever {
+		t.Errorf("seven times more than a seventh of forever is %v", got)
+	}
+	if got := times(7, time.Hour); got != 7*time.Hour {
+		t.Errorf("seven hours are %v", got)
+	}
+}
+
+func TestTime(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 4, 5, 6, 7, 8, 9_999, time.FixedZone("", 3600))
+	if got := TimeOf(at).Time(); !got.Equal(at.Truncate(time.Microsecond)) || got.Location() != time.UTC {
+		t.Errorf("there and back: %v, want %v in UTC", got, at)
+	}
+	if got := Time(0).Time(); !got.IsZero() {
+		t.Errorf("not set is %v", got)
+	}
+	for _, tt := range []struct {
+		t    Time
+		d    time.Duration
+		want Time
+	}{
+		{5, time.Millisecond, 1005},
+		{5, -2 * time.Microsecond, 3},
+		{5, time.Microsecond - 1, 5},
+		{math.MaxInt64 - 1, time.Hour, math.MaxInt64},
+		{math.MaxInt64, Forever, math.MaxInt64},
+	} {
+		if got := tt.t.Add(tt.d); got != tt.want {
+			t.Errorf("%d + %v = %d, want %d", tt.t, tt.d, got, tt.want)
+		}
+	}
+	for _, tt := range []struct {
+		t, u Time
+		want time.Duration
+	}{
+		{7, 5, 2 * time.Microsecond},
+		{5, 7, -2 * time.Microsecond},
+		{math.MaxInt64, 0, math.MaxInt64},
+		{0, math.MaxInt64, math.MinInt64},
+	} {
+		if got := tt.t.Sub(tt.u); got != tt.want {
+			t.Errorf("%d - %d = %v, want %v", tt.t, tt.u, got, tt.want)
+		}
+	}
+}
+
+func TestToken_IsRandomAndPrintsAsHex(t *testing.T) {
+	t.Parallel()
+	if a, b := NewToken(), NewToken(); a == b || a == (Token{}) {
+		t.Errorf("two tokens: %v, %v", a, b)
+	}
+	if got := (Token{0: 0xab, 15: 0x01}).String(); got != "ab000000000000000000000000000001" {
+		t.Errorf("token prints as %s", got)
+	}
+}
+
+func TestNames(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		value interface{ String() string }
+		want  string
+	}{
+		{Absent, "absent"}, {Running, "running"}, {Done, "done"}, {Free, "free"}, {Unknown, "unknown"}, {State(9), "state(9)"},
+		{Hold, "hold"}, {Rerun, "rerun"}, {LostPolicy(9), "lost-policy(9)"},
+		{ReadsAbsent, "absent"}, {ReadsRunning, "running"}, {ReadsDone, "done"}, {ReadsFree, "free"}, {ReadsUnknown, "unknown"},
+		{Reading(9), "reading(9)"},
+	} {
+		if got := tt.value.String(); got != tt.want {
+			t.Errorf("%T prints as %q, want %q", tt.value, got, tt.want)
+		}
+	}
+}
+
+// The numbers of states and policies are stored: a new one goes to the end.
+func TestR93_StoredNumbers(t *testing.T) {
+	t.Parallel()
+	if got := [...]State{Absent, Running, Done, Free, Unknown}; got != [...]State{0, 1, 2, 3, 4} {
+		t.Errorf("states are numbered %d", got)
+	}
+	if got := [...]LostPolicy{Hold, Rerun}; got != [...]LostPolicy{0, 1} {
+		t.Errorf("policies are numbered %d", got)
+	}
+}

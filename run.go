@@ -1,0 +1,99 @@
+package semel
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
+
+// A run is one execution of an operation, from its claim to its settle.
+type run struct {
+	core   *core
+	policy *policy
+	ask    ask
+	owner  Owner
+	op     Operation
+	began  time.Time
+	taken  bool // an earlier run was lost or released
+
+	base context.Context // the request's values, without its cancellation
+	ctx  deadline        // base with the operation, and with MaxRun as its deadline: the handler's
+
+	lease  lease
+	resent bool      // the claim was sent more than once: a copy may still arrive
+	sent   time.Time // the last copy of the claim
+}
+
+// newRun makes the run that a claim, sent at the given time, has won, and starts its lease. It must be settled.
+func (g *Guard) newRun(ctx context.Context, a *ask, rec Record, token Token, sent time.Time) *run {
+	g.work.add()
+	r := &run{
+		core: g.core, policy: g.policy, ask: *a, began: sent, sent: sent,
+		owner: Owner{Fence: rec.Fence, Token: token},
+		base:  context.WithoutCancel(ctx),
+	}
+	r.op = Operation{run: r, Attempt: int(rec.Attempt), Fence: rec.Fence}
+	r.ctx.parent, r.ctx.at, r.ctx.cause, r.ctx.op = r.base, sent.Add(g.policy.MaxRun), ErrMaxRun, &r.op
+	r.lease.start(r, sent)
+	if rec.Maybe {
+		r.event(EventTakeover, nil)
+	}
+	return r
+}
+
+func (r *run) event(kind EventKind, err error) {
+	r.core.observer.Observe(r.base, Event{
+		Kind: kind, ID: r.ask.id, Operation: r.ask.operation, Correlation: r.ask.correlation,
+		Attempt: uint32(r.op.Attempt), Fence: r.owner.Fence, Err: err,
+	})
+}
+
+type operationKey struct{}
+
+// An Operation is what a handler can know of its own run, and say about its outcome. Its methods are safe for concurrent
+// use.
+type Operation struct {
+	// Attempt counts the operation's runs, from 1.
+	Attempt int
+	// Fence orders the operation's runs: a later run has a larger one. A downstream that remembers the largest it has
+	// seen can refuse what comes late from an earlier run.
+	Fence uint64
+
+	run     *run
+	verdict atomic.Uint32
+	lost    atomic.Pointer[lostReason]
+}
+
+type lostReason struct{ err error }
+
+// FromContext returns the operation that a guarded handler runs in, or nil if ctx belongs to none, as for a request
+// without a key.
+func FromContext(ctx context.Context) *Operation {
+	op, _ := ctx.Value(operationKey{}).(*Operation)
+	return op
+}
+
+// ID returns the operation's public id.
+func (o *Operation) ID() string { return o.run.ask.id.String() }
+
+// Correlation returns the correlation id of the request that started the run.
+func (o *Operation) Correlation() string { return o.run.ask.correlation }
+
+// Key returns a key derived from the operation and a name, in the form of a UUIDv8 (RFC 9562). It is the same for every
+// run of the operation, also after its record has expired, so it can stand in a UNIQUE column or be the idempotency key
+// of a downstream call; another name gives another key.
+func (o *Operation) Key(name string) string {
+	a := &o.run.ask
+	return o.run.core.derive.derivedKey(a.kind, a.scope, a.key, name)
+}
+
+// Keep asks that the answer be stored and replayed, whatever its status.
+func (o *Operation) Keep() { o.verdict.Store(uint32(VerdictKeep)) }
+
+// Release asks that the answer be given but not stored, so that the same key may try again. It is a promise that nothing
+// happened.
+func (o *Operation) Release() { o.verdict.Store(uint32(VerdictRelease)) }
+
+// Lost says that there is no answer although there may have been an effect, as when a connection to an upstream broke.
+// What the handler has written is thrown away; Policy.OnLost decides. The error is for operators.
+func (o *Operation) Lost(err error) { o.lost.Store(&lostReason{err}) }

@@ -1,0 +1,109 @@
+package semel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+)
+
+// A Scope tells who asks: the authenticated principal or tenant of an HTTP request. Two principals never meet, whatever
+// keys they choose. It must be stable: a refreshed access token of the same principal is the same principal
+// . The zero Scope is refused by [New].
+type Scope struct {
+	of  func(*http.Request) (string, error)
+	err error // what is wrong with the Scope, reported by New
+}
+
+// SingleTenant says that there is only one principal.
+var SingleTenant = Scope{of: func(*http.Request) (string, error) { return "single", nil }}
+
+// ScopeFunc takes the principal from a function. An error, or an empty string, refuses a keyed request with 400; the
+// error's text is not shown to the client.
+func ScopeFunc(of func(*http.Request) (string, error)) Scope {
+	if of == nil {
+		return Scope{err: errors.New("scope: the function is nil")}
+	}
+	return Scope{of: of}
+}
+
+// ScopeContext takes the principal from the request's context, where the authentication middleware has put it under
+// key, as a string or fmt.Stringer.
+func ScopeContext(key any) Scope {
+	if key == nil {
+		return Scope{err: errors.New("scope: the context key is nil")}
+	}
+	return Scope{of: func(r *http.Request) (string, error) { return contextScope(r.Context(), key) }}
+}
+
+func contextScope(ctx context.Context, key any) (string, error) {
+	switch v := ctx.Value(key).(type) {
+	case string:
+		return v, nil
+	case fmt.Stringer:
+		return v.String(), nil
+	case nil:
+		return "", fmt.Errorf("scope: no value in the context under %v", key)
+	default:
+		return "", fmt.Errorf("scope: the value in the context under %v is a %T, want a string", key, v)
+	}
+}
+
+// ScopeClientCert takes the principal from the subject of the verified TLS client certificate.
+var ScopeClientCert = Scope{of: func(r *http.Request) (string, error) {
+	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 || len(r.TLS.VerifiedChains[0]) == 0 {
+		return "", errors.New("scope: no verified client certificate")
+	}
+	return r.TLS.VerifiedChains[0][0].Subject.String(), nil
+}}
+
+// ScopeTrustedHeader takes the principal from a request header that a trusted proxy sets. The header counts only if the
+// connection comes from one of the proxies' networks; without any given, from loopback. From elsewhere anybody could
+// write it, so a keyed request is refused.
+func ScopeTrustedHeader(name string, proxies ...netip.Prefix) Scope {
+	if !isToken(name) {
+		return Scope{err: fmt.Errorf("scope: %q is not a header name", name)}
+	}
+	if len(proxies) == 0 {
+		proxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
+	}
+	for _, p := range proxies {
+		if !p.IsValid() {
+			return Scope{err: errors.New("scope: a proxy's network is not valid")}
+		}
+	}
+	name = http.CanonicalHeaderKey(name)
+	return Scope{of: func(r *http.Request) (string, error) {
+		if !fromOneOf(r.RemoteAddr, proxies) {
+			return "", fmt.Errorf("scope: %s came from %s, which is no trusted proxy", name, r.RemoteAddr)
+		}
+		switch v := r.Header[name]; len(v) {
+		case 0:
+			return "", fmt.Errorf("scope: no %s header", name)
+		case 1:
+			return v[0], nil
+		default:
+			return "", fmt.Errorf("scope: %d %s headers", len(v), name)
+		}
+	}}
+}
+
+func fromOneOf(remote string, networks []netip.Prefix) bool {
+	host, _, err := net.SplitHostPort(remote)
+	if err != nil {
+		host = remote
+	}
+	addr, err := netip.ParseAddr(host)
+	if err != nil {
+		return false
+	}
+	addr = addr.Unmap().WithZone("")
+	for _, n := range networks {
+		if n.Contains(addr) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,52 @@
+package semel
+
+import (
+	"context"
+	"encoding/hex"
+	"log/slog"
+)
+
+// LogObserver writes one structured line an event: decisions at level Info, dangerous events at Warn. Its fields are
+// event, result, code, digest (the first 16 hexadecimal digits of the operation's id, never the key), endpoint,
+// correlation, instance, attempt, fence, status, duration_ms, verb and error.
+func LogObserver(log *slog.Logger, instance string) Observer {
+	return &logObserver{log: log, instance: instance}
+}
+
+type logObserver struct {
+	log      *slog.Logger
+	instance string
+}
+
+func (o *logObserver) Observe(ctx context.Context, e Event) {
+	level, name := slog.LevelWarn, "idempotency_"+string(e.Kind)
+	if e.Kind == EventDecision {
+		level, name = slog.LevelInfo, "idempotency_check"
+	}
+	if !o.log.Enabled(ctx, level) {
+		return
+	}
+	attrs := make([]slog.Attr, 0, 16)
+	add := func(present bool, a slog.Attr) {
+		if present {
+			attrs = append(attrs, a)
+		}
+	}
+	add(true, slog.String("event", name))
+	add(e.Result != "", slog.String("result", string(e.Result)))
+	add(e.Code != "", slog.String("code", string(e.Code)))
+	add(e.Observed, slog.Bool("observed", true))
+	add(e.ID != ID{}, slog.String("digest", hex.EncodeToString(e.ID[16:24])))
+	add(e.Operation != "", slog.String("endpoint", e.Operation))
+	add(e.Correlation != "", slog.String("correlation", e.Correlation))
+	add(o.instance != "", slog.String("instance", o.instance))
+	add(e.Attempt != 0, slog.Uint64("attempt", uint64(e.Attempt)))
+	add(e.Fence != 0, slog.Uint64("fence", e.Fence))
+	add(e.Status != 0, slog.Int("status", e.Status))
+	add(e.Kind == EventDecision, slog.Float64("duration_ms", float64(e.Duration.Microseconds())/1000))
+	add(e.Verb != "", slog.String("verb", e.Verb))
+	if e.Err != nil {
+		attrs = append(attrs, slog.String("error", e.Err.Error()))
+	}
+	o.log.LogAttrs(ctx, level, "idempotency", attrs...)
+}

@@ -1,0 +1,113 @@
+package semel
+
+import (
+	"context"
+	"time"
+)
+
+// A Store keeps records. Each method is one atomic verb on one record: it reads the record, applies the rule of the
+// same name in transition.go at the store's own clock, and writes the result, with nothing in between. Methods are
+// called concurrently, by many guards in many processes.
+//
+// A nil error acknowledges, also when nothing was changed. An error means only that the system failed (or [ErrFull],
+// [ErrUnreadable]); the verb may then have been executed all the same. Every verb can be repeated with the same
+// arguments after a lost reply, and succeeds as its own.
+//
+// Records that a store returns are the caller's, except that Response and Sealed are shared and read-only. A returned
+// record has Now set to the store's clock. Methods return soon after ctx ends.
+//
+// Package storetest proves a store; docs/writing-a-store.md explains how to write one.
+type Store interface {
+	// Claim starts a run of the operation where [Record.Claim] allows that. Otherwise it writes nothing, locks nothing,
+	// and returns the record as it stands with owned false. An absent record that can't be stored is ErrFull; a store
+	// never makes room by dropping a record that may still be needed.
+	Claim(ctx context.Context, id ID, c Claim) (rec Record, owned bool, err error)
+
+	// Extend moves the lease of the running record that by owns, and may mark it begun ([Record.Extend]). On another
+	// state, fence or token it changes nothing and returns false.
+	Extend(ctx context.Context, id ID, by Owner, x Extension) (owned bool, err error)
+
+	// Settle ends the run that by owns ([Record.Settle]), whether or not its lease is over. It returns the record as it
+	// stands after the call. Repeated by the owner who wrote it, it returns true again and changes nothing.
+	Settle(ctx context.Context, id ID, by Owner, o Outcome) (rec Record, owned bool, err error)
+
+	// Load returns the record. A record that does not exist is one whose State is Absent, not an error.
+	Load(ctx context.Context, id ID) (Record, error)
+
+	// Sweep deletes at most limit records for which [Record.Expired] holds, and returns how many it deleted; fewer than
+	// limit means that none is left for now. Several sweepers may run at once. It never deletes a record that a
+	// concurrent Claim has just started.
+	Sweep(ctx context.Context, limit int) (changed int, err error)
+}
+
+// A Seizer is a [Store] in which operators and reconcile can decide about a record that has no living owner. The
+// decision takes two steps, so that a late owner can't interfere: Seize, then Settle or Forget as the new owner.
+type Seizer interface {
+	// Seize raises the fence, replaces the token by t and stores the record as unknown, in one compare-and-set, if it is
+	// running, unknown, or free with Maybe ([Record.Seize]). It returns the record as it stands after the call; its Token
+	// is t if it was seized.
+	Seize(ctx context.Context, id ID, t Token) (Record, error)
+
+	// Forget deletes the record if it is done, free, or seized, and has by's fence and token. It returns whether it did.
+	Forget(ctx context.Context, id ID, by Owner) (bool, error)
+}
+
+// A Lister is a [Store] whose records can be looked through by operators. Listing is not a snapshot: records that
+// change meanwhile may be seen in either state.
+type Lister interface {
+	// List calls yield for the records that match q, in no particular order, until yield returns false or q.Limit
+	// records were given.
+	List(ctx context.Context, q Query, yield func(ID, Record) bool) error
+}
+
+// Query selects records for a [Lister]. Zero fields select all.
+type Query struct {
+	Scope     *ScopeID // only records of this kind and scope
+	Operation string   // only records of this operation, such as "POST /payments"
+	Reading   Reading  // only records that read so; zero (ReadsAbsent) selects all
+	Limit     int      // at most so many; 0 means no limit
+}
+
+// Owner names a run: compare-and-set is on both, and on the record's state.
+type Owner struct {
+	Fence uint64
+	Token Token
+	// Above asks for any fence above Fence, instead of that fence. It is the release-by-token of a guard that gave up on
+	// a claim, and goes with Settle to Free only.
+	Above bool
+}
+
+// Claim is what a guard asks for when it wants to run an operation.
+type Claim struct {
+	Fingerprint Fingerprint
+	Token       Token         // chosen by the guard at random, one for each claim
+	Lease       time.Duration // how long the run is owned without renewal; zero or negative means DefaultLease
+	Retention   time.Duration // how long the outcome is kept, from completion; zero or negative means DefaultRetention
+	OnLost      LostPolicy
+	Operation   string // such as "POST /payments"; for operators, not part of the identity
+	Correlation string // correlation id of the request that started the run
+	Sealed      []byte // the request, encrypted, for a completer; nil where none is used
+}
+
+// Extension is what [Store].Extend changes.
+type Extension struct {
+	Lease time.Duration // from now; zero or negative means DefaultLease
+	Begun bool          // the first byte of a streamed answer is about to leave; false leaves the mark as it is
+}
+
+// Outcome ends a run.
+type Outcome struct {
+	State    State     // Done, Free or Unknown
+	Response *Response // with Done: the answer to replay, nil if there is none
+	Error    string    // why the run ended without an answer, for operators
+}
+
+// Defaults that the store contract knows. The guard's other defaults are documented at [Policy] and [Options].
+const (
+	DefaultLease     = 30 * time.Second
+	DefaultRetention = 24 * time.Hour
+	// FreeRetention is how long a free record is kept.
+	FreeRetention = time.Hour
+	// Forever is a retention that never ends.
+	Forever = time.Duration(1<<63 - 1)
+)

@@ -1,0 +1,183 @@
+package semel
+
+import "time"
+
+// The state machine, as pure functions of a record, the store's clock and a request. A store that reads, applies and
+// writes under one lock can use them as they are; a store that speaks in scripts or SQL repeats them there, and
+// storetest compares. Each clause is there because leaving it out breaks the invariant; docs/design.md has the traces.
+
+// Claim starts a run if the record allows it. It returns the record as it must be stored and true, or the record
+// unchanged and false. An absent record may carry in Fence the highest fence the store remembers for it.
+func (r Record) Claim(now Time, c Claim) (Record, bool) {
+	c.Lease = orDefault(c.Lease, DefaultLease)
+	c.Retention = orDefault(c.Retention, DefaultRetention)
+	r.Now = now
+	switch {
+	case r.State == Absent:
+		// A fence from the clock also grows over forget, sweep and failover.
+		return r.fresh(now, c, max(uint64(now)/1000, r.Fence+1)), true
+	case r.past(now):
+		return r.fresh(now, c, r.Fence+1), true
+	case !r.Fingerprint.Equal(c.Fingerprint):
+		return r, false
+	case r.Token == c.Token:
+		if r.State != Running {
+			return r, false // a token once settled is spent
+		}
+		r.LeaseEnd = now.Add(c.Lease) // its own claim, whose reply was lost
+		return r, true
+	case r.Reads(c.OnLost) != ReadsFree:
+		return r, false
+	}
+	if r.State == Running {
+		r.Maybe = true // taken over: the lost run may have had its effect
+	}
+	return r.started(now, c, r.Fence+1), true
+}
+
+// fresh makes the record of a new operation, which inherits nothing but the order of fences.
+func (r Record) fresh(now Time, c Claim, fence uint64) Record {
+	n := Record{Fingerprint: c.Fingerprint, Created: now, Operation: c.Operation, Sealed: c.Sealed, Now: now}
+	return n.started(now, c, fence)
+}
+
+// started makes the record of a new run.
+func (r Record) started(now Time, c Claim, fence uint64) Record {
+	r.State, r.OnLost, r.Seized, r.Wrote = Running, c.OnLost, false, Absent
+	r.Fence, r.Token = fence, c.Token
+	r.Attempt++
+	r.Started, r.LeaseEnd, r.Settled = now, now.Add(c.Lease), 0
+	r.Retention = c.Retention
+	r.Correlation = c.Correlation
+	return r
+}
+
+// Extend moves the lease of a running record, and sets Begun if asked to. It reports false, and changes nothing, for
+// any other owner or state: a late heartbeat must not reopen what was settled.
+func (r Record) Extend(now Time, by Owner, x Extension) (Record, bool) {
+	r.Now = now
+	if r.State != Running || !r.ownedBy(by) || by.Above {
+		return r, false
+	}
+	r.LeaseEnd = now.Add(orDefault(x.Lease, DefaultLease))
+	r.Begun = r.Begun || x.Begun
+	return r, true
+}
+
+// Settle ends a run, or decides about a record that by has seized. It does not look at the lease: a late owner whom
+// nobody has replaced may still settle. Repeating the settle that this owner wrote reports true and changes nothing;
+// anything else reports false.
+func (r Record) Settle(now Time, by Owner, o Outcome) (Record, bool) {
+	r.Now = now
+	switch {
+	case !r.ownedBy(by), o.State != Done && o.State != Free && o.State != Unknown, by.Above && o.State != Free:
+		return r, false
+	case r.State == Running, r.State == Unknown && r.Seized && !by.Above:
+	default:
+		return r, r.Wrote == o.State
+	}
+	r.Wrote = o.State
+	r.Settled = now
+	r.Error = o.Error
+	seized := r.Seized
+	r.Seized = false
+	switch {
+	case o.State == Done:
+		r.State, r.Response, r.Maybe = Done, o.Response, false
+	case r.Begun:
+		// Bytes of an answer may be out: it can be neither run again nor called unknown.
+		r.State, r.Response, r.Maybe = Done, nil, false
+	case o.State == Unknown:
+		r.State = Unknown
+	default:
+		r.State = Free
+		switch {
+		case seized:
+			r.Maybe = false // an operator or reconcile found that nothing happened
+		case by.Above:
+			r.Attempt-- // never started
+		case r.OnLost == Rerun:
+			r.Maybe = true
+		}
+	}
+	return r, true
+}
+
+// Seize raises the fence and replaces the token of a record that is running, unknown, or free with Maybe, and makes it
+// unknown. It reports false, and changes nothing, for any other record. Repeated with the same token it reports true.
+func (r Record) Seize(now Time, t Token) (Record, bool) {
+	r.Now = now
+	switch {
+	case r.State == Unknown && r.Seized && r.Token == t:
+		return r, true
+	case r.State == Running && r.Reads(r.OnLost) != ReadsDone && r.Reads(r.OnLost) != ReadsAbsent:
+	case r.State == Unknown, r.State == Free && r.Maybe:
+	default:
+		return r, false
+	}
+	r.State, r.Seized, r.Wrote = Unknown, true, Absent
+	r.Fence++
+	r.Token = t
+	r.Settled = now
+	return r, true
+}
+
+// Forgettable reports whether by may delete the record: it is done, free, or seized by by.
+func (r *Record) Forgettable(by Owner) bool {
+	if !r.ownedBy(by) || by.Above {
+		return false
+	}
+	return r.State == Done || r.State == Free || r.State == Unknown && r.Seized
+}
+
+// Expired reports whether Sweep may delete the record: nobody owns it and nobody has to decide about it.
+func (r *Record) Expired(now Time) bool { return now >= r.Expires() }
+
+// Expires returns from when on Sweep may delete the record, if nothing changes it before. A record that waits for a
+// decision never expires.
+func (r *Record) Expires() Time {
+	switch r.State {
+	case Done:
+		return r.Settled.Add(r.Retention)
+	case Free:
+		return r.Settled.Add(FreeRetention)
+	case Running:
+		switch {
+		case r.Begun:
+			return r.LeaseEnd.Add(r.Retention)
+		case r.OnLost == Hold:
+			return never
+		case len(r.Sealed) > 0:
+			return r.LeaseEnd.Add(times(7, r.Retention)) // a completer may still finish it
+		}
+		return r.LeaseEnd.Add(r.Retention)
+	}
+	return never
+}
+
+const never = Time(1<<63 - 1)
+
+func (r *Record) ownedBy(by Owner) bool {
+	if r.State == Absent || r.Token != by.Token {
+		return false
+	}
+	if by.Above {
+		return r.Fence > by.Fence
+	}
+	return r.Fence == by.Fence
+}
+
+func orDefault(d, def time.Duration) time.Duration {
+	if d <= 0 {
+		return def
+	}
+	return d
+}
+
+// times multiplies a retention; more than Forever is Forever.
+func times(n int64, d time.Duration) time.Duration {
+	if d > Forever/time.Duration(n) {
+		return Forever
+	}
+	return d * time.Duration(n)
+}

@@ -1,0 +1,125 @@
+package semel
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// waiting holds the requests that wait for another run of their operation. A waiter never writes. Within a process it is
+// woken when the owner settles; for owners elsewhere one waiter of a key looks into the store for all of them.
+type waiting struct {
+	mu   sync.Mutex
+	keys map[ID]*waitlist
+}
+
+type waitlist struct {
+	n        int
+	changed  chan struct{} // closed on a wake-up, then replaced
+	turn     chan struct{} // holds a token: who takes it polls for the others
+	interval time.Duration // until the next poll; owned by who holds the turn
+}
+
+const (
+	pollFirst = 25 * time.Millisecond
+	pollLast  = 500 * time.Millisecond
+)
+
+// A ticket is one waiter's place. It remembers which wake-ups it has not seen.
+type ticket struct {
+	id      ID
+	list    *waitlist
+	changed chan struct{}
+}
+
+// join takes a place for the operation, or returns nil if all are taken. It is called before the record is read again,
+// so that no wake-up is missed.
+func (w *waiting) join(id ID, limit int) *ticket {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	l := w.keys[id]
+	if l == nil {
+		l = &waitlist{changed: make(chan struct{}), turn: make(chan struct{}, 1), interval: pollFirst}
+		l.turn <- struct{}{}
+		if w.keys == nil {
+			w.keys = map[ID]*waitlist{}
+		}
+		w.keys[id] = l
+	}
+	if l.n >= limit {
+		return nil
+	}
+	l.n++
+	return &ticket{id: id, list: l, changed: l.changed}
+}
+
+// leave gives the place back.
+func (w *waiting) leave(t *ticket) {
+	if t == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if t.list.n--; t.list.n == 0 {
+		delete(w.keys, t.id)
+	}
+}
+
+// wake tells every waiter of the operation to look again.
+func (w *waiting) wake(id ID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if l := w.keys[id]; l != nil {
+		close(l.changed)
+		l.changed = make(chan struct{})
+	}
+}
+
+// count returns how many requests wait.
+func (w *waiting) count() (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, l := range w.keys {
+		n += l.n
+	}
+	return n
+}
+
+// wait returns true when the record seems to have changed from what rec shows, and false when the deadline or ctx came
+// first.
+func (w *waiting) wait(ctx context.Context, t *ticket, store Store, rec *Record, deadline time.Time) bool {
+	defer func() {
+		w.mu.Lock()
+		t.changed = t.list.changed
+		w.mu.Unlock()
+	}()
+	ctx, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	select {
+	case <-t.changed:
+		return true
+	case <-ctx.Done():
+		return false
+	case <-t.list.turn:
+	}
+	defer func() { t.list.turn <- struct{}{} }()
+	for {
+		poll := time.NewTimer(t.list.interval)
+		select {
+		case <-t.changed:
+			poll.Stop()
+			return true
+		case <-ctx.Done():
+			poll.Stop()
+			return false
+		case <-poll.C:
+		}
+		t.list.interval = min(2*t.list.interval, pollLast)
+		now, err := store.Load(ctx, t.id)
+		if err == nil && (now.Owner() != rec.Owner() || now.State != rec.State || now.Reads(now.OnLost) != ReadsRunning) {
+			t.list.interval = pollFirst
+			w.wake(t.id)
+			return true
+		}
+	}
+}
