@@ -1,0 +1,133 @@
+package memstore
+
+import (
+	"net/http"
+	"strings"
+	"time"
+	"unique"
+
+	"github.com/semelhq/semel"
+)
+
+// An entry is a record as it is kept: what most records have in 216 bytes, what few have behind a pointer.
+type entry struct {
+	id   semel.ID
+	next *entry // the next entry with the same index key
+	pos  int    // 1 + its place in the shard's queue; 0 if it is in none
+
+	fence       uint64
+	token       semel.Token
+	fingerprint semel.Fingerprint
+	created     semel.Time
+	started     semel.Time
+	leaseEnd    semel.Time
+	settled     semel.Time
+	retention   time.Duration
+
+	attempt uint32
+	state   semel.State
+	wrote   semel.State
+	onLost  semel.LostPolicy
+	marks   marks
+
+	operation   unique.Handle[string] // few operations, many records
+	correlation string
+	response    *semel.Response
+	rare        *rare
+}
+
+// rare is the part that few records have.
+type rare struct {
+	err    string
+	sealed []byte
+}
+
+type marks uint8
+
+const (
+	begun marks = 1 << iota
+	maybe
+	seized
+)
+
+// record returns what e holds, with the given clock; a nil entry is an absent record.
+func (e *entry) record(now semel.Time) semel.Record {
+	if e == nil {
+		return semel.Record{Now: now}
+	}
+	r := semel.Record{
+		State:       e.state,
+		OnLost:      e.onLost,
+		Begun:       e.marks&begun != 0,
+		Maybe:       e.marks&maybe != 0,
+		Seized:      e.marks&seized != 0,
+		Wrote:       e.wrote,
+		Fence:       e.fence,
+		Token:       e.token,
+		Fingerprint: e.fingerprint,
+		Attempt:     e.attempt,
+		Created:     e.created,
+		Started:     e.started,
+		LeaseEnd:    e.leaseEnd,
+		Settled:     e.settled,
+		Retention:   e.retention,
+		Operation:   e.operation.Value(),
+		Correlation: e.correlation,
+		Response:    e.response,
+		Now:         now,
+	}
+	if e.rare != nil {
+		r.Error, r.Sealed = e.rare.err, e.rare.sealed
+	}
+	return r
+}
+
+// set stores rec in e. Its texts are copied, so that a short one does not keep alive the request that it was cut from.
+func (e *entry) set(rec *semel.Record) {
+	e.state, e.onLost, e.wrote = rec.State, rec.OnLost, rec.Wrote
+	e.marks = 0
+	if rec.Begun {
+		e.marks |= begun
+	}
+	if rec.Maybe {
+		e.marks |= maybe
+	}
+	if rec.Seized {
+		e.marks |= seized
+	}
+	e.fence, e.token, e.fingerprint, e.attempt = rec.Fence, rec.Token, rec.Fingerprint, rec.Attempt
+	e.created, e.started, e.leaseEnd, e.settled = rec.Created, rec.Started, rec.LeaseEnd, rec.Settled
+	e.retention = rec.Retention
+	if e.operation == (unique.Handle[string]{}) || e.operation.Value() != rec.Operation {
+		e.operation = unique.Make(rec.Operation)
+	}
+	if e.correlation != rec.Correlation {
+		e.correlation = strings.Clone(rec.Correlation)
+	}
+	e.response = rec.Response
+	switch {
+	case rec.Error == "" && rec.Sealed == nil:
+		e.rare = nil
+	case e.rare == nil || e.rare.err != rec.Error:
+		e.rare = &rare{err: strings.Clone(rec.Error), sealed: rec.Sealed}
+	default:
+		e.rare.sealed = rec.Sealed
+	}
+}
+
+// weight is what a record counts towards Options.MaxBytes.
+func weight(rec *semel.Record) int64 {
+	n := len(rec.Correlation) + len(rec.Error) + len(rec.Sealed)
+	if a := rec.Response; a != nil {
+		n += len(a.Body)
+		for _, fields := range []http.Header{a.Header, a.Trailer} {
+			for name, values := range fields {
+				n += len(name)
+				for _, v := range values {
+					n += len(v)
+				}
+			}
+		}
+	}
+	return int64(n)
+}

@@ -1,0 +1,247 @@
+package memstore
+
+import (
+	"math/rand/v2"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/semelhq/semel"
+)
+
+// An entry is a record in another form: a field that is added to records must be added here.
+func TestAnEntryKeepsEveryField(t *testing.T) {
+	t.Parallel()
+	zero := semel.Record{Now: 7}
+	full := filled(t)
+	full.Now = 7
+	e := &entry{}
+	for _, want := range []semel.Record{full, zero, full} {
+		e.set(&want)
+		if got := e.record(7); !reflect.DeepEqual(got, want) {
+			t.Errorf("got %+v\nwant %+v", got, want)
+		}
+	}
+}
+
+// filled returns a record of which no field is zero.
+func filled(t *testing.T) semel.Record {
+	var rec semel.Record
+	v := reflect.ValueOf(&rec).Elem()
+	for i := range v.NumField() {
+		if f := v.Type().Field(i); f.IsExported() {
+			fill(t, v.Field(i), i+1)
+			if v.Field(i).IsZero() {
+				t.Fatalf("%s is not filled", f.Name)
+			}
+		}
+	}
+	return rec
+}
+
+func fill(t *testing.T, v reflect.Value, n int) {
+	switch v.Kind() {
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int64:
+		v.SetInt(int64(n))
+	case reflect.Uint8, reflect.Uint32, reflect.Uint64:
+		v.SetUint(uint64(n))
+	case reflect.String:
+		v.SetString(string(rune('a' + n)))
+	case reflect.Array:
+		for i := range v.Len() {
+			fill(t, v.Index(i), n+i)
+		}
+	case reflect.Slice:
+		v.SetBytes([]byte{byte(n)})
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fill(t, v.Field(i), n+i)
+		}
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+	default:
+		t.Fatalf("no rule for a field of kind %s", v.Kind())
+	}
+}
+
+// sound checks what must hold of a store between verbs.
+func (s *Store) sound(t *testing.T) {
+	t.Helper()
+	var records, bytes int64
+	for i := range s.shards {
+		sh := &s.shards[i]
+		queued := 0
+		for k, e := range sh.index {
+			if e == nil {
+				t.Errorf("an empty chain is left")
+			}
+			for ; e != nil; e = e.next {
+				rec := e.record(0)
+				records++
+				bytes += weight(&rec)
+				if indexKey(&e.id) != k || s.shard(e.id) != sh {
+					t.Errorf("a record is in the wrong place")
+				}
+				at := rec.Expires()
+				if (at == never) != (e.pos == 0) {
+					t.Errorf("a record that is %s expires at %d, and its place in the queue is %d", rec.State, at, e.pos)
+					continue
+				}
+				if e.pos == 0 {
+					continue
+				}
+				queued++
+				if got := sh.queue[e.pos-1]; got.e != e || got.at != at {
+					t.Errorf("the queue has another record or time at the place of this one")
+				}
+			}
+		}
+		if queued != len(sh.queue) {
+			t.Errorf("%d records expire, and %d are in the queue", queued, len(sh.queue))
+		}
+		for i := range sh.queue {
+			if i > 0 && sh.queue[i].at < sh.queue[(i-1)/2].at {
+				t.Errorf("the queue is out of order at %d", i)
+			}
+		}
+	}
+	if records != s.records.Load() || bytes != s.bytes.Load() {
+		t.Errorf("counted %d records and %d bytes, there are %d and %d", s.records.Load(), s.bytes.Load(), records, bytes)
+	}
+}
+
+// Random verbs do to the store what the transitions do to a map.
+func TestTheStoreDoesWhatTheTransitionsSay(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(10) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		now := time.UnixMicro(1_900_000_000_000_000)
+		s := newStore(Options{Clock: func() time.Time { return now }})
+		model := map[semel.ID]semel.Record{}
+		ids := make([]semel.ID, 24)
+		for i := range ids {
+			ids[i][24], ids[i][47] = byte(i%3), byte(i) // few shards, shared index keys
+		}
+		tokens := make([]semel.Token, 4)
+		for i := range tokens {
+			tokens[i][0] = byte(i + 1)
+		}
+		answers := []*semel.Response{nil, {Status: 200, Body: []byte("answer"), Header: map[string][]string{"A": {"b", "c"}}}}
+		compare := func(id semel.ID) {
+			t.Helper()
+			want, at := model[id], semel.TimeOf(now)
+			got, err := s.Load(t.Context(), id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.State == semel.Absent && want.Expired(at) {
+				delete(model, id) // swept, or reclaimed by a claim
+				want = semel.Record{}
+			}
+			want.Now = at
+			if !reflect.DeepEqual(got, want) {
+				t.Fatalf("seed %d: Load: %+v\nwant %+v", seed, got, want)
+			}
+		}
+		for turn := range 400 {
+			now = now.Add(time.Duration(r.IntN(400)) * time.Millisecond)
+			id, at := ids[r.IntN(len(ids))], semel.TimeOf(now)
+			compare(id)
+			old := model[id]
+			by := old.Owner()
+			if r.IntN(4) == 0 {
+				by = semel.Owner{Fence: old.Fence - uint64(r.IntN(2)), Token: tokens[r.IntN(len(tokens))], Above: r.IntN(2) == 0}
+			}
+			switch r.IntN(9) {
+			case 0, 1, 2:
+				c := semel.Claim{
+					Fingerprint: semel.Fingerprint{Raw: [16]byte{byte(r.IntN(20) / 19)}, Canonical: [16]byte{byte(r.IntN(2))}},
+					Token:       tokens[r.IntN(len(tokens))],
+					Lease:       time.Duration(r.IntN(3000)) * time.Millisecond,
+					Retention:   time.Duration(1+r.IntN(5000)) * time.Millisecond,
+					OnLost:      semel.LostPolicy(r.IntN(2)),
+					Operation:   []string{"POST /a", "POST /b"}[r.IntN(2)],
+					Correlation: []string{"", "c1", "longer correlation"}[r.IntN(3)],
+					Sealed:      [][]byte{nil, []byte("sealed")}[r.IntN(2)],
+				}
+				if old.State == semel.Absent {
+					old.Fence = s.shard(id).floor
+				}
+				want, wantOwned := old.Claim(at, c)
+				got, owned, err := s.Claim(t.Context(), id, c)
+				if err != nil || owned != wantOwned || !reflect.DeepEqual(got, want) {
+					t.Fatalf("seed %d: Claim: %+v, %t, %v\nwant %+v, %t", seed, got, owned, err, want, wantOwned)
+				}
+				if owned {
+					model[id] = want
+				}
+			case 3:
+				x := semel.Extension{Lease: time.Duration(r.IntN(3000)) * time.Millisecond, Begun: r.IntN(4) == 0}
+				want, wantOwned := old.Extend(at, by, x)
+				owned, err := s.Extend(t.Context(), id, by, x)
+				if err != nil || owned != wantOwned {
+					t.Fatalf("seed %d: Extend: %t, %v; want %t", seed, owned, err, wantOwned)
+				}
+				if owned {
+					model[id] = want
+				}
+			case 4, 5:
+				o := semel.Outcome{
+					State:    semel.State(1 + r.IntN(4)),
+					Response: answers[r.IntN(len(answers))],
+					Error:    []string{"", "why"}[r.IntN(2)],
+				}
+				want, wantOwned := old.Settle(at, by, o)
+				got, owned, err := s.Settle(t.Context(), id, by, o)
+				if err != nil || owned != wantOwned || !reflect.DeepEqual(got, want) {
+					t.Fatalf("seed %d: Settle: %+v, %t, %v\nwant %+v, %t", seed, got, owned, err, want, wantOwned)
+				}
+				if owned {
+					model[id] = want
+				}
+			case 6:
+				want, seized := old.Seize(at, tokens[0])
+				got, err := s.Seize(t.Context(), id, tokens[0])
+				if err != nil || !reflect.DeepEqual(got, want) {
+					t.Fatalf("seed %d: Seize: %+v, %v\nwant %+v", seed, got, err, want)
+				}
+				if seized {
+					model[id] = want
+				}
+			case 7:
+				want := old.Forgettable(at, by)
+				forgot, err := s.Forget(t.Context(), id, by)
+				if err != nil || forgot != want {
+					t.Fatalf("seed %d: Forget: %t, %v; want %t", seed, forgot, err, want)
+				}
+				if forgot {
+					delete(model, id)
+				}
+			case 8:
+				if _, err := s.Sweep(t.Context(), r.IntN(4)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			checked := []semel.ID{id}
+			if turn%10 == 0 {
+				checked = ids
+			}
+			for _, id := range checked {
+				compare(id)
+			}
+			if turn%10 == 0 {
+				s.sound(t)
+			}
+			if t.Failed() {
+				t.Fatalf("seed %d, turn %d", seed, turn)
+			}
+		}
+		now = now.Add(100 * time.Hour)
+		if _, err := s.Sweep(t.Context(), 100); err != nil {
+			t.Fatal(err)
+		}
+		s.sound(t)
+	}
+}

@@ -1,0 +1,93 @@
+package memstore
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/semelhq/semel"
+)
+
+// Seize implements [semel.Seizer].
+func (s *Store) Seize(ctx context.Context, id semel.ID, t semel.Token) (semel.Record, error) {
+	if err := ctx.Err(); err != nil {
+		return semel.Record{}, fmt.Errorf("memstore: seize: %w", err)
+	}
+	sh := s.shard(id)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	now := s.now()
+	e := sh.find(id)
+	rec, seized := e.record(now).Seize(now, t)
+	if seized {
+		sh.write(e, &rec)
+	}
+	return rec, nil
+}
+
+// Forget implements [semel.Seizer].
+func (s *Store) Forget(ctx context.Context, id semel.ID, by semel.Owner) (bool, error) {
+	if err := ctx.Err(); err != nil {
+		return false, fmt.Errorf("memstore: forget: %w", err)
+	}
+	sh := s.shard(id)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	e := sh.find(id)
+	rec := e.record(s.now())
+	if !rec.Forgettable(rec.Now, by) {
+		return false, nil
+	}
+	s.remove(sh, e)
+	return true, nil
+}
+
+// List implements [semel.Lister]. No lock is held while yield runs, so that it may use the store.
+func (s *Store) List(ctx context.Context, q semel.Query, yield func(semel.ID, semel.Record) bool) error {
+	given := 0
+	for i := range s.shards {
+		sh := &s.shards[i]
+		for _, id := range sh.ids(q.Scope) {
+			if err := ctx.Err(); err != nil {
+				return fmt.Errorf("memstore: list: %w", err)
+			}
+			sh.mu.Lock()
+			rec := sh.find(id).record(s.now())
+			sh.mu.Unlock()
+			if !matches(&rec, q) {
+				continue
+			}
+			if !yield(id, rec) {
+				return nil
+			}
+			if given++; given == q.Limit {
+				return nil
+			}
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("memstore: list: %w", err)
+	}
+	return nil
+}
+
+// ids returns the ids of a scope, or all.
+func (sh *shard) ids(scope *semel.ScopeID) []semel.ID {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	var ids []semel.ID
+	for _, e := range sh.index {
+		for ; e != nil; e = e.next {
+			if scope == nil || e.id.Scope() == *scope {
+				ids = append(ids, e.id)
+			}
+		}
+	}
+	return ids
+}
+
+func matches(rec *semel.Record, q semel.Query) bool {
+	if rec.State == semel.Absent || q.Operation != "" && q.Operation != rec.Operation {
+		return false
+	}
+	return q.Reading == semel.ReadsAbsent || q.Reading == rec.Reads(rec.OnLost)
+}

@@ -1,0 +1,102 @@
+package memstore
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"sync/atomic"
+
+	"github.com/semelhq/semel"
+)
+
+// reserve counts records and bytes, which may be negative. If it is strict, it counts nothing and returns false where
+// that would go beyond a bound.
+func (s *Store) reserve(records, bytes int64, strict bool) bool {
+	if !add(&s.records, records, s.maxRecords, strict) {
+		return false
+	}
+	if !add(&s.bytes, bytes, s.maxBytes, strict) {
+		s.records.Add(-records)
+		return false
+	}
+	return true
+}
+
+func add(counter *atomic.Int64, n, limit int64, strict bool) bool {
+	if n <= 0 || !strict {
+		if n != 0 {
+			counter.Add(n)
+		}
+		return true
+	}
+	for {
+		before := counter.Load()
+		if before > limit-n {
+			return false
+		}
+		if counter.CompareAndSwap(before, before+n) {
+			return true
+		}
+	}
+}
+
+// expire removes at most limit records of sh that have expired, and returns how many. The shard's lock is held: what it
+// removes is neither being claimed nor owned.
+func (s *Store) expire(sh *shard, now semel.Time, limit int) int {
+	n := 0
+	for n < limit && len(sh.queue) > 0 && sh.queue[0].at <= now {
+		s.remove(sh, sh.queue[0].e)
+		n++
+	}
+	return n
+}
+
+// remove takes a record out of sh, whose lock is held.
+func (s *Store) remove(sh *shard, e *entry) {
+	rec := e.record(0)
+	sh.remove(e)
+	s.reserve(-1, -weight(&rec), false)
+}
+
+// makeRoom removes some expired records of every shard, and reports whether there were any. No lock is held.
+func (s *Store) makeRoom() bool {
+	n := 0
+	for sh := range s.pass() {
+		sh.mu.Lock()
+		n += s.expire(sh, s.now(), reclaimPerShard)
+		sh.mu.Unlock()
+	}
+	return n > 0
+}
+
+// pass visits every shard once. Passes begin at different shards, so that those who work at once spread.
+func (s *Store) pass() iter.Seq[*shard] {
+	return func(yield func(*shard) bool) {
+		start := s.turn.Add(1)
+		for i := range uint32(shardCount) {
+			if !yield(&s.shards[(start+i)%shardCount]) {
+				return
+			}
+		}
+	}
+}
+
+// Sweep implements [semel.Store]. It visits the shards in turn and never keeps more than one locked. It returns what it
+// has removed also if ctx ends meanwhile.
+func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
+	n := 0
+	for sh := range s.pass() {
+		for more := true; more && n < limit; {
+			if err := ctx.Err(); err != nil {
+				return n, fmt.Errorf("memstore: sweep: %w", err)
+			}
+			batch := min(limit-n, sweepBatch)
+			sh.mu.Lock()
+			removed := s.expire(sh, s.now(), batch)
+			sh.mu.Unlock()
+			n += removed
+			more = removed == batch
+		}
+	}
+	return n, nil
+}

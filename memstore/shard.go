@@ -1,0 +1,69 @@
+package memstore
+
+import (
+	"encoding/binary"
+	"sync"
+
+	"github.com/semelhq/semel"
+)
+
+// A shard holds the records whose ids say so. All its fields are guarded by mu.
+type shard struct {
+	mu    sync.Mutex
+	index map[uint64]*entry // by part of the id; entries that share it are chained
+	queue queue             // the records that expire
+
+	// floor is the highest fence of any record that was removed, so that a key claimed again within the same
+	// millisecond is fenced higher too.
+	floor uint64
+
+	_ [64]byte // keeps the lock off its neighbour's cache line
+}
+
+// The first 16 bytes of an id are its scope's and often the same; the rest is a digest, of which any part is as good.
+func (s *Store) shard(id semel.ID) *shard { return &s.shards[id[24]%shardCount] }
+
+func indexKey(id *semel.ID) uint64 { return binary.LittleEndian.Uint64(id[16:24]) }
+
+// find returns the record's entry, or nil.
+func (sh *shard) find(id semel.ID) *entry {
+	e := sh.index[indexKey(&id)]
+	for e != nil && e.id != id {
+		e = e.next
+	}
+	return e
+}
+
+// insert adds an entry for an id that has none.
+func (sh *shard) insert(id semel.ID) *entry {
+	k := indexKey(&id)
+	e := &entry{id: id, next: sh.index[k]}
+	sh.index[k] = e
+	return e
+}
+
+// write stores rec in e, an entry of this shard.
+func (sh *shard) write(e *entry, rec *semel.Record) {
+	e.set(rec)
+	sh.queue.set(e, rec.Expires())
+}
+
+// remove takes e, an entry of this shard, out of it.
+func (sh *shard) remove(e *entry) {
+	sh.floor = max(sh.floor, e.fence)
+	sh.queue.set(e, never)
+	k := indexKey(&e.id)
+	at := sh.index[k]
+	if at == e {
+		if e.next == nil {
+			delete(sh.index, k)
+		} else {
+			sh.index[k] = e.next
+		}
+		return
+	}
+	for at.next != e {
+		at = at.next
+	}
+	at.next = e.next
+}

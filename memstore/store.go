@@ -1,0 +1,213 @@
+package memstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/semelhq/semel"
+)
+
+// Options bounds a [Store]. The zero value is valid.
+type Options struct {
+	// MaxRecords is the number of records kept at once, 1 or more. A record takes about 350 bytes besides its texts and
+	// its answer. Defaults to 1 000 000.
+	MaxRecords int
+
+	// MaxBytes limits the sum of what records hold beyond their fixed size: answers, sealed requests, correlation ids and
+	// error texts, 1 or more. Only a new record and an answer are ever refused for it. Defaults to 256 MiB.
+	MaxBytes int64
+
+	// Clock tells the time and never goes back. It is called concurrently, under a lock: it must not use the store.
+	// Defaults to the machine's clock as it stands in Open, moved on by the monotonic clock, so that setting the
+	// machine's clock ends no lease and no retention early.
+	Clock func() time.Time
+}
+
+const (
+	defaultMaxRecords = 1_000_000
+	defaultMaxBytes   = 256 << 20
+
+	// shardCount is a power of two, far above the number of cores, so that verbs seldom wait for each other.
+	shardCount = 64
+
+	// reclaimPerClaim is how many expired records of its shard a claim that adds a record may remove: more than one, so
+	// that a backlog shrinks.
+	reclaimPerClaim = 4
+
+	// reclaimPerShard is how many expired records are removed from one shard before the store says that it is full, and
+	// sweepBatch how many while Sweep keeps a shard's lock.
+	reclaimPerShard = 16
+	sweepBatch      = 64
+)
+
+// Store is a bounded [semel.Store] in memory. It is also a [semel.Seizer] and a [semel.Lister]. It is safe for
+// concurrent use.
+type Store struct {
+	maxRecords int64
+	maxBytes   int64
+	clock      func() time.Time
+
+	records atomic.Int64
+	bytes   atomic.Int64
+	turn    atomic.Uint32 // the shard at which the next pass over all of them begins
+
+	shards [shardCount]shard
+}
+
+var (
+	_ semel.Store  = (*Store)(nil)
+	_ semel.Seizer = (*Store)(nil)
+	_ semel.Lister = (*Store)(nil)
+)
+
+// New returns an empty store with the default bounds.
+func New() *Store { return newStore(Options{}) }
+
+// Open returns an empty store with the given bounds, or an error that names the option that is out of range.
+func Open(o Options) (*Store, error) {
+	if o.MaxRecords < 0 {
+		return nil, fmt.Errorf("open memstore: MaxRecords is %d, must be 1 or more", o.MaxRecords)
+	}
+	if o.MaxBytes < 0 {
+		return nil, fmt.Errorf("open memstore: MaxBytes is %d, must be 1 or more", o.MaxBytes)
+	}
+	return newStore(o), nil
+}
+
+func newStore(o Options) *Store {
+	s := &Store{maxRecords: int64(o.MaxRecords), maxBytes: o.MaxBytes, clock: o.Clock}
+	if s.maxRecords == 0 {
+		s.maxRecords = defaultMaxRecords
+	}
+	if s.maxBytes == 0 {
+		s.maxBytes = defaultMaxBytes
+	}
+	if s.clock == nil {
+		start := time.Now()
+		s.clock = func() time.Time { return start.Add(time.Since(start)) }
+	}
+	for i := range s.shards {
+		s.shards[i].index = make(map[uint64]*entry)
+	}
+	return s
+}
+
+// Len returns the number of records, expired ones that have not been removed included.
+func (s *Store) Len() int { return int(s.records.Load()) }
+
+// now must be called with a shard's lock held, so that the times of one record never go back.
+func (s *Store) now() semel.Time { return semel.TimeOf(s.clock()) }
+
+// Claim implements [semel.Store]. It fails with [semel.ErrFull] for a record that is absent or past its retention, if
+// there is no room for it after a bounded search for expired records.
+func (s *Store) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+	if err := ctx.Err(); err != nil {
+		return semel.Record{}, false, fmt.Errorf("memstore: claim: %w", err)
+	}
+	rec, owned, err := s.claim(id, c)
+	if errors.Is(err, semel.ErrFull) && s.makeRoom() {
+		rec, owned, err = s.claim(id, c)
+	}
+	if err != nil {
+		return semel.Record{}, false, fmt.Errorf("memstore: claim: %w", err)
+	}
+	return rec, owned, nil
+}
+
+func (s *Store) claim(id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+	sh := s.shard(id)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	now := s.now()
+	e := sh.find(id)
+	old := e.record(now)
+	begins := old.Reads(c.OnLost) == semel.ReadsAbsent
+	if e == nil {
+		old.Fence = sh.floor
+	}
+	rec, owned := old.Claim(now, c)
+	if !owned {
+		return rec, false, nil
+	}
+	grown := weight(&rec) - weight(&old)
+	if e != nil {
+		if !s.reserve(0, grown, begins) {
+			return semel.Record{}, false, semel.ErrFull
+		}
+	} else {
+		s.expire(sh, now, reclaimPerClaim)
+		if !s.reserve(1, grown, true) {
+			return semel.Record{}, false, semel.ErrFull
+		}
+		e = sh.insert(id)
+	}
+	rec.Sealed = bytes.Clone(rec.Sealed) // the claim's bytes stay the caller's
+	sh.write(e, &rec)
+	return rec, true, nil
+}
+
+// Extend implements [semel.Store].
+func (s *Store) Extend(ctx context.Context, id semel.ID, by semel.Owner, x semel.Extension) (bool, error) {
+	if err := ctx.Err(); err != nil {
+		return false, fmt.Errorf("memstore: extend: %w", err)
+	}
+	sh := s.shard(id)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	now := s.now()
+	e := sh.find(id)
+	rec, owned := e.record(now).Extend(now, by, x)
+	if owned {
+		sh.write(e, &rec)
+	}
+	return owned, nil
+}
+
+// Settle implements [semel.Store]. It fails with [semel.ErrFull] and changes nothing if there is no room for the
+// answer; an outcome without an answer always fits.
+func (s *Store) Settle(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+	if err := ctx.Err(); err != nil {
+		return semel.Record{}, false, fmt.Errorf("memstore: settle: %w", err)
+	}
+	rec, owned, err := s.settle(id, by, o)
+	if errors.Is(err, semel.ErrFull) && s.makeRoom() {
+		rec, owned, err = s.settle(id, by, o)
+	}
+	if err != nil {
+		return semel.Record{}, false, fmt.Errorf("memstore: settle: %w", err)
+	}
+	return rec, owned, nil
+}
+
+func (s *Store) settle(id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+	sh := s.shard(id)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	now := s.now()
+	e := sh.find(id)
+	old := e.record(now)
+	rec, owned := old.Settle(now, by, o)
+	if !owned {
+		return rec, false, nil
+	}
+	if !s.reserve(0, weight(&rec)-weight(&old), rec.Response != nil) {
+		return semel.Record{}, false, semel.ErrFull
+	}
+	sh.write(e, &rec)
+	return rec, true, nil
+}
+
+// Load implements [semel.Store].
+func (s *Store) Load(ctx context.Context, id semel.ID) (semel.Record, error) {
+	if err := ctx.Err(); err != nil {
+		return semel.Record{}, fmt.Errorf("memstore: load: %w", err)
+	}
+	sh := s.shard(id)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	return sh.find(id).record(s.now()), nil
+}

@@ -1,0 +1,141 @@
+package storetest
+
+import (
+	"github.com/semelhq/semel"
+)
+
+// list returns what List gives, and how often.
+func (h handle) list(q semel.Query) map[semel.ID]semel.Record {
+	h.e.Helper()
+	got := map[semel.ID]semel.Record{}
+	err := h.Store.(semel.Lister).List(h.e.ctx, q, func(id semel.ID, rec semel.Record) bool {
+		if _, twice := got[id]; twice {
+			h.e.Errorf("List gave %s twice", id)
+		}
+		got[id] = rec
+		return true
+	})
+	if err != nil {
+		h.e.Fatalf("List: %v", err)
+	}
+	return got
+}
+
+// listed checks that got holds exactly the given records.
+func (e *env) listed(what string, got map[semel.ID]semel.Record, want []situation) {
+	e.Helper()
+	for _, s := range want {
+		rec, ok := got[s.id]
+		if !ok {
+			e.Errorf("%s: a record is missing: %s", what, s.name)
+			continue
+		}
+		e.same(what+", "+s.name, rec, s.rec)
+		if rec.Now == 0 {
+			e.Errorf("%s, %s: Now is not set", what, s.name)
+		}
+	}
+	if len(got) != len(want) {
+		e.Errorf("%s: %d records, want %d", what, len(got), len(want))
+	}
+}
+
+var listChecks = []check{
+	{
+		name:    "it shows all as they are",
+		promise: "List without conditions gives each record once, as Load does.",
+		needs:   lister,
+		run: func(e *env) {
+			all := e.situations()
+			e.listed("all", e.b.list(semel.Query{}), all)
+		},
+	},
+	{
+		name: "it selects by reading",
+		promise: "List by reading gives the records that read so, also where that is derived: lapsed under Hold is unknown, " +
+			"lapsed under Rerun free, lapsed and begun done (R-52).",
+		needs: lister,
+		run: func(e *env) {
+			all := e.situations()
+			for _, reading := range []semel.Reading{semel.ReadsRunning, semel.ReadsDone, semel.ReadsFree, semel.ReadsUnknown} {
+				var want []situation
+				for _, s := range all {
+					if s.rec.Reads(s.rec.OnLost) == reading {
+						want = append(want, s)
+					}
+				}
+				e.listed(reading.String(), e.b.list(semel.Query{Reading: reading}), want)
+			}
+		},
+	},
+	{
+		name:    "it selects by scope and operation",
+		promise: "List by scope gives the records of that kind and scope, by operation those of that operation, by both those of both.",
+		needs:   lister,
+		run: func(e *env) {
+			scope := newID().Scope()
+			const operation = "PUT /accounts/{id}"
+			var inScope, ofOperation, both []situation
+			for i := range 8 {
+				s := situation{name: "running", id: newID(), claim: ask(semel.Hold)}
+				if i&1 != 0 {
+					copy(s.id[:], scope[:])
+				}
+				if i&2 != 0 {
+					s.claim.Operation = operation
+				}
+				s.rec = e.a.begin(s.id, s.claim)
+				if i&1 != 0 {
+					inScope = append(inScope, s)
+				}
+				if i&2 != 0 {
+					ofOperation = append(ofOperation, s)
+				}
+				if i&3 == 3 {
+					both = append(both, s)
+				}
+			}
+			e.listed("by scope", e.b.list(semel.Query{Scope: &scope}), inScope)
+			e.listed("by operation", e.b.list(semel.Query{Operation: operation}), ofOperation)
+			e.listed("by both", e.b.list(semel.Query{Scope: &scope, Operation: operation}), both)
+			other := newID().Scope()
+			e.listed("by a scope that has none", e.b.list(semel.Query{Scope: &other}), nil)
+		},
+	},
+	{
+		name:    "it stops",
+		promise: "List gives at most Limit matching records, and none after yield has returned false.",
+		needs:   lister,
+		run: func(e *env) {
+			for i := range 9 {
+				c := ask(semel.Hold)
+				if i%3 == 0 {
+					c.Operation = "GET /quotes"
+				}
+				e.a.begin(newID(), c)
+			}
+			for _, row := range []struct {
+				q    semel.Query
+				want int
+			}{
+				{semel.Query{Limit: 1}, 1},
+				{semel.Query{Limit: 5}, 5},
+				{semel.Query{Limit: 50}, 9},
+				{semel.Query{Limit: 2, Operation: "GET /quotes"}, 2},
+				{semel.Query{Limit: 9, Operation: "GET /quotes"}, 3},
+			} {
+				if got := len(e.b.list(row.q)); got != row.want {
+					e.Errorf("limit %d, operation %q: %d records, want %d", row.q.Limit, row.q.Operation, got, row.want)
+				}
+			}
+			calls := 0
+			err := e.b.Store.(semel.Lister).List(e.ctx, semel.Query{}, func(semel.ID, semel.Record) bool {
+				calls++
+				return calls < 3
+			})
+			if err != nil || calls != 3 {
+				e.Errorf("yield returned false at the third record: %d calls, error %v", calls, err)
+			}
+		},
+	},
+}

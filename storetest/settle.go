@@ -1,0 +1,190 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/semelhq/semel"
+)
+
+var settleChecks = []check{
+	{
+		name: "done keeps the answer",
+		promise: "Settle to done stores the answer, the time, and that this owner wrote it; it clears maybe. The record " +
+			"that it returns is the one that every handle loads.",
+		run: func(e *env) {
+			s := e.lapse(semel.Rerun, false)
+			want := e.a.begin(s.id, retry(s.claim)) // a takeover, so that maybe is set
+			before := e.now()
+			a := answer()
+			rec := e.a.end(s.id, want.Owner(), done(a))
+			want.State, want.Wrote, want.Settled = semel.Done, semel.Done, rec.Settled
+			want.Response, want.Maybe = a, false
+			e.same("the settled record", rec, want)
+			e.unchanged("settled", s.id, want)
+			if rec.Settled < before || rec.Settled > rec.Now {
+				e.Errorf("settled at %s, want the time of the call", rec.Settled.Time())
+			}
+		},
+	},
+	{
+		name:    "done without an answer is done",
+		promise: "Settle to done without an answer is kept as that: no answer, and never a second run (failure rule 3).",
+		run: func(e *env) {
+			id, c := newID(), ask(semel.Rerun)
+			want := e.a.begin(id, c)
+			o := done(nil)
+			o.Error = "answer of 5242880 bytes is above the limit"
+			rec := e.a.end(id, want.Owner(), o)
+			want.State, want.Wrote, want.Settled, want.Error = semel.Done, semel.Done, rec.Settled, o.Error
+			e.same("the settled record", rec, want)
+			e.same("the record that a repeat gets", e.b.refuse("done without an answer", id, retry(c)), want)
+		},
+	},
+	{
+		name: "free keeps the operation",
+		promise: "Settle to free keeps the record, its fence, attempts and error; under Rerun it is marked maybe, under Hold, " +
+			"where free promises that nothing happened, it is not.",
+		run: func(e *env) {
+			for _, p := range []semel.LostPolicy{semel.Hold, semel.Rerun} {
+				id := newID()
+				want := e.a.begin(id, ask(p))
+				rec := e.a.end(id, want.Owner(), free("503 from upstream"))
+				want.State, want.Wrote, want.Settled = semel.Free, semel.Free, rec.Settled
+				want.Error, want.Maybe = "503 from upstream", p == semel.Rerun
+				e.same(p.String(), rec, want)
+				e.unchanged(p.String(), id, want)
+			}
+		},
+	},
+	{
+		name:    "unknown is closed to its owner",
+		promise: "Once an owner has settled its run as unknown it can't decide otherwise: only who seizes the record can.",
+		run: func(e *env) {
+			id := newID()
+			want := e.a.begin(id, ask(semel.Hold))
+			rec := e.a.end(id, want.Owner(), unknown("timeout"))
+			want.State, want.Wrote, want.Settled, want.Error = semel.Unknown, semel.Unknown, rec.Settled, "timeout"
+			e.same("the settled record", rec, want)
+			for _, o := range []semel.Outcome{done(answer()), free("")} {
+				if _, owned := e.b.settle(id, want.Owner(), o); owned {
+					e.Errorf("Settle as %s was granted after Settle as unknown", o.State)
+				}
+				e.unchanged("settled as unknown, then as "+o.State.String(), id, want)
+			}
+		},
+	},
+	{
+		name: "a repeated settle succeeds and changes nothing",
+		promise: "The settle that an owner has already written succeeds again, so that a lost reply does no harm, and writes " +
+			"nothing, whatever else it carries.",
+		run: func(e *env) {
+			for _, o := range []semel.Outcome{done(answer()), done(nil), free("first"), unknown("first")} {
+				id := newID()
+				want := e.a.begin(id, ask(semel.Rerun))
+				want = e.a.end(id, want.Owner(), o)
+				e.pass(2 * time.Millisecond)
+				o.Error = "second"
+				if o.State == semel.Done {
+					o.Response = &semel.Response{Status: 500, Body: []byte("second")}
+				}
+				rec, owned := e.b.settle(id, want.Owner(), o)
+				if !owned {
+					e.Errorf("%s: the repeat was refused", o.State)
+				}
+				e.same(o.State.String()+": the record returned", rec, want)
+				e.unchanged(o.State.String()+", repeated", id, want)
+			}
+		},
+	},
+	{
+		name:    "an outcome is final",
+		promise: "After a settle the same owner's settle to another outcome is refused, changes nothing, and returns the record.",
+		run: func(e *env) {
+			for _, first := range []semel.Outcome{done(answer()), free("first")} {
+				for _, second := range []semel.Outcome{done(answer()), free("second"), unknown("second")} {
+					if first.State == second.State {
+						continue
+					}
+					name := first.State.String() + ", then " + second.State.String()
+					id := newID()
+					want := e.a.begin(id, ask(semel.Rerun))
+					want = e.a.end(id, want.Owner(), first)
+					rec, owned := e.b.settle(id, want.Owner(), second)
+					if owned {
+						e.Errorf("%s: granted", name)
+					}
+					e.same(name+": the record returned", rec, want)
+					e.unchanged(name, id, want)
+				}
+			}
+		},
+	},
+	{
+		name:    "it is the owner's",
+		promise: "Settle with another fence or another token is refused, changes nothing and returns the record as it stands.",
+		run: func(e *env) {
+			for _, s := range e.situations() {
+				for what, by := range strangers(s.owner()) {
+					for _, o := range []semel.Outcome{done(answer()), free("stranger"), unknown("stranger")} {
+						rec, owned := e.b.settle(s.id, by, o)
+						if owned {
+							e.Errorf("%s: Settle as %s was granted to an owner with %s", s.name, o.State, what)
+						}
+						e.same(s.name+": the record returned", rec, s.rec)
+						e.unchanged(s.name+", "+what, s.id, s.rec)
+					}
+				}
+			}
+		},
+	},
+	{
+		name:    "it creates nothing",
+		promise: "Settle of an absent record is refused and creates none.",
+		run: func(e *env) {
+			for _, o := range []semel.Outcome{done(answer()), free(""), unknown("")} {
+				for _, by := range []semel.Owner{{}, {Fence: 1, Token: semel.NewToken()}, {Above: true}} {
+					id := newID()
+					rec, owned := e.a.settle(id, by, o)
+					if owned {
+						e.Errorf("Settle as %s of an absent record was granted", o.State)
+					}
+					e.same("the record returned", rec, semel.Record{})
+					e.unchanged("absent", id, semel.Record{})
+				}
+			}
+		},
+	},
+	{
+		name: "a begun run is done",
+		promise: "Once a run has begun its answer, Settle to free or unknown makes it done without an answer, and can be " +
+			"repeated; Settle to done keeps the answer.",
+		run: func(e *env) {
+			for _, o := range []semel.Outcome{free("aborted"), unknown("aborted"), done(answer())} {
+				id, c := newID(), ask(semel.Rerun)
+				rec := e.a.begin(id, c)
+				want := e.a.renew(id, rec.Owner(), semel.Extension{Lease: long, Begun: true})
+				rec = e.a.end(id, rec.Owner(), o)
+				want.State, want.Wrote, want.Settled = semel.Done, o.State, rec.Settled
+				want.Response, want.Error = o.Response, o.Error
+				e.same("begun, settled as "+o.State.String(), rec, want)
+				e.b.end(id, rec.Owner(), o)
+				e.unchanged("settled again", id, want)
+				e.b.refuse("begun and settled", id, retry(c))
+			}
+		},
+	},
+	{
+		name:    "only done, free and unknown are outcomes",
+		promise: "Settle to any other state is refused and changes nothing.",
+		run: func(e *env) {
+			for _, state := range []semel.State{semel.Absent, semel.Running, semel.Unknown + 1, 255} {
+				id := newID()
+				want := e.a.begin(id, ask(semel.Rerun))
+				if _, owned := e.b.settle(id, want.Owner(), semel.Outcome{State: state, Error: "?"}); owned {
+					e.Errorf("Settle as %s was granted", state)
+				}
+				e.unchanged("settled as "+state.String(), id, want)
+			}
+		},
+	},
+}
