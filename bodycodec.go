@@ -44,18 +44,18 @@ func (c *codecs) pack(body []byte, threshold int) ([]byte, string) {
 	return packed, c.write.Name()
 }
 
-// unpack returns a stored body as it was sent.
+// unpack returns a stored body as it was sent. One that can't be is an error that wraps ErrUnreadable.
 func (c *codecs) unpack(r *Response, limit int64) ([]byte, error) {
 	if r.Codec == "" {
 		return r.Body, nil
 	}
 	codec, ok := c.byName[r.Codec]
 	if !ok {
-		return nil, fmt.Errorf("unpack stored body: unknown codec %q", r.Codec)
+		return nil, fmt.Errorf("unpack stored body: %w: unknown codec %q", ErrUnreadable, r.Codec)
 	}
 	body, err := codec.Decode(r.Body, limit)
 	if err != nil {
-		return nil, fmt.Errorf("unpack stored body: %w", err)
+		return nil, fmt.Errorf("unpack stored body: %w: %w", ErrUnreadable, err)
 	}
 	return body, nil
 }

@@ -68,7 +68,8 @@ func (c *canonicalizer) split(src []byte, asWritten bool) bool {
 	order := func(a, b formPair) int {
 		// Pairs of one name keep their order, and so do names in brackets after the same one: servers build lists and
 		// records from them, in which order matters.
-		return cmp.Or(bytes.Compare(c.buf[a.start:a.root], c.buf[b.start:b.root]), cmp.Compare(a.start, b.start))
+		// Empty pairs take no place, so that the next one begins where they do.
+		return cmp.Or(bytes.Compare(c.buf[a.start:a.root], c.buf[b.start:b.root]), cmp.Compare(a.start, b.start), cmp.Compare(a.end, b.end))
 	}
 	if !slices.IsSortedFunc(c.pairs, order) {
 		slices.SortFunc(c.pairs, order)

@@ -3,6 +3,7 @@ package semel
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"sync"
 	"time"
 )
@@ -13,7 +14,7 @@ func (g *Guard) withinCaps(ctx context.Context, a *ask) *Problem {
 	now := time.Now()
 	if left := g.attempts.count(a.id, now); left > 0 {
 		p := g.problem(CodeTooManyAttempts, "")
-		p.RetryAfter = left
+		p.RetryAfter = wholeSeconds(left)
 		return p
 	}
 	left := g.keys.full(a.id.Scope(), now)
@@ -21,18 +22,22 @@ func (g *Guard) withinCaps(ctx context.Context, a *ask) *Problem {
 		return nil
 	}
 	// Repeats of keys that are there already are still answered.
-	ctx, cancel := context.WithTimeout(ctx, min(claimWindow, g.life))
+	bounded, cancel := context.WithTimeout(ctx, min(claimWindow, g.life))
 	defer cancel()
-	rec, err := g.store.Load(ctx, a.id)
-	if err != nil {
-		g.storeFailed(ctx, "load", a.id, err)
+	rec, err := g.store.Load(bounded, a.id)
+	switch {
+	case errors.Is(err, ErrUnreadable):
+		return nil // it is there; the claim says what that means (R-41a)
+	case err != nil:
+		if ctx.Err() == nil { // else the client has gone, which is no failure of the store
+			g.storeFailed(ctx, "load", a.id, err)
+		}
 		return g.problem(CodeStoreUnavailable, "").because(err)
-	}
-	if rec.Reads(rec.OnLost) != ReadsAbsent {
+	case rec.Reads(rec.OnLost) != ReadsAbsent:
 		return nil
 	}
 	p := g.problem(CodeTooManyKeys, "")
-	p.RetryAfter = left
+	p.RetryAfter = wholeSeconds(left)
 	return p
 }
 
@@ -67,7 +72,7 @@ func (c *attemptCounter) count(id ID, now time.Time) time.Duration {
 		s.minute, s.counts = minute, make(map[uint64]int32)
 	}
 	n, known := s.counts[h]
-	if n >= int32(c.max) {
+	if int(n) >= c.max {
 		return time.Unix((minute+1)*60, 0).Sub(now)
 	}
 	if known || len(s.counts) < attemptKeys {

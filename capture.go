@@ -2,7 +2,11 @@ package semel
 
 import (
 	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -20,68 +24,101 @@ import (
 type capture struct {
 	x      *exchange
 	header http.Header // the handler's own; what lies on the live writer already stays there
-	sent   http.Header // header as it was when the status was written; nil before
-	asked  bool        // the handler has header in its hands
+	sent   http.Header // a copy of header as it was when the status was written; nil before
+	typed  bool        // the live writer has a Content-Type already, for answers without one
 	status int         // 0 before the status was written
 
 	body     []byte
 	spill    *os.File // holds body instead, above the limit
+	unlinked bool     // spill has no name any more
 	size     int64
 	declared int64 // Content-Length that the handler declared, -1 if none
 	over     bool  // above the limit: can't be stored
 	streams  bool
 	hijacked bool
-	failed   error // a stream that could not begin, or a spill that could not be written
 	held     []byte
+
+	unbegun error // the record could not be marked begun: no byte leaves
+	unkept  error // the temporary file could not be written: the answer is gone
 
 	mu    sync.Mutex
 	live  http.ResponseWriter // nil once the client was answered without this run
 	begun bool                // the first byte of the answer may have left
+	ended bool                // the outcome is settled
 }
 
 func (c *capture) init(x *exchange, live http.ResponseWriter) {
 	c.x, c.live, c.declared = x, live, -1
-	c.header = make(http.Header, 8)
+	_, c.typed = live.Header()["Content-Type"]
 }
 
-// detach takes the client away from the run; it reports false if the client is receiving the answer already.
+// detach takes the client away from the run; it reports false if the client is receiving the answer already, or is about
+// to.
 func (c *capture) detach() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.begun {
+	if c.begun || c.ended {
 		return false
 	}
 	c.live = nil
 	return true
 }
 
+// conclude is called when the outcome is settled. From then on the client is there for the answer, or for good gone.
+func (c *capture) conclude() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = true
+	if c.live == nil {
+		c.discard()
+	}
+}
+
+// client returns the live writer, nil if the client was answered without this run.
+func (c *capture) client() http.ResponseWriter {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.live
+}
+
 func (c *capture) Header() http.Header {
-	c.asked = true
+	if c.header == nil {
+		c.header = make(http.Header, 8)
+	}
 	return c.header
 }
 
 func (c *capture) WriteHeader(status int) {
 	switch {
-	case status < 100 || status > 999:
-		panic("semel: invalid status code " + strconv.Itoa(status))
 	case c.status != 0:
 		return
+	case status < 100 || status > 999:
+		panic(fmt.Sprintf("semel: invalid WriteHeader code %d", status)) // as net/http does
 	case status < 200 && status != http.StatusSwitchingProtocols:
 		c.informational(status)
 		return
 	}
 	c.status = status
-	c.sent = c.header
-	if c.asked {
-		c.sent = c.header.Clone() // later changes only count as trailers
+	if c.sent = c.header.Clone(); c.sent == nil {
+		c.sent = http.Header{}
 	}
-	if n, err := strconv.ParseInt(c.sent.Get("Content-Length"), 10, 64); err == nil && n >= 0 {
-		c.declared = n
-	}
+	c.declared = declaredLength(c.sent)
 	// Nothing that will be released may begin: a begun operation is never run again.
 	p := c.x.g.policy
-	c.streams = bodyAllowed(status) && c.declared != 0 && p.byStatus(status) == VerdictKeep &&
+	verdict := Verdict(c.x.run.op.verdict.Load())
+	if verdict == VerdictDefault {
+		verdict = p.byStatus(status)
+	}
+	c.streams = bodyAllowed(status) && c.declared != 0 && verdict == VerdictKeep &&
 		(p.Stream || isEventStream(c.sent.Get("Content-Type")))
+}
+
+// declaredLength returns the Content-Length that a handler has set, -1 if there is none that counts.
+func declaredLength(h http.Header) int64 {
+	if n, err := strconv.ParseInt(h.Get("Content-Length"), 10, 64); err == nil && n >= 0 {
+		return n
+	}
+	return -1
 }
 
 // informational sends a 1xx at once; it is not the answer.
@@ -93,14 +130,10 @@ func (c *capture) informational(status int) {
 	}
 	live := c.live.Header()
 	before := live.Clone()
-	for name, values := range c.header {
-		live[name] = values
-	}
+	answerHeaders(live, c.header)
 	c.live.WriteHeader(status)
 	clear(live)
-	for name, values := range before {
-		live[name] = values
-	}
+	maps.Copy(live, before)
 }
 
 func bodyAllowed(status int) bool {
@@ -123,8 +156,10 @@ func write[T []byte | string](c *capture, p T) (int, error) {
 	switch {
 	case c.hijacked:
 		return 0, http.ErrHijacked
-	case c.failed != nil:
-		return 0, c.failed
+	case c.unbegun != nil:
+		return 0, c.unbegun
+	case c.unkept != nil:
+		return 0, c.unkept
 	case len(p) == 0:
 		return 0, nil
 	case !bodyAllowed(c.status):
@@ -132,15 +167,11 @@ func write[T []byte | string](c *capture, p T) (int, error) {
 	case c.declared >= 0 && c.size+int64(len(p)) > c.declared:
 		return 0, http.ErrContentLength
 	}
-	if c.size == 0 {
-		c.sniff([]byte(p[:min(len(p), 512)]))
-	}
-	if err := c.begin(); err != nil {
+	if err := c.begin([]byte(p[:min(len(p), sniffLen)])); err != nil {
 		return 0, err
 	}
-	if err := keep(c, p); err != nil {
-		c.failed = err
-		return 0, err
+	if c.unkept = keep(c, p); c.unkept != nil {
+		return 0, c.unkept
 	}
 	if c.begun {
 		c.writeThrough([]byte(p))
@@ -148,21 +179,28 @@ func write[T []byte | string](c *capture, p T) (int, error) {
 	return len(p), nil
 }
 
-// sniff gives the answer the Content-Type that net/http would give it, so that a replay has the same.
-func (c *capture) sniff(first []byte) {
-	_, has := c.sent["Content-Type"]
-	if !has && c.sent.Get("Content-Encoding") == "" && c.sent.Get("Transfer-Encoding") == "" {
-		c.sent.Set("Content-Type", http.DetectContentType(first))
+const sniffLen = 512 // what http.DetectContentType looks at
+
+// fixType gives the answer the Content-Type that net/http would give it, or keeps it from giving one, so that a replay
+// has the same. first is what net/http would see of the body when it sends the header.
+func (c *capture) fixType(first []byte) {
+	if _, has := c.sent["Content-Type"]; has || c.typed || !bodyAllowed(c.status) {
+		return
 	}
+	if len(first) == 0 || c.sent.Get("Content-Encoding") != "" || c.sent.Get("Transfer-Encoding") != "" {
+		c.sent["Content-Type"] = nil
+		return
+	}
+	c.sent.Set("Content-Type", http.DetectContentType(first))
 }
 
-// keep adds to the captured body. Above the limit a stream's is dropped, because it has gone out already, and a buffered
-// one moves to a temporary file.
+// keep adds to the captured body. Above the limit it moves to a temporary file, or is dropped if nobody will be sent it
+// from there: it has gone out already, or its client has.
 func keep[T []byte | string](c *capture, p T) error {
 	c.size += int64(len(p))
 	switch {
 	case c.spill != nil:
-		_, err := c.spill.WriteString(string(p))
+		_, err := c.spill.Write([]byte(p))
 		return err
 	case c.over:
 		return nil
@@ -173,51 +211,56 @@ func keep[T []byte | string](c *capture, p T) error {
 	c.over = true
 	body := c.body
 	c.body = nil
-	if c.begun {
+	if c.begun || c.client() == nil {
 		return nil
 	}
+	first := bytes.Clone(body[:min(len(body), sniffLen)])
+	c.fixType(append(first, p[:min(len(p), sniffLen-len(first))]...))
 	f, err := os.CreateTemp(c.x.g.tempDir, "semel-answer-*")
 	if err != nil {
 		return err
 	}
-	c.spill = f
+	// Where the system lets an open file lose its name, not even a process that is killed leaves the answer behind.
+	c.spill, c.unlinked = f, os.Remove(f.Name()) == nil
 	if _, err := f.Write(body); err != nil {
 		return err
 	}
-	_, err = f.WriteString(string(p))
+	_, err = f.Write([]byte(p))
 	return err
 }
 
 // begin makes it durable that the first byte may leave, and sends the status and headers. It does nothing for an answer
 // that is not streamed, or whose client has been answered.
-func (c *capture) begin() error {
-	if !c.streams || c.begun {
+func (c *capture) begin(first []byte) error {
+	if !c.streams || c.begun || c.client() == nil {
 		return nil
+	}
+	if c.unbegun = c.x.run.markBegun(); c.unbegun != nil {
+		return c.unbegun
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.live == nil {
 		return nil
 	}
-	if err := c.x.run.markBegun(); err != nil {
-		c.failed = err
-		return err
-	}
 	c.begun = true
+	c.fixType(first)
 	answerHeaders(c.live.Header(), c.sent)
 	keptHeaders(c.live.Header(), &Record{}, c.status) // begun is kept; until when is known at its end only
 	c.live.WriteHeader(c.status)
 	return nil
 }
 
-// writeThrough sends a part of a streamed answer. The last byte of an answer of declared length is held back until the
-// outcome is settled: with it the client would have the whole answer. A client that has gone does not stop the handler.
+// writeThrough sends a part of a streamed answer at once. The last byte of an answer of declared length is held back
+// until the outcome is settled: with it the client would have the whole answer. A client that has gone does not stop the
+// handler; the answer is still captured for its retry.
 func (c *capture) writeThrough(p []byte) {
 	if c.size == c.declared {
 		c.held = []byte{p[len(p)-1]}
 		p = p[:len(p)-1]
 	}
-	c.live.Write(p) //nolint:errcheck // the client has gone; the answer is still captured for its retry
+	c.live.Write(p)                            //nolint:errcheck // the client has gone
+	http.NewResponseController(c.live).Flush() //nolint:errcheck // the client has gone, or what wraps the guard decides
 }
 
 func (c *capture) ReadFrom(src io.Reader) (int64, error) {
@@ -226,43 +269,56 @@ func (c *capture) ReadFrom(src io.Reader) (int64, error) {
 
 func (c *capture) Flush() { c.FlushError() } //nolint:errcheck // http.Flusher has no error
 
-// FlushError sends what was written, on streaming routes. Elsewhere the answer waits for its settle.
+// FlushError sends what was written, on streaming routes. Elsewhere the answer waits for its settle. That the client has
+// gone is not told: a handler that stopped for it would leave a part of its answer to be replayed as the whole.
 func (c *capture) FlushError() error {
 	if c.status == 0 {
 		c.WriteHeader(http.StatusOK)
 	}
-	if !c.streams {
-		return nil
+	if c.unbegun != nil {
+		return c.unbegun
 	}
-	if c.failed != nil {
-		return c.failed
-	}
-	if err := c.begin(); err != nil {
+	if err := c.begin(nil); err != nil || c.hijacked {
 		return err
 	}
 	if !c.begun {
+		c.fixType(c.body[:min(len(c.body), sniffLen)]) // net/http would send the header now
 		return nil
 	}
-	return http.NewResponseController(c.live).Flush()
+	if err := http.NewResponseController(c.live).Flush(); errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	return nil
 }
 
 // Hijack hands the connection over. What the handler does with it can't be seen, so the operation has begun and its
 // answer can't be replayed.
 func (c *capture) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.live == nil || c.begun || !canHijack(c.live) {
+	if live := c.client(); live == nil || c.begun || c.size > 0 || !canHijack(live) {
 		return nil, nil, http.ErrNotSupported
 	}
-	if err := c.x.run.markBegun(); err != nil {
-		c.failed = err
+	if c.unbegun = c.x.run.markBegun(); c.unbegun != nil {
+		return nil, nil, c.unbegun
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.live == nil {
+		return nil, nil, http.ErrNotSupported
+	}
+	if c.status != 0 { // it goes out with the connection, as that of net/http does
+		c.begun = true
+		answerHeaders(c.live.Header(), c.sent)
+		c.live.WriteHeader(c.status)
+	}
+	conn, rw, err := http.NewResponseController(c.live).Hijack()
+	if err != nil {
 		return nil, nil, err
 	}
 	c.begun, c.hijacked = true, true
 	if c.status == 0 {
 		c.status, c.sent = http.StatusSwitchingProtocols, http.Header{}
 	}
-	return http.NewResponseController(c.live).Hijack()
+	return conn, rw, nil
 }
 
 func canHijack(w http.ResponseWriter) bool {
@@ -305,13 +361,27 @@ func (c *capture) end() {
 	if c.status == 0 {
 		c.WriteHeader(http.StatusOK)
 	}
+	if c.size > 0 {
+		c.fixType(c.body[:min(len(c.body), sniffLen)])
+	}
+}
+
+// abort breaks the connection of an answer that has begun and can't end well. The panic that follows breaks it too, but
+// middleware above may recover that and end the answer cleanly.
+func (c *capture) abort() {
+	if c.begun && !c.hijacked {
+		c.SetWriteDeadline(time.Unix(1, 0)) //nolint:errcheck // where it can't be set, the panic has to do
+	}
 }
 
 // discard gives back what the answer holds.
 func (c *capture) discard() {
-	if c.spill != nil {
-		c.spill.Close()           //nolint:errcheck // it was only written for this answer
-		os.Remove(c.spill.Name()) //nolint:errcheck // nobody can mend that here
-		c.spill = nil
+	if c.spill == nil {
+		return
 	}
+	c.spill.Close() //nolint:errcheck // it was only written for this answer
+	if !c.unlinked {
+		os.Remove(c.spill.Name()) //nolint:errcheck // nobody can mend that here
+	}
+	c.spill = nil
 }

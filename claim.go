@@ -38,6 +38,7 @@ func (g *Guard) enter(ctx context.Context, a *ask) (*run, *Record, *Problem) {
 	var ticket *ticket
 	defer func() { g.waiting.leave(ticket) }()
 	deadline := time.Now().Add(a.wait)
+	waits := a.wait > 0
 	raced := 0
 	for {
 		rec, r, p := g.claim(ctx, a)
@@ -59,7 +60,7 @@ func (g *Guard) enter(ctx context.Context, a *ask) (*run, *Record, *Problem) {
 			}
 			return nil, nil, g.problem(CodeOutcomeUnknown, "ask for the operation's status, or for its operator's decision")
 		case ReadsRunning:
-			if a.wait <= 0 {
+			if !waits {
 				return nil, nil, g.inProgress(&rec)
 			}
 			if ticket == nil {
@@ -68,7 +69,8 @@ func (g *Guard) enter(ctx context.Context, a *ask) (*run, *Record, *Problem) {
 				}
 				continue // the owner may have settled before this request joined
 			}
-			if !g.waiting.wait(ctx, ticket, g.store, &rec, deadline) {
+			waits = g.waiting.wait(ctx, ticket, g.core, &rec, deadline)
+			if ctx.Err() != nil {
 				return nil, nil, g.inProgress(&rec)
 			}
 		case ReadsAbsent, ReadsFree:
@@ -96,6 +98,9 @@ func (g *Guard) inProgress(rec *Record) *Problem {
 // claim sends a claim until it is acknowledged, a bounded number of times. Each copy has the same token, so that a claim
 // whose reply was lost is recognised. A claim that may have been executed without this guard running it is released.
 func (g *Guard) claim(ctx context.Context, a *ask) (Record, *run, *Problem) {
+	if err := ctx.Err(); err != nil {
+		return Record{}, nil, g.problem(CodeStoreUnavailable, "").because(err)
+	}
 	if g.owed.full() {
 		return Record{}, nil, g.problem(CodeStoreUnavailable, "")
 	}
@@ -118,7 +123,9 @@ func (g *Guard) claim(ctx context.Context, a *ask) (Record, *run, *Problem) {
 		if err == nil || errors.Is(err, ErrFull) || errors.Is(err, ErrUnreadable) {
 			break
 		}
-		g.storeFailed(ctx, "claim", a.id, err)
+		if ctx.Err() == nil { // else the client has gone, which is no failure of the store
+			g.storeFailed(ctx, "claim", a.id, err)
+		}
 		if try == claimTries || !pause(window, jitter(10*time.Millisecond<<try)) {
 			break
 		}

@@ -97,13 +97,7 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 	if err := r.check(); err != nil {
 		return b, fmt.Errorf("encode record: %w", err)
 	}
-	answer := 0
-	size := recordHeadSize + fieldSize(len(r.Operation)) + fieldSize(len(r.Correlation)) + fieldSize(len(r.Error)) +
-		fieldSize(len(r.Sealed)) + len(r.unknown)
-	if r.Response != nil {
-		answer = r.Response.size()
-		size += fieldSize(answer)
-	}
+	size, answer := r.size()
 	start := len(b)
 	out := slices.Grow(b, size)
 
@@ -277,6 +271,20 @@ func (r *Record) decodeTail(d *decoder, version byte) {
 	if version > layoutVersion {
 		r.unknown = string(d.data[offVersion:offReadable+1]) + string(d.data[known:])
 	}
+}
+
+// size returns how long the record's binary form is, and the answer in it.
+func (r *Record) size() (total, answer int) {
+	total = recordHeadSize + fieldSize(len(r.Operation)) + fieldSize(len(r.Correlation)) + fieldSize(len(r.Error)) +
+		fieldSize(len(r.Sealed))
+	if r.unknown != "" {
+		total += len(r.unknown) - 2 // the versions are in the header
+	}
+	if r.Response != nil {
+		answer = r.Response.size()
+		total += fieldSize(answer)
+	}
+	return total, answer
 }
 
 func (p *Response) size() int {

@@ -435,10 +435,14 @@ func TestUnmarshalBinary_KeepsNothingOfTheData(t *testing.T) {
 	}
 }
 
-// Into a buffer that is large enough a record is written without taking memory. Not parallel, as AllocsPerRun demands.
+// Into room that is large enough a record is written without taking memory. Not parallel, as AllocsPerRun demands.
 func TestAppendBinary_TakesNoMemory(t *testing.T) {
-	r := goldenRecord()
-	buf := make([]byte, 0, 1<<10)
+	r := decoded(t, golden(t, "record-v2.hex"))
+	size, _ := r.size()
+	if n := len(encoded(t, r)); n != size {
+		t.Errorf("makes room for %d bytes, and writes %d", size, n)
+	}
+	buf := make([]byte, 0, size)
 	if n := testing.AllocsPerRun(100, func() {
 		if _, err := r.AppendBinary(buf); err != nil {
 			t.Fatal(err)
@@ -506,6 +510,9 @@ func FuzzRecordRoundTrip(f *testing.F) {
 				t.Fatalf("a record that can be is refused: %v", err)
 			}
 			return
+		}
+		if size, _ := r.size(); size != len(b) {
+			t.Fatalf("makes room for %d bytes, and writes %d", size, len(b))
 		}
 		got := decoded(t, b)
 		if len(r.Sealed) == 0 {

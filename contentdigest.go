@@ -41,15 +41,15 @@ func checkContentDigest(h http.Header, b *requestBody) error {
 var contentDigests = map[string]func() hash.Hash{"sha-256": sha256.New, "sha-512": sha512.New}
 
 var (
-	errDigestField = errors.New("Content-Digest is not a dictionary (RFC 9651)")
-	errDigestValue = errors.New("Content-Digest holds a digest that is not a byte sequence")
+	errDigestField = errors.New("not a dictionary of structured fields")
+	errDigestValue = errors.New("a digest is not a byte sequence")
 )
 
 // parseContentDigest returns the digests by algorithm, of those that are known. A name that stands again replaces the
 // first, as in any dictionary (RFC 9651, section 4.2.2).
 func parseContentDigest(s string) (map[string]string, error) {
 	digests := map[string]string{}
-	for s = strings.Trim(s, " "); s != ""; {
+	for s = strings.Trim(s, " \t"); s != ""; {
 		n := span(s, isParamNameByte)
 		if n == 0 || s[0] != '*' && !isLower(s[0]) {
 			return nil, errDigestField

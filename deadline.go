@@ -8,8 +8,9 @@ import (
 
 // A deadline is a context that ends at a given time, with its parent, or when it is cancelled. It is
 // context.WithDeadlineCause and WithCancelCause in one, made only when somebody asks for Done: a store that answers at
-// once, or a handler that does not wait, never pays for the timers. What stands above mu
-// does not change once it is in use.
+// once, or a handler that does not wait, never pays for the timers. It behaves as they do, except that its parent is
+// blamed if both its parent and its time have ended before anybody looked. What stands above mu does not change once it
+// is in use.
 type deadline struct {
 	parent context.Context
 	at     time.Time
@@ -32,21 +33,27 @@ func (d *deadline) made() context.Context {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.real == nil {
-		causal, cancel := context.WithCancelCause(d.parent)
+		parent := d.parent
+		if d.ended {
+			parent = context.WithoutCancel(parent) // may have ended since, and must not be the reason
+		}
+		causal, cancel := context.WithCancelCause(parent)
+		if d.ended {
+			cancel(nil) // before the deadline is added, which may have passed since
+		}
 		d.cancel = cancel
 		d.real, d.stop = context.WithDeadlineCause(causal, d.at, d.cause)
-		if d.ended {
-			d.stop()
-			cancel(nil)
-		}
 	}
 	return d.real
 }
 
+// over reports whether the time has come or the parent has ended, so that the real context ends as soon as it is made.
+func (d *deadline) over() bool { return d.parent.Err() != nil || !time.Now().Before(d.at) }
+
 // end cancels the context. A nil cause means that it is no longer needed.
 func (d *deadline) end(cause error) {
-	if cause != nil {
-		d.made()
+	if cause != nil || d.over() {
+		d.made() // keeps why it ended
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -75,7 +82,7 @@ func (d *deadline) Err() error {
 		return real.Err()
 	case ended:
 		return context.Canceled
-	case d.parent.Err() != nil || !time.Now().Before(d.at):
+	case d.over():
 		return d.made().Err()
 	}
 	return nil
@@ -86,10 +93,14 @@ func (d *deadline) Value(key any) any {
 		return d.op
 	}
 	d.mu.Lock()
-	real := d.real
+	real, ended := d.real, d.ended
 	d.mu.Unlock()
-	if real != nil {
-		return real.Value(key) // context.Cause and child contexts find the real one here
+	switch {
+	case real != nil:
+	case ended || d.over():
+		real = d.made()
+	default:
+		return d.parent.Value(key)
 	}
-	return d.parent.Value(key)
+	return real.Value(key) // context.Cause and child contexts find the real one here
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"runtime"
 	"time"
 )
@@ -57,97 +58,96 @@ func (e *ReplayedError) Code() string { return e.code }
 
 // Do runs fn once for a key, and gives every repeat with the same request the first result, as JSON decodes it. It is
 // the guard for jobs, commands and RPC. A refusal is a [*Problem], which unwraps to [ErrInProgress], [ErrKeyReused] and
-// so on.
+// so on. With an error, the value is zero.
 //
 // fn gets a context with ctx's values but not its cancellation, and Policy.MaxRun as its deadline; [FromContext] finds
 // its operation. If ctx ends first, or Policy.Patience passes, Do returns [ErrOutcomePending] and fn goes on; a repeat
-// gets its result.
+// gets its result. What fn throws, a panic or runtime.Goexit, Do throws too, once it is settled.
+//
+// Of the policy, what is about requests and answers of HTTP does not apply, nor does Policy.Observe.
 func Do[T any](ctx context.Context, g *Guard, key Key, request Fingerprinter, fn func(context.Context) (T, error)) (T, error) {
-	var zero T
-	started := time.Now()
-	a, p := g.doAsk(key, request)
-	if p != nil {
-		return zero, g.doDecided(ctx, a, nil, started, resultOf(p.Code), p)
-	}
-	run, rec, p := g.enter(ctx, a)
+	c := call{g: g, ctx: ctx, started: time.Now()}
+	run, rec, p := c.enter(key, request)
 	switch {
-	case p != nil:
-		return zero, g.doDecided(ctx, a, nil, started, resultOf(p.Code), p)
+	case run != nil:
+		return runJob(&c, run, fn)
 	case rec != nil:
-		value, err := replayResult[T](g, rec)
-		if errors.As(err, &p) {
-			return zero, g.doDecided(ctx, a, nil, started, resultOf(p.Code), p)
-		}
-		g.doDecided(ctx, a, nil, started, ResultReplayed, nil) //nolint:errcheck // without a problem it returns nil
-		return value, err
+		return replayResult[T](&c, rec)
+	case p.Code == CodeStoreUnavailable && g.policy.FailOpen && ctx.Err() == nil:
+		defer c.decided(ResultBypassed, nil)
+		return fn(ctx)
 	}
-	j := &job[T]{g: g, run: run, ended: make(chan struct{})}
-	go j.do(fn)
-	if g.policy.Patience > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, started.Add(g.policy.Patience))
-		defer cancel()
-	}
-	select {
-	case <-j.ended:
-	case <-ctx.Done():
-		return zero, g.doDecided(ctx, a, run, started, ResultFailed, g.problem(CodeOutcomePending, "the operation goes on").because(ctx.Err()))
-	}
-	value, err := j.result()
-	if errors.As(err, &p) && j.how != settledOwn || j.lost {
-		return value, g.doDecided(ctx, a, run, started, resultOf(p.Code), p)
-	}
-	g.doDecided(ctx, a, run, started, ResultExecuted, nil) //nolint:errcheck // without a problem it returns nil
-	return value, err
+	return refused[T](&c, p)
 }
 
-// doAsk makes the ask of a call, or refuses it.
-func (g *Guard) doAsk(key Key, request Fingerprinter) (*ask, *Problem) {
-	a := &ask{
-		kind: KindDo, scope: key.Scope, key: key.Value, operation: g.policy.Operation,
-		id: g.identity.id(KindDo, key.Scope, key.Value), wait: g.policy.Wait,
-	}
+// A call is one call of Do and what becomes of it.
+type call struct {
+	g       *Guard
+	ctx     context.Context
+	started time.Time
+	ask     ask
+	run     *run
+}
+
+// enter asks for the operation. Exactly one of the three is set.
+func (c *call) enter(key Key, request Fingerprinter) (*run, *Record, *Problem) {
+	g, p := c.g, c.g.policy
+	c.ask.kind, c.ask.operation = KindDo, p.Operation
 	if key.Scope == "" {
-		return a, g.problem(CodeScopeInvalid, "the scope is empty")
+		return nil, nil, g.problem(CodeScopeInvalid, "the scope is empty")
 	}
-	if err := checkKey(key.Value, &g.policy.KeyFormat); err != nil {
-		return a, g.problem(CodeKeyInvalid, keyDetail(err)).because(err)
+	if err := checkKey(key.Value, &p.KeyFormat); err != nil {
+		return nil, nil, g.problem(CodeKeyInvalid, detailOf(err, ErrKeyInvalid)).because(err)
 	}
 	b, err := request.FingerprintBytes()
 	if err != nil {
-		return a, g.problem(CodeRequestUnreadable, "").because(fmt.Errorf("fingerprint the request: %w", err))
+		return nil, nil, g.problem(CodeRequestUnreadable, "").because(fmt.Errorf("fingerprint the request: %w", err))
 	}
 	d := g.identity.start("semel do request 1")
+	d.string(p.Operation)
 	d.bytes(b)
 	sum := d.sum()
-	copy(a.fingerprint.Raw[:], sum[:])
-	a.fingerprint.Canonical = a.fingerprint.Raw
-	copy(a.fingerprint.Settings[:], "do 1")
-	return a, nil
+	copy(c.ask.fingerprint.Raw[:], sum[:])
+	c.ask.fingerprint.Canonical = c.ask.fingerprint.Raw
+	copy(c.ask.fingerprint.Settings[:], "do 1")
+
+	c.ask.scope, c.ask.key = key.Scope, key.Value
+	if p.PerOperation {
+		c.ask.key += "\x00" + p.Operation // a key holds no NUL
+	}
+	c.ask.id = g.identity.id(KindDo, c.ask.scope, c.ask.key)
+	if c.ask.wait = p.Wait; p.Patience > 0 {
+		c.ask.wait = min(p.Wait, p.Patience)
+	}
+	run, rec, problem := g.enter(c.ctx, &c.ask)
+	c.run = run
+	return run, rec, problem
 }
 
-func (g *Guard) doDecided(ctx context.Context, a *ask, r *run, started time.Time, result Result, p *Problem) error {
+func refused[T any](c *call, p *Problem) (zero T, err error) {
+	c.decided(resultOf(p.Code), p)
+	return zero, p
+}
+
+// decided reports the decision about this call; p is the refusal, if it is one.
+func (c *call) decided(result Result, p *Problem) {
 	e := Event{
-		Kind: EventDecision, Result: result, ID: a.id, Operation: a.operation, Duration: time.Since(started),
+		Kind: EventDecision, Result: result, ID: c.ask.id, Operation: c.ask.operation, Duration: time.Since(c.started),
 	}
-	if r != nil {
-		e.Attempt, e.Fence = uint32(r.op.Attempt), r.owner.Fence
+	if c.run != nil {
+		e.Attempt, e.Fence = uint32(c.run.op.Attempt), c.run.owner.Fence
 	}
 	if p != nil {
 		e.Code, e.Err = p.Code, p.cause
 	}
-	g.observer.Observe(context.WithoutCancel(ctx), e)
-	if p == nil {
-		return nil
-	}
-	return p
+	c.g.observer.Observe(context.WithoutCancel(c.ctx), e)
 }
 
 // A job is one run of a function.
 type job[T any] struct {
-	g     *Guard
-	run   *run
-	ended chan struct{} // closed when the rest may be read
+	policy *policy
+	run    *run
+	ended  chan struct{} // closed when the rest may be read
 
 	value    T
 	err      error
@@ -158,25 +158,65 @@ type job[T any] struct {
 	how      settled
 }
 
-// do runs fn and settles its outcome, however it ends. What fn throws is thrown again in Do, if that still waits.
+// runJob runs fn on a goroutine of its own, and returns its result, or that it goes on.
+func runJob[T any](c *call, r *run, fn func(context.Context) (T, error)) (T, error) {
+	j := &job[T]{policy: c.g.policy, run: r, ended: make(chan struct{})}
+	go j.do(fn)
+	ctx := c.ctx
+	if patience := c.g.policy.Patience; patience > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, c.started.Add(patience))
+		defer cancel()
+	}
+	select {
+	case <-j.ended:
+		return j.result(c)
+	case <-ctx.Done():
+		return refused[T](c, c.g.problem(CodeOutcomePending, "the operation goes on").because(ctx.Err()))
+	}
+}
+
+// do runs fn and settles its outcome, however it ends. What fn throws is thrown again by result, if Do still waits.
 func (j *job[T]) do(fn func(context.Context) (T, error)) {
 	defer close(j.ended)
-	defer func() { j.thrown = recover() }()
+	defer func() {
+		if thrown := recover(); thrown != nil { // by the store or the observer
+			j.thrown = thrown
+		}
+	}()
 	defer j.finish()
 	j.value, j.err = fn(&j.run.ctx)
 	j.returned = true
 }
 
 func (j *job[T]) finish() {
+	j.thrown = recover()
 	j.run.lease.handlerEnded()
+	o := j.outcome()
 	if !j.returned {
-		j.run.event(EventPanic, nil)
+		j.run.event(EventPanic, thrownError(j.thrown))
 	}
-	j.rec, j.how = j.run.settle(j.outcome())
+	j.rec, j.how = j.run.settle(o)
 }
 
-func (j *job[T]) outcome() Outcome {
-	p := j.g.policy
+// thrownError is what the event of a panic says: nobody else may be left to tell.
+func thrownError(thrown any) error {
+	if thrown == nil {
+		return errors.New("runtime.Goexit")
+	}
+	return fmt.Errorf("panic: %v", thrown)
+}
+
+// outcome decides what the run is settled with. A result or an error that throws when it is read is lost: fn has ended
+// as if it had thrown that itself.
+func (j *job[T]) outcome() (o Outcome) {
+	p := j.policy
+	defer func() {
+		if thrown := recover(); thrown != nil {
+			j.thrown, j.returned = thrown, false
+			o = Outcome{State: p.lostState(), Error: "the result could not be read"}
+		}
+	}()
 	lost := j.run.op.lost.Load()
 	switch {
 	case !j.returned:
@@ -185,16 +225,20 @@ func (j *job[T]) outcome() Outcome {
 		j.lost = true
 		return Outcome{State: p.lostState(), Error: errorText(lost.err)}
 	}
-	var final *finalError
 	v := Verdict(j.run.op.verdict.Load())
+	var final *finalError
 	if v == VerdictDefault {
 		v = VerdictKeep
-		if j.err != nil && !errors.As(j.err, &final) && p.OnError == ReleaseErrors {
-			v = VerdictRelease
+		if j.err != nil && !errors.As(j.err, &final) {
+			v = p.byStatus(http.StatusInternalServerError)
 		}
 	}
 	if v == VerdictRelease {
-		return Outcome{State: Free, Error: errorText(j.err)}
+		o = Outcome{State: Free, Error: "released"}
+		if j.err != nil {
+			o.Error = j.err.Error()
+		}
+		return o
 	}
 	body, err := storedResult(j.value, j.err)
 	if err == nil && int64(len(body)) > p.MaxResponseBody {
@@ -205,41 +249,45 @@ func (j *job[T]) outcome() Outcome {
 		return Outcome{State: Done}
 	}
 	r := &Response{}
-	r.Body, r.Codec = j.g.codecs.pack(body, p.CompressAbove)
+	r.Body, r.Codec = j.run.core.codecs.pack(body, p.CompressAbove)
 	return Outcome{State: Done, Response: r}
 }
 
-// result is what the call returns once its run has ended.
-func (j *job[T]) result() (T, error) {
-	var zero T
+// result is what the call returns, or throws, once its run has ended.
+func (j *job[T]) result(c *call) (value T, err error) {
 	switch {
 	case j.thrown != nil:
+		c.decided(ResultFailed, nil)
 		panic(j.thrown)
 	case !j.returned:
+		c.decided(ResultFailed, nil)
 		runtime.Goexit()
 	case j.how == settledLater:
-		return zero, j.g.problem(CodeOutcomePending, "")
+		return refused[T](c, c.g.problem(CodeOutcomePending, ""))
 	case j.how == settledFenced:
-		return fencedResult[T](j.g, &j.run.ask, &j.rec)
+		return fencedResult[T](c, &j.rec)
 	case j.lost:
-		return zero, j.g.lostProblem()
+		return refused[T](c, c.g.lostProblem())
 	}
-	return j.value, j.err
+	c.decided(ResultExecuted, nil)
+	if j.err != nil {
+		return value, j.err
+	}
+	return j.value, nil
 }
 
 // fencedResult is what a late owner's call returns: what the record says, never its own result.
-func fencedResult[T any](g *Guard, a *ask, rec *Record) (T, error) {
-	var zero T
-	if rec.State == Absent || !rec.Fingerprint.Equal(a.fingerprint) {
-		return zero, g.problem(CodeOutcomeUnknown, "")
+func fencedResult[T any](c *call, rec *Record) (T, error) {
+	if rec.State == Absent || !rec.Fingerprint.Equal(c.ask.fingerprint) {
+		return refused[T](c, c.g.problem(CodeOutcomeUnknown, ""))
 	}
-	switch rec.Reads(g.policy.OnLost) {
+	switch rec.Reads(c.g.policy.OnLost) {
 	case ReadsDone:
-		return replayResult[T](g, rec)
+		return replayResult[T](c, rec)
 	case ReadsRunning, ReadsFree:
-		return zero, g.inProgress(rec)
+		return refused[T](c, c.g.inProgress(rec))
 	}
-	return zero, g.problem(CodeOutcomeUnknown, "")
+	return refused[T](c, c.g.problem(CodeOutcomeUnknown, ""))
 }
 
 // result as it is stored.
@@ -272,11 +320,11 @@ func storedResult(value any, err error) ([]byte, error) {
 }
 
 // replayResult gives the stored result again.
-func replayResult[T any](g *Guard, rec *Record) (value T, err error) {
+func replayResult[T any](c *call, rec *Record) (value T, err error) {
 	if rec.State != Done || rec.Response == nil {
-		return value, g.problem(CodeReplayUnavailable, "")
+		return refused[T](c, c.g.problem(CodeReplayUnavailable, ""))
 	}
-	body, err := g.codecs.unpack(rec.Response, max(g.policy.MaxResponseBody, DefaultMaxResponseBody))
+	body, err := c.g.codecs.unpack(rec.Response, max(c.g.policy.MaxResponseBody, DefaultMaxResponseBody))
 	var s storedJSON
 	if err == nil {
 		err = json.Unmarshal(body, &s)
@@ -284,10 +332,12 @@ func replayResult[T any](g *Guard, rec *Record) (value T, err error) {
 	if err == nil && s.Error == nil {
 		err = json.Unmarshal(s.Value, &value)
 	}
-	switch {
-	case err != nil:
-		return value, g.problem(CodeReplayUnavailable, "the stored result does not decode").because(err)
-	case s.Error != nil:
+	if err != nil {
+		c.g.storeFailed(c.ctx, "replay", c.ask.id, fmt.Errorf("read the stored result: %w", err))
+		return refused[T](c, c.g.problem(CodeReplayUnavailable, "the stored result does not decode").because(err))
+	}
+	c.decided(ResultReplayed, nil)
+	if s.Error != nil {
 		return value, &ReplayedError{message: s.Error.Message, code: s.Error.Code}
 	}
 	return value, nil

@@ -31,9 +31,10 @@ func (f Fingerprint) Equal(g Fingerprint) bool {
 // is, unless asked for.
 //
 // By default the order of query names, the order and the white space of JSON, the order of form names and the boundary
-// of multipart bodies don't count. Whatever can't be read without doubt is compared byte by byte: JSON with
-// duplicate names, invalid UTF-8, lone surrogates or more than 256 levels, and bodies in another charset than UTF-8, in
-// a content coding that is neither gzip nor deflate, or above [Policy].SpoolRequestAbove.
+// of multipart bodies don't count. Whatever readers may differ on is compared byte by byte: malformed
+// bodies, JSON with duplicate names, lone surrogates or more than 256 levels, JSON and forms in another charset than
+// UTF-8, and bodies in a content coding that is neither gzip nor deflate. So are JSON and forms above
+// [Policy].SpoolRequestAbove.
 //
 // A change of these settings makes older answers available to byte-equal repeats only; others are told
 // replay-unavailable.
@@ -84,19 +85,20 @@ type requestFingerprinter struct {
 	settings [sha256.Size]byte
 }
 
+// newRequestFingerprinter reports all that is wrong with the policy.
 func newRequestFingerprinter(p FingerprintPolicy) (*requestFingerprinter, error) {
 	f := &requestFingerprinter{exact: p.Exact, host: p.Host, json: jsonRules{nullIsAbsent: p.NullIsAbsent}}
 	var errs []error
 	if p.Exact && (p.NullIsAbsent || len(p.Exclude)+len(p.ExcludeNames) > 0) {
-		errs = append(errs, errors.New("Exact compares every byte; it can't go with Exclude, ExcludeNames or NullIsAbsent"))
+		errs = append(errs, errors.New("every byte is compared under Exact, which can't go with Exclude, ExcludeNames or NullIsAbsent"))
 	}
 	for _, pointer := range p.Exclude {
 		tokens, err := parseJSONPointer(pointer)
 		switch {
 		case err != nil:
-			errs = append(errs, fmt.Errorf("Exclude: %w", err))
+			errs = append(errs, fmt.Errorf("excluded field: %w", err))
 		case len(tokens) == 0:
-			errs = append(errs, errors.New("Exclude: an empty JSON Pointer would exclude the whole body"))
+			errs = append(errs, errors.New("excluded field: an empty JSON Pointer stands for the whole body"))
 		default:
 			f.json.exclude(tokens)
 		}
@@ -104,7 +106,7 @@ func newRequestFingerprinter(p FingerprintPolicy) (*requestFingerprinter, error)
 	names := make([]string, 0, len(p.ExcludeNames))
 	for _, name := range p.ExcludeNames {
 		if name == "" || !utf8.ValidString(name) {
-			errs = append(errs, fmt.Errorf("ExcludeNames: %q is not a member name", name))
+			errs = append(errs, fmt.Errorf("excluded name %q is empty or not UTF-8", name))
 			continue
 		}
 		f.json.names = append(f.json.names, appendJSONEscaped(nil, name))
@@ -114,18 +116,17 @@ func newRequestFingerprinter(p FingerprintPolicy) (*requestFingerprinter, error)
 		name := http.CanonicalHeaderKey(h)
 		switch {
 		case !isToken(h):
-			errs = append(errs, fmt.Errorf("Headers: %q is not a header name", h))
+			errs = append(errs, fmt.Errorf("compared header %q is not a header name", h))
 			continue
 		case name == "Host":
-			errs = append(errs, errors.New("Headers: the host is compared by the field Host"))
+			errs = append(errs, errors.New("compared header Host: the host is compared by the field Host"))
 		case name == "Content-Length" || name == "Transfer-Encoding" || name == "Trailer":
-			// net/http takes them out of the header, and honest attempts differ in them.
-			errs = append(errs, fmt.Errorf("Headers: %s frames the message and can't be compared", name))
+			errs = append(errs, fmt.Errorf("compared header %s frames the message, in which honest attempts differ", name))
 		}
 		f.headers = append(f.headers, name)
 	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, fmt.Errorf("fingerprint policy: %w", err)
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
 	}
 	f.headers = sortedSet(f.headers)
 
@@ -205,7 +206,7 @@ func (f *requestFingerprinter) of(d *digester, r *http.Request, b *requestBody) 
 		c.writePairs(canonical)
 	case bodyMultipart:
 		canonical.uint(bodyMultipart)
-		canonical.bytes(parts[:])
+		canonical.string(parts)
 	default:
 		openBody(canonical, b)
 	}
@@ -257,24 +258,24 @@ func openBody(s *digest, b *requestBody) {
 
 // canonicalize brings the body into canonical form and says which it has: that of JSON is left in c.out, that of a form
 // in c's pairs, and of multipart a digest is returned. With bodyRaw there is none.
-func (f *requestFingerprinter) canonicalize(d *digester, c *canonicalizer, m *mediaType, b *requestBody) (form uint64, parts [sha256.Size]byte, err error) {
-	form = bodyRaw
+func (f *requestFingerprinter) canonicalize(d *digester, c *canonicalizer, m *mediaType, b *requestBody) (form uint64, parts string, err error) {
 	switch {
 	case f.exact || b.opaque != "":
 	case m.multipart():
-		var ok bool
-		if parts, ok, err = multipartDigest(d, b.decoded(), m.boundary); err != nil {
-			err = fmt.Errorf("read spooled request body: %w", err)
-		} else if ok {
-			form = bodyMultipart
+		sum, ok, err := multipartDigest(d, b.decoded(), m.boundary)
+		if err != nil {
+			return 0, "", fmt.Errorf("read spooled request body: %w", err)
+		}
+		if ok {
+			return bodyMultipart, string(sum[:]), nil
 		}
 	case b.streamed:
 	case m.json() && c.json(b.plain, &f.json):
-		form = bodyJSON
+		return bodyJSON, "", nil
 	case m.form() && c.form(b.plain):
-		form = bodyForm
+		return bodyForm, "", nil
 	}
-	return form, parts, err
+	return bodyRaw, "", nil
 }
 
 // settingsFor returns the digest of the settings under which b was canonicalised. The size above which a body is

@@ -1,10 +1,13 @@
 package semel
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -105,23 +108,23 @@ func New(store Store, scope Scope, onLost LostPolicy, o Options) (*Guard, error)
 	case scope.of == nil:
 		fail("scope is zero: say who asks, or SingleTenant")
 	}
-	for name, secret := range map[string][]byte{"IdentitySecret": o.IdentitySecret, "DerivationSecret": o.DerivationSecret} {
-		if len(secret) > 0 && len(secret) < minSecret {
-			fail("options: %s has %d bytes, want at least %d", name, len(secret), minSecret)
+	for _, s := range []struct {
+		name   string
+		secret []byte
+	}{{"IdentitySecret", o.IdentitySecret}, {"DerivationSecret", o.DerivationSecret}} {
+		if len(s.secret) > 0 && len(s.secret) < minSecret {
+			fail("options: %s has %d bytes, want at least %d", s.name, len(s.secret), minSecret)
 		}
 	}
 	if err := o.Problems.validate(); err != nil {
 		errs = append(errs, err)
 	}
-	if o.RequestLife < 0 || o.SweepInterval < 0 {
-		fail("options: RequestLife and SweepInterval can't be negative")
+	if o.RequestLife < 0 {
+		fail("options: RequestLife is negative: %v", o.RequestLife)
 	}
-	o.Policy.OnLost = onLost
-	p, err := o.Policy.compile()
-	if err != nil {
-		errs = append(errs, err)
+	if o.SweepInterval < 0 {
+		fail("options: SweepInterval is negative: %v", o.SweepInterval)
 	}
-
 	if o.Observer == nil {
 		o.Observer = discard{}
 	}
@@ -131,14 +134,14 @@ func New(store Store, scope Scope, onLost LostPolicy, o Options) (*Guard, error)
 	if len(o.ReplayMarkers) == 0 {
 		o.ReplayMarkers = []string{"Idempotent-Replayed"}
 	}
-	o.ReplayMarkers = canonicalNames(o.ReplayMarkers, "ReplayMarkers", fail)
+	o.ReplayMarkers = canonicalNames(o.ReplayMarkers, "options: ReplayMarkers", fail)
 	switch o.CorrelationHeader {
 	case "":
 		o.CorrelationHeader = "X-Correlation-Id"
 	case "-":
 		o.CorrelationHeader = ""
 	default:
-		o.CorrelationHeader = canonicalNames([]string{o.CorrelationHeader}, "CorrelationHeader", fail)[0]
+		o.CorrelationHeader = canonicalNames([]string{o.CorrelationHeader}, "options: CorrelationHeader", fail)[0]
 	}
 	if o.MaxAttempts == 0 {
 		o.MaxAttempts = DefaultMaxAttempts
@@ -148,19 +151,31 @@ func New(store Store, scope Scope, onLost LostPolicy, o Options) (*Guard, error)
 	}
 	if o.TempDir == "" {
 		o.TempDir = os.TempDir()
+	} else if dir, err := os.Stat(o.TempDir); err != nil {
+		fail("options: TempDir: %w", err)
+	} else if !dir.IsDir() {
+		fail("options: TempDir: %s is not a directory", o.TempDir)
 	}
-	if len(errs) > 0 {
-		return nil, fmt.Errorf("semel: new guard: %w", errors.Join(errs...))
-	}
+	// The caller's map and secrets are copied: digests are made from the secret as long as the guard lives, and a caller
+	// may wipe its own.
+	o.Problems.Status = maps.Clone(o.Problems.Status)
 	c := &core{
 		store: store, scope: scope, observer: o.Observer, problems: o.Problems,
-		identity: newDigester(o.IdentitySecret), derive: newDigester(o.DerivationSecret),
+		identity: newDigester(bytes.Clone(o.IdentitySecret)), derive: newDigester(bytes.Clone(o.DerivationSecret)),
 		codecs:  newCodecs(o.Codec),
 		headers: headerNames{correlation: o.CorrelationHeader, markers: o.ReplayMarkers},
 		tempDir: o.TempDir, life: orDefault(o.RequestLife, DefaultRequestLife),
 		sweep: orDefault(o.SweepInterval, DefaultSweepInterval), attempts: newAttemptCounter(o.MaxAttempts),
 	}
 	c.owed.core = c
+	o.Policy.OnLost = onLost
+	p, err := c.compile(o.Policy)
+	if err != nil {
+		errs = append(errs, err)
+	}
+	if len(errs) > 0 {
+		return nil, fmt.Errorf("semel: new guard: %w", errors.Join(errs...))
+	}
 	if len(o.IdentitySecret) == 0 {
 		c.observer.Observe(context.Background(), Event{Kind: EventPlainIdentity})
 	}
@@ -170,14 +185,25 @@ func New(store Store, scope Scope, onLost LostPolicy, o Options) (*Guard, error)
 // With returns a guard with another policy on the same store. It panics if the policy is not valid, as http.ServeMux
 // does for a pattern; [Policy.Validate] checks one that comes from a configuration.
 func (g *Guard) With(p Policy) *Guard {
-	c, err := p.compile()
+	c, err := g.compile(p)
 	if err != nil {
 		panic("semel: guard with policy: " + err.Error())
 	}
 	return &Guard{core: g.core, policy: c, keys: newKeyCounter(g.keys.max, c.Retention)}
 }
 
-// Run sweeps the store until ctx ends, and returns ctx's error. One Run a process is enough, whatever the number of
+// compile compiles a policy, and checks it against what all routes share.
+func (c *core) compile(p Policy) (*policy, error) {
+	compiled, err := p.compile()
+	if h := c.headers.correlation; h != "" && slices.Contains(compiled.KeyHeaders, h) {
+		// The id that is made where there is none would be taken for a key: every attempt another operation.
+		err = errors.Join(err, fmt.Errorf("policy: KeyHeaders: %s carries the correlation id", h))
+	}
+	return compiled, err
+}
+
+// Run sweeps the store until ctx ends, and returns ctx's error. It sweeps in batches, and after each it rests as long as
+// that took, so that claims are not held up by a backlog. One Run a process is enough, whatever the number of
 // guards; a store that is never swept keeps what has expired, unless it reclaims by itself.
 func (g *Guard) Run(ctx context.Context) error {
 	const batch = 1000
@@ -189,9 +215,10 @@ func (g *Guard) Run(ctx context.Context) error {
 			return ctx.Err()
 		case <-tick.C:
 		}
-		for ctx.Err() == nil {
+		for {
+			began := time.Now()
 			n, err := g.sweepOnce(ctx, batch)
-			if err != nil || n < batch {
+			if err != nil || n < batch || !pause(ctx, time.Since(began)) {
 				break
 			}
 		}
@@ -199,10 +226,10 @@ func (g *Guard) Run(ctx context.Context) error {
 }
 
 func (g *Guard) sweepOnce(ctx context.Context, limit int) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, g.life)
+	bounded, cancel := context.WithTimeout(ctx, g.life)
 	defer cancel()
-	n, err := g.store.Sweep(ctx, limit)
-	if err != nil {
+	n, err := g.store.Sweep(bounded, limit)
+	if err != nil && ctx.Err() == nil {
 		g.storeFailed(ctx, "sweep", ID{}, err)
 	}
 	return n, err

@@ -4,9 +4,13 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
+	"maps"
 	"net/http"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -14,6 +18,11 @@ import (
 
 // Handler protects next. The path of a request is serve, below: its key, its principal, its body and fingerprint, then
 // the claim; what follows is a run of next, a replay, or a refusal.
+//
+// What wraps the guard sees every request; what the guard wraps sees only those that run. So authentication, and
+// whatever else a repeat must pass too, belongs above the guard. A rate limiter, and a check that can be passed only
+// once, such as of a one-time token, belong below it: above, a repeat would spend the limit, or be refused its answer.
+// Compression belongs above: a stored answer is then compressed as each repeat accepts.
 func (g *Guard) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -47,6 +56,8 @@ type exchange struct {
 	capture  capture
 	returned bool // the handler returned: no panic, no Goexit
 	thrown   any  // what it panicked with, if it ran on a goroutine of its own
+	outcome  Outcome
+	lost     bool // no answer, perhaps an effect
 	rec      Record
 	how      settled
 }
@@ -71,7 +82,7 @@ func (x *exchange) serve(next http.Handler) {
 	case rec != nil:
 		x.replay(rec)
 		x.closeBody()
-	case p.Code == CodeStoreUnavailable && x.g.policy.FailOpen:
+	case p.Code == CodeStoreUnavailable && x.g.policy.FailOpen && x.r.Context().Err() == nil: // not a client that left
 		x.w.Header().Set("Idempotency-Status", "bypassed")
 		x.bypass(next, ResultBypassed)
 	default:
@@ -91,9 +102,13 @@ func (x *exchange) correlate() {
 		x.ask.correlation = v[0]
 	} else {
 		x.ask.correlation = rand.Text()
-		x.r.Header[name] = []string{x.ask.correlation}
+		h := make(http.Header, len(x.r.Header)+1) // the caller's request stays as it is
+		maps.Copy(h, x.r.Header)
+		h[name] = []string{x.ask.correlation}
+		x.r = x.r.WithContext(x.r.Context())
+		x.r.Header = h
 	}
-	x.w.Header()[name] = x.r.Header[name]
+	x.w.Header()[name] = []string{x.ask.correlation}
 }
 
 // plainID reports whether a correlation id may stand in logs and headers as it is.
@@ -143,8 +158,8 @@ func (x *exchange) identify(body io.Reader) *Problem {
 		return g.problem(CodeScopeInvalid, "").because(err)
 	}
 	x.ask.scope = scope
-	if x.r.Header.Get("Early-Data") == "1" {
-		return g.problem(CodeEarlyData, "")
+	if len(x.r.Header["Early-Data"]) > 0 {
+		return g.problem(CodeEarlyData, "") // whatever it says, it counts as 1 (RFC 8470, section 5.1)
 	}
 	if x.body == nil {
 		if problem := x.readBody(body); problem != nil {
@@ -152,29 +167,28 @@ func (x *exchange) identify(body io.Reader) *Problem {
 		}
 	}
 	if err := checkContentDigest(x.r.Header, x.body); err != nil {
-		return g.problem(CodeDigestMismatch, "").because(err)
+		return g.bodyProblem(err)
 	}
-	x.ask.fingerprint, err = p.fingerprinter.of(g.identity, x.r, x.body)
-	switch {
-	case errors.Is(err, ErrBodyTooLarge):
-		return g.tooLarge()
-	case err != nil:
-		return g.problem(CodeRequestUnreadable, "").because(err)
+	if x.ask.fingerprint, err = p.fingerprinter.of(g.identity, x.r, x.body); err != nil {
+		return g.bodyProblem(err)
 	}
-	identity := key
 	if p.PerOperation {
-		identity += "\x00" + x.r.Method + " " + x.r.URL.EscapedPath() // a key holds no NUL
+		x.ask.key += "\x00" + x.r.Method + " " + x.r.URL.EscapedPath() // a key holds no NUL
 	}
-	x.ask.id = g.identity.id(KindHTTP, scope, identity)
+	x.ask.id = g.identity.id(KindHTTP, scope, x.ask.key)
 	x.ask.wait = x.patienceToWait()
 	return nil
 }
 
+// operationName is what a route is called that has no name of its own. A path is the client's choice: it is cut, and
+// left escaped, so that any store and log can take it.
 func operationName(r *http.Request) string {
 	if r.Pattern != "" {
 		return r.Pattern
 	}
-	return r.Method + " " + r.URL.Path
+	const longest = 200
+	path := r.URL.EscapedPath()
+	return r.Method + " " + path[:min(len(path), longest)]
 }
 
 // headerKey returns the key that the headers carry, or "".
@@ -186,13 +200,14 @@ func (x *exchange) headerKey() (string, *Problem) {
 			continue
 		}
 		k, err := parseKey(lines, &x.g.policy.KeyFormat)
-		if err != nil {
-			return "", x.g.problem(CodeKeyInvalid, name+": "+keyDetail(err)).because(err)
-		}
-		if key != "" && k != key {
+		switch {
+		case err != nil:
+			return "", x.g.problem(CodeKeyInvalid, name+": "+detailOf(err, ErrKeyInvalid)).because(err)
+		case key == "":
+			key, x.keyHeader, x.keyValue = k, name, lines[0]
+		case k != key:
 			return "", x.g.problem(CodeKeyInvalid, x.keyHeader+" and "+name+" carry different keys")
 		}
-		key, x.keyHeader, x.keyValue = k, name, lines[0]
 	}
 	return key, nil
 }
@@ -201,25 +216,28 @@ func (x *exchange) headerKey() (string, *Problem) {
 func (x *exchange) fieldKey(key string) (string, *Problem) {
 	field := x.g.policy.KeyField
 	v, found, err := jsonField(x.body, field)
-	if err == nil && found {
-		err = checkKey(v, &x.g.policy.KeyFormat)
-	}
 	switch {
 	case err != nil:
-		return "", x.g.problem(CodeKeyInvalid, field+" in the body: "+keyDetail(err)).because(err)
+		return "", x.g.problem(CodeKeyInvalid, err.Error()).because(err)
 	case !found:
 		return key, nil
+	}
+	err = checkKey(v, &x.g.policy.KeyFormat)
+	switch {
+	case err != nil:
+		return "", x.g.problem(CodeKeyInvalid, "JSON field "+field+": "+detailOf(err, ErrKeyInvalid)).because(err)
 	case key != "" && key != v:
-		return "", x.g.problem(CodeKeyInvalid, x.keyHeader+" and "+field+" in the body carry different keys")
+		return "", x.g.problem(CodeKeyInvalid, x.keyHeader+" and JSON field "+field+" carry different keys")
 	case key == "":
 		x.keyHeader, x.keyValue = x.g.policy.KeyHeaders[0], v
 	}
 	return v, nil
 }
 
-// keyDetail is the part of a key error that follows the sentinel's text, which the problem's title says already.
-func keyDetail(err error) string {
-	return strings.TrimPrefix(err.Error(), ErrKeyInvalid.Error()+": ")
+// detailOf is the part of an error that follows its sentinel's text, which the problem's title says already.
+func detailOf(err, sentinel error) string {
+	_, detail, _ := strings.Cut(err.Error(), sentinel.Error()+": ")
+	return detail
 }
 
 func (x *exchange) readBody(src io.Reader) *Problem {
@@ -228,19 +246,25 @@ func (x *exchange) readBody(src io.Reader) *Problem {
 		limit: p.MaxRequestBody, memory: p.SpoolRequestAbove, dir: x.g.tempDir,
 		length: x.r.ContentLength, coding: x.r.Header["Content-Encoding"],
 	})
-	var tooLarge *http.MaxBytesError
-	switch {
-	case err == nil:
-		x.body = body
-		return nil
-	case errors.Is(err, ErrBodyTooLarge), errors.As(err, &tooLarge):
-		return x.g.tooLarge()
+	if err != nil {
+		return x.g.bodyProblem(err)
 	}
-	return x.g.problem(CodeRequestUnreadable, "").because(err)
+	x.body = body
+	return nil
 }
 
-func (g *Guard) tooLarge() *Problem {
-	return g.problem(CodeBodyTooLarge, "the limit is "+strconv.FormatInt(g.policy.MaxRequestBody, 10)+" bytes, as sent and decompressed")
+// bodyProblem is the refusal of a request whose body could not be taken as it is.
+func (g *Guard) bodyProblem(err error) *Problem {
+	var file *fs.PathError
+	switch {
+	case errors.Is(err, ErrBodyTooLarge):
+		return g.problem(CodeBodyTooLarge, detailOf(err, ErrBodyTooLarge)).because(err)
+	case errors.Is(err, ErrDigestMismatch):
+		return g.problem(CodeDigestMismatch, "").because(err)
+	case errors.As(err, &file):
+		return g.problem(CodeStoreUnavailable, "").because(err) // our temporary file has failed, not the request
+	}
+	return g.problem(CodeRequestUnreadable, "").because(err)
 }
 
 func (x *exchange) closeBody() {
@@ -291,6 +315,7 @@ func (x *exchange) execute(next http.Handler) {
 	patience := x.g.policy.Patience
 	x.prepareRun()
 	if patience <= 0 {
+		defer x.failed()
 		x.handle(next)
 		x.answer()
 		return
@@ -298,7 +323,12 @@ func (x *exchange) execute(next http.Handler) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		defer func() { x.thrown = recover() }()
+		defer func() {
+			x.thrown = recover()
+			if !x.returned {
+				x.run.event(EventPanic, panicError(x.thrown))
+			}
+		}()
 		x.handle(next)
 	}()
 	timer := time.NewTimer(patience - time.Since(x.started))
@@ -313,12 +343,30 @@ func (x *exchange) execute(next http.Handler) {
 		<-ended // the client is receiving the answer already
 	}
 	if !x.returned {
+		x.decided(ResultFailed, "", 0, nil)
 		if x.thrown == nil {
 			runtime.Goexit()
 		}
 		panic(x.thrown)
 	}
 	x.answer()
+}
+
+// failed reports a run whose handler did not return. What it threw goes on.
+func (x *exchange) failed() {
+	if !x.returned {
+		x.run.event(EventPanic, nil)
+		x.decided(ResultFailed, "", 0, nil)
+	}
+}
+
+// panicError describes what a handler threw on a goroutine of its own: if its client has been answered, nobody else will
+// see it.
+func panicError(thrown any) error {
+	if thrown == nil || thrown == http.ErrAbortHandler {
+		return nil
+	}
+	return fmt.Errorf("panic: %v\n%s", thrown, debug.Stack())
 }
 
 func (g *Guard) impatient() *Problem {
@@ -330,9 +378,14 @@ func (g *Guard) impatient() *Problem {
 }
 
 // prepareRun makes the request and the writer that the handler gets. What identifies the operation was taken before, so
-// that the handler may change the request as it likes.
+// that the handler may change the request as it likes. With Patience it may do so while the layers above, which have
+// been answered, still read theirs.
 func (x *exchange) prepareRun() {
-	x.req = x.r.WithContext(&x.run.ctx)
+	if x.g.policy.Patience > 0 {
+		x.req = x.r.Clone(&x.run.ctx)
+	} else {
+		x.req = x.r.WithContext(&x.run.ctx)
+	}
 	x.req.Body = x.body.open()
 	if len(x.r.Trailer) == 0 {
 		x.req.ContentLength, x.req.TransferEncoding = x.body.size(), nil
@@ -340,65 +393,60 @@ func (x *exchange) prepareRun() {
 	x.capture.init(x, x.w)
 }
 
-// handle runs next and settles its outcome, however it ends: by return, panic or Goexit. It recovers nothing: what was
-// thrown goes on once the outcome is settled.
+// handle runs next and settles its outcome, however it ends: by return, panic or Goexit, of Policy.Decide too. It
+// recovers nothing: what was thrown goes on once the outcome is settled.
 func (x *exchange) handle(next http.Handler) {
 	defer x.finish()
 	next.ServeHTTP(&x.capture, x.req)
+	x.outcome = x.decide()
 	x.returned = true
 }
 
 func (x *exchange) finish() {
 	defer x.closeBody()
-	if f := x.req.MultipartForm; f != nil {
-		defer f.RemoveAll() //nolint:errcheck // temporary files; nobody can mend that here
-	}
+	defer x.removeForm()
 	x.run.lease.handlerEnded()
 	if !x.returned {
-		x.run.event(EventPanic, nil)
+		x.outcome = Outcome{State: x.g.policy.lostState(), Error: "the handler did not return"}
 	}
-	o, thrown := x.outcome()
-	x.rec, x.how = x.run.settle(o)
-	if !x.returned || thrown != nil {
+	x.rec, x.how = x.run.settle(x.outcome)
+	if !x.returned {
+		x.capture.abort()
 		x.capture.discard()
-		x.decided(ResultFailed, "", 0, nil)
 	}
-	if thrown != nil {
-		x.returned = false
-		panic(thrown)
+	x.capture.conclude()
+}
+
+// removeForm removes the temporary files of a multipart form that the handler has parsed. net/http removes only those of
+// its own request.
+func (x *exchange) removeForm() {
+	if f := x.req.MultipartForm; f != nil {
+		f.RemoveAll() //nolint:errcheck // temporary files; nobody can mend that here
 	}
 }
 
-// outcome decides what the run is settled with. thrown is what Policy.Decide panicked with.
-func (x *exchange) outcome() (o Outcome, thrown any) {
-	p := x.g.policy
-	lost := x.run.op.lost.Load()
-	switch {
-	case !x.returned:
-		return Outcome{State: p.lostState(), Error: "the handler did not return"}, nil
-	case lost != nil:
-		return Outcome{State: p.lostState(), Error: errorText(lost.err)}, nil
-	case x.capture.failed != nil:
-		x.run.op.Lost(x.capture.failed) // a stream that could not begin
-		return Outcome{State: p.lostState(), Error: x.capture.failed.Error()}, nil
+// decide says what the run of a handler that returned is settled with.
+func (x *exchange) decide() Outcome {
+	p, c := x.g.policy, &x.capture
+	if lost := x.run.op.lost.Load(); lost != nil {
+		x.lost = true
+		return Outcome{State: p.lostState(), Error: errorText(lost.err)}
 	}
-	defer func() {
-		if thrown = recover(); thrown != nil {
-			o = Outcome{State: p.lostState(), Error: "Policy.Decide panicked"}
-		}
-	}()
-	x.capture.end()
-	c := &x.capture
+	if c.unbegun != nil {
+		x.lost = true // the handler could not give its answer, and may have stopped in the middle
+		return Outcome{State: p.lostState(), Error: c.unbegun.Error()}
+	}
+	c.end()
 	v := p.verdict(Verdict(x.run.op.verdict.Load()), c.status, c.sent, c.stored())
-	o.State = p.stateFor(v)
-	if o.State == Done {
-		if o.Response = c.response(); o.Response == nil {
-			x.run.event(EventNotReplayable, c.whyNotStored())
-		}
-		return o, nil
+	o := Outcome{State: p.stateFor(v)}
+	if o.State != Done {
+		o.Error = "answered " + strconv.Itoa(c.status)
+		return o
 	}
-	o.Error = "answered " + strconv.Itoa(c.status)
-	return o, nil
+	if o.Response = c.response(); o.Response == nil {
+		x.run.event(EventNotReplayable, c.whyNotStored())
+	}
+	return o
 }
 
 func errorText(err error) string {
@@ -412,26 +460,31 @@ func errorText(err error) string {
 func (x *exchange) answer() {
 	c := &x.capture
 	defer c.discard()
-	if c.begun {
-		if x.how != settledOwn || x.run.op.lost.Load() != nil {
-			x.decided(ResultFailed, "", c.status, nil)
-			panic(http.ErrAbortHandler) // a stream ends cleanly only after its settle is acknowledged
-		}
+	switch {
+	case c.begun && (x.how != settledOwn || x.lost):
+		x.breakOff() // a stream ends cleanly only after its settle is acknowledged
+	case c.begun:
 		c.endLive()
 		x.decided(ResultExecuted, "", c.status, nil)
-		return
-	}
-	switch {
 	case x.how == settledLater:
 		x.refuse(x.g.problem(CodeOutcomePending, ""))
-	case x.how == settledFenced:
-		x.answerFenced()
-	case x.run.op.lost.Load() != nil:
+	case x.how == settledFenced, c.unkept != nil:
+		x.answerRecorded()
+	case x.lost:
 		x.refuse(x.g.lostProblem())
 	default:
-		c.writeLive()
+		if err := c.writeLive(); err != nil {
+			x.breakOff() // the temporary file can't be read
+		}
 		x.decided(ResultExecuted, "", c.status, nil)
 	}
+}
+
+// breakOff ends the exchange without ending the answer.
+func (x *exchange) breakOff() {
+	x.decided(ResultFailed, "", x.capture.status, nil)
+	x.capture.abort()
+	panic(http.ErrAbortHandler)
 }
 
 // lostProblem tells a client that its own run was lost. Under Rerun the same key may try again.
@@ -442,8 +495,9 @@ func (g *Guard) lostProblem() *Problem {
 	return g.problem(CodeOutcomeUnknown, "the run was lost; ask for the operation's status, or for its operator's decision")
 }
 
-// answerFenced answers the client of a late owner with what the record says, never with the late owner's own result.
-func (x *exchange) answerFenced() {
+// answerRecorded answers with what the record says: the client of a late owner, which never gets the late owner's own
+// result, and one whose answer could not be kept.
+func (x *exchange) answerRecorded() {
 	rec := &x.rec
 	if rec.State == Absent || !rec.Fingerprint.Equal(x.ask.fingerprint) {
 		x.refuse(x.g.problem(CodeOutcomeUnknown, ""))

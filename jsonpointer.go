@@ -87,6 +87,9 @@ func jsonField(b *requestBody, pointer string) (value string, found bool, err er
 	return value, quoted != nil, nil
 }
 
+// Elsewhere in the body a name may stand twice.
+var fieldRules = jsonRules{duplicates: true}
+
 // field returns the string as JSON text, nil if there is none.
 func (b *requestBody) field(tokens []string) ([]byte, error) {
 	switch {
@@ -99,7 +102,7 @@ func (b *requestBody) field(tokens []string) ([]byte, error) {
 	}
 	c := takeCanonicalizer()
 	defer c.release()
-	if !c.document(b.plain, &jsonRules{duplicates: true}) {
+	if !c.document(b.plain, &fieldRules) {
 		return nil, errFieldMalformed
 	}
 	at := 0

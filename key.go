@@ -169,7 +169,7 @@ var (
 
 // sfString reads the sf-string (RFC 9651, section 4.2.5) with which s begins, and returns its value and what follows.
 func sfString(s string) (value, rest string, err error) {
-	var decoded []byte // nil until there is an escape
+	var decoded []byte // nil as long as the value is a part of s
 	from := 1
 	for i := 1; i < len(s); i++ {
 		switch c := s[i]; {
@@ -178,9 +178,6 @@ func sfString(s string) (value, rest string, err error) {
 		case c == '"':
 			return string(append(decoded, s[from:i]...)), s[i+1:], nil
 		case c == '\\':
-			if decoded == nil {
-				decoded = make([]byte, 0, len(s))
-			}
 			decoded = append(decoded, s[from:i]...)
 			if i++; i == len(s) {
 				return "", "", errUnclosed

@@ -170,6 +170,22 @@ func TestR1_R2_R3_R62_MalformedKeys(t *testing.T) {
 	}
 }
 
+// What a string says is found out before the key format refuses its quotes and backslashes.
+func TestR1_TheOnlyEscapes(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ text, want, rest, reason string }{
+		{`"a\"b\\c";d`, `a"b\c`, ";d", "both escapes"},
+		{`"\""`, `"`, "", "an escape first"},
+		{`"\\\\"x`, `\\`, "x", "nothing but escapes"},
+		{`"a\\"`, `a\`, "", "an escape last"},
+		{`"a b,c;"`, `a b,c;`, "", "no escape"},
+	} {
+		if got, rest, err := sfString(tt.text); got != tt.want || rest != tt.rest || err != nil {
+			t.Errorf("%s: %s says %q, then %q, %v; want %q, %q", tt.reason, tt.text, got, rest, err, tt.want, tt.rest)
+		}
+	}
+}
+
 func TestR4_TwoFieldLines(t *testing.T) {
 	t.Parallel()
 	for _, lines := range [][]string{{"abc", "abc"}, {`"abc"`, "abc"}, {"abc", ""}, {"", ""}, {"a", "b", "c"}} {

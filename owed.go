@@ -3,6 +3,7 @@ package semel
 import (
 	"container/heap"
 	"context"
+	"errors"
 	"sync"
 	"time"
 )
@@ -109,6 +110,9 @@ func (o *owed) send(r *owedRelease) {
 		o.core.storeFailed(context.Background(), "release", r.id, err)
 	} else {
 		o.core.waiting.wake(r.id)
+	}
+	if errors.Is(err, ErrUnreadable) {
+		err = nil // an answer too, and no later one would differ
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()

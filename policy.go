@@ -34,13 +34,13 @@ type Policy struct {
 	KeyOptional bool
 	// KeyFormat says which keys are accepted.
 	KeyFormat KeyFormat
-	// PerOperation makes method and path part of the identity, so that one key may be used on several routes. Defaults to
-	// refusing that with 422.
+	// PerOperation makes method and path part of the identity, so that one key may be used on several routes; in [Do], it
+	// is Operation. Defaults to refusing that with 422.
 	PerOperation bool
 	// Fingerprint says how requests are told apart.
 	Fingerprint FingerprintPolicy
-	// Operation names the route in records, events and logs. Defaults to the pattern of http.ServeMux, else method and
-	// path.
+	// Operation names the route in records, events and logs. In [Do] it is also part of what is compared: a key is not
+	// replayed to another operation. Defaults to the pattern of http.ServeMux, else method and path.
 	Operation string
 
 	// Lease is how long a run is owned without renewal; it is renewed every third of it. Defaults to 30 s.
@@ -82,8 +82,8 @@ type Policy struct {
 	StoreHeaders []string
 	// AuthorizeReplay, if set, is asked before a stored answer is given to a request; an error refuses it with 403.
 	AuthorizeReplay func(*http.Request) error
-	// FailOpen runs the handler unprotected when the store can't be asked. Such answers carry "Idempotency-Status:
-	// bypassed". Defaults to refusing with 503.
+	// FailOpen runs the handler unprotected when the store can't be asked, or has no room. Such answers carry
+	// "Idempotency-Status: bypassed". Defaults to refusing with 503.
 	FailOpen bool
 	// Observe records and reports what would happen, but never refuses and never replays.
 	Observe bool
@@ -126,6 +126,7 @@ const (
 	DefaultMaxRequestBody  = 1 << 20
 	DefaultMaxResponseBody = 1 << 20
 	DefaultCompressAbove   = 8 << 10
+	maxLimit               = 1 << 40 // far from where sums of limits overflow
 )
 
 // Validate reports what is wrong with the policy, all of it.
@@ -150,8 +151,13 @@ func (p Policy) compile() (*policy, error) {
 		name  string
 		value time.Duration
 	}{
-		{"Lease", p.Lease}, {"MaxRun", p.MaxRun}, {"Patience", p.Patience}, {"SettleWait", p.SettleWait},
-		{"Retention", p.Retention}, {"Wait", p.Wait}, {"MaxWait", p.MaxWait},
+		{"Lease", p.Lease},
+		{"MaxRun", p.MaxRun},
+		{"Patience", p.Patience},
+		{"SettleWait", p.SettleWait},
+		{"Retention", p.Retention},
+		{"Wait", p.Wait},
+		{"MaxWait", p.MaxWait},
 	} {
 		if d.value < 0 {
 			fail("policy: %s is negative: %v", d.name, d.value)
@@ -161,11 +167,16 @@ func (p Policy) compile() (*policy, error) {
 		name  string
 		value int64
 	}{
-		{"MaxRequestBody", p.MaxRequestBody}, {"SpoolRequestAbove", p.SpoolRequestAbove},
-		{"MaxResponseBody", p.MaxResponseBody}, {"MaxWaiters", int64(p.MaxWaiters)},
+		{"MaxRequestBody", p.MaxRequestBody},
+		{"SpoolRequestAbove", p.SpoolRequestAbove},
+		{"MaxResponseBody", p.MaxResponseBody},
+		{"MaxWaiters", int64(p.MaxWaiters)},
 	} {
-		if n.value < 0 {
+		switch {
+		case n.value < 0:
 			fail("policy: %s is negative: %d", n.name, n.value)
+		case n.value > maxLimit:
+			fail("policy: %s is %d, want at most %d", n.name, n.value, int64(maxLimit))
 		}
 	}
 	if p.OnLost > Rerun {
@@ -228,15 +239,15 @@ func (p Policy) compile() (*policy, error) {
 	if len(p.KeyHeaders) == 0 {
 		p.KeyHeaders = []string{"Idempotency-Key"}
 	}
-	p.KeyHeaders = canonicalNames(p.KeyHeaders, "KeyHeaders", fail)
+	p.KeyHeaders = canonicalNames(p.KeyHeaders, "policy: KeyHeaders", fail)
 	if p.StoreHeaders != nil {
 		c.storeHeaders = map[string]bool{}
-		for _, h := range canonicalNames(p.StoreHeaders, "StoreHeaders", fail) {
+		for _, h := range canonicalNames(p.StoreHeaders, "policy: StoreHeaders", fail) {
 			c.storeHeaders[h] = true
 		}
 	}
-	if p.KeyField != "" && !strings.HasPrefix(p.KeyField, "/") {
-		fail("policy: KeyField %q is not a JSON Pointer: it must start with /", p.KeyField)
+	if _, err := parseJSONPointer(p.KeyField); err != nil {
+		fail("policy: KeyField: %w", err)
 	}
 	if err := p.KeyFormat.validate(); err != nil {
 		fail("policy: KeyFormat: %w", err)
@@ -254,7 +265,7 @@ func canonicalNames(names []string, field string, fail func(string, ...any)) []s
 	var out []string
 	for _, n := range names {
 		if !isToken(n) {
-			fail("policy: %s: %q is not a header name", field, n)
+			fail("%s: %q is not a header name", field, n)
 		}
 		if n = http.CanonicalHeaderKey(n); !slices.Contains(out, n) {
 			out = append(out, n)

@@ -2,9 +2,14 @@ package semel
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -67,28 +72,93 @@ func (p *Problem) Unwrap() []error {
 type problemKind struct {
 	slug      string
 	status    int
-	title     string
 	retryable bool
 	sentinel  error
+	title     string
+	detail    string // where there is none that says more
 }
 
 var problemKinds = map[Code]problemKind{
-	CodeKeyMissing:        {"key-missing", 400, "an idempotency key is required", true, ErrKeyMissing},
-	CodeKeyInvalid:        {"key-invalid", 400, "the idempotency key is not valid", false, ErrKeyInvalid},
-	CodeScopeInvalid:      {"scope-invalid", 400, "the request's principal could not be told", false, ErrScopeInvalid},
-	CodeKeyReused:         {"key-reused", 422, "the idempotency key was used with another request", false, ErrKeyReused},
-	CodeInProgress:        {"request-in-progress", 409, "a request with this idempotency key is in progress", true, ErrInProgress},
-	CodeOutcomePending:    {"outcome-pending", 503, "the outcome is not known yet; ask again with the same key only", true, ErrOutcomePending},
-	CodeOutcomeUnknown:    {"outcome-unknown", 409, "the outcome is unknown; the operation may have taken effect", false, ErrOutcomeUnknown},
-	CodeReplayUnavailable: {"replay-unavailable", 409, "the operation has ended, but its answer can't be given again", false, ErrReplayUnavailable},
-	CodeReplayForbidden:   {"replay-forbidden", 403, "the stored answer may not be shown", false, ErrReplayForbidden},
-	CodeTooManyAttempts:   {"too-many-attempts", 429, "too many attempts with this idempotency key", true, ErrTooManyAttempts},
-	CodeTooManyKeys:       {"too-many-keys", 429, "too many idempotency keys", true, ErrTooManyKeys},
-	CodeBodyTooLarge:      {"body-too-large", 413, "the request's body is too large", false, ErrBodyTooLarge},
-	CodeDigestMismatch:    {"digest-mismatch", 400, "the request's body does not match its Content-Digest", false, ErrDigestMismatch},
-	CodeEarlyData:         {"early-data", 425, "the request came as early data; send it again after the handshake", true, ErrEarlyData},
-	CodeStoreUnavailable:  {"store-unavailable", 503, "the request was not run, because its key could not be checked", true, ErrStoreUnavailable},
-	CodeRequestUnreadable: {"request-unreadable", 400, "the request's body could not be read", true, ErrRequestUnreadable},
+	CodeKeyMissing: {
+		"key-missing", 400, true, ErrKeyMissing,
+		"an idempotency key is required",
+		"send one, and the same one with each attempt",
+	},
+	CodeKeyInvalid: {
+		"key-invalid", 400, false, ErrKeyInvalid,
+		"the idempotency key is not valid",
+		"",
+	},
+	CodeScopeInvalid: {
+		"scope-invalid", 400, false, ErrScopeInvalid,
+		"the request's principal could not be told",
+		"it carries an idempotency key, but not whose",
+	},
+	CodeKeyReused: {
+		"key-reused", 422, false, ErrKeyReused,
+		"the idempotency key was used with another request",
+		"a key stands for one request: send the first one again, or choose a new key",
+	},
+	CodeInProgress: {
+		"request-in-progress", 409, true, ErrInProgress,
+		"a request with this idempotency key is in progress",
+		"ask again after the time in Retry-After",
+	},
+	CodeOutcomePending: {
+		"outcome-pending", 503, true, ErrOutcomePending,
+		"the outcome is not known yet; ask again with the same key only",
+		"the operation may have taken effect: another key could make it happen twice",
+	},
+	CodeOutcomeUnknown: {
+		"outcome-unknown", 409, false, ErrOutcomeUnknown,
+		"the outcome is unknown; the operation may have taken effect",
+		"ask for the operation's status, or for its operator's decision",
+	},
+	CodeReplayUnavailable: {
+		"replay-unavailable", 409, false, ErrReplayUnavailable,
+		"the operation has ended, but its answer can't be given again",
+		"it is not run again with this key",
+	},
+	CodeReplayForbidden: {
+		"replay-forbidden", 403, false, ErrReplayForbidden,
+		"the stored answer may not be shown",
+		"the request has no right to it",
+	},
+	CodeTooManyAttempts: {
+		"too-many-attempts", 429, true, ErrTooManyAttempts,
+		"too many attempts with this idempotency key",
+		"ask again after the time in Retry-After",
+	},
+	CodeTooManyKeys: {
+		"too-many-keys", 429, true, ErrTooManyKeys,
+		"too many idempotency keys",
+		"ask again after the time in Retry-After; keys used before are still answered",
+	},
+	CodeBodyTooLarge: {
+		"body-too-large", 413, false, ErrBodyTooLarge,
+		"the request's body is too large",
+		"",
+	},
+	CodeDigestMismatch: {
+		"digest-mismatch", 400, false, ErrDigestMismatch,
+		"the request's body does not match its Content-Digest",
+		"it was changed on its way, or the digest is of another body",
+	},
+	CodeEarlyData: {
+		"early-data", 425, true, ErrEarlyData,
+		"the request came as early data; send it again after the handshake",
+		"early data can be sent again by others (RFC 8470)",
+	},
+	CodeStoreUnavailable: {
+		"store-unavailable", 503, true, ErrStoreUnavailable,
+		"the request was not run, because its key could not be checked",
+		"ask again after the time in Retry-After",
+	},
+	CodeRequestUnreadable: {
+		"request-unreadable", 400, true, ErrRequestUnreadable,
+		"the request's body could not be read",
+		"nothing was run",
+	},
 }
 
 // ProblemOptions changes the form of the guard's own answers.
@@ -100,27 +170,40 @@ type ProblemOptions struct {
 	// Documentation is the address of the API's page about idempotency, sent as a Link of relation "describedby" when a
 	// key is missing. Defaults to none.
 	Documentation string
-	// Write writes a problem in another form. Status, Retry-After and the guard's other headers are set in w's header
-	// before; Write sets Content-Type, calls WriteHeader with p.Status, and writes the body. Defaults to
-	// application/problem+json.
+	// Write writes a problem in another form. Retry-After and the guard's other headers are set in w's header before;
+	// Write sets Content-Type, calls WriteHeader with p.Status, and writes the body. Defaults to application/problem+json.
 	Write func(w http.ResponseWriter, r *http.Request, p *Problem)
 }
 
+// validate reports what is wrong with the options, all of it.
 func (o ProblemOptions) validate() error {
-	for code, status := range o.Status {
+	var errs []error
+	fail := func(format string, a ...any) { errs = append(errs, fmt.Errorf(format, a...)) }
+	if u, err := url.Parse(o.Base); o.Base != "" && (err != nil || !u.IsAbs()) {
+		fail("options: Problems.Base %q is not the beginning of an absolute URI", o.Base)
+	}
+	// It stands between < and > in a Link (RFC 8288, section 3).
+	if _, err := url.Parse(o.Documentation); err != nil || strings.ContainsAny(o.Documentation, "<> \"") {
+		fail("options: Problems.Documentation %q is not a URI", o.Documentation)
+	}
+	for _, code := range slices.Sorted(maps.Keys(o.Status)) {
 		if _, ok := problemKinds[code]; !ok {
-			return fmt.Errorf("problems: unknown code %q", code)
+			fail("options: Problems.Status: unknown code %q", code)
 		}
-		if status < 400 || status > 599 {
-			return fmt.Errorf("problems: status %d for %s is not an error status", status, code)
+		if status := o.Status[code]; status < 400 || status > 599 {
+			fail("options: Problems.Status: %d for %s is not an error status", status, code)
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
-// problem makes the refusal of the given code. detail must be fit to be shown to the client (R-57).
+// problem makes the refusal of the given code. detail must be fit to be shown to the client (R-57); "" is that of the
+// code.
 func (c *core) problem(code Code, detail string) *Problem {
 	k := problemKinds[code]
+	if detail == "" {
+		detail = k.detail
+	}
 	p := &Problem{
 		Type: c.problems.Base + k.slug, Title: k.title, Status: k.status, Detail: detail,
 		Code: code, Retryable: k.retryable,
@@ -169,9 +252,11 @@ func (c *core) writeProblem(w http.ResponseWriter, r *http.Request, p *Problem) 
 // seconds returns d in whole seconds, rounded up.
 func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
+func wholeSeconds(d time.Duration) time.Duration { return time.Duration(seconds(d)) * time.Second }
+
 // retryAfterRunning is Retry-After while a run is in progress (R-27): the run's age, within what is left of its lease.
 func retryAfterRunning(rec *Record) time.Duration {
 	left := min(rec.LeaseEnd.Sub(rec.Now), 30*time.Second)
 	age := max(rec.Now.Sub(rec.Started), time.Second)
-	return time.Duration(seconds(min(age, max(time.Second, left)))) * time.Second
+	return wholeSeconds(min(age, max(time.Second, left)))
 }

@@ -78,10 +78,10 @@ func (t Time) Time() time.Time {
 	return time.UnixMicro(int64(t)).UTC()
 }
 
-// Add returns t+d. A sum beyond the largest Time is that, so that Forever never ends.
+// Add returns t+d. Forever added, or a sum beyond the largest Time, is that, so that it never comes.
 func (t Time) Add(d time.Duration) Time {
 	us := Time(d / time.Microsecond)
-	if us > 0 && t > math.MaxInt64-us {
+	if d == Forever || us > 0 && t > math.MaxInt64-us {
 		return math.MaxInt64
 	}
 	return t + us

@@ -39,7 +39,7 @@ func TestReads_AtTheVeryMoment(t *testing.T) {
 		{begun, end.Add(testRetention), Rerun, ReadsAbsent, "past its retention, counted from its lease's end"},
 		{done, t0.Add(testRetention) - 1, Hold, ReadsDone, "the last microsecond of the retention"},
 		{done, t0.Add(testRetention), Hold, ReadsAbsent, "past its retention"},
-		{kept, t0.Add(math.MaxInt64 - time.Hour), Hold, ReadsDone, "kept forever"},
+		{kept, never - 1, Hold, ReadsDone, "kept forever"},
 		{maybe, t0, Hold, ReadsUnknown, "an effect may have happened, and the caller wants it at most once"},
 		{maybe, t0, Rerun, ReadsFree, "the caller may run it again"},
 		{mustSettle(t, hold, t0, owner, Outcome{State: Free}), t0, Hold, ReadsFree, "released under Hold"},
@@ -83,8 +83,8 @@ func TestR53_R55_Case24_Expires(t *testing.T) {
 			t.Errorf("%s: expires %v, want %v", tt.reason, got.Time(), tt.want.Time())
 		}
 		if tt.want == never {
-			if tt.record.Expired(t0.Add(math.MaxInt64)) {
-				t.Errorf("%s: expired after 292 years", tt.reason)
+			if tt.record.Expired(never) {
+				t.Errorf("%s: expired at the end of time", tt.reason)
 			}
 			continue
 		}
@@ -105,9 +105,9 @@ func TestR53_ForeverIsNotOverSoonerThanSaid(t *testing.T) {
 		"begun and lapsed": begun,
 		"done":             mustSettle(t, run, t0, run.Owner(), Outcome{State: Done}),
 	} {
-		for _, later := range []time.Duration{time.Hour, 100 * 365 * testRetention, math.MaxInt64 - time.Hour} {
-			if r.Expired(t0.Add(later)) {
-				t.Errorf("%s: kept forever, but expired after %v", name, later)
+		for _, at := range []Time{t0.Add(time.Hour), t0.Add(Forever - time.Hour), never - 1, never} {
+			if r.Expired(at) {
+				t.Errorf("%s: kept forever, but expired in %v", name, at.Time().Year())
 			}
 		}
 	}
@@ -141,6 +141,8 @@ func TestTime(t *testing.T) {
 		{5, time.Microsecond - 1, 5},
 		{math.MaxInt64 - 1, time.Hour, math.MaxInt64},
 		{math.MaxInt64, Forever, math.MaxInt64},
+		{5, Forever, math.MaxInt64},
+		{5, Forever - 1, 5 + math.MaxInt64/1000},
 	} {
 		if got := tt.t.Add(tt.d); got != tt.want {
 			t.Errorf("%d + %v = %d, want %d", tt.t, tt.d, got, tt.want)
@@ -196,5 +198,23 @@ func TestR93_StoredNumbers(t *testing.T) {
 	}
 	if got := [...]LostPolicy{Hold, Rerun}; got != [...]LostPolicy{0, 1} {
 		t.Errorf("policies are numbered %d", got)
+	}
+}
+
+// A begun record counts as done from its lease's end: an operator may forget it, whatever its retention.
+func TestABegunRecordIsForgettableOnceItsLeaseIsOver(t *testing.T) {
+	t.Parallel()
+	now := TimeOf(time.Unix(1_700_000_000, 0))
+	token := NewToken()
+	rec, _ := Record{}.Claim(now, Claim{Token: token, Retention: Forever})
+	rec, _ = rec.Extend(now, rec.Owner(), Extension{Begun: true})
+	if rec.Forgettable(now, rec.Owner()) {
+		t.Error("a begun run whose lease is valid is forgettable")
+	}
+	if !rec.Forgettable(rec.LeaseEnd, rec.Owner()) {
+		t.Error("a begun record whose lease is over is not forgettable")
+	}
+	if other := (Owner{Fence: rec.Fence, Token: NewToken()}); rec.Forgettable(rec.LeaseEnd, other) {
+		t.Error("somebody else may forget it")
 	}
 }

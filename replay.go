@@ -3,6 +3,7 @@ package semel
 import (
 	"bytes"
 	"compress/gzip"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -14,50 +15,97 @@ import (
 // replay answers a repeat with what the record holds: the first answer, marked. It comes before everything the handler
 // would check, preconditions included.
 func (x *exchange) replay(rec *Record) {
-	g := x.g
-	if rec.Response == nil || rec.State != Done {
-		x.refuse(g.problem(CodeReplayUnavailable, "the answer was too large, was streamed in part, or was lost"))
-		return
-	}
-	if f := g.policy.AuthorizeReplay; f != nil {
-		if err := f(x.r); err != nil {
-			x.refuse(g.problem(CodeReplayForbidden, "").because(err))
-			return
-		}
-	}
-	body, err := g.codecs.unpack(rec.Response, g.policy.MaxResponseBody)
-	if err != nil {
-		g.storeFailed(x.r.Context(), "replay", x.ask.id, err)
-		x.refuse(g.problem(CodeReplayUnavailable, "").because(err))
+	body, problem := x.replayable(rec)
+	if problem != nil {
+		x.refuse(problem)
 		return
 	}
 	h := x.w.Header()
-	copyHeader(h, rec.Response.Header)
+	copyFields(h, rec.Response.Header)
 	body = x.decodeFor(h, body)
-	for _, name := range g.headers.markers {
+	for _, name := range x.g.headers.markers {
 		h[name] = []string{"true"}
 	}
 	keptHeaders(h, rec, rec.Response.Status)
-	writeBody(x.w, rec.Response.Status, rec.Response.Trailer, int64(len(body)), func(w io.Writer) error {
-		_, err := w.Write(body)
-		return err
+	trailer := make(http.Header, len(rec.Response.Trailer))
+	copyFields(trailer, rec.Response.Trailer)
+	writeBody(x.w, rec.Response.Status, trailer, int64(len(body)), func(w io.Writer) error { //nolint:errcheck // memory can be read
+		w.Write(body) //nolint:errcheck // the client has gone
+		return nil
 	})
 	x.decided(ResultReplayed, "", rec.Response.Status, nil)
 }
 
-// copyHeader copies the stored values: what is stored is shared, and must not be within reach of whoever changes the
-// answer's header later.
-func copyHeader(dst, src http.Header) {
+// longestUnpacked bounds what is unpacked of a stored body, in bytes, where the route has no higher limit: an answer is
+// still replayed after the limit that it was stored under was lowered.
+const longestUnpacked = 64 << 20
+
+// replayable returns the stored body as it was sent, or says why the answer can't be given.
+func (x *exchange) replayable(rec *Record) ([]byte, *Problem) {
+	g := x.g
+	if rec.Response == nil || rec.State != Done {
+		return nil, g.problem(CodeReplayUnavailable, "the answer was too large, was streamed in part, or was lost")
+	}
+	if f := g.policy.AuthorizeReplay; f != nil {
+		if err := f(x.r); err != nil {
+			return nil, g.problem(CodeReplayForbidden, "").because(err)
+		}
+	}
+	body, err := g.codecs.unpack(rec.Response, max(g.policy.MaxResponseBody, longestUnpacked))
+	if status := rec.Response.Status; status < 200 || status > 999 {
+		err = fmt.Errorf("%w: an answer with status %d", ErrUnreadable, status)
+	}
+	if err != nil {
+		g.storeFailed(x.r.Context(), "replay", x.ask.id, err)
+		return nil, g.problem(CodeReplayUnavailable, "").because(err)
+	}
+	return body, nil
+}
+
+// copyFields adds stored fields to dst. It copies them: what is stored is shared, and must not be within reach of whoever
+// changes the answer's header later.
+func copyFields(dst, stored http.Header) {
 	n := 0
-	for _, values := range src {
+	for _, values := range stored {
 		n += len(values)
 	}
 	all := make([]string, 0, n)
-	for name, values := range src {
+	for name, values := range stored {
 		from := len(all)
 		all = append(all, values...)
-		dst[name] = all[from:len(all):len(all)]
+		setField(dst, name, all[from:len(all):len(all)])
 	}
+}
+
+// answerHeaders adds the handler's headers to dst.
+func answerHeaders(dst, answer http.Header) {
+	for name, values := range answer {
+		if !strings.HasPrefix(name, http.TrailerPrefix) {
+			setField(dst, name, values)
+		}
+	}
+}
+
+// layered are the headers to which several layers add: the handler can't see what the layers above it have set, so it
+// must not replace that.
+var layered = map[string]bool{
+	"Link": true, "Server-Timing": true, "Set-Cookie": true, "Vary": true, "Www-Authenticate": true,
+}
+
+// setField sets a header of the handler's answer on the live one, over what was there.
+func setField(dst http.Header, name string, values []string) {
+	before := dst[name]
+	if len(before) == 0 || len(values) == 0 || !layered[name] {
+		dst[name] = values
+		return
+	}
+	both := slices.Clip(before)
+	for _, v := range values {
+		if !slices.Contains(before, v) {
+			both = append(both, v)
+		}
+	}
+	dst[name] = both
 }
 
 // decodeFor decodes a gzip answer for a client that does not accept gzip.
@@ -93,9 +141,9 @@ func acceptsGzip(lines []string) bool {
 			coding, params, _ := strings.Cut(item, ";")
 			coding = strings.TrimSpace(coding)
 			refused := false
-			if q, ok := strings.CutPrefix(strings.ToLower(strings.ReplaceAll(params, " ", "")), "q="); ok {
-				v, err := strconv.ParseFloat(q, 64)
-				refused = err != nil || v == 0
+			if name, weight, ok := strings.Cut(params, "="); ok && strings.EqualFold(strings.TrimSpace(name), "q") {
+				q, err := strconv.ParseFloat(strings.TrimSpace(weight), 64)
+				refused = err != nil || !(q > 0)
 			}
 			switch {
 			case strings.EqualFold(coding, "gzip"), strings.EqualFold(coding, "x-gzip"):
@@ -106,15 +154,6 @@ func acceptsGzip(lines []string) bool {
 		}
 	}
 	return accepts
-}
-
-// answerHeaders adds the handler's headers to dst.
-func answerHeaders(dst, answer http.Header) {
-	for name, values := range answer {
-		if !strings.HasPrefix(name, http.TrailerPrefix) {
-			dst[name] = values
-		}
-	}
 }
 
 // keptHeaders adds what the answer of a done operation carries: until when it is kept, and that an error is final
@@ -129,26 +168,27 @@ func keptHeaders(dst http.Header, rec *Record, status int) {
 }
 
 // writeLive sends a buffered answer, as the handler made it.
-func (c *capture) writeLive() {
+func (c *capture) writeLive() error {
 	h := c.live.Header()
 	answerHeaders(h, c.sent)
 	if c.x.rec.State == Done {
 		keptHeaders(h, &c.x.rec, c.status)
 	}
-	size := c.size
+	size, trailer := c.size, c.trailer()
 	if bodyAllowed(c.status) && c.declared > size {
-		size = c.declared // the handler promised more than it wrote: net/http breaks the connection
+		// The handler promised more than it wrote: net/http breaks the connection, if the answer has a length.
+		size, trailer = c.declared, nil
+		delete(h, "Trailer")
+		delete(h, "Transfer-Encoding")
 	}
-	writeBody(c.live, c.status, c.trailer(), size, func(w io.Writer) error {
+	return writeBody(c.live, c.status, trailer, size, func(w io.Writer) error {
 		if c.spill == nil {
-			_, err := w.Write(c.body)
-			return err
+			w.Write(c.body) //nolint:errcheck // the client has gone
+			return nil
 		}
-		if _, err := c.spill.Seek(0, io.SeekStart); err != nil {
-			return err
-		}
-		_, err := io.Copy(w, c.spill)
-		return err
+		src := watchedReader{Reader: io.NewSectionReader(c.spill, 0, c.size)}
+		io.Copy(w, &src) //nolint:errcheck // the client has gone; src knows its own error
+		return src.err
 	})
 }
 
@@ -162,35 +202,40 @@ func (c *capture) endLive() {
 	}
 	h := c.live.Header()
 	for name, values := range c.trailer() {
+		delete(h, name) // as a header it has gone out; with the prefix it counts once
 		h[http.TrailerPrefix+name] = values
 	}
 }
 
-// writeBody sends status, body and trailers. An answer with trailers has no Content-Length, since they need chunks.
-func writeBody(w http.ResponseWriter, status int, trailer http.Header, size int64, body func(io.Writer) error) {
+// writeBody sends status, body and trailers. An answer with trailers has no Content-Length, since they need chunks. The
+// only error is that of body, if that can't be read whole.
+func writeBody(w http.ResponseWriter, status int, trailer http.Header, size int64, body func(io.Writer) error) error {
 	h := w.Header()
-	var names []string
-	if len(trailer) > 0 {
-		names = slices.Sorted(maps.Keys(trailer))
-	}
-	switch {
-	case !bodyAllowed(status):
-		if status == http.StatusNoContent {
+	if !bodyAllowed(status) {
+		if status != http.StatusNotModified {
 			delete(h, "Content-Length")
 		}
-	case len(names) > 0:
+		w.WriteHeader(status)
+		return nil
+	}
+	names := slices.Sorted(maps.Keys(trailer))
+	announced := elements(h["Trailer"])
+	for _, name := range names {
+		if !slices.Contains(announced, name) {
+			h["Trailer"] = append(slices.Clip(h["Trailer"]), name)
+		}
+	}
+	if len(h["Trailer"]) > 0 || len(h["Transfer-Encoding"]) > 0 {
 		delete(h, "Content-Length")
-		h["Trailer"] = names
-	default:
+	} else {
 		h["Content-Length"] = []string{strconv.FormatInt(size, 10)}
 	}
 	w.WriteHeader(status)
-	if bodyAllowed(status) {
-		if err := body(w); err != nil {
-			return // the client has gone, or the connection breaks because the body is short
-		}
+	if err := body(w); err != nil {
+		return err
 	}
 	for _, name := range names {
 		h[name] = trailer[name]
 	}
+	return nil
 }

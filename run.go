@@ -14,7 +14,6 @@ type run struct {
 	owner  Owner
 	op     Operation
 	began  time.Time
-	taken  bool // an earlier run was lost or released
 
 	base context.Context // the request's values, without its cancellation
 	ctx  deadline        // base with the operation, and with MaxRun as its deadline: the handler's

@@ -30,7 +30,7 @@ func ScopeFunc(of func(*http.Request) (string, error)) Scope {
 }
 
 // ScopeContext takes the principal from the request's context, where the authentication middleware has put it under
-// key, as a string or fmt.Stringer.
+// key, as a string or fmt.Stringer: an account's id, or the subject of a verified JWT, but not the token itself.
 func ScopeContext(key any) Scope {
 	if key == nil {
 		return Scope{err: errors.New("scope: the context key is nil")}
@@ -69,14 +69,19 @@ func ScopeTrustedHeader(name string, proxies ...netip.Prefix) Scope {
 	if len(proxies) == 0 {
 		proxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 	}
+	networks := make([]netip.Prefix, 0, len(proxies))
 	for _, p := range proxies {
 		if !p.IsValid() {
 			return Scope{err: errors.New("scope: a proxy's network is not valid")}
 		}
+		if p.Addr().Is4In6() && p.Bits() >= 96 {
+			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96) // peers are compared unmapped
+		}
+		networks = append(networks, p)
 	}
 	name = http.CanonicalHeaderKey(name)
 	return Scope{of: func(r *http.Request) (string, error) {
-		if !fromOneOf(r.RemoteAddr, proxies) {
+		if !fromOneOf(r.RemoteAddr, networks) {
 			return "", fmt.Errorf("scope: %s came from %s, which is no trusted proxy", name, r.RemoteAddr)
 		}
 		switch v := r.Header[name]; len(v) {

@@ -68,7 +68,7 @@ func (r *run) ended(rec Record, owned bool) (Record, settled) {
 	if r.resent {
 		r.core.owed.add(r.ask.id, Owner{Fence: r.owner.Fence, Token: r.owner.Token, Above: true}, r.sent)
 	}
-	r.core.work.done()
+	defer r.core.work.done()
 	if !owned {
 		r.event(EventFenced, nil)
 		return rec, settledFenced

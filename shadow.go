@@ -1,11 +1,14 @@
 package semel
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
+	"slices"
 	"time"
 )
 
@@ -15,29 +18,41 @@ func (g *Guard) shadow(next http.Handler, w http.ResponseWriter, r *http.Request
 	x := &exchange{g: g, w: shadowWriter{}, r: r, started: time.Now()}
 	var read bytes.Buffer
 	body := r.Body
-	problem := x.identify(io.TeeReader(body, &read))
-	r.Body = struct {
-		io.Reader
-		io.Closer
-	}{io.MultiReader(&read, body), body}
+	var tee io.Reader
+	if body != nil {
+		tee = io.TeeReader(body, &read)
+	}
+	problem := x.identify(tee)
+	if read.Len() > 0 {
+		r.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.MultiReader(&read, body), body}
+	}
 	x.closeBody()
 	switch {
 	case problem != nil:
-		x.observed(resultOf(problem.Code), problem)
+		x.observed(resultOf(problem.Code), 0, problem)
 	case x.unkeyed:
-		x.observed(ResultUnkeyed, nil)
+		x.observed(ResultUnkeyed, 0, nil)
 	default:
 		x.ask.wait = 0
-		run, _, problem := g.enter(r.Context(), &x.ask)
-		switch {
-		case run != nil:
+		run, rec, problem := g.enter(r.Context(), &x.ask)
+		if run != nil {
 			x.run = run
 			x.shadowRun(next, w)
 			return
-		case problem != nil:
-			x.observed(resultOf(problem.Code), problem)
+		}
+		if rec != nil {
+			_, problem = x.replayable(rec)
+		}
+		switch {
+		case problem == nil:
+			x.observed(ResultReplayed, rec.Response.Status, nil)
+		case problem.Code == CodeStoreUnavailable && g.policy.FailOpen:
+			x.observed(ResultBypassed, 0, problem)
 		default:
-			x.observed(ResultReplayed, nil)
+			x.observed(resultOf(problem.Code), 0, problem)
 		}
 	}
 	next.ServeHTTP(w, r)
@@ -45,29 +60,48 @@ func (g *Guard) shadow(next http.Handler, w http.ResponseWriter, r *http.Request
 
 // shadowRun runs next as the owner of its operation. The lease is renewed, but nothing that happens to it touches next.
 func (x *exchange) shadowRun(next http.Handler, w http.ResponseWriter) {
-	rec := &recorder{ResponseWriter: w, limit: x.g.policy.MaxResponseBody}
-	x.capture.init(x, nil)
+	rec := &recorder{ResponseWriter: w, limit: x.g.policy.MaxResponseBody, above: w.Header().Clone()}
+	x.capture.init(x, w)
+	x.req = x.r.WithContext(context.WithValue(x.r.Context(), operationKey{}, &x.run.op))
 	defer func() {
 		x.run.lease.handlerEnded()
-		o := Outcome{State: x.g.policy.lostState(), Error: "the handler did not return"}
-		if x.returned {
-			rec.copyTo(&x.capture)
-			o, _ = x.outcome()
+		x.removeForm()
+		if err := x.r.Context().Err(); err != nil && rec.failed == nil {
+			rec.failed = err // its client cut it off; under the guard it would have finished
 		}
-		// The answer has gone; settling must not hold it back.
-		go func() {
-			x.run.settle(o)
-			x.observed(ResultExecuted, nil)
-		}()
+		rec.copyTo(&x.capture)
+		// The answer is the handler's already; settling must not hold it back, nor Policy.Decide change it.
+		go x.shadowSettle(x.returned)
 	}()
-	next.ServeHTTP(rec, x.r.WithContext(context.WithValue(x.r.Context(), operationKey{}, &x.run.op)))
+	next.ServeHTTP(rec.as(w), x.req)
 	x.returned = true
 }
 
-func (x *exchange) observed(result Result, p *Problem) {
+// shadowSettle records the outcome of a run whose handler returned or did not.
+func (x *exchange) shadowSettle(returned bool) {
+	o := Outcome{State: x.g.policy.lostState(), Error: "the handler did not return"}
+	decided := false
+	defer func() {
+		recover() //nolint:errcheck // what Policy.Decide throws; the run counts as lost
+		result := ResultExecuted
+		if !decided {
+			x.run.event(EventPanic, nil)
+		}
+		if _, how := x.run.settle(o); how != settledOwn || !decided || x.lost {
+			result = ResultFailed
+		}
+		x.observed(result, x.capture.status, nil)
+	}()
+	if returned {
+		o = x.decide()
+		decided = true
+	}
+}
+
+func (x *exchange) observed(result Result, status int, p *Problem) {
 	e := Event{
 		Kind: EventDecision, Result: result, Observed: true, ID: x.ask.id, Operation: x.ask.operation,
-		Correlation: x.ask.correlation, Duration: time.Since(x.started),
+		Correlation: x.ask.correlation, Status: status, Duration: time.Since(x.started),
 	}
 	if x.run != nil {
 		e.Attempt, e.Fence = uint32(x.run.op.Attempt), x.run.owner.Fence
@@ -75,7 +109,7 @@ func (x *exchange) observed(result Result, p *Problem) {
 	if p != nil {
 		e.Code, e.Err = p.Code, p.cause
 	}
-	x.g.observer.Observe(x.r.Context(), e)
+	x.g.observer.Observe(context.WithoutCancel(x.r.Context()), e)
 }
 
 // shadowWriter takes what the guard would have added to the answer.
@@ -89,52 +123,96 @@ func (shadowWriter) Write(p []byte) (int, error) { return len(p), nil }
 // may reach through it.
 type recorder struct {
 	http.ResponseWriter
-	limit  int64
-	status int
-	sent   http.Header
-	body   []byte
-	size   int64
+	above    http.Header // what the layers above the guard had set before
+	limit    int64
+	status   int
+	sent     http.Header
+	body     []byte
+	size     int64
+	hijacked bool
+	failed   error // the answer was not sent as the handler wrote it
+}
+
+// as returns the recorder with the optional interfaces that w has, by which a handler may choose what it does.
+func (r *recorder) as(w http.ResponseWriter) http.ResponseWriter {
+	_, flushes := w.(http.Flusher)
+	switch {
+	case canHijack(w):
+		return hijackRecorder{flushRecorder{r}}
+	case flushes:
+		return flushRecorder{r}
+	}
+	return r
+}
+
+type flushRecorder struct{ *recorder }
+
+func (r flushRecorder) Flush() { r.FlushError() } //nolint:errcheck // http.Flusher has no error
+
+type hijackRecorder struct{ flushRecorder }
+
+func (r hijackRecorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(r.ResponseWriter).Hijack()
+	if err == nil {
+		r.hijacked = true
+	}
+	return conn, rw, err
 }
 
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-func (r *recorder) WriteHeader(status int) {
-	if r.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
+// note remembers the status and headers, which go out from now on.
+func (r *recorder) note(status int) {
+	if r.status == 0 {
 		r.status, r.sent = status, r.Header().Clone()
+	}
+}
+
+func (r *recorder) WriteHeader(status int) {
+	if status >= 200 && status <= 999 || status == http.StatusSwitchingProtocols {
+		r.note(status)
 	}
 	r.ResponseWriter.WriteHeader(status)
 }
 
 func (r *recorder) Write(p []byte) (int, error) {
-	if r.status == 0 {
-		r.status, r.sent = http.StatusOK, r.Header().Clone()
-	}
+	r.note(http.StatusOK)
 	n, err := r.ResponseWriter.Write(p)
+	switch {
+	case err == nil:
+	case !errors.Is(err, http.ErrBodyNotAllowed):
+		r.failed = err
+	}
 	r.size += int64(n)
 	if r.size <= r.limit {
 		r.body = append(r.body, p[:n]...)
+	} else {
+		r.body = nil
 	}
 	return n, err
 }
 
-func (r *recorder) Flush() { r.FlushError() } //nolint:errcheck // http.Flusher has no error
+func (r *recorder) WriteString(s string) (int, error) { return r.Write([]byte(s)) }
 
 func (r *recorder) FlushError() error {
-	if r.status == 0 {
-		r.status, r.sent = http.StatusOK, r.Header().Clone()
-	}
-	err := http.NewResponseController(r.ResponseWriter).Flush()
-	if errors.Is(err, http.ErrNotSupported) {
-		return nil
-	}
-	return err
+	r.note(http.StatusOK)
+	return http.NewResponseController(r.ResponseWriter).Flush()
 }
 
 // copyTo gives the recorded answer to a capture, which decides what is stored of it.
 func (r *recorder) copyTo(c *capture) {
-	if r.status == 0 {
-		r.status, r.sent = http.StatusOK, r.Header().Clone()
+	switch {
+	case r.hijacked:
+		r.note(http.StatusSwitchingProtocols)
+	default:
+		r.note(http.StatusOK)
 	}
-	c.header, c.sent = r.Header(), r.sent
+	for name, values := range r.above {
+		if slices.Equal(r.sent[name], values) {
+			delete(r.sent, name)
+		}
+	}
+	c.header, c.sent = r.Header().Clone(), r.sent
 	c.status, c.body, c.size, c.over = r.status, r.body, r.size, r.size > r.limit
+	c.declared, c.hijacked, c.unkept = declaredLength(r.sent), r.hijacked, r.failed
 }

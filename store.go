@@ -13,8 +13,8 @@ import (
 // [ErrUnreadable]); the verb may then have been executed all the same. Every verb can be repeated with the same
 // arguments after a lost reply, and succeeds as its own.
 //
-// Records that a store returns are the caller's, except that Response and Sealed are shared and read-only. A returned
-// record has Now set to the store's clock. Methods return soon after ctx ends.
+// Response and Sealed are read-only on both sides, once given: a store may keep and share them. Otherwise records that a
+// store returns are the caller's. A returned record has Now set to the store's clock. Methods return soon after ctx ends.
 //
 // Package storetest proves a store; docs/writing-a-store.md explains how to write one.
 type Store interface {
@@ -44,11 +44,12 @@ type Store interface {
 // decision takes two steps, so that a late owner can't interfere: Seize, then Settle or Forget as the new owner.
 type Seizer interface {
 	// Seize raises the fence, replaces the token by t and stores the record as unknown, in one compare-and-set, if it is
-	// running, unknown, or free with Maybe ([Record.Seize]). It returns the record as it stands after the call; its Token
+	// running, unknown, or free with Maybe; a begun record whose lease is over counts as done ([Record.Seize]). It returns the record as it stands after the call; its Token
 	// is t if it was seized.
 	Seize(ctx context.Context, id ID, t Token) (Record, error)
 
-	// Forget deletes the record if it is done, free, or seized, and has by's fence and token. It returns whether it did.
+	// Forget deletes the record if it is done (or counts as done), free, or seized, and has by's fence and token
+	// ([Record.Forgettable]). It returns whether it did.
 	Forget(ctx context.Context, id ID, by Owner) (bool, error)
 }
 

@@ -10,17 +10,21 @@ import (
 // neverStored are the response headers that must not be replayed, because they belong to one exchange: to its
 // connection, its moment, its principal's session, or its trace. So do those that neverStoredPrefixes begin.
 var neverStored = map[string]bool{
-	"Set-Cookie": true, "Date": true, "Server": true, "Www-Authenticate": true, "Authentication-Info": true,
+	"Set-Cookie": true, "Set-Cookie2": true, "Date": true, "Server": true, "Alt-Svc": true, "Strict-Transport-Security": true,
+	"Www-Authenticate": true, "Authentication-Info": true,
 	"Connection": true, "Keep-Alive": true, "Te": true, "Trailer": true, "Transfer-Encoding": true, "Upgrade": true,
-	"Ratelimit": true, "Ratelimit-Policy": true, "Ratelimit-Limit": true, "Ratelimit-Remaining": true, "Ratelimit-Reset": true,
-	"X-Request-Id": true, "Request-Id": true, "X-Correlation-Id": true, "X-Trace-Id": true, "Traceparent": true,
-	"Tracestate": true, "Traceresponse": true, "Server-Timing": true, "X-Amzn-Trace-Id": true, "X-Amzn-Requestid": true,
-	"X-Cloud-Trace-Context": true, "B3": true, "Alt-Svc": true, "Strict-Transport-Security": true,
-	"Content-Length": true, "Idempotency-Key": true, "Idempotency-Expires": true, "Idempotency-Status": true,
-	"Idempotency-Retryable": true, "Idempotent-Replayed": true, "Preference-Applied": true,
+	"Content-Length": true, "Preference-Applied": true,
+	"X-Request-Id": true, "Request-Id": true, "X-Correlation-Id": true, "Correlation-Id": true, "X-Trace-Id": true,
+	"Trace-Id": true, "Traceparent": true, "Tracestate": true, "Traceresponse": true, "Baggage": true, "Server-Timing": true,
+	"B3": true, "Uber-Trace-Id": true, "Sentry-Trace": true, "X-Amzn-Trace-Id": true, "X-Amzn-Requestid": true,
+	"X-Amz-Request-Id": true, "X-Cloud-Trace-Context": true, "X-Ms-Request-Id": true, "Cf-Ray": true,
+	"Idempotency-Key": true, "Idempotency-Expires": true, "Idempotency-Status": true, "Idempotency-Retryable": true,
+	"Idempotent-Replayed": true,
 }
 
-var neverStoredPrefixes = []string{"Proxy-", "Access-Control-", "X-Ratelimit-", "X-Rate-Limit-", "X-B3-", http.TrailerPrefix}
+var neverStoredPrefixes = []string{
+	"Proxy-", "Access-Control-", "Ratelimit", "X-Ratelimit", "X-Rate-Limit", "X-B3-", http.TrailerPrefix,
+}
 
 // storable reports whether a response header is stored. named holds the headers that Connection names.
 func (x *exchange) storable(name string, named []string) bool {
@@ -37,24 +41,37 @@ func (x *exchange) storable(name string, named []string) bool {
 	return x.g.policy.storeHeaders == nil || x.g.policy.storeHeaders[name]
 }
 
-// response makes the stored form of the captured answer, or nil if it can't be replayed.
+// storedFields copies what is stored of header or trailer fields. A name without values is kept: it keeps net/http from
+// adding the field by itself.
+func (x *exchange) storedFields(fields http.Header, named []string) http.Header {
+	n := 0
+	for _, values := range fields {
+		n += len(values)
+	}
+	var stored http.Header
+	all := make([]string, 0, n)
+	for name, values := range fields {
+		if !x.storable(name, named) {
+			continue
+		}
+		if stored == nil {
+			stored = make(http.Header, len(fields))
+		}
+		from := len(all)
+		all = append(all, values...)
+		stored[name] = all[from:len(all):len(all)]
+	}
+	return stored
+}
+
+// response makes the stored form of the captured answer, or nil if it can't be replayed. It shares nothing with the live
+// answer that middleware could change, but the body, which is read-only.
 func (c *capture) response() *Response {
 	if c.whyNotStored() != nil {
 		return nil
 	}
-	r := &Response{Status: c.status, Trailer: c.trailer()}
-	var named []string
-	for _, line := range c.sent["Connection"] {
-		for name := range strings.SplitSeq(line, ",") {
-			named = append(named, http.CanonicalHeaderKey(strings.TrimSpace(name)))
-		}
-	}
-	r.Header = make(http.Header, len(c.sent))
-	for name, values := range c.sent {
-		if len(values) > 0 && c.x.storable(name, named) {
-			r.Header[name] = slices.Clip(values)
-		}
-	}
+	named := elements(c.sent["Connection"])
+	r := &Response{Status: c.status, Header: c.x.storedFields(c.sent, named), Trailer: c.x.storedFields(c.trailer(), named)}
 	threshold := c.x.g.policy.CompressAbove
 	if c.sent.Get("Content-Encoding") != "" {
 		threshold = -1
@@ -63,11 +80,27 @@ func (c *capture) response() *Response {
 	return r
 }
 
+// elements returns the field names that a list-valued header names, in canonical form.
+func elements(lines []string) (names []string) {
+	for _, line := range lines {
+		for name := range strings.SplitSeq(line, ",") {
+			if name = strings.TrimSpace(name); name != "" {
+				names = append(names, http.CanonicalHeaderKey(name))
+			}
+		}
+	}
+	return names
+}
+
 // whyNotStored says why the answer can't be replayed, or nil.
 func (c *capture) whyNotStored() error {
 	switch {
+	case c.unkept != nil:
+		return c.unkept
 	case c.hijacked:
 		return errors.New("the connection was hijacked")
+	case c.status == http.StatusSwitchingProtocols:
+		return errors.New("the connection was switched to another protocol")
 	case c.over:
 		return errors.New("the answer is larger than Policy.MaxResponseBody")
 	case bodyAllowed(c.status) && c.declared >= 0 && c.size != c.declared:
@@ -76,33 +109,34 @@ func (c *capture) whyNotStored() error {
 	return nil
 }
 
-// stored returns the body as Policy.Decide sees it.
+// stored returns the body as Policy.Decide sees it: nil only where it is too large.
 func (c *capture) stored() []byte {
-	if c.over {
+	switch {
+	case c.over:
 		return nil
+	case c.body == nil:
+		return []byte{}
 	}
-	return c.body
+	return slices.Clip(c.body)
 }
 
 // trailer returns the trailers that the handler has set, under their own names.
 func (c *capture) trailer() http.Header {
 	var t http.Header
 	set := func(name string, values []string) {
+		if len(values) == 0 {
+			return
+		}
 		if t == nil {
 			t = http.Header{}
 		}
 		t[name] = slices.Clone(values)
 	}
-	for _, line := range c.sent["Trailer"] {
-		for name := range strings.SplitSeq(line, ",") {
-			name = http.CanonicalHeaderKey(strings.TrimSpace(name))
-			if values := c.header[name]; len(values) > 0 {
-				set(name, values)
-			}
-		}
+	for _, name := range elements(c.sent["Trailer"]) {
+		set(name, c.header[name])
 	}
 	for name, values := range c.header {
-		if plain, ok := strings.CutPrefix(name, http.TrailerPrefix); ok && len(values) > 0 {
+		if plain, ok := strings.CutPrefix(name, http.TrailerPrefix); ok {
 			set(http.CanonicalHeaderKey(plain), values)
 		}
 	}

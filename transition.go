@@ -103,8 +103,8 @@ func (r Record) Settle(now Time, by Owner, o Outcome) (Record, bool) {
 	return r, true
 }
 
-// Seize raises the fence and replaces the token of a record that is running, unknown, or free with Maybe, and makes it
-// unknown. It reports false, and changes nothing, for any other record. Repeated with the same token it reports true.
+// Seize raises the fence and replaces the token of a record that is running (unless it is begun and its lease over: then
+// it counts as done), unknown, or free with Maybe, and makes it unknown. It reports false, and changes nothing, for any other record. Repeated with the same token it reports true.
 func (r Record) Seize(now Time, t Token) (Record, bool) {
 	r.Now = now
 	switch {
@@ -122,16 +122,28 @@ func (r Record) Seize(now Time, t Token) (Record, bool) {
 	return r, true
 }
 
-// Forgettable reports whether by may delete the record: it is done, free, or seized by by.
-func (r *Record) Forgettable(by Owner) bool {
+// Forgettable reports whether by may delete the record: it is done, or begun with its lease over, or free, or
+// seized by by.
+func (r *Record) Forgettable(now Time, by Owner) bool {
 	if !r.ownedBy(by) || by.Above {
 		return false
 	}
-	return r.State == Done || r.State == Free || r.State == Unknown && r.Seized
+	switch r.State {
+	case Done, Free:
+		return true
+	case Unknown:
+		return r.Seized
+	case Running:
+		return r.Begun && r.lapsed(now)
+	}
+	return false
 }
 
 // Expired reports whether Sweep may delete the record: nobody owns it and nobody has to decide about it.
-func (r *Record) Expired(now Time) bool { return now >= r.Expires() }
+func (r *Record) Expired(now Time) bool {
+	at := r.Expires()
+	return at != never && now >= at
+}
 
 // Expires returns from when on Sweep may delete the record, if nothing changes it before. A record that waits for a
 // decision never expires.

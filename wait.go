@@ -87,7 +87,7 @@ func (w *waiting) count() (n int) {
 
 // wait returns true when the record seems to have changed from what rec shows, and false when the deadline or ctx came
 // first.
-func (w *waiting) wait(ctx context.Context, t *ticket, store Store, rec *Record, deadline time.Time) bool {
+func (w *waiting) wait(ctx context.Context, t *ticket, c *core, rec *Record, deadline time.Time) bool {
 	defer func() {
 		w.mu.Lock()
 		t.changed = t.list.changed
@@ -115,7 +115,12 @@ func (w *waiting) wait(ctx context.Context, t *ticket, store Store, rec *Record,
 		case <-poll.C:
 		}
 		t.list.interval = min(2*t.list.interval, pollLast)
-		now, err := store.Load(ctx, t.id)
+		one := newDeadline(ctx, claimWindow)
+		now, err := c.store.Load(one, t.id)
+		one.end(nil)
+		if err != nil && ctx.Err() == nil {
+			c.storeFailed(ctx, "load", t.id, err)
+		}
 		if err == nil && (now.Owner() != rec.Owner() || now.State != rec.State || now.Reads(now.OnLost) != ReadsRunning) {
 			t.list.interval = pollFirst
 			w.wake(t.id)

@@ -1,0 +1,93 @@
+package semel
+
+import (
+	"encoding/binary"
+	"testing"
+	"time"
+)
+
+func numberedID(n int) (id ID) {
+	binary.BigEndian.PutUint64(id[:], uint64(n))
+	binary.BigEndian.PutUint64(id[16:], uint64(n))
+	return id
+}
+
+func (c *attemptCounter) held() (n int) {
+	for i := range c.shards {
+		n += len(c.shards[i].counts)
+	}
+	return n
+}
+
+// A flood of keys fills the room there is and no more; keys counted before it stay counted.
+func TestR60_AttemptsAreCountedInBoundedMemory(t *testing.T) {
+	t.Parallel()
+	const room = attemptKeys * 16
+	c, now := newAttemptCounter(2), time.Unix(600, 0)
+	known := numberedID(-1)
+	c.count(known, now)
+	for i := range room + room/4 {
+		c.count(numberedID(i), now)
+	}
+	if got := c.held(); got > room {
+		t.Errorf("%d keys are held, want at most %d", got, room)
+	}
+	if left := c.count(known, now); left != 0 {
+		t.Errorf("the second of two attempts must wait %v", left)
+	}
+	if left := c.count(known, now.Add(15*time.Second)); left != 45*time.Second {
+		t.Errorf("the third of two attempts must wait %v, want 45s", left)
+	}
+	later := now.Add(time.Minute)
+	for i := range 1000 {
+		c.count(numberedID(i), later)
+	}
+	if got := c.held(); got != 1000 {
+		t.Errorf("a minute later %d keys are held, want 1000", got)
+	}
+	if left := c.count(known, later); left != 0 {
+		t.Errorf("a minute later the first attempt must wait %v", left)
+	}
+}
+
+// More principals than there is room for: some are forgotten, which lets them go on, and memory stays bounded.
+func TestR60_PrincipalsAreCountedInBoundedMemory(t *testing.T) {
+	t.Parallel()
+	c := newKeyCounter(1, time.Hour)
+	rec := &Record{Created: 1, Started: 1}
+	for i := range maxPrincipals + 1000 {
+		c.add(numberedID(i).Scope(), rec)
+	}
+	if got := len(c.principals); got != maxPrincipals {
+		t.Errorf("%d principals are held, want %d", got, maxPrincipals)
+	}
+	if c.full(numberedID(maxPrincipals+999).Scope(), time.Now()) == 0 {
+		t.Error("the last principal is not counted")
+	}
+}
+
+func TestR60_KeysLeaveTheCountWhenTheirRetentionIsOver(t *testing.T) {
+	t.Parallel()
+	c := newKeyCounter(2, 16*time.Minute)
+	rec := &Record{Created: 1, Started: 1}
+	scope := numberedID(1).Scope()
+	now := time.Now()
+	c.add(scope, rec)
+	if got := c.full(scope, now); got != 0 {
+		t.Errorf("one of two keys: wait %v", got)
+	}
+	c.add(scope, &Record{Created: 1, Started: 2}) // a further run of a key counted before
+	if got := c.full(scope, now); got != 0 {
+		t.Errorf("a further run counts as a key: wait %v", got)
+	}
+	c.add(scope, rec)
+	if got := c.full(scope, now); got <= 0 || got > 17*time.Minute {
+		t.Errorf("two of two keys: wait %v, want up to the retention", got)
+	}
+	if got := c.full(scope, now.Add(15*time.Minute)); got <= 0 {
+		t.Error("the keys left the count before their retention was over")
+	}
+	if got := c.full(scope, now.Add(17*time.Minute)); got != 0 {
+		t.Errorf("after the retention: wait %v", got)
+	}
+}

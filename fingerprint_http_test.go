@@ -1,0 +1,339 @@
+package semel_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"mime/multipart"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/memstore"
+)
+
+// A request that another one differs from in one respect.
+type variant struct {
+	name string
+	make func() *http.Request
+}
+
+func with(change func(*http.Request)) func() *http.Request {
+	return func() *http.Request {
+		r := post("k", `{"amount":5,"to":"alice"}`)
+		change(r)
+		return r
+	}
+}
+
+var otherRequests = []variant{
+	{"body", func() *http.Request { return post("k", `{"amount":6,"to":"alice"}`) }},
+	{"a number's text", func() *http.Request { return post("k", `{"amount":5.0,"to":"alice"}`) }},
+	{"empty body", func() *http.Request { return post("k", ``) }},
+	{"query", with(func(r *http.Request) { r.URL.RawQuery = "to=mallory" })},
+	{"path", with(func(r *http.Request) { r.URL.Path = "/refunds" })},
+	{"escaped path", with(func(r *http.Request) { r.URL.Path, r.URL.RawPath = "/pay/ments", "/pay%2Fments" })},
+	{"method", with(func(r *http.Request) { r.Method = "PATCH" })},
+	{"media type", with(func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") })},
+	{"If-Match", with(func(r *http.Request) { r.Header.Set("If-Match", `"v1"`) })},
+	{"If-None-Match", with(func(r *http.Request) { r.Header.Set("If-None-Match", `*`) })},
+	{"If-Unmodified-Since", with(func(r *http.Request) { r.Header.Set("If-Unmodified-Since", "Sat, 01 Jan 2000 00:00:00 GMT") })},
+}
+
+var sameRequests = []variant{
+	{"itself", func() *http.Request { return post("k", `{"amount":5,"to":"alice"}`) }},
+	{"another order", func() *http.Request { return post("k", `{"to":"alice","amount":5}`) }},
+	{"white space", func() *http.Request { return post("k", "{ \"amount\" :5,\n\"to\":\"alice\" }\n") }},
+	{"escapes", func() *http.Request { return post("k", `{"amount":5,"to":"\u0061lice"}`) }},
+	{"gzip", func() *http.Request {
+		return post("k", string(packed(`{"amount":5,"to":"alice"}`)), "Content-Encoding", "gzip")
+	}},
+	{"another token", with(func(r *http.Request) { r.Header.Set("Authorization", "Bearer 2") })},
+	{"another trace", with(func(r *http.Request) { r.Header.Set("Traceparent", "00-1-2-01") })},
+	{"another agent", with(func(r *http.Request) { r.Header.Set("User-Agent", "retry/2") })},
+	{"another coding accepted", with(func(r *http.Request) { r.Header.Set("Accept-Encoding", "br") })},
+	{"charset", with(func(r *http.Request) { r.Header.Set("Content-Type", "application/json; charset=utf-8") })},
+}
+
+// In every state that a record can have, another request is refused with 422, the record stays as it was to the byte,
+// and the first request is still the one that counts.
+func TestCase01_Case16_R16_AnotherRequestIsRefusedInEveryState(t *testing.T) {
+	t.Parallel()
+	type state struct {
+		name string
+		p    semel.Policy
+		want semel.Reading
+		// run makes the record by a first request, and leaves it in its state until it returns.
+		run func(h http.Handler, hold *held)
+	}
+	first := func(h http.Handler, how string) {
+		r := post("k", `{"amount":5,"to":"alice"}`, "X-How", how)
+		func() {
+			defer func() { recover() }() //nolint:errcheck // the handler's own panic
+			answer(h, r)
+		}()
+	}
+	for _, st := range []state{
+		{"done", shortLease(semel.Hold), semel.ReadsDone, func(h http.Handler, _ *held) { first(h, "ok") }},
+		{"free", shortLease(semel.Hold), semel.ReadsFree, func(h http.Handler, _ *held) { first(h, "503") }},
+		{"unknown", shortLease(semel.Hold), semel.ReadsUnknown, func(h http.Handler, _ *held) { first(h, "panic") }},
+		{"running", shortLease(semel.Hold), semel.ReadsRunning, func(h http.Handler, b *held) {
+			go first(h, "block")
+			synctest.Wait()
+		}},
+		{"lapsed, hold", shortLease(semel.Hold), semel.ReadsUnknown, func(h http.Handler, b *held) {
+			b.dead = true
+			go first(h, "block")
+			time.Sleep(10 * time.Second)
+		}},
+		{"lapsed, rerun", shortLease(semel.Rerun), semel.ReadsFree, func(h http.Handler, b *held) {
+			b.dead = true
+			go first(h, "block")
+			time.Sleep(10 * time.Second)
+		}},
+	} {
+		t.Run(st.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var runs ledger
+				b := &held{release: make(chan struct{})}
+				store := memstore.New()
+				cut := &faulty{Store: store}
+				cut.extend = func(ctx context.Context, id semel.ID, by semel.Owner, x semel.Extension) (bool, error) {
+					if b.dead {
+						return false, errors.New("cut off")
+					}
+					return store.Extend(ctx, id, by, x)
+				}
+				p := st.p
+				p.Methods = []string{"POST", "PATCH"}
+				g, _ := newGuard(t, cut, p)
+				h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					runs.add()
+					switch r.Header.Get("X-How") {
+					case "503":
+						w.WriteHeader(503)
+					case "panic":
+						panic("lost")
+					case "block":
+						<-b.release
+					}
+					io.WriteString(w, "secret answer")
+				}))
+				st.run(h, b)
+				before := recordOfKey(t, store, "alice", "k")
+				if got := before.Reads(p.OnLost); got != st.want {
+					t.Fatalf("the record reads %v, want %v", got, st.want)
+				}
+				other, _ := newGuard(t, store, p) // as another process, or the same after a restart
+				h2 := other.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { runs.add() }))
+				for _, v := range otherRequests {
+					for _, guard := range []http.Handler{h, h2} {
+						w := answer(guard, v.make())
+						checkProblem(t, w, 422, semel.CodeKeyReused)
+						if strings.Contains(w.Body.String(), "secret") {
+							t.Errorf("%s: the problem shows the stored answer", v.name) // R-57
+						}
+					}
+				}
+				after := recordOfKey(t, store, "alice", "k")
+				if !bytes.Equal(recordBytes(t, before), recordBytes(t, after)) {
+					t.Errorf("the record was changed by a refusal:\n%+v\n%+v", before, after)
+				}
+				if got := runs.count(); got != 1 {
+					t.Errorf("the handler ran %d times, want 1", got)
+				}
+				// The first request is answered as ever.
+				w := answer(h2, post("k", `{"amount":5,"to":"alice"}`))
+				want := map[semel.Reading]int{semel.ReadsDone: 200, semel.ReadsFree: 200, semel.ReadsUnknown: 409, semel.ReadsRunning: 409}[st.want]
+				if w.Code != want {
+					t.Errorf("the first request, repeated, is answered %d %s, want %d", w.Code, w.Body, want)
+				}
+				close(b.release)
+				synctest.Wait()
+			})
+		})
+	}
+}
+
+// held is a handler that blocks; dead cuts its heartbeats off.
+type held struct {
+	release chan struct{}
+	dead    bool
+}
+
+func TestCase22_R18_R19_R20_HonestRepeatsAreOneRequest(t *testing.T) {
+	t.Parallel()
+	h, l, _, _ := payHandler(t, semel.Policy{})
+	checkRun(t, answer(h, sameRequests[0].make()))
+	for _, v := range sameRequests {
+		if w := answer(h, v.make()); w.Header().Get("Idempotent-Replayed") != "true" {
+			t.Errorf("%s: answered %d %s, want a replay", v.name, w.Code, w.Body)
+		}
+	}
+	checkEffects(t, l, 1)
+}
+
+func TestCase22_R21_FormsAndMultipartBodiesAreComparedByContent(t *testing.T) {
+	t.Parallel()
+	form := func(body string) *http.Request {
+		r := post("k", body)
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		return r
+	}
+	h, l, _, _ := payHandler(t, semel.Policy{})
+	checkRun(t, answer(h, form("a=1&b=2&b=3")))
+	checkReplay(t, answer(h, form("b=2&b=3&a=1")))
+	checkProblem(t, answer(h, form("a=1&b=3&b=2")), 422, semel.CodeKeyReused)
+
+	upload := func(key, content string) *http.Request {
+		var b bytes.Buffer
+		mw := multipart.NewWriter(&b) // a fresh boundary each time
+		part, err := mw.CreateFormFile("file", "a.txt")
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.WriteString(part, content) //nolint:errcheck // a buffer takes all
+		mw.Close()                    //nolint:errcheck // a buffer takes all
+		r := post(key, b.String())
+		r.Header.Set("Content-Type", mw.FormDataContentType())
+		return r
+	}
+	checkRun(t, answer(h, upload("k2", "content")))
+	checkReplay(t, answer(h, upload("k2", "content")))
+	checkProblem(t, answer(h, upload("k2", "Content")), 422, semel.CodeKeyReused)
+	checkEffects(t, l, 2)
+}
+
+func TestCase13_R17_TheQueryIsPartOfTheRequest(t *testing.T) {
+	t.Parallel()
+	h, l, _, _ := payHandler(t, semel.Policy{})
+	send := func(query string) *httptest.ResponseRecorder {
+		r := post("k", `{}`)
+		r.URL.RawQuery = query
+		return answer(h, r)
+	}
+	checkRun(t, send("to=alice&n=1"))
+	checkReplay(t, send("n=1&to=alice"))
+	for _, other := range []string{"to=mallory&n=1", "to=alice", "", "to=alice&n=1&n=2", "to=alice&n=1;x"} {
+		checkProblem(t, send(other), 422, semel.CodeKeyReused)
+	}
+	checkEffects(t, l, 1)
+}
+
+func TestR17_HostAndOtherHeadersCountWhereAskedFor(t *testing.T) {
+	t.Parallel()
+	p := semel.Policy{Fingerprint: semel.FingerprintPolicy{Host: true, Headers: []string{"Api-Version"}}}
+	h, _, _, _ := payHandler(t, p)
+	checkRun(t, answer(h, post("k", `{}`, "Api-Version", "1")))
+	checkReplay(t, answer(h, post("k", `{}`, "Api-Version", "1")))
+	checkProblem(t, answer(h, post("k", `{}`, "Api-Version", "2")), 422, semel.CodeKeyReused)
+	r := post("k", `{}`, "Api-Version", "1")
+	r.Host = "other.example.com"
+	checkProblem(t, answer(h, r), 422, semel.CodeKeyReused)
+}
+
+func TestR22_ExcludedFieldsDoNotCount(t *testing.T) {
+	t.Parallel()
+	h, l, _, _ := payHandler(t, semel.Policy{Fingerprint: semel.FingerprintPolicy{
+		Exclude: []string{"/sent_at", "/items/*/seen"}, ExcludeNames: []string{"nonce"}, NullIsAbsent: true,
+	}})
+	checkRun(t, answer(h, post("k", `{"a":1,"sent_at":"1","items":[{"id":1,"seen":1}],"nonce":"x"}`)))
+	checkReplay(t, answer(h, post("k", `{"a":1,"sent_at":"2","items":[{"id":1}],"NONCE":"y","memo":null}`)))
+	checkProblem(t, answer(h, post("k", `{"a":1,"items":[{"id":2}]}`)), 422, semel.CodeKeyReused)
+	checkEffects(t, l, 1)
+}
+
+func TestR23_ChangedSettingsReplayEqualRequestsAndRefuseTheRestAsUnavailable(t *testing.T) {
+	t.Parallel()
+	s, l := memstore.New(), &ledger{}
+	old, _ := newGuard(t, s, semel.Policy{})
+	h := old.Handler(http.HandlerFunc(l.pay))
+	const body = `{"amount":5,"sent_at":"1"}`
+	checkRun(t, answer(h, post("k", body)))
+	before := recordBytes(t, recordOfKey(t, s, "alice", "k"))
+
+	changed, _ := newGuard(t, s, semel.Policy{Fingerprint: semel.FingerprintPolicy{Exclude: []string{"/sent_at"}}})
+	h = changed.Handler(http.HandlerFunc(l.pay))
+	checkReplay(t, answer(h, post("k", body)))                                                                // equal to the byte
+	checkProblem(t, answer(h, post("k", `{"sent_at":"1","amount":5}`)), 409, semel.CodeReplayUnavailable)     // the same, but who knows
+	checkProblem(t, answer(h, post("k", `{"amount":9,"sent_at":"1"}`)), 409, semel.CodeReplayUnavailable)     // another, but who knows
+	checkProblem(t, answer(h, post("k", `{"amount":5,"sent_at":"other"}`)), 409, semel.CodeReplayUnavailable) // the same now, another then
+	checkEffects(t, l, 1)
+	if after := recordBytes(t, recordOfKey(t, s, "alice", "k")); !bytes.Equal(before, after) {
+		t.Error("the record was changed by a refusal")
+	}
+}
+
+// R-16, R-23: also where the first run has not ended, or was lost.
+func TestR23_ChangedSettingsNeverTakeOver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, l := memstore.New(), &ledger{}
+		p := shortLease(semel.Rerun)
+		old, _ := newGuard(t, s, p)
+		free := old.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }))
+		answer(free, post("k", `{"a":1,"b":2}`))
+		p.Fingerprint.NullIsAbsent = true
+		changed, _ := newGuard(t, s, p)
+		h := changed.Handler(http.HandlerFunc(l.pay))
+		checkProblem(t, answer(h, post("k", `{"b":2,"a":1}`)), 409, semel.CodeReplayUnavailable)
+		checkEffects(t, l, 0)
+		checkRun(t, answer(h, post("k", `{"a":1,"b":2}`)))
+	})
+}
+
+func TestCase14_R13_TheSameKeyOnAnotherOperationIsRefused(t *testing.T) {
+	t.Parallel()
+	var l ledger
+	g, _ := newGuard(t, nil, semel.Policy{})
+	mux := http.NewServeMux()
+	h := g.Handler(http.HandlerFunc(l.pay))
+	mux.Handle("POST /a", h)
+	mux.Handle("PATCH /a", h)
+	mux.Handle("POST /b", h)
+	send := func(method, path string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(method, path, strings.NewReader(`{}`))
+		r.Header.Set("Idempotency-Key", "k")
+		return answer(mux, r)
+	}
+	checkRun(t, send("POST", "/a"))
+	checkProblem(t, send("POST", "/b"), 422, semel.CodeKeyReused)
+	checkProblem(t, send("PATCH", "/a"), 422, semel.CodeKeyReused)
+	checkReplay(t, send("POST", "/a"))
+	checkEffects(t, &l, 1)
+}
+
+// Where the operation is part of the identity, it is so for derived keys too: two operations never share one downstream.
+func TestCase14_R13_PerOperationMakesTheOperationPartOfTheIdentity(t *testing.T) {
+	t.Parallel()
+	var derived []string
+	g, _ := newGuard(t, nil, semel.Policy{PerOperation: true})
+	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		derived = append(derived, semel.FromContext(r.Context()).Key("charge"))
+		w.WriteHeader(201)
+	}))
+	send := func(method, path string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(method, path, strings.NewReader(`{}`))
+		r.Header.Set("Idempotency-Key", "k")
+		return answer(h, r)
+	}
+	operations := [][2]string{{"POST", "/a"}, {"POST", "/b"}, {"PATCH", "/a"}, {"POST", "/a%2Fb"}, {"POST", "/a/b"}}
+	seen := map[string]bool{}
+	for i, op := range operations {
+		checkRun(t, send(op[0], op[1]))
+		checkReplay(t, send(op[0], op[1]))
+		if len(derived) != i+1 || seen[derived[i]] {
+			t.Fatalf("%v: derived keys %q, want a new one", op, derived)
+		}
+		seen[derived[i]] = true
+	}
+	r := httptest.NewRequest("POST", "/a?x=1", strings.NewReader(`{}`)) // the query is part of the request, not of the operation
+	r.Header.Set("Idempotency-Key", "k")
+	checkProblem(t, answer(h, r), 422, semel.CodeKeyReused)
+}

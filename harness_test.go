@@ -1,0 +1,191 @@
+package semel_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/memstore"
+)
+
+// newGuard returns a guard over store with the given policy, whose events are kept. A nil store is a fresh memory store.
+func newGuard(t testing.TB, store semel.Store, p semel.Policy) (*semel.Guard, *events) {
+	t.Helper()
+	return newGuardWith(t, store, semel.Options{Policy: p})
+}
+
+func newGuardWith(t testing.TB, store semel.Store, o semel.Options) (*semel.Guard, *events) {
+	t.Helper()
+	if store == nil {
+		store = memstore.New()
+	}
+	seen := &events{}
+	if o.Observer == nil {
+		o.Observer = seen
+	}
+	g, err := semel.New(store, semel.ScopeFunc(headerScope), o.Policy.OnLost, o)
+	if err != nil {
+		t.Fatalf("new guard: %v", err)
+	}
+	return g, seen
+}
+
+// headerScope takes the principal from a header, "alice" if there is none.
+func headerScope(r *http.Request) (string, error) {
+	if who := r.Header.Get("X-Principal"); who != "" {
+		return who, nil
+	}
+	return "alice", nil
+}
+
+// events keeps what an Observer was told.
+type events struct {
+	mu   sync.Mutex
+	list []semel.Event
+}
+
+func (e *events) Observe(_ context.Context, ev semel.Event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.list = append(e.list, ev)
+}
+
+// count returns how many events of a kind were seen.
+func (e *events) count(kind semel.EventKind) (n int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, ev := range e.list {
+		if ev.Kind == kind {
+			n++
+		}
+	}
+	return n
+}
+
+// results returns the results of the decisions, in order.
+func (e *events) results() (list []semel.Result) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, ev := range e.list {
+		if ev.Kind == semel.EventDecision {
+			list = append(list, ev.Result)
+		}
+	}
+	return list
+}
+
+// post makes a keyed JSON POST to /payments; header holds name, value pairs. An empty key sends none.
+func post(key, body string, header ...string) *http.Request {
+	r := httptest.NewRequest(http.MethodPost, "/payments", strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	if key != "" {
+		r.Header.Set("Idempotency-Key", key)
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Add(header[i], header[i+1])
+	}
+	return r
+}
+
+// answer serves one request and returns what came of it.
+func answer(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// ledger counts effects, as the judge of what happened.
+type ledger struct {
+	mu sync.Mutex
+	n  int
+}
+
+func (l *ledger) add() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.n++
+	return l.n
+}
+
+func (l *ledger) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.n
+}
+
+// pay is a handler that has one effect and answers 201 with its number.
+func (l *ledger) pay(w http.ResponseWriter, r *http.Request) {
+	io.Copy(io.Discard, r.Body) //nolint:errcheck // a test's body is in memory
+	n := l.add()
+	w.Header().Set("Location", "/payments/1")
+	w.WriteHeader(http.StatusCreated)
+	io.WriteString(w, "payment "+string(rune('0'+n))) //nolint:errcheck // a recorder takes all
+}
+
+// faulty wraps a store; hooks that are set run instead of a verb, and may call the real one.
+type faulty struct {
+	semel.Store
+	mu     sync.Mutex
+	claim  func(context.Context, semel.ID, semel.Claim) (semel.Record, bool, error)
+	extend func(context.Context, semel.ID, semel.Owner, semel.Extension) (bool, error)
+	settle func(context.Context, semel.ID, semel.Owner, semel.Outcome) (semel.Record, bool, error)
+	load   func(context.Context, semel.ID) (semel.Record, error)
+}
+
+// set changes the hooks while the store is in use.
+func (f *faulty) set(change func(*faulty)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change(f)
+}
+
+func (f *faulty) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+	f.mu.Lock()
+	hook := f.claim
+	f.mu.Unlock()
+	if hook != nil {
+		return hook(ctx, id, c)
+	}
+	return f.Store.Claim(ctx, id, c)
+}
+
+func (f *faulty) Extend(ctx context.Context, id semel.ID, by semel.Owner, x semel.Extension) (bool, error) {
+	f.mu.Lock()
+	hook := f.extend
+	f.mu.Unlock()
+	if hook != nil {
+		return hook(ctx, id, by, x)
+	}
+	return f.Store.Extend(ctx, id, by, x)
+}
+
+func (f *faulty) Settle(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+	f.mu.Lock()
+	hook := f.settle
+	f.mu.Unlock()
+	if hook != nil {
+		return hook(ctx, id, by, o)
+	}
+	return f.Store.Settle(ctx, id, by, o)
+}
+
+func (f *faulty) Load(ctx context.Context, id semel.ID) (semel.Record, error) {
+	f.mu.Lock()
+	hook := f.load
+	f.mu.Unlock()
+	if hook != nil {
+		return hook(ctx, id)
+	}
+	return f.Store.Load(ctx, id)
+}
+
+// shortLease is a policy for tests whose time is synctest's.
+func shortLease(onLost semel.LostPolicy) semel.Policy {
+	return semel.Policy{OnLost: onLost, Lease: 3 * time.Second, MaxRun: time.Minute, Retention: time.Hour}
+}

@@ -1,0 +1,400 @@
+package semel_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/memstore"
+)
+
+// exchangeText is an answer in the form of HTTP/1.1, its header sorted.
+func exchangeText(w *httptest.ResponseRecorder) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\n", w.Code, http.StatusText(w.Code))
+	w.Result().Header.WriteSubset(&b, nil) //nolint:errcheck // a builder takes all
+	b.WriteString("\r\n")
+	b.Write(w.Body.Bytes())
+	return b.String()
+}
+
+// matchGolden compares got with a file in testdata. With GOLDEN=write in the environment it writes the file instead.
+func matchGolden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if os.Getenv("GOLDEN") == "write" {
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s: got\n%s\nwant\n%s", name, got, want)
+	}
+}
+
+// A provoked problem: how to bring a guard to give it.
+type provoked struct {
+	code    semel.Code
+	name    string // of the golden file, if not the last part of the problem's type
+	status  int
+	retry   bool
+	after   string // Retry-After
+	options semel.Options
+	p       semel.Policy
+	run     func(h http.Handler, s *faulty) *httptest.ResponseRecorder
+}
+
+var requirements = []provoked{
+	{
+		code: semel.CodeKeyMissing, status: 400, retry: true,
+		options: semel.Options{Problems: semel.ProblemOptions{Documentation: "https://api.example.com/idempotency"}},
+		run:     func(h http.Handler, _ *faulty) *httptest.ResponseRecorder { return answer(h, plain("")) },
+	},
+	{
+		code: semel.CodeKeyInvalid, status: 400,
+		run: func(h http.Handler, _ *faulty) *httptest.ResponseRecorder { return answer(h, plain(`"a`)) },
+	},
+	{
+		code: semel.CodeScopeInvalid, status: 400,
+		run: func(h http.Handler, _ *faulty) *httptest.ResponseRecorder {
+			r := plain("k")
+			r.Header.Set("X-Fail", "scope")
+			return answer(h, r)
+		},
+	},
+	{
+		code: semel.CodeKeyReused, status: 422,
+		run: func(h http.Handler, _ *faulty) *httptest.ResponseRecorder {
+			answer(h, plain("k"))
+			r := plain("k")
+			r.URL.RawQuery = "other=1"
+			return answer(h, r)
+		},
+	},
+	{
+		code: semel.CodeInProgress, status: 409, retry: true, after: "7",
+		run: func(h http.Handler, _ *faulty) *httptest.ResponseRecorder {
+			go answer(h, how("k", "20s"))
+			time.Sleep(6500 * time.Millisecond)
+			return answer(h, how("k", "20s"))
+		},
+	},
+	{
+		code: semel.CodeOutcomePending, status: 503, retry: true, after: "1",
+		run: func(h http.Handler, s *faulty) *httptest.ResponseRecorder {
+			s.set(func(f *faulty) {
+				f.settle = func(context.Context, semel.ID, semel.Owner, semel.Outcome) (semel.Record, bool, error) {
+					return semel.Record{}, false, errStoreDown
+				}
+			})
+			w := answer(h, plain("k"))
+			s.set(func(f *faulty) { f.settle = nil })
+			return w
+		},
+	},
+	{
+		code: semel.CodeOutcomePending, name: "outcome-pending-patience", status: 504, retry: true, after: "1",
+		p:   semel.Policy{Patience: time.Second},
+		run: func(h http.Handler, _ *faulty) *httptest.ResponseRecorder { return answer(h, how("k", "20s")) },
+	},
+	{
+		code: semel.CodeOutcomeUnknown, status: 409,
+		run: func(h http.Handler, _ *faulty) *httptest.ResponseRecorder {
+			func() {
+				defer func() { recover() }() //nolint:errcheck // the handler's own panic
+				answer(h, how("k", "panic"))
+			}()
+			return answer(h, how("k", "panic"))
+		},
+	},
+	{
+		code: semel.CodeReplayUnavailable, status: 409,
+		p: semel.Policy{MaxResponseBody: 10},
+		run: func(h http.Handler, _ *faulty) *httptest.ResponseRecorder {
+			answer(h, plain("k"))
+			return answer(h, plain("k"))
+		},
+	},
+	{
+		code: semel.CodeReplayForbidden, status: 403,
+		p: semel.Policy{AuthorizeReplay: func(*http.Request) error { return errors.New("secret: role revoked") }},
+		run: func(h http.Handler, _ *faulty) *httptest.ResponseRecorder {
+			answer(h, plain("k"))
+			return answer(h, plain("k"))
+		},
+	},
+	{
+		code: semel.CodeTooManyAttempts, status: 429, retry: true, after: "51",
+		options: semel.Options{MaxAttempts: 2},
+		run: func(h http.Handler, _ *faulty) *httptest.ResponseRecorder {
+			time.Sleep(9500 * time.Millisecond)
+			answer(h, plain("k"))
+			answer(h, plain("k"))
+			return answer(h, plain("k"))
+		},
+	},
+	{
+		code: semel.CodeTooManyKeys, status: 429, retry: true, after: "86400",
+		options: semel.Options{MaxKeys: 1},
+		run: func(h http.Handler, _ *faulty) *httptest.ResponseRecorder {
+			answer(h, plain("k"))
+			return answer(h, plain("k2"))
+		},
+	},
+	{
+		code: semel.CodeBodyTooLarge, status: 413,
+		p: semel.Policy{MaxRequestBody: 4},
+		run: func(h http.Handler, _ *faulty) *httptest.ResponseRecorder {
+			return answer(h, post("k", "12345", "X-Correlation-Id", "c-1"))
+		},
+	},
+	{
+		code: semel.CodeDigestMismatch, status: 400,
+		run: func(h http.Handler, _ *faulty) *httptest.ResponseRecorder {
+			r := plain("k")
+			r.Header.Set("Content-Digest", "sha-256=:AAAA:")
+			return answer(h, r)
+		},
+	},
+	{
+		code: semel.CodeEarlyData, status: 425, retry: true,
+		run: func(h http.Handler, _ *faulty) *httptest.ResponseRecorder {
+			r := plain("k")
+			r.Header.Set("Early-Data", "1")
+			return answer(h, r)
+		},
+	},
+	{
+		code: semel.CodeStoreUnavailable, status: 503, retry: true, after: "5",
+		run: func(h http.Handler, s *faulty) *httptest.ResponseRecorder {
+			s.set(func(f *faulty) {
+				f.claim = func(context.Context, semel.ID, semel.Claim) (semel.Record, bool, error) {
+					return semel.Record{}, false, errStoreDown
+				}
+			})
+			return answer(h, plain("k"))
+		},
+	},
+	{
+		code: semel.CodeRequestUnreadable, status: 400, retry: true,
+		run: func(h http.Handler, _ *faulty) *httptest.ResponseRecorder {
+			r := plain("k")
+			r.Body = io.NopCloser(iotest.ErrReader(errors.New("secret: connection reset")))
+			return answer(h, r)
+		},
+	},
+}
+
+var errStoreDown = errors.New("secret: dial tcp 10.0.0.7:5432: connection refused")
+
+func plain(key string) *http.Request { return post(key, `{}`, "X-Correlation-Id", "c-1") }
+
+// how asks the handler of TestProblems to take its time, or to panic.
+func how(key, what string) *http.Request {
+	r := plain(key)
+	r.Header.Set("X-How", what)
+	return r
+}
+
+// provoke brings a fresh guard to give the problem.
+func (pr *provoked) provoke(t *testing.T, change func(*semel.Options)) *httptest.ResponseRecorder {
+	t.Helper()
+	o := pr.options
+	o.Policy = pr.p
+	if change != nil {
+		change(&o)
+	}
+	s := &faulty{Store: memstore.New()}
+	g, err := semel.New(s, semel.ScopeFunc(func(r *http.Request) (string, error) {
+		if r.Header.Get("X-Fail") == "scope" {
+			return "", errors.New("secret: no tenant")
+		}
+		return "alice", nil
+	}), semel.Hold, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := pr.run(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch d, err := time.ParseDuration(r.Header.Get("X-How")); {
+		case err == nil:
+			time.Sleep(d)
+		case r.Header.Get("X-How") == "panic":
+			panic("secret: at line 7")
+		}
+		io.WriteString(w, "secret: the stored answer")
+	})), s)
+	s.set(func(f *faulty) { f.claim, f.settle = nil, nil })
+	if err := g.Drain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (pr *provoked) golden(p *semel.Problem) string {
+	if pr.name != "" {
+		return pr.name
+	}
+	return strings.TrimPrefix(p.Type, "urn:semel:problem:")
+}
+
+// The table of the requirements: each problem, as it goes over the wire (R-2, R-7, R-16, R-24, R-25, R-27, R-58, R-60).
+func TestR57_EveryProblemIsAsTheTableSays(t *testing.T) {
+	t.Parallel()
+	for _, pr := range requirements {
+		t.Run(string(pr.code)+pr.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := pr.provoke(t, nil)
+				var p semel.Problem
+				if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil {
+					t.Fatalf("%v: %s", err, w.Body)
+				}
+				if p.Code != pr.code || p.Status != pr.status || w.Code != pr.status || p.Retryable != pr.retry {
+					t.Errorf("answered %d with %+v; want %s, %d, retryable %v", w.Code, p, pr.code, pr.status, pr.retry)
+				}
+				if p.Title == "" || p.Detail == "" {
+					t.Errorf("title or detail is missing: %+v", p)
+				}
+				if got := w.Header().Get("Retry-After"); got != pr.after {
+					t.Errorf("Retry-After is %q, want %q", got, pr.after)
+				}
+				if strings.Contains(exchangeText(w), "secret") {
+					t.Errorf("the problem shows what is not the client's:\n%s", exchangeText(w))
+				}
+				matchGolden(t, filepath.Join("problem", pr.golden(&p)+".http"), exchangeText(w))
+			})
+		})
+	}
+}
+
+func TestEveryCodeHasItsProblemInTheTable(t *testing.T) {
+	t.Parallel()
+	var codes []semel.Code
+	for _, pr := range requirements {
+		codes = append(codes, pr.code)
+	}
+	for _, code := range []semel.Code{
+		"IDEMPOTENCY_KEY_REQUIRED", "IDEMPOTENCY_KEY_INVALID", "IDEMPOTENCY_KEY_REUSED", "IDEMPOTENCY_IN_PROGRESS",
+		"IDEMPOTENCY_OUTCOME_PENDING", "IDEMPOTENCY_OUTCOME_UNKNOWN", "IDEMPOTENCY_REPLAY_UNAVAILABLE",
+		"IDEMPOTENCY_TOO_MANY_ATTEMPTS", "IDEMPOTENCY_TOO_MANY_KEYS", "IDEMPOTENCY_REPLAY_FORBIDDEN",
+		"IDEMPOTENCY_BODY_TOO_LARGE", "IDEMPOTENCY_DIGEST_MISMATCH", "IDEMPOTENCY_EARLY_DATA", "IDEMPOTENCY_STORE_UNAVAILABLE",
+		"IDEMPOTENCY_SCOPE_INVALID", "IDEMPOTENCY_REQUEST_UNREADABLE",
+	} {
+		if !slices.Contains(codes, code) {
+			t.Errorf("%s is not provoked", code)
+		}
+	}
+}
+
+func TestProblemsCanHaveOtherTypesAndStatuses(t *testing.T) {
+	t.Parallel()
+	for _, pr := range requirements {
+		t.Run(string(pr.code)+pr.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := pr.provoke(t, func(o *semel.Options) {
+					o.Problems.Base = "https://api.example.com/problems/"
+					o.Problems.Status = map[semel.Code]int{pr.code: 418}
+				})
+				var p semel.Problem
+				if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil {
+					t.Fatalf("%v: %s", err, w.Body)
+				}
+				if w.Code != 418 || p.Status != 418 || p.Code != pr.code {
+					t.Errorf("answered %d with %+v, want 418", w.Code, p)
+				}
+				if !strings.HasPrefix(p.Type, "https://api.example.com/problems/") || strings.HasSuffix(p.Type, "/") {
+					t.Errorf("the type is %q", p.Type)
+				}
+				if got := w.Header().Get("Retry-After"); got != pr.after {
+					t.Errorf("Retry-After is %q, want %q", got, pr.after)
+				}
+			})
+		})
+	}
+}
+
+func TestProblemsCanBeWrittenInAnotherForm(t *testing.T) {
+	t.Parallel()
+	for _, pr := range requirements {
+		t.Run(string(pr.code)+pr.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := pr.provoke(t, func(o *semel.Options) {
+					o.Problems.Write = func(w http.ResponseWriter, r *http.Request, p *semel.Problem) {
+						w.Header().Set("Content-Type", "text/plain")
+						w.WriteHeader(p.Status)
+						fmt.Fprintf(w, "%s %s", r.Method, p.Code)
+					}
+				})
+				if got, want := w.Body.String(), "POST "+string(pr.code); w.Code != pr.status || got != want {
+					t.Errorf("answered %d %q, want %d %q", w.Code, got, pr.status, want)
+				}
+				h := w.Result().Header
+				if h.Get("Retry-After") != pr.after || h.Get("X-Correlation-Id") != "c-1" || h.Get("Content-Type") != "text/plain" {
+					t.Errorf("the header is %v", h)
+				}
+			})
+		})
+	}
+}
+
+// The caller may go on using, and changing, what it gave to New.
+func TestTheProblemStatusesAreTheGuardsOwn(t *testing.T) {
+	t.Parallel()
+	statuses := map[semel.Code]int{semel.CodeKeyMissing: 418}
+	g, _ := newGuardWith(t, nil, semel.Options{Problems: semel.ProblemOptions{Status: statuses}})
+	statuses[semel.CodeKeyMissing] = 499
+	if w := answer(g.Handler(http.NotFoundHandler()), post("", `{}`)); w.Code != 418 {
+		t.Errorf("answered %d, want 418", w.Code)
+	}
+}
+
+func TestAProblemIsAnErrorOfItsSentinelAndItsCause(t *testing.T) {
+	t.Parallel()
+	sentinels := map[semel.Code]error{
+		semel.CodeKeyMissing: semel.ErrKeyMissing, semel.CodeKeyInvalid: semel.ErrKeyInvalid,
+		semel.CodeScopeInvalid: semel.ErrScopeInvalid, semel.CodeKeyReused: semel.ErrKeyReused,
+		semel.CodeInProgress: semel.ErrInProgress, semel.CodeOutcomePending: semel.ErrOutcomePending,
+		semel.CodeOutcomeUnknown: semel.ErrOutcomeUnknown, semel.CodeReplayUnavailable: semel.ErrReplayUnavailable,
+		semel.CodeReplayForbidden: semel.ErrReplayForbidden, semel.CodeTooManyAttempts: semel.ErrTooManyAttempts,
+		semel.CodeTooManyKeys: semel.ErrTooManyKeys, semel.CodeBodyTooLarge: semel.ErrBodyTooLarge,
+		semel.CodeDigestMismatch: semel.ErrDigestMismatch, semel.CodeEarlyData: semel.ErrEarlyData,
+		semel.CodeStoreUnavailable: semel.ErrStoreUnavailable, semel.CodeRequestUnreadable: semel.ErrRequestUnreadable,
+	}
+	for code, want := range sentinels {
+		p := &semel.Problem{Code: code, Title: "title", Detail: "detail"}
+		for other, sentinel := range sentinels {
+			if got := errors.Is(p, sentinel); got != (other == code) {
+				t.Errorf("errors.Is(%s, %v) is %v", code, sentinel, got)
+			}
+		}
+		if got, wantText := p.Error(), string(code)+": title: detail"; got != wantText {
+			t.Errorf("the text is %q, want %q", got, wantText)
+		}
+		if !errors.Is(fmt.Errorf("pay: %w", p), want) {
+			t.Errorf("wrapped, %s is not %v", code, want)
+		}
+	}
+}

@@ -1,0 +1,261 @@
+package semel_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/memstore"
+)
+
+// An answer over the limit goes whole to its client, after its settle; repeats are told that there is no replay, and
+// nothing is run again.
+func TestR38_Case20_AnAnswerOverTheLimit(t *testing.T) {
+	t.Parallel()
+	for _, proto := range wires {
+		for _, size := range []int{1000, 1001, 5 << 20} {
+			for _, flush := range []bool{false, true} {
+				for _, trailer := range []bool{false, true} {
+					t.Run(fmt.Sprint(proto, "/", size, "/flush ", flush, "/trailer ", trailer), func(t *testing.T) {
+						t.Parallel()
+						dir, l, s := t.TempDir(), &ledger{}, memstore.New()
+						want := strings.Repeat("0123456789", size/10+1)[:size]
+						g, seen := newGuardWith(t, s, semel.Options{TempDir: dir, Policy: semel.Policy{MaxResponseBody: 1000, CompressAbove: -1}})
+						w := newWire(t, proto, g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+							l.add()
+							if trailer {
+								w.Header().Set("Trailer", "X-Sum")
+							}
+							for rest, n := want, max(size/100, 77); rest != ""; rest = rest[min(len(rest), n):] {
+								if _, err := io.WriteString(w, rest[:min(len(rest), n)]); err != nil {
+									t.Errorf("write: %v", err)
+								}
+								if flush {
+									w.(http.Flusher).Flush()
+								}
+							}
+							w.Header().Set("X-Sum", "1")
+						})))
+						r := w.send(t, "k", "{}")
+						if r.body != want || r.err != nil || r.header.Get("Content-Type") != "text/plain; charset=utf-8" {
+							t.Errorf("the client got %d, %d bytes, %v", r.status, len(r.body), r.err)
+						}
+						if trailer != (r.trailer.Get("X-Sum") == "1") || !trailer && r.length != int64(size) {
+							t.Errorf("trailers %v, length %d", r.trailer, r.length)
+						}
+						again := w.send(t, "k", "{}")
+						if rec := only(t, s); size <= 1000 {
+							if again.body != want || !again.marked() {
+								t.Errorf("the repeat got %d, %d bytes", again.status, len(again.body))
+							}
+						} else {
+							unavailable(t, again)
+							if rec.State != semel.Done || rec.Begun || rec.Response != nil || seen.count(semel.EventNotReplayable) != 1 {
+								t.Errorf("the record is %v, begun %t, %d events", rec.State, rec.Begun, seen.count(semel.EventNotReplayable))
+							}
+						}
+						if files := list(t, dir); len(files) > 0 {
+							t.Errorf("left behind: %q", files)
+						}
+						if l.count() != 1 {
+							t.Errorf("%d executions", l.count())
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+// However a run ends whose answer lies in a temporary file, the file is gone, and what it held too.
+func TestR38_TheTemporaryFileIsGone(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name  string
+		p     semel.Policy
+		end   func(s *faulty)
+		code  int
+		whole bool
+	}{
+		{"return", semel.Policy{}, func(*faulty) {}, http.StatusOK, true},
+		{"released", semel.Policy{KeepOnlySuccess: true, Decide: func(int, http.Header, []byte) semel.Verdict { return semel.VerdictRelease }}, func(*faulty) {}, http.StatusOK, true},
+		{"panic", semel.Policy{}, func(*faulty) { panic("boom") }, 0, false},
+		{"panic with patience", semel.Policy{Patience: time.Hour}, func(*faulty) { panic("boom") }, 0, false},
+		{"fenced", semel.Policy{}, func(s *faulty) { seized(t, s.Store.(*memstore.Store)) }, http.StatusConflict, false},
+		{"settled later", semel.Policy{}, func(s *faulty) {
+			s.set(func(f *faulty) {
+				f.settle = func(ctx context.Context, _ semel.ID, _ semel.Owner, _ semel.Outcome) (semel.Record, bool, error) {
+					<-ctx.Done()
+					return semel.Record{}, false, ctx.Err()
+				}
+			})
+		}, http.StatusServiceUnavailable, false},
+		{"client answered before", semel.Policy{Patience: time.Second}, func(*faulty) { time.Sleep(2 * time.Second) }, http.StatusGatewayTimeout, false},
+		{"client answered before, panic", semel.Policy{Patience: time.Second}, func(*faulty) {
+			time.Sleep(2 * time.Second)
+			panic("boom")
+		}, http.StatusGatewayTimeout, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			before := openFiles(t, dir)
+			synctest.Test(t, func(t *testing.T) {
+				s := &faulty{Store: memstore.New()}
+				p := tt.p
+				p.MaxResponseBody = 1000
+				g, _ := newGuardWith(t, s, semel.Options{TempDir: dir, Policy: p})
+				h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					io.WriteString(w, strings.Repeat("x", 5000))
+					if openFiles(t, dir) == before {
+						t.Error("there is no temporary file")
+					}
+					tt.end(s)
+				}))
+				w := httptest.NewRecorder()
+				thrown(h, w, post("k", "{}"))
+				if tt.code != 0 && w.Code != tt.code || tt.whole != (w.Body.Len() == 5000) || strings.Contains(w.Body.String(), "xxx") != tt.whole {
+					t.Errorf("the client got %d, %d bytes", w.Code, w.Body.Len())
+				}
+				s.set(func(f *faulty) { f.settle = nil })
+				if err := g.Drain(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+			})
+			if files := list(t, dir); len(files) > 0 || openFiles(t, dir) != before {
+				t.Errorf("left behind: %q, %d open", files, openFiles(t, dir)-before)
+			}
+		})
+	}
+}
+
+// openFiles counts the files of a folder that are open or have a name, as far as the system tells.
+func openFiles(t testing.TB, dir string) int {
+	t.Helper()
+	n := len(list(t, dir))
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return n // only names can be counted here
+	}
+	for _, fd := range fds {
+		if target, err := os.Readlink(filepath.Join("/proc/self/fd", fd.Name())); err == nil && strings.HasPrefix(target, dir+"/") {
+			if strings.HasSuffix(target, " (deleted)") {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// With nowhere to keep it, an answer over the limit is gone: its client is told as its repeats are, and nothing is run
+// again.
+func TestR38_AnAnswerThatCannotBeKept(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		onLost semel.LostPolicy
+		status int
+		want   semel.Code
+		runs   int
+	}{
+		{"kept under Hold", semel.Hold, http.StatusOK, semel.CodeReplayUnavailable, 1},
+		{"kept under Rerun", semel.Rerun, http.StatusOK, semel.CodeReplayUnavailable, 1},
+		{"released", semel.Hold, http.StatusServiceUnavailable, semel.CodeInProgress, 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(t.TempDir(), "gone")
+			if err := os.Mkdir(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			l := &ledger{}
+			g, _ := newGuardWith(t, nil, semel.Options{TempDir: dir, Policy: semel.Policy{OnLost: tt.onLost, MaxResponseBody: 1000}})
+			if err := os.Remove(dir); err != nil {
+				t.Fatal(err)
+			}
+			h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				l.add()
+				w.WriteHeader(tt.status)
+				io.WriteString(w, strings.Repeat("x", 600))
+				for range 2 {
+					if _, err := io.WriteString(w, strings.Repeat("x", 600)); !os.IsNotExist(err) {
+						t.Errorf("write: %v", err)
+					}
+				}
+			}))
+			for range 2 {
+				w := answer(h, post("k", "{}"))
+				wantRefused(t, w, http.StatusConflict, tt.want)
+				if strings.Contains(w.Body.String(), dir) || strings.Contains(w.Body.String(), "xxx") {
+					t.Errorf("the refusal shows %q", w.Body)
+				}
+			}
+			if l.count() != tt.runs {
+				t.Errorf("%d executions, want %d", l.count(), tt.runs)
+			}
+		})
+	}
+}
+
+// discarded is a client that keeps nothing but the number of bytes.
+type discarded struct {
+	header http.Header
+	n      int64
+}
+
+func (d *discarded) Header() http.Header { return d.header }
+func (d *discarded) WriteHeader(int)     {}
+
+func (d *discarded) Write(p []byte) (int, error) {
+	d.n += int64(len(p))
+	return len(p), nil
+}
+
+// An answer of 64 MiB passes through a route that keeps 1 MiB with memory of about that. It does not run in parallel
+// with other tests, whose memory would be counted.
+func TestR38_MemoryStaysBoundedForHugeAnswers(t *testing.T) { //nolint:paralleltest // it measures the heap
+	const size, limit = 64 << 20, 16 << 20
+	for _, stream := range []bool{false, true} {
+		g, _ := newGuard(t, nil, semel.Policy{Stream: stream})
+		part := make([]byte, 64<<10)
+		var before, during uint64
+		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			before = heap()
+			for n := 0; n < size; n += len(part) {
+				if _, err := w.Write(part); err != nil {
+					t.Fatalf("write: %v", err)
+				}
+				if n%(16<<20) == 0 {
+					during = max(during, heap())
+				}
+			}
+			during = max(during, heap())
+		}))
+		w := &discarded{header: http.Header{}}
+		h.ServeHTTP(w, post("k", "{}"))
+		if w.n != size {
+			t.Errorf("stream %t: the client got %d bytes", stream, w.n)
+		}
+		if during > before+limit {
+			t.Errorf("stream %t: the heap grew from %d to %d bytes", stream, before, during)
+		}
+	}
+}
+
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
