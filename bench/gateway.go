@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+const connections = 32
+
+// gateway measures P-11 and P-12: upstream, bare proxy and gateway are processes of their own, on loopback.
+func gateway(ctx context.Context, m *meter) ([]row, error) {
+	upstream, err := startSelf(ctx, "upstream")
+	if err != nil {
+		return nil, err
+	}
+	defer upstream.stop()
+	proxy, err := startSelf(ctx, "proxy:http://"+upstream.addr)
+	if err != nil {
+		return nil, err
+	}
+	defer proxy.stop()
+	gate, err := startGateway(ctx, upstream.addr)
+	if err != nil {
+		return nil, err
+	}
+	defer gate.stop()
+
+	fresh := func(i int64) string { return fmt.Sprintf("first-%d-%d", time.Now().UnixNano(), i) }
+	// The cap on attempts with one key stands, so repeats go round a set of keys that were all used once.
+	const known = 20_000
+	repeat := func(i int64) string { return fmt.Sprintf("repeat-%d", i%known) }
+
+	loads := map[string]*load{}
+	for name, l := range map[string]struct {
+		addr string
+		key  func(int64) string
+	}{"proxy": {proxy.addr, fresh}, "first": {gate.addr, fresh}, "replay": {gate.addr, repeat}} {
+		if loads[name], err = newLoad(l.addr, connections, l.key); err != nil {
+			return nil, err
+		}
+		defer loads[name].close()
+	}
+	if err := fill(loads["replay"], known); err != nil {
+		return nil, err
+	}
+
+	var proxies, firsts, replays, firstRatio, replayRatio []float64
+	for range m.rounds {
+		got := map[string]float64{}
+		for _, name := range []string{"proxy", "first", "replay"} {
+			if got[name], err = loads[name].throughput(3 * m.span); err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
+		}
+		proxies, firsts, replays = append(proxies, got["proxy"]), append(firsts, got["first"]), append(replays, got["replay"])
+		firstRatio = append(firstRatio, got["first"]/got["proxy"])
+		replayRatio = append(replayRatio, got["replay"]/got["proxy"])
+	}
+
+	rate := 0.6 * median(firsts)
+	var add50, add99, p50s, p99s, f50s, f99s []float64
+	for range m.rounds {
+		bare, err := loads["proxy"].latencies(rate, 3*m.span)
+		if err != nil {
+			return nil, err
+		}
+		ours, err := loads["first"].latencies(rate, 3*m.span)
+		if err != nil {
+			return nil, err
+		}
+		p50s, p99s = append(p50s, float64(quantile(ours, .5))), append(p99s, float64(quantile(ours, .99)))
+		f50s, f99s = append(f50s, float64(quantile(bare, .5))), append(f99s, float64(quantile(bare, .99)))
+		add50 = append(add50, float64(quantile(ours, .5)-quantile(bare, .5)))
+		add99 = append(add99, float64(quantile(ours, .99)-quantile(bare, .99)))
+	}
+	perSecond := func(v float64) string { return fmt.Sprintf("%.0f/s", v) }
+	ms := func(v float64) string { return fmt.Sprintf("%.2f ms", v/1e6) }
+	return []row{
+		{"P-11", "gateway, first execution, throughput", perSecond(median(firsts)), perSecond(median(proxies)), times(median(firstRatio)), "≥ 0.7×"},
+		{"P-11", fmt.Sprintf("its p50 at 60 %% load (%.0f/s)", rate), ms(median(p50s)), ms(median(f50s)), "+" + ms(median(add50)), "≤ +0.15 ms"},
+		{"P-11", "its p99 at 60 % load", ms(median(p99s)), ms(median(f99s)), "+" + ms(median(add99)), "≤ +1 ms"},
+		{"P-12", "gateway, replay, throughput", perSecond(median(replays)), perSecond(median(proxies)), times(median(replayRatio)), "≥ 1.5×"},
+	}, nil
+}
+
+// fill uses every key once.
+func fill(l *load, keys int) error {
+	return l.each(func(i int) error {
+		var buf []byte
+		var err error
+		for range keys/len(l.conns) + 1 {
+			if buf, err = l.one(i, buf); err != nil {
+				return fmt.Errorf("fill: %w", err)
+			}
+		}
+		return nil
+	})
+}

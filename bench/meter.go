@@ -1,0 +1,80 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"time"
+)
+
+// A meter times two pieces of work in turn, so that whatever else the machine does touches both alike.
+type meter struct {
+	rounds int
+	span   time.Duration
+}
+
+// A work does n operations.
+type work func(n int)
+
+// A measurement is the median of the rounds.
+type measurement struct {
+	a, b  time.Duration // an operation
+	ratio float64       // a : b, the median of each round's
+}
+
+// compare times a and b. Each is first run until a span is known to hold enough operations.
+func (m *meter) compare(a, b work) measurement {
+	na, nb := m.calibrate(a), m.calibrate(b)
+	var as, bs, ratios []float64
+	for range m.rounds {
+		ta, tb := timed(a, na), timed(b, nb)
+		as, bs, ratios = append(as, ta), append(bs, tb), append(ratios, ta/tb)
+	}
+	return measurement{time.Duration(median(as)), time.Duration(median(bs)), median(ratios)}
+}
+
+func (m *meter) calibrate(w work) int {
+	n := 1
+	for {
+		t := timed(w, n) * float64(n)
+		if t >= float64(m.span)/4 {
+			return max(1, int(float64(n)*float64(m.span)/t))
+		}
+		n *= 4
+	}
+}
+
+// timed returns nanoseconds an operation.
+func timed(w work, n int) float64 {
+	runtime.GC()
+	start := time.Now()
+	w(n)
+	return float64(time.Since(start)) / float64(n)
+}
+
+// allocations returns heap allocations an operation.
+func allocations(w work) float64 {
+	const n = 2000
+	w(n)
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	w(n)
+	runtime.ReadMemStats(&after)
+	return float64(after.Mallocs-before.Mallocs) / n
+}
+
+func median(v []float64) float64 {
+	s := slices.Sorted(slices.Values(v))
+	return s[len(s)/2]
+}
+
+func perOp(d time.Duration) string {
+	if d < 10*time.Microsecond {
+		return fmt.Sprintf("%d ns", d.Nanoseconds())
+	}
+	return fmt.Sprintf("%.1f µs", float64(d.Nanoseconds())/1000)
+}
+
+func times(r float64) string { return fmt.Sprintf("%.2f×", r) }
