@@ -1,0 +1,88 @@
+package demo
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+)
+
+// A ledger is the payment service's own book: a file with one line a charge, which is only ever appended to. Counts are
+// read from the file, so that they judge what was written and not what somebody remembers.
+type ledger struct {
+	path string
+
+	mu   sync.Mutex
+	file *os.File
+	n    int
+}
+
+// A charge is one line of a ledger.
+type charge struct {
+	Time     time.Time `json:"time"`
+	ID       string    `json:"charge"`
+	Order    string    `json:"order"`
+	Amount   int64     `json:"amount"`
+	Currency string    `json:"currency"`
+}
+
+func openLedger(path string) (*ledger, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open ledger: %w", err)
+	}
+	return &ledger{path: path, file: f}, nil
+}
+
+// add writes a charge and returns it with its id, once it is on the disk.
+func (l *ledger) add(c charge) (charge, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c.ID = fmt.Sprintf("ch_%d", l.n+1)
+	c.Time = time.Now().UTC()
+	line, err := json.Marshal(c)
+	if err != nil {
+		return charge{}, fmt.Errorf("add to ledger: %w", err)
+	}
+	if _, err := l.file.Write(append(line, '\n')); err != nil {
+		return charge{}, fmt.Errorf("add to ledger: %w", err)
+	}
+	if err := l.file.Sync(); err != nil {
+		return charge{}, fmt.Errorf("add to ledger: %w", err)
+	}
+	l.n++
+	return c, nil
+}
+
+// charges reads from the file the charges for an order, or all for "".
+func (l *ledger) charges(order string) ([]charge, error) {
+	f, err := os.Open(l.path)
+	if err != nil {
+		return nil, fmt.Errorf("read ledger: %w", err)
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	var found []charge
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		var c charge
+		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
+			return nil, fmt.Errorf("read ledger: %w", err)
+		}
+		if order == "" || c.Order == order {
+			found = append(found, c)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("read ledger: %w", err)
+	}
+	return found, nil
+}
+
+func (l *ledger) close() error {
+	if err := l.file.Close(); err != nil {
+		return fmt.Errorf("close ledger: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,26 @@
+package gateway
+
+import (
+	"net"
+	"net/netip"
+)
+
+// trusts reports whether a peer is one of the trusted proxies. Only such a peer's word about somebody else counts: its
+// scope header, its X-Forwarded headers.
+func (g *Gateway) trusts(remote string) bool {
+	host, _, err := net.SplitHostPort(remote)
+	if err != nil {
+		return false
+	}
+	addr, err := netip.ParseAddr(host)
+	if err != nil {
+		return false
+	}
+	addr = addr.Unmap().WithZone("")
+	for _, n := range g.cfg.TrustedProxies {
+		if n.Contains(addr) {
+			return true
+		}
+	}
+	return false
+}

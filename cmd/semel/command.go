@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/semelhq/semel/cmd/internal/demo"
+)
+
+// Main is the program, as tests can start it.
+type Main struct {
+	Stdout, Stderr io.Writer
+	// Demo is what the demo's flags are put into.
+	Demo demo.Config
+}
+
+// Exit statuses.
+const (
+	exitOK     = 0
+	exitFailed = 1 // what was asked for could not be done
+	exitUsage  = 2 // it was asked for in a way that makes no sense
+)
+
+type commandLine struct {
+	Version kong.VersionFlag `help:"Print the version and exit."`
+	Gateway gatewayCommand   `cmd:"" help:"Protect an HTTP service: a reverse proxy that runs each keyed request once."`
+	Demo    demoCommand      `cmd:"" help:"Show what semel does: a payment service and the gateway, on this machine."`
+}
+
+// usageError is an error in what was asked for.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// exited is thrown by the parser when --help or --version has been answered.
+type exited int
+
+// Run runs the command line and returns the exit status. It ends when ctx does.
+func (m *Main) Run(ctx context.Context, args []string) (status int) {
+	defer func() {
+		thrown := recover()
+		if code, ok := thrown.(exited); ok {
+			status = int(code)
+		} else if thrown != nil {
+			panic(thrown)
+		}
+	}()
+	var line commandLine
+	parser := kong.Must(&line,
+		kong.Name("semel"),
+		kong.Description("An operation takes effect once, however often it is asked for."),
+		kong.Writers(m.Stdout, m.Stderr),
+		kong.Exit(func(code int) { panic(exited(code)) }),
+		kong.ConfigureHelp(kong.HelpOptions{WrapUpperBound: 100, NoExpandSubcommands: true}),
+		kong.Vars{"version": version()},
+	)
+	parsed, err := parser.Parse(args)
+	if err != nil {
+		return m.fail(usageError{err}, selected(err))
+	}
+	command := parsed.Selected().Name
+	switch command {
+	case "gateway":
+		err = m.gateway(ctx, &line.Gateway)
+	case "demo":
+		err = m.demo(ctx, &line.Demo)
+	}
+	if err != nil {
+		return m.fail(err, command)
+	}
+	return exitOK
+}
+
+// selected returns the command that a failed command line was about, or "".
+func selected(err error) string {
+	var failed *kong.ParseError
+	if !errors.As(err, &failed) || failed.Context == nil || failed.Context.Selected() == nil {
+		return ""
+	}
+	return failed.Context.Selected().Name
+}
+
+func (m *Main) fail(err error, command string) int {
+	program := "semel"
+	if command != "" {
+		program += " " + command
+	}
+	fmt.Fprintf(m.Stderr, "%s: %v\n", program, err)
+	if errors.As(err, new(usageError)) {
+		fmt.Fprintf(m.Stderr, "Run \"%s --help\" to see what can be asked for.\n", program)
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// version is that of the module, as the build recorded it.
+func version() string {
+	v := "(devel)"
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		v = info.Main.Version
+	}
+	return fmt.Sprintf("semel %s %s %s/%s", v, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}

@@ -1,0 +1,20 @@
+// Command semel makes the requests of any HTTP service take effect once.
+//
+//	semel gateway   protect a service
+//	semel demo      see what that means, on this machine
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	// The first signal asks to end in order; after it signals do what they do by default, so that a second one ends at once.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	m := Main{Stdout: os.Stdout, Stderr: os.Stderr}
+	os.Exit(m.Run(ctx, os.Args[1:]))
+}
