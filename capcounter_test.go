@@ -3,6 +3,7 @@ package semel
 import (
 	"encoding/binary"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -90,4 +91,21 @@ func TestR60_KeysLeaveTheCountWhenTheirRetentionIsOver(t *testing.T) {
 	if got := c.full(scope, now.Add(17*time.Minute)); got != 0 {
 		t.Errorf("after the retention: wait %v", got)
 	}
+}
+
+// The slots are used in turn: what a slot held a retention ago does not count any more.
+func TestR60_ASlotStartsAnewWhenItsTurnComesAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newKeyCounter(2, 16*time.Minute)
+		rec := &Record{Created: 1, Started: 1}
+		scope := numberedID(1).Scope()
+		for range 5 {
+			c.add(scope, rec)
+			if got := c.full(scope, time.Now()); got != 0 {
+				t.Errorf("one of two keys: wait %v", got)
+			}
+			time.Sleep(16 * time.Minute)
+		}
+	})
 }

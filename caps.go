@@ -106,7 +106,7 @@ type liveKeys struct {
 }
 
 func newKeyCounter(limit int, retention time.Duration) *keyCounter {
-	return &keyCounter{max: limit, slot: max(min(retention/keySlots, longestSlot), time.Millisecond), principals: map[ScopeID]*liveKeys{}}
+	return &keyCounter{max: limit, slot: min(retention/keySlots, longestSlot), principals: map[ScopeID]*liveKeys{}}
 }
 
 func (c *keyCounter) at(now time.Time) int64 { return now.UnixNano() / int64(c.slot) }

@@ -115,7 +115,11 @@ func (c *capture) WriteHeader(status int) {
 
 // declaredLength returns the Content-Length that a handler has set, -1 if there is none that counts.
 func declaredLength(h http.Header) int64 {
-	if n, err := strconv.ParseInt(h.Get("Content-Length"), 10, 64); err == nil && n >= 0 {
+	length := h.Get("Content-Length")
+	if length == "" {
+		return -1
+	}
+	if n, err := strconv.ParseInt(length, 10, 64); err == nil && n >= 0 {
 		return n
 	}
 	return -1
@@ -167,8 +171,10 @@ func write[T []byte | string](c *capture, p T) (int, error) {
 	case c.declared >= 0 && c.size+int64(len(p)) > c.declared:
 		return 0, http.ErrContentLength
 	}
-	if err := c.begin([]byte(p[:min(len(p), sniffLen)])); err != nil {
-		return 0, err
+	if c.streams && !c.begun {
+		if err := c.begin([]byte(p[:min(len(p), sniffLen)])); err != nil {
+			return 0, err
+		}
 	}
 	if c.unkept = keep(c, p); c.unkept != nil {
 		return 0, c.unkept
@@ -202,8 +208,6 @@ func keep[T []byte | string](c *capture, p T) error {
 	case c.spill != nil:
 		_, err := c.spill.Write([]byte(p))
 		return err
-	case c.over:
-		return nil
 	case c.size <= c.x.g.policy.MaxResponseBody:
 		c.body = append(c.body, p...)
 		return nil

@@ -344,7 +344,8 @@ func TestR37_R38_WrongContentLength(t *testing.T) {
 func TestR37_StatusesWithoutBodyRefuseOne(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{http.StatusNoContent, http.StatusNotModified} {
-		g, _ := newGuard(t, nil, semel.Policy{Stream: true})
+		s := memstore.New()
+		g, _ := newGuard(t, s, semel.Policy{Stream: true})
 		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "4")
 			w.WriteHeader(status)
@@ -353,6 +354,9 @@ func TestR37_StatusesWithoutBodyRefuseOne(t *testing.T) {
 			}
 			if n, err := w.Write(nil); n != 0 || err != nil {
 				t.Errorf("%d: empty write: %d, %v", status, n, err)
+			}
+			if w.(http.Flusher).Flush(); only(t, s).Begun {
+				t.Errorf("%d: begun, with nothing to stream", status)
 			}
 		}))
 		for _, marked := range []string{"", "true"} {

@@ -130,7 +130,7 @@ func randomRuns(t *testing.T, onLost semel.LostPolicy, seed uint64) {
 			return
 		}
 		w.WriteHeader(http.StatusCreated)
-		io.WriteString(w, strconv.FormatUint(op.Fence, 10)) //nolint:errcheck // a recorder takes all
+		io.WriteString(w, strconv.FormatUint(op.Fence, 10))
 	})
 	replace := func(i int) { // called with mu held
 		m := &mortal{Store: store}

@@ -194,17 +194,9 @@ func (j *job[T]) finish() {
 	j.run.lease.handlerEnded()
 	o := j.outcome()
 	if !j.returned {
-		j.run.event(EventPanic, thrownError(j.thrown))
+		j.run.event(EventPanic, panicError(j.thrown))
 	}
 	j.rec, j.how = j.run.settle(o)
-}
-
-// thrownError is what the event of a panic says: nobody else may be left to tell.
-func thrownError(thrown any) error {
-	if thrown == nil {
-		return errors.New("runtime.Goexit")
-	}
-	return fmt.Errorf("panic: %v", thrown)
 }
 
 // outcome decides what the run is settled with. A result or an error that throws when it is read is lost: fn has ended

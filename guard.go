@@ -1,7 +1,6 @@
 package semel
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -156,12 +155,10 @@ func New(store Store, scope Scope, onLost LostPolicy, o Options) (*Guard, error)
 	} else if !dir.IsDir() {
 		fail("options: TempDir: %s is not a directory", o.TempDir)
 	}
-	// The caller's map and secrets are copied: digests are made from the secret as long as the guard lives, and a caller
-	// may wipe its own.
-	o.Problems.Status = maps.Clone(o.Problems.Status)
+	o.Problems.Status = maps.Clone(o.Problems.Status) // the caller may go on changing its own
 	c := &core{
 		store: store, scope: scope, observer: o.Observer, problems: o.Problems,
-		identity: newDigester(bytes.Clone(o.IdentitySecret)), derive: newDigester(bytes.Clone(o.DerivationSecret)),
+		identity: newDigester(o.IdentitySecret), derive: newDigester(o.DerivationSecret),
 		codecs:  newCodecs(o.Codec),
 		headers: headerNames{correlation: o.CorrelationHeader, markers: o.ReplayMarkers},
 		tempDir: o.TempDir, life: orDefault(o.RequestLife, DefaultRequestLife),

@@ -48,6 +48,7 @@ type exchange struct {
 	keyHeader string // the header in which the key came, and is echoed
 	keyValue  string
 	unkeyed   bool
+	made      bool // the correlation id was made, not sent
 	body      *requestBody
 
 	// Of the run, if there is one. Written on the handler's goroutine.
@@ -70,6 +71,7 @@ func (x *exchange) serve(next http.Handler) {
 		return
 	}
 	if x.unkeyed {
+		x.forward()
 		x.bypass(next, ResultUnkeyed)
 		return
 	}
@@ -78,12 +80,14 @@ func (x *exchange) serve(next http.Handler) {
 	switch {
 	case run != nil:
 		x.run = run
+		x.forward()
 		x.execute(next)
 	case rec != nil:
 		x.replay(rec)
 		x.closeBody()
 	case p.Code == CodeStoreUnavailable && x.g.policy.FailOpen && x.r.Context().Err() == nil: // not a client that left
 		x.w.Header().Set("Idempotency-Status", "bypassed")
+		x.forward()
 		x.bypass(next, ResultBypassed)
 	default:
 		x.refuse(p)
@@ -101,14 +105,21 @@ func (x *exchange) correlate() {
 	if v := x.r.Header[name]; len(v) == 1 && plainID(v[0]) {
 		x.ask.correlation = v[0]
 	} else {
-		x.ask.correlation = rand.Text()
-		h := make(http.Header, len(x.r.Header)+1) // the caller's request stays as it is
-		maps.Copy(h, x.r.Header)
-		h[name] = []string{x.ask.correlation}
-		x.r = x.r.WithContext(x.r.Context())
-		x.r.Header = h
+		x.ask.correlation, x.made = rand.Text(), true
 	}
 	x.w.Header()[name] = []string{x.ask.correlation}
+}
+
+// forward lets the handler see the correlation id that was made. The caller's request stays as it is.
+func (x *exchange) forward() {
+	if !x.made {
+		return
+	}
+	h := make(http.Header, len(x.r.Header)+1)
+	maps.Copy(h, x.r.Header)
+	h[x.g.headers.correlation] = []string{x.ask.correlation}
+	x.r = x.r.WithContext(x.r.Context())
+	x.r.Header = h
 }
 
 // plainID reports whether a correlation id may stand in logs and headers as it is.

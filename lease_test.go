@@ -323,3 +323,36 @@ func TestR47_HandlerContextEndsAtMaxRun(t *testing.T) {
 		})), post("k", `{}`).WithContext(ctx))
 	})
 }
+
+// When the handler has ended there is nothing left to cancel, whatever becomes of the renewals.
+func TestLeaseIsNotLostWhileTheOutcomeIsSettled(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		f := &faulty{Store: store}
+		start := time.Now()
+		f.settle = func(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+			if time.Since(start) < 15*time.Second {
+				return semel.Record{}, false, errDown
+			}
+			return store.Settle(ctx, id, by, o)
+		}
+		f.extend = func(ctx context.Context, id semel.ID, by semel.Owner, x semel.Extension) (bool, error) {
+			if time.Since(start) > 2500*time.Millisecond {
+				return false, errDown
+			}
+			return store.Extend(ctx, id, by, x)
+		}
+		g, seen := newGuard(t, f, shortLease(semel.Rerun))
+		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(1500 * time.Millisecond)
+			say("paid").ServeHTTP(w, r)
+		}))
+		wantProblem(t, answer(h, post("k", `{}`)), http.StatusServiceUnavailable, semel.CodeOutcomePending)
+		drained(t, g)
+		wantAnswer(t, answer(h, post("k", `{}`)), http.StatusCreated, "paid", true)
+		if n := seen.count(semel.EventLeaseLost); n != 0 {
+			t.Errorf("%d leases reported as lost, want none", n)
+		}
+	})
+}

@@ -81,7 +81,7 @@ func TestR42_R43_R45_Case17_Case18_OutcomeByStatus(t *testing.T) {
 					var l ledger
 					h := g.Handler(counted(&l, func(w http.ResponseWriter, _ *http.Request, _ int) {
 						w.WriteHeader(status)
-						io.WriteString(w, "body") //nolint:errcheck // some statuses have none
+						io.WriteString(w, "body")
 					}))
 					wantKept(t, h, &l, status, kept)
 					if t.Failed() {

@@ -32,7 +32,7 @@ func TestR75_ClientIsToldPendingAndTheRunGoesOn(t *testing.T) {
 				start := time.Now()
 				var paid ledger
 				h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					io.WriteString(w, "early part; ") //nolint:errcheck // it is buffered
+					io.WriteString(w, "early part; ")
 					time.Sleep(30 * time.Second)
 					if err := r.Context().Err(); err != nil {
 						t.Errorf("the run was cancelled: %v", err)

@@ -288,6 +288,20 @@ func TestR57_EveryProblemIsAsTheTableSays(t *testing.T) {
 	}
 }
 
+func TestR27_RetryAfterOfARunThatHasJustBegunIsASecond(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g, _ := newGuard(t, nil, semel.Policy{})
+		h := g.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(time.Second) }))
+		go answer(h, post("k", `{}`))
+		synctest.Wait()
+		if got := answer(h, post("k", `{}`)).Header().Get("Retry-After"); got != "1" {
+			t.Errorf("Retry-After is %q, want 1", got)
+		}
+		time.Sleep(time.Second)
+	})
+}
+
 func TestEveryCodeHasItsProblemInTheTable(t *testing.T) {
 	t.Parallel()
 	var codes []semel.Code

@@ -167,13 +167,14 @@ func (m *mortal) Load(ctx context.Context, id semel.ID) (semel.Record, error) {
 	return m.Store.Load(ctx, id)
 }
 
-// counting counts the verbs of one guard, and how many of them wrote.
+// counting counts the verbs of one guard that write, and when they and the loads were sent.
 type counting struct {
 	semel.Store
-	mu                          sync.Mutex
-	claims, claimed             int
-	extends, settles, loads     int
-	extendedAt, settledAt, load []time.Time
+	mu         sync.Mutex
+	claimed    int
+	settles    int
+	extendedAt []time.Time
+	load       []time.Time
 }
 
 func (c *counting) note(f func()) {
@@ -185,7 +186,6 @@ func (c *counting) note(f func()) {
 func (c *counting) Claim(ctx context.Context, id semel.ID, cl semel.Claim) (semel.Record, bool, error) {
 	rec, owned, err := c.Store.Claim(ctx, id, cl)
 	c.note(func() {
-		c.claims++
 		if owned {
 			c.claimed++
 		}
@@ -194,23 +194,23 @@ func (c *counting) Claim(ctx context.Context, id semel.ID, cl semel.Claim) (seme
 }
 
 func (c *counting) Extend(ctx context.Context, id semel.ID, by semel.Owner, x semel.Extension) (bool, error) {
-	c.note(func() { c.extends++; c.extendedAt = append(c.extendedAt, time.Now()) })
+	c.note(func() { c.extendedAt = append(c.extendedAt, time.Now()) })
 	return c.Store.Extend(ctx, id, by, x)
 }
 
 func (c *counting) Settle(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
-	c.note(func() { c.settles++; c.settledAt = append(c.settledAt, time.Now()) })
+	c.note(func() { c.settles++ })
 	return c.Store.Settle(ctx, id, by, o)
 }
 
 func (c *counting) Load(ctx context.Context, id semel.ID) (semel.Record, error) {
-	c.note(func() { c.loads++; c.load = append(c.load, time.Now()) })
+	c.note(func() { c.load = append(c.load, time.Now()) })
 	return c.Store.Load(ctx, id)
 }
 
 // writes returns how many verbs were sent that change a record, or could have.
 func (c *counting) writes() (n int) {
-	c.note(func() { n = c.claimed + c.extends + c.settles })
+	c.note(func() { n = c.claimed + len(c.extendedAt) + c.settles })
 	return n
 }
 

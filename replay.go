@@ -27,8 +27,11 @@ func (x *exchange) replay(rec *Record) {
 		h[name] = []string{"true"}
 	}
 	keptHeaders(h, rec, rec.Response.Status)
-	trailer := make(http.Header, len(rec.Response.Trailer))
-	copyFields(trailer, rec.Response.Trailer)
+	var trailer http.Header
+	if len(rec.Response.Trailer) > 0 {
+		trailer = http.Header{}
+		copyFields(trailer, rec.Response.Trailer)
+	}
 	writeBody(x.w, rec.Response.Status, trailer, int64(len(body)), func(w io.Writer) error { //nolint:errcheck // memory can be read
 		w.Write(body) //nolint:errcheck // the client has gone
 		return nil
@@ -218,11 +221,14 @@ func writeBody(w http.ResponseWriter, status int, trailer http.Header, size int6
 		w.WriteHeader(status)
 		return nil
 	}
-	names := slices.Sorted(maps.Keys(trailer))
-	announced := elements(h["Trailer"])
-	for _, name := range names {
-		if !slices.Contains(announced, name) {
-			h["Trailer"] = append(slices.Clip(h["Trailer"]), name)
+	var names []string
+	if len(trailer) > 0 {
+		names = slices.Sorted(maps.Keys(trailer))
+		announced := elements(h["Trailer"])
+		for _, name := range names {
+			if !slices.Contains(announced, name) {
+				h["Trailer"] = append(slices.Clip(h["Trailer"]), name)
+			}
 		}
 	}
 	if len(h["Trailer"]) > 0 || len(h["Transfer-Encoding"]) > 0 {

@@ -19,6 +19,8 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
+	"time"
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/memstore"
@@ -603,7 +605,7 @@ func TestR76a_TheCorrelationIdIsKeptOrMadeEchoedForwardedAndRecorded(t *testing.
 			t.Fatalf("%q: echoed as %q", tc.sent, echoed)
 		}
 		id := echoed[0]
-		if tc.kept != (len(tc.sent) == 1 && id == tc.sent[0]) {
+		if tc.kept != slices.Contains(tc.sent, id) {
 			t.Errorf("%q: became %q, kept should be %v", tc.sent, id, tc.kept)
 		}
 		rec := recordOfKey(t, s, "alice", "k")
@@ -621,6 +623,23 @@ func TestR76a_TheCorrelationIdIsKeptOrMadeEchoedForwardedAndRecorded(t *testing.
 		again := answer(h, post("k", `{}`, "X-Correlation-Id", "second"))
 		if got := again.Header()["X-Correlation-Id"]; !slices.Equal(got, []string{"second"}) {
 			t.Errorf("a replay has the correlation id %q, want its own", got)
+		}
+	}
+}
+
+// Where there is no protection, there is still the id.
+func TestR76a_UnprotectedRunsSeeTheCorrelationIdToo(t *testing.T) {
+	t.Parallel()
+	s := &faulty{Store: memstore.New(), claim: func(context.Context, semel.ID, semel.Claim) (semel.Record, bool, error) {
+		return semel.Record{}, false, errors.New("down")
+	}}
+	g, seen := newGuard(t, s, semel.Policy{KeyOptional: true, FailOpen: true})
+	for _, key := range []string{"", "k"} {
+		var forwarded string
+		h := g.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { forwarded = r.Header.Get("X-Correlation-Id") }))
+		w := answer(h, post(key, `{}`))
+		if got := w.Header().Get("X-Correlation-Id"); got == "" || forwarded != got || seen.last().Correlation != got {
+			t.Errorf("key %q: echoed %q, forwarded %q, reported %q; want one id", key, got, forwarded, seen.last().Correlation)
 		}
 	}
 }
@@ -757,9 +776,81 @@ func TestR59_CORSHeadersAreThoseOfTheRoute(t *testing.T) {
 		t.Error("what a caller does to the list changes the guard")
 	}
 	g, _ = newGuardWith(t, nil, semel.Options{CorrelationHeader: "-"})
-	if allow, _ := g.CORSHeaders(); !slices.Equal(allow, []string{"Idempotency-Key"}) {
+	if allow, _ = g.CORSHeaders(); !slices.Equal(allow, []string{"Idempotency-Key"}) {
 		t.Errorf("allow %q, want the key only", allow)
 	}
+	allow[0] = "Changed"
+	if again, _ := g.CORSHeaders(); again[0] != "Idempotency-Key" {
+		t.Error("what a caller does to the list changes the guard")
+	}
+}
+
+func TestR28_AClientChoosesItsWaitWithinTheRoutesBound(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		p       semel.Policy
+		prefer  []string
+		waits   time.Duration
+		applied string
+	}{
+		{semel.Policy{}, nil, 0, ""},
+		{semel.Policy{}, []string{"wait=5"}, 0, ""}, // the route does not wait
+		{semel.Policy{Wait: time.Second}, nil, time.Second, ""},
+		{semel.Policy{Wait: time.Second}, []string{"wait=5"}, time.Second, "wait=1"},
+		{semel.Policy{MaxWait: 5 * time.Second}, nil, 0, ""},
+		{semel.Policy{MaxWait: 5 * time.Second}, []string{"wait=3"}, 3 * time.Second, "wait=3"},
+		{semel.Policy{MaxWait: 5 * time.Second}, []string{"wait=2147483647"}, 5 * time.Second, "wait=5"},
+		{semel.Policy{Wait: time.Second, MaxWait: 5 * time.Second}, []string{"wait=0"}, 0, "wait=0"},
+		{semel.Policy{Wait: time.Second, MaxWait: 5 * time.Second}, []string{"respond-async, WAIT = 3 ;x=1"}, 3 * time.Second, "wait=3"},
+		{semel.Policy{Wait: time.Second, MaxWait: 5 * time.Second}, []string{"handling=lenient", "wait=3, wait=4"}, 3 * time.Second, "wait=3"},
+		{semel.Policy{Wait: time.Second, MaxWait: 5 * time.Second}, []string{"wait=soon"}, time.Second, ""},
+		{semel.Policy{Wait: time.Second, MaxWait: 5 * time.Second}, []string{"wait=-1"}, time.Second, ""},
+		{semel.Policy{Wait: time.Second, MaxWait: 5 * time.Second}, []string{"wait"}, time.Second, ""},
+		{semel.Policy{Wait: 4 * time.Second, Patience: 2 * time.Second}, nil, 2 * time.Second, ""},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			h, l, _, _ := payHandler(t, tc.p)
+			slow, _ := newGuard(t, nil, tc.p)
+			held := slow.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				time.Sleep(20 * time.Second)
+				h.ServeHTTP(w, r)
+			}))
+			go answer(held, post("k", `{}`))
+			synctest.Wait()
+			r := post("k", `{}`)
+			r.Header["Prefer"] = tc.prefer
+			start := time.Now()
+			w := answer(held, r)
+			checkProblem(t, w, 409, semel.CodeInProgress)
+			if got := time.Since(start); got != tc.waits || w.Header().Get("Preference-Applied") != tc.applied {
+				t.Errorf("%q: waited %v, applied %q; want %v, %q", tc.prefer, got, w.Header().Get("Preference-Applied"), tc.waits, tc.applied)
+			}
+			if err := slow.Drain(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			checkEffects(t, l, 1)
+		})
+	}
+}
+
+func TestR60_AFullStoreRefusesNewKeysAndKeepsTheOld(t *testing.T) {
+	t.Parallel()
+	s, err := memstore.Open(memstore.Options{MaxRecords: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &ledger{}
+	g, _ := newGuard(t, s, semel.Policy{})
+	h := g.Handler(http.HandlerFunc(l.pay))
+	checkRun(t, answer(h, post("k1", `{}`)))
+	checkRun(t, answer(h, post("k2", `{}`)))
+	for range 3 {
+		checkProblem(t, answer(h, post("k3", `{}`)), 503, semel.CodeStoreUnavailable)
+	}
+	checkReplay(t, answer(h, post("k1", `{}`)))
+	checkReplay(t, answer(h, post("k2", `{}`)))
+	checkEffects(t, l, 2)
+	checkRecords(t, s, 2)
 }
 
 func TestR63_FailClosedByDefault(t *testing.T) {

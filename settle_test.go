@@ -341,7 +341,7 @@ func TestR29_Case08_ClientThatGoesMidHandler(t *testing.T) {
 				g, _ := newGuard(t, f, shortLease(semel.Hold))
 				ctx, cancel := context.WithCancel(context.WithValue(t.Context(), ctxKey{}, "kept"))
 				defer cancel()
-				ctx = context.WithValue(ctx, http.ServerContextKey, &http.Server{}) //nolint:exhaustruct // only its identity counts
+				ctx = context.WithValue(ctx, http.ServerContextKey, &http.Server{})
 				var paid ledger
 				h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					if c.after {

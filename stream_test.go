@@ -239,8 +239,8 @@ func TestR38_AStreamOverTheLimitIsSentWholeAndNotReplayed(t *testing.T) {
 			for range 30 {
 				io.WriteString(w, "0123456789")
 			}
-			if files := list(t, dir); len(files) > 0 {
-				t.Errorf("a stream made files: %q", files)
+			if n := openFiles(t, dir); n > 0 {
+				t.Errorf("a stream made %d files", n)
 			}
 		})))
 		if r := w.send(t, "k", "{}"); r.body != strings.Repeat("0123456789", 30) || r.err != nil {
@@ -591,6 +591,28 @@ func TestR75_PatienceEndsDuringTheSettle(t *testing.T) {
 		}
 		if w := answer(h, post("k", "{}")); w.Code != http.StatusCreated {
 			t.Errorf("the repeat got %d %q", w.Code, w.Body)
+		}
+	})
+}
+
+// onPanic is an observer that takes its time for panics.
+type onPanic struct{ during time.Duration }
+
+func (o onPanic) Observe(_ context.Context, e semel.Event) {
+	if e.Kind == semel.EventPanic {
+		time.Sleep(o.during)
+	}
+}
+
+// Once a run has ended its client waits for what there is to say, however its patience runs out meanwhile.
+func TestR75_R32_PatienceDoesNotEndAfterTheRun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g, _ := newGuardWith(t, nil, semel.Options{Observer: onPanic{3 * time.Second}, Policy: semel.Policy{Patience: time.Second}})
+		w := httptest.NewRecorder()
+		v := thrown(g.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("boom") })), w, post("k", "{}"))
+		if v != "boom" || w.Body.Len() > 0 {
+			t.Errorf("threw %v, answered %d %q", v, w.Code, w.Body)
 		}
 	})
 }

@@ -75,16 +75,6 @@ func (w *waiting) wake(id ID) {
 	}
 }
 
-// count returns how many requests wait.
-func (w *waiting) count() (n int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, l := range w.keys {
-		n += l.n
-	}
-	return n
-}
-
 // wait returns true when the record seems to have changed from what rec shows, and false when the deadline or ctx came
 // first.
 func (w *waiting) wait(ctx context.Context, t *ticket, c *core, rec *Record, deadline time.Time) bool {

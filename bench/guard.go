@@ -53,7 +53,7 @@ func newCaller(h http.Handler, body []byte, key func(int) string) *caller {
 	c := &caller{h: h, body: bytes.NewReader(body), key: key, w: sink{header: http.Header{}}}
 	c.r = (&http.Request{
 		Method: http.MethodPost, URL: &url.URL{Path: "/payments"}, Host: "localhost", Proto: "HTTP/1.1",
-		ProtoMajor: 1, ProtoMinor: 1, ContentLength: int64(len(body)), RemoteAddr: "127.0.0.1:1",
+		ProtoMajor: 1, ProtoMinor: 1, Pattern: "POST /payments", ContentLength: int64(len(body)), RemoteAddr: "127.0.0.1:1",
 		Header: http.Header{"Content-Type": {"application/json"}, "User-Agent": {"bench"}},
 	}).WithContext(context.Background())
 	return c
