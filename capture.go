@@ -298,7 +298,7 @@ func (c *capture) FlushError() error {
 // Hijack hands the connection over. What the handler does with it can't be seen, so the operation has begun and its
 // answer can't be replayed.
 func (c *capture) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	if live := c.client(); live == nil || c.begun || c.size > 0 || !canHijack(live) {
+	if c.begun || c.size > 0 || !canHijack(c.client()) {
 		return nil, nil, http.ErrNotSupported
 	}
 	if c.unbegun = c.x.run.markBegun(); c.unbegun != nil {

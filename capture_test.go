@@ -364,6 +364,9 @@ func TestR37_StatusesWithoutBodyRefuseOne(t *testing.T) {
 			if w.Code != status || w.Body.Len() != 0 || w.Header().Get("Idempotent-Replayed") != marked {
 				t.Errorf("got %d %q, marked %q", w.Code, w.Body, w.Header().Get("Idempotent-Replayed"))
 			}
+			if n := w.Header().Get("Content-Length"); n != "" && status == http.StatusNoContent {
+				t.Errorf("a 204 has Content-Length %s", n)
+			}
 		}
 	}
 }
@@ -455,6 +458,28 @@ func TestR32_APanicIsThrownOnAsItIs(t *testing.T) {
 			if rec := only(t, s); rec.State != semel.Unknown {
 				t.Errorf("the record is %v, want unknown", rec.State)
 			}
+		}
+	}
+}
+
+// Goexit ends the request's goroutine too, as without a guard: it neither returns nor panics.
+func TestR32_GoexitGoesOn(t *testing.T) {
+	t.Parallel()
+	for _, patience := range []time.Duration{0, time.Minute} {
+		g, _ := newGuard(t, nil, semel.Policy{Patience: patience})
+		h := g.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { runtime.Goexit() }))
+		var returned bool
+		var v any
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			defer func() { v = recover() }()
+			h.ServeHTTP(httptest.NewRecorder(), post("k", "{}"))
+			returned = true
+		}()
+		<-done
+		if returned || v != nil {
+			t.Errorf("patience %v: returned %t, threw %v", patience, returned, v)
 		}
 	}
 }
@@ -603,6 +628,7 @@ func TestR35_R36_TheLayersAboveKeepTheirHeaders(t *testing.T) {
 			t.Errorf("the handler sees a header of the layer above: %q", got)
 		}
 		w.Header().Add("Vary", "Accept")
+		w.Header().Add("Vary", "Origin")
 		w.Header().Add("Set-Cookie", "inner=1")
 		w.Header().Add("Link", "</x>; rel=next")
 		w.Header().Set("X-Both", "inner")
@@ -626,7 +652,7 @@ func TestR35_R36_TheLayersAboveKeepTheirHeaders(t *testing.T) {
 			t.Errorf("answer %d: %v, want %v", i+1, got, want)
 		}
 	}
-	want := http.Header{"Vary": {"Accept"}, "Link": {"</x>; rel=next"}, "X-Both": {"inner"}}
+	want := http.Header{"Vary": {"Accept", "Origin"}, "Link": {"</x>; rel=next"}, "X-Both": {"inner"}}
 	if got := only(t, s).Response.Header; !reflect.DeepEqual(got, want) {
 		t.Errorf("stored %v, want %v", got, want)
 	}

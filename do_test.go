@@ -739,6 +739,51 @@ func TestCase02_R48_ALateOwnerOfDoReturnsTheRecordsResult(t *testing.T) {
 	}
 }
 
+// When an operator has forgotten the operation, the key may be another request's by the time the late owner ends.
+func TestCase02_R48_ALateOwnerOfDoIsNotGivenAnotherRequestsResult(t *testing.T) {
+	t.Parallel()
+	for name, next := range map[string]bool{"the key is new": false, "the key is another request's": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := memstore.New()
+				g, seen := newGuard(t, s, semel.Policy{})
+				do := func(request string, d time.Duration) (string, error) {
+					return semel.Do(t.Context(), g, theKey, semel.Bytes(request), func(context.Context) (string, error) {
+						time.Sleep(d)
+						return "result of " + request, nil
+					})
+				}
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					if got, err := do("first", 20*time.Second); got != "" || !errors.Is(err, semel.ErrOutcomeUnknown) {
+						t.Errorf("the late owner gets %q, %v; want outcome unknown", got, err)
+					}
+				}()
+				synctest.Wait()
+				id, token := semel.Identify(nil, semel.KindDo, "alice", "k"), semel.NewToken()
+				rec, err := s.Seize(t.Context(), id, token)
+				if err != nil || rec.Token != token {
+					t.Fatalf("seize: %v, %v", rec.State, err)
+				}
+				if forgotten, err := s.Forget(t.Context(), id, rec.Owner()); err != nil || !forgotten {
+					t.Fatalf("forget: %v, %v", forgotten, err)
+				}
+				if next {
+					if got, err := do("second", 0); got != "result of second" || err != nil {
+						t.Errorf("the second request gets %q, %v", got, err)
+					}
+				}
+				<-done
+				if got := seen.results(); got[len(got)-1] != semel.ResultUnknown {
+					t.Errorf("decided %v, want unknown for the late owner", got)
+				}
+			})
+		})
+	}
+}
+
 func TestR63_DoFailsClosedUnlessAskedToFailOpen(t *testing.T) {
 	t.Parallel()
 	for _, open := range []bool{false, true} {

@@ -434,3 +434,48 @@ func TestR53_RetentionCountsFromCompletion(t *testing.T) {
 		})
 	}
 }
+
+// The late copy of a claim starts a later run with the token of an earlier one: the earlier one's owner does not settle
+// it, but frees it.
+func TestR48_Case43_SameTokenUnderALaterFence(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		f := &faulty{Store: store}
+		var late func()
+		f.claim = func(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+			if late == nil {
+				late = func() { store.Claim(context.Background(), id, c) } //nolint:errcheck // as lost as its reply
+				return semel.Record{}, false, errDown
+			}
+			return store.Claim(ctx, id, c)
+		}
+		f.extend = func(context.Context, semel.ID, semel.Owner, semel.Extension) (bool, error) { return false, errDown }
+		f.settle = func(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+			rec, owned, err := store.Settle(ctx, id, by, o)
+			if owned && !by.Above {
+				t.Errorf("settled with %v under fence %d of %d", o.State, by.Fence, rec.Fence)
+			}
+			return rec, owned, err
+		}
+		a, seen := newGuard(t, f, shortLease(semel.Rerun))
+		b, _ := newGuard(t, store, shortLease(semel.Rerun))
+		end := make(chan struct{})
+		s := serve(a.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			<-end
+			say("stale").ServeHTTP(w, r)
+		})), post("k", `{}`))
+		time.Sleep(4 * time.Second)
+		answer(b.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) })), post("k", `{}`))
+		late()
+		if rec := loaded(t, store, "k"); rec.State != semel.Running || rec.Attempt != 3 {
+			t.Fatalf("the late copy started nothing: %v, attempt %d", rec.State, rec.Attempt)
+		}
+		close(end)
+		wantProblem(t, s.answer(), http.StatusConflict, semel.CodeInProgress)
+		drained(t, a)
+		if rec := loaded(t, store, "k"); rec.State != semel.Free || rec.Attempt != 2 || seen.count(semel.EventFenced) != 1 {
+			t.Errorf("%v after %d attempts, %d late owners reported; want free after 2, and 1", rec.State, rec.Attempt, seen.count(semel.EventFenced))
+		}
+	})
+}

@@ -46,7 +46,7 @@ const longestUnpacked = 64 << 20
 // replayable returns the stored body as it was sent, or says why the answer can't be given.
 func (x *exchange) replayable(rec *Record) ([]byte, *Problem) {
 	g := x.g
-	if rec.Response == nil || rec.State != Done {
+	if rec.Response == nil {
 		return nil, g.problem(CodeReplayUnavailable, "the answer was too large, was streamed in part, or was lost")
 	}
 	if f := g.policy.AuthorizeReplay; f != nil {
@@ -190,8 +190,11 @@ func (c *capture) writeLive() error {
 			return nil
 		}
 		src := watchedReader{Reader: io.NewSectionReader(c.spill, 0, c.size)}
-		io.Copy(w, &src) //nolint:errcheck // the client has gone; src knows its own error
-		return src.err
+		n, err := io.Copy(w, &src)
+		if err == nil && n < c.size {
+			return io.ErrUnexpectedEOF // the file has become shorter
+		}
+		return src.err // any other error is the client's, who has gone
 	})
 }
 

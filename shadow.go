@@ -178,9 +178,7 @@ func (r *recorder) WriteHeader(status int) {
 func (r *recorder) Write(p []byte) (int, error) {
 	r.note(http.StatusOK)
 	n, err := r.ResponseWriter.Write(p)
-	switch {
-	case err == nil:
-	case !errors.Is(err, http.ErrBodyNotAllowed):
+	if err != nil && !errors.Is(err, http.ErrBodyNotAllowed) {
 		r.failed = err
 	}
 	r.size += int64(n)

@@ -214,6 +214,31 @@ func TestR92_ConcurrentRequestsAllRun(t *testing.T) {
 	}
 }
 
+// Nobody waits for another run, whatever the route or the client says, nor is told that it did.
+func TestR92_R28_NobodyWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g, seen := newGuard(t, nil, semel.Policy{Observe: true, Wait: 5 * time.Second, MaxWait: 10 * time.Second})
+		var h http.Handler
+		h = g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Prefer") != "" {
+				io.WriteString(w, "second")
+				return
+			}
+			start := time.Now()
+			again := answer(h, post("k", "{}", "Prefer", "wait=9"))
+			if d := time.Since(start); again.Body.String() != "second" || d > 0 || again.Header().Get("Preference-Applied") != "" {
+				t.Errorf("after %v the second got %v %q", d, again.Header(), again.Body)
+			}
+		}))
+		answer(h, post("k", "{}"))
+		observedAll(t, g)
+		if e := seen.observed(t); e.Result != semel.ResultInProgress {
+			t.Errorf("the second: %s", e.Result)
+		}
+	})
+}
+
 func TestR92_AStoreThatIsDownRefusesNothing(t *testing.T) {
 	t.Parallel()
 	for _, failOpen := range []bool{false, true} {
@@ -343,6 +368,37 @@ func TestR92_R38_WhatCannotBeReplayedIsNotRecordedAsAnAnswer(t *testing.T) {
 				t.Errorf("the record is %v with %v", rec.State, rec.Response)
 			}
 		})
+	}
+}
+
+// brittle is a client whose connection takes only so many bytes.
+type brittle struct {
+	*httptest.ResponseRecorder
+	left int
+}
+
+func (b *brittle) Write(p []byte) (int, error) {
+	n := min(len(p), b.left)
+	b.left -= n
+	b.ResponseRecorder.Write(p[:n]) //nolint:errcheck // a recorder takes all
+	if n < len(p) {
+		return n, io.ErrShortWrite
+	}
+	return n, nil
+}
+
+func TestR92_R38_AnAnswerThatWasNotSentWholeIsNotRecordedAsOne(t *testing.T) {
+	t.Parallel()
+	s := memstore.New()
+	g, _ := newGuard(t, s, semel.Policy{Observe: true})
+	g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if n, err := io.WriteString(w, "answer"); n != 3 || err == nil {
+			t.Errorf("write: %d, %v", n, err)
+		}
+	})).ServeHTTP(&brittle{httptest.NewRecorder(), 3}, post("k", "{}"))
+	observedAll(t, g)
+	if rec := only(t, s); rec.State != semel.Done || rec.Response != nil {
+		t.Errorf("the record is %v with %v", rec.State, rec.Response)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -206,6 +207,53 @@ func TestR38_AnAnswerThatCannotBeKept(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An answer that can't be read back whole is broken off, also where it has no length by which its client would see that.
+func TestR38_ATemporaryFileThatCannotBeReadBreaksTheAnswerOff(t *testing.T) {
+	t.Parallel()
+	for _, proto := range wires {
+		for _, trailer := range []bool{false, true} {
+			for _, left := range []int64{0, 2000} {
+				dir := t.TempDir()
+				g, _ := newGuardWith(t, nil, semel.Options{TempDir: dir, Policy: semel.Policy{MaxResponseBody: 1000}})
+				var found atomic.Bool
+				w := newWire(t, proto, g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					if trailer {
+						w.Header().Set("Trailer", "X-Sum")
+						w.Header().Set("X-Sum", "1")
+					}
+					io.WriteString(w, strings.Repeat("x", 5000))
+					found.Store(truncated(t, dir, left))
+				})))
+				r := w.send(t, "k", "{}")
+				if cut := found.Load(); r.broken() != cut || !cut && len(r.body) != 5000 {
+					t.Errorf("%s, trailer %t, cut %t: got %d, %d bytes, %v", proto, trailer, cut, r.status, len(r.body), r.err)
+				}
+				unavailable(t, w.send(t, "k", "{}"))
+			}
+		}
+	}
+}
+
+// truncated cuts the open files of a folder, and reports whether it found one: not where the system does not tell.
+func truncated(t testing.TB, dir string, left int64) (found bool) {
+	t.Helper()
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return false
+	}
+	for _, fd := range fds {
+		name := filepath.Join("/proc/self/fd", fd.Name())
+		if target, err := os.Readlink(name); err != nil || !strings.HasPrefix(target, dir+"/") {
+			continue
+		}
+		if err := os.Truncate(name, left); err != nil {
+			t.Errorf("truncate: %v", err)
+		}
+		found = true
+	}
+	return found
 }
 
 // discarded is a client that keeps nothing but the number of bytes.

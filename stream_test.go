@@ -786,14 +786,60 @@ func TestR38_AHijackAfterAWriteIsRefused(t *testing.T) {
 // A 101 that nobody takes over is an answer that can't be given twice.
 func TestR38_AProtocolSwitchIsNotReplayed(t *testing.T) {
 	t.Parallel()
-	g, _ := newGuard(t, nil, semel.Policy{})
+	s := memstore.New()
+	g, seen := newGuard(t, s, semel.Policy{})
 	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusSwitchingProtocols)
 	}))
 	if w := answer(h, post("k", "{}")); w.Code != http.StatusSwitchingProtocols {
 		t.Errorf("got %d", w.Code)
 	}
+	if rec := only(t, s); rec.State != semel.Done || rec.Response != nil || seen.count(semel.EventNotReplayable) != 1 {
+		t.Errorf("the record is %v with %v, %d events", rec.State, rec.Response, seen.count(semel.EventNotReplayable))
+	}
 	wantRefused(t, answer(h, post("k", "{}")), http.StatusConflict, semel.CodeReplayUnavailable)
+}
+
+// A connection can be taken over with any status; what follows on it is never an answer to give again.
+func TestR38_AHijackAfterAnyStatusIsNotReplayed(t *testing.T) {
+	t.Parallel()
+	client, server := net.Pipe()
+	defer client.Close()
+	defer server.Close()
+	s := memstore.New()
+	g, _ := newGuard(t, s, semel.Policy{})
+	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusOK)
+		if _, _, err := w.(http.Hijacker).Hijack(); err != nil {
+			t.Errorf("hijack: %v", err)
+		}
+	}))
+	h.ServeHTTP(hijackable{httptest.NewRecorder(), server}, post("k", "{}"))
+	if rec := only(t, s); rec.State != semel.Done || !rec.Begun || rec.Response != nil {
+		t.Errorf("the record is %v, begun %t, with %v", rec.State, rec.Begun, rec.Response)
+	}
+}
+
+// A connection that can't be taken over has not begun: what the handler answers instead may still be released.
+func TestR38_R42_AHijackThatIsNotSupportedBeginsNothing(t *testing.T) {
+	t.Parallel()
+	l := &ledger{}
+	g, _ := newGuard(t, nil, semel.Policy{})
+	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		l.add()
+		if _, _, err := w.(http.Hijacker).Hijack(); !errors.Is(err, http.ErrNotSupported) {
+			t.Errorf("hijack: %v", err)
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	for range 2 {
+		if w := answer(h, post("k", "{}")); w.Code != http.StatusServiceUnavailable {
+			t.Errorf("got %d %q", w.Code, w.Body)
+		}
+	}
+	if l.count() != 2 {
+		t.Errorf("%d executions, want 2: it was released", l.count())
+	}
 }
 
 // A full store can't keep the answer of a stream, but that there was one.

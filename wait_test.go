@@ -456,3 +456,33 @@ func TestR27_R28_RetryAfterAWait(t *testing.T) {
 		first.answer()
 	})
 }
+
+// A waiter that leaves gives its place to another, and the polling to one that stays.
+func TestR28_WaiterThatLeavesGivesUpItsPlaceAndTurn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		var paid ledger
+		g, _ := newGuard(t, store, shortLease(semel.Hold))
+		p := shortLease(semel.Hold)
+		p.MaxWait, p.MaxWaiters = time.Minute, 2
+		other, _ := newGuard(t, store, p)
+		first := serve(g.Handler(paused(&paid, 10*time.Second)), post("k", `{}`))
+		synctest.Wait()
+		h := other.Handler(paused(&paid, 0))
+		brief := serve(h, post("k", `{}`, "Prefer", "wait=1")) // it polls
+		synctest.Wait()
+		stays := serve(h, post("k", `{}`, "Prefer", "wait=60"))
+		synctest.Wait()
+		wantProblem(t, answer(h, post("k", `{}`, "Prefer", "wait=60")), http.StatusConflict, semel.CodeInProgress) // no place
+		wantProblem(t, brief.answer(), http.StatusConflict, semel.CodeInProgress)
+		next := serve(h, post("k", `{}`, "Prefer", "wait=60"))
+		first.answer()
+		for _, s := range []*served{stays, next} {
+			wantAnswer(t, s.answer(), http.StatusCreated, "payment 1", true)
+			if late := s.at.Sub(first.at); late > 500*time.Millisecond {
+				t.Errorf("answered %v after the run's end, want within half a second", late)
+			}
+		}
+	})
+}

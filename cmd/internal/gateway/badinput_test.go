@@ -171,22 +171,29 @@ func TestABodyThatDoesNotArriveInTimeIsRefused(t *testing.T) {
 	}
 }
 
-func TestTheTimeForTheBodyDoesNotEndTheRun(t *testing.T) {
+func TestTheTimeForTheBodyEndsWithTheBody(t *testing.T) {
 	t.Parallel()
 	const limit = 100 * time.Millisecond
-	past := make(chan struct{})
+	began, past := make(chan struct{}), make(chan struct{})
 	u := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {
+		close(began)
 		<-past
 		created(w, r)
 	})
-	g := start(t, u.URL)
+	g := start(t, u.URL, func(c *Config) { c.Wait = 10 * time.Second })
 	g.Gateway.bodyTime = limit
-	c := dial(t, g.Addr().String())
-	time.AfterFunc(2*limit, func() { close(past) })
-	in := bufio.NewReader(c)
-	for i := range 2 { // and the connection is still good for the next request
-		fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: x\r\nIdempotency-Key: k%d\r\nContent-Length: 4\r\n\r\nbody", i)
-		readAnswer(t, in).wants(t, 201, "")
+	send := func() *bufio.Reader {
+		c := dial(t, g.Addr().String())
+		fmt.Fprint(c, "POST / HTTP/1.1\r\nHost: x\r\nIdempotency-Key: k\r\nContent-Length: 4\r\n\r\nbody")
+		return bufio.NewReader(c)
+	}
+	runs := send()
+	<-began
+	waits := send() // if its connection fails at the limit, it waits no longer
+	time.AfterFunc(3*limit, func() { close(past) })
+	readAnswer(t, runs).wants(t, 201, "")
+	if a := readAnswer(t, waits); a.status != 201 || !a.replayed() {
+		t.Errorf("the repeat that waits got %d %s", a.status, a.body)
 	}
 }
 

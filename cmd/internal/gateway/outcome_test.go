@@ -151,6 +151,9 @@ func TestAnAnswerWithoutAKeyThatBreaksOffIsNotEndedCleanly(t *testing.T) {
 		if a, err := tryAsk(method, g.url+"/", ""); err == nil {
 			t.Errorf("%s: the client got a whole answer: %d %q", method, a.status, a.body)
 		}
+		if strings.Contains(g.log.String(), "panic") {
+			t.Errorf("%s: the gateway panicked:\n%s", method, g.log)
+		}
 	}
 }
 
