@@ -32,6 +32,8 @@ type requestBody struct {
 	unlinked bool
 	n        int64
 	closed   atomic.Bool
+	opened   atomic.Bool
+	first    bodyReader // given to the first who opens it: most bodies are read once
 
 	// Without its content coding, which is "gzip", "deflate" or "" for none. If it can't be undone, opaque names it and
 	// the body stays as it was sent.
@@ -285,7 +287,13 @@ func (b *requestBody) stream(w io.Writer) error {
 func (b *requestBody) size() int64 { return b.n }
 
 // open returns a reader of the bytes as sent, from the first one on. Several may be read at once.
-func (b *requestBody) open() io.ReadCloser { return &bodyReader{body: b} }
+func (b *requestBody) open() io.ReadCloser {
+	if b.opened.Swap(true) {
+		return &bodyReader{body: b}
+	}
+	b.first.body = b
+	return &b.first
+}
 
 // close removes the temporary file. Readers return http.ErrBodyReadAfterClose from then on. It is called concurrently
 // with them, and may be called again.

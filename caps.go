@@ -10,8 +10,7 @@ import (
 
 // withinCaps refuses a request whose key is asked for too often, or that would add a key to a principal who has too many
 // . Both are counted in this process.
-func (g *Guard) withinCaps(ctx context.Context, a *ask) *Problem {
-	now := time.Now()
+func (g *Guard) withinCaps(ctx context.Context, a *ask, now time.Time) *Problem {
 	if left := g.attempts.count(a.id, now); left > 0 {
 		p := g.problem(CodeTooManyAttempts, "")
 		p.RetryAfter = wholeSeconds(left)

@@ -25,6 +25,7 @@ type capture struct {
 	x      *exchange
 	header http.Header // the handler's own; what lies on the live writer already stays there
 	sent   http.Header // a copy of header as it was when the status was written; nil before
+	shared bool        // sent is part of the stored answer: it is read-only
 	typed  bool        // the live writer has a Content-Type already, for answers without one
 	status int         // 0 before the status was written
 
@@ -250,7 +251,7 @@ func (c *capture) begin(first []byte) error {
 	c.begun = true
 	c.fixType(first)
 	answerHeaders(c.live.Header(), c.sent)
-	keptHeaders(c.live.Header(), &Record{}, c.status) // begun is kept; until when is known at its end only
+	c.x.keptHeaders(c.live.Header(), &Record{}, c.status) // begun is kept; until when is known at its end only
 	c.live.WriteHeader(c.status)
 	return nil
 }

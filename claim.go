@@ -32,12 +32,13 @@ func marginOf(lease time.Duration) time.Duration { return time.Duration(float64(
 // enter asks for the operation until there is an answer: a run to execute, or the record as it stands, or a refusal.
 // Exactly one of the three is set.
 func (g *Guard) enter(ctx context.Context, a *ask) (*run, *Record, *Problem) {
-	if p := g.withinCaps(ctx, a); p != nil {
+	now := time.Now()
+	if p := g.withinCaps(ctx, a, now); p != nil {
 		return nil, nil, p
 	}
 	var ticket *ticket
 	defer func() { g.waiting.leave(ticket) }()
-	deadline := time.Now().Add(a.wait)
+	deadline := now.Add(a.wait)
 	waits := a.wait > 0
 	raced := 0
 	for {
@@ -108,17 +109,19 @@ func (g *Guard) claim(ctx context.Context, a *ask) (Record, *run, *Problem) {
 		Fingerprint: a.fingerprint, Token: NewToken(), Lease: g.policy.Lease, Retention: g.policy.Retention,
 		OnLost: g.policy.OnLost, Operation: a.operation, Correlation: a.correlation,
 	}
-	window := newDeadline(ctx, min(claimWindow, g.life))
-	defer window.end(nil)
 	var (
 		rec   Record
 		owned bool
 		err   error
-		sent  time.Time
+		sent  = time.Now()
 		try   int
 	)
+	window := newDeadlineAt(ctx, sent.Add(min(claimWindow, g.life)))
+	defer window.end(nil)
 	for try = 1; ; try++ {
-		sent = time.Now()
+		if try > 1 {
+			sent = time.Now()
+		}
 		rec, owned, err = g.store.Claim(window, a.id, c)
 		if err == nil || errors.Is(err, ErrFull) || errors.Is(err, ErrUnreadable) {
 			break

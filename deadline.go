@@ -25,7 +25,11 @@ type deadline struct {
 }
 
 func newDeadline(parent context.Context, after time.Duration) *deadline {
-	return &deadline{parent: parent, at: time.Now().Add(after)}
+	return newDeadlineAt(parent, time.Now().Add(after))
+}
+
+func newDeadlineAt(parent context.Context, at time.Time) *deadline {
+	return &deadline{parent: parent, at: at}
 }
 
 // made returns the real context.

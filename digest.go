@@ -6,13 +6,25 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"hash"
+	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // A digester makes the keyed digests of identities, fingerprints and derived keys: HMAC-SHA-256 under a secret, or
 // plain SHA-256 without one. Every part is length-prefixed and every digest starts with its domain, so that no two
 // different inputs are written the same. It is safe for concurrent use.
-type digester struct{ pool sync.Pool }
+type digester struct {
+	pool sync.Pool
+	last atomic.Pointer[scopeDigest]
+}
+
+// A scopeDigest remembers the scope asked for last: with one tenant, or one busy one, its digest is made once.
+type scopeDigest struct {
+	kind  Kind
+	scope string
+	id    ScopeID
+}
 
 func newDigester(secret []byte) *digester {
 	d := &digester{}
@@ -116,18 +128,28 @@ func (s *digest) sum() [sha256.Size]byte {
 
 // id returns HMAC(kind, scope)[:16] ‖ HMAC(kind, scope, key).
 func (d *digester) id(kind Kind, scope, key string) (id ID) {
+	scopeID := d.scope(kind, scope)
+	copy(id[:], scopeID[:])
+	s := d.start("semel key 1")
+	s.string(string(kind))
+	s.string(scope)
+	s.string(key)
+	sum := s.sum()
+	copy(id[16:], sum[:])
+	return id
+}
+
+// scope returns HMAC(kind, scope)[:16].
+func (d *digester) scope(kind Kind, scope string) ScopeID {
+	if l := d.last.Load(); l != nil && l.kind == kind && l.scope == scope {
+		return l.id
+	}
 	s := d.start("semel scope 1")
 	s.string(string(kind))
 	s.string(scope)
 	sum := s.sum()
-	copy(id[:16], sum[:16])
-
-	s = d.start("semel key 1")
-	s.string(string(kind))
-	s.string(scope)
-	s.string(key)
-	sum = s.sum()
-	copy(id[16:], sum[:])
+	id := ScopeID(sum[:16])
+	d.last.Store(&scopeDigest{kind, strings.Clone(scope), id})
 	return id
 }
 

@@ -36,6 +36,7 @@ type core struct {
 	waiting  waiting
 	owed     owed
 	work     work
+	dates    dates
 }
 
 type headerNames struct {
@@ -125,7 +126,7 @@ func New(store Store, scope Scope, onLost LostPolicy, o Options) (*Guard, error)
 		fail("options: SweepInterval is negative: %v", o.SweepInterval)
 	}
 	if o.Observer == nil {
-		o.Observer = discard{}
+		o.Observer = nobody
 	}
 	if o.Problems.Base == "" {
 		o.Problems.Base = "urn:semel:problem:"

@@ -50,6 +50,8 @@ type exchange struct {
 	unkeyed   bool
 	made      bool // the correlation id was made, not sent
 	body      *requestBody
+	room      [8]string // for headers of one value
+	values    int       // how much of it is taken
 
 	// Of the run, if there is one. Written on the handler's goroutine.
 	run      *run
@@ -71,7 +73,6 @@ func (x *exchange) serve(next http.Handler) {
 		return
 	}
 	if x.unkeyed {
-		x.forward()
 		x.bypass(next, ResultUnkeyed)
 		return
 	}
@@ -80,14 +81,12 @@ func (x *exchange) serve(next http.Handler) {
 	switch {
 	case run != nil:
 		x.run = run
-		x.forward()
 		x.execute(next)
 	case rec != nil:
 		x.replay(rec)
 		x.closeBody()
 	case p.Code == CodeStoreUnavailable && x.g.policy.FailOpen && x.r.Context().Err() == nil: // not a client that left
 		x.w.Header().Set("Idempotency-Status", "bypassed")
-		x.forward()
 		x.bypass(next, ResultBypassed)
 	default:
 		x.refuse(p)
@@ -107,19 +106,30 @@ func (x *exchange) correlate() {
 	} else {
 		x.ask.correlation, x.made = rand.Text(), true
 	}
-	x.w.Header()[name] = []string{x.ask.correlation}
+	x.w.Header()[name] = x.value(x.ask.correlation)
 }
 
-// forward lets the handler see the correlation id that was made. The caller's request stays as it is.
-func (x *exchange) forward() {
+// value returns the values of a header that has one. They come from the exchange's own room, so that what the guard adds
+// to an answer does not cost an allocation a header.
+func (x *exchange) value(v string) []string {
+	if x.values == len(x.room) {
+		return []string{v}
+	}
+	x.room[x.values] = v
+	x.values++
+	return x.room[x.values-1 : x.values : x.values]
+}
+
+// correlated gives a copy of the request the correlation id that was made. The caller's request, and its header, stay as
+// they are.
+func (x *exchange) correlated(r *http.Request) {
 	if !x.made {
 		return
 	}
-	h := make(http.Header, len(x.r.Header)+1)
-	maps.Copy(h, x.r.Header)
-	h[x.g.headers.correlation] = []string{x.ask.correlation}
-	x.r = x.r.WithContext(x.r.Context())
-	x.r.Header = h
+	h := make(http.Header, len(r.Header)+1)
+	maps.Copy(h, r.Header)
+	h[x.g.headers.correlation] = x.value(x.ask.correlation)
+	r.Header = h
 }
 
 // plainID reports whether a correlation id may stand in logs and headers as it is.
@@ -397,6 +407,7 @@ func (x *exchange) prepareRun() {
 	} else {
 		x.req = x.r.WithContext(&x.run.ctx)
 	}
+	x.correlated(x.req)
 	x.req.Body = x.body.open()
 	if len(x.r.Trailer) == 0 {
 		x.req.ContentLength, x.req.TransferEncoding = x.body.size(), nil
@@ -526,11 +537,13 @@ func (x *exchange) answerRecorded() {
 
 // bypass runs next without protection.
 func (x *exchange) bypass(next http.Handler, result Result) {
+	r := x.r.WithContext(x.r.Context())
+	x.correlated(r)
 	if x.body != nil {
-		x.r.Body = x.body.open()
+		r.Body = x.body.open()
 		defer x.closeBody()
 	}
-	next.ServeHTTP(x.w, x.r)
+	next.ServeHTTP(x.w, r)
 	x.decided(result, "", 0, nil)
 }
 
@@ -559,15 +572,17 @@ func resultOf(c Code) Result {
 
 // keyedHeaders adds what every keyed answer carries.
 func (x *exchange) keyedHeaders(h http.Header) {
-	values := []string{x.keyValue, "no-store"}
-	h[x.keyHeader] = values[:1:1]
+	h[x.keyHeader] = x.value(x.keyValue)
 	if _, set := h["Cache-Control"]; !set {
-		h["Cache-Control"] = values[1:]
+		h["Cache-Control"] = x.value("no-store")
 	}
 }
 
 // decided reports the decision about this request.
 func (x *exchange) decided(result Result, code Code, status int, err error) {
+	if x.g.observer == nobody {
+		return
+	}
 	e := Event{
 		Kind: EventDecision, Result: result, Code: code, ID: x.ask.id, Operation: x.ask.operation,
 		Correlation: x.ask.correlation, Status: status, Duration: time.Since(x.started), Err: err,

@@ -77,7 +77,9 @@ type Event struct {
 	Err         error
 }
 
-// discard is the Observer of a guard that was given none.
+// nobody is the Observer of a guard that was given none.
+var nobody Observer = discard{}
+
 type discard struct{}
 
 func (discard) Observe(context.Context, Event) {}

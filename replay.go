@@ -24,15 +24,15 @@ func (x *exchange) replay(rec *Record) {
 	copyFields(h, rec.Response.Header)
 	body = x.decodeFor(h, body)
 	for _, name := range x.g.headers.markers {
-		h[name] = []string{"true"}
+		h[name] = x.value("true")
 	}
-	keptHeaders(h, rec, rec.Response.Status)
+	x.keptHeaders(h, rec, rec.Response.Status)
 	var trailer http.Header
 	if len(rec.Response.Trailer) > 0 {
 		trailer = http.Header{}
 		copyFields(trailer, rec.Response.Trailer)
 	}
-	writeBody(x.w, rec.Response.Status, trailer, int64(len(body)), func(w io.Writer) error { //nolint:errcheck // memory can be read
+	x.writeBody(x.w, rec.Response.Status, trailer, int64(len(body)), func(w io.Writer) error { //nolint:errcheck // memory can be read
 		w.Write(body) //nolint:errcheck // the client has gone
 		return nil
 	})
@@ -161,21 +161,25 @@ func acceptsGzip(lines []string) bool {
 
 // keptHeaders adds what the answer of a done operation carries: until when it is kept, and that an error is final
 // for this key.
-func keptHeaders(dst http.Header, rec *Record, status int) {
+func (x *exchange) keptHeaders(dst http.Header, rec *Record, status int) {
 	if rec.State == Done && rec.Retention < Forever/2 {
-		dst["Idempotency-Expires"] = []string{rec.Expires().Time().Format(http.TimeFormat)}
+		dst["Idempotency-Expires"] = x.value(x.g.dates.format(rec.Expires()))
 	}
 	if status >= 500 {
-		dst["Idempotency-Retryable"] = []string{"false"}
+		dst["Idempotency-Retryable"] = x.value("false")
 	}
 }
 
 // writeLive sends a buffered answer, as the handler made it.
 func (c *capture) writeLive() error {
 	h := c.live.Header()
-	answerHeaders(h, c.sent)
+	if c.shared {
+		copyFields(h, c.sent)
+	} else {
+		answerHeaders(h, c.sent)
+	}
 	if c.x.rec.State == Done {
-		keptHeaders(h, &c.x.rec, c.status)
+		c.x.keptHeaders(h, &c.x.rec, c.status)
 	}
 	size, trailer := c.size, c.trailer()
 	if bodyAllowed(c.status) && c.declared > size {
@@ -184,7 +188,7 @@ func (c *capture) writeLive() error {
 		delete(h, "Trailer")
 		delete(h, "Transfer-Encoding")
 	}
-	return writeBody(c.live, c.status, trailer, size, func(w io.Writer) error {
+	return c.x.writeBody(c.live, c.status, trailer, size, func(w io.Writer) error {
 		if c.spill == nil {
 			w.Write(c.body) //nolint:errcheck // the client has gone
 			return nil
@@ -215,7 +219,7 @@ func (c *capture) endLive() {
 
 // writeBody sends status, body and trailers. An answer with trailers has no Content-Length, since they need chunks. The
 // only error is that of body, if that can't be read whole.
-func writeBody(w http.ResponseWriter, status int, trailer http.Header, size int64, body func(io.Writer) error) error {
+func (x *exchange) writeBody(w http.ResponseWriter, status int, trailer http.Header, size int64, body func(io.Writer) error) error {
 	h := w.Header()
 	if !bodyAllowed(status) {
 		if status != http.StatusNotModified {
@@ -237,7 +241,7 @@ func writeBody(w http.ResponseWriter, status int, trailer http.Header, size int6
 	if len(h["Trailer"]) > 0 || len(h["Transfer-Encoding"]) > 0 {
 		delete(h, "Content-Length")
 	} else {
-		h["Content-Length"] = []string{strconv.FormatInt(size, 10)}
+		h["Content-Length"] = x.value(strconv.FormatInt(size, 10))
 	}
 	w.WriteHeader(status)
 	if err := body(w); err != nil {

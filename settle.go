@@ -20,30 +20,34 @@ const (
 // never freed instead, whatever fails. The record is as it stands after the settle.
 func (r *run) settle(o Outcome) (Record, settled) {
 	first := time.Now()
-	ctx := newDeadline(r.base, r.policy.SettleWait)
-	defer ctx.end(nil)
-	if rec, owned, ok := r.trySettle(ctx, &o); ok {
+	rec, owned, ok := r.trySettle(first.Add(r.policy.SettleWait), &o)
+	if ok {
 		return r.ended(rec, owned)
 	}
-	go func() {
-		ctx, cancel := context.WithDeadline(r.base, first.Add(r.policy.MaxRun))
-		defer cancel()
-		rec, owned, ok := r.trySettle(ctx, &o)
-		if !ok {
-			r.event(EventSettleAbandoned, ctx.Err())
-		}
-		r.ended(rec, owned || !ok)
-	}()
+	go r.settleLater(first.Add(r.policy.MaxRun), o)
 	return Record{}, settledLater
 }
 
-// trySettle sends the settle until it is acknowledged or ctx ends.
-func (r *run) trySettle(ctx context.Context, o *Outcome) (rec Record, owned, acknowledged bool) {
+// settleLater goes on without the client.
+func (r *run) settleLater(until time.Time, o Outcome) {
+	rec, owned, ok := r.trySettle(until, &o)
+	if !ok {
+		r.event(EventSettleAbandoned, context.DeadlineExceeded)
+	}
+	r.ended(rec, owned || !ok)
+}
+
+// trySettle sends the settle until it is acknowledged or the time has come. No copy of it is under way for longer than a
+// request's life.
+func (r *run) trySettle(until time.Time, o *Outcome) (rec Record, owned, acknowledged bool) {
 	const firstPause, longestPause = 10 * time.Millisecond, time.Second
 	for wait := firstPause; ; wait = min(2*wait, longestPause) {
-		one := newDeadline(ctx, r.core.life)
-		rec, owned, err := r.core.store.Settle(one, r.ask.id, r.owner, *o)
-		one.end(nil)
+		ctx := newDeadline(r.base, r.core.life)
+		if until.Before(ctx.at) {
+			ctx.at = until
+		}
+		rec, owned, err := r.core.store.Settle(ctx, r.ask.id, r.owner, *o)
+		ctx.end(nil)
 		if err == nil {
 			return rec, owned, true
 		}
@@ -54,9 +58,11 @@ func (r *run) trySettle(ctx context.Context, o *Outcome) (rec Record, owned, ack
 			o.Response = nil
 			continue
 		}
-		if !pause(ctx, jitter(wait)) {
+		left := time.Until(until)
+		if left <= 0 {
 			return Record{}, false, false
 		}
+		time.Sleep(min(jitter(wait), left))
 	}
 }
 

@@ -41,6 +41,16 @@ func (x *exchange) storable(name string, named []string) bool {
 	return x.g.policy.storeHeaders == nil || x.g.policy.storeHeaders[name]
 }
 
+// allStorable reports whether all the fields are stored, so that they need not be copied.
+func (x *exchange) allStorable(fields http.Header, named []string) bool {
+	for name := range fields {
+		if !x.storable(name, named) {
+			return false
+		}
+	}
+	return true
+}
+
 // storedFields copies what is stored of header or trailer fields. A name without values is kept: it keeps net/http from
 // adding the field by itself.
 func (x *exchange) storedFields(fields http.Header, named []string) http.Header {
@@ -65,13 +75,19 @@ func (x *exchange) storedFields(fields http.Header, named []string) http.Header 
 }
 
 // response makes the stored form of the captured answer, or nil if it can't be replayed. It shares nothing with the live
-// answer that middleware could change, but the body, which is read-only.
+// answer that middleware could change, but the body, which is read-only: if the headers are shared, the live answer gets
+// a copy.
 func (c *capture) response() *Response {
 	if c.whyNotStored() != nil {
 		return nil
 	}
 	named := elements(c.sent["Connection"])
-	r := &Response{Status: c.status, Header: c.x.storedFields(c.sent, named), Trailer: c.x.storedFields(c.trailer(), named)}
+	r := &Response{Status: c.status, Trailer: c.x.storedFields(c.trailer(), named)}
+	if c.shared = c.x.allStorable(c.sent, named); c.shared {
+		r.Header = c.sent
+	} else {
+		r.Header = c.x.storedFields(c.sent, named)
+	}
 	threshold := c.x.g.policy.CompressAbove
 	if c.sent.Get("Content-Encoding") != "" {
 		threshold = -1
