@@ -206,7 +206,7 @@ func (b *requestBody) inflate(o *bodyOptions) (ok bool, err error) {
 	case src.err != nil:
 		return false, fmt.Errorf("read spooled request body: %w", src.err)
 	case err != nil:
-		return false, nil
+		return false, nil //nolint:nilerr // not well-formed, which is no failure: the body counts as it was sent
 	case size > o.limit:
 		return false, tooLarge(" decoded", o.limit)
 	}

@@ -270,7 +270,7 @@ func (j *job[T]) result(c *call) (value T, err error) {
 
 // fencedResult is what a late owner's call returns: what the record says, never its own result.
 func fencedResult[T any](c *call, rec *Record) (T, error) {
-	if rec.State == Absent || !rec.Fingerprint.Equal(c.ask.fingerprint) {
+	if !rec.Fingerprint.Equal(c.ask.fingerprint) {
 		return refused[T](c, c.g.problem(CodeOutcomeUnknown, ""))
 	}
 	switch rec.Reads(c.g.policy.OnLost) {

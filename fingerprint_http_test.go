@@ -198,8 +198,8 @@ func TestCase22_R21_FormsAndMultipartBodiesAreComparedByContent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		io.WriteString(part, content) //nolint:errcheck // a buffer takes all
-		mw.Close()                    //nolint:errcheck // a buffer takes all
+		io.WriteString(part, content)
+		mw.Close()
 		r := post(key, b.String())
 		r.Header.Set("Content-Type", mw.FormDataContentType())
 		return r

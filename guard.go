@@ -166,6 +166,9 @@ func New(store Store, scope Scope, onLost LostPolicy, o Options) (*Guard, error)
 		sweep: orDefault(o.SweepInterval, DefaultSweepInterval), attempts: newAttemptCounter(o.MaxAttempts),
 	}
 	c.owed.core = c
+	if o.Codec != nil && o.Codec.Name() == "" {
+		fail("options: Codec has no name, by which a stored body would be known")
+	}
 	o.Policy.OnLost = onLost
 	p, err := c.compile(o.Policy)
 	if err != nil {

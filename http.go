@@ -384,7 +384,7 @@ func (x *exchange) failed() {
 // panicError describes what a handler threw on a goroutine of its own: if its client has been answered, nobody else will
 // see it.
 func panicError(thrown any) error {
-	if thrown == nil || thrown == http.ErrAbortHandler {
+	if thrown == nil || thrown == http.ErrAbortHandler { //nolint:errorlint // net/http compares what was thrown in the same way
 		return nil
 	}
 	return fmt.Errorf("panic: %v\n%s", thrown, debug.Stack())

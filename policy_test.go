@@ -181,3 +181,16 @@ func TestTheCorrelationHeaderCanNotCarryTheKey(t *testing.T) {
 	g, _ = newGuardWith(t, nil, semel.Options{CorrelationHeader: "-"})
 	g.With(p)
 }
+
+// A stored body is known by its codec's name: without one it would be replayed as it is stored.
+func TestR38_ACodecWithoutANameIsRefused(t *testing.T) {
+	t.Parallel()
+	_, err := semel.New(memstore.New(), semel.SingleTenant, semel.Hold, semel.Options{Codec: nameless{}})
+	if err == nil || !strings.Contains(err.Error(), "Codec has no name") {
+		t.Errorf("New returned %v", err)
+	}
+}
+
+type nameless struct{ semel.Codec }
+
+func (nameless) Name() string { return "" }

@@ -71,8 +71,10 @@ func TestR53_R55_Case24_Expires(t *testing.T) {
 		{mustSettle(t, rerun, t0, owner, Outcome{State: Free}), t0.Add(time.Hour), "free with maybe: an hour"},
 		{rerun, end.Add(testRetention), "lapsed under Rerun: no sooner than its owner must have ended"},
 		{mark(rerun, func(r *Record) { r.Sealed = []byte("request") }), end.Add(7 * testRetention), "a completer may still finish it"},
-		{mark(rerun, func(r *Record) { r.Begun = true; r.Sealed = []byte("request") }), end.Add(testRetention),
-			"begun: nobody can finish it, so it counts as done from its lease's end"},
+		{
+			mark(rerun, func(r *Record) { r.Begun = true; r.Sealed = []byte("request") }), end.Add(testRetention),
+			"begun: nobody can finish it, so it counts as done from its lease's end",
+		},
 		{mark(hold, func(r *Record) { r.Begun = true }), end.Add(testRetention), "begun under Hold: the same"},
 		{hold, never, "lapsed under Hold: somebody must decide"},
 		{mustSettle(t, rerun, t0, owner, Outcome{State: Unknown}), never, "unknown: somebody must decide"},
@@ -179,9 +181,20 @@ func TestNames(t *testing.T) {
 		value interface{ String() string }
 		want  string
 	}{
-		{Absent, "absent"}, {Running, "running"}, {Done, "done"}, {Free, "free"}, {Unknown, "unknown"}, {State(9), "state(9)"},
-		{Hold, "hold"}, {Rerun, "rerun"}, {LostPolicy(9), "lost-policy(9)"},
-		{ReadsAbsent, "absent"}, {ReadsRunning, "running"}, {ReadsDone, "done"}, {ReadsFree, "free"}, {ReadsUnknown, "unknown"},
+		{Absent, "absent"},
+		{Running, "running"},
+		{Done, "done"},
+		{Free, "free"},
+		{Unknown, "unknown"},
+		{State(9), "state(9)"},
+		{Hold, "hold"},
+		{Rerun, "rerun"},
+		{LostPolicy(9), "lost-policy(9)"},
+		{ReadsAbsent, "absent"},
+		{ReadsRunning, "running"},
+		{ReadsDone, "done"},
+		{ReadsFree, "free"},
+		{ReadsUnknown, "unknown"},
 		{Reading(9), "reading(9)"},
 	} {
 		if got := tt.value.String(); got != tt.want {

@@ -416,8 +416,8 @@ func TestR9_R63_TheHandlerGetsTheBodyAsItWasSent(t *testing.T) {
 func packed(s string) []byte {
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
-	io.WriteString(w, s) //nolint:errcheck // a buffer takes all
-	w.Close()            //nolint:errcheck // a buffer takes all
+	io.WriteString(w, s)
+	w.Close()
 	return b.Bytes()
 }
 

@@ -154,58 +154,108 @@ type claimRow struct {
 }
 
 var claimTable = []claimRow{
-	{func(s situation) bool { return s.state == Absent }, claimNew, 0, false,
-		"absent: the key is new"},
-	{func(s situation) bool { return s.state == Done && s.age == retentionOver }, claimNew, 0, false,
-		"done past retention: the key is new, whoever asks for whatever"},
-	{func(s situation) bool { return s.state == Running && s.begun && s.age == retentionOver }, claimNew, 0, false,
-		"begun: counts as done from the end of its lease, so that the key is new a retention later"},
-	{func(s situation) bool { return s.state == Done && !s.equal() }, claimRefused, ReadsDone, false,
-		"done, another request: key reused"},
-	{func(s situation) bool { return s.state == Running && s.age == withinLease && !s.equal() }, claimRefused, ReadsRunning, false,
-		"running, another request: key reused, whosever token it carries"},
-	{func(s situation) bool { return s.state == Running && s.begun && !s.equal() }, claimRefused, ReadsDone, false,
-		"begun and lapsed, another request: key reused"},
-	{func(s situation) bool {
-		return s.state == Running && (s.recorded == Hold || s.asking == Hold) && !s.equal()
-	}, claimRefused, ReadsUnknown, false,
-		"lapsed under Hold, another request: key reused"},
-	{func(s situation) bool { return s.state == Running && !s.equal() }, claimRefused, ReadsFree, false,
-		"lapsed under Rerun, another request: key reused"},
-	{func(s situation) bool { return s.state == Free && s.maybe && s.asking == Hold && !s.equal() }, claimRefused, ReadsUnknown, false,
-		"free with maybe, another request under Hold: key reused"},
-	{func(s situation) bool { return s.state == Free && !s.equal() }, claimRefused, ReadsFree, false,
-		"free, another request: the fingerprint still binds"},
-	{func(s situation) bool { return s.state == Unknown && !s.equal() }, claimRefused, ReadsUnknown, false,
-		"unknown, another request: key reused"},
-	{func(s situation) bool { return s.state == Running && s.sameToken }, claimRenewed, 0, false,
-		"running, own token: the claim whose reply was lost, whether its lease is over or not"},
-	{func(s situation) bool { return s.state == Free && s.sameToken && s.maybe && s.asking == Hold }, claimRefused, ReadsUnknown, false,
-		"free, own token: a token once settled is spent"},
-	{func(s situation) bool { return s.state == Free && s.sameToken }, claimRefused, ReadsFree, false,
-		"free, own token: a token once settled is spent"},
-	{func(s situation) bool { return s.state == Done && s.sameToken }, claimRefused, ReadsDone, false,
-		"done, own token: a token once settled is spent"},
-	{func(s situation) bool { return s.state == Unknown && s.sameToken }, claimRefused, ReadsUnknown, false,
-		"unknown, own token: a token once settled is spent, an operator's never runs"},
-	{func(s situation) bool { return s.state == Free && s.maybe && s.asking == Hold }, claimRefused, ReadsUnknown, false,
-		"free with maybe: an earlier run may have had its effect, and the caller wants it at most once"},
-	{func(s situation) bool { return s.state == Free && s.maybe }, claimNext, 0, true,
-		"free with maybe, claimed under Rerun: the doubt stays until it is done"},
-	{func(s situation) bool { return s.state == Free }, claimNext, 0, false,
-		"free: the next run"},
-	{func(s situation) bool { return s.state == Running && s.age == withinLease }, claimRefused, ReadsRunning, false,
-		"running with a valid lease: in progress"},
-	{func(s situation) bool { return s.state == Running && s.begun }, claimRefused, ReadsDone, false,
-		"begun and lapsed: bytes may be out, so never again, whatever the policy"},
-	{func(s situation) bool { return s.state == Running && (s.recorded == Hold || s.asking == Hold) }, claimRefused, ReadsUnknown, false,
-		"lapsed, and the record or the caller says Hold: unknown"},
-	{func(s situation) bool { return s.state == Running }, claimNext, 0, true,
-		"lapsed under Rerun in both: taken over, and the lost run may have had its effect"},
-	{func(s situation) bool { return s.state == Unknown }, claimRefused, ReadsUnknown, false,
-		"unknown: only an operator or reconcile moves it"},
-	{func(s situation) bool { return s.state == Done }, claimRefused, ReadsDone, false,
-		"done within retention: replayed"},
+	{
+		func(s situation) bool { return s.state == Absent }, claimNew, 0, false,
+		"absent: the key is new",
+	},
+	{
+		func(s situation) bool { return s.state == Done && s.age == retentionOver }, claimNew, 0, false,
+		"done past retention: the key is new, whoever asks for whatever",
+	},
+	{
+		func(s situation) bool { return s.state == Running && s.begun && s.age == retentionOver }, claimNew, 0, false,
+		"begun: counts as done from the end of its lease, so that the key is new a retention later",
+	},
+	{
+		func(s situation) bool { return s.state == Done && !s.equal() }, claimRefused, ReadsDone, false,
+		"done, another request: key reused",
+	},
+	{
+		func(s situation) bool { return s.state == Running && s.age == withinLease && !s.equal() }, claimRefused, ReadsRunning, false,
+		"running, another request: key reused, whosever token it carries",
+	},
+	{
+		func(s situation) bool { return s.state == Running && s.begun && !s.equal() }, claimRefused, ReadsDone, false,
+		"begun and lapsed, another request: key reused",
+	},
+	{
+		func(s situation) bool {
+			return s.state == Running && (s.recorded == Hold || s.asking == Hold) && !s.equal()
+		}, claimRefused, ReadsUnknown, false,
+		"lapsed under Hold, another request: key reused",
+	},
+	{
+		func(s situation) bool { return s.state == Running && !s.equal() }, claimRefused, ReadsFree, false,
+		"lapsed under Rerun, another request: key reused",
+	},
+	{
+		func(s situation) bool { return s.state == Free && s.maybe && s.asking == Hold && !s.equal() }, claimRefused, ReadsUnknown, false,
+		"free with maybe, another request under Hold: key reused",
+	},
+	{
+		func(s situation) bool { return s.state == Free && !s.equal() }, claimRefused, ReadsFree, false,
+		"free, another request: the fingerprint still binds",
+	},
+	{
+		func(s situation) bool { return s.state == Unknown && !s.equal() }, claimRefused, ReadsUnknown, false,
+		"unknown, another request: key reused",
+	},
+	{
+		func(s situation) bool { return s.state == Running && s.sameToken }, claimRenewed, 0, false,
+		"running, own token: the claim whose reply was lost, whether its lease is over or not",
+	},
+	{
+		func(s situation) bool { return s.state == Free && s.sameToken && s.maybe && s.asking == Hold }, claimRefused, ReadsUnknown, false,
+		"free, own token: a token once settled is spent",
+	},
+	{
+		func(s situation) bool { return s.state == Free && s.sameToken }, claimRefused, ReadsFree, false,
+		"free, own token: a token once settled is spent",
+	},
+	{
+		func(s situation) bool { return s.state == Done && s.sameToken }, claimRefused, ReadsDone, false,
+		"done, own token: a token once settled is spent",
+	},
+	{
+		func(s situation) bool { return s.state == Unknown && s.sameToken }, claimRefused, ReadsUnknown, false,
+		"unknown, own token: a token once settled is spent, an operator's never runs",
+	},
+	{
+		func(s situation) bool { return s.state == Free && s.maybe && s.asking == Hold }, claimRefused, ReadsUnknown, false,
+		"free with maybe: an earlier run may have had its effect, and the caller wants it at most once",
+	},
+	{
+		func(s situation) bool { return s.state == Free && s.maybe }, claimNext, 0, true,
+		"free with maybe, claimed under Rerun: the doubt stays until it is done",
+	},
+	{
+		func(s situation) bool { return s.state == Free }, claimNext, 0, false,
+		"free: the next run",
+	},
+	{
+		func(s situation) bool { return s.state == Running && s.age == withinLease }, claimRefused, ReadsRunning, false,
+		"running with a valid lease: in progress",
+	},
+	{
+		func(s situation) bool { return s.state == Running && s.begun }, claimRefused, ReadsDone, false,
+		"begun and lapsed: bytes may be out, so never again, whatever the policy",
+	},
+	{
+		func(s situation) bool { return s.state == Running && (s.recorded == Hold || s.asking == Hold) }, claimRefused, ReadsUnknown, false,
+		"lapsed, and the record or the caller says Hold: unknown",
+	},
+	{
+		func(s situation) bool { return s.state == Running }, claimNext, 0, true,
+		"lapsed under Rerun in both: taken over, and the lost run may have had its effect",
+	},
+	{
+		func(s situation) bool { return s.state == Unknown }, claimRefused, ReadsUnknown, false,
+		"unknown: only an operator or reconcile moves it",
+	},
+	{
+		func(s situation) bool { return s.state == Done }, claimRefused, ReadsDone, false,
+		"done within retention: replayed",
+	},
 }
 
 // and the contract's table of claims, row by row, over every combination.
@@ -508,16 +558,20 @@ func TestR46_R48_Case02_Case41_StaleOwnerIsFenced(t *testing.T) {
 		{takeover, "taken over"},
 		{mustSettle(t, takeover, lapse, takeover.Owner(), Outcome{State: Done}), "taken over, done"},
 		{mustSettle(t, takeover, lapse, takeover.Owner(), Outcome{State: Free}), "taken over, released"},
-		{mustClaim(t, mustSettle(t, takeover, lapse, takeover.Owner(), Outcome{State: Free}), lapse, Claim{Token: Token{3}, OnLost: Rerun}),
-			"taken over, released, claimed again"},
+		{
+			mustClaim(t, mustSettle(t, takeover, lapse, takeover.Owner(), Outcome{State: Free}), lapse, Claim{Token: Token{3}, OnLost: Rerun}),
+			"taken over, released, claimed again",
+		},
 		{mustSettle(t, takeover, lapse, takeover.Owner(), Outcome{State: Unknown}), "taken over, lost"},
 		{mustClaim(t, Record{}, lapse, claim), "forgotten or swept, claimed as new: the fence grows with the clock"},
 		{mustClaim(t, Record{Fence: stale.Fence}, t0, claim), "forgotten, claimed as new within the same millisecond"},
 		{mustClaim(t, Record{}, t0, claim), "the same by a store that remembers no fence: the token tells"},
 		{Record{}, "forgotten or swept"},
 		{mustSeize(t, run, lapse, theirs), "seized"},
-		{mustSettle(t, mustSeize(t, run, lapse, theirs), lapse, Owner{Fence: stale.Fence + 1, Token: theirs}, Outcome{State: Free}),
-			"released by an operator"},
+		{
+			mustSettle(t, mustSeize(t, run, lapse, theirs), lapse, Owner{Fence: stale.Fence + 1, Token: theirs}, Outcome{State: Free}),
+			"released by an operator",
+		},
 	} {
 		for _, verb := range []struct {
 			name string
@@ -579,19 +633,35 @@ func TestCase43_ReleaseByToken(t *testing.T) {
 		{hold, Owner{Token: mine, Above: true}, true, Free, 0, false, "never started: freed, and the attempt does not count"},
 		{rerun, Owner{Token: mine, Above: true}, true, Free, 0, false, "under Rerun too: what never started had no effect"},
 		{maybe, Owner{Token: mine, Above: true}, true, Free, 0, true, "an earlier run's doubt stays"},
-		{rerun, Owner{Fence: owner.Fence - 1, Token: mine, Above: true}, true, Free, 0, false,
-			"started under a lower fence, not under this one"},
-		{rerun, Owner{Fence: owner.Fence, Token: mine, Above: true}, false, Running, 1, false,
-			"started under this fence: it may have had its effect"},
+		{
+			rerun,
+			Owner{Fence: owner.Fence - 1, Token: mine, Above: true},
+			true, Free, 0, false,
+			"started under a lower fence, not under this one",
+		},
+		{
+			rerun,
+			Owner{Fence: owner.Fence, Token: mine, Above: true},
+			false, Running, 1, false,
+			"started under this fence: it may have had its effect",
+		},
 		{rerun, Owner{Fence: math.MaxUint64, Token: mine, Above: true}, false, Running, 1, false, "no fence is above the last"},
 		{rerun, Owner{Token: theirs, Above: true}, false, Running, 1, false, "another claim's run"},
 		{begun, Owner{Token: mine, Above: true}, true, Done, 1, false, "begun can't be free"},
 		{freed, Owner{Token: mine, Above: true}, true, Free, 1, true, "already released by its owner: acknowledged, unchanged"},
 		{mustSettle(t, rerun, t0, owner, Outcome{State: Done}), Owner{Token: mine, Above: true}, false, Done, 1, false, "done is done"},
-		{mustSettle(t, rerun, t0, owner, Outcome{State: Unknown}), Owner{Token: mine, Above: true}, false, Unknown, 1, false,
-			"unknown is closed"},
-		{operator, Owner{Token: theirs, Above: true}, false, Unknown, 1, false,
-			"only a running record is released by token: a seized one waits for its decision"},
+		{
+			mustSettle(t, rerun, t0, owner, Outcome{State: Unknown}),
+			Owner{Token: mine, Above: true},
+			false, Unknown, 1, false,
+			"unknown is closed",
+		},
+		{
+			operator,
+			Owner{Token: theirs, Above: true},
+			false, Unknown, 1, false,
+			"only a running record is released by token: a seized one waits for its decision",
+		},
 		{Record{}, Owner{Above: true}, false, Absent, 0, false, "absent"},
 	} {
 		for _, to := range []State{Done, Unknown} {

@@ -13,9 +13,9 @@ import (
 type Promise uint8
 
 const (
-	// AtMostOnce: one effect, or none that anybody was told of.
+	// AtMostOnce promises one effect, or none that anybody was told of.
 	AtMostOnce Promise = iota
-	// AtLeastOnce: a run that was lost may be run again, and its effect with it.
+	// AtLeastOnce lets a run that was lost be run again, and its effect with it.
 	AtLeastOnce
 )
 
@@ -23,14 +23,14 @@ const (
 type Outcome uint8
 
 const (
-	// Unsure: nothing final. No answer, or the answer that the operation is in progress, pending, unknown or not to be
+	// Unsure is nothing final: no answer, or the answer that the operation is in progress, pending, unknown or not to be
 	// replayed, or that nothing was run this time.
 	Unsure Outcome = iota
-	// Success: the operation took effect, with a value. First answers and replays alike.
+	// Success means that the operation took effect, with a value. First answers and replays alike.
 	Success
-	// Failure: the operation ended without an effect, with a value, and stays so.
+	// Failure means that the operation ended without an effect, with a value, and stays so.
 	Failure
-	// Mismatch: the key stands for another request.
+	// Mismatch means that the key stands for another request.
 	Mismatch
 )
 

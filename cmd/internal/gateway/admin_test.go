@@ -1,42 +1,11 @@
 package gateway
 
 import (
-	"context"
 	"encoding/json"
 	"strings"
 	"sync/atomic"
 	"testing"
-
-	"github.com/semelhq/semel"
 )
-
-// A brokenStore can't be asked.
-type brokenStore struct{ semel.Store }
-
-func (brokenStore) Claim(context.Context, semel.ID, semel.Claim) (semel.Record, bool, error) {
-	return semel.Record{}, false, errStoreDown
-}
-
-func (brokenStore) Settle(context.Context, semel.ID, semel.Owner, semel.Outcome) (semel.Record, bool, error) {
-	return semel.Record{}, false, errStoreDown
-}
-
-func (brokenStore) Load(context.Context, semel.ID) (semel.Record, error) {
-	return semel.Record{}, errStoreDown
-}
-
-// A fadingStore answers until it is down.
-type fadingStore struct {
-	semel.Store
-	down *atomic.Bool
-}
-
-func (s fadingStore) Load(ctx context.Context, id semel.ID) (semel.Record, error) {
-	if s.down.Load() {
-		return semel.Record{}, errStoreDown
-	}
-	return s.Store.Load(ctx, id)
-}
 
 func ready(t *testing.T, g *running) (int, readiness) {
 	t.Helper()

@@ -129,3 +129,24 @@ func TestAnAddressInUseIsAnError(t *testing.T) {
 		}
 	}
 }
+
+func TestADrainedGatewayKeepsNoConnection(t *testing.T) {
+	t.Parallel()
+	u := newDyingUpstream(t)
+	g := start(t, "http://"+u.Addr().String(), func(c *Config) { c.UpstreamIdle = time.Minute })
+	post(t, g.url, "k").wants(t, 201, "")
+	if err := g.stop(); err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan struct{})
+	go func() {
+		u.Close()
+		u.work.Wait()
+		close(closed)
+	}()
+	select {
+	case <-closed:
+	case <-time.After(10 * time.Second):
+		t.Error("a connection to the upstream is still open")
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -314,5 +315,22 @@ func TestAnUpstreamThatIsTheGatewayItselfIsRefused(t *testing.T) {
 		if err := g.Listen(); err == nil || !strings.Contains(err.Error(), "is the gateway itself") {
 			t.Errorf("upstream %s: error is %v", host, err)
 		}
+	}
+}
+
+func TestTheConfigurationReachesTheRecord(t *testing.T) {
+	t.Parallel()
+	var n atomic.Int32
+	var last atomic.Pointer[semel.Claim]
+	u := newUpstream(t, created)
+	g := start(t, u.URL, func(c *Config) {
+		c.Store = claimCounter{c.Store, &n, &last}
+		c.Lease, c.Retention, c.OnLost = 7*time.Second, 50*time.Minute, semel.Rerun
+	})
+	ask(t, "POST", g.url+"/", "", "Idempotency-Key", "k", "X-Correlation-Id", "id-1").wants(t, 201, "")
+	got := last.Load()
+	if got.Lease != 7*time.Second || got.Retention != 50*time.Minute || got.OnLost != semel.Rerun ||
+		got.Operation != "POST /" || got.Correlation != "id-1" {
+		t.Errorf("the claim is %+v", got)
 	}
 }

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"crypto/rand"
-	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -25,7 +24,7 @@ func (g *Gateway) newHandler(guarded http.Handler) http.Handler {
 		}
 		correlate(w, r)
 		if keyed(r) && r.Body != http.NoBody {
-			r = timed(w, r, g.bodyTime)
+			r = bounded(w, r, g.bodyTime)
 		}
 		guarded.ServeHTTP(w, r)
 	})
@@ -65,43 +64,23 @@ func keyed(r *http.Request) bool {
 	return (r.Method == http.MethodPost || r.Method == http.MethodPatch) && len(r.Header["Idempotency-Key"]) > 0
 }
 
-// A timedBody is a request's body that must arrive within a time.
-type timedBody struct {
-	io.ReadCloser
-	client *http.ResponseController
-	ended  bool
-}
-
-// timed returns a copy of the request with a timedBody. In the request itself the server must find its own body: it
-// decides by that how much of an unread one it skips.
+// bounded returns a copy of the request with a body that must arrive within a time; the server lifts that limit itself
+// once the body has been read. In the request itself the server must find its own body: it decides by that how much of an
+// unread one it skips.
 //
 // A body over the limit is refused by the guard. MaxBytesReader tells the server to let the client read that answer
 // before it resets the connection. A client that asked to close the connection has to be read up to the limit for that,
 // even if its Content-Length says enough.
-func timed(w http.ResponseWriter, r *http.Request, limit time.Duration) *http.Request {
-	b := &timedBody{
-		ReadCloser: http.MaxBytesReader(w, r.Body, semel.DefaultMaxRequestBody), client: http.NewResponseController(w),
-	}
-	if err := b.client.SetReadDeadline(time.Now().Add(limit)); err != nil {
+func bounded(w http.ResponseWriter, r *http.Request, limit time.Duration) *http.Request {
+	if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(limit)); err != nil {
 		return r // not a connection of a server's
 	}
 	r = r.WithContext(r.Context())
-	r.Body = b
+	r.Body = http.MaxBytesReader(w, r.Body, semel.DefaultMaxRequestBody)
 	if r.Close && r.ContentLength > semel.DefaultMaxRequestBody {
 		r.ContentLength = -1
 	}
 	return r
-}
-
-// Read lifts the limit with the last byte, because the server goes on reading from the connection to see whether the
-// client leaves. After any other error it stays, so that the server doesn't wait for the rest either.
-func (b *timedBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if err == io.EOF && !b.ended {
-		b.ended = true
-		b.client.SetReadDeadline(time.Time{}) //nolint:errcheck // the connection has gone
-	}
-	return n, err
 }
 
 // policy is the one policy of all routes.

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -10,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -328,7 +328,8 @@ func TestR28_ARepeatMayWaitForTheRunInProgress(t *testing.T) {
 		<-release
 		created(w, r)
 	})
-	g := start(t, u.URL, func(c *Config) { c.Wait = 10 * time.Second })
+	var claims atomic.Int32
+	g := start(t, u.URL, func(c *Config) { c.Store, c.Wait = claimCounter{Store: c.Store, n: &claims}, 10*time.Second })
 	answers := make(chan answer, 2)
 	send := func() {
 		a, err := tryAsk("POST", g.url+"/", "", "Idempotency-Key", "k")
@@ -340,6 +341,7 @@ func TestR28_ARepeatMayWaitForTheRunInProgress(t *testing.T) {
 	go send()
 	<-began
 	go send()
+	eventually(t, "the repeat to wait", func() bool { return claims.Load() == 3 }) // refused, it looks once more
 	close(release)
 	a, b := <-answers, <-answers
 	a.wants(t, 201, "")
@@ -451,5 +453,3 @@ func TestARequestThatCantBeForwardedIsTheClientsError(t *testing.T) {
 		t.Errorf("executed %d times, want once", n)
 	}
 }
-
-var errStoreDown = errors.New("dial 10.1.2.3: no route to host")
