@@ -18,7 +18,7 @@ type EventKind string
 const (
 	// EventDecision comes once a request, when it has been answered or refused.
 	EventDecision EventKind = "decision"
-	// EventTakeover: a run started although an earlier one was lost (Rerun).
+	// EventTakeover: a run started under Rerun after one that may have had its effect, because it was lost or released.
 	EventTakeover EventKind = "takeover"
 	// EventFenced: a late owner was refused; it has changed nothing.
 	EventFenced EventKind = "fenced"
