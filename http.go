@@ -22,7 +22,8 @@ import (
 // What wraps the guard sees every request; what the guard wraps sees only those that run. So authentication, and
 // whatever else a repeat must pass too, belongs above the guard. A rate limiter, and a check that can be passed only
 // once, such as of a one-time token, belong below it: above, a repeat would spend the limit, or be refused its answer.
-// Compression belongs above: a stored answer is then compressed as each repeat accepts.
+// Compression belongs above: a stored answer is then compressed as each repeat accepts. http.StripPrefix belongs below:
+// the path is part of what a request was, as the guard sees it.
 func (g *Guard) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {

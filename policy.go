@@ -29,6 +29,9 @@ type Policy struct {
 	KeyHeaders []string
 	// KeyField is a JSON Pointer to a string in a JSON body that may carry the key as well, such as "/idempotency_key".
 	// Defaults to none.
+	//
+	// A body that is not JSON, or that is kept in a file (SpoolRequestAbove), is refused on such a route: the key that it
+	// may carry can't be told from none.
 	KeyField string
 	// KeyOptional lets a request without a key run unprotected. Defaults to refusing it with 400.
 	KeyOptional bool
