@@ -544,8 +544,8 @@ func (x *exchange) bypass(next http.Handler, result Result) {
 		r.Body = x.body.open()
 		defer x.closeBody()
 	}
+	defer x.decided(result, "", 0, nil) // also if next panics
 	next.ServeHTTP(x.w, r)
-	x.decided(result, "", 0, nil)
 }
 
 // refuse answers with a problem of the guard's own.

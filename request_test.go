@@ -1023,3 +1023,21 @@ func TestARouteIsNamedByPatternOrPolicyOrByABoundedPath(t *testing.T) {
 		t.Errorf("a hostile path is called %.40q… of %d bytes", got, len(got))
 	}
 }
+
+// A run without protection is one decision, however it ends.
+func TestR63_ABypassThatPanicsIsCounted(t *testing.T) {
+	t.Parallel()
+	g, seen := newGuard(t, nil, semel.Policy{KeyOptional: true})
+	h := g.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	func() {
+		defer func() {
+			if thrown := recover(); thrown != http.ErrAbortHandler {
+				t.Errorf("threw %v, want what the handler threw", thrown)
+			}
+		}()
+		answer(h, post("", "{}"))
+	}()
+	if got := seen.results(); len(got) != 1 || got[0] != semel.ResultUnkeyed {
+		t.Errorf("decisions %v, want one unkeyed", got)
+	}
+}
