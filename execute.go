@@ -1,0 +1,215 @@
+package semel
+
+import (
+	"fmt"
+	"net/http"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"time"
+)
+
+// execute runs next and answers with its outcome. Without Patience it runs on the request's own goroutine. With it, the
+// client may be answered before the run has ended, so the handler gets a goroutine; what that throws is thrown again.
+func (x *exchange) execute(next http.Handler) {
+	patience := x.g.policy.Patience
+	x.prepareRun()
+	if patience <= 0 {
+		defer x.failed()
+		x.handle(next)
+		x.answer()
+		return
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer func() {
+			x.thrown = recover()
+			if !x.returned {
+				x.run.event(EventPanic, panicError(x.thrown))
+			}
+		}()
+		x.handle(next)
+	}()
+	timer := time.NewTimer(patience - time.Since(x.started))
+	defer timer.Stop()
+	select {
+	case <-ended:
+	case <-timer.C:
+		if x.capture.detach() {
+			x.refuse(x.g.impatient())
+			return
+		}
+		<-ended // the client is receiving the answer already
+	}
+	if !x.returned {
+		x.decided(ResultFailed, "", 0, nil)
+		if x.thrown == nil {
+			runtime.Goexit()
+		}
+		panic(x.thrown)
+	}
+	x.answer()
+}
+
+// failed reports a run whose handler did not return. What it threw goes on.
+func (x *exchange) failed() {
+	if !x.returned {
+		x.run.event(EventPanic, nil)
+		x.decided(ResultFailed, "", 0, nil)
+	}
+}
+
+// panicError describes what a handler threw on a goroutine of its own: if its client has been answered, nobody else will
+// see it.
+func panicError(thrown any) error {
+	if thrown == nil || thrown == http.ErrAbortHandler { //nolint:errorlint // net/http compares what was thrown in the same way
+		return nil
+	}
+	return fmt.Errorf("panic: %v\n%s", thrown, debug.Stack())
+}
+
+func (g *Guard) impatient() *Problem {
+	p := g.problem(CodeOutcomePending, "the operation goes on")
+	if _, configured := g.problems.Status[CodeOutcomePending]; !configured {
+		p.Status = http.StatusGatewayTimeout
+	}
+	return p
+}
+
+// prepareRun makes the request and the writer that the handler gets. What identifies the operation was taken before, so
+// that the handler may change the request as it likes. With Patience it may do so while the layers above, which have
+// been answered, still read theirs.
+func (x *exchange) prepareRun() {
+	if x.g.policy.Patience > 0 {
+		x.req = x.r.Clone(&x.run.ctx)
+	} else {
+		x.req = x.r.WithContext(&x.run.ctx)
+	}
+	x.correlated(x.req)
+	x.req.Body = x.body.open()
+	if len(x.r.Trailer) == 0 {
+		x.req.ContentLength, x.req.TransferEncoding = x.body.size(), nil
+	}
+	x.capture.init(x, x.w)
+}
+
+// handle runs next and settles its outcome, however it ends: by return, panic or Goexit, of Policy.Decide too. It
+// recovers nothing: what was thrown goes on once the outcome is settled.
+func (x *exchange) handle(next http.Handler) {
+	defer x.finish()
+	next.ServeHTTP(&x.capture, x.req)
+	x.outcome = x.decide()
+	x.returned = true
+}
+
+func (x *exchange) finish() {
+	defer x.closeBody()
+	defer x.removeForm()
+	x.run.lease.handlerEnded()
+	if !x.returned {
+		x.outcome = Outcome{State: x.g.policy.lostState(), Error: "the handler did not return"}
+	}
+	x.rec, x.how = x.run.settle(x.outcome)
+	if !x.returned {
+		x.capture.abort()
+		x.capture.discard()
+	}
+	x.capture.conclude()
+}
+
+// removeForm removes the temporary files of a multipart form that the handler has parsed. net/http removes only those of
+// its own request.
+func (x *exchange) removeForm() {
+	if f := x.req.MultipartForm; f != nil {
+		f.RemoveAll() //nolint:errcheck // temporary files; nobody can mend that here
+	}
+}
+
+// decide says what the run of a handler that returned is settled with.
+func (x *exchange) decide() Outcome {
+	p, c := x.g.policy, &x.capture
+	if lost := x.run.op.lost.Load(); lost != nil {
+		x.lost = true
+		return Outcome{State: p.lostState(), Error: errorText(lost.err)}
+	}
+	if c.unbegun != nil {
+		x.lost = true // the handler could not give its answer, and may have stopped in the middle
+		return Outcome{State: p.lostState(), Error: c.unbegun.Error()}
+	}
+	c.end()
+	v := p.verdict(Verdict(x.run.op.verdict.Load()), c.status, c.sent, c.stored())
+	o := Outcome{State: p.stateFor(v)}
+	if o.State != Done {
+		o.Error = "answered " + strconv.Itoa(c.status)
+		return o
+	}
+	if o.Response = c.response(); o.Response == nil {
+		x.run.event(EventNotReplayable, c.whyNotStored())
+	}
+	return o
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return "lost"
+	}
+	return err.Error()
+}
+
+// answer gives the client the outcome of its run, now that it is durable or known not to be.
+func (x *exchange) answer() {
+	c := &x.capture
+	defer c.discard()
+	switch {
+	case c.begun && (x.how != settledOwn || x.lost):
+		x.breakOff() // a stream ends cleanly only after its settle is acknowledged
+	case c.begun:
+		c.endLive()
+		x.decided(ResultExecuted, "", c.status, nil)
+	case x.how == settledLater:
+		x.refuse(x.g.problem(CodeOutcomePending, ""))
+	case x.how == settledFenced, c.unkept != nil:
+		x.answerRecorded()
+	case x.lost:
+		x.refuse(x.g.lostProblem())
+	default:
+		if err := c.writeLive(); err != nil {
+			x.breakOff() // the temporary file can't be read
+		}
+		x.decided(ResultExecuted, "", c.status, nil)
+	}
+}
+
+// breakOff ends the exchange without ending the answer.
+func (x *exchange) breakOff() {
+	x.decided(ResultFailed, "", x.capture.status, nil)
+	x.capture.abort()
+	panic(http.ErrAbortHandler)
+}
+
+// lostProblem tells a client that its own run was lost. Under Rerun the same key may try again.
+func (g *Guard) lostProblem() *Problem {
+	if g.policy.OnLost == Rerun {
+		return g.problem(CodeOutcomePending, "the run was lost; the same key will run it again")
+	}
+	return g.problem(CodeOutcomeUnknown, "the run was lost; ask for the operation's status, or for its operator's decision")
+}
+
+// answerRecorded answers with what the record says: the client of a late owner, which never gets the late owner's own
+// result, and one whose answer could not be kept.
+func (x *exchange) answerRecorded() {
+	rec := &x.rec
+	if rec.State == Absent || !rec.Fingerprint.Equal(x.ask.fingerprint) {
+		x.refuse(x.g.problem(CodeOutcomeUnknown, ""))
+		return
+	}
+	switch rec.Reads(x.g.policy.OnLost) {
+	case ReadsDone:
+		x.replay(rec)
+	case ReadsRunning, ReadsFree:
+		x.refuse(x.g.inProgress(rec))
+	default:
+		x.refuse(x.g.problem(CodeOutcomeUnknown, ""))
+	}
+}

@@ -1,0 +1,196 @@
+package semel
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// identify tells who asks for what: it fills x.ask, or says that the request carries no key, or refuses it. Nothing is
+// run or stored before it has succeeded.
+func (x *exchange) identify(body io.Reader) *Problem {
+	g, p := x.g, x.g.policy
+	x.ask.kind = KindHTTP
+	x.ask.operation = p.Operation
+	if x.ask.operation == "" {
+		x.ask.operation = operationName(x.r)
+	}
+	key, problem := x.headerKey()
+	if problem != nil {
+		return problem
+	}
+	if p.KeyField != "" {
+		if problem := x.readBody(body); problem != nil {
+			return problem
+		}
+		if key, problem = x.fieldKey(key); problem != nil {
+			return problem
+		}
+	}
+	if key == "" {
+		x.unkeyed = true
+		if !p.KeyOptional {
+			return g.problem(CodeKeyMissing, "send the header "+strings.Join(p.KeyHeaders, " or "))
+		}
+		return nil
+	}
+	x.ask.key = key
+	scope, err := g.scope.of(x.r)
+	if err != nil || scope == "" {
+		return g.problem(CodeScopeInvalid, "").because(err)
+	}
+	x.ask.scope = scope
+	if len(x.r.Header["Early-Data"]) > 0 {
+		return g.problem(CodeEarlyData, "") // whatever it says, it counts as 1 (RFC 8470, section 5.1)
+	}
+	if x.body == nil {
+		if problem := x.readBody(body); problem != nil {
+			return problem
+		}
+	}
+	if err := checkContentDigest(x.r.Header, x.body); err != nil {
+		return g.bodyProblem(err)
+	}
+	if x.ask.fingerprint, err = p.fingerprinter.of(g.identity, x.r, x.body); err != nil {
+		return g.bodyProblem(err)
+	}
+	if p.PerOperation {
+		x.ask.key += "\x00" + x.r.Method + " " + x.r.URL.EscapedPath() // a key holds no NUL
+	}
+	x.ask.id = g.identity.id(KindHTTP, scope, x.ask.key)
+	x.ask.wait = x.patienceToWait()
+	return nil
+}
+
+// operationName is what a route is called that has no name of its own. A path is the client's choice: it is cut, and
+// left escaped, so that any store and log can take it.
+func operationName(r *http.Request) string {
+	if r.Pattern != "" {
+		return r.Pattern
+	}
+	const longest = 200
+	path := r.URL.EscapedPath()
+	return r.Method + " " + path[:min(len(path), longest)]
+}
+
+// headerKey returns the key that the headers carry, or "".
+func (x *exchange) headerKey() (string, *Problem) {
+	var key string
+	for _, name := range x.g.policy.KeyHeaders {
+		lines := x.r.Header[name]
+		if len(lines) == 0 {
+			continue
+		}
+		k, err := parseKey(lines, &x.g.policy.KeyFormat)
+		switch {
+		case err != nil:
+			return "", x.g.problem(CodeKeyInvalid, name+": "+detailOf(err, ErrKeyInvalid)).because(err)
+		case key == "":
+			key, x.keyHeader, x.keyValue = k, name, lines[0]
+		case k != key:
+			return "", x.g.problem(CodeKeyInvalid, x.keyHeader+" and "+name+" carry different keys")
+		}
+	}
+	return key, nil
+}
+
+// fieldKey adds the key that a field of the body carries.
+func (x *exchange) fieldKey(key string) (string, *Problem) {
+	field := x.g.policy.KeyField
+	v, found, err := jsonField(x.body, field)
+	switch {
+	case err != nil:
+		return "", x.g.problem(CodeKeyInvalid, err.Error()).because(err)
+	case !found:
+		return key, nil
+	}
+	err = checkKey(v, &x.g.policy.KeyFormat)
+	switch {
+	case err != nil:
+		return "", x.g.problem(CodeKeyInvalid, "JSON field "+field+": "+detailOf(err, ErrKeyInvalid)).because(err)
+	case key != "" && key != v:
+		return "", x.g.problem(CodeKeyInvalid, x.keyHeader+" and JSON field "+field+" carry different keys")
+	case key == "":
+		x.keyHeader, x.keyValue = x.g.policy.KeyHeaders[0], v
+	}
+	return v, nil
+}
+
+// detailOf is the part of an error that follows its sentinel's text, which the problem's title says already.
+func detailOf(err, sentinel error) string {
+	_, detail, _ := strings.Cut(err.Error(), sentinel.Error()+": ")
+	return detail
+}
+
+func (x *exchange) readBody(src io.Reader) *Problem {
+	p := x.g.policy
+	body, err := readBody(src, bodyOptions{
+		limit: p.MaxRequestBody, memory: p.SpoolRequestAbove, dir: x.g.tempDir,
+		length: x.r.ContentLength, coding: x.r.Header["Content-Encoding"],
+	})
+	if err != nil {
+		return x.g.bodyProblem(err)
+	}
+	x.body = body
+	return nil
+}
+
+// bodyProblem is the refusal of a request whose body could not be taken as it is.
+func (g *Guard) bodyProblem(err error) *Problem {
+	var file *fs.PathError
+	switch {
+	case errors.Is(err, ErrBodyTooLarge):
+		return g.problem(CodeBodyTooLarge, detailOf(err, ErrBodyTooLarge)).because(err)
+	case errors.Is(err, ErrDigestMismatch):
+		return g.problem(CodeDigestMismatch, "").because(err)
+	case errors.As(err, &file):
+		return g.problem(CodeStoreUnavailable, "").because(err) // our temporary file has failed, not the request
+	}
+	return g.problem(CodeRequestUnreadable, "").because(err)
+}
+
+func (x *exchange) closeBody() {
+	if x.body != nil {
+		x.body.close() //nolint:errcheck // only a temporary file's removal can fail, and nobody can mend that here
+	}
+}
+
+// patienceToWait is how long the request waits for another run: the route's wait, or what the client prefers within the
+// route's bound.
+func (x *exchange) patienceToWait() time.Duration {
+	p := x.g.policy
+	wait := p.Wait
+	if p.MaxWait > 0 {
+		if d, ok := preferredWait(x.r.Header["Prefer"]); ok {
+			wait = min(d, p.MaxWait)
+			x.w.Header().Set("Preference-Applied", "wait="+strconv.FormatInt(int64(wait/time.Second), 10))
+		}
+	}
+	if p.Patience > 0 {
+		wait = min(wait, p.Patience)
+	}
+	return wait
+}
+
+// preferredWait reads "Prefer: wait=N" (RFC 7240, section 4.3), in whole seconds.
+func preferredWait(lines []string) (time.Duration, bool) {
+	for _, line := range lines {
+		for pref := range strings.SplitSeq(line, ",") {
+			name, value, _ := strings.Cut(strings.TrimSpace(pref), "=")
+			if !strings.EqualFold(strings.TrimSpace(name), "wait") {
+				continue
+			}
+			value, _, _ = strings.Cut(value, ";")
+			n, err := strconv.ParseUint(strings.TrimSpace(value), 10, 31)
+			if err != nil {
+				return 0, false
+			}
+			return time.Duration(n) * time.Second, true
+		}
+	}
+	return 0, false
+}
