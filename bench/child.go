@@ -58,12 +58,16 @@ type child struct {
 	cmd  *exec.Cmd
 	in   io.Closer
 	addr string
+	dir  string // of its binary, "" if that is this program's
 }
 
 func (c *child) stop() {
 	c.in.Close()
 	c.cmd.Process.Signal(os.Interrupt) //nolint:errcheck // it may have ended
 	c.cmd.Wait()                       //nolint:errcheck // its exit code says nothing more
+	if c.dir != "" {
+		os.RemoveAll(c.dir) //nolint:errcheck // a temporary folder
+	}
 }
 
 // startSelf starts this program as a server.
@@ -111,7 +115,7 @@ func startGateway(ctx context.Context, upstream string) (*child, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &child{addr: addr}
+	c := &child{addr: addr, dir: dir}
 	c.cmd = exec.CommandContext(ctx, bin, "gateway", "--listen", addr, "--admin", admin, "--upstream", "http://"+upstream,
 		"--scope", "single", "--require-key", "--log-level", "warn", "--retention", "1h")
 	c.cmd.Stderr = os.Stderr

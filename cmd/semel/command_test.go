@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -175,6 +176,12 @@ func TestDemoFailsWithoutTheGuard(t *testing.T) {
 	}}
 	if status := m.Run(t.Context(), []string{"demo", "--once"}); status != 1 {
 		t.Errorf("exit status %d, want 1:\n%s", status, stdout.String())
+	}
+	_, kept, _ := strings.Cut(stdout.String(), "stay in ")
+	if kept = strings.TrimSpace(kept); kept == "" {
+		t.Error("the ledger of a failed demo is not kept, or it isn't said where")
+	} else if err := os.RemoveAll(kept); err != nil {
+		t.Error(err)
 	}
 	if !strings.Contains(stderr.String(), "not every step came out right: scene 2 (The same request again)") {
 		t.Errorf("the error does not say which: %s", stderr.String())

@@ -50,10 +50,10 @@ func (c Config) run(ctx context.Context) (rows []row, err error) {
 	s := &stage{cfg: c, screen: screen{out: c.Out, color: c.Color}, dir: dir}
 	defer func() {
 		err = errors.Join(err, s.close())
-		if err == nil && failure(rows) == nil || ctx.Err() != nil {
-			err = errors.Join(err, os.RemoveAll(dir))
-		} else {
+		if failure(rows) != nil && ctx.Err() == nil {
 			s.printf("The ledger and the gateway's log stay in %s\n", dir)
+		} else {
+			err = errors.Join(err, os.RemoveAll(dir))
 		}
 	}()
 	if err := s.open(); err != nil {
