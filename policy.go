@@ -20,7 +20,8 @@ type Policy struct {
 	// KeepOnlySuccess releases every answer that is not 2xx.
 	KeepOnlySuccess bool
 	// Decide, if set, has a say on each answer of the handler; see [Verdict]. What the handler itself asked for with
-	// [Operation].Keep or Release goes first. body is read-only, and nil where the answer was too large to keep.
+	// [Operation].Keep or Release goes first. header and body are read-only, also later; body is nil where the answer was
+	// too large to keep.
 	Decide func(status int, header http.Header, body []byte) Verdict
 
 	// Methods are those that are protected. Defaults to POST and PATCH. GET, HEAD, OPTIONS and TRACE can't be.
