@@ -141,3 +141,16 @@ func FuzzParseID(f *testing.F) {
 		}
 	})
 }
+
+// A digester remembers the scope that it was asked for last: of another kind, the same name is another scope.
+func TestR10_ARememberedScopeIsOfItsKind(t *testing.T) {
+	t.Parallel()
+	d := newDigester(nil)
+	for range 2 {
+		for _, kind := range []Kind{KindHTTP, KindDo, KindMessage} {
+			if got, want := d.id(kind, "acme", "key"), newDigester(nil).id(kind, "acme", "key"); got != want {
+				t.Errorf("%s: %s, want %s", kind, got, want)
+			}
+		}
+	}
+}
