@@ -39,6 +39,11 @@ type capture struct {
 	hijacked bool
 	held     []byte
 
+	holds    bool        // the answer is, or may become, part of a transaction: nothing leaves before the settle
+	frozen   bool        // a transaction has committed the answer, or tried to
+	trailers http.Header // as they were then
+	point    point       // what rewind goes back to
+
 	unbegun error // the record could not be marked begun: no byte leaves
 	unkept  error // the temporary file could not be written: the answer is gone
 
@@ -159,6 +164,8 @@ func write[T []byte | string](c *capture, p T) (int, error) {
 		c.WriteHeader(http.StatusOK)
 	}
 	switch {
+	case c.frozen:
+		return 0, ErrSettled
 	case c.hijacked:
 		return 0, http.ErrHijacked
 	case c.unbegun != nil:
@@ -172,7 +179,7 @@ func write[T []byte | string](c *capture, p T) (int, error) {
 	case c.declared >= 0 && c.size+int64(len(p)) > c.declared:
 		return 0, http.ErrContentLength
 	}
-	if c.streams && !c.begun {
+	if c.streams && !c.begun && !c.holds {
 		if err := c.begin([]byte(p[:min(len(p), sniffLen)])); err != nil {
 			return 0, err
 		}
@@ -237,7 +244,7 @@ func keep[T []byte | string](c *capture, p T) error {
 // begin makes it durable that the first byte may leave, and sends the status and headers. It does nothing for an answer
 // that is not streamed, or whose client has been answered.
 func (c *capture) begin(first []byte) error {
-	if !c.streams || c.begun || c.client() == nil {
+	if !c.streams || c.begun || c.holds || c.client() == nil {
 		return nil
 	}
 	if c.unbegun = c.x.run.markBegun(); c.unbegun != nil {
@@ -277,6 +284,9 @@ func (c *capture) Flush() { c.FlushError() } //nolint:errcheck // http.Flusher h
 // FlushError sends what was written, on streaming routes. Elsewhere the answer waits for its settle. That the client has
 // gone is not told: a handler that stopped for it would leave a part of its answer to be replayed as the whole.
 func (c *capture) FlushError() error {
+	if c.frozen {
+		return nil // all there is will be sent
+	}
 	if c.status == 0 {
 		c.WriteHeader(http.StatusOK)
 	}
@@ -299,7 +309,7 @@ func (c *capture) FlushError() error {
 // Hijack hands the connection over. What the handler does with it can't be seen, so the operation has begun and its
 // answer can't be replayed.
 func (c *capture) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	if c.begun || c.size > 0 || !canHijack(c.client()) {
+	if c.begun || c.holds || c.size > 0 || !canHijack(c.client()) {
 		return nil, nil, http.ErrNotSupported
 	}
 	if c.unbegun = c.x.run.markBegun(); c.unbegun != nil {

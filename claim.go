@@ -105,10 +105,10 @@ func (g *Guard) claim(ctx context.Context, a *ask) (Record, *run, *Problem) {
 	if g.owed.full() {
 		return Record{}, nil, g.problem(CodeStoreUnavailable, "")
 	}
-	c := Claim{
-		Fingerprint: a.fingerprint, Token: NewToken(), Lease: g.policy.Lease, Retention: g.policy.Retention,
-		OnLost: g.policy.OnLost, Operation: a.operation, Correlation: a.correlation,
+	if g.policy.OneCommit {
+		return g.claimTx(ctx, a)
 	}
+	c := g.claimOf(a)
 	var (
 		rec   Record
 		owned bool
@@ -152,6 +152,14 @@ func (g *Guard) claim(ctx context.Context, a *ask) (Record, *run, *Problem) {
 		return Record{}, nil, g.problem(CodeStoreUnavailable, "").because(err)
 	}
 	return rec, nil, nil
+}
+
+// claimOf returns what the guard asks the store for, with a token of its own.
+func (g *Guard) claimOf(a *ask) Claim {
+	return Claim{
+		Fingerprint: a.fingerprint, Token: NewToken(), Lease: g.policy.Lease, Retention: g.policy.Retention,
+		OnLost: g.policy.OnLost, Operation: a.operation, Correlation: a.correlation,
+	}
 }
 
 // jitter returns a random duration in [d/2, d).

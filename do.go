@@ -75,7 +75,7 @@ func Do[T any](ctx context.Context, g *Guard, key Key, request Fingerprinter, fn
 		return replayResult[T](&c, rec)
 	case p.Code == CodeStoreUnavailable && g.policy.FailOpen && ctx.Err() == nil:
 		defer c.decided(ResultBypassed, nil)
-		return fn(ctx)
+		return fn(outside(ctx))
 	}
 	return refused[T](&c, p)
 }
@@ -125,7 +125,7 @@ func (c *call) enter(key Key, request Fingerprinter) (*run, *Record, *Problem) {
 }
 
 func refused[T any](c *call, p *Problem) (zero T, err error) {
-	c.decided(resultOf(p.Code), p)
+	c.decided(resultOf(p.Code, c.run), p)
 	return zero, p
 }
 
@@ -154,6 +154,7 @@ type job[T any] struct {
 	returned bool
 	thrown   any
 	lost     bool
+	nothing  bool // it was rolled back, although fn returned a value
 	rec      Record
 	how      settled
 }
@@ -161,6 +162,7 @@ type job[T any] struct {
 // runJob runs fn on a goroutine of its own, and returns its result, or that it goes on.
 func runJob[T any](c *call, r *run, fn func(context.Context) (T, error)) (T, error) {
 	j := &job[T]{policy: c.g.policy, run: r, ended: make(chan struct{})}
+	r.face = j
 	go j.do(fn)
 	ctx := c.ctx
 	if patience := c.g.policy.Patience; patience > 0 {
@@ -191,12 +193,20 @@ func (j *job[T]) do(fn func(context.Context) (T, error)) {
 
 func (j *job[T]) finish() {
 	j.thrown = recover()
+	j.run.joint.close()
 	j.run.lease.handlerEnded()
 	o := j.outcome()
+	if j.lost && j.policy.OneCommit {
+		j.lost, j.nothing = false, true // nothing of it will be recorded, so there is no doubt
+	}
 	if !j.returned {
 		j.run.event(EventPanic, panicError(j.thrown))
 	}
 	j.rec, j.how = j.run.settle(o)
+	if s := &j.run.joint; j.how == settledOwn && s.state >= doubtful && s.result != nil { // it has committed
+		j.value, _ = s.result.value.(T) // an interface may hold nothing
+		j.err = s.result.err
+	}
 }
 
 // outcome decides what the run is settled with. A result or an error that throws when it is read is lost: fn has ended
@@ -209,30 +219,49 @@ func (j *job[T]) outcome() (o Outcome) {
 			o = Outcome{State: p.lostState(), Error: "the result could not be read"}
 		}
 	}()
+	s := &j.run.joint
 	lost := j.run.op.lost.Load()
 	switch {
+	case s.state == committed || s.state == doubtful:
+		return s.outcome
+	case !j.returned && j.run.provesNothing():
+		return Outcome{State: Free, Error: "the function did not return; its transaction was rolled back"}
 	case !j.returned:
 		return Outcome{State: p.lostState(), Error: "the function did not return"}
 	case lost != nil:
 		j.lost = true
 		return Outcome{State: p.lostState(), Error: errorText(lost.err)}
+	case s.state == rolledBack && j.err == nil && j.run.provesNothing():
+		j.nothing = true
+		return Outcome{State: Free, Error: "its transaction was rolled back"}
+	case s.state == rolledBack && j.err == nil:
+		j.lost = true
+		return Outcome{State: p.lostState(), Error: "its transaction was rolled back, but there may be an effect elsewhere"}
+	case j.run.provesNothing():
+		released := *p
+		released.OnError = ReleaseErrors
+		p = &released
 	}
+	return j.decide(p, j.value, j.err)
+}
+
+// decide says what a result is settled with.
+func (j *job[T]) decide(p *policy, value T, result error) (o Outcome) {
 	v := Verdict(j.run.op.verdict.Load())
-	var final *finalError
 	if v == VerdictDefault {
 		v = VerdictKeep
-		if j.err != nil && !errors.As(j.err, &final) {
+		if result != nil && !isFinal(result) {
 			v = p.byStatus(http.StatusInternalServerError)
 		}
 	}
 	if v == VerdictRelease {
 		o = Outcome{State: Free, Error: "released"}
-		if j.err != nil {
-			o.Error = j.err.Error()
+		if result != nil {
+			o.Error = result.Error()
 		}
 		return o
 	}
-	body, err := storedResult(j.value, j.err)
+	body, err := storedResult(value, result)
 	if err == nil && int64(len(body)) > p.MaxResponseBody {
 		err = errors.New("the result is larger than Policy.MaxResponseBody")
 	}
@@ -243,6 +272,30 @@ func (j *job[T]) outcome() (o Outcome) {
 	r := &Response{}
 	r.Body, r.Codec = j.run.core.codecs.pack(body, p.CompressAbove)
 	return Outcome{State: Done, Response: r}
+}
+
+func isFinal(err error) bool {
+	var final *finalError
+	return errors.As(err, &final)
+}
+
+func (j *job[T]) mark() error {
+	j.run.joint.result = nil
+	return nil
+}
+
+func (j *job[T]) rewind(bool) { j.run.joint.result = nil }
+
+func (j *job[T]) freeze(err error) (Outcome, bool, error) {
+	r := j.run.joint.result
+	switch {
+	case r == nil && err != nil:
+		return Outcome{State: Free}, false, nil
+	case r == nil:
+		return Outcome{}, false, fmt.Errorf("%w: in Do a transaction has to know the result: use DoTx, or the store's own Do", ErrNoAnswer)
+	}
+	value, _ := r.value.(T) // an interface may hold nothing
+	return j.decide(j.policy, value, r.err), err == nil || isFinal(err), nil
 }
 
 // result is what the call returns, or throws, once its run has ended.
@@ -256,9 +309,11 @@ func (j *job[T]) result(c *call) (value T, err error) {
 		runtime.Goexit()
 	case j.how == settledLater:
 		return refused[T](c, c.g.problem(CodeOutcomePending, ""))
+	case j.how == settledNothing, j.nothing && j.how == settledOwn:
+		return refused[T](c, c.g.nothingProblem().because(j.err))
 	case j.how == settledFenced:
 		return fencedResult[T](c, &j.rec)
-	case j.lost:
+	case j.lost, j.how == settledLost:
 		return refused[T](c, c.g.lostProblem())
 	}
 	c.decided(ResultExecuted, nil)

@@ -47,7 +47,24 @@ var (
 	// ErrUnreadable means that the record exists but can't be read: corrupt, or of an unknown layout version. It is
 	// never treated as absent (R-41a).
 	ErrUnreadable = errors.New("record unreadable")
+	// ErrHeld means that an Extend has not been executed yet, but that nobody else can write to the store before it is:
+	// this process holds the store's write lock in a transaction of its own. The lease is not lost.
+	ErrHeld = errors.New("store held by a transaction of this process")
+	// ErrRolledBack means that a transaction did not commit, and never will.
+	ErrRolledBack = errors.New("transaction rolled back")
 )
+
+// Errors of [RunTx].
+var (
+	// ErrNoAnswer means that the function in a transaction returned nil without having written an answer. The transaction
+	// was rolled back: what is written later could not be a part of it.
+	ErrNoAnswer = errors.New("no answer was written in the transaction")
+	// ErrNested means that the operation works in a transaction already.
+	ErrNested = errors.New("the operation is in a transaction already")
+)
+
+// ErrSettled is returned to a handler that goes on writing its answer after a transaction has committed it.
+var ErrSettled = errors.New("operation settled: its answer was committed")
 
 // Causes with which a run's context is cancelled, see [context.Cause].
 var (

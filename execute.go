@@ -71,7 +71,7 @@ func panicError(thrown any) error {
 
 func (g *Guard) impatient() *Problem {
 	p := g.problem(CodeOutcomePending, "the operation goes on")
-	if _, configured := g.problems.Status[CodeOutcomePending]; !configured {
+	if _, configured := g.policy.problems.Status[CodeOutcomePending]; !configured {
 		p.Status = http.StatusGatewayTimeout
 	}
 	return p
@@ -86,12 +86,14 @@ func (x *exchange) prepareRun() {
 	} else {
 		x.req = x.r.WithContext(&x.run.ctx)
 	}
-	x.correlated(x.req)
+	x.completed(x.req)
 	x.req.Body = x.body.open()
 	if len(x.r.Trailer) == 0 {
 		x.req.ContentLength, x.req.TransferEncoding = x.body.size(), nil
 	}
 	x.capture.init(x, x.w)
+	x.capture.holds = x.g.policy.OneCommit
+	x.run.face = x
 }
 
 // handle runs next and settles its outcome, however it ends: by return, panic or Goexit, of Policy.Decide too. It
@@ -106,9 +108,13 @@ func (x *exchange) handle(next http.Handler) {
 func (x *exchange) finish() {
 	defer x.closeBody()
 	defer x.removeForm()
+	x.run.joint.close()
 	x.run.lease.handlerEnded()
 	if !x.returned {
 		x.outcome = Outcome{State: x.g.policy.lostState(), Error: "the handler did not return"}
+		if x.run.provesNothing() {
+			x.outcome = Outcome{State: Free, Error: "the handler did not return; its transaction was rolled back"}
+		}
 	}
 	x.rec, x.how = x.run.settle(x.outcome)
 	if !x.returned {
@@ -128,7 +134,26 @@ func (x *exchange) removeForm() {
 
 // decide says what the run of a handler that returned is settled with.
 func (x *exchange) decide() Outcome {
-	p, c := x.g.policy, &x.capture
+	j := &x.run.joint
+	j.close()
+	var o Outcome
+	switch j.state {
+	case committed, doubtful:
+		return j.outcome
+	case rolledBack:
+		o = x.decideRolledBack()
+	default:
+		o = x.decideAnswer(x.g.policy)
+	}
+	if x.g.policy.OneCommit && o.State != Done && (x.lost || x.capture.unkept != nil) {
+		x.lost, x.nothing = false, true // nothing of it will be recorded, so there is no doubt
+	}
+	return o
+}
+
+// decideAnswer decides by the answer.
+func (x *exchange) decideAnswer(p *policy) Outcome {
+	c := &x.capture
 	if lost := x.run.op.lost.Load(); lost != nil {
 		x.lost = true
 		return Outcome{State: p.lostState(), Error: errorText(lost.err)}
@@ -169,9 +194,11 @@ func (x *exchange) answer() {
 		x.decided(ResultExecuted, "", c.status, nil)
 	case x.how == settledLater:
 		x.refuse(x.g.problem(CodeOutcomePending, ""))
+	case x.how == settledNothing, x.nothing && x.how == settledOwn:
+		x.refuse(x.g.nothingProblem())
 	case x.how == settledFenced, c.unkept != nil:
 		x.answerRecorded()
-	case x.lost:
+	case x.lost, x.how == settledLost:
 		x.refuse(x.g.lostProblem())
 	default:
 		if err := c.writeLive(); err != nil {

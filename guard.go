@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 	"time"
@@ -23,9 +22,9 @@ type core struct {
 	store    Store
 	scope    Scope
 	observer Observer
-	identity *digester // of ids and fingerprints
-	derive   *digester // of derived keys
-	problems ProblemOptions
+	identity *digester       // of ids and fingerprints
+	derive   *digester       // of derived keys
+	problems *ProblemOptions // of policies that have none of their own
 	codecs   codecs
 	headers  headerNames
 	tempDir  string
@@ -116,7 +115,8 @@ func New(store Store, scope Scope, onLost LostPolicy, o Options) (*Guard, error)
 			fail("options: %s has %d bytes, want at least %d", s.name, len(s.secret), minSecret)
 		}
 	}
-	if err := o.Problems.validate(); err != nil {
+	problems, err := o.Problems.compile("options")
+	if err != nil {
 		errs = append(errs, err)
 	}
 	if o.RequestLife < 0 {
@@ -127,9 +127,6 @@ func New(store Store, scope Scope, onLost LostPolicy, o Options) (*Guard, error)
 	}
 	if o.Observer == nil {
 		o.Observer = nobody
-	}
-	if o.Problems.Base == "" {
-		o.Problems.Base = "urn:semel:problem:"
 	}
 	if len(o.ReplayMarkers) == 0 {
 		o.ReplayMarkers = []string{"Idempotent-Replayed"}
@@ -156,9 +153,8 @@ func New(store Store, scope Scope, onLost LostPolicy, o Options) (*Guard, error)
 	} else if !dir.IsDir() {
 		fail("options: TempDir: %s is not a directory", o.TempDir)
 	}
-	o.Problems.Status = maps.Clone(o.Problems.Status) // the caller may go on changing its own
 	c := &core{
-		store: store, scope: scope, observer: o.Observer, problems: o.Problems,
+		store: store, scope: scope, observer: o.Observer, problems: problems,
 		identity: newDigester(o.IdentitySecret), derive: newDigester(o.DerivationSecret),
 		codecs:  newCodecs(o.Codec),
 		headers: headerNames{correlation: o.CorrelationHeader, markers: o.ReplayMarkers},
@@ -196,6 +192,12 @@ func (g *Guard) With(p Policy) *Guard {
 // compile compiles a policy, and checks it against what all routes share.
 func (c *core) compile(p Policy) (*policy, error) {
 	compiled, err := p.compile()
+	if compiled.problems == nil {
+		compiled.problems = c.problems
+	}
+	if _, ok := c.store.(Transactor); p.OneCommit && !ok && c.store != nil {
+		err = errors.Join(err, fmt.Errorf("policy: OneCommit: the store, a %T, has no transactions", c.store))
+	}
 	if h := c.headers.correlation; h != "" && slices.Contains(compiled.KeyHeaders, h) {
 		// The id that is made where there is none would be taken for a key: every attempt another operation.
 		err = errors.Join(err, fmt.Errorf("policy: KeyHeaders: %s carries the correlation id", h))
@@ -244,6 +246,24 @@ func (g *Guard) Drain(ctx context.Context) error {
 		return fmt.Errorf("semel: drain: %d runs or releases under way: %w", n, err)
 	}
 	return nil
+}
+
+// Stats says what the guard, with all that were made from it, is doing in this process.
+type Stats struct {
+	Running   int           // runs whose outcome is not settled
+	OldestRun time.Duration // age of the one that began first; 0 if there is none
+	Waiters   int           // requests that wait for another run of their operation
+	Owed      int           // claims that were given up and are still being released
+}
+
+// Stats returns what the guard is doing.
+func (g *Guard) Stats() Stats {
+	n, since := g.work.running()
+	s := Stats{Running: n, Waiters: g.waiting.count(), Owed: g.owed.count()}
+	if n > 0 {
+		s.OldestRun = time.Since(since)
+	}
+	return s
 }
 
 // CORSHeaders returns the request headers that a cross-origin client must be allowed to send, and the response headers

@@ -42,6 +42,7 @@ type exchange struct {
 	keyValue  string
 	unkeyed   bool
 	made      bool // the correlation id was made, not sent
+	minted    bool // so was the key
 	body      *requestBody
 	room      [8]string // for headers of one value
 	values    int       // how much of it is taken
@@ -54,15 +55,20 @@ type exchange struct {
 	thrown   any  // what it panicked with, if it ran on a goroutine of its own
 	outcome  Outcome
 	lost     bool // no answer, perhaps an effect
+	nothing  bool // no effect, and no answer that would say so
 	rec      Record
 	how      settled
 }
 
 func (x *exchange) serve(next http.Handler) {
+	defer func() {
+		if x.run == nil { // a run closes it at its own end
+			x.closeBody()
+		}
+	}()
 	x.correlate()
 	if p := x.identify(x.r.Body); p != nil {
 		x.refuse(p)
-		x.closeBody()
 		return
 	}
 	if x.unkeyed {
@@ -77,13 +83,11 @@ func (x *exchange) serve(next http.Handler) {
 		x.execute(next)
 	case rec != nil:
 		x.replay(rec)
-		x.closeBody()
 	case p.Code == CodeStoreUnavailable && x.g.policy.FailOpen && x.r.Context().Err() == nil: // not a client that left
 		x.w.Header().Set("Idempotency-Status", "bypassed")
 		x.bypass(next, ResultBypassed)
 	default:
 		x.refuse(p)
-		x.closeBody()
 	}
 }
 
@@ -113,15 +117,20 @@ func (x *exchange) value(v string) []string {
 	return x.room[x.values-1 : x.values : x.values]
 }
 
-// correlated gives a copy of the request the correlation id that was made. The caller's request, and its header, stay as
-// they are.
-func (x *exchange) correlated(r *http.Request) {
-	if !x.made {
+// completed gives a copy of the request the correlation id and the key that were made for it. The caller's request, and
+// its header, stay as they are.
+func (x *exchange) completed(r *http.Request) {
+	if !x.made && !x.minted {
 		return
 	}
-	h := make(http.Header, len(r.Header)+1)
+	h := make(http.Header, len(r.Header)+2)
 	maps.Copy(h, r.Header)
-	h[x.g.headers.correlation] = x.value(x.ask.correlation)
+	if x.made {
+		h[x.g.headers.correlation] = x.value(x.ask.correlation)
+	}
+	if x.minted {
+		h[x.keyHeader] = x.value(x.keyValue)
+	}
 	r.Header = h
 }
 
@@ -141,10 +150,9 @@ func plainID(s string) bool {
 // bypass runs next without protection.
 func (x *exchange) bypass(next http.Handler, result Result) {
 	r := x.r.WithContext(x.r.Context())
-	x.correlated(r)
+	x.completed(r)
 	if x.body != nil {
 		r.Body = x.body.open()
-		defer x.closeBody()
 	}
 	defer x.decided(result, "", 0, nil) // also if next panics
 	next.ServeHTTP(x.w, r)
@@ -156,10 +164,11 @@ func (x *exchange) refuse(p *Problem) {
 		x.keyedHeaders(x.w.Header())
 	}
 	x.g.writeProblem(x.w, x.r, p)
-	x.decided(resultOf(p.Code), p.Code, p.Status, p.cause)
+	x.decided(resultOf(p.Code, x.run), p.Code, p.Status, p.cause)
 }
 
-func resultOf(c Code) Result {
+// resultOf is the result of a request that was answered with a problem; r is its run, nil if there was none.
+func resultOf(c Code, r *run) Result {
 	switch c {
 	case CodeInProgress:
 		return ResultInProgress
@@ -168,6 +177,9 @@ func resultOf(c Code) Result {
 	case CodeOutcomeUnknown:
 		return ResultUnknown
 	case CodeOutcomePending:
+		return ResultFailed
+	}
+	if r != nil {
 		return ResultFailed
 	}
 	return ResultRefused

@@ -31,6 +31,11 @@ func (x *exchange) identify(body io.Reader) *Problem {
 			return problem
 		}
 	}
+	if key == "" && p.Mint != nil {
+		if key, problem = x.mintKey(body); problem != nil {
+			return problem
+		}
+	}
 	if key == "" {
 		x.unkeyed = true
 		if !p.KeyOptional {
@@ -118,6 +123,28 @@ func (x *exchange) fieldKey(key string) (string, *Problem) {
 		x.keyHeader, x.keyValue = x.g.policy.KeyHeaders[0], v
 	}
 	return v, nil
+}
+
+// mintKey makes the key of a request that carries none, or returns "".
+func (x *exchange) mintKey(body io.Reader) (string, *Problem) {
+	if x.body == nil {
+		if problem := x.readBody(body); problem != nil {
+			return "", problem
+		}
+	}
+	p := x.g.policy
+	key, err := p.Mint(x.r, x.body.plain)
+	switch {
+	case err != nil:
+		return "", x.g.problem(CodeKeyInvalid, "no key was sent, and none can be made: "+err.Error()).because(err)
+	case key == "":
+		return "", nil
+	}
+	if err := checkKey(key, &KeyFormat{}); err != nil {
+		return "", x.g.problem(CodeKeyInvalid, "no key was sent, and the one made is not valid").because(err)
+	}
+	x.keyHeader, x.keyValue, x.minted = p.KeyHeaders[0], key, true
+	return key, nil
 }
 
 // detailOf is the part of an error that follows its sentinel's text, which the problem's title says already.

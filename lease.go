@@ -1,6 +1,7 @@
 package semel
 
 import (
+	"errors"
 	"sync"
 	"time"
 )
@@ -19,6 +20,7 @@ type lease struct {
 	margin   *time.Timer // fires at 80 %; nil under Hold, and before the first renewal
 	handling bool        // the handler has not ended
 	stopped  bool        // settled, fenced or given up: no more renewals
+	doubtful bool        // may be settled: a refused renewal does not say that somebody else owns the record
 	resting  bool        // past MaxRun while the handler goes on: no renewals until it ends
 }
 
@@ -28,6 +30,22 @@ func (l *lease) start(r *run, sent time.Time) {
 	defer l.mu.Unlock()
 	l.run, l.acked, l.handling = r, sent, true
 	l.beat = time.AfterFunc(l.interval()-time.Since(sent), l.renew)
+}
+
+// none is the lease of a run in one-commit mode: its transaction holds the record.
+func (l *lease) none(r *run) { l.run, l.stopped = r, true }
+
+// resume starts the renewals again, of a run whose transaction did not commit, or may not have.
+func (l *lease) resume(doubtful bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stopped, l.doubtful = false, doubtful
+	if l.margin != nil && l.handling {
+		l.margin.Reset(marginOf(l.run.policy.Lease) - time.Since(l.acked))
+	}
+	if !l.resting {
+		l.beat.Reset(0)
+	}
 }
 
 func (l *lease) interval() time.Duration { return l.run.policy.Lease / 3 }
@@ -55,6 +73,8 @@ func (l *lease) renew() {
 	owned, err := l.run.core.store.Extend(ctx, l.run.ask.id, l.run.owner, Extension{Lease: l.run.policy.Lease})
 	ctx.end(nil)
 	switch {
+	case errors.Is(err, ErrHeld):
+		l.renewed(sent) // nobody can take the record before the renewal is executed
 	case err != nil:
 		l.run.core.storeFailed(l.run.base, "extend", l.run.ask.id, err)
 		l.again(jitter(l.run.policy.Lease / 10))
@@ -91,7 +111,10 @@ func (l *lease) again(after time.Duration) {
 
 // fenced cancels the run: the store has refused its owner.
 func (l *lease) fenced() {
-	if l.stop() {
+	l.mu.Lock()
+	doubtful := l.doubtful
+	l.mu.Unlock()
+	if l.stop() && !doubtful {
 		l.run.ctx.end(ErrFenced)
 	}
 }
@@ -129,7 +152,9 @@ func (l *lease) stop() bool {
 	defer l.mu.Unlock()
 	was := !l.stopped
 	l.stopped = true
-	l.beat.Stop()
+	if l.beat != nil {
+		l.beat.Stop()
+	}
 	if l.margin != nil {
 		l.margin.Stop()
 	}

@@ -39,10 +39,12 @@ type owedRelease struct {
 	tries int
 }
 
-func (o *owed) full() bool {
+func (o *owed) full() bool { return o.count() >= maxOwed }
+
+func (o *owed) count() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return len(o.queue)+o.busy >= maxOwed
+	return len(o.queue) + o.busy
 }
 
 // add takes over a release. by.Fence is the last fence under which this guard started the handler, 0 for never.

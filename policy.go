@@ -36,6 +36,11 @@ type Policy struct {
 	KeyField string
 	// KeyOptional lets a request without a key run unprotected. Defaults to refusing it with 400.
 	KeyOptional bool
+	// Mint, if set, makes the key of a request that carries none, from what tells operations apart in it: an order
+	// number and the method, for example. body is the request's, decoded, and read-only; nil if it is kept in a file. The
+	// key is used, told in the answer and shown to the handler as if it had come in the first of KeyHeaders. "" leaves the
+	// request without a key; an error refuses it with 400, and its text is shown. Not in [Do]. Defaults to none.
+	Mint func(r *http.Request, body []byte) (string, error)
 	// KeyFormat says which keys are accepted.
 	KeyFormat KeyFormat
 	// PerOperation makes method and path part of the identity, so that one key may be used on several routes; in [Do], it
@@ -77,6 +82,18 @@ type Policy struct {
 	MaxResponseBody int64
 	// CompressAbove is the size in bytes from which a stored body is compressed. Negative means never. Defaults to 8 KiB.
 	CompressAbove int
+
+	// OneCommit runs the handler in a transaction of the store's database, in which its outcome is recorded too: one
+	// commit, and nothing at all if the process dies before it. For handlers that have their effects there, through the
+	// store's own method, and are short. Only with a store that is a [Transactor]. There is no lease and no record before
+	// the commit, so a request with another body meanwhile gets 409 or waits, and [Operation.Fence] orders only what was
+	// committed. OnLost does not matter: what was not committed did not happen. Not with Stream, Patience or Observe, nor
+	// with FailOpen: a handler whose database can't be asked could not work either, and one that waits in vain for its turn
+	// must not run beside the one that it waits for.
+	// Defaults to a lease and a record from the start.
+	OneCommit bool
+	// Problems, if not nil, is the form of the guard's own answers on this route. Defaults to that of [Options].
+	Problems *ProblemOptions
 
 	// Stream sends the answer as the handler writes it; the operation is never run again once the first byte may have
 	// left. Answers of type text/event-stream are always streamed. Defaults to buffering.
@@ -145,6 +162,7 @@ type policy struct {
 	methods       map[string]bool
 	fingerprinter *requestFingerprinter
 	storeHeaders  map[string]bool // nil: all but the never-list
+	problems      *ProblemOptions // the route's own; else the guard's, once it is known
 }
 
 func (p Policy) compile() (*policy, error) {
@@ -259,6 +277,21 @@ func (p Policy) compile() (*policy, error) {
 	var err error
 	if c.fingerprinter, err = newRequestFingerprinter(p.Fingerprint); err != nil {
 		fail("policy: Fingerprint: %w", err)
+	}
+	if p.Problems != nil {
+		if c.problems, err = p.Problems.compile("policy"); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if p.OneCommit {
+		for _, x := range []struct {
+			name string
+			set  bool
+		}{{"Stream", p.Stream}, {"Patience", p.Patience > 0}, {"Observe", p.Observe}, {"FailOpen", p.FailOpen}} {
+			if x.set {
+				fail("policy: OneCommit does not go with %s", x.name)
+			}
+		}
 	}
 	c.Policy = p
 	return c, errors.Join(errs...)

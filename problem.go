@@ -175,40 +175,47 @@ type ProblemOptions struct {
 	Write func(w http.ResponseWriter, r *http.Request, p *Problem)
 }
 
-// validate reports what is wrong with the options, all of it.
-func (o ProblemOptions) validate() error {
+const problemBase = "urn:semel:problem:"
+
+// compile reports what is wrong with the options, all of it, and returns them with their defaults. where names them in
+// errors.
+func (o ProblemOptions) compile(where string) (*ProblemOptions, error) {
 	var errs []error
-	fail := func(format string, a ...any) { errs = append(errs, fmt.Errorf(format, a...)) }
+	fail := func(format string, a ...any) { errs = append(errs, fmt.Errorf(where+": "+format, a...)) }
 	if u, err := url.Parse(o.Base); o.Base != "" && (err != nil || !u.IsAbs()) {
-		fail("options: Problems.Base %q is not the beginning of an absolute URI", o.Base)
+		fail("Problems.Base %q is not the beginning of an absolute URI", o.Base)
 	}
 	// It stands between < and > in a Link (RFC 8288, section 3).
 	if _, err := url.Parse(o.Documentation); err != nil || strings.ContainsAny(o.Documentation, "<> \"") {
-		fail("options: Problems.Documentation %q is not a URI", o.Documentation)
+		fail("Problems.Documentation %q is not a URI", o.Documentation)
 	}
 	for _, code := range slices.Sorted(maps.Keys(o.Status)) {
 		if _, ok := problemKinds[code]; !ok {
-			fail("options: Problems.Status: unknown code %q", code)
+			fail("Problems.Status: unknown code %q", code)
 		}
 		if status := o.Status[code]; status < 400 || status > 599 {
-			fail("options: Problems.Status: %d for %s is not an error status", status, code)
+			fail("Problems.Status: %d for %s is not an error status", status, code)
 		}
 	}
-	return errors.Join(errs...)
+	if o.Base == "" {
+		o.Base = problemBase
+	}
+	o.Status = maps.Clone(o.Status) // the caller may go on changing its own
+	return &o, errors.Join(errs...)
 }
 
 // problem makes the refusal of the given code. detail must be fit to be shown to the client (R-57); "" is that of the
 // code.
-func (c *core) problem(code Code, detail string) *Problem {
-	k := problemKinds[code]
+func (g *Guard) problem(code Code, detail string) *Problem {
+	k, form := problemKinds[code], g.policy.problems
 	if detail == "" {
 		detail = k.detail
 	}
 	p := &Problem{
-		Type: c.problems.Base + k.slug, Title: k.title, Status: k.status, Detail: detail,
+		Type: form.Base + k.slug, Title: k.title, Status: k.status, Detail: detail,
 		Code: code, Retryable: k.retryable,
 	}
-	if s, ok := c.problems.Status[code]; ok {
+	if s, ok := form.Status[code]; ok {
 		p.Status = s
 	}
 	switch code {
@@ -225,18 +232,25 @@ func (p *Problem) because(err error) *Problem {
 	return p
 }
 
+// nothingProblem tells a client that its run was rolled back.
+func (g *Guard) nothingProblem() *Problem {
+	p := g.problem(CodeStoreUnavailable, "its transaction was rolled back; the same key may try again")
+	p.Title = "the request has had no effect"
+	return p
+}
+
 // writeProblem answers with p. What the guard adds to each keyed answer is in w's header already.
-func (c *core) writeProblem(w http.ResponseWriter, r *http.Request, p *Problem) {
-	h := w.Header()
+func (g *Guard) writeProblem(w http.ResponseWriter, r *http.Request, p *Problem) {
+	h, form := w.Header(), g.policy.problems
 	h.Del("Content-Length")
 	if p.RetryAfter > 0 {
 		h.Set("Retry-After", strconv.FormatInt(seconds(p.RetryAfter), 10))
 	}
-	if p.Code == CodeKeyMissing && c.problems.Documentation != "" {
-		h.Add("Link", "<"+c.problems.Documentation+`>; rel="describedby"`)
+	if p.Code == CodeKeyMissing && form.Documentation != "" {
+		h.Add("Link", "<"+form.Documentation+`>; rel="describedby"`)
 	}
-	if c.problems.Write != nil {
-		c.problems.Write(w, r, p)
+	if form.Write != nil {
+		form.Write(w, r, p)
 		return
 	}
 	body, err := json.Marshal(p)

@@ -412,3 +412,91 @@ func TestAProblemIsAnErrorOfItsSentinelAndItsCause(t *testing.T) {
 		}
 	}
 }
+
+// The form of problems is a route's own where it says so, all of it, and that of all routes where it does not (R-76a).
+func TestR76a_ProblemsByRoute(t *testing.T) {
+	t.Parallel()
+	status := map[semel.Code]int{semel.CodeKeyMissing: 428}
+	g, _ := newGuardWith(t, nil, semel.Options{Problems: semel.ProblemOptions{
+		Base: "https://example.com/problems/", Status: map[semel.Code]int{semel.CodeKeyMissing: 418, semel.CodeKeyReused: 409},
+	}})
+	own := &semel.ProblemOptions{Documentation: "https://example.com/keys", Status: status}
+	written := &semel.ProblemOptions{Write: func(w http.ResponseWriter, _ *http.Request, p *semel.Problem) {
+		w.WriteHeader(p.Status)
+		io.WriteString(w, "own form: "+string(p.Code))
+	}}
+	routes := map[string]http.Handler{}
+	for name, p := range map[string]semel.Policy{"common": {}, "own": {Problems: own}, "written": {Problems: written}} {
+		routes[name] = g.With(p).Handler(say("paid"))
+	}
+	status[semel.CodeKeyMissing] = 499 // the caller may go on changing its own
+	for _, c := range []struct {
+		route, key, body string
+		status           int
+		want             string
+	}{
+		{"common", "", `{}`, 418, `"https://example.com/problems/key-missing"`},
+		{"own", "", `{}`, 428, `"urn:semel:problem:key-missing"`},
+		{"written", "", `{}`, 400, "own form: IDEMPOTENCY_KEY_REQUIRED"},
+		{"common", "k", `{}`, 201, "paid"},
+		{"common", "k", `{"n":1}`, 409, `"https://example.com/problems/key-reused"`},
+		{"own", "k", `{"n":1}`, 422, `"urn:semel:problem:key-reused"`},
+		{"written", "k", `{"n":1}`, 422, "own form: IDEMPOTENCY_KEY_REUSED"},
+	} {
+		w := answer(routes[c.route], post(c.key, c.body))
+		if w.Code != c.status || !strings.Contains(w.Body.String(), c.want) {
+			t.Errorf("%s: answered %d %s, want %d and %s", c.route, w.Code, w.Body, c.status, c.want)
+		}
+		wantLink := ""
+		if c.route == "own" && c.key == "" {
+			wantLink = `<https://example.com/keys>; rel="describedby"`
+		}
+		if got := w.Header().Get("Link"); got != wantLink {
+			t.Errorf("%s: Link %q, want %q", c.route, got, wantLink)
+		}
+	}
+}
+
+// A route may set the status of the answer to a client whose patience has passed, too.
+func TestR76a_StatusOfPatienceByRoute(t *testing.T) {
+	t.Parallel()
+	for want, problems := range map[int]*semel.ProblemOptions{
+		504: nil,
+		502: {Status: map[semel.Code]int{semel.CodeOutcomePending: 502}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			g, _ := newGuard(t, nil, semel.Policy{Patience: time.Second, Problems: problems})
+			w := answer(g.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(time.Minute) })), post("k", `{}`))
+			if w.Code != want || w.Header().Get("Retry-After") != "1" {
+				t.Errorf("answered %d, Retry-After %q, want %d", w.Code, w.Header().Get("Retry-After"), want)
+			}
+			drained(t, g)
+		})
+	}
+}
+
+// A route's form of problems is checked with its policy; the error names where it stands.
+func TestR76a_ProblemsOfAPolicyAreChecked(t *testing.T) {
+	t.Parallel()
+	p := semel.Policy{Problems: &semel.ProblemOptions{
+		Base: "no base", Documentation: "<bad>", Status: map[semel.Code]int{"NO_CODE": 400, semel.CodeKeyMissing: 200},
+	}}
+	err := p.Validate()
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	for _, want := range []string{
+		"policy: Problems.Base", "policy: Problems.Documentation", `policy: Problems.Status: unknown code "NO_CODE"`, "policy: Problems.Status: 200",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q does not say %q", err, want)
+		}
+	}
+	g, _ := newGuard(t, nil, semel.Policy{})
+	if got := thrownBy(func() { g.With(p) }); !strings.Contains(got, "policy: Problems.Base") {
+		t.Errorf("With threw %q", got)
+	}
+	if got := (semel.Policy{Problems: &semel.ProblemOptions{}}).Validate(); got != nil {
+		t.Errorf("the zero options: %v", got)
+	}
+}

@@ -18,14 +18,17 @@ type run struct {
 	base context.Context // the request's values, without its cancellation
 	ctx  deadline        // base with the operation, and with MaxRun as its deadline: the handler's
 
+	face   face
+	joint  joint
 	lease  lease
 	resent bool      // the claim was sent more than once: a copy may still arrive
 	sent   time.Time // the last copy of the claim
+
+	before, after *run // in the list of runs under way
 }
 
 // newRun makes the run that a claim, sent at the given time, has won, and starts its lease. It must be settled.
 func (g *Guard) newRun(ctx context.Context, a *ask, rec Record, token Token, sent time.Time) *run {
-	g.work.add()
 	r := &run{
 		core: g.core, policy: g.policy, ask: *a, began: sent, sent: sent,
 		owner: Owner{Fence: rec.Fence, Token: token},
@@ -33,7 +36,12 @@ func (g *Guard) newRun(ctx context.Context, a *ask, rec Record, token Token, sen
 	}
 	r.op = Operation{run: r, Attempt: int(rec.Attempt), Fence: rec.Fence}
 	r.ctx.parent, r.ctx.at, r.ctx.cause, r.ctx.op = r.base, sent.Add(g.policy.MaxRun), ErrMaxRun, &r.op
-	r.lease.start(r, sent)
+	g.work.begin(r)
+	if g.policy.OneCommit {
+		r.lease.none(r)
+	} else {
+		r.lease.start(r, sent)
+	}
 	if rec.Maybe {
 		r.event(EventTakeover, nil)
 	}
@@ -61,6 +69,7 @@ type Operation struct {
 	run     *run
 	verdict atomic.Uint32
 	lost    atomic.Pointer[lostReason]
+	derived atomic.Bool // a derived key was taken: there may be an effect elsewhere
 }
 
 type lostReason struct{ err error }
@@ -70,6 +79,14 @@ type lostReason struct{ err error }
 func FromContext(ctx context.Context) *Operation {
 	op, _ := ctx.Value(operationKey{}).(*Operation)
 	return op
+}
+
+// outside returns ctx without the operation that it may belong to.
+func outside(ctx context.Context) context.Context {
+	if FromContext(ctx) == nil {
+		return ctx
+	}
+	return context.WithValue(ctx, operationKey{}, (*Operation)(nil))
 }
 
 // ID returns the operation's public id.
@@ -82,6 +99,7 @@ func (o *Operation) Correlation() string { return o.run.ask.correlation }
 // run of the operation, also after its record has expired, so it can stand in a UNIQUE column or be the idempotency key
 // of a downstream call; another name gives another key.
 func (o *Operation) Key(name string) string {
+	o.derived.Store(true)
 	a := &o.run.ask
 	return o.run.core.derive.derivedKey(a.kind, a.scope, a.key, name)
 }

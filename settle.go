@@ -10,22 +10,56 @@ import (
 type settled uint8
 
 const (
-	settledOwn    settled = iota // durable, as this run's outcome
-	settledFenced                // refused: the record is no longer this run's
-	settledLater                 // not acknowledged yet; settling goes on without the client
+	settledOwn     settled = iota // durable, as this run's outcome
+	settledFenced                 // refused: the record is no longer this run's
+	settledLater                  // not acknowledged yet; settling goes on without the client
+	settledNothing                // the run's transaction did not commit: nothing has happened
+	settledLost                   // it did not commit, but there may be an effect elsewhere
 )
 
 // settle makes the outcome durable. It runs on a context that the client can't cancel. It sends the settle until it is
 // acknowledged: for SettleWait while the client waits, then up to MaxRun after the first try without it. The claim is
 // never freed instead, whatever fails. The record is as it stands after the settle.
+//
+// What a transaction has committed is the outcome, whatever o is.
 func (r *run) settle(o Outcome) (Record, settled) {
+	j := &r.joint
+	if r.policy.OneCommit && j.state < doubtful {
+		switch {
+		case j.open == nil: // it was rolled back
+		case o.State == Done:
+			r.commit(j.open, o) //nolint:errcheck // it has told the observer
+		default:
+			j.open.Rollback()
+		}
+		switch {
+		case o.State != Done:
+			return r.ended(Record{}, true)
+		case j.state < doubtful:
+			r.ended(Record{}, true)
+			return Record{}, settledNothing
+		}
+	}
+	switch j.state {
+	case committed:
+		return r.ended(j.rec, true)
+	case doubtful:
+		o = r.uncommitted()
+	}
 	first := time.Now()
 	rec, owned, ok := r.trySettle(first.Add(r.policy.SettleWait), &o)
 	if ok {
-		return r.ended(rec, owned)
+		return r.conclude(rec, owned)
 	}
 	go r.settleLater(first.Add(r.policy.MaxRun), o)
 	return Record{}, settledLater
+}
+
+func (r *run) conclude(rec Record, owned bool) (Record, settled) {
+	if r.joint.state == doubtful {
+		return r.resolve(rec, owned)
+	}
+	return r.ended(rec, owned)
 }
 
 // settleLater goes on without the client.
@@ -33,8 +67,10 @@ func (r *run) settleLater(until time.Time, o Outcome) {
 	rec, owned, ok := r.trySettle(until, &o)
 	if !ok {
 		r.event(EventSettleAbandoned, context.DeadlineExceeded)
+		r.ended(rec, true)
+		return
 	}
-	r.ended(rec, owned || !ok)
+	r.conclude(rec, owned)
 }
 
 // trySettle sends the settle until it is acknowledged or the time has come. No copy of it is under way for longer than a
@@ -42,11 +78,16 @@ func (r *run) settleLater(until time.Time, o Outcome) {
 func (r *run) trySettle(until time.Time, o *Outcome) (rec Record, owned, acknowledged bool) {
 	const firstPause, longestPause = 10 * time.Millisecond, time.Second
 	for wait := firstPause; ; wait = min(2*wait, longestPause) {
+		var err error
 		ctx := newDeadline(r.base, r.core.life)
 		if until.Before(ctx.at) {
 			ctx.at = until
 		}
-		rec, owned, err := r.core.store.Settle(ctx, r.ask.id, r.owner, *o)
+		if r.policy.OneCommit {
+			rec, owned, err = r.askCommitted(ctx)
+		} else {
+			rec, owned, err = r.core.store.Settle(ctx, r.ask.id, r.owner, *o)
+		}
 		ctx.end(nil)
 		if err == nil {
 			return rec, owned, true
@@ -74,7 +115,7 @@ func (r *run) ended(rec Record, owned bool) (Record, settled) {
 	if r.resent {
 		r.core.owed.add(r.ask.id, Owner{Fence: r.owner.Fence, Token: r.owner.Token, Above: true}, r.sent)
 	}
-	defer r.core.work.done()
+	defer r.core.work.end(r)
 	if !owned {
 		r.event(EventFenced, nil)
 		return rec, settledFenced

@@ -32,7 +32,7 @@ func (g *Guard) shadow(next http.Handler, w http.ResponseWriter, r *http.Request
 	x.closeBody()
 	switch {
 	case problem != nil:
-		x.observed(resultOf(problem.Code), 0, problem)
+		x.observed(resultOf(problem.Code, nil), 0, problem)
 	case x.unkeyed:
 		x.observed(ResultUnkeyed, 0, nil)
 	default:
@@ -52,7 +52,7 @@ func (g *Guard) shadow(next http.Handler, w http.ResponseWriter, r *http.Request
 		case problem.Code == CodeStoreUnavailable && g.policy.FailOpen:
 			x.observed(ResultBypassed, 0, problem)
 		default:
-			x.observed(resultOf(problem.Code), 0, problem)
+			x.observed(resultOf(problem.Code, nil), 0, problem)
 		}
 	}
 	next.ServeHTTP(w, r)
@@ -62,6 +62,7 @@ func (g *Guard) shadow(next http.Handler, w http.ResponseWriter, r *http.Request
 func (x *exchange) shadowRun(next http.Handler, w http.ResponseWriter) {
 	rec := &recorder{ResponseWriter: w, limit: x.g.policy.MaxResponseBody, above: w.Header().Clone()}
 	x.capture.init(x, w)
+	x.run.joint.apart = true
 	x.req = x.r.WithContext(context.WithValue(x.r.Context(), operationKey{}, &x.run.op))
 	defer func() {
 		x.run.lease.handlerEnded()

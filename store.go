@@ -61,6 +61,75 @@ type Lister interface {
 	List(ctx context.Context, q Query, yield func(ID, Record) bool) error
 }
 
+// A Transactor is a [Store] in whose database the handler works too, so that effect and answer commit together.
+// Handlers do not call it: the store's package has a method for them, built on [RunTx].
+type Transactor interface {
+	Store
+
+	// Begin starts a transaction. ctx bounds the wait for it; the transaction lasts until its Commit or Rollback.
+	Begin(ctx context.Context) (Tx, error)
+}
+
+// A Tx is a transaction of a [Transactor]. One goroutine uses it at a time. What it did shows to others once it has
+// committed.
+type Tx interface {
+	// Claim is [Store].Claim, within the transaction.
+	Claim(ctx context.Context, id ID, c Claim) (rec Record, owned bool, err error)
+
+	// Settle is [Store].Settle, within the transaction.
+	Settle(ctx context.Context, id ID, by Owner, o Outcome) (rec Record, owned bool, err error)
+
+	// Mark sets the point to which Undo goes back.
+	Mark(ctx context.Context) error
+
+	// Undo takes back everything since Mark. The transaction, and its mark, remain.
+	Undo(ctx context.Context) error
+
+	// Commit ends the transaction; nil means that it is durable. An error that wraps [ErrRolledBack] means that it is
+	// certain that nothing of it is, or ever will be. After any other error it may have committed all the same.
+	Commit(ctx context.Context) error
+
+	// Rollback ends the transaction without a trace. After Commit it does nothing.
+	Rollback()
+}
+
+// An Auditor is a [Store] that keeps what operators and reconcile have decided, and why. Entries are only ever
+// added; they outlive their records.
+type Auditor interface {
+	// Audit adds an entry and sets its time, on the store's clock.
+	Audit(ctx context.Context, e AuditEntry) error
+
+	// AuditTrail calls yield with the entries about an operation, or all if id is nil, the newest first, until yield
+	// returns false or limit (if above 0) were given.
+	AuditTrail(ctx context.Context, id *ID, limit int, yield func(AuditEntry) bool) error
+}
+
+// AuditEntry is one step of a decision about an operation.
+type AuditEntry struct {
+	At        Time
+	ID        ID
+	Operation string // as the record had it
+	Actor     string // who
+	Action    string // what: "complete", "release", "forget", "reconcile"
+	Reason    string // why
+	Result    string // "asked" before the change, then what came of it: "done", or why it was refused
+}
+
+// A Counter is a [Store] that can say what it holds, at a cost that does not grow with it by much.
+type Counter interface {
+	Count(ctx context.Context) (Counts, error)
+}
+
+// Counts is what a store holds. It may be a little behind.
+type Counts struct {
+	Records       int64         // all of them; an estimate where counting is dear
+	Running       int64         // stored as running, the lapsed ones included
+	Unknown       int64         // stored as unknown
+	OldestRunning time.Duration // age of the run that started first; 0 if there is none
+	SweepLag      time.Duration // how long the record that should have been swept first is overdue; 0 if there is none
+	Bytes         int64         // what the storage takes; 0 if not known
+}
+
 // Query selects records for a [Lister]. Zero fields select all.
 type Query struct {
 	Scope     *ScopeID // only records of this kind and scope

@@ -138,6 +138,9 @@ func (c *capture) stored() []byte {
 
 // trailer returns the trailers that the handler has set, under their own names.
 func (c *capture) trailer() http.Header {
+	if c.frozen {
+		return c.trailers
+	}
 	var t http.Header
 	set := func(name string, values []string) {
 		if len(values) == 0 {

@@ -11,6 +11,7 @@ import (
 type waiting struct {
 	mu   sync.Mutex
 	keys map[ID]*waitlist
+	n    int // all of them
 }
 
 type waitlist struct {
@@ -50,6 +51,7 @@ func (w *waiting) join(id ID, limit int) *ticket {
 		return nil
 	}
 	l.n++
+	w.n++
 	return &ticket{id: id, list: l, changed: l.changed}
 }
 
@@ -60,9 +62,16 @@ func (w *waiting) leave(t *ticket) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.n--
 	if t.list.n--; t.list.n == 0 {
 		delete(w.keys, t.id)
 	}
+}
+
+func (w *waiting) count() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.n
 }
 
 // wake tells every waiter of the operation to look again.

@@ -3,6 +3,7 @@ package semel
 import (
 	"context"
 	"sync"
+	"time"
 )
 
 // work counts what Drain waits for: runs, settles that go on, releases that are owed.
@@ -10,6 +11,52 @@ type work struct {
 	mu   sync.Mutex
 	n    int
 	idle chan struct{} // closed when n falls to zero; nil if nobody waits
+
+	oldest, newest *run // the runs under way, linked in the order of their start
+	runs           int
+}
+
+// begin adds a run.
+func (w *work) begin(r *run) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.n++
+	w.runs++
+	if r.before = w.newest; r.before == nil {
+		w.oldest = r
+	} else {
+		r.before.after = r
+	}
+	w.newest = r
+}
+
+// end removes a run.
+func (w *work) end(r *run) {
+	w.mu.Lock()
+	if r.before == nil {
+		w.oldest = r.after
+	} else {
+		r.before.after = r.after
+	}
+	if r.after == nil {
+		w.newest = r.before
+	} else {
+		r.after.before = r.before
+	}
+	r.before, r.after = nil, nil
+	w.runs--
+	w.mu.Unlock()
+	w.done()
+}
+
+// running returns how many runs there are, and when the oldest of them began.
+func (w *work) running() (n int, since time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.oldest != nil {
+		since = w.oldest.began
+	}
+	return w.runs, since
 }
 
 func (w *work) add() {

@@ -1,0 +1,223 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/semelhq/semel"
+)
+
+// A Decision is by whom and why an operation is settled.
+type Decision struct {
+	Actor  string // who decides, 1 to 1000 bytes
+	Reason string // why, 1 to 1000 bytes
+	// Force decides also about an operation that a run owns. Its handler may still be at work: its outcome no longer
+	// counts, but its effects may come after the decision. Defaults to refusing that.
+	Force bool
+}
+
+// A Change is an operation as it was and as it is now. Forgotten is one whose State is Absent.
+type Change struct{ Before, After semel.Record }
+
+// Complete settles an operation as done with the given answer, which every repeat gets from now on; with a nil answer
+// they are told that there is none (replay-unavailable). The answer's body is stored as it is, without a codec.
+//
+// The operation must be unknown, or lost under Rerun. If the change fails after the old run was fenced, the operation
+// is left unknown; deciding again works.
+func (d *Desk) Complete(ctx context.Context, id semel.ID, answer *semel.Response, by Decision) (Change, error) {
+	if err := checkAnswer(answer); err != nil {
+		return Change{}, fmt.Errorf("complete: %w: %w", ErrInvalid, err)
+	}
+	return d.decide(ctx, id, "complete", by, func(before semel.Record) (semel.Record, error) {
+		return d.settle(ctx, id, before, semel.Outcome{State: semel.Done, Response: answer}, by.Force)
+	})
+}
+
+// Release sets an operation free, so that the next attempt runs it. It is the operator's promise that nothing happened,
+// and that nothing will: if the lost run has had its effect, the next one repeats it. An operation that was released
+// already stays as it is.
+//
+// What is said of the change in [Desk.Complete] holds here too.
+func (d *Desk) Release(ctx context.Context, id semel.ID, by Decision) (Change, error) {
+	return d.decide(ctx, id, "release", by, func(before semel.Record) (semel.Record, error) {
+		return d.settle(ctx, id, before, semel.Outcome{State: semel.Free, Error: "released by an operator"}, by.Force)
+	})
+}
+
+// Forget deletes an operation's record, so that its key is new: a repeat runs, whatever has happened before, and any
+// request may use the key.
+//
+// What is said of the change in [Desk.Complete] holds here too.
+func (d *Desk) Forget(ctx context.Context, id semel.ID, by Decision) (Change, error) {
+	return d.decide(ctx, id, "forget", by, func(before semel.Record) (semel.Record, error) {
+		return d.forget(ctx, id, before, by.Force)
+	})
+}
+
+// decide makes a change between two entries of the audit trail. Nothing is changed before the first one is durable.
+func (d *Desk) decide(ctx context.Context, id semel.ID, action string, by Decision, change func(before semel.Record) (semel.Record, error)) (c Change, err error) {
+	if err := by.check(); err != nil {
+		return c, fmt.Errorf("%s: %w: %w", action, ErrInvalid, err)
+	}
+	if c.Before, err = d.load(ctx, id); err != nil {
+		return Change{}, fmt.Errorf("%s: %w", action, err)
+	}
+	if c.Before.State == semel.Absent {
+		return Change{}, fmt.Errorf("%s %s: %w", action, id, ErrNotFound)
+	}
+	entry := semel.AuditEntry{
+		ID: id, Operation: c.Before.Operation, Actor: by.Actor, Action: action, Reason: by.Reason, Result: "asked",
+	}
+	if err := d.audit(ctx, entry); err != nil {
+		return Change{}, fmt.Errorf("%s %s: nothing was changed: %w", action, id, err)
+	}
+	c.After, err = change(c.Before)
+	entry.Result = resultOf(err)
+	// Whoever asked may have gone; the entry that says what came of it is written all the same.
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditWait)
+	defer cancel()
+	unaudited := d.audit(ending, entry)
+	switch {
+	case err != nil:
+		return Change{}, fmt.Errorf("%s %s: %w", action, id, errors.Join(err, unaudited))
+	case unaudited != nil:
+		return c, fmt.Errorf("%s %s: the change is made, but the audit trail has only that it was asked for: %w", action, id, unaudited)
+	}
+	return c, nil
+}
+
+// resultOf is what the audit trail says of a change.
+func resultOf(err error) string {
+	switch {
+	case err == nil:
+		return "done"
+	case slices.ContainsFunc(refusals, func(r error) bool { return errors.Is(err, r) }):
+		return "refused: " + err.Error()
+	}
+	return "failed: " + err.Error()
+}
+
+const auditWait = 10 * time.Second
+
+// audit adds an entry. One whose acknowledgement was lost may stand twice.
+func (d *Desk) audit(ctx context.Context, e semel.AuditEntry) error {
+	if err := untilAcknowledged(ctx, func() error { return d.auditor.Audit(ctx, e) }); err != nil {
+		return fmt.Errorf("write the audit trail: %w", err)
+	}
+	return nil
+}
+
+// settle settles an operation that nobody owns.
+func (d *Desk) settle(ctx context.Context, id semel.ID, before semel.Record, o semel.Outcome, force bool) (semel.Record, error) {
+	switch before.Reads(before.OnLost) {
+	case semel.ReadsAbsent:
+		return before, fmt.Errorf("%w: its retention is over", ErrNotFound)
+	case semel.ReadsDone:
+		return before, ErrEnded
+	case semel.ReadsRunning:
+		if !force {
+			return before, ErrAtWork
+		}
+	}
+	if before.State == semel.Free && !before.Maybe {
+		if o.State == semel.Free {
+			return before, nil
+		}
+		return before, ErrReleased
+	}
+	if o.State == semel.Free && before.Begun {
+		return before, ErrBegun
+	}
+	seized, err := d.seize(ctx, id, before, force)
+	if err != nil {
+		return before, err
+	}
+	if o.State == semel.Free && seized.Begun {
+		return before, fmt.Errorf("%w; it is held as unknown now", ErrBegun)
+	}
+	var after semel.Record
+	var owned bool
+	err = untilAcknowledged(ctx, func() error {
+		after, owned, err = d.store.Settle(ctx, id, seized.Owner(), o)
+		return err
+	})
+	switch {
+	case err != nil:
+		return before, fmt.Errorf("settle: %w; unless that was done all the same, it is held as unknown now", err)
+	case !owned:
+		return before, ErrChanged
+	}
+	return after, nil
+}
+
+// forget deletes a record that nobody owns.
+func (d *Desk) forget(ctx context.Context, id semel.ID, before semel.Record, force bool) (semel.Record, error) {
+	owner := before.Owner()
+	if before.State == semel.Unknown || !before.Forgettable(before.Now, owner) {
+		if before.Reads(before.OnLost) == semel.ReadsRunning && !force {
+			return before, ErrAtWork
+		}
+		seized, err := d.seize(ctx, id, before, force)
+		if err != nil {
+			return before, err
+		}
+		owner = seized.Owner()
+	}
+	var forgotten bool
+	err := untilAcknowledged(ctx, func() (err error) {
+		forgotten, err = d.seizer.Forget(ctx, id, owner)
+		return err
+	})
+	if err != nil {
+		return before, fmt.Errorf("forget: %w", err)
+	}
+	after, err := d.load(ctx, id)
+	switch {
+	case err != nil && forgotten:
+		return semel.Record{}, nil
+	case err != nil:
+		return before, err
+	case !forgotten && after.State != semel.Absent:
+		return before, ErrChanged // and not this decision, whose first acknowledgement was lost
+	}
+	return semel.Record{Now: after.Now}, nil
+}
+
+// seize takes an operation from whoever owned it, and makes sure that nothing happened to it since it was looked at.
+func (d *Desk) seize(ctx context.Context, id semel.ID, before semel.Record, force bool) (rec semel.Record, err error) {
+	token := semel.NewToken()
+	err = untilAcknowledged(ctx, func() error {
+		rec, err = d.seizer.Seize(ctx, id, token)
+		return err
+	})
+	switch {
+	case err != nil:
+		return rec, fmt.Errorf("seize: %w", err)
+	case rec.Token != token:
+		return rec, ErrChanged
+	case !force && (rec.Fence != before.Fence+1 || rec.LeaseEnd != before.LeaseEnd):
+		// A run began, or came back to life, between the look and the seizure: it may be at work.
+		return rec, fmt.Errorf("%w; it is held as unknown now", ErrChanged)
+	}
+	return rec, nil
+}
+
+func (by Decision) check() error {
+	const longest = 1000
+	for _, text := range []struct{ name, value string }{{"actor", by.Actor}, {"reason", by.Reason}} {
+		switch {
+		case strings.TrimSpace(text.value) == "":
+			return fmt.Errorf("the %s is empty", text.name)
+		case len(text.value) > longest:
+			return fmt.Errorf("the %s has %d bytes, want at most %d", text.name, len(text.value), longest)
+		case !utf8.ValidString(text.value) || strings.ContainsFunc(text.value, isControl):
+			return fmt.Errorf("the %s holds more than text on one line", text.name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,113 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/semelhq/semel"
+)
+
+// A Desk is an operator's view of one store. It is safe for concurrent use.
+type Desk struct {
+	store   semel.Store
+	seizer  semel.Seizer
+	lister  semel.Lister
+	auditor semel.Auditor
+}
+
+// New returns a desk. The store must also be a [semel.Seizer], a [semel.Lister] and a [semel.Auditor]; the error names
+// what it is not.
+func New(store semel.Store) (*Desk, error) {
+	if store == nil {
+		return nil, errors.New("admin: store is nil")
+	}
+	d := &Desk{store: store}
+	var lacks []string
+	has := func(ok bool, what string) {
+		if !ok {
+			lacks = append(lacks, what)
+		}
+	}
+	var ok bool
+	d.seizer, ok = store.(semel.Seizer)
+	has(ok, "decisions (semel.Seizer)")
+	d.lister, ok = store.(semel.Lister)
+	has(ok, "listing (semel.Lister)")
+	d.auditor, ok = store.(semel.Auditor)
+	has(ok, "an audit trail (semel.Auditor)")
+	if len(lacks) > 0 {
+		return nil, fmt.Errorf("admin: the store, a %T, does not support %s", store, strings.Join(lacks, ", "))
+	}
+	return d, nil
+}
+
+// Show returns an operation's record and what was decided about it, the newest first. A record whose State is Absent
+// means that there is none; what was decided about it before is returned all the same.
+func (d *Desk) Show(ctx context.Context, id semel.ID) (semel.Record, []semel.AuditEntry, error) {
+	rec, err := d.load(ctx, id)
+	if err != nil {
+		return semel.Record{}, nil, err
+	}
+	var trail []semel.AuditEntry
+	err = d.auditor.AuditTrail(ctx, &id, 0, func(e semel.AuditEntry) bool {
+		trail = append(trail, e)
+		return true
+	})
+	if err != nil {
+		return semel.Record{}, nil, fmt.Errorf("read the audit trail of %s: %w", id, err)
+	}
+	return rec, trail, nil
+}
+
+// List calls yield for the operations that match q, as [semel.Lister] does, without the store's own records.
+func (d *Desk) List(ctx context.Context, q semel.Query, yield func(semel.ID, semel.Record) bool) error {
+	limit, given := q.Limit, 0
+	q.Limit = 0 // the store's own records don't count
+	err := d.lister.List(ctx, q, func(id semel.ID, rec semel.Record) bool {
+		if id.Reserved() {
+			return true
+		}
+		given++
+		return yield(id, rec) && given != limit
+	})
+	if err != nil {
+		return fmt.Errorf("list operations: %w", err)
+	}
+	return nil
+}
+
+func (d *Desk) load(ctx context.Context, id semel.ID) (rec semel.Record, err error) {
+	if id.Reserved() {
+		return rec, nil
+	}
+	err = untilAcknowledged(ctx, func() error {
+		rec, err = d.store.Load(ctx, id)
+		return err
+	})
+	if err != nil {
+		return semel.Record{}, fmt.Errorf("load operation %s: %w", id, err)
+	}
+	return rec, nil
+}
+
+// untilAcknowledged repeats a verb whose reply may have been lost, a few times.
+func untilAcknowledged(ctx context.Context, verb func() error) error {
+	const tries, pause = 3, 100 * time.Millisecond
+	for try := 1; ; try++ {
+		err := verb()
+		if err == nil || try == tries || errors.Is(err, semel.ErrFull) || errors.Is(err, semel.ErrUnreadable) {
+			return err
+		}
+		t := time.NewTimer(time.Duration(try) * (pause/2 + rand.N(pause/2)))
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return err
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package semel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ErrOtherSecret means that a storage was made with another identity secret, or with one where there is none now, or
+// without one. With this one every key would be new, and every repeat would run again.
+var ErrOtherSecret = errors.New("the store was made with another identity secret")
+
+// Reserved reports whether the ID is one of the store's own records, which stand for no operation: operators' listings
+// leave them out, and nobody decides about them. Their scope is all zeros, which no digest leads to.
+func (id ID) Reserved() bool { return id.Scope() == ScopeID{} }
+
+// identityID is where every storage keeps the check value of its identity secret: the same under every secret, or it
+// would not be found under another one.
+var identityID = func() (id ID) {
+	copy(id[len(ScopeID{}):], "semel identity check")
+	return id
+}()
+
+// CheckIdentity makes sure that a storage is used with one identity secret only. The first call writes a check
+// value, a digest under the secret, in a record of its own ([ID.Reserved]) that never expires; every later one compares,
+// and returns an error that wraps [ErrOtherSecret] if the secret is another. No secret is one too. Then nothing is
+// changed.
+//
+// Call it before the first request of each process: what was recorded before the check value was written is not checked.
+// It can be repeated after any error, and called by several processes at once; of those with different secrets one
+// succeeds.
+func CheckIdentity(ctx context.Context, store Store, secret []byte) error {
+	rec, err := loadIdentity(ctx, store, secret)
+	if err != nil || rec.State == Done {
+		return err
+	}
+	// A record left running by a process that died binds as well as a finished one, and runs again: nothing is at stake.
+	c := Claim{
+		Fingerprint: identityFingerprint(secret), Token: NewToken(), Retention: Forever, OnLost: Rerun,
+		Operation: "identity check",
+	}
+	var owned bool
+	err = untilAcknowledged(ctx, func() (err error) {
+		rec, owned, err = store.Claim(ctx, identityID, c)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("check the identity secret: claim: %w", err)
+	}
+	if err := compareIdentity(&rec, secret); err != nil || !owned {
+		return err // another process writes the same value
+	}
+	err = untilAcknowledged(ctx, func() error {
+		_, _, err := store.Settle(ctx, identityID, rec.Owner(), Outcome{State: Done})
+		return err // if not owned, another process has taken over, under the same secret
+	})
+	if err != nil {
+		return fmt.Errorf("check the identity secret: settle: %w", err)
+	}
+	return nil
+}
+
+// VerifyIdentity is [CheckIdentity] for tools that must not write: it only compares. known is false if the storage has no
+// check value.
+func VerifyIdentity(ctx context.Context, store Store, secret []byte) (known bool, err error) {
+	rec, err := loadIdentity(ctx, store, secret)
+	return rec.State != Absent, err
+}
+
+// loadIdentity returns the check value's record, and an error if it could not be read or was made with another secret.
+func loadIdentity(ctx context.Context, store Store, secret []byte) (rec Record, err error) {
+	if len(secret) > 0 && len(secret) < minSecret {
+		return rec, fmt.Errorf("check the identity secret: it has %d bytes, want at least %d", len(secret), minSecret)
+	}
+	err = untilAcknowledged(ctx, func() error {
+		rec, err = store.Load(ctx, identityID)
+		return err
+	})
+	if err != nil {
+		return Record{}, fmt.Errorf("check the identity secret: load: %w", err)
+	}
+	return rec, compareIdentity(&rec, secret)
+}
+
+func compareIdentity(rec *Record, secret []byte) error {
+	if rec.State != Absent && rec.Fingerprint != identityFingerprint(secret) {
+		return fmt.Errorf("check the identity secret: %w", ErrOtherSecret)
+	}
+	return nil
+}
+
+func identityFingerprint(secret []byte) (f Fingerprint) {
+	sum := newDigester(secret).start("semel identity check 1").sum()
+	copy(f.Raw[:], sum[:])
+	copy(f.Canonical[:], sum[len(f.Raw):])
+	return f
+}
+
+// untilAcknowledged repeats a verb whose reply may have been lost, a few times.
+func untilAcknowledged(ctx context.Context, verb func() error) error {
+	for try := 1; ; try++ {
+		err := verb()
+		if err == nil || try == claimTries || errors.Is(err, ErrFull) || errors.Is(err, ErrUnreadable) ||
+			!pause(ctx, jitter(time.Duration(try)*50*time.Millisecond)) {
+			return err
+		}
+	}
+}

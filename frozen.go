@@ -1,0 +1,87 @@
+package semel
+
+import (
+	"errors"
+	"maps"
+	"net/http"
+)
+
+// A point is what an answer was when a transaction began.
+type point struct {
+	fresh   bool // nothing was written
+	header  http.Header
+	verdict uint32
+	left    bool // the transaction was rolled back, and has left the error that was written in it
+}
+
+// mark begins what rewind takes back. From then on the answer is held, on streaming routes too: after a rollback a
+// success must not leave. An error that another transaction has left is not the answer of this one.
+func (x *exchange) mark() error {
+	c := &x.capture
+	if c.begun {
+		return errors.New("begin a transaction: the answer has left in part, so it can't be part of one")
+	}
+	if c.point.left {
+		x.rewind(true)
+	}
+	c.point = point{fresh: c.status == 0, header: c.header.Clone(), verdict: x.run.op.verdict.Load()}
+	c.holds = true
+	return nil
+}
+
+// rewind drops what was written since mark, if it says that something was done, or all of it. An answer that was written
+// before stays, and is overruled if it says that something was done.
+func (x *exchange) rewind(all bool) {
+	c := &x.capture
+	c.frozen, c.trailers = false, nil
+	if c.status >= 400 && !all {
+		c.point.left = c.point.fresh
+		return
+	}
+	x.run.op.verdict.Store(c.point.verdict)
+	if !c.point.fresh {
+		return
+	}
+	c.discard()
+	clear(c.header)
+	maps.Copy(c.header, c.point.header)
+	c.status, c.sent, c.shared, c.declared = 0, nil, false, -1
+	c.body, c.size, c.over, c.unlinked, c.streams, c.unkept = nil, 0, false, false, false, nil
+}
+
+// freeze ends the answer: what the handler writes later is refused.
+func (x *exchange) freeze(err error) (o Outcome, keep bool, failed error) {
+	c := &x.capture
+	switch {
+	case c.unkept != nil:
+		return o, false, c.unkept
+	case x.run.op.lost.Load() != nil, c.status == 0 && err != nil:
+		return Outcome{State: Free}, false, nil
+	case c.status == 0:
+		return o, false, ErrNoAnswer
+	}
+	o = x.decideAnswer(x.g.policy)
+	keep = o.State == Done && (err == nil || c.status >= 400 && c.status < 500)
+	if keep {
+		c.trailers = c.trailer()
+		c.frozen = true
+	}
+	return o, keep, nil
+}
+
+// decideRolledBack decides about the answer that was written after a transaction was rolled back, if one was.
+func (x *exchange) decideRolledBack() Outcome {
+	p := *x.g.policy
+	switch proven := x.run.provesNothing(); {
+	case x.run.op.lost.Load() != nil:
+	case x.capture.status < 400 && proven:
+		x.nothing = true
+		return Outcome{State: Free, Error: "its transaction was rolled back"}
+	case x.capture.status < 400:
+		x.lost = true
+		return Outcome{State: p.lostState(), Error: "its transaction was rolled back, but there may be an effect elsewhere"}
+	case proven:
+		p.OnError = ReleaseErrors
+	}
+	return x.decideAnswer(&p)
+}

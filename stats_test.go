@@ -1,0 +1,102 @@
+package semel_test
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/memstore"
+)
+
+// Stats says what a guard, with all that were made from it, is doing: how many runs there are and how old the oldest is,
+// in whatever order they end.
+func TestR86_StatsOfRunsAndWaiters(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g, _ := newGuard(t, nil, semel.Policy{})
+		check := func(when string, want semel.Stats) {
+			t.Helper()
+			synctest.Wait()
+			for _, of := range []*semel.Guard{g, g.With(semel.Policy{Wait: time.Minute})} {
+				if got := of.Stats(); got != want {
+					t.Errorf("%s: %+v, want %+v", when, got, want)
+				}
+			}
+		}
+		check("before", semel.Stats{})
+		ends := map[string]chan struct{}{}
+		running := map[string]*served{}
+		start := func(g *semel.Guard, key string) {
+			end := make(chan struct{})
+			ends[key] = end
+			running[key] = serve(g.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end })), post(key, `{}`))
+			synctest.Wait()
+			time.Sleep(time.Second)
+		}
+		stop := func(key string) {
+			close(ends[key])
+			<-running[key].done
+		}
+		start(g, "a")
+		start(g.With(semel.Policy{OnLost: semel.Rerun}), "b")
+		start(g, "c")
+		start(g, "d")
+		check("all run", semel.Stats{Running: 4, OldestRun: 4 * time.Second})
+		waiter := serve(g.With(semel.Policy{Wait: time.Minute}).Handler(http.NotFoundHandler()), post("b", `{}`))
+		other := serve(g.With(semel.Policy{Wait: time.Minute}).Handler(http.NotFoundHandler()), post("d", `{}`))
+		check("two wait", semel.Stats{Running: 4, OldestRun: 4 * time.Second, Waiters: 2})
+		stop("b") // in the middle
+		check("one has ended", semel.Stats{Running: 3, OldestRun: 4 * time.Second, Waiters: 1})
+		<-waiter.done
+		stop("a") // the oldest
+		check("the oldest has ended", semel.Stats{Running: 2, OldestRun: 2 * time.Second, Waiters: 1})
+		stop("d") // the newest
+		<-other.done
+		check("the newest has ended", semel.Stats{Running: 1, OldestRun: 2 * time.Second})
+		start(g, "e")
+		check("another one", semel.Stats{Running: 2, OldestRun: 3 * time.Second})
+		stop("c")
+		check("the first of two", semel.Stats{Running: 1, OldestRun: time.Second})
+		stop("e")
+		check("none", semel.Stats{})
+		drained(t, g)
+	})
+}
+
+// A run counts until its outcome is settled, and a claim that was given up until it has been released for good.
+func TestR86_StatsOfSettlesAndReleases(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &faulty{Store: memstore.New()}
+		down := true
+		f.settle = func(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+			if down {
+				return semel.Record{}, false, errDown
+			}
+			return f.Store.Settle(ctx, id, by, o)
+		}
+		g, _ := newGuard(t, f, shortLease(semel.Hold))
+		answer(g.Handler(say("paid")), post("k", `{}`))
+		if got := g.Stats(); got != (semel.Stats{Running: 1, OldestRun: semel.DefaultSettleWait}) {
+			t.Errorf("while it is settled: %+v", got)
+		}
+		f.set(func(f *faulty) {
+			f.claim = func(context.Context, semel.ID, semel.Claim) (semel.Record, bool, error) {
+				return semel.Record{}, false, errDown
+			}
+		})
+		answer(g.Handler(say("paid")), post("other", `{}`))
+		synctest.Wait()
+		if got := g.Stats(); got.Owed != 1 || got.Running != 1 {
+			t.Errorf("while one is owed: %+v", got)
+		}
+		down = false
+		drained(t, g)
+		if got := g.Stats(); got != (semel.Stats{}) {
+			t.Errorf("in the end: %+v", got)
+		}
+	})
+}

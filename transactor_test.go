@@ -1,0 +1,348 @@
+package semel_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/memstore"
+)
+
+// transactor is a memory store with transactions, to try what the guard makes of them: what one did is kept until its
+// commit, and one at a time is under way, as in a database with one writer. Functions that are set decide how a call
+// ends; that of commit may execute it or not. What they do stands in no relation to a real database: that is for the
+// tests of real stores.
+type transactor struct {
+	semel.Store
+	t    testing.TB
+	turn chan struct{} // holds a token unless a transaction is under way
+
+	begin  func(context.Context) error
+	claim  func() error
+	mark   func(context.Context) error
+	undo   func(context.Context) error
+	settle func(semel.Outcome) (refused bool, err error)
+	commit func(execute func() error) error
+	asked  func(context.Context, semel.Outcome) error // Settle of the store, not of a transaction
+	extend func(execute func() (bool, error)) (bool, error)
+	load   func() error
+
+	mu        sync.Mutex // each verb, and the whole of a commit, is one step
+	effects   []string   // that were committed
+	begun     int
+	ended     int
+	committed int
+	marks     int
+}
+
+func newTransactor(t testing.TB) *transactor { return transactions(t, memstore.New()) }
+
+// transactions gives a store transactions.
+func transactions(t testing.TB, store semel.Store) *transactor {
+	s := &transactor{Store: store, t: t, turn: make(chan struct{}, 1)}
+	s.turn <- struct{}{}
+	return s
+}
+
+func (s *transactor) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.Store.Claim(ctx, id, c)
+}
+
+func (s *transactor) Load(ctx context.Context, id semel.ID) (semel.Record, error) {
+	if s.load != nil {
+		if err := s.load(); err != nil {
+			return semel.Record{}, err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.Store.Load(ctx, id)
+}
+
+func (s *transactor) Settle(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+	if s.asked != nil {
+		if err := s.asked(ctx, o); err != nil {
+			return semel.Record{}, false, err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.Store.Settle(ctx, id, by, o)
+}
+
+func (s *transactor) Extend(ctx context.Context, id semel.ID, by semel.Owner, x semel.Extension) (bool, error) {
+	execute := func() (bool, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.Store.Extend(ctx, id, by, x)
+	}
+	if s.extend != nil {
+		return s.extend(execute)
+	}
+	return execute()
+}
+
+func (s *transactor) Begin(ctx context.Context) (semel.Tx, error) {
+	if s.begin != nil {
+		if err := s.begin(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	select {
+	case <-s.turn:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.begun++
+	return &doubleTx{s: s}, nil
+}
+
+// wantEffects fails unless exactly these effects were committed, and every transaction has ended.
+func (s *transactor) wantEffects(want ...string) {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Equal(s.effects, want) {
+		s.t.Errorf("effects %q, want %q", s.effects, want)
+	}
+	if s.begun != s.ended {
+		s.t.Errorf("%d transactions began, %d have ended", s.begun, s.ended)
+	}
+}
+
+// began returns how many transactions have begun.
+func (s *transactor) began() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.begun
+}
+
+// doubleTx is a transaction of a transactor. Its fields have no lock: one goroutine uses it at a time.
+type doubleTx struct {
+	s      *transactor
+	log    []step
+	mark   int
+	marked bool
+	record *semel.Record // as this transaction sees it
+	over   bool
+}
+
+// step is what a transaction did: an effect, or a verb to execute at its commit.
+type step struct {
+	effect string
+	verb   func(*semel.Owner) error
+}
+
+// effect has an effect in a transaction.
+func effect(tx semel.Tx, name string) {
+	d := tx.(*doubleTx)
+	d.used()
+	d.log = append(d.log, step{effect: name})
+}
+
+func (tx *doubleTx) used() {
+	if tx.over {
+		tx.s.t.Error("a transaction was used after its end")
+	}
+}
+
+func (tx *doubleTx) load(ctx context.Context, id semel.ID) (semel.Record, error) {
+	tx.used()
+	if err := ctx.Err(); err != nil {
+		return semel.Record{}, err
+	}
+	if tx.record != nil {
+		return *tx.record, nil
+	}
+	return tx.s.Load(ctx, id)
+}
+
+func (tx *doubleTx) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+	rec, err := tx.load(ctx, id)
+	if err == nil && tx.s.claim != nil {
+		err = tx.s.claim()
+	}
+	if err != nil {
+		return semel.Record{}, false, err
+	}
+	next, ok := rec.Claim(rec.Now, c)
+	if ok {
+		tx.record = &next
+		tx.log = append(tx.log, step{verb: func(by *semel.Owner) error {
+			rec, owned, err := tx.s.Store.Claim(context.Background(), id, c)
+			*by = rec.Owner()
+			return refusal(owned, err)
+		}})
+	}
+	return next, ok, nil
+}
+
+func (tx *doubleTx) Settle(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+	rec, err := tx.load(ctx, id)
+	if err != nil {
+		return semel.Record{}, false, err
+	}
+	if tx.s.settle != nil {
+		if refused, err := tx.s.settle(o); refused || err != nil {
+			return rec, false, err
+		}
+	}
+	next, ok := rec.Settle(rec.Now, by, o)
+	if ok {
+		tx.record = &next
+		tx.log = append(tx.log, step{verb: func(claimed *semel.Owner) error {
+			if *claimed != (semel.Owner{}) {
+				by = *claimed
+			}
+			_, owned, err := tx.s.Store.Settle(context.Background(), id, by, o)
+			return refusal(owned, err)
+		}})
+	}
+	return next, ok, nil
+}
+
+// refusal is the error of a commit of which a verb was refused.
+func refusal(owned bool, err error) error {
+	if err == nil && !owned {
+		return fmt.Errorf("%w: the record has changed meanwhile", semel.ErrRolledBack)
+	}
+	return err
+}
+
+func (tx *doubleTx) Mark(ctx context.Context) error {
+	tx.used()
+	tx.s.mu.Lock()
+	tx.s.marks++
+	tx.s.mu.Unlock()
+	if tx.s.mark != nil {
+		if err := tx.s.mark(ctx); err != nil {
+			return err
+		}
+	}
+	tx.mark, tx.marked = len(tx.log), true
+	return ctx.Err()
+}
+
+func (tx *doubleTx) Undo(ctx context.Context) error {
+	tx.used()
+	if tx.s.undo != nil {
+		if err := tx.s.undo(ctx); err != nil {
+			return err
+		}
+	}
+	if !tx.marked {
+		return errors.New("no mark was set")
+	}
+	if ctx.Err() == nil {
+		tx.log = tx.log[:tx.mark]
+	}
+	return ctx.Err()
+}
+
+func (tx *doubleTx) Commit(ctx context.Context) error {
+	tx.used()
+	tx.end()
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%w: %w", semel.ErrRolledBack, err)
+	}
+	if tx.s.commit != nil {
+		return tx.s.commit(tx.execute)
+	}
+	return tx.execute()
+}
+
+// execute makes what the transaction did durable, in one step.
+func (tx *doubleTx) execute() error {
+	s := tx.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var by semel.Owner
+	for _, step := range tx.log {
+		if step.verb != nil {
+			if err := step.verb(&by); err != nil {
+				return err
+			}
+		}
+	}
+	for _, step := range tx.log {
+		if step.verb == nil {
+			s.effects = append(s.effects, step.effect)
+		}
+	}
+	s.committed++
+	return nil
+}
+
+func (tx *doubleTx) Rollback() {
+	if !tx.over {
+		tx.end()
+	}
+}
+
+func (tx *doubleTx) end() {
+	tx.over = true
+	tx.s.mu.Lock()
+	tx.s.ended++
+	tx.s.mu.Unlock()
+	tx.s.turn <- struct{}{}
+}
+
+// A txMode is a policy under which handlers work in transactions.
+type txMode struct {
+	name   string
+	policy semel.Policy
+}
+
+func (m txMode) onlyOne() bool { return m.policy.OneCommit }
+
+// txModes are all of them.
+func txModes() []txMode {
+	oneCommit := shortLease(semel.Hold)
+	oneCommit.OneCommit = true
+	return []txMode{
+		{"hold", shortLease(semel.Hold)},
+		{"rerun", shortLease(semel.Rerun)},
+		{"one-commit", oneCommit},
+	}
+}
+
+// inEachMode runs a test under each of the modes.
+func inEachMode(t *testing.T, test func(*testing.T, txMode)) {
+	for _, m := range txModes() {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			test(t, m)
+		})
+	}
+}
+
+// working is a handler that works in a transaction of s, and then does what after says, if it is not nil.
+func (s *transactor) working(in func(http.ResponseWriter, *http.Request, semel.Tx) error, after func(http.ResponseWriter, *http.Request, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		err := semel.RunTx(r.Context(), s, func(_ context.Context, tx semel.Tx) error { return in(w, r, tx) })
+		if after != nil {
+			after(w, r, err)
+		}
+	})
+}
+
+// paying is the function of a transaction that has an effect and answers 201.
+func paying(w http.ResponseWriter, _ *http.Request, tx semel.Tx) error {
+	effect(tx, "paid")
+	w.Header().Set("Location", "/payments/1")
+	w.WriteHeader(http.StatusCreated)
+	w.Write([]byte("paid"))
+	return nil
+}

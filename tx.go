@@ -1,0 +1,320 @@
+package semel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// RunTx runs fn in a transaction of s in which the operation of ctx is settled too, so that effects and answer commit
+// together or not at all. It is what the packages of stores build their own method for handlers on.
+//
+// The answer is what was written when fn returned; it is part of the transaction, so that what the handler writes later
+// gets [ErrSettled], and fn has to write one: [ErrNoAnswer]. From the first transaction on nothing leaves before the
+// outcome is settled, on streaming routes too.
+//
+//   - fn returns nil, and its answer is one to keep: all commits.
+//   - fn returns an error, and has written a 4xx to keep, or, in [DoTx], returns a [Final] one: what fn did is undone,
+//     the record commits with that answer. RunTx returns fn's error.
+//   - Else all is rolled back. An answer below 400 is dropped, so that the handler can write another one, or try again;
+//     one from 400 on, if the handler does try again. RunTx returns fn's error, or one that wraps [ErrRolledBack] if the
+//     answer was not one to keep.
+//
+// If the commit fails, RunTx returns its error instead; that wraps ErrRolledBack if it is certain that nothing has
+// happened. Else the guard finds out before it answers: the client gets fn's answer if and only if the transaction has
+// committed.
+//
+// A handler that answers with less than 400 after a transaction that was rolled back, or not at all, is overruled: the
+// client is told 503 and may try again with the same key. A 5xx then releases the key, and so does a panic, unless there
+// may be an effect elsewhere: the operation has taken a derived key ([Operation.Key]), or says that it is lost
+// ([Operation.Lost]).
+//
+// Without an operation, as for a request without a key, it is a plain transaction.
+func RunTx(ctx context.Context, s Transactor, fn func(context.Context, Tx) error) error {
+	op := FromContext(ctx)
+	if op == nil || op.run.joint.apart {
+		return plainTx(ctx, s, fn)
+	}
+	return op.run.transact(ctx, s, fn)
+}
+
+// DoTx is [Do] with fn in a transaction of s, by the rules of [RunTx].
+func DoTx[T any](ctx context.Context, g *Guard, s Transactor, key Key, request Fingerprinter, fn func(context.Context, Tx) (T, error)) (T, error) {
+	return Do(ctx, g, key, request, func(ctx context.Context) (value T, err error) {
+		err = RunTx(ctx, s, func(ctx context.Context, tx Tx) error {
+			value, err = fn(ctx, tx)
+			if op := FromContext(ctx); op != nil {
+				op.run.joint.result = &result{value, err}
+			}
+			return err
+		})
+		return value, err
+	})
+}
+
+// plainTx runs fn in a transaction that settles nothing.
+func plainTx(ctx context.Context, s Transactor, fn func(context.Context, Tx) error) error {
+	tx, err := s.Begin(ctx)
+	if err != nil {
+		return fmt.Errorf("begin the transaction: %w", err)
+	}
+	defer tx.Rollback()
+	if err := fn(ctx, tx); err != nil {
+		return err
+	}
+	return tx.Commit(ctx)
+}
+
+// A joint is what a run knows of the transactions in which it works.
+type joint struct {
+	apart bool // they settle nothing: the run is only observed
+
+	mu    sync.Mutex // held while one is under way
+	over  bool       // the handler has ended: no more transactions
+	open  Tx         // in one-commit mode, while it is under way
+	claim Claim      // that it was begun with
+	state jointState
+	// Of the last transaction that was to commit.
+	outcome Outcome
+	rec     Record
+	result  *result // of DoTx
+}
+
+// close is called when the handler has ended. It waits for a transaction that the handler has left behind; from then on
+// there are no more, and the rest may be read without mu.
+func (j *joint) close() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.over = true
+}
+
+type jointState uint8
+
+const (
+	apartSoFar jointState = iota
+	rolledBack            // the last transaction has left no trace
+	doubtful              // its commit got no reply
+	committed             // the operation is settled
+)
+
+// A result is what the function of a DoTx returned.
+type result struct {
+	value any
+	err   error
+}
+
+// A face is what a run needs of the one who asked for it, to settle while the handler still runs. It is called on the
+// handler's goroutine.
+type face interface {
+	// mark begins what rewind takes back: the answer written since.
+	mark() error
+	rewind(all bool) // false leaves an error that was answered
+	// freeze ends the answer, and says what the run would be settled with if the handler returned now; keep is false if
+	// that goes only without the effects.
+	freeze(err error) (o Outcome, keep bool, failed error)
+}
+
+// claimTx is claim in one-commit mode. A claim that would be refused takes no lock.
+func (g *Guard) claimTx(ctx context.Context, a *ask) (Record, *run, *Problem) {
+	window := newDeadline(ctx, min(g.policy.SettleWait, g.life))
+	defer window.end(nil)
+	failed := func(verb string, err error) (Record, *run, *Problem) {
+		if ctx.Err() == nil { // else the client has gone, which is no failure of the store
+			g.storeFailed(ctx, verb, a.id, err)
+		}
+		if errors.Is(err, ErrUnreadable) {
+			return Record{}, nil, g.problem(CodeReplayUnavailable, "").because(err)
+		}
+		return Record{}, nil, g.problem(CodeStoreUnavailable, "").because(err)
+	}
+	rec, err := g.store.Load(window, a.id)
+	if err != nil {
+		return failed("load", err)
+	}
+	c := g.claimOf(a)
+	if _, free := rec.Claim(rec.Now, c); !free {
+		return rec, nil, nil
+	}
+	tx, err := g.store.(Transactor).Begin(window)
+	if err != nil {
+		return failed("begin", err)
+	}
+	sent := time.Now()
+	rec, owned, err := tx.Claim(window, a.id, c)
+	switch {
+	case err != nil:
+		tx.Rollback()
+		return failed("claim", err)
+	case !owned:
+		tx.Rollback()
+		return rec, nil, nil
+	}
+	r := g.newRun(ctx, a, rec, c.Token, sent)
+	r.joint.open, r.joint.claim = tx, c
+	return rec, r, nil
+}
+
+func (r *run) transact(ctx context.Context, s Transactor, fn func(context.Context, Tx) error) (err error) {
+	j := &r.joint
+	if !j.mu.TryLock() {
+		return ErrNested
+	}
+	defer j.mu.Unlock()
+	switch {
+	case j.over, j.state >= doubtful:
+		return ErrSettled
+	case r.policy.OneCommit && j.open == nil:
+		return fmt.Errorf("%w: the operation has no other one in one-commit mode", ErrRolledBack)
+	}
+	if err := r.face.mark(); err != nil {
+		return err
+	}
+	j.state = rolledBack // until it is known better
+	tx := j.open
+	if tx == nil {
+		if tx, err = s.Begin(ctx); err != nil {
+			return fmt.Errorf("begin the transaction: %w", err)
+		}
+	}
+	through := false
+	defer func() {
+		if !through {
+			r.takeBack(tx)
+		}
+	}()
+	if err := tx.Mark(ctx); err != nil {
+		return fmt.Errorf("mark the transaction's beginning: %w", err)
+	}
+	err = fn(ctx, tx)
+	o, keep, failed := r.face.freeze(err)
+	switch {
+	case failed != nil:
+		return failed
+	case o.State != Done && err == nil:
+		return fmt.Errorf("%w: its answer is not one to keep", ErrRolledBack)
+	case o.State != Done || !keep:
+		return err
+	}
+	if err != nil {
+		if undo := tx.Undo(ctx); undo != nil {
+			r.core.storeFailed(r.base, "undo", r.ask.id, undo)
+			return err
+		}
+	}
+	through = true
+	if failed := r.commit(tx, o); failed != nil {
+		return failed
+	}
+	return err
+}
+
+// takeBack ends a transaction without a trace, and drops what was written in it. In one-commit mode only its effects are
+// undone: the handler may still give an answer to keep.
+func (r *run) takeBack(tx Tx) {
+	r.face.rewind(false)
+	if r.joint.open == nil {
+		tx.Rollback()
+		return
+	}
+	ctx := newDeadline(r.base, r.policy.SettleWait)
+	defer ctx.end(nil)
+	if err := tx.Undo(ctx); err != nil {
+		r.core.storeFailed(r.base, "undo", r.ask.id, err)
+		r.joint.open = nil
+		tx.Rollback()
+	}
+}
+
+// commit settles the run in the transaction, and commits that. The run's renewals pause, since on a record that is done
+// they would be refused.
+func (r *run) commit(tx Tx, o Outcome) error {
+	j := &r.joint
+	j.open, j.outcome = nil, o
+	defer tx.Rollback() // however this ends; after the commit it does nothing
+	ctx := newDeadline(r.base, r.policy.SettleWait)
+	defer ctx.end(nil)
+	rec, owned, err := tx.Settle(ctx, r.ask.id, r.owner, j.outcome)
+	if errors.Is(err, ErrFull) && j.outcome.Response != nil {
+		r.event(EventNotReplayable, err)
+		j.outcome.Response = nil // a marker always fits
+		rec, owned, err = tx.Settle(ctx, r.ask.id, r.owner, j.outcome)
+	}
+	switch {
+	case err != nil:
+		r.face.rewind(true)
+		r.core.storeFailed(r.base, "settle", r.ask.id, err)
+		return fmt.Errorf("settle in the transaction: %w", errors.Join(ErrRolledBack, err))
+	case !owned:
+		r.face.rewind(true)
+		r.lease.fenced()
+		return ErrFenced
+	}
+	renewing := r.lease.stop()
+	j.state = doubtful
+	err = tx.Commit(ctx)
+	switch {
+	case err == nil:
+		j.state, j.rec = committed, rec
+		r.core.waiting.wake(r.ask.id)
+		return nil
+	case errors.Is(err, ErrRolledBack):
+		j.state = rolledBack
+		r.face.rewind(true)
+	}
+	if renewing {
+		r.lease.resume(j.state == doubtful)
+	}
+	r.core.storeFailed(r.base, "commit", r.ask.id, err)
+	return fmt.Errorf("commit: %w", err)
+}
+
+// elsewhere reports whether there may be an effect that no rollback takes back.
+func (r *run) elsewhere() bool { return r.op.derived.Load() || r.op.lost.Load() != nil }
+
+// provesNothing reports whether the run's last transaction has left no trace, and nothing else can have either.
+func (r *run) provesNothing() bool { return r.joint.state == rolledBack && !r.elsewhere() }
+
+// uncommitted is what a run is settled with about whose commit there is no reply: if it is accepted, the transaction has
+// not committed.
+func (r *run) uncommitted() Outcome {
+	if r.elsewhere() {
+		return Outcome{State: r.policy.lostState(), Error: "its transaction was rolled back, but there may be an effect elsewhere"}
+	}
+	return Outcome{State: Free, Error: "its transaction was rolled back"}
+}
+
+// askCommitted asks, in one-commit mode, what became of a commit that got no reply; owned says that there was none. It is
+// the same claim once more: it waits for the operation's lock, and would win.
+func (r *run) askCommitted(ctx context.Context) (rec Record, owned bool, err error) {
+	tx, err := r.core.store.(Transactor).Begin(ctx)
+	if err != nil {
+		return Record{}, false, err
+	}
+	defer tx.Rollback()
+	rec, owned, err = tx.Claim(ctx, r.ask.id, r.joint.claim)
+	switch {
+	case errors.Is(err, ErrFull): // there is no record
+		return Record{}, true, nil
+	case err == nil && rec.Token != r.owner.Token: // another run has begun since, so this one has not been recorded
+		return rec, true, nil
+	}
+	return rec, owned, err
+}
+
+// resolve ends a run about whose commit the store has answered. With a lease its question was a settle by
+// compare-and-set: that waits until the transaction has ended, and is refused if the transaction has settled the run.
+func (r *run) resolve(rec Record, owned bool) (Record, settled) {
+	switch {
+	case !owned && rec.State == Done && rec.Token == r.owner.Token:
+		return r.ended(rec, true)
+	case !owned:
+		return r.ended(rec, false)
+	}
+	rec, _ = r.ended(rec, true)
+	if r.elsewhere() && !r.policy.OneCommit {
+		return rec, settledLost
+	}
+	return rec, settledNothing
+}
