@@ -153,6 +153,28 @@ func TestR15_OfManyFirstStartsOneSecretWins(t *testing.T) {
 	}
 }
 
+// Another process writes its check value between this one's look and its claim.
+func TestR15_AFirstStartThatComesSecondCompares(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		first []byte
+		want  error
+	}{{ourSecret, nil}, {otherSecret, semel.ErrOtherSecret}} {
+		store := memstore.New()
+		late := &faulty{Store: store}
+		late.load = func(ctx context.Context, id semel.ID) (semel.Record, error) {
+			rec, err := store.Load(ctx, id)
+			if err := semel.CheckIdentity(ctx, store, c.first); err != nil {
+				t.Error(err)
+			}
+			return rec, err
+		}
+		if err := semel.CheckIdentity(t.Context(), late, ourSecret); !errors.Is(err, c.want) {
+			t.Errorf("after %q: %v, want %v", c.first, err, c.want)
+		}
+	}
+}
+
 // A process dies between claim and settle. Its check value binds from then on, and a later start finishes it.
 func TestR15_AnUnfinishedCheckValueBinds(t *testing.T) {
 	t.Parallel()

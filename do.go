@@ -290,7 +290,7 @@ func (j *job[T]) freeze(err error) (Outcome, bool, error) {
 	r := j.run.joint.result
 	switch {
 	case r == nil && err != nil:
-		return Outcome{State: Free}, false, nil
+		return Outcome{State: Free}, false, nil //nolint:nilerr // that error is the caller's; it has decided
 	case r == nil:
 		return Outcome{}, false, fmt.Errorf("%w: in Do a transaction has to know the result: use DoTx, or the store's own Do", ErrNoAnswer)
 	}

@@ -42,17 +42,11 @@ func TestR31_DoTxCommitsResultAndEffects(t *testing.T) {
 		{name: "a result", effects: 1, repeat: replays},
 		{name: "an error", err: errDeclined, wants: []error{errDeclined}, repeat: runs},
 		{name: "a final error", err: final, wants: []error{final}, repeat: replays},
-		{name: "refused", commit: func(func() error) error { return errConflict }, wants: []error{semel.ErrRolledBack}, repeat: runs},
-		{name: "refused with a final error", err: final, commit: func(func() error) error { return errConflict }, wants: []error{semel.ErrRolledBack}, repeat: runs},
-		{name: "committed, reply lost", commit: func(execute func() error) error {
-			execute()
-			return errDown
-		}, effects: 1, repeat: replays},
-		{name: "committed with a final error, reply lost", err: final, commit: func(execute func() error) error {
-			execute()
-			return errDown
-		}, wants: []error{final}, repeat: replays},
-		{name: "lost", commit: func(func() error) error { return errDown }, wants: []error{semel.ErrStoreUnavailable, errDown}, repeat: runs},
+		{name: "refused", commit: commitRefused, wants: []error{semel.ErrRolledBack}, repeat: runs},
+		{name: "refused with a final error", err: final, commit: commitRefused, wants: []error{semel.ErrRolledBack}, repeat: runs},
+		{name: "committed, reply lost", commit: commitUnheard, effects: 1, repeat: replays},
+		{name: "committed with a final error, reply lost", err: final, commit: commitUnheard, wants: []error{final}, repeat: replays},
+		{name: "lost", commit: commitLost, wants: []error{semel.ErrStoreUnavailable, errDown}, repeat: runs},
 	} {
 		for _, m := range txModes() {
 			t.Run(c.name+"/"+m.name, func(t *testing.T) {
@@ -120,7 +114,7 @@ func TestR43_DoTxWithADerivedKey(t *testing.T) {
 			t.Parallel()
 			s := newTransactor(t)
 			if c.lost {
-				s.commit = func(func() error) error { return errDown }
+				s.commit = commitLost
 			}
 			g, _ := newGuard(t, s, txModes()[c.mode].policy)
 			times := 0
@@ -335,7 +329,9 @@ func TestCase09_DoTxGoesOnWithoutItsCaller(t *testing.T) {
 						return nil
 					}
 					s.commit = func(execute func() error) error {
-						execute()
+						if err := execute(); err != nil {
+							return err
+						}
 						return reply()
 					}
 					s.asked = func(context.Context, semel.Outcome) error { return reply() }

@@ -56,7 +56,7 @@ func (x *exchange) freeze(err error) (o Outcome, keep bool, failed error) {
 	case c.unkept != nil:
 		return o, false, c.unkept
 	case x.run.op.lost.Load() != nil, c.status == 0 && err != nil:
-		return Outcome{State: Free}, false, nil
+		return Outcome{State: Free}, false, nil //nolint:nilerr // that error is the caller's; it has decided
 	case c.status == 0:
 		return o, false, ErrNoAnswer
 	}

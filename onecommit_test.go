@@ -232,13 +232,10 @@ func TestR31_OneCommitWithoutRunTx(t *testing.T) {
 	unknownByDecide := func(p *semel.Policy) {
 		p.Decide = func(int, http.Header, []byte) semel.Verdict { return semel.VerdictUnknown }
 	}
-	refused := func(s *transactor) { s.commit = func(func() error) error { return errConflict } }
-	lost := func(s *transactor) { s.commit = func(func() error) error { return errDown } }
+	refused := func(s *transactor) { s.commit = commitRefused }
+	lost := func(s *transactor) { s.commit = commitLost }
 	unheard := func(s *transactor) {
-		s.commit = func(execute func() error) error {
-			execute()
-			return errDown
-		}
+		s.commit = commitUnheard
 	}
 	for _, c := range []struct {
 		name   string
@@ -425,7 +422,7 @@ func TestOneCommitMeetsLeasedRuns(t *testing.T) {
 					answer(leased.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 						rec := loaded(t, s, "k")
 						by = rec.Owner()
-						s.extend = func(func() (bool, error)) (bool, error) { return false, errDown } // its process hangs
+						s.extends(func(func() (bool, error)) (bool, error) { return false, errDown }) // its process hangs
 						<-release
 					})), post("k", `{}`))
 				})
@@ -500,8 +497,8 @@ func TestR31_DoInOneCommitMode(t *testing.T) {
 		{"an error", nil, errDeclined, false, errDeclined, semel.Done}, // OnError is Keep, and nothing was rolled back
 		{"a final error", nil, semel.Final(errDeclined), false, errDeclined, semel.Done},
 		{"lost", nil, nil, true, semel.ErrStoreUnavailable, semel.Absent},
-		{"a commit that is refused", func(s *transactor) { s.commit = func(func() error) error { return errConflict } }, nil, false, semel.ErrStoreUnavailable, semel.Absent},
-		{"a commit that is lost", func(s *transactor) { s.commit = func(func() error) error { return errDown } }, nil, false, semel.ErrStoreUnavailable, semel.Absent},
+		{"a commit that is refused", func(s *transactor) { s.commit = commitRefused }, nil, false, semel.ErrStoreUnavailable, semel.Absent},
+		{"a commit that is lost", func(s *transactor) { s.commit = commitLost }, nil, false, semel.ErrStoreUnavailable, semel.Absent},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -526,4 +523,26 @@ func TestR31_DoInOneCommitMode(t *testing.T) {
 			drained(t, g)
 		})
 	}
+}
+
+// An operation in one-commit mode has one transaction, which holds its claim. Once that is over, there is no other one.
+func TestOneCommitHasOneTransaction(t *testing.T) {
+	t.Parallel()
+	s := newTransactor(t)
+	s.commit = commitRefused
+	g, _ := oneCommit(t, s)
+	h := g.Handler(s.working(paying, func(_ http.ResponseWriter, r *http.Request, _ error) {
+		if err := semel.RunTx(r.Context(), s, func(context.Context, semel.Tx) error {
+			t.Error("it has run")
+			return nil
+		}); !errors.Is(err, semel.ErrRolledBack) {
+			t.Errorf("RunTx: %v", err)
+		}
+	}))
+	wantProblem(t, answer(h, post("k", `{}`)), http.StatusServiceUnavailable, semel.CodeStoreUnavailable)
+	if s.began() != 1 {
+		t.Errorf("%d transactions", s.began())
+	}
+	s.wantEffects()
+	drained(t, g)
 }

@@ -133,7 +133,7 @@ func (c *reconciliation) seize(ctx context.Context) (mine bool, err error) {
 	}); err != nil {
 		return false, fmt.Errorf("seize the record: %w", err)
 	}
-	return c.rec.State == Unknown && c.rec.Token == c.token, nil
+	return c.rec.Token == c.token, nil
 }
 
 // settles reports whether a run of this process may still come to settle the record that by owns. It knows better than

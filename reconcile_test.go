@@ -48,9 +48,12 @@ type audited struct {
 	fails int // entries refused from now on
 }
 
-func (a *audited) Audit(_ context.Context, e semel.AuditEntry) error {
+func (a *audited) Audit(ctx context.Context, e semel.AuditEntry) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	if a.fails > 0 {
 		a.fails--
 		return errDown
@@ -595,6 +598,56 @@ func TestR75a_ARunThatStillSettlesHereIsNotAskedAbout(t *testing.T) {
 			t.Errorf("it reads as %v, %v, asked %d times", reads, err, *asked)
 		}
 	})
+}
+
+// A handler that ignores its deadline is not waited for for ever.
+func TestR75a_ARunThatDoesNotEndIsAskedAboutInTheEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := shortLease(semel.Hold)
+		g, seen := newGuard(t, nil, p)
+		s := serve(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			time.Sleep(5 * p.MaxRun)
+			w.WriteHeader(http.StatusAccepted)
+		})), post("k", `{}`))
+		synctest.Wait()
+		ask, asked := found(paid())
+		for after, want := range []struct {
+			reads semel.Reading
+			asked int
+		}{{semel.ReadsRunning, 0}, {semel.ReadsUnknown, 0}, {semel.ReadsDone, 1}} {
+			time.Sleep(time.Duration(after) * (p.MaxRun + 2*p.Lease)) // soon after its start, past MaxRun, past twice that
+			if reconciled(t, g, want.reads, ask); *asked != want.asked {
+				t.Errorf("look %d: asked %d times, want %d", after, *asked, want.asked)
+			}
+		}
+		wantAnswer(t, s.answer(), http.StatusCreated, "payment 7", true)
+		if seen.count(semel.EventFenced) != 1 {
+			t.Error("the late owner was not fenced")
+		}
+	})
+}
+
+func TestR75a_R87_WhatWasDecidedIsAuditedWhoeverHasLeft(t *testing.T) {
+	t.Parallel()
+	s := &audited{seizable: newSeizable()}
+	g, _ := newGuard(t, s, semel.Policy{})
+	lost(t, g)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	s.set(func(f *faulty) {
+		f.settle = func(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+			defer cancel()
+			return s.memory.Settle(ctx, id, by, o)
+		}
+	})
+	ask, _ := found(never)
+	if reads, err := g.Reconcile(ctx, paymentID, ask); reads != semel.ReadsFree || err != nil {
+		t.Errorf("it reads as %v, %v", reads, err)
+	}
+	if got, want := s.results(), []string{"asked", "never"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("audited %q, want %q", got, want)
+	}
 }
 
 func TestR35_R75a_WhatIsKeptOfAnAnswerThatWasFound(t *testing.T) {

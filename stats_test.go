@@ -3,6 +3,7 @@ package semel_test
 import (
 	"context"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -71,9 +72,9 @@ func TestR86_StatsOfSettlesAndReleases(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := &faulty{Store: memstore.New()}
-		down := true
+		var up atomic.Bool
 		f.settle = func(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
-			if down {
+			if !up.Load() {
 				return semel.Record{}, false, errDown
 			}
 			return f.Store.Settle(ctx, id, by, o)
@@ -93,7 +94,7 @@ func TestR86_StatsOfSettlesAndReleases(t *testing.T) {
 		if got := g.Stats(); got.Owed != 1 || got.Running != 1 {
 			t.Errorf("while one is owed: %+v", got)
 		}
-		down = false
+		up.Store(true)
 		drained(t, g)
 		if got := g.Stats(); got != (semel.Stats{}) {
 			t.Errorf("in the end: %+v", got)

@@ -83,10 +83,20 @@ func (s *transactor) Extend(ctx context.Context, id semel.ID, by semel.Owner, x 
 		defer s.mu.Unlock()
 		return s.Store.Extend(ctx, id, by, x)
 	}
-	if s.extend != nil {
-		return s.extend(execute)
+	s.mu.Lock()
+	extend := s.extend
+	s.mu.Unlock()
+	if extend != nil {
+		return extend(execute)
 	}
 	return execute()
+}
+
+// extends says what becomes of renewals from now on.
+func (s *transactor) extends(how func(execute func() (bool, error)) (bool, error)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.extend = how
 }
 
 func (s *transactor) Begin(ctx context.Context) (semel.Tx, error) {
@@ -338,11 +348,29 @@ func (s *transactor) working(in func(http.ResponseWriter, *http.Request, semel.T
 	})
 }
 
-// paying is the function of a transaction that has an effect and answers 201.
-func paying(w http.ResponseWriter, _ *http.Request, tx semel.Tx) error {
+// payIn has an effect in a transaction, and answers 201.
+func payIn(tx semel.Tx, w http.ResponseWriter) {
 	effect(tx, "paid")
 	w.Header().Set("Location", "/payments/1")
 	w.WriteHeader(http.StatusCreated)
 	w.Write([]byte("paid"))
+}
+
+// paying is a transaction's function that does no more than that.
+func paying(w http.ResponseWriter, _ *http.Request, tx semel.Tx) error {
+	payIn(tx, w)
 	return nil
+}
+
+// errConflict is the error of a commit that did not happen, and says so.
+var errConflict = fmt.Errorf("%w: could not serialize", semel.ErrRolledBack)
+
+// How a commit may end, besides well.
+func commitRefused(func() error) error { return errConflict }
+func commitLost(func() error) error    { return errDown } // its connection broke before
+func commitUnheard(execute func() error) error { // its connection broke after
+	if err := execute(); err != nil {
+		return err
+	}
+	return errDown
 }

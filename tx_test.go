@@ -15,9 +15,6 @@ import (
 
 var errDeclined = errors.New("declined")
 
-// errConflict is the error of a commit that did not happen, and says so.
-var errConflict = fmt.Errorf("%w: could not serialize", semel.ErrRolledBack)
-
 // answering is the function of a transaction that has an effect, answers with a status and a text, and returns err.
 func answering(status int, err error) func(http.ResponseWriter, *http.Request, semel.Tx) error {
 	return func(w http.ResponseWriter, _ *http.Request, tx semel.Tx) error {
@@ -268,13 +265,10 @@ func TestR44_VerdictsInATransaction(t *testing.T) {
 // Case 9: a commit that fails, or whose reply is lost. The answer and every retry agree with what was committed.
 func TestCase09_R31_CommitFails(t *testing.T) {
 	t.Parallel()
-	refused := func(s *transactor) { s.commit = func(func() error) error { return errConflict } }
-	lost := func(s *transactor) { s.commit = func(func() error) error { return errDown } }
+	refused := func(s *transactor) { s.commit = commitRefused }
+	lost := func(s *transactor) { s.commit = commitLost }
 	unheard := func(s *transactor) {
-		s.commit = func(execute func() error) error {
-			execute()
-			return errDown
-		}
+		s.commit = commitUnheard
 	}
 	derives := func(w http.ResponseWriter, r *http.Request, tx semel.Tx) error {
 		semel.FromContext(r.Context()).Key("charge")
@@ -366,7 +360,7 @@ func TestR30_R31_NothingShowsBeforeTheCommit(t *testing.T) {
 			before = semel.Absent
 		}
 		g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx semel.Tx) error {
-			paying(w, r, tx)
+			payIn(tx, w)
 			if rec := loaded(t, s, "k"); rec.State != before {
 				t.Errorf("the record is %v before the commit, want %v", rec.State, before)
 			}

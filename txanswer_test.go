@@ -370,16 +370,13 @@ func TestR31_R38_LargeAnswers(t *testing.T) {
 		effects int
 	}{
 		{name: "committed", in: write(nil), body: large, effects: 1},
-		{name: "committed, reply lost", commit: func(execute func() error) error {
-			execute()
-			return errDown
-		}, in: write(nil), body: large, effects: 1},
+		{name: "committed, reply lost", commit: commitUnheard, in: write(nil), body: large, effects: 1},
 		{name: "rolled back", in: write(errDeclined)},
 		{name: "rolled back, then as large a success", in: write(errDeclined), after: func(w http.ResponseWriter, _ *http.Request, _ error) {
 			io.WriteString(w, large)
 		}},
-		{name: "refused", commit: func(func() error) error { return errConflict }, in: write(nil)},
-		{name: "lost", commit: func(func() error) error { return errDown }, in: write(nil)},
+		{name: "refused", commit: commitRefused, in: write(nil)},
+		{name: "lost", commit: commitLost, in: write(nil)},
 	} {
 		for _, m := range txModes() {
 			t.Run(c.name+"/"+m.name, func(t *testing.T) {
@@ -493,7 +490,7 @@ func TestR32_R31_ExitsWithATransaction(t *testing.T) {
 	}{
 		{"in it", "hold rerun one-commit", nil, func(s *transactor, exit func()) http.Handler {
 			return s.working(func(w http.ResponseWriter, r *http.Request, tx semel.Tx) error {
-				paying(w, r, tx)
+				payIn(tx, w)
 				exit()
 				return nil
 			}, nil)
@@ -525,15 +522,10 @@ func TestR32_R31_ExitsWithATransaction(t *testing.T) {
 		{"after the commit", "hold rerun one-commit", nil, func(s *transactor, exit func()) http.Handler {
 			return s.working(paying, func(http.ResponseWriter, *http.Request, error) { exit() })
 		}, 1, replays},
-		{"after a commit without a reply", "hold rerun one-commit", func(execute func() error) error {
-			execute()
-			return errDown
-		}, func(s *transactor, exit func()) http.Handler {
+		{"after a commit without a reply", "hold rerun one-commit", commitUnheard, func(s *transactor, exit func()) http.Handler {
 			return s.working(paying, func(http.ResponseWriter, *http.Request, error) { exit() })
 		}, 1, replays},
-		{"after a commit that was lost", "hold rerun one-commit", func(func() error) error {
-			return errDown
-		}, func(s *transactor, exit func()) http.Handler {
+		{"after a commit that was lost", "hold rerun one-commit", commitLost, func(s *transactor, exit func()) http.Handler {
 			return s.working(paying, func(http.ResponseWriter, *http.Request, error) { exit() })
 		}, 0, runs},
 		{"without one", "hold", nil, func(s *transactor, exit func()) http.Handler {

@@ -69,7 +69,7 @@ func TestR31_R32_ATransactionThatIsLeftBehind(t *testing.T) {
 							late <- semel.RunTx(r.Context(), s, func(_ context.Context, tx semel.Tx) error {
 								close(begun)
 								<-goOn
-								paying(w, r, tx)
+								payIn(tx, w)
 								return c.err
 							})
 						})
@@ -144,7 +144,9 @@ func TestCase09_R31_TheReplyOfACommitIsFoundOutLate(t *testing.T) {
 					}
 					s.commit = func(execute func() error) error {
 						if committed {
-							execute()
+							if err := execute(); err != nil {
+								return err
+							}
 						}
 						s.begin = silent
 						return errDown
@@ -197,7 +199,9 @@ func TestR47_RenewalsAfterACommitWithoutAReply(t *testing.T) {
 					s := newTransactor(t)
 					s.commit = func(execute func() error) error {
 						if committed {
-							execute()
+							if err := execute(); err != nil {
+								return err
+							}
 						}
 						return errDown
 					}
@@ -249,7 +253,7 @@ func TestR48_R31_FencedWhileInDoubt(t *testing.T) {
 	inEachMode(t, func(t *testing.T, m txMode) {
 		mem := memstore.New()
 		s := transactions(t, mem)
-		s.commit = func(func() error) error { return errDown }
+		s.commit = commitLost
 		g, seen := newGuard(t, s, m.policy)
 		other, _ := newGuard(t, mem, semel.Policy{OnLost: semel.Rerun})
 		h := g.Handler(s.working(paying, func(http.ResponseWriter, *http.Request, error) {
@@ -437,7 +441,7 @@ func TestR47_HeldRenewalsCount(t *testing.T) {
 					if cause := context.Cause(r.Context()); held != (cause == nil) {
 						t.Errorf("cancelled by %v", cause)
 					}
-					s.extend = nil
+					s.extends(nil)
 					return paying(w, r, tx)
 				}, nil))
 				wantAnswer(t, answer(h, post("k", `{}`)), http.StatusCreated, "paid", false)
@@ -494,7 +498,7 @@ func TestR47_TheLeaseGoesOnAfterARefusedCommit(t *testing.T) {
 				s := newTransactor(t)
 				s.commit = func(func() error) error {
 					if !works {
-						s.extend = func(func() (bool, error)) (bool, error) { return false, errDown }
+						s.extends(func(func() (bool, error)) (bool, error) { return false, errDown })
 					}
 					return errConflict
 				}
@@ -530,7 +534,7 @@ func TestTheLeaseRestsAfterARefusedCommitPastMaxRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newTransactor(t)
-		s.commit = func(func() error) error { return errConflict }
+		s.commit = commitRefused
 		g, seen := newGuard(t, s, shortLease(semel.Hold))
 		h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx semel.Tx) error {
 			time.Sleep(time.Minute + 1500*time.Millisecond)
@@ -600,7 +604,7 @@ func TestR92_R31_PlainTransactions(t *testing.T) {
 			{name: "rolled back", err: errDeclined, returns: errDeclined},
 			{name: "thrown", throws: true},
 			{name: "not begun", store: func(s *transactor) { s.begin = func(context.Context) error { return errDown } }, returns: errDown},
-			{name: "refused", store: func(s *transactor) { s.commit = func(func() error) error { return errConflict } }, returns: semel.ErrRolledBack},
+			{name: "refused", store: func(s *transactor) { s.commit = commitRefused }, returns: semel.ErrRolledBack},
 		} {
 			t.Run(way.name+"/"+c.name, func(t *testing.T) {
 				t.Parallel()
@@ -661,4 +665,24 @@ func TestR92_ObservedTransactionsSettleNothing(t *testing.T) {
 	if rec := loaded(t, s, "k"); rec.State != semel.Done || rec.Response == nil || rec.Response.Status != http.StatusAccepted {
 		t.Errorf("the record is %v", rec.State)
 	}
+}
+
+// While nobody knows what became of a commit there is no other transaction: it could commit a second time.
+func TestCase09_R31_NoTransactionInDoubt(t *testing.T) {
+	t.Parallel()
+	inEachMode(t, func(t *testing.T, m txMode) {
+		s := newTransactor(t)
+		s.commit = commitUnheard
+		g, _ := newGuard(t, s, m.policy)
+		h := g.Handler(s.working(paying, func(_ http.ResponseWriter, r *http.Request, _ error) {
+			if err := semel.RunTx(r.Context(), s, func(context.Context, semel.Tx) error {
+				t.Error("it has run")
+				return nil
+			}); !errors.Is(err, semel.ErrSettled) {
+				t.Errorf("RunTx: %v", err)
+			}
+		}))
+		wantAnswer(t, answer(h, post("k", `{}`)), http.StatusCreated, "paid", false)
+		s.wantEffects("paid")
+	})
 }

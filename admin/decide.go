@@ -188,7 +188,7 @@ func (d *Desk) forget(ctx context.Context, id semel.ID, before semel.Record, for
 	return semel.Record{Now: after.Now}, nil
 }
 
-// seize takes an operation from whoever owned it, and makes sure that nothing happened to it since it was looked at.
+// seize takes an operation from whoever owned it, and makes sure that no run owned it since it was looked at.
 func (d *Desk) seize(ctx context.Context, id semel.ID, before semel.Record, force bool) (rec semel.Record, err error) {
 	token := semel.NewToken()
 	err = untilAcknowledged(ctx, func() error {
@@ -200,7 +200,7 @@ func (d *Desk) seize(ctx context.Context, id semel.ID, before semel.Record, forc
 		return rec, fmt.Errorf("seize: %w", err)
 	case rec.Token != token:
 		return rec, ErrChanged
-	case !force && (rec.Fence != before.Fence+1 || rec.LeaseEnd != before.LeaseEnd):
+	case !force && rec.LeaseEnd != before.LeaseEnd:
 		// A run began, or came back to life, between the look and the seizure: it may be at work.
 		return rec, fmt.Errorf("%w; it is held as unknown now", ErrChanged)
 	}

@@ -138,7 +138,7 @@ func TestR87_RepeatsGetWhatTheOperatorDecided(t *testing.T) {
 				w.Write([]byte("run 2"))
 			}))
 			ask := func() (w *httptest.ResponseRecorder) {
-				defer func() { recover() }()
+				defer func() { recover() }() //nolint:errcheck // how the lost run ended
 				w = httptest.NewRecorder()
 				r := httptest.NewRequest(http.MethodPost, "/payments", strings.NewReader(`{}`))
 				r.Header.Set("Idempotency-Key", "k1")
@@ -175,24 +175,31 @@ func TestR87_CompleteWithoutAnAnswer(t *testing.T) {
 // Nothing is changed before the trail says that it was asked for, and by whom.
 func TestR87_AuditedBeforeTheChange(t *testing.T) {
 	t.Parallel()
-	for action, want := range map[string][]string{
-		"complete": {"load", "audit asked", "seize", "settle", "audit done"},
-		"release":  {"load", "audit asked", "seize", "settle", "audit done"},
-		"forget":   {"load", "audit asked", "seize", "forget", "load", "audit done"},
+	for _, c := range []struct {
+		action, found string
+		want          []string
+	}{
+		{"complete", "lapsed under hold", []string{"load", "audit asked", "seize", "settle", "audit done"}},
+		{"release", "lapsed under hold", []string{"load", "audit asked", "seize", "settle", "audit done"}},
+		{"release", "free", []string{"load", "audit asked", "audit done"}},
+		{"forget", "lapsed under hold", []string{"load", "audit asked", "seize", "forget", "load", "audit done"}},
+		{"forget", "seized", []string{"load", "audit asked", "seize", "forget", "load", "audit done"}},
+		{"forget", "free, maybe", []string{"load", "audit asked", "forget", "load", "audit done"}},
+		{"forget", "done", []string{"load", "audit asked", "forget", "load", "audit done"}},
 	} {
-		t.Run(action, func(t *testing.T) {
+		t.Run(c.action+" what is "+c.found, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				desk, s := newDesk(t)
-				found("lapsed under hold").prepare(t, s)
-				if _, err := actions[action](t.Context(), desk, decision); err != nil {
+				found(c.found).prepare(t, s)
+				if _, err := actions[c.action](t.Context(), desk, decision); err != nil {
 					t.Fatal(err)
 				}
-				if got := s.log(); !slices.Equal(got, want) {
-					t.Errorf("the store was asked to %q, want %q", got, want)
+				if got := s.log(); !slices.Equal(got, c.want) {
+					t.Errorf("the store was asked to %q, want %q", got, c.want)
 				}
 				for _, e := range s.trail {
-					if e.ID != operation || e.Operation != "POST /payments" || e.Actor != "ann" || e.Action != action || e.Reason != "the bank says so" {
+					if e.ID != operation || e.Operation != "POST /payments" || e.Actor != "ann" || e.Action != c.action || e.Reason != "the bank says so" {
 						t.Errorf("entry %+v", e)
 					}
 				}
@@ -380,6 +387,88 @@ func TestR87_ALateOutcomeStands(t *testing.T) {
 	}
 }
 
+// The first byte of a streamed answer leaves while the operator decides by force.
+func TestR38_WhatBeginsWhileItIsDecidedAboutIsNotReleased(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		desk, s := newDesk(t)
+		owner := s.claim(t, semel.Hold)
+		s.before = func(verb string) error {
+			if verb == "audit asked" {
+				s.begin(t, owner)
+			}
+			return nil
+		}
+		if _, err := desk.Release(t.Context(), operation, forced); !errors.Is(err, admin.ErrBegun) {
+			t.Errorf("error %v, want %v", err, admin.ErrBegun)
+		}
+		if got := s.state(t); got != semel.Unknown {
+			t.Errorf("it is %v, want unknown", got)
+		}
+	})
+}
+
+// Another operator takes the operation after the seizure, or a client begins it anew before it is forgotten.
+func TestR87_WhatSomebodyElseChangedIsRefused(t *testing.T) {
+	t.Parallel()
+	seize := func(t testing.TB, s *store) {
+		if _, err := s.Store.Seize(t.Context(), operation, semel.NewToken()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		action, found, before string
+		change                func(testing.TB, *store)
+		state                 semel.State
+	}{
+		{"complete", "unknown", "settle", seize, semel.Unknown},
+		{"release", "unknown", "settle", seize, semel.Unknown},
+		{"forget", "unknown", "forget", seize, semel.Unknown},
+		{"forget", "free", "forget", func(t testing.TB, s *store) { s.claim(t, semel.Hold) }, semel.Running},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			desk, s := newDesk(t)
+			found(c.found).prepare(t, s)
+			s.before = func(verb string) error {
+				if verb == c.before {
+					c.change(t, s)
+				}
+				return nil
+			}
+			if _, err := actions[c.action](t.Context(), desk, decision); !errors.Is(err, admin.ErrChanged) {
+				t.Errorf("%s what is %s: error %v, want %v", c.action, c.found, err, admin.ErrChanged)
+			}
+			if got := s.state(t); got != c.state {
+				t.Errorf("%s what is %s: it is %v, want %v", c.action, c.found, got, c.state)
+			}
+		})
+	}
+}
+
+// An answer for which there is no room is not tried again and again, and the operation stays undecided.
+func TestAnAnswerForWhichThereIsNoRoom(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		desk, s := newDesk(t)
+		found("unknown").prepare(t, s)
+		s.before = func(verb string) error {
+			if verb == "settle" {
+				return semel.ErrFull
+			}
+			return nil
+		}
+		if _, err := desk.Complete(t.Context(), operation, answer, decision); !errors.Is(err, semel.ErrFull) {
+			t.Errorf("error %v", err)
+		}
+		if got := s.log(); !slices.Equal(got[:4], []string{"load", "audit asked", "seize", "settle"}) || !strings.HasPrefix(got[4], "audit failed") {
+			t.Errorf("the store was asked to %q", got)
+		}
+		if got := s.state(t); got != semel.Unknown {
+			t.Errorf("it is %v, want unknown", got)
+		}
+	})
+}
+
 // After the seizure the old run changes nothing, even if its handler comes to an end.
 func TestR48_AForcedDecisionFencesTheRun(t *testing.T) {
 	t.Parallel()
@@ -418,7 +507,7 @@ func TestR87_TheTrailIsFinishedWithoutTheOperator(t *testing.T) {
 	})
 }
 
-// Two operators decide at once. One of them may win, and it is never both.
+// Two operators decide at once. One of them wins, never both.
 func TestR87_OfTwoOperatorsOneDecides(t *testing.T) {
 	t.Parallel()
 	for range 50 {
@@ -445,8 +534,8 @@ func TestR87_OfTwoOperatorsOneDecides(t *testing.T) {
 			t.Errorf("completed, but it is %v", state) // a done one can't be released
 		case errs["complete"] != nil && errs["release"] == nil && state != semel.Free:
 			t.Errorf("released, but it is %v", state)
-		case errs["complete"] != nil && errs["release"] != nil && state != semel.Unknown:
-			t.Errorf("both refused, but it is %v", state)
+		case errs["complete"] != nil && errs["release"] != nil:
+			t.Errorf("both were refused: %v, %v; it is %v", errs["complete"], errs["release"], state)
 		case errs["complete"] == nil && errs["release"] == nil:
 			t.Errorf("both decided; it is %v", state)
 		}
@@ -457,9 +546,16 @@ func TestR87_ADecisionNeedsAnAuthorAndAReason(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 1001)
 	for _, by := range []admin.Decision{
-		{}, {Actor: "ann"}, {Reason: "because"}, {Actor: " ", Reason: "because"}, {Actor: "ann", Reason: "\t"},
-		{Actor: "ann", Reason: "two\nlines"}, {Actor: "ann\x00", Reason: "because"}, {Actor: "ann", Reason: "\xff"},
-		{Actor: long, Reason: "because"}, {Actor: "ann", Reason: long},
+		{},
+		{Actor: "ann"},
+		{Reason: "because"},
+		{Actor: " ", Reason: "because"},
+		{Actor: "ann", Reason: "\t"},
+		{Actor: "ann", Reason: "two\nlines"},
+		{Actor: "ann\x00", Reason: "because"},
+		{Actor: "ann", Reason: "\xff"},
+		{Actor: long, Reason: "because"},
+		{Actor: "ann", Reason: long},
 	} {
 		for action := range actions {
 			synctest.Test(t, func(t *testing.T) {

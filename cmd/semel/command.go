@@ -10,12 +10,15 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/cmd/internal/demo"
 )
 
 // Main is the program, as tests can start it.
 type Main struct {
 	Stdout, Stderr io.Writer
+	// Stdin is read where a file is named "-". Defaults to os.Stdin.
+	Stdin io.Reader
 	// Demo is what the demo's flags are put into.
 	Demo demo.Config
 }
@@ -31,6 +34,8 @@ type commandLine struct {
 	Version kong.VersionFlag `help:"Print the version and exit."`
 	Gateway gatewayCommand   `cmd:"" help:"Protect an HTTP service: a reverse proxy that runs each keyed request once."`
 	Demo    demoCommand      `cmd:"" help:"Show what semel does: a payment service and the gateway, on this machine."`
+	Keys    keysCommand      `cmd:"" help:"Look at operations, and decide about those whose outcome is unknown."`
+	Migrate migrateCommand   `cmd:"" help:"Bring a store's schema to the version that this program needs."`
 }
 
 // usageError is an error in what was asked for.
@@ -60,21 +65,42 @@ func (m *Main) Run(ctx context.Context, args []string) (status int) {
 		kong.ConfigureHelp(kong.HelpOptions{WrapUpperBound: 100, NoExpandSubcommands: true}),
 		kong.Vars{"version": version()},
 	)
-	parsed, err := parser.Parse(args)
+	parsed, err := parser.Parse(dashedLast(args))
 	if err != nil {
 		return m.fail(usageError{err}, selected(err))
 	}
-	command := parsed.Selected().Name
+	command := parsed.Selected().Path()
 	switch command {
 	case "gateway":
 		err = m.gateway(ctx, &line.Gateway)
 	case "demo":
 		err = m.demo(ctx, &line.Demo)
+	case "migrate":
+		err = m.migrate(ctx, &line.Migrate)
+	default:
+		err = m.keys(ctx, command, &line.Keys)
 	}
 	if err != nil {
 		return m.fail(err, command)
 	}
 	return exitOK
+}
+
+// dashedLast puts operations' ids that begin with a dash behind "--", where they are not taken for flags.
+func dashedLast(args []string) []string {
+	var front, ids []string
+	for i, arg := range args {
+		if arg == "--" {
+			ids = append(ids, args[i+1:]...)
+			break
+		}
+		if _, err := semel.ParseID(arg); err == nil && arg[0] == '-' {
+			ids = append(ids, arg)
+		} else {
+			front = append(front, arg)
+		}
+	}
+	return append(append(front, "--"), ids...)
 }
 
 // selected returns the command that a failed command line was about, or "".
@@ -83,7 +109,7 @@ func selected(err error) string {
 	if !errors.As(err, &failed) || failed.Context == nil || failed.Context.Selected() == nil {
 		return ""
 	}
-	return failed.Context.Selected().Name
+	return failed.Context.Selected().Path()
 }
 
 func (m *Main) fail(err error, command string) int {

@@ -12,7 +12,7 @@ type demoCommand struct {
 
 func (*demoCommand) Help() string {
 	return `A small payment service and the gateway in front of it, both on this machine, and clients that do to them what happens ` +
-		`in production: repeats, a hundred at once, lost answers, impatient proxies, an outage. Every scene is judged by the ` +
+		`in production: repeats, a hundred at once, lost answers, impatient proxies, an outage, kill -9 in the middle. Every scene is judged by the ` +
 		`service's own ledger, a file with one line a charge. Afterwards it keeps serving, for your own curl, until Ctrl-C.
 
 Examples:

@@ -1,29 +1,47 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
 	"time"
+
+	"github.com/alecthomas/kong"
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/cmd/internal/gateway"
+	"github.com/semelhq/semel/cmd/internal/secret"
+	"github.com/semelhq/semel/cmd/internal/stores"
 )
 
 type gatewayCommand struct {
-	Listen string `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Address for clients (default ${default})."`
-	Admin  string `default:"127.0.0.1:8081" placeholder:"HOST:PORT" help:"Address for /healthz and /readyz, apart from the clients' (default ${default})."`
+	Config string `placeholder:"FILE" help:"Take everything from a YAML file: routes, each with its own policy, and the settings of the flags below. SIGHUP reads it again."`
+	Check  bool   `help:"Only say whether the configuration is right, and what its routes are."`
 
-	Upstream     string        `required:"" placeholder:"URL" help:"The service to protect, http:// or https://. It gets the client's own Host header."`
+	Listen  string `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Address for clients (default ${default})."`
+	Admin   string `default:"127.0.0.1:8081" placeholder:"HOST:PORT" help:"Address for /healthz, /readyz and /metrics, apart from the clients' (default ${default})."`
+	TLSCert string `name:"tls-cert" placeholder:"FILE" help:"Certificate with its chain, in PEM: clients speak TLS. SIGHUP reads it again."`
+	TLSKey  string `name:"tls-key" placeholder:"FILE" help:"Key of the certificate."`
+
+	Upstream     string        `placeholder:"URL" help:"The service to protect, http:// or https://. It gets the client's own Host header. Required without --config."`
 	UpstreamIdle time.Duration `default:"1s" placeholder:"TIME" help:"How long to keep an unused connection to the service; less than the service keeps it (default ${default})."`
 
-	Store      string   `default:"memory://" placeholder:"URL" help:"Where records are kept. memory:// is in this process, and ends with it (default ${default})."`
-	Scope      string   `required:"" placeholder:"header:NAME|single" help:"Who asks, so that two of them never meet: the header in which a trusted proxy names the authenticated principal, or single, if there is only one."`
-	TrustProxy []string `placeholder:"CIDR" help:"A network whose scope header and X-Forwarded headers are believed; may be given several times. Without any: this machine."`
+	Store                string   `default:"sqlite://semel.db" placeholder:"URL" help:"Where records are kept: sqlite://FILE in a file, which outlives the process; memory:// in the process (default ${default})."`
+	IdentitySecretFile   string   `placeholder:"FILE" help:"Secret that keys the digests in the store (default: $SEMEL_IDENTITY_SECRET, else a file next to the store, made at first start)."`
+	DerivationSecretFile string   `placeholder:"FILE" help:"Secret that keys derived keys; it never changes (default: none)."`
+	Scope                string   `placeholder:"header:NAME|single" help:"Who asks, so that two of them never meet: the header in which a trusted proxy names the authenticated principal, or single, if there is only one. Required without --config."`
+	TrustProxy           []string `placeholder:"CIDR" help:"A network whose scope header and X-Forwarded headers are believed; may be given several times. Without any: this machine."`
 
 	RequireKey bool          `help:"Refuse a POST or PATCH without an Idempotency-Key (default: pass it on unprotected)."`
+	Unkeyed    string        `default:"" enum:",pass,refuse,mint-random" placeholder:"pass|refuse|mint-random" help:"A POST or PATCH without a key: pass it on unprotected, refuse it as --require-key does, or give it a key of its own, by which it can be traced (default pass)."`
 	Lease      time.Duration `default:"30s" placeholder:"TIME" help:"How long a run is owned unless renewed; after a crash repeats wait so long (default ${default})."`
 	Retention  time.Duration `default:"24h" placeholder:"TIME" help:"How long an answer is kept and replayed (default ${default})."`
 	Wait       time.Duration `default:"0s" placeholder:"TIME" help:"How long a repeat waits for the run in progress before it gets 409 (default ${default})."`
@@ -45,7 +63,7 @@ func (*gatewayCommand) Help() string {
 
 Examples:
 
-  One principal, one service:
+  One principal, one service; records in semel.db, in this folder:
 
     semel gateway --upstream http://127.0.0.1:9000 --scope single
 
@@ -59,42 +77,157 @@ Examples:
     semel gateway --upstream http://127.0.0.1:9000 --scope single \
         --on-lost rerun --client-timeout 10s
 
-SIGTERM or Ctrl-C ends it in order: it accepts nothing more, /readyz answers 503, and what is under way comes to its end. ` +
-		`A second signal ends it at once.`
+  Routes with policies of their own, from a file; first only looking whether it is right:
+
+    semel gateway --config gateway.yaml --check
+    semel gateway --config gateway.yaml
+
+  Such a file:
+
+    upstream: http://127.0.0.1:9000
+    scope: header:X-Account
+    routes:
+      - match: POST /payments
+        unkeyed: refuse
+        retention: 72h
+      - match: POST /quotes/{id}
+        on_lost: rerun
+
+SIGHUP reads the file, and the certificate, again: no request is dropped, and a file with errors changes nothing. ` +
+		`SIGTERM or Ctrl-C ends it in order: it accepts nothing more, /readyz answers 503, and what is under way comes to its ` +
+		`end. A second signal ends it at once.`
 }
 
-func (m *Main) gateway(ctx context.Context, c *gatewayCommand) error {
-	cfg, err := c.config(m.Stderr)
+// besidesFile are the flags that no file has settings for.
+var besidesFile = []string{"config", "check", "log-format", "log-level", "help", "version"}
+
+// AfterApply reports flags that contradict each other, or that are missing.
+func (c *gatewayCommand) AfterApply(line *kong.Context) error {
+	var given []string
+	for _, p := range line.Path {
+		if p.Flag != nil && !slices.Contains(besidesFile, p.Flag.Name) && !slices.Contains(given, "--"+p.Flag.Name) {
+			given = append(given, "--"+p.Flag.Name)
+		}
+	}
+	if c.Config != "" {
+		if len(given) > 0 {
+			return fmt.Errorf("with --config everything stands in the file: leave out %s", strings.Join(given, ", "))
+		}
+		return nil
+	}
+	var missing []string
+	if c.Upstream == "" {
+		missing = append(missing, "--upstream=URL")
+	}
+	if c.Scope == "" {
+		missing = append(missing, "--scope=header:NAME|single")
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("missing flags: %s, or --config=FILE", strings.Join(missing, ", "))
+	}
+	if c.RequireKey && c.Unkeyed != "" && c.Unkeyed != "refuse" {
+		return fmt.Errorf("--require-key contradicts --unkeyed %s", c.Unkeyed)
+	}
+	return nil
+}
+
+func (m *Main) gateway(ctx context.Context, c *gatewayCommand) (err error) {
+	cfg, err := c.config()
 	if err != nil {
 		return usageError{err}
+	}
+	address, level := cfg.StoreAddress, c.LogLevel
+	if c.Check {
+		address, level = "memory://", "warn" // nothing is made or changed
+	}
+	cfg.Log = newLog(m.Stderr, c.LogFormat, level)
+	opened, err := stores.Open(ctx, address, cfg.Log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, opened.Close()) }()
+	cfg.Store = opened.Store
+	if cfg.IdentitySecret, err = secret.ForStore(ctx, opened, cfg.IdentitySecretFile, cfg.Log); err != nil {
+		return err
+	}
+	if cfg.DerivationSecret, err = derivationSecret(cfg.DerivationSecretFile); err != nil {
+		return err
 	}
 	g, err := gateway.New(cfg)
 	if err != nil {
 		return usageError{err}
 	}
+	if c.Check {
+		fmt.Fprintln(m.Stdout, "ok")
+		return g.PrintRoutes(m.Stdout)
+	}
+	if cfg.File != "" || c.TLSCert != "" {
+		defer reloadOnHangup(g)()
+	}
 	return g.Run(ctx)
 }
 
-// config reads the flags, and reports everything that is wrong with them.
-func (c *gatewayCommand) config(log io.Writer) (gateway.Config, error) {
+// reloadOnHangup reloads at each SIGHUP until the function that it returns is called.
+func reloadOnHangup(g *gateway.Gateway) (stop func()) {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for range hangups {
+			g.Reload() //nolint:errcheck // it has logged why; what was in service stays so
+		}
+	}()
+	return func() {
+		signal.Stop(hangups)
+		close(hangups)
+		<-ended
+	}
+}
+
+// config reads the file or the flags, and reports everything that is wrong with them.
+func (c *gatewayCommand) config() (gateway.Config, error) {
+	if c.Config != "" {
+		return gateway.LoadFile(c.Config)
+	}
 	upstream, errUpstream := gateway.ParseUpstream(c.Upstream)
-	store, errStore := gateway.OpenStore(c.Store)
 	scope, errScope := gateway.ParseScope(c.Scope)
 	proxies, errProxies := gateway.ParseNetworks(c.TrustProxy)
-	if err := errors.Join(errUpstream, errStore, errScope, errProxies); err != nil {
-		return gateway.Config{}, err
+	unkeyed, _ := gateway.ParseUnkeyed(c.Unkeyed)
+	if c.RequireKey {
+		unkeyed = gateway.UnkeyedRefuse
 	}
-	instance, err := os.Hostname()
+	cfg := gateway.Config{
+		Listen: c.Listen, Admin: c.Admin, TLS: gateway.TLSFiles{Cert: c.TLSCert, Key: c.TLSKey},
+		Upstream: upstream, UpstreamIdle: c.UpstreamIdle, StoreAddress: c.Store,
+		IdentitySecretFile: c.IdentitySecretFile, DerivationSecretFile: c.DerivationSecretFile,
+		Scope: scope, TrustedProxies: proxies, ShutdownTimeout: c.ShutdownTimeout,
+		Default: gateway.Route{Unkeyed: unkeyed, Policy: semel.Policy{
+			OnLost: lostPolicies[c.OnLost], OnError: errorPolicies[c.OnError],
+			Lease: c.Lease, Retention: c.Retention, Wait: c.Wait, Patience: c.ClientTimeout, MaxRun: c.Deadline,
+		}},
+	}
+	err := errors.Join(errUpstream, errScope, errProxies)
+	if err == nil {
+		err = cfg.Validate()
+	}
+	return cfg, err
+}
+
+// derivationSecret reads a secret from a file; a line end behind it doesn't count.
+func derivationSecret(file string) ([]byte, error) {
+	if file == "" {
+		return nil, nil
+	}
+	content, err := os.ReadFile(file)
 	if err != nil {
-		instance = "unknown"
+		return nil, fmt.Errorf("read the derivation secret: %w", err)
 	}
-	return gateway.Config{
-		Listen: c.Listen, Admin: c.Admin, Upstream: upstream, Store: store, Scope: scope, TrustedProxies: proxies,
-		RequireKey: c.RequireKey, OnLost: lostPolicies[c.OnLost], OnError: errorPolicies[c.OnError],
-		Lease: c.Lease, Retention: c.Retention, Wait: c.Wait, ClientTimeout: c.ClientTimeout, Deadline: c.Deadline,
-		UpstreamIdle: c.UpstreamIdle, ShutdownTimeout: c.ShutdownTimeout,
-		Log: newLog(log, c.LogFormat, c.LogLevel), Instance: instance,
-	}, nil
+	content = bytes.TrimRight(content, "\r\n")
+	if len(content) == 0 {
+		return nil, fmt.Errorf("the derivation secret from %s is empty", file)
+	}
+	return content, nil
 }
 
 var (

@@ -16,5 +16,8 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	m := Main{Stdout: os.Stdout, Stderr: os.Stderr}
+	if self, err := os.Executable(); err == nil { // else the scenes that need it are left out
+		m.Demo.Self = self
+	}
 	os.Exit(m.Run(ctx, os.Args[1:]))
 }

@@ -107,7 +107,7 @@ func startProcess(t *testing.T) *process {
 	}))
 	p := &process{log: &output{}, release: sync.OnceFunc(func() { close(release) }), answered: make(chan result, 1)}
 	p.cmd = exec.Command(path, "gateway", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--upstream", u.URL,
-		"--scope", "single", "--log-format", "json")
+		"--scope", "single", "--store", "memory://", "--log-format", "json")
 	p.cmd.Stderr = p.log
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -186,5 +186,60 @@ func TestASecondSignalEndsAtOnce(t *testing.T) {
 	}
 	if r := <-p.answered; r.err == nil {
 		t.Errorf("the request that was cut off got %+v", r)
+	}
+}
+
+func TestR73_SIGHUPReadsTheFileAgain(t *testing.T) {
+	t.Parallel()
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }))
+	defer u.Close()
+	content := "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\nstore: memory://\nscope: single\nupstream: " + u.URL + "\n"
+	file := writeConfig(t, content+"default: {unkeyed: refuse}\n")
+	log := &output{}
+	cmd := exec.Command(path, "gateway", "--config", file, "--log-format", "json")
+	cmd.Stderr = log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill() //nolint:errcheck // it has ended, mostly
+		cmd.Wait()         //nolint:errcheck // as above
+	})
+	address, _ := addresses(t, log)
+	status := func() int {
+		res, err := http.Post("http://"+address+"/", "", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		return res.StatusCode
+	}
+	for i, c := range []struct {
+		change, logged string
+		status         int
+	}{
+		{"default: {unkeyed: pass}\n", `"msg":"reloaded"`, 201},
+		{"default: {unkeyed: refuse, leese: 1s}\n", `"msg":"reload refused"`, 201},
+	} {
+		if err := os.WriteFile(file, []byte(content+c.change), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, c.logged, func() bool { return strings.Contains(log.String(), c.logged) })
+		if got := status(); got != c.status {
+			t.Errorf("change %d: status %d, want %d\n%s", i, got, c.status, log)
+		}
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("the process ended with %v\n%s", err, log)
 	}
 }

@@ -12,6 +12,7 @@ type scene struct {
 	title, why string
 	expected   string // in few words, for the table
 	play       func(context.Context, *act)
+	alone      bool // in processes of its own
 }
 
 // An act is a scene being played: it prints what happens, and remembers what went wrong.

@@ -17,6 +17,7 @@ var plainTransport = &http.Transport{DisableKeepAlives: true}
 // A request for a payment, as a scene sends it.
 type request struct {
 	to      string // base address
+	path    string
 	key     string // "" sends none
 	account string
 	body    string
@@ -24,10 +25,12 @@ type request struct {
 
 func payFor(order, key string, more ...string) request {
 	body := fmt.Sprintf(`{"order":%q,"amount":4900,"currency":"EUR"%s}`, order, strings.Join(more, ""))
-	return request{key: key, account: "acme", body: body}
+	return request{path: "/payments", key: key, account: "acme", body: body}
 }
 
 func takes(d time.Duration) string { return fmt.Sprintf(`,"takes":%q`, d) }
+
+func answersAfter(d time.Duration) string { return fmt.Sprintf(`,"answers_after":%q`, d) }
 
 func (r request) via(base string) request {
 	r.to = base
@@ -46,7 +49,7 @@ type reply struct {
 func (r request) send(ctx context.Context) reply {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.to+"/payments", strings.NewReader(r.body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.to+r.path, strings.NewReader(r.body))
 	if err != nil {
 		return reply{err: err}
 	}

@@ -24,6 +24,9 @@ type Config struct {
 	// Out is where the scenes are printed; Color says that it is a terminal.
 	Out   io.Writer
 	Color bool
+	// Self is this program's own executable, for the gateways that are killed and the operator's commands. Without it the
+	// scenes that need it are left out.
+	Self string
 	// Front, if set, stands in the gateway's place, so that a test can see the scenes fail with a gateway that is broken
 	// or isn't there.
 	Front func(gateway, service *url.URL) http.Handler
@@ -64,7 +67,7 @@ func (c Config) run(ctx context.Context) (rows []row, err error) {
 		if ctx.Err() != nil {
 			return rows, fmt.Errorf("demo: interrupted: %w", context.Cause(ctx))
 		}
-		if c.only != nil && !slices.Contains(c.only, i+1) {
+		if c.only != nil && !slices.Contains(c.only, i+1) || scenes[i].alone && c.Self == "" {
 			continue
 		}
 		rows = append(rows, s.play(ctx, i+1, &scenes[i]))

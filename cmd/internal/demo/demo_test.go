@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -19,6 +21,29 @@ import (
 	"time"
 	"unicode/utf8"
 )
+
+// program is semel, built for the scenes that kill it.
+var program string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "semel-demo-test-*")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	program = filepath.Join(dir, "semel")
+	build := exec.Command("go", "build", "-o", program, "github.com/semelhq/semel/cmd/semel")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build semel: %v\n%s", err, out)
+		os.Exit(1)
+	}
+	status := m.Run()
+	if err := os.RemoveAll(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		status = max(status, 1)
+	}
+	os.Exit(status)
+}
 
 type output struct {
 	mu  sync.Mutex
@@ -44,13 +69,13 @@ var brokenFronts = []struct {
 	scenes []int
 	front  func(gateway, service *url.URL) http.Handler
 }{
-	{"no guard", []int{3, 4, 5, 6, 7, 8, 9}, func(_, service *url.URL) http.Handler {
+	{"no guard", []int{3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13}, func(_, service *url.URL) http.Handler {
 		return altered(service, func(*http.Response) {})
 	}},
-	{"no marker", []int{1, 2, 4, 6, 7, 8}, func(gateway, _ *url.URL) http.Handler {
+	{"no marker", []int{1, 2, 4, 6, 7, 8, 10, 11, 12, 13}, func(gateway, _ *url.URL) http.Handler {
 		return altered(gateway, func(res *http.Response) { res.Header.Del("Idempotent-Replayed") })
 	}},
-	{"everything is marked", []int{1, 8, 9}, func(gateway, _ *url.URL) http.Handler {
+	{"everything is marked", []int{1, 8, 9, 12}, func(gateway, _ *url.URL) http.Handler {
 		return altered(gateway, func(res *http.Response) { res.Header.Set("Idempotent-Replayed", "true") })
 	}},
 	{"other bytes in replays", []int{1, 2}, func(gateway, _ *url.URL) http.Handler {
@@ -84,6 +109,13 @@ var brokenFronts = []struct {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Location", "/payments/ch_1")
 			w.WriteHeader(http.StatusCreated)
+		})
+	}},
+	{"pays once more with a replay", []int{10, 11}, func(gateway, service *url.URL) http.Handler {
+		return altered(gateway, func(res *http.Response) {
+			if res.Header.Get("Idempotent-Replayed") != "" {
+				payFor("order-10", "").via(service.String()).send(res.Request.Context())
+			}
 		})
 	}},
 	{"pays behind the guard's back", []int{1, 2, 9}, func(gateway, service *url.URL) http.Handler {
@@ -130,7 +162,7 @@ func other(res *http.Response) {
 // Every check of every scene fails with at least one of the broken fronts, so none of them is there for show.
 func TestNoCheckOfTheDemoIsIdle(t *testing.T) {
 	t.Parallel()
-	good, err := Config{Once: true, Out: io.Discard}.run(t.Context())
+	good, err := Config{Once: true, Out: io.Discard, Self: program}.run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +180,7 @@ func TestNoCheckOfTheDemoIsIdle(t *testing.T) {
 			turns <- struct{}{}
 			defer func() { <-turns }()
 			out := &output{}
-			rows, err := Config{Once: true, Out: out, Front: b.front, only: b.scenes}.run(t.Context())
+			rows, err := Config{Once: true, Out: out, Self: program, Front: b.front, only: b.scenes}.run(t.Context())
 			if err != nil {
 				t.Errorf("%s: %v", b.name, err)
 				return
@@ -188,7 +220,7 @@ func keptFolder(out string) string {
 func TestTheDemoIsPrintedForAHundredColumns(t *testing.T) {
 	t.Parallel()
 	out := &output{}
-	if err := (Config{Once: true, Out: out}).Run(t.Context()); err != nil {
+	if err := (Config{Once: true, Out: out, Self: program}).Run(t.Context()); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for line := range strings.SplitSeq(out.String(), "\n") {
@@ -343,14 +375,15 @@ func TestTheServiceRefusesWhatIsNoPayment(t *testing.T) {
 	for body, want := range map[string]int{
 		"":          400,
 		`{"order":`: 400,
-		`{"order":"a","amount":1,"currency":"EUR","takes":"soon"}`: 400,
-		`{"order":"a","amount":1,"currency":"EUR","takes":"2h"}`:   400,
-		`{"order":"a","amount":1,"currency":"EUR","takes":"-1s"}`:  400,
-		`{"order":"","amount":1,"currency":"EUR"}`:                 422,
-		`{"order":"a","amount":0,"currency":"EUR"}`:                422,
-		`{"order":"a","amount":1}`:                                 422,
+		`{"order":"a","amount":1,"currency":"EUR","takes":"soon"}`:       400,
+		`{"order":"a","amount":1,"currency":"EUR","takes":"2h"}`:         400,
+		`{"order":"a","amount":1,"currency":"EUR","takes":"-1s"}`:        400,
+		`{"order":"a","amount":1,"currency":"EUR","answers_after":"2h"}`: 400,
+		`{"order":"","amount":1,"currency":"EUR"}`:                       422,
+		`{"order":"a","amount":0,"currency":"EUR"}`:                      422,
+		`{"order":"a","amount":1}`:                                       422,
 	} {
-		if r := (request{to: s.url, body: body}).send(ctx); r.status != want {
+		if r := (request{to: s.url, path: "/payments", body: body}).send(ctx); r.status != want {
 			t.Errorf("%s: status %d, want %d", body, r.status, want)
 		}
 	}

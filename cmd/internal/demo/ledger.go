@@ -26,6 +26,8 @@ type charge struct {
 	Order    string    `json:"order"`
 	Amount   int64     `json:"amount"`
 	Currency string    `json:"currency"`
+	// Operation is the id that the gateway gave the request, if it came through one.
+	Operation string `json:"operation,omitempty"`
 }
 
 func openLedger(path string) (*ledger, error) {
@@ -54,6 +56,17 @@ func (l *ledger) add(c charge) (charge, error) {
 	}
 	l.n++
 	return c, nil
+}
+
+// ofOperation reads from the file the charge that an operation has made, if it has.
+func (l *ledger) ofOperation(id string) (c charge, found bool, err error) {
+	all, err := l.charges("")
+	for _, c := range all {
+		if id != "" && c.Operation == id {
+			return c, true, err
+		}
+	}
+	return charge{}, false, err
 }
 
 // charges reads from the file the charges for an order, or all for "".

@@ -10,15 +10,19 @@ import (
 )
 
 var scenes = [...]scene{
-	{"A first request", "The payment is made. Its answer is stored before the client gets it.", "201", firstRequest},
-	{"The same request again", "No second payment: the first answer once more, byte by byte, and marked.", "201 replayed", repeat},
-	{"A hundred at once", "One of them makes the payment. The others are told to come back.", "1 paid, 99 did not", hundred},
-	{"Another body, the same key", "A key stands for one request. This one is another, so nothing runs.", "422", otherBody},
-	{"No key", "This gateway was told to require keys.", "400", noKey},
-	{"The answer is lost on the wire", "The payment was made, but the client can't know that. It asks again.", "cut, 201 replayed", lostAnswer},
-	{"An impatient proxy in front", "It times out and tries again by itself, while the payment still runs.", "409, 201 replayed", impatience},
-	{"A payment outlives its lease", "It is alive, so its lease is renewed, and no repeat takes it over.", "409, 201, 201 replayed", longRun},
-	{"The service is down", "Not a byte was sent to it, so the same key may try again.", "503, 201", outage},
+	{"A first request", "The payment is made. Its answer is stored before the client gets it.", "201", firstRequest, false},
+	{"The same request again", "No second payment: the first answer once more, byte by byte, and marked.", "201 replayed", repeat, false},
+	{"A hundred at once", "One of them makes the payment. The others are told to come back.", "1 paid, 99 did not", hundred, false},
+	{"Another body, the same key", "A key stands for one request. This one is another, so nothing runs.", "422", otherBody, false},
+	{"No key", "This gateway was told to require keys.", "400", noKey, false},
+	{"The answer is lost on the wire", "The payment was made, but the client can't know that. It asks again.", "cut, 201 replayed", lostAnswer, false},
+	{"An impatient proxy in front", "It times out and tries again by itself, while the payment still runs.", "409, 201 replayed", impatience, false},
+	{"A payment outlives its lease", "It is alive, so its lease is renewed, and no repeat takes it over.", "409, 201, 201 replayed", longRun, false},
+	{"The service is down", "Not a byte was sent to it, so the same key may try again.", "503, 201", outage, false},
+	{"kill -9 in the middle, held", "The gateway dies after the charge and before the answer. What now?", "cut, 409", killedAndHeld, true},
+	{"... and its operator decides", "Somebody who can ask the bank says what happened, and why.", "201 replayed", settledByTheOperator, true},
+	{"kill -9, and run again", "For a service that is safe to ask again.", "cut, 201", killedAndRunAgain, true},
+	{"kill -9, and reconcile", "The gateway asks the service what became of the operation.", "cut, 201 replayed", killedAndReconciled, true},
 }
 
 var first = payFor("order-1", "pay-order-1")

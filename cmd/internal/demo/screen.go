@@ -53,7 +53,7 @@ func (s *screen) heading(n int, sc *scene) {
 }
 
 func (s *screen) request(r request, prefix string) {
-	s.printf("   → %sPOST /payments\n", prefix)
+	s.printf("   → %sPOST %s\n", prefix, r.path)
 	s.printf("     X-Account: %s\n", r.account)
 	if r.key != "" {
 		s.printf("     Idempotency-Key: %s\n", r.key)
@@ -76,6 +76,31 @@ func (s *screen) reply(r reply) {
 }
 
 func (s *screen) note(format string, a ...any) { s.printf("     "+format+"\n", a...) }
+
+// typed prints a command line, over as many lines as it needs.
+func (s *screen) typed(command string) {
+	const indent, width = "     ", columns - 5 - 2
+	text := "$ " + command
+	for len(text) > width {
+		at := strings.LastIndex(text[:width], " ")
+		if at <= 0 {
+			break
+		}
+		s.printf("%s%s \\\n", indent, s.bold(text[:at]))
+		text = "      " + text[at+1:]
+	}
+	s.printf("%s%s\n", indent, s.bold(text))
+}
+
+// printed shows what a command has printed.
+func (s *screen) printed(text string) {
+	for line := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
+		if runes := []rune(line); len(runes) > columns-5 {
+			line = string(runes[:columns-6]) + "…"
+		}
+		s.printf("%s\n", strings.TrimRight("     "+s.dim(line), " "))
+	}
+}
 
 // body prints JSON over as many lines as it needs, broken behind commas.
 func (s *screen) body(text string) {

@@ -31,7 +31,12 @@ type payment struct {
 	Currency string `json:"currency"`
 	// Takes is how long the bank needs, as a Go duration. Defaults to no time.
 	Takes string `json:"takes,omitempty"`
+	// AnswersAfter is how long the service needs to answer once the card is charged. Defaults to no time.
+	AnswersAfter string `json:"answers_after,omitempty"`
 }
+
+// safePath is where a payment may be asked for twice: the service finds what the operation has charged before.
+const safePath = "/payments/safe"
 
 const longestPayment = time.Minute
 
@@ -52,6 +57,8 @@ func (s *service) start() error {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /payments", s.pay)
+	mux.HandleFunc("POST "+safePath, s.paySafely)
+	mux.HandleFunc("GET /operations/{operation}", s.operation)
 	mux.HandleFunc("GET /payments", s.list)
 	server := &http.Server{Handler: s.count(mux), ReadHeaderTimeout: 10 * time.Second}
 	ended := make(chan error, 1)
@@ -95,26 +102,74 @@ func (s *service) pay(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusBadRequest, map[string]string{"error": "not a payment in JSON"})
 		return
 	}
-	var takes time.Duration
-	if p.Takes != "" {
-		var err error
-		if takes, err = time.ParseDuration(p.Takes); err != nil || takes < 0 || takes > longestPayment {
-			answer(w, http.StatusBadRequest, map[string]string{"error": "takes is not a time of up to a minute"})
-			return
-		}
+	takes, err := payTime(p.Takes)
+	if err != nil {
+		answer(w, http.StatusBadRequest, map[string]string{"error": "takes is not a time of up to a minute"})
+		return
+	}
+	after, err := payTime(p.AnswersAfter)
+	if err != nil {
+		answer(w, http.StatusBadRequest, map[string]string{"error": "answers_after is not a time of up to a minute"})
+		return
 	}
 	if p.Order == "" || p.Amount <= 0 || p.Currency == "" {
 		answer(w, http.StatusUnprocessableEntity, map[string]string{"error": "order, amount and currency are needed"})
 		return
 	}
 	time.Sleep(takes) // the bank
-	c, err := s.ledger.add(charge{Order: p.Order, Amount: p.Amount, Currency: p.Currency})
+	c, err := s.ledger.add(charge{
+		Order: p.Order, Amount: p.Amount, Currency: p.Currency, Operation: r.Header.Get("Idempotency-Operation"),
+	})
 	if err != nil {
 		answer(w, http.StatusInternalServerError, map[string]string{"error": "the ledger can't be written"})
 		return
 	}
+	select {
+	case <-time.After(after):
+	case <-r.Context().Done(): // whoever asked has hung up; the card is charged all the same
+	}
+	captured(w, c)
+}
+
+func captured(w http.ResponseWriter, c charge) {
 	w.Header().Set("Location", "/payments/"+c.ID)
 	answer(w, http.StatusCreated, receipt{c.ID, c.Order, c.Amount, c.Currency, "captured"})
+}
+
+func payTime(s string) (time.Duration, error) {
+	if s == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(s)
+	if err == nil && (d < 0 || d > longestPayment) {
+		err = errors.New("out of range")
+	}
+	return d, err
+}
+
+// paySafely makes a payment for an operation, or finds the one that it has made.
+func (s *service) paySafely(w http.ResponseWriter, r *http.Request) {
+	c, found, err := s.ledger.ofOperation(r.Header.Get("Idempotency-Operation"))
+	switch {
+	case err != nil:
+		answer(w, http.StatusInternalServerError, map[string]string{"error": "the ledger can't be read"})
+	case found:
+		captured(w, c)
+	default:
+		s.pay(w, r)
+	}
+}
+
+// operation answers the gateway's question what became of an operation. Only a charge is a sure answer: without one the
+// request may still be on its way.
+func (s *service) operation(w http.ResponseWriter, r *http.Request) {
+	c, found, err := s.ledger.ofOperation(r.PathValue("operation"))
+	if err != nil || !found {
+		answer(w, http.StatusNotFound, map[string]string{"error": "no charge of this operation"})
+		return
+	}
+	w.Header().Set("Idempotency-Outcome", "done")
+	captured(w, c)
 }
 
 // A receipt is the answer to a payment.

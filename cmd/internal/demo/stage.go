@@ -38,8 +38,9 @@ type stage struct {
 	service *service
 	main    *gateway.Gateway
 
-	front, shortFront string // where clients reach the two gateways
-	original          reply  // to the first request
+	front, shortFront string   // where clients reach the two gateways
+	original          reply    // to the first request
+	held              *process // on it an operation waits for its operator
 
 	closers []func() error
 }
@@ -97,8 +98,9 @@ func (s *stage) gateway(log *slog.Logger, listen string, onLost semel.LostPolicy
 		return nil, "", err
 	}
 	cfg := gateway.Config{
-		Listen: listen, Admin: freePort, Upstream: upstream, Store: memstore.New(), Scope: scope, RequireKey: true,
-		OnLost: onLost, Lease: lease, ShutdownTimeout: 2 * time.Second, Log: log, Instance: "demo",
+		Listen: listen, Admin: freePort, Upstream: upstream, Store: memstore.New(), Scope: scope,
+		Default:         gateway.Route{Unkeyed: gateway.UnkeyedRefuse, Policy: semel.Policy{OnLost: onLost, Lease: lease}},
+		ShutdownTimeout: 2 * time.Second, Log: log, Instance: "demo",
 	}
 	g, err := gateway.New(cfg)
 	if err != nil {

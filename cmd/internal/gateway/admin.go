@@ -36,6 +36,7 @@ func (g *Gateway) newAdmin() http.Handler {
 		}
 		writeJSON(w, status, state)
 	})
+	mux.Handle("GET /metrics", g.metrics.handler())
 	return mux
 }
 

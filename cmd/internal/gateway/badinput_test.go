@@ -180,7 +180,7 @@ func TestTheTimeForTheBodyEndsWithTheBody(t *testing.T) {
 		<-past
 		created(w, r)
 	})
-	g := start(t, u.URL, func(c *Config) { c.Wait = 10 * time.Second })
+	g := start(t, u.URL, func(c *Config) { c.Default.Policy.Wait = 10 * time.Second })
 	g.Gateway.bodyTime = limit
 	send := func() *bufio.Reader {
 		c := dial(t, g.Addr().String())

@@ -1,12 +1,15 @@
 package gateway
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
@@ -15,101 +18,97 @@ import (
 
 // Config is what a gateway is made from. Zero fields mean the documented default; those without one must be set.
 type Config struct {
-	// Listen is the address that clients connect to, Admin that of health and readiness. Both are host:port; port 0 takes
-	// a free one.
+	// File is what [Gateway.Reload] reads again; "" if the configuration comes from no file. See [LoadFile].
+	File string
+
+	// Listen is the address that clients connect to, Admin that of health, readiness and metrics. Both are host:port; port
+	// 0 takes a free one.
 	Listen, Admin string
+	// TLS is the certificate that clients are shown. Defaults to none: clients speak HTTP without TLS.
+	TLS TLSFiles
 	// Upstream is the service behind the gateway; see [ParseUpstream].
 	Upstream *url.URL
-	// Store keeps the records; see [OpenStore].
+	// UpstreamIdle is how long a connection to the upstream is kept unused. It must be shorter than the upstream keeps it:
+	// a request that is sent while the upstream closes the connection is lost. Defaults to 1 s.
+	UpstreamIdle time.Duration
+
+	// Store keeps the records.
 	Store semel.Store
+	// StoreAddress, IdentitySecretFile and DerivationSecretFile say where the store and the secrets come from, for whoever
+	// opens them. The gateway itself only refuses to change them while it runs.
+	StoreAddress, IdentitySecretFile, DerivationSecretFile string
+	// IdentitySecret and DerivationSecret are those of [semel.Options].
+	IdentitySecret, DerivationSecret []byte
+
 	// Scope says who asks; see [ParseScope].
 	Scope Scope
 	// TrustedProxies are the networks whose scope header and X-Forwarded headers are believed. Defaults to [Loopback].
 	TrustedProxies []netip.Prefix
+	// CorrelationHeader carries the correlation id of every request, with or without a key (R-76a). Defaults to
+	// X-Correlation-Id.
+	CorrelationHeader string
+	// ProblemBase is put before a problem's short name to make its type, an absolute URI. Defaults to
+	// "urn:semel:problem:".
+	ProblemBase string
+	// Documentation is the address of the API's page about idempotency, for routes that have none of their own. Defaults
+	// to none.
+	Documentation string
 
-	// RequireKey refuses a POST or PATCH without a key. Defaults to passing it on unprotected.
-	RequireKey bool
-	// OnLost says what becomes of a run whose answer was lost. Defaults to semel.Hold.
-	OnLost semel.LostPolicy
-	// OnError says what becomes of a 5xx of the upstream. Defaults to what OnLost implies.
-	OnError semel.ErrorPolicy
-	// Lease is how long a run is owned without renewal. Defaults to 30 s.
-	Lease time.Duration
-	// Retention is how long an answer is kept, from completion; at least Deadline + Lease. Defaults to 24 h.
-	Retention time.Duration
-	// Wait is how long a repeat waits for a run in progress before it is answered 409. Defaults to not at all.
-	Wait time.Duration
-	// ClientTimeout is how long a client waits for its own run before it is answered 504, while the run goes on. Defaults
-	// to no limit.
-	ClientTimeout time.Duration
-	// Deadline is the longest that the upstream may take for a keyed request. Defaults to 15 min.
-	Deadline time.Duration
+	// Default treats the requests that no route names.
+	Default Route
+	// Routes are the others. The most specific pattern counts, whatever their order.
+	Routes []Route
 
-	// UpstreamIdle is how long a connection to the upstream is kept unused. It must be shorter than the upstream keeps it:
-	// a request that is sent while the upstream closes the connection is lost. Defaults to 1 s.
-	UpstreamIdle time.Duration
 	// ShutdownTimeout bounds the drain. Defaults to 40 s, because a release that is owed is sent a second time up to
 	// semel.DefaultRequestLife after the first.
 	ShutdownTimeout time.Duration
 
+	// Observers are told every event, besides the log and the metrics.
+	Observers []semel.Observer
 	// Log gets one line a decision, and what operators must know. Defaults to no log.
 	Log *slog.Logger
-	// Instance names this process in the log.
+	// Instance names this process in the log. Defaults to the machine's name.
 	Instance string
 }
 
 // Defaults of [Config].
 const (
-	DefaultUpstreamIdle    = time.Second
-	DefaultShutdownTimeout = semel.DefaultRequestLife + 10*time.Second
+	DefaultListen            = "127.0.0.1:8080"
+	DefaultAdmin             = "127.0.0.1:8081"
+	DefaultStore             = "sqlite://semel.db"
+	DefaultUpstreamIdle      = time.Second
+	DefaultShutdownTimeout   = semel.DefaultRequestLife + 10*time.Second
+	defaultCorrelationHeader = "X-Correlation-Id"
+	defaultProblemBase       = "urn:semel:problem:"
 )
 
-// complete fills in the defaults and reports everything that is wrong.
-func (c *Config) complete() error {
-	var errs []error
-	fail := func(format string, a ...any) { errs = append(errs, fmt.Errorf(format, a...)) }
-	for _, a := range []struct{ name, address string }{{"listen", c.Listen}, {"admin", c.Admin}} {
-		if _, _, err := net.SplitHostPort(a.address); err != nil {
-			fail("%s address %q is not host:port", a.name, a.address)
-		}
-	}
-	if c.Upstream == nil {
-		fail("no upstream")
-	}
-	if c.Store == nil {
-		fail("no store")
-	}
-	for _, d := range []struct {
-		name         string
-		value        *time.Duration
-		defaultValue time.Duration
-	}{
-		{"lease", &c.Lease, semel.DefaultLease},
-		{"retention", &c.Retention, semel.DefaultRetention},
-		{"wait", &c.Wait, 0},
-		{"client-timeout", &c.ClientTimeout, 0},
-		{"deadline", &c.Deadline, semel.DefaultMaxRun},
-		{"upstream-idle", &c.UpstreamIdle, DefaultUpstreamIdle},
-		{"shutdown-timeout", &c.ShutdownTimeout, DefaultShutdownTimeout},
-	} {
-		switch {
-		case *d.value < 0:
-			fail("%s is negative: %v", d.name, *d.value)
-		case *d.value == 0:
-			*d.value = d.defaultValue
-		}
-	}
-	if c.Deadline > semel.Forever-c.Lease || c.Retention < c.Deadline+c.Lease {
-		fail("retention is %v, want at least deadline + lease, which is %v + %v: a record must outlive any run that may still settle it",
-			c.Retention, c.Deadline, c.Lease)
-	}
-	if len(c.TrustedProxies) == 0 {
+// complete fills in the defaults.
+func (c *Config) complete() {
+	c.UpstreamIdle = cmp.Or(c.UpstreamIdle, DefaultUpstreamIdle)
+	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, DefaultShutdownTimeout)
+	c.CorrelationHeader = http.CanonicalHeaderKey(cmp.Or(c.CorrelationHeader, defaultCorrelationHeader))
+	c.ProblemBase = cmp.Or(c.ProblemBase, defaultProblemBase)
+	if c.TrustedProxies == nil {
 		c.TrustedProxies = Loopback()
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	return errors.Join(errs...)
+	if c.Instance == "" {
+		c.Instance = "unknown"
+		if name, err := os.Hostname(); err == nil {
+			c.Instance = name
+		}
+	}
+}
+
+// all returns the default and the routes.
+func (c *Config) all() []*Route {
+	all := []*Route{&c.Default}
+	for i := range c.Routes {
+		all = append(all, &c.Routes[i])
+	}
+	return all
 }
 
 // Loopback returns the networks of this machine itself.
@@ -139,17 +138,25 @@ func ParseUpstream(s string) (*url.URL, error) {
 func ParseNetworks(list []string) ([]netip.Prefix, error) {
 	var networks []netip.Prefix
 	for _, s := range list {
-		if addr, err := netip.ParseAddr(s); err == nil {
-			networks = append(networks, netip.PrefixFrom(addr.Unmap(), addr.Unmap().BitLen()))
-			continue
-		}
-		n, err := netip.ParsePrefix(s)
+		n, err := parseNetwork(s)
 		if err != nil {
-			return nil, fmt.Errorf("trusted proxy %q is neither a network such as 10.0.0.0/8 nor an address", s)
+			return nil, err
 		}
-		networks = append(networks, n.Masked())
+		networks = append(networks, n)
 	}
 	return networks, nil
+}
+
+func parseNetwork(s string) (netip.Prefix, error) {
+	if addr, err := netip.ParseAddr(s); err == nil {
+		addr = addr.Unmap()
+		return netip.PrefixFrom(addr, addr.BitLen()), nil
+	}
+	n, err := netip.ParsePrefix(s)
+	if err != nil {
+		return netip.Prefix{}, fmt.Errorf("trusted proxy %q is neither a network such as 10.0.0.0/8 nor an address", s)
+	}
+	return n.Masked(), nil
 }
 
 // Scope says how the gateway tells who asks. There is no default: whoever runs it must know.
@@ -196,4 +203,10 @@ func (s Scope) maxKeys() int {
 		return -1
 	}
 	return semel.DefaultMaxKeys
+}
+
+// hostPort reports whether an address can be listened on.
+func hostPort(address string) bool {
+	_, _, err := net.SplitHostPort(address)
+	return err == nil
 }

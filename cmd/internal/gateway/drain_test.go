@@ -66,7 +66,7 @@ func TestR78_ADrainWaitsForRunsWithoutAClient(t *testing.T) {
 		created(w, r)
 	})
 	store := memstore.New()
-	g := start(t, u.URL, func(c *Config) { c.Store, c.ClientTimeout = store, 20*time.Millisecond })
+	g := start(t, u.URL, func(c *Config) { c.Store, c.Default.Policy.Patience = store, 20*time.Millisecond })
 	post(t, g.url, "k").wants(t, 504, semel.CodeOutcomePending)
 	stopped := make(chan error, 1)
 	go func() { stopped <- g.stop() }()

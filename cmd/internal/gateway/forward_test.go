@@ -75,18 +75,24 @@ func TestR74_AClientCantForgeARunWithoutAKey(t *testing.T) {
 	}
 }
 
-func TestR74_AClientCantForgeARunInATrailer(t *testing.T) {
+func TestR74_AClientCantForgeARunOrAScopeInATrailer(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t, created)
-	g := start(t, u.URL)
-	raw(t, g.Addr().String(), "POST / HTTP/1.1\r\nHost: x\r\nIdempotency-Key: k\r\nTransfer-Encoding: chunked\r\nTrailer: Idempotency-Fence, X-Sum\r\n\r\n"+
-		"2\r\nok\r\n0\r\nIdempotency-Fence: 9\r\nX-Sum: 1\r\n\r\n").wants(t, 201, "")
-	r := u.requests()[0]
-	if v, there := r.Trailer["Idempotency-Fence"]; there {
-		t.Errorf("Idempotency-Fence: %q reached the upstream as a trailer", v)
-	}
-	if r.Trailer.Get("X-Sum") != "1" || r.Header.Get("Idempotency-Fence") == "9" {
-		t.Errorf("trailer is %q, fence %q", r.Trailer, r.Header.Get("Idempotency-Fence"))
+	g := start(t, u.URL, func(c *Config) {
+		c.Scope = Scope{header: "X-Account", set: true}
+	})
+	for _, key := range []string{"Idempotency-Key: k\r\nX-Account: acme\r\n", ""} {
+		raw(t, g.Addr().String(), "POST / HTTP/1.1\r\nHost: x\r\n"+key+"Transfer-Encoding: chunked\r\n"+
+			"Trailer: Idempotency-Fence, X-Sum, X-Account\r\n\r\n"+
+			"2\r\nok\r\n0\r\nIdempotency-Fence: 9\r\nX-Sum: 1\r\nX-Account: globex\r\nIdempotency-Attempt: 8\r\n\r\n").wants(t, 201, "")
+		requests := u.requests()
+		r := requests[len(requests)-1]
+		if len(r.Trailer) != 1 || r.Trailer.Get("X-Sum") != "1" {
+			t.Errorf("%q: trailers that reached the upstream are %q", key, r.Trailer)
+		}
+		if r.Header.Get("Idempotency-Fence") == "9" || r.Header.Get("X-Account") == "globex" {
+			t.Errorf("%q: headers that reached the upstream are %q", key, r.Header)
+		}
 	}
 }
 
@@ -302,7 +308,7 @@ func TestAStreamWithoutAKeyPassesAsItComes(t *testing.T) {
 func TestR86_EveryDecisionIsOneLogLineWithoutTheKey(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t, created)
-	g := start(t, u.URL)
+	g := start(t, u.URL, func(c *Config) { c.Default.Unkeyed = UnkeyedRefuse })
 	post(t, g.url, "secret-key-1").wants(t, 201, "")
 	post(t, g.url, "secret-key-1").wants(t, 201, "")
 	if err := g.stop(); err != nil {

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,33 +20,68 @@ import (
 
 // A Gateway protects one upstream. It is made by [New] and does its work in [Gateway.Run].
 type Gateway struct {
-	cfg       Config
-	guard     *semel.Guard
-	transport *http.Transport
-	handler   http.Handler
-	admin     http.Handler
-	bodyTime  time.Duration
-	draining  atomic.Bool
+	cfg         Config
+	guard       *semel.Guard // whose core all routes share
+	table       atomic.Pointer[table]
+	transport   *http.Transport
+	certificate certificate
+	metrics     *metrics
+	reconciler  *reconciler // nil if the store can't be searched
+	handler     http.Handler
+	admin       http.Handler
+	bodyTime    time.Duration
+	draining    atomic.Bool
+	reloading   sync.Mutex
 
 	listener, adminListener net.Listener
 }
 
 // New returns a gateway, or everything that is wrong with its configuration. Nothing is started.
 func New(c Config) (*Gateway, error) {
-	if err := c.complete(); err != nil {
+	c.complete()
+	err := c.Validate()
+	if c.Store == nil {
+		err = errors.Join(err, errors.New("no store"))
+	}
+	if err != nil {
 		return nil, err
 	}
-	guard, err := semel.New(c.Store, c.Scope.guard(c.TrustedProxies), c.OnLost, semel.Options{
-		Policy: policy(&c), Observer: observer(c.Log, c.Instance), MaxKeys: c.Scope.maxKeys(),
-		Problems: semel.ProblemOptions{Base: problemBase}, CorrelationHeader: correlationHeader,
+	g := &Gateway{cfg: c, transport: newTransport(c.UpstreamIdle), bodyTime: bodyTime, metrics: newMetrics(nil)}
+	observers := observers{observer(c.Log, c.Instance), g.metrics}
+	if _, lists := c.Store.(semel.Lister); lists {
+		if g.reconciler, err = newReconciler(c.Store, g.transport, c.CorrelationHeader, c.Log, func(result string) { g.metrics.reconciled.WithLabelValues(result).Inc() }); err != nil {
+			return nil, err
+		}
+		observers = append(observers, g.reconciler)
+	}
+	g.guard, err = semel.New(g.metrics.instrument(c.Store, c.storeKind()), c.Scope.guard(c.TrustedProxies), c.Default.Policy.OnLost, semel.Options{
+		IdentitySecret: c.IdentitySecret, DerivationSecret: c.DerivationSecret,
+		Observer: append(observers, c.Observers...), MaxKeys: c.Scope.maxKeys(), CorrelationHeader: c.CorrelationHeader,
+		Problems: semel.ProblemOptions{Base: c.ProblemBase, Documentation: c.Documentation},
 	})
 	if err != nil {
 		return nil, err
 	}
-	g := &Gateway{cfg: c, guard: guard, transport: newTransport(c.UpstreamIdle), bodyTime: bodyTime}
-	g.handler = g.newHandler(guard.Handler(g.newProxy()))
+	cert, err := c.TLS.load()
+	if err != nil {
+		return nil, err
+	}
+	g.metrics.watch(g.guard)
+	if err := g.use(&g.cfg, cert); err != nil {
+		return nil, err
+	}
+	g.handler = http.HandlerFunc(g.serve)
 	g.admin = g.newAdmin()
 	return g, nil
+}
+
+// storeKind names the store in metrics.
+func (c *Config) storeKind() string {
+	kind, _, found := strings.Cut(c.StoreAddress, "://")
+	if !found {
+		return "store"
+	}
+	return kind
 }
 
 // Listen opens both addresses, so that Addr and AdminAddr are known before Run.
@@ -83,7 +120,7 @@ func leadsTo(upstream *url.URL, at net.Addr) bool {
 // Addr returns the address that clients connect to. Only after Listen.
 func (g *Gateway) Addr() net.Addr { return g.listener.Addr() }
 
-// AdminAddr returns the address of health and readiness. Only after Listen.
+// AdminAddr returns the address of health, readiness and metrics. Only after Listen.
 func (g *Gateway) AdminAddr() net.Addr { return g.adminListener.Addr() }
 
 // Run serves until ctx ends, then drains: it accepts nothing more, lets every request and every run come to its end, and
@@ -95,31 +132,47 @@ func (g *Gateway) Run(ctx context.Context) error {
 			return err
 		}
 	}
-	log := g.cfg.Log
+	log, encrypted := g.cfg.Log, g.cfg.TLS != TLSFiles{}
 	serverLog := slog.NewLogLogger(log.Handler(), slog.LevelWarn)
 	// No WriteTimeout: it would cut off runs that may take long.
 	server := &http.Server{
-		Handler: g.handler, ErrorLog: serverLog,
+		Handler: g.handler, ErrorLog: serverLog, Protocols: new(http.Protocols),
 		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+	}
+	server.Protocols.SetHTTP1(true)
+	if encrypted {
+		server.TLSConfig = g.certificate.config()
+		server.Protocols.SetHTTP2(true)
+	} else {
+		server.Protocols.SetUnencryptedHTTP2(true)
 	}
 	admin := &http.Server{
 		Handler: g.admin, ErrorLog: serverLog,
 		ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
 	}
-	log.Info("gateway listening", "listen", g.Addr().String(), "admin", g.AdminAddr().String(),
-		"upstream", g.cfg.Upstream.String(), "scope", g.cfg.Scope.String(), "on_lost", g.cfg.OnLost.String(),
-		"lease", g.cfg.Lease.String(), "retention", g.cfg.Retention.String(), "deadline", g.cfg.Deadline.String())
+	log.Info("gateway listening", "listen", g.Addr().String(), "admin", g.AdminAddr().String(), "tls", encrypted,
+		"upstream", g.cfg.Upstream.String(), "scope", g.cfg.Scope.String(), "on_lost", g.cfg.Default.Policy.OnLost.String(),
+		"lease", cmp.Or(g.cfg.Default.Policy.Lease, semel.DefaultLease).String(),
+		"retention", cmp.Or(g.cfg.Default.Policy.Retention, semel.DefaultRetention).String(),
+		"deadline", cmp.Or(g.cfg.Default.Policy.MaxRun, semel.DefaultMaxRun).String(), "routes", len(g.cfg.Routes))
 
 	var loops sync.WaitGroup
 	defer loops.Wait()
-	sweeping, stopSweeping := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopSweeping()
+	loopsCtx, stopLoops := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopLoops()
 	failed := make(chan error, 2)
 	loops.Go(func() {
-		if err := g.guard.Run(sweeping); err != nil && sweeping.Err() == nil {
+		if err := g.guard.Run(loopsCtx); err != nil && loopsCtx.Err() == nil {
 			log.Error("sweeping has ended", "error", err)
 		}
 	})
+	if g.reconciler != nil {
+		loops.Go(func() {
+			if err := g.reconciler.Run(loopsCtx); err != nil && loopsCtx.Err() == nil {
+				log.Error("reconcile has ended", "error", err)
+			}
+		})
+	}
 	loops.Go(func() { failed <- serve(server, g.listener, "serve clients") })
 	loops.Go(func() { failed <- serve(admin, g.adminListener, "serve administration") })
 	defer admin.Close()
@@ -134,7 +187,11 @@ func (g *Gateway) Run(ctx context.Context) error {
 }
 
 func serve(s *http.Server, l net.Listener, what string) error {
-	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	serve := s.Serve
+	if s.TLSConfig != nil {
+		serve = func(l net.Listener) error { return s.ServeTLS(l, "", "") }
+	}
+	if err := serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -266,7 +267,7 @@ func TestR7_KeysAreOptionalUnlessRequired(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t, created)
 	optional := start(t, u.URL)
-	required := start(t, u.URL, func(c *Config) { c.RequireKey = true })
+	required := start(t, u.URL, func(c *Config) { c.Default.Unkeyed = UnkeyedRefuse })
 	ask(t, "POST", optional.url+"/", "x").wants(t, 201, "")
 	ask(t, "POST", required.url+"/", "x").wants(t, 400, semel.CodeKeyMissing)
 	ask(t, "PUT", required.url+"/", "x").wants(t, 201, "")
@@ -277,7 +278,9 @@ func TestR7_KeysAreOptionalUnlessRequired(t *testing.T) {
 
 func TestAllConfigurationErrorsAreReportedAtOnce(t *testing.T) {
 	t.Parallel()
-	_, err := New(Config{Listen: "8080", Admin: "x", Lease: -1, Retention: time.Minute, Deadline: time.Hour})
+	_, err := New(Config{
+		Listen: "8080", Admin: "x", Default: Route{Policy: semel.Policy{Lease: -1, Retention: time.Minute, MaxRun: time.Hour}},
+	})
 	if err == nil {
 		t.Fatal("no error")
 	}
@@ -325,12 +328,40 @@ func TestTheConfigurationReachesTheRecord(t *testing.T) {
 	u := newUpstream(t, created)
 	g := start(t, u.URL, func(c *Config) {
 		c.Store = claimCounter{c.Store, &n, &last}
-		c.Lease, c.Retention, c.OnLost = 7*time.Second, 50*time.Minute, semel.Rerun
+		c.Default.Policy.Lease, c.Default.Policy.Retention, c.Default.Policy.OnLost = 7*time.Second, 50*time.Minute, semel.Rerun
 	})
 	ask(t, "POST", g.url+"/", "", "Idempotency-Key", "k", "X-Correlation-Id", "id-1").wants(t, 201, "")
 	got := last.Load()
 	if got.Lease != 7*time.Second || got.Retention != 50*time.Minute || got.OnLost != semel.Rerun ||
 		got.Operation != "POST /" || got.Correlation != "id-1" {
 		t.Errorf("the claim is %+v", got)
+	}
+}
+
+type observerFunc func(semel.Event)
+
+func (f observerFunc) Observe(_ context.Context, e semel.Event) { f(e) }
+
+func TestObserversAreToldEveryEvent(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t, created)
+	var mu sync.Mutex
+	var results []semel.Result
+	g := start(t, u.URL, func(c *Config) {
+		c.Observers = []semel.Observer{observerFunc(func(e semel.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			results = append(results, e.Result)
+		})}
+	})
+	post(t, g.url, "k").wants(t, 201, "")
+	post(t, g.url, "k").wants(t, 201, "")
+	if err := g.stop(); err != nil {
+		t.Fatal(err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if !slices.Contains(results, semel.ResultExecuted) || !slices.Contains(results, semel.ResultReplayed) {
+		t.Errorf("results are %q", results)
 	}
 }

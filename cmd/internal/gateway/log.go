@@ -25,3 +25,12 @@ func (o quietIdentity) Observe(ctx context.Context, e semel.Event) {
 	}
 	o.Observer.Observe(ctx, e)
 }
+
+// observers are told every event, one after the other.
+type observers []semel.Observer
+
+func (all observers) Observe(ctx context.Context, e semel.Event) {
+	for _, o := range all {
+		o.Observe(ctx, e)
+	}
+}

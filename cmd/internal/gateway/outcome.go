@@ -1,127 +1,150 @@
 package gateway
 
 import (
-	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
-	"net/http/httptrace"
-	"sync/atomic"
+	"slices"
 
 	"github.com/semelhq/semel"
 )
 
-// decide says what an upstream's answer means where its status alone misleads. An upstream that is a proxy
-// itself answers 502 and 504 when it has lost an answer. Its 503 and 408 may have come after an effect; under Rerun that
-// does no harm.
-func decide(onLost semel.LostPolicy) func(int, http.Header, []byte) semel.Verdict {
-	return func(status int, _ http.Header, _ []byte) semel.Verdict {
-		switch status {
-		case http.StatusBadGateway, http.StatusGatewayTimeout:
-			return semel.VerdictLost
-		case http.StatusServiceUnavailable, http.StatusRequestTimeout:
-			if onLost == semel.Hold {
-				return semel.VerdictLost
-			}
-		}
-		return semel.VerdictDefault
+// decide says what an upstream's answer means. What the upstream says itself goes first, then what the
+// route says, then the rules by status: those that mislead behind a gateway here, the others in the library.
+//
+// An upstream that is a proxy itself answers 502 and 504 when it has lost an answer. Its 503 and 408 may have come after
+// an effect; under Rerun that does no harm.
+func (r *Route) decide(status int, header http.Header, body []byte) semel.Verdict {
+	if _, marked := header[unknownMark]; marked {
+		return semel.VerdictUnknown
 	}
+	if r.KeepIf != nil && r.KeepIf.concerns(status) {
+		return r.KeepIf.verdict(body)
+	}
+	if slices.Contains(r.ReleaseOn, status) {
+		return semel.VerdictRelease
+	}
+	switch status {
+	case http.StatusBadGateway, http.StatusGatewayTimeout:
+		return semel.VerdictLost
+	case http.StatusServiceUnavailable, http.StatusRequestTimeout:
+		if r.Policy.OnLost == semel.Hold {
+			return semel.VerdictLost
+		}
+	}
+	return semel.VerdictDefault
 }
 
-// A delivery says how far one request has come on its way to the upstream.
-type delivery struct{ stage atomic.Int32 }
+// A Condition says which answers are kept, by a member of their JSON bodies.
+type Condition struct {
+	// Pointer is a JSON Pointer to a string, number, boolean or null.
+	Pointer string
+	// Equals is what must be there, as a JSON text. Numbers are compared by their text.
+	Equals string
+	// Statuses are those whose answers are looked at. Defaults to all 2xx.
+	Statuses []int
+}
 
+func (c *Condition) concerns(status int) bool {
+	if len(c.Statuses) > 0 {
+		return slices.Contains(c.Statuses, status)
+	}
+	return status >= 200 && status < 300
+}
+
+// verdict looks into an answer. Where the member says something else, or is not there, the route's promise is that
+// nothing happened. Where that can't be told, as in a body that is not JSON or was too large to keep, there may have been
+// an effect.
+func (c *Condition) verdict(body []byte) semel.Verdict {
+	pointer, err := parsePointer(c.Pointer)
+	if err != nil {
+		return semel.VerdictLost // refused when the route was made
+	}
+	want, err := scalarAt([]byte(c.Equals), nil)
+	if err != nil {
+		return semel.VerdictLost // as above
+	}
+	got, err := scalarAt(body, pointer)
+	switch {
+	case err == nil && got == want:
+		return semel.VerdictKeep
+	case err == nil, errors.Is(err, errNoMember):
+		return semel.VerdictRelease
+	}
+	return semel.VerdictLost
+}
+
+// What an upstream can say of its answer in outcomeHeader.
 const (
-	refused   = iota // no connection was asked for: the transport did not accept the request
-	wanted           // a connection was asked for; not one byte of the request was sent
-	connected        // a connection was there: from here on bytes may have arrived
+	outcomeKeep    = "keep"
+	outcomeRelease = "release"
+	outcomeUnknown = "unknown"
 )
 
-type deliveryKey struct{}
+// unknownMark stands in the header of an answer of which the upstream says that its outcome is unknown, for decide to
+// see. It can't be a field's name, so net/http never sends it.
+const unknownMark = "(" + outcomeHeader + ": " + outcomeUnknown + ")"
 
-func (d *delivery) watched(ctx context.Context) context.Context {
-	return httptrace.WithClientTrace(context.WithValue(ctx, deliveryKey{}, d), &httptrace.ClientTrace{
-		GetConn: func(string) { d.stage.CompareAndSwap(refused, wanted) },
-		GotConn: func(httptrace.GotConnInfo) { d.stage.Store(connected) },
-	})
-}
-
-func stageOf(ctx context.Context) int32 {
-	if d, ok := ctx.Value(deliveryKey{}).(*delivery); ok {
-		return d.stage.Load()
-	}
-	return connected
-}
-
-// noAnswer says what becomes of a request to which the upstream gave no answer. If no byte can have been sent, nothing
-// has happened: the key is free again. Else there may have been an effect, and the guard answers.
-func (g *Gateway) noAnswer(w http.ResponseWriter, r *http.Request, err error) {
-	ctx := r.Context()
-	op, stage := semel.FromContext(ctx), stageOf(ctx)
-	level, text := slog.LevelWarn, "upstream gave no answer"
-	if stage < connected {
-		text = "upstream can't be reached"
-	}
-	if errors.Is(err, context.Canceled) {
-		level = slog.LevelDebug // the client has left
-	}
-	g.cfg.Log.LogAttrs(ctx, level, text, slog.String("endpoint", r.Method+" "+r.URL.Path),
-		slog.String("correlation", r.Header.Get(correlationHeader)), slog.String("error", err.Error()))
-
-	if stage == connected && op != nil {
-		op.Lost(err)
+// heed takes from an answer what the upstream says of it. It does so before the first byte may leave: what will be
+// released must not begin to stream.
+func (p *proxy) heed(res *http.Response, op *semel.Operation) {
+	said := res.Header[outcomeHeader]
+	if said == nil {
 		return
 	}
-	if op != nil {
+	delete(res.Header, outcomeHeader)
+	if op == nil {
+		return
+	}
+	outcome := ""
+	if len(said) == 1 {
+		outcome = said[0]
+	}
+	switch outcome {
+	case outcomeKeep:
+		op.Keep()
+	case outcomeRelease:
 		op.Release()
-	}
-	w.Header()[correlationHeader] = r.Header[correlationHeader]
-	switch {
-	case stage == connected && safe(r.Method):
-		p := upstreamBroken
-		p.title, p.retryable = "the service gave no answer", true
-		p.write(w)
-	case stage == connected:
-		upstreamBroken.write(w)
-	case stage == refused && ctx.Err() == nil:
-		notForwardable.write(w)
+	case outcomeUnknown:
+		res.Header[unknownMark] = []string{""}
 	default:
-		upstreamUnavailable.write(w)
+		p.cfg.Log.LogAttrs(res.Request.Context(), slog.LevelWarn, "upstream said something else than keep, release or unknown; it does not count",
+			slog.String("header", outcomeHeader), slog.String("said", fmt.Sprintf("%.80q", said)),
+			slog.String("endpoint", p.endpoint(res.Request)),
+			slog.String("correlation", res.Request.Header.Get(p.cfg.CorrelationHeader)))
 	}
-}
-
-func safe(method string) bool {
-	switch method {
-	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
-		return true
-	}
-	return false
 }
 
 // answered prepares the upstream's answer for the client.
-func (g *Gateway) answered(res *http.Response) error {
-	res.Header[correlationHeader] = res.Request.Header[correlationHeader]
+func (p *proxy) answered(res *http.Response) error {
+	name := p.cfg.CorrelationHeader
+	res.Header[name] = res.Request.Header[name]
 	op := semel.FromContext(res.Request.Context())
+	p.heed(res, op)
 	if op != nil && res.StatusCode != http.StatusSwitchingProtocols {
-		res.Body = &lossyBody{res.Body, op}
+		res.Body = &lossyBody{res.Body, op, p.route.Policy.Observe}
 	}
 	return nil
 }
 
 // A lossyBody is the body of an answer to a keyed request. If the connection breaks in it, the run is lost; the guard
 // gives the client an answer that says so, or breaks a stream that has begun. The proxy on its own would panic, and the
-// reason would be lost to the record.
+// reason would be lost to the record. A guard that only observes leaves the breaking to the proxy.
 type lossyBody struct {
 	io.ReadCloser
-	op *semel.Operation
+	op       *semel.Operation
+	observed bool
 }
 
 func (b *lossyBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err != nil && err != io.EOF {
 		b.op.Lost(err)
-		err = io.EOF
+		if !b.observed {
+			err = io.EOF
+		}
 	}
 	return n, err
 }

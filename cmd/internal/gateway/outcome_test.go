@@ -55,7 +55,7 @@ func TestR42_R43_WhatAnUpstreamsStatusMeans(t *testing.T) {
 				w.WriteHeader(c.status)
 				fmt.Fprint(w, "the upstream's own")
 			})
-			g := start(t, u.URL, func(cfg *Config) { cfg.OnLost, cfg.OnError = c.onLost, c.onError })
+			g := start(t, u.URL, func(cfg *Config) { cfg.Default.Policy.OnLost, cfg.Default.Policy.OnError = c.onLost, c.onError })
 			first := post(t, g.url, "k")
 			first.wants(t, c.status, "")
 			if first.body != "the upstream's own" {
@@ -128,7 +128,7 @@ func TestR75_AConnectionThatBreaksAfterBytesWereSentIsLost(t *testing.T) {
 				}
 				created(w, r)
 			})
-			g := start(t, u.URL, func(c *Config) { c.OnLost = semel.Rerun })
+			g := start(t, u.URL, func(c *Config) { c.Default.Policy.OnLost = semel.Rerun })
 			lost := post(t, g.url, "k")
 			lost.wants(t, 503, semel.CodeOutcomePending)
 			if lost.header.Get("Retry-After") == "" {
@@ -182,7 +182,7 @@ func TestR75_AConnectionRefusedBeforeAByteWasSentReleases(t *testing.T) {
 		t.Run(onLost.String(), func(t *testing.T) {
 			t.Parallel()
 			address := closedPort(t)
-			g := start(t, "http://"+address, func(c *Config) { c.OnLost = onLost })
+			g := start(t, "http://"+address, func(c *Config) { c.Default.Policy.OnLost = onLost })
 			for range 2 {
 				down := post(t, g.url, "k")
 				down.wants(t, 503, "UPSTREAM_UNAVAILABLE")
@@ -249,7 +249,9 @@ func TestR75_ARunPastTheDeadlineIsLost(t *testing.T) {
 			release := make(chan struct{})
 			u := newUpstream(t, func(w http.ResponseWriter, _ *http.Request) { <-release })
 			t.Cleanup(func() { close(release) })
-			g := start(t, u.URL, func(cfg *Config) { cfg.OnLost, cfg.Deadline = c.onLost, 150*time.Millisecond })
+			g := start(t, u.URL, func(cfg *Config) {
+				cfg.Default.Policy.OnLost, cfg.Default.Policy.MaxRun = c.onLost, 700*time.Millisecond
+			})
 			post(t, g.url, "k").wants(t, c.status, c.code)
 			post(t, g.url, "k").wants(t, c.status, c.code)
 			if n := u.executions("k"); n != c.again {
@@ -266,7 +268,7 @@ func TestR75_TheClientsTimeAndTheUpstreamsAreTwoThings(t *testing.T) {
 		<-release
 		created(w, r)
 	})
-	g := start(t, u.URL, func(c *Config) { c.ClientTimeout = 50 * time.Millisecond })
+	g := start(t, u.URL, func(c *Config) { c.Default.Policy.Patience = 50 * time.Millisecond })
 	early := post(t, g.url, "k")
 	early.wants(t, 504, semel.CodeOutcomePending)
 	if early.header.Get("Retry-After") == "" {
@@ -329,7 +331,9 @@ func TestR28_ARepeatMayWaitForTheRunInProgress(t *testing.T) {
 		created(w, r)
 	})
 	var claims atomic.Int32
-	g := start(t, u.URL, func(c *Config) { c.Store, c.Wait = claimCounter{Store: c.Store, n: &claims}, 10*time.Second })
+	g := start(t, u.URL, func(c *Config) {
+		c.Store, c.Default.Policy.Wait = claimCounter{Store: c.Store, n: &claims}, 10*time.Second
+	})
 	answers := make(chan answer, 2)
 	send := func() {
 		a, err := tryAsk("POST", g.url+"/", "", "Idempotency-Key", "k")
@@ -382,7 +386,7 @@ func TestCase37_OfTwoTakeoversAtOnceOneWins(t *testing.T) {
 		<-release
 		created(w, r)
 	})
-	g := start(t, u.URL, func(c *Config) { c.OnLost = semel.Rerun })
+	g := start(t, u.URL, func(c *Config) { c.Default.Policy.OnLost = semel.Rerun })
 	post(t, g.url, "k").wants(t, 503, semel.CodeOutcomePending)
 	answers := make(chan answer, 20)
 	for range 20 {

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"strconv"
 	"time"
@@ -9,8 +10,8 @@ import (
 	"github.com/semelhq/semel"
 )
 
-// A refusal is an answer of the gateway's own, in the form of the guard's (RFC 9457). Its texts are fixed: nothing about
-// the upstream or the cause is shown (R-57).
+// A refusal is an answer of the gateway's own, in the form of the guard's on the same route. Its texts are fixed: nothing
+// about the upstream or the cause is shown (R-57).
 type refusal struct {
 	slug       string
 	code       semel.Code
@@ -43,22 +44,93 @@ var (
 	}
 )
 
-func (p refusal) write(w http.ResponseWriter) {
-	body, err := json.Marshal(semel.Problem{
-		Type: problemBase + p.slug, Title: p.title, Status: p.status, Code: p.code, Retryable: p.retryable,
-	})
-	if err != nil {
-		panic("gateway: marshal problem: " + err.Error()) // strings, a bool and an int always marshal
-	}
-	h := w.Header()
-	h.Set("Content-Type", "application/problem+json")
-	h.Set("Content-Length", strconv.Itoa(len(body)+1))
-	if p.retryAfter > 0 {
-		h.Set("Retry-After", strconv.Itoa(int(p.retryAfter/time.Second)))
-	}
-	w.WriteHeader(p.status)
-	w.Write(append(body, '\n')) //nolint:errcheck // the client is gone; nobody is left to tell
+// ownCodes are those of the gateway's refusals.
+var ownCodes = map[semel.Code]bool{
+	upstreamUnavailable.code: true, upstreamBroken.code: true, notForwardable.code: true, methodRefused.code: true,
 }
 
-// problemBase is put before a problem's short name, in the guard's problems too.
-const problemBase = "urn:semel:problem:"
+// A form is how a route's problems look, the guard's and the gateway's own alike (R-76a).
+type form struct {
+	base, documentation string
+	statuses            map[semel.Code]int
+	write               func(w http.ResponseWriter, p *semel.Problem)
+}
+
+func newForm(c *Config, r *Route) *form {
+	f := &form{base: c.ProblemBase, documentation: c.Documentation, statuses: r.Problems.Statuses, write: writeProblem}
+	if r.Problems.Documentation != "" {
+		f.documentation = r.Problems.Documentation
+	}
+	if r.Problems.Simple {
+		f.write = writeSimple
+	}
+	return f
+}
+
+// guards returns the form of the guard's problems.
+func (f *form) guards() *semel.ProblemOptions {
+	o := &semel.ProblemOptions{
+		Base: f.base, Documentation: f.documentation, Status: maps.Clone(f.statuses),
+		Write: func(w http.ResponseWriter, _ *http.Request, p *semel.Problem) { f.send(w, p) },
+	}
+	maps.DeleteFunc(o.Status, func(c semel.Code, _ int) bool { return ownCodes[c] })
+	return o
+}
+
+// refuse answers with a problem of the gateway's own.
+func (f *form) refuse(w http.ResponseWriter, p refusal) {
+	if status, ok := f.statuses[p.code]; ok {
+		p.status = status
+	}
+	if p.retryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(p.retryAfter/time.Second)))
+	}
+	f.send(w, &semel.Problem{Type: f.base + p.slug, Title: p.title, Status: p.status, Code: p.code, Retryable: p.retryable})
+}
+
+// send writes a problem. One whose status asks to come back says when, also if that status is the route's own choice.
+func (f *form) send(w http.ResponseWriter, p *semel.Problem) {
+	switch p.Status {
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		if h := w.Header(); h.Get("Retry-After") == "" {
+			h.Set("Retry-After", "1")
+		}
+	}
+	f.write(w, p)
+}
+
+// writeProblem writes a problem as application/problem+json (RFC 9457).
+func writeProblem(w http.ResponseWriter, p *semel.Problem) {
+	writeAnswer(w, p.Status, "application/problem+json", p)
+}
+
+// simpleProblem is the form of APIs that know of success and error only.
+type simpleProblem struct {
+	Success bool        `json:"success"`
+	Error   simpleError `json:"error"`
+}
+
+type simpleError struct {
+	Code    semel.Code `json:"code"`
+	Message string     `json:"message"`
+}
+
+func writeSimple(w http.ResponseWriter, p *semel.Problem) {
+	message := p.Title
+	if p.Detail != "" {
+		message += ": " + p.Detail
+	}
+	writeAnswer(w, p.Status, "application/json", simpleProblem{Error: simpleError{p.Code, message}})
+}
+
+func writeAnswer(w http.ResponseWriter, status int, contentType string, v any) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		panic("gateway: marshal problem: " + err.Error()) // strings, bools and ints always marshal
+	}
+	h := w.Header()
+	h.Set("Content-Type", contentType)
+	h.Set("Content-Length", strconv.Itoa(len(body)+1))
+	w.WriteHeader(status)
+	w.Write(append(body, '\n')) //nolint:errcheck // the client is gone; nobody is left to tell
+}

@@ -7,7 +7,7 @@ import (
 
 // trusts reports whether a peer is one of the trusted proxies. Only such a peer's word about somebody else counts: its
 // scope header, its X-Forwarded headers.
-func (g *Gateway) trusts(remote string) bool {
+func (c *Config) trusts(remote string) bool {
 	host, _, err := net.SplitHostPort(remote)
 	if err != nil {
 		return false
@@ -17,7 +17,7 @@ func (g *Gateway) trusts(remote string) bool {
 		return false
 	}
 	addr = addr.Unmap().WithZone("")
-	for _, n := range g.cfg.TrustedProxies {
+	for _, n := range c.TrustedProxies {
 		if n.Contains(addr) {
 			return true
 		}

@@ -1,29 +1,49 @@
 package gateway
 
 import (
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/semelhq/semel"
 )
 
-// newProxy returns the handler that forwards to the upstream.
-func (g *Gateway) newProxy() http.Handler {
-	proxy := &httputil.ReverseProxy{
-		Rewrite: g.rewrite, ModifyResponse: g.answered, ErrorHandler: g.noAnswer,
-		Transport: g.transport, BufferPool: copyBuffers{},
-		ErrorLog: slog.NewLogLogger(g.cfg.Log.Handler(), slog.LevelWarn),
+// A proxy forwards the requests of one route to the upstream.
+type proxy struct {
+	cfg     *Config
+	route   *Route
+	form    *form
+	reverse httputil.ReverseProxy
+}
+
+func newProxy(c *Config, r *Route, transport http.RoundTripper) *proxy {
+	p := &proxy{cfg: c, route: r, form: newForm(c, r)}
+	p.reverse = httputil.ReverseProxy{
+		Rewrite: p.rewrite, ModifyResponse: p.answered, ErrorHandler: p.noAnswer,
+		Transport: transport, BufferPool: copyBuffers{},
+		ErrorLog: slog.NewLogLogger(c.Log.Handler(), slog.LevelWarn),
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// The answer brings it again (answered, noAnswer): the proxy adds to what is there.
-		delete(w.Header(), correlationHeader)
-		proxy.ServeHTTP(w, r.WithContext(new(delivery).watched(r.Context())))
-	})
+	return p
+}
+
+func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// The answer brings it again (answered, noAnswer): the proxy adds to what is there.
+	delete(w.Header(), p.cfg.CorrelationHeader)
+	p.reverse.ServeHTTP(w, r.WithContext(new(delivery).watched(r.Context())))
+}
+
+// endpoint names what a request is for, in the log.
+func (p *proxy) endpoint(r *http.Request) string {
+	if p.route.Match != "" {
+		return p.route.Match
+	}
+	return r.Method + " " + r.URL.Path
 }
 
 // newTransport returns the transport to the upstream. It speaks HTTP/1.1 only: an HTTP/2 transport sends a request again
@@ -55,28 +75,75 @@ var runHeaders = [...]string{"Idempotency-Attempt", "Idempotency-Fence", "Idempo
 
 // rewrite makes the request that the upstream gets. The Host is the client's own: what services build links and check
 // origins with. So are target and query, byte by byte, because they are what the fingerprint covers.
-func (g *Gateway) rewrite(p *httputil.ProxyRequest) {
-	p.SetURL(g.cfg.Upstream)
-	p.Out.Host = p.In.Host
-	p.Out.URL.RawQuery = p.In.URL.RawQuery
-	g.forward(p)
+func (p *proxy) rewrite(r *httputil.ProxyRequest) {
+	r.SetURL(p.cfg.Upstream)
+	r.Out.Host = r.In.Host
+	r.Out.URL.RawQuery = r.In.URL.RawQuery
+	p.forward(r)
 
-	h := p.Out.Header
+	h := r.Out.Header
 	for _, name := range runHeaders {
 		delete(h, name)
-		delete(p.Out.Trailer, name)
+		delete(r.Out.Trailer, name)
+	}
+	if len(r.Out.Trailer) > 0 {
+		r.Out.Body, r.Out.ContentLength = &trailedBody{r.Out.Body, r.In.Trailer, r.Out.Trailer}, -1 // trailers need chunks
+	}
+	if tunnels(h["Upgrade"]) {
+		delete(h, "Upgrade")
+		delete(h, "Connection")
 	}
 	// From In, so that a client's Connection header can't strip what the gateway sends.
-	h[correlationHeader] = p.In.Header[correlationHeader]
-	withholdResend(h, p.In.Header)
+	h[p.cfg.CorrelationHeader] = r.In.Header[p.cfg.CorrelationHeader]
+	for _, name := range p.route.keyHeaders() {
+		if v := r.In.Header[name]; len(v) > 0 {
+			h[name] = v
+		}
+	}
+	withholdResend(h, r.In.Header)
 
-	if op := semel.FromContext(p.Out.Context()); op != nil {
+	if op := semel.FromContext(r.Out.Context()); op != nil {
 		values := []string{strconv.Itoa(op.Attempt), strconv.FormatUint(op.Fence, 10), op.ID()}
 		for i, name := range runHeaders {
 			h[name] = values[i : i+1 : i+1]
 		}
 		delete(h, "Expect") // the body is here already
+		if p.route.KeepIf != nil {
+			h["Accept-Encoding"] = []string{"identity"} // so that the answer can be looked into
+		}
 	}
+}
+
+// tunnels reports whether a client asks to switch to a protocol that carries HTTP requests: with an upstream that agrees
+// they would pass under the guard. A server may ignore such a wish (RFC 9110, section 7.8).
+func tunnels(upgrade []string) bool {
+	for _, line := range upgrade {
+		for protocol := range strings.SplitSeq(strings.ToLower(line), ",") {
+			name, _, _ := strings.Cut(strings.TrimSpace(protocol), "/")
+			switch name {
+			case "h2", "h2c", "http", "tls":
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// A trailedBody is a body with trailers, which are known at its end only. Those that were announced, and not withheld,
+// reach the upstream.
+type trailedBody struct {
+	io.ReadCloser
+	in, out http.Header
+}
+
+func (b *trailedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err == io.EOF {
+		for name := range b.out {
+			b.out[name] = b.in[name]
+		}
+	}
+	return n, err
 }
 
 // withholdResend sets the keys of in so that http.Transport does not see them: it sends a request again by itself if its
@@ -94,23 +161,24 @@ func withholdResend(out, in http.Header) {
 // forward says for whom the gateway asks. What a peer says about that counts only if it is a trusted proxy. The same goes
 // for the scope header: from anybody else it is a claim to be somebody, which the upstream would take from the gateway's
 // hands.
-func (g *Gateway) forward(p *httputil.ProxyRequest) {
-	h := p.Out.Header
-	trusted := g.trusts(p.In.RemoteAddr)
+func (p *proxy) forward(r *httputil.ProxyRequest) {
+	h := r.Out.Header
+	trusted := p.cfg.trusts(r.In.RemoteAddr)
 	if trusted {
-		h["X-Forwarded-For"] = p.In.Header["X-Forwarded-For"]
+		h["X-Forwarded-For"] = r.In.Header["X-Forwarded-For"]
 	}
-	p.SetXForwarded()
+	r.SetXForwarded()
 	if trusted {
 		for _, name := range [...]string{"X-Forwarded-Host", "X-Forwarded-Proto"} {
-			if v := p.In.Header[name]; len(v) > 0 {
+			if v := r.In.Header[name]; len(v) > 0 {
 				h[name] = v
 			}
 		}
 	}
-	if name := http.CanonicalHeaderKey(g.cfg.Scope.header); name != "" {
+	if name := http.CanonicalHeaderKey(p.cfg.Scope.header); name != "" {
 		delete(h, name)
-		if v := p.In.Header[name]; trusted && len(v) > 0 {
+		delete(r.Out.Trailer, name)
+		if v := r.In.Header[name]; trusted && len(v) > 0 {
 			h[name] = v
 		}
 	}

@@ -1,0 +1,259 @@
+package gateway
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"github.com/semelhq/semel"
+)
+
+// LoadFile reads a configuration from a YAML file, whose settings bear the names of the fields that they set. Where they
+// are missing the documented defaults count. It reports everything that is wrong, with line and column; only after a
+// mistake in the YAML itself it can't see what follows. Store and secrets are left to be opened.
+func LoadFile(name string) (Config, error) {
+	content, err := os.ReadFile(name)
+	if err != nil {
+		return Config{}, fmt.Errorf("read configuration: %w", err)
+	}
+	return parseConfig(name, content)
+}
+
+func parseConfig(name string, content []byte) (Config, error) {
+	c := Config{File: name, Listen: DefaultListen, Admin: DefaultAdmin, StoreAddress: DefaultStore}
+	f, document := parseYAML(name, content)
+	if document == nil {
+		return Config{}, f.err()
+	}
+	f.read("", "the file", document, mapping(topSettings(&c)))
+	if f.failed[""] && len(f.places) == 1 { // that of the file itself
+		return Config{}, f.err()
+	}
+	c.complete()
+	for _, fault := range c.check() {
+		if !f.failed[fault.at] { // else what was checked is not what was meant
+			f.fail(f.element(f.place(fault.at), fault.text), "%s", fault.text)
+		}
+	}
+	if err := f.err(); err != nil {
+		return Config{}, err
+	}
+	return c, nil
+}
+
+func topSettings(c *Config) map[string]setting {
+	return map[string]setting{
+		"listen": stringSetting(&c.Listen),
+		"admin":  stringSetting(&c.Admin),
+		"tls": mapping(map[string]setting{
+			"cert": stringSetting(&c.TLS.Cert),
+			"key":  stringSetting(&c.TLS.Key),
+		}),
+		"upstream":               parsed(&c.Upstream, "an address such as http://127.0.0.1:9000", trimmed("upstream", ParseUpstream)),
+		"upstream_idle":          durationSetting(&c.UpstreamIdle),
+		"store":                  stringSetting(&c.StoreAddress),
+		"identity_secret_file":   stringSetting(&c.IdentitySecretFile),
+		"derivation_secret_file": stringSetting(&c.DerivationSecretFile),
+		"scope":                  parsed(&c.Scope, "header:NAME or single", trimmed("scope", ParseScope)),
+		"trusted_proxies": listOf(&c.TrustedProxies, func(to *netip.Prefix) setting {
+			return parsed(to, "a network such as 10.0.0.0/8", parseNetwork)
+		}),
+		"correlation_header": stringSetting(&c.CorrelationHeader),
+		"shutdown_timeout":   durationSetting(&c.ShutdownTimeout),
+		"problems": mapping(map[string]setting{
+			"base":          stringSetting(&c.ProblemBase),
+			"documentation": stringSetting(&c.Documentation),
+		}),
+		"instance": stringSetting(&c.Instance),
+		"default":  mapping(routeSettings(&c.Default)),
+		"routes": listOf(&c.Routes, func(r *Route) setting {
+			settings := routeSettings(r)
+			settings["match"] = stringSetting(&r.Match)
+			return mapping(settings)
+		}),
+	}
+}
+
+// trimmed is parse without the setting's name in its errors, where it stands already.
+func trimmed[T *url.URL | Scope](name string, parse func(string) (T, error)) func(string) (T, error) {
+	return func(s string) (T, error) {
+		v, err := parse(s)
+		if err != nil {
+			err = fmt.Errorf("%s", strings.TrimLeft(strings.TrimPrefix(err.Error(), name), ": "))
+		}
+		return v, err
+	}
+}
+
+var (
+	lostPolicies  = map[string]semel.LostPolicy{"hold": semel.Hold, "rerun": semel.Rerun}
+	errorPolicies = map[string]semel.ErrorPolicy{"keep": semel.KeepErrors, "release": semel.ReleaseErrors}
+	keyFormats    = map[string]semel.UUIDRule{"any": semel.AnyKey, "uuid": semel.UUIDAny, "uuid4": semel.UUIDv4}
+	envelopes     = map[string]bool{"problem": false, "simple": true}
+)
+
+// routeSettings are the settings of a policy.
+func routeSettings(r *Route) map[string]setting {
+	p, fp := &r.Policy, &r.Policy.Fingerprint
+	return map[string]setting{
+		"on_lost":           choice(&p.OnLost, lostPolicies),
+		"on_error":          choice(&p.OnError, errorPolicies),
+		"keep_only_success": boolSetting(&p.KeepOnlySuccess),
+		"keep_if":           keepIf(r),
+		"release_on":        listOf(&r.ReleaseOn, intSetting),
+
+		"methods":        listOf(&p.Methods, stringSetting),
+		"key_headers":    listOf(&p.KeyHeaders, stringSetting),
+		"key_field":      stringSetting(&p.KeyField),
+		"key_format":     choice(&p.KeyFormat.UUID, keyFormats),
+		"key_max_length": intSetting(&p.KeyFormat.MaxLength),
+		"strict_quoting": boolSetting(&p.KeyFormat.Strict),
+		"per_operation":  boolSetting(&p.PerOperation),
+		"unkeyed":        choice(&r.Unkeyed, unkeyedNames),
+		"mint": mapping(map[string]setting{
+			"fields": listOf(&r.Mint.Fields, stringSetting),
+			"window": durationSetting(&r.Mint.Window),
+		}),
+
+		"exclude":             listOf(&fp.Exclude, stringSetting),
+		"exclude_names":       listOf(&fp.ExcludeNames, stringSetting),
+		"byte_exact":          boolSetting(&fp.Exact),
+		"absent_equals_null":  boolSetting(&fp.NullIsAbsent),
+		"fingerprint_headers": listOf(&fp.Headers, stringSetting),
+		"compare_host":        boolSetting(&fp.Host),
+
+		"lease":          durationSetting(&p.Lease),
+		"deadline":       durationSetting(&p.MaxRun),
+		"client_timeout": durationSetting(&p.Patience),
+		"settle_wait":    durationSetting(&p.SettleWait),
+		"retention":      retentionSetting(&p.Retention),
+		"wait":           durationSetting(&p.Wait),
+		"max_wait":       durationSetting(&p.MaxWait),
+		"max_waiters":    intSetting(&p.MaxWaiters),
+
+		"max_request_body":    sizeSetting(&p.MaxRequestBody),
+		"spool_request_above": sizeSetting(&p.SpoolRequestAbove),
+		"max_response_body":   sizeSetting(&p.MaxResponseBody),
+		"compress_above":      compressSetting(&p.CompressAbove),
+		"stream":              boolSetting(&p.Stream),
+		"store_headers":       listOf(&p.StoreHeaders, stringSetting),
+
+		"fail_open": boolSetting(&p.FailOpen),
+		"observe":   boolSetting(&p.Observe),
+		"problems": mapping(map[string]setting{
+			"statuses":      statusesSetting(&r.Problems.Statuses),
+			"envelope":      choice(&r.Problems.Simple, envelopes),
+			"documentation": stringSetting(&r.Problems.Documentation),
+		}),
+		"reconcile": stringSetting(&r.Reconcile),
+	}
+}
+
+func keepIf(r *Route) setting {
+	return func(f *yamlFile, path string, value ast.Node) {
+		r.KeepIf = &Condition{}
+		read := mapping(map[string]setting{
+			"pointer": stringSetting(&r.KeepIf.Pointer),
+			"equals":  jsonSetting(&r.KeepIf.Equals),
+			"status":  listOf(&r.KeepIf.Statuses, intSetting),
+		})
+		read(f, path, value)
+	}
+}
+
+// jsonSetting takes a scalar as the JSON text that it stands for.
+func jsonSetting(to *string) setting {
+	return func(f *yamlFile, path string, value ast.Node) {
+		switch v := value.(type) {
+		case *ast.StringNode:
+			quoted, err := json.Marshal(v.Value)
+			if err != nil {
+				f.fail(value, "%s: %v", nameOf(path), err)
+			}
+			*to = string(quoted)
+		case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
+			*to = value.GetToken().Value
+		default:
+			f.fail(value, "%s: want a text, a number, true or false", nameOf(path))
+		}
+	}
+}
+
+// retentionSetting is a time, or "forever".
+func retentionSetting(to *time.Duration) setting {
+	return parsed(to, wantDuration+", or forever", func(s string) (time.Duration, error) {
+		if s == "forever" {
+			return semel.Forever, nil
+		}
+		d, err := time.ParseDuration(s)
+		if err != nil {
+			return 0, fmt.Errorf("%q is not "+wantDuration+", or forever", s)
+		}
+		return d, nil
+	})
+}
+
+// compressSetting is a size, or "never".
+func compressSetting(to *int) setting {
+	return parsed(to, wantSize+", or never", func(s string) (int, error) {
+		if s == "never" {
+			return -1, nil
+		}
+		n, err := parseSize(s)
+		switch {
+		case err != nil:
+			return 0, err
+		case n == 0:
+			return 1, nil // 0 is the library's word for its default
+		}
+		return int(n), nil
+	})
+}
+
+// statusesSetting has codes for names.
+func statusesSetting(to *map[semel.Code]int) setting {
+	return func(f *yamlFile, path string, value ast.Node) {
+		m, ok := value.(*ast.MappingNode)
+		if !ok {
+			f.fail(value, "%s: want one CODE: STATUS a line", nameOf(path))
+			return
+		}
+		*to = map[semel.Code]int{}
+		for _, e := range f.entries(m) {
+			code := e.Key.GetToken().Value
+			var status int
+			f.read(path+"."+code, code, e.Value, intSetting(&status))
+			(*to)[semel.Code(code)] = status
+		}
+	}
+}
+
+// element returns the item of a list that a text quotes, for a list; else the value itself.
+func (f *yamlFile) element(n ast.Node, said string) ast.Node {
+	switch v := n.(type) {
+	case *ast.SequenceNode:
+		for _, item := range v.Values {
+			if s, ok := text(f.resolve(item)); ok && mentions(said, s) {
+				return item
+			}
+		}
+	case *ast.MappingNode:
+		for _, e := range v.Values {
+			if mentions(said, e.Key.GetToken().Value) {
+				return e.Key
+			}
+		}
+	}
+	return n
+}
+
+// mentions reports whether a text names s, in quotes or as a word.
+func mentions(text, s string) bool {
+	return strings.Contains(text, fmt.Sprintf("%q", s)) || s != "" && strings.Contains(" "+text+" ", " "+s+" ")
+}

@@ -1,0 +1,84 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptrace"
+	"sync/atomic"
+
+	"github.com/semelhq/semel"
+)
+
+// A delivery says how far one request has come on its way to the upstream.
+type delivery struct{ stage atomic.Int32 }
+
+const (
+	refused   = iota // no connection was asked for: the transport did not accept the request
+	wanted           // a connection was asked for; not one byte of the request was sent
+	connected        // a connection was there: from here on bytes may have arrived
+)
+
+type deliveryKey struct{}
+
+func (d *delivery) watched(ctx context.Context) context.Context {
+	return httptrace.WithClientTrace(context.WithValue(ctx, deliveryKey{}, d), &httptrace.ClientTrace{
+		GetConn: func(string) { d.stage.CompareAndSwap(refused, wanted) },
+		GotConn: func(httptrace.GotConnInfo) { d.stage.Store(connected) },
+	})
+}
+
+func stageOf(ctx context.Context) int32 {
+	if d, ok := ctx.Value(deliveryKey{}).(*delivery); ok {
+		return d.stage.Load()
+	}
+	return connected
+}
+
+// noAnswer says what becomes of a request to which the upstream gave no answer. If no byte can have been sent, nothing
+// has happened: the key is free again. Else there may have been an effect, and the guard answers.
+func (p *proxy) noAnswer(w http.ResponseWriter, r *http.Request, err error) {
+	ctx := r.Context()
+	op, stage := semel.FromContext(ctx), stageOf(ctx)
+	level, text := slog.LevelWarn, "upstream gave no answer"
+	if stage < connected {
+		text = "upstream can't be reached"
+	}
+	if errors.Is(err, context.Canceled) {
+		level = slog.LevelDebug // the client has left
+	}
+	correlation := p.cfg.CorrelationHeader
+	p.cfg.Log.LogAttrs(ctx, level, text, slog.String("endpoint", p.endpoint(r)),
+		slog.String("correlation", r.Header.Get(correlation)), slog.String("error", err.Error()))
+
+	if stage == connected && op != nil {
+		op.Lost(err)
+		if !p.route.Policy.Observe {
+			return
+		}
+	} else if op != nil {
+		op.Release()
+	}
+	w.Header()[correlation] = r.Header[correlation]
+	switch {
+	case stage == connected && safe(r.Method):
+		broken := upstreamBroken
+		broken.title, broken.retryable = "the service gave no answer", true
+		p.form.refuse(w, broken)
+	case stage == connected:
+		p.form.refuse(w, upstreamBroken)
+	case stage == refused && ctx.Err() == nil:
+		p.form.refuse(w, notForwardable)
+	default:
+		p.form.refuse(w, upstreamUnavailable)
+	}
+}
+
+func safe(method string) bool {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+		return true
+	}
+	return false
+}

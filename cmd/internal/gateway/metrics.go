@@ -1,0 +1,244 @@
+package gateway
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/semelhq/semel"
+)
+
+// metrics are what /metrics tells. They are the guard's observer, and measure the store through instrument. No
+// label grows with keys, tenants or paths: an operation is one of those that the gateway was told, or its method and
+// "other".
+type metrics struct {
+	registry   *prometheus.Registry
+	operations atomic.Pointer[map[string]bool]
+	guard      atomic.Pointer[semel.Guard]
+
+	requests, observed         *prometheus.CounterVec
+	seconds                    *prometheus.HistogramVec
+	conflicts, timeouts        prometheus.Counter
+	takeovers, fenced          prometheus.Counter
+	settleRetries              prometheus.Counter
+	events                     *prometheus.CounterVec
+	reconciled                 *prometheus.CounterVec
+	storeErrors                *prometheus.CounterVec
+	storeSeconds               *prometheus.HistogramVec
+	executedRuns, replayedOnes atomic.Int64
+	lapsed                     lapsedRuns
+}
+
+// dangerous are the events that have no metric of their own.
+var dangerous = map[semel.EventKind]bool{
+	semel.EventSettleAbandoned: true, semel.EventNotReplayable: true, semel.EventUnreadable: true, semel.EventGaveUp: true,
+	semel.EventPanic: true, semel.EventLeaseLost: true, semel.EventRunTooLong: true,
+}
+
+// newMetrics returns metrics that know the given operations by name; see [metrics.know] and [metrics.watch].
+func newMetrics(known []string) *metrics {
+	m := &metrics{registry: prometheus.NewRegistry()}
+	m.know(known)
+	counter := func(name, help string) prometheus.Counter {
+		c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+		m.registry.MustRegister(c)
+		return c
+	}
+	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+		m.registry.MustRegister(c)
+		return c
+	}
+	histograms := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+		h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+		m.registry.MustRegister(h)
+		return h
+	}
+	gauge := func(name, help string, value func(semel.Stats) float64) {
+		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
+			if g := m.guard.Load(); g != nil {
+				return value(g.Stats())
+			}
+			return 0
+		}))
+	}
+
+	m.requests = counters("idempotency_requests_total",
+		"Requests of protected methods by what became of them.", "operation", "result")
+	m.observed = counters("idempotency_observed_total",
+		"Requests on routes that only observe, by what would have become of them.", "operation", "result")
+	m.seconds = histograms("idempotency_request_seconds",
+		"Time from the arrival of a request to its answer.", requestBuckets, "operation")
+	m.conflicts = counter("idempotency_conflict_total",
+		"Requests that met a run in progress (result in_progress) or another request under their key (result mismatch).")
+	m.timeouts = counter("idempotency_processing_timeout_total",
+		"Runs whose lease ran out, or was about to when they were cancelled or passed their longest time; under Hold also such of other processes that a request has found. Each run counts once.")
+	m.takeovers = counter("idempotency_takeover_total",
+		"Runs under Rerun that followed one that may have had its effect, because it was lost or released.")
+	m.fenced = counter("idempotency_fenced_total",
+		"Late owners that were refused. They have changed nothing.")
+	m.settleRetries = counter("idempotency_settle_retry_total",
+		"Settles that failed and are sent again until they are acknowledged.")
+	m.events = counters("idempotency_events_total",
+		"Dangerous events that have no metric of their own.", "event")
+	for kind := range dangerous {
+		m.events.WithLabelValues(string(kind)) // an alert on growth needs the zero
+	}
+	m.reconciled = counters("idempotency_reconcile_total",
+		"Questions to the upstream about unknown operations, by what was found.", "result")
+	m.storeErrors = counters("idempotency_store_error_total",
+		"Verbs of the store that failed.", "store", "verb")
+	m.storeSeconds = histograms("idempotency_store_seconds",
+		"Time that verbs of the store took, failed ones included.", storeBuckets, "store", "verb")
+
+	gauge("idempotency_running", "Runs in this process whose outcome is not settled.",
+		func(s semel.Stats) float64 { return float64(s.Running) })
+	gauge("idempotency_running_oldest_seconds", "Age of the run in this process that began first; 0 if there is none.",
+		func(s semel.Stats) float64 { return s.OldestRun.Seconds() })
+	gauge("idempotency_waiters", "Requests in this process that wait for another run of their operation.",
+		func(s semel.Stats) float64 { return float64(s.Waiters) })
+	gauge("idempotency_release_backlog", "Claims that this process has given up and not released for good yet.",
+		func(s semel.Stats) float64 { return float64(s.Owed) })
+	m.registry.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "idempotency_replay_ratio",
+			Help: "Share of replays among the requests that got an outcome, executed or replayed, since the start; 0 before the first.",
+		}, m.replayRatio),
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	return m
+}
+
+var (
+	requestBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
+	storeBuckets   = []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
+)
+
+// know replaces the operations that have a label of their own.
+func (m *metrics) know(operations []string) {
+	known := make(map[string]bool, len(operations))
+	for _, name := range operations {
+		known[name] = name != ""
+	}
+	m.operations.Store(&known)
+}
+
+// watch says whose runs are shown. Until then there are none.
+func (m *metrics) watch(g *semel.Guard) { m.guard.Store(g) }
+
+// handler serves the metrics.
+func (m *metrics) handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+}
+
+// methods are those that stand for themselves in a label.
+var methods = map[string]bool{
+	http.MethodPost: true, http.MethodPut: true, http.MethodPatch: true, http.MethodDelete: true, http.MethodGet: true,
+	http.MethodHead: true, http.MethodOptions: true, http.MethodTrace: true,
+}
+
+// label returns how an operation appears.
+func (m *metrics) label(operation string) string {
+	if (*m.operations.Load())[operation] {
+		return operation
+	}
+	if method, _, _ := strings.Cut(operation, " "); methods[method] {
+		return method + " other"
+	}
+	return "other"
+}
+
+// Observe counts an event of the guard's.
+func (m *metrics) Observe(_ context.Context, e semel.Event) {
+	switch e.Kind {
+	case semel.EventDecision:
+		m.decided(&e)
+	case semel.EventTakeover:
+		m.takeovers.Inc()
+	case semel.EventFenced:
+		m.fenced.Inc()
+	case semel.EventStoreError:
+		if e.Verb == "settle" {
+			m.settleRetries.Inc()
+		}
+	case semel.EventLapsed, semel.EventLeaseLost, semel.EventRunTooLong:
+		if m.lapsed.first(e.ID, e.Fence) {
+			m.timeouts.Inc()
+		}
+	}
+	if dangerous[e.Kind] {
+		m.events.WithLabelValues(string(e.Kind)).Inc()
+	}
+}
+
+func (m *metrics) decided(e *semel.Event) {
+	operation := m.label(e.Operation)
+	m.seconds.WithLabelValues(operation).Observe(e.Duration.Seconds())
+	if e.Observed {
+		m.observed.WithLabelValues(operation, string(e.Result)).Inc()
+		return
+	}
+	m.requests.WithLabelValues(operation, string(e.Result)).Inc()
+	switch e.Result {
+	case semel.ResultExecuted:
+		m.executedRuns.Add(1)
+	case semel.ResultReplayed:
+		m.replayedOnes.Add(1)
+	case semel.ResultInProgress, semel.ResultMismatch:
+		m.conflicts.Inc()
+	}
+}
+
+func (m *metrics) replayRatio() float64 {
+	replayed := m.replayedOnes.Load()
+	all := replayed + m.executedRuns.Load()
+	if all == 0 {
+		return 0
+	}
+	return float64(replayed) / float64(all)
+}
+
+// lapsedRuns remembers which runs were counted as lapsed, because every request that meets one reports it. It forgets the
+// oldest.
+type lapsedRuns struct {
+	mu   sync.Mutex
+	seen map[lapsedRun]bool
+	ring [lapsedRemembered]lapsedRun
+	next int
+}
+
+type lapsedRun struct {
+	id    semel.ID
+	fence uint64
+}
+
+const lapsedRemembered = 4096
+
+// first reports whether the run was not seen before.
+func (l *lapsedRuns) first(id semel.ID, fence uint64) bool {
+	run := lapsedRun{id, fence}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.seen[run] {
+		return false
+	}
+	if l.seen == nil {
+		l.seen = make(map[lapsedRun]bool)
+	}
+	delete(l.seen, l.ring[l.next])
+	l.ring[l.next] = run
+	l.seen[run] = true
+	l.next = (l.next + 1) % len(l.ring)
+	return true
+}
+
+// since returns the seconds that have passed.
+func since(began time.Time) float64 { return time.Since(began).Seconds() }

@@ -1,0 +1,217 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/semelhq/semel"
+)
+
+// instrument returns s with its verbs measured under a name, and registers what s can tell of its size. What it returns
+// is a [semel.Seizer] and a [semel.Auditor] exactly if s is: the guard's own verbs and what it reconciles with. Whoever
+// lists or counts uses s itself. Call it once.
+func (m *metrics) instrument(s semel.Store, name string) semel.Store {
+	if counter, ok := s.(semel.Counter); ok {
+		m.registry.MustRegister(&storeSize{counter: counter, verb: m.verb(name, "count"), turn: make(chan struct{}, 1)})
+	}
+	base := &measuredStore{
+		store: s, claim: m.verb(name, "claim"), extend: m.verb(name, "extend"), settle: m.verb(name, "settle"),
+		load: m.verb(name, "load"), sweep: m.verb(name, "sweep"),
+	}
+	seizer, seizes := s.(semel.Seizer)
+	auditor, audits := s.(semel.Auditor)
+	var (
+		seizing  = &measuredSeizer{seizer: seizer}
+		auditing = &measuredAuditor{auditor: auditor}
+	)
+	if seizes {
+		seizing.seize, seizing.forget = m.verb(name, "seize"), m.verb(name, "forget")
+	}
+	if audits {
+		auditing.audit = m.verb(name, "audit")
+	}
+	switch {
+	case seizes && audits:
+		return struct {
+			*measuredStore
+			*measuredSeizer
+			*measuredAuditor
+		}{base, seizing, auditing}
+	case seizes:
+		return struct {
+			*measuredStore
+			*measuredSeizer
+		}{base, seizing}
+	case audits:
+		return struct {
+			*measuredStore
+			*measuredAuditor
+		}{base, auditing}
+	}
+	return base
+}
+
+// A measuredVerb is where one verb of a store is counted.
+type measuredVerb struct {
+	seconds prometheus.Observer
+	errors  prometheus.Counter
+}
+
+func (m *metrics) verb(store, verb string) measuredVerb {
+	return measuredVerb{m.storeSeconds.WithLabelValues(store, verb), m.storeErrors.WithLabelValues(store, verb)}
+}
+
+// took counts a call that began at the given time. That its caller has left is not the store's failure, nor is a renewal
+// that waits for this process's own transaction.
+func (v *measuredVerb) took(ctx context.Context, began time.Time, err error) {
+	v.seconds.Observe(since(began))
+	if err != nil && !errors.Is(ctx.Err(), context.Canceled) && !errors.Is(err, semel.ErrHeld) {
+		v.errors.Inc()
+	}
+}
+
+type measuredStore struct {
+	store                              semel.Store
+	claim, extend, settle, load, sweep measuredVerb
+}
+
+func (s *measuredStore) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+	began := time.Now()
+	rec, owned, err := s.store.Claim(ctx, id, c)
+	s.claim.took(ctx, began, err)
+	return rec, owned, err
+}
+
+func (s *measuredStore) Extend(ctx context.Context, id semel.ID, by semel.Owner, x semel.Extension) (bool, error) {
+	began := time.Now()
+	owned, err := s.store.Extend(ctx, id, by, x)
+	s.extend.took(ctx, began, err)
+	return owned, err
+}
+
+func (s *measuredStore) Settle(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+	began := time.Now()
+	rec, owned, err := s.store.Settle(ctx, id, by, o)
+	s.settle.took(ctx, began, err)
+	return rec, owned, err
+}
+
+func (s *measuredStore) Load(ctx context.Context, id semel.ID) (semel.Record, error) {
+	began := time.Now()
+	rec, err := s.store.Load(ctx, id)
+	s.load.took(ctx, began, err)
+	return rec, err
+}
+
+func (s *measuredStore) Sweep(ctx context.Context, limit int) (int, error) {
+	began := time.Now()
+	n, err := s.store.Sweep(ctx, limit)
+	s.sweep.took(ctx, began, err)
+	return n, err
+}
+
+type measuredSeizer struct {
+	seizer        semel.Seizer
+	seize, forget measuredVerb
+}
+
+func (s *measuredSeizer) Seize(ctx context.Context, id semel.ID, t semel.Token) (semel.Record, error) {
+	began := time.Now()
+	rec, err := s.seizer.Seize(ctx, id, t)
+	s.seize.took(ctx, began, err)
+	return rec, err
+}
+
+func (s *measuredSeizer) Forget(ctx context.Context, id semel.ID, by semel.Owner) (bool, error) {
+	began := time.Now()
+	forgotten, err := s.seizer.Forget(ctx, id, by)
+	s.forget.took(ctx, began, err)
+	return forgotten, err
+}
+
+type measuredAuditor struct {
+	auditor semel.Auditor
+	audit   measuredVerb
+}
+
+func (s *measuredAuditor) Audit(ctx context.Context, e semel.AuditEntry) error {
+	began := time.Now()
+	err := s.auditor.Audit(ctx, e)
+	s.audit.took(ctx, began, err)
+	return err
+}
+
+func (s *measuredAuditor) AuditTrail(ctx context.Context, id *semel.ID, limit int, yield func(semel.AuditEntry) bool) error {
+	began := time.Now()
+	err := s.auditor.AuditTrail(ctx, id, limit, yield)
+	s.audit.took(ctx, began, err)
+	return err
+}
+
+// storeSize tells what a store holds. It asks the store when it is scraped, and not again for a while, so that scrapes
+// can't load it. While the store gives no answer there is none: an old one would hide that something has changed.
+type storeSize struct {
+	counter semel.Counter
+	verb    measuredVerb
+
+	turn   chan struct{} // holds one while a scrape has its turn: the rest is its own
+	asked  time.Time
+	counts semel.Counts
+	known  bool
+}
+
+const (
+	sizeTime = time.Second      // bounds one question
+	sizeKept = 10 * time.Second // how long its answer is told
+)
+
+var (
+	sizeRecords = prometheus.NewDesc("idempotency_records", "Records in the store, of all processes; may be an estimate.", nil, nil)
+	sizeRunning = prometheus.NewDesc("idempotency_store_running", "Records stored as running, of all processes, those with a lease that ran out included.", nil, nil)
+	sizeOldest  = prometheus.NewDesc("idempotency_store_running_oldest_seconds", "Age of the run in the store that started first, of all processes; 0 if there is none.", nil, nil)
+	sizeUnknown = prometheus.NewDesc("idempotency_unknown", "Records stored as unknown: each waits for reconcile or an operator.", nil, nil)
+	sizeLag     = prometheus.NewDesc("idempotency_sweep_lag_seconds", "How long the record that should have been swept first is overdue; 0 if there is none.", nil, nil)
+	sizeBytes   = prometheus.NewDesc("idempotency_store_bytes", "What the store's storage takes, if that is known.", nil, nil)
+)
+
+// Describe implements [prometheus.Collector].
+func (s *storeSize) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{sizeRecords, sizeRunning, sizeOldest, sizeUnknown, sizeLag, sizeBytes} {
+		to <- d
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (s *storeSize) Collect(to chan<- prometheus.Metric) {
+	c, ok := s.count()
+	if !ok {
+		return
+	}
+	tell := func(d *prometheus.Desc, v float64) { to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v) }
+	tell(sizeRecords, float64(c.Records))
+	tell(sizeRunning, float64(c.Running))
+	tell(sizeOldest, c.OldestRunning.Seconds())
+	tell(sizeUnknown, float64(c.Unknown))
+	tell(sizeLag, c.SweepLag.Seconds())
+	if c.Bytes > 0 {
+		tell(sizeBytes, float64(c.Bytes))
+	}
+}
+
+// count returns what the store holds, or false if it gave no answer.
+func (s *storeSize) count() (semel.Counts, bool) {
+	s.turn <- struct{}{}
+	defer func() { <-s.turn }()
+	if s.asked.IsZero() || time.Since(s.asked) >= sizeKept {
+		ctx, cancel := context.WithTimeout(context.Background(), sizeTime)
+		defer cancel()
+		began := time.Now()
+		counts, err := s.counter.Count(ctx)
+		s.verb.took(ctx, began, err)
+		s.asked, s.counts, s.known = time.Now(), counts, err == nil
+	}
+	return s.counts, s.known
+}

@@ -1,0 +1,111 @@
+package gateway
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"reflect"
+	"slices"
+)
+
+// use puts routes, upstream and certificate into service, at once for every request that comes from now on. Requests
+// under way end under what they came with.
+func (g *Gateway) use(c *Config, cert *tls.Certificate) error {
+	t := newTable(c, g.guard, g.transport)
+	questions, err := t.questions(c)
+	if err != nil {
+		return err
+	}
+	if len(questions) > 0 && g.reconciler == nil {
+		return fmt.Errorf("reconcile: the store, a %T, can't be searched for operations to settle", c.Store)
+	}
+	g.metrics.know(slices.Collect(maps.Keys(t.routes)))
+	if g.reconciler != nil {
+		g.reconciler.use(questions)
+	}
+	g.certificate.Store(cert)
+	g.table.Store(t)
+	c.warn()
+	return nil
+}
+
+// warn says which requests can take effect more than once.
+func (c *Config) warn() {
+	for _, r := range c.all() {
+		if r.Unkeyed == UnkeyedPass {
+			c.Log.Warn("requests without a key pass unprotected", "route", r.name(), "methods", r.protects())
+		}
+		if r.Policy.Observe {
+			c.Log.Warn("the route only observes: no request is refused or replayed", "route", r.name(), "methods", r.protects())
+		}
+	}
+}
+
+// Reload reads the configuration's file and the certificate again and puts their routes, upstream and certificate into
+// service, without dropping a request. A file with errors, or with a change that needs a restart, is refused as a whole,
+// and all that is wrong is logged. It does nothing if there are no files.
+func (g *Gateway) Reload() error {
+	g.reloading.Lock()
+	defer g.reloading.Unlock()
+	err := g.reload()
+	if err != nil {
+		for _, line := range errorLines(err) {
+			g.cfg.Log.Error("reload refused", "error", line)
+		}
+		return fmt.Errorf("reload: %w", err)
+	}
+	g.cfg.Log.Info("reloaded", slog.String("file", g.cfg.File), slog.Int("routes", len(g.table.Load().routes)))
+	return nil
+}
+
+func (g *Gateway) reload() error {
+	c := g.cfg
+	if c.File != "" {
+		next, err := LoadFile(c.File)
+		if err != nil {
+			return err
+		}
+		if err := unchanged(&c, &next); err != nil {
+			return err
+		}
+		c.Upstream, c.Default, c.Routes, c.Documentation = next.Upstream, next.Default, next.Routes, next.Documentation
+	}
+	if g.listener != nil && leadsTo(c.Upstream, g.listener.Addr()) {
+		return fmt.Errorf("the upstream %s is the gateway itself", c.Upstream)
+	}
+	cert, err := c.TLS.load()
+	if err != nil {
+		return err
+	}
+	return g.use(&c, cert)
+}
+
+// unchanged reports all changes that would need a restart.
+func unchanged(was, is *Config) error {
+	var errs []error
+	for _, s := range []struct {
+		name    string
+		was, is any
+	}{
+		{"listen", was.Listen, is.Listen},
+		{"admin", was.Admin, is.Admin},
+		{"tls", was.TLS, is.TLS},
+		{"upstream_idle", was.UpstreamIdle, is.UpstreamIdle},
+		{"store", was.StoreAddress, is.StoreAddress},
+		{"identity_secret_file", was.IdentitySecretFile, is.IdentitySecretFile},
+		{"derivation_secret_file", was.DerivationSecretFile, is.DerivationSecretFile},
+		{"scope", was.Scope, is.Scope},
+		{"trusted_proxies", was.TrustedProxies, is.TrustedProxies},
+		{"correlation_header", was.CorrelationHeader, is.CorrelationHeader},
+		{"problems.base", was.ProblemBase, is.ProblemBase},
+		{"instance", was.Instance, is.Instance},
+		{"shutdown_timeout", was.ShutdownTimeout, is.ShutdownTimeout},
+	} {
+		if !reflect.DeepEqual(s.was, s.is) {
+			errs = append(errs, fmt.Errorf("%s: a change from %v to %v needs a restart", s.name, s.was, s.is))
+		}
+	}
+	return errors.Join(errs...)
+}

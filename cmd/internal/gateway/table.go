@@ -1,0 +1,150 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+
+	"github.com/semelhq/semel"
+)
+
+// A table is what a reload replaces as a whole: the routes, and the upstream behind them.
+type table struct {
+	patterns *patterns
+	routes   map[string]*guardedRoute // by pattern
+	others   *guardedRoute            // for the requests that no route names
+}
+
+// A guardedRoute is a route with its guard.
+type guardedRoute struct {
+	guard   *semel.Guard
+	guarded http.Handler // of requests with a key in a header
+	unkeyed http.Handler // of the others
+	proxy   *proxy
+
+	keyHeaders []string
+	reads      map[string]bool // methods for which the guard reads the body, if there is a key
+	always     bool            // it does so without one, too
+	maxBody    int64           // the largest body that it takes, in bytes
+}
+
+func newTable(c *Config, guard *semel.Guard, transport http.RoundTripper) *table {
+	t := &table{patterns: newPatterns(), routes: map[string]*guardedRoute{}}
+	t.others = newGuardedRoute(c, &c.Default, guard, transport)
+	for i := range c.Routes {
+		r := &c.Routes[i]
+		t.patterns.add(r.Match) //nolint:errcheck // Config.check has added the same ones
+		t.routes[r.Match] = newGuardedRoute(c, r, guard, transport)
+	}
+	t.patterns.add(everything) //nolint:errcheck // where a route has it already, nothing is left for the others
+	return t
+}
+
+func newGuardedRoute(c *Config, r *Route, guard *semel.Guard, transport http.RoundTripper) *guardedRoute {
+	policy := r.policy(c)
+	g := &guardedRoute{
+		proxy: newProxy(c, r, transport), keyHeaders: r.keyHeaders(), reads: map[string]bool{},
+		always: policy.KeyField != "" || policy.Mint != nil, maxBody: policy.MaxRequestBody,
+	}
+	if g.maxBody == 0 {
+		g.maxBody = semel.DefaultMaxRequestBody
+	}
+	if !policy.Observe { // which refuses nothing
+		for _, m := range r.methods() {
+			g.reads[m] = true
+		}
+	}
+	minting := policy
+	if r.mintsFor() > 0 {
+		minting.Retention = r.mintsFor()
+		policy.Mint = nil
+	}
+	g.guard = guard.With(policy)
+	g.guarded = g.guard.Handler(g.proxy)
+	g.unkeyed = g.guarded
+	if r.mintsFor() > 0 {
+		g.unkeyed = guard.With(minting).Handler(g.proxy)
+	}
+	return g
+}
+
+// carriesKey reports whether a header carries a key.
+func (g *guardedRoute) carriesKey(r *http.Request) bool {
+	for _, name := range g.keyHeaders {
+		if len(r.Header[name]) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// readsBody reports whether the guard will read the request's body before anything is run.
+func (g *guardedRoute) readsBody(r *http.Request, keyed bool) bool {
+	return g.reads[r.Method] && (keyed || g.always) && r.Body != http.NoBody
+}
+
+// route returns the route of a request.
+func (t *table) route(r *http.Request) *guardedRoute {
+	if len(t.routes) == 0 {
+		return t.others
+	}
+	if route, ok := t.routes[t.patterns.match(r)]; ok {
+		return route
+	}
+	return t.others
+}
+
+// questions returns what the upstream is asked about unknown operations, by the names of the routes, "" for the requests
+// that none of them names; nil where nothing is asked. It is empty if nothing is asked at all.
+func (t *table) questions(c *Config) (map[string]*reconcileRoute, error) {
+	all := map[string]*reconcileRoute{}
+	some := false
+	ask := func(name string, r *guardedRoute) error {
+		all[name] = nil
+		template := r.proxy.route.Reconcile
+		if template == "" {
+			return nil
+		}
+		q, err := newQuestion(c.Upstream, template)
+		all[name], some = &reconcileRoute{guard: r.guard, question: q, maxAnswer: r.proxy.route.Policy.MaxResponseBody}, true
+		return err
+	}
+	err := ask("", t.others)
+	for name, r := range t.routes {
+		err = errors.Join(err, ask(name, r))
+	}
+	if !some {
+		return nil, err
+	}
+	return all, err
+}
+
+// patterns are patterns of http.ServeMux. Only its matching is used: no redirect and no refusal of its own, which would
+// be the gateway's word instead of the service's. A path that is not clean, such as //payments, is matched as the clean
+// one, and one without the slash that a pattern ends with as if it were there, since a service may take them for the same.
+type patterns struct{ mux *http.ServeMux }
+
+// everything is a pattern that matches where no other does, so that the mux has no reason to refuse a method.
+const everything = "/"
+
+func newPatterns() *patterns { return &patterns{http.NewServeMux()} }
+
+var registeredAt = regexp.MustCompile(` \(registered at [^)]*\)`)
+
+// add adds a pattern, unless it is malformed or conflicts with another one.
+func (p *patterns) add(pattern string) (err error) {
+	defer func() {
+		if thrown := recover(); thrown != nil {
+			err = fmt.Errorf("%s", registeredAt.ReplaceAllString(fmt.Sprint(thrown), ""))
+		}
+	}()
+	p.mux.Handle(pattern, http.NotFoundHandler())
+	return nil
+}
+
+// match returns the pattern that a request matches best, or "".
+func (p *patterns) match(r *http.Request) string {
+	_, pattern := p.mux.Handler(r)
+	return pattern
+}

@@ -1,0 +1,138 @@
+package sqlitetest
+
+import (
+	"context"
+	"database/sql"
+	"net/url"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	_ "modernc.org/sqlite" // the driver
+
+	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/sqlitestore"
+)
+
+// A clock stands still until it is moved.
+type clock struct{ ns atomic.Int64 }
+
+var epoch = time.Date(2030, 2, 3, 4, 5, 6, 789e6, time.UTC)
+
+func newClock() *clock {
+	c := &clock{}
+	c.ns.Store(epoch.UnixNano())
+	return c
+}
+
+func (c *clock) now() time.Time { return time.Unix(0, c.ns.Load()) }
+
+func (c *clock) advance(d time.Duration) { c.ns.Add(int64(d)) }
+
+// newFile returns the path of a database in a folder of the test's own.
+func newFile(t testing.TB) string {
+	t.Helper()
+	return filepath.Join(t.TempDir(), "semel.db")
+}
+
+// openDB opens a database; params are those of the driver, such as "mode=ro".
+func openDB(t testing.TB, path, params string) *sql.DB {
+	t.Helper()
+	db, err := openFile(path, params)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+func openFile(path, params string) (*sql.DB, error) {
+	return sql.Open("sqlite", "file:"+(&url.URL{Path: path}).EscapedPath()+"?"+params)
+}
+
+// openStore opens a store with a DB of its own.
+func openStore(t testing.TB, path string, o sqlitestore.Options) (*sqlitestore.Store, *sql.DB) {
+	t.Helper()
+	db := openDB(t, path, "")
+	s, err := sqlitestore.Open(context.Background(), db, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return s, db
+}
+
+func newID() semel.ID {
+	a, b, c := semel.NewToken(), semel.NewToken(), semel.NewToken()
+	return semel.ID([]byte(string(a[:]) + string(b[:]) + string(c[:])))
+}
+
+func ask(p semel.LostPolicy) semel.Claim {
+	return semel.Claim{
+		Fingerprint: semel.Fingerprint{Raw: semel.NewToken()},
+		Token:       semel.NewToken(),
+		Lease:       time.Hour,
+		Retention:   time.Hour,
+		OnLost:      p,
+		Operation:   "POST /payments",
+		Correlation: "0190f4d2-7a3c-7b1e-9c55-2f6d0c8e4b1a",
+	}
+}
+
+// claim claims a record that must be owned.
+func claim(t testing.TB, s semel.Store, id semel.ID, c semel.Claim) semel.Record {
+	t.Helper()
+	rec, owned, err := s.Claim(context.Background(), id, c)
+	if err != nil || !owned {
+		t.Fatalf("Claim: owned is %t, error %v", owned, err)
+	}
+	return rec
+}
+
+func settle(t testing.TB, s semel.Store, id semel.ID, by semel.Owner, o semel.Outcome) semel.Record {
+	t.Helper()
+	rec, owned, err := s.Settle(context.Background(), id, by, o)
+	if err != nil || !owned {
+		t.Fatalf("Settle: owned is %t, error %v", owned, err)
+	}
+	return rec
+}
+
+func load(t testing.TB, s semel.Store, id semel.ID) semel.Record {
+	t.Helper()
+	rec, err := s.Load(context.Background(), id)
+	if err != nil {
+		t.Fatalf("Load: %v", err)
+	}
+	return rec
+}
+
+func done(body string) semel.Outcome {
+	return semel.Outcome{State: semel.Done, Response: &semel.Response{Status: 201, Body: []byte(body)}}
+}
+
+// A watched context tells that a verb has begun to wait.
+type watched struct {
+	context.Context
+	asked atomic.Int32
+	at    int32
+	waits chan struct{} // closed when the verb waits
+}
+
+// watch returns a context that tells when it is waited for the nth time. A Claim waits for a connection to look with, and
+// then in the line; other verbs only in the line.
+func watch(t testing.TB, nth int32) *watched {
+	return &watched{Context: t.Context(), at: nth, waits: make(chan struct{})}
+}
+
+func (w *watched) Done() <-chan struct{} {
+	if w.asked.Add(1) == w.at {
+		close(w.waits)
+	}
+	return w.Context.Done()
+}

@@ -1,0 +1,306 @@
+package sqlitetest
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/sqlitestore"
+)
+
+func TestR87_TheAuditTrailIsKept(t *testing.T) {
+	t.Parallel()
+	path, c := newFile(t), newClock()
+	s, _ := openStore(t, path, sqlitestore.Options{Clock: c.now})
+	mine, other := newID(), newID()
+	var want []semel.AuditEntry
+	for i := range 600 { // more than are read at once
+		c.advance(time.Second)
+		e := semel.AuditEntry{
+			ID: mine, Operation: "POST /payments", Actor: "ana", Action: "complete", Reason: "seen at the bank '; DROP TABLE\x00\xff", Result: "asked",
+			At: 17, // the store's clock counts
+		}
+		if i%3 == 0 {
+			e.ID, e.Result = other, "done"
+		}
+		if err := s.Audit(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+		e.At = semel.TimeOf(c.now())
+		want = append(want, e)
+	}
+	slices.Reverse(want)
+	again, _ := openStore(t, path, sqlitestore.Options{Clock: c.now})
+	trail := func(id *semel.ID, limit, stop int) (got []semel.AuditEntry) {
+		t.Helper()
+		err := again.AuditTrail(t.Context(), id, limit, func(e semel.AuditEntry) bool {
+			got = append(got, e)
+			return len(got) != stop
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	if got := trail(nil, 0, -1); !slices.Equal(got, want) {
+		t.Errorf("%d entries, want %d; the first is %+v, want %+v", len(got), len(want), got[0], want[0])
+	}
+	ofMine := slices.DeleteFunc(slices.Clone(want), func(e semel.AuditEntry) bool { return e.ID != mine })
+	for _, row := range []struct{ limit, stop, want int }{{0, -1, 400}, {300, -1, 300}, {1, -1, 1}, {0, 7, 7}} {
+		if got := trail(&mine, row.limit, row.stop); !slices.Equal(got, ofMine[:row.want]) {
+			t.Errorf("limit %d, stopped at %d: %d entries, want %d", row.limit, row.stop, len(got), row.want)
+		}
+	}
+	// It outlives what it is about.
+	rec := claim(t, s, mine, ask(semel.Hold))
+	settle(t, s, mine, rec.Owner(), done("x"))
+	if forgot, err := s.Forget(t.Context(), mine, rec.Owner()); !forgot || err != nil {
+		t.Fatal(forgot, err)
+	}
+	if got := trail(&mine, 0, -1); len(got) != 400 {
+		t.Errorf("%d entries about a forgotten record, want 400", len(got))
+	}
+	nobody := newID()
+	if got := trail(&nobody, 0, -1); len(got) != 0 {
+		t.Errorf("%d entries about nothing", len(got))
+	}
+}
+
+func TestR56_CountsTellWhatTheStoreHolds(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	s, _ := openStore(t, newFile(t), sqlitestore.Options{Clock: c.now})
+	count := func() semel.Counts {
+		t.Helper()
+		n, err := s.Count(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n.Bytes < 4096 {
+			t.Errorf("the storage takes %d bytes", n.Bytes)
+		}
+		n.Bytes = 0
+		return n
+	}
+	if got := count(); got != (semel.Counts{}) {
+		t.Errorf("empty: %+v", got)
+	}
+	var ids []semel.ID
+	var recs []semel.Record
+	for range 6 {
+		id := newID()
+		ids, recs = append(ids, id), append(recs, claim(t, s, id, ask(semel.Hold)))
+		c.advance(time.Minute)
+	}
+	settle(t, s, ids[0], recs[0].Owner(), done("x"))
+	settle(t, s, ids[1], recs[1].Owner(), semel.Outcome{State: semel.Unknown})
+	settle(t, s, ids[2], recs[2].Owner(), semel.Outcome{State: semel.Free})
+	if got, want := count(), (semel.Counts{Records: 6, Running: 3, Unknown: 1, OldestRunning: 3 * time.Minute}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	c.advance(90 * time.Minute) // retention, and that of a free record, are an hour
+	if got, want := count(), (semel.Counts{Records: 6, Running: 3, Unknown: 1, OldestRunning: 93 * time.Minute, SweepLag: 30 * time.Minute}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if n, err := s.Sweep(t.Context(), 100); n != 2 || err != nil {
+		t.Errorf("swept %d, %v; want 2", n, err)
+	}
+	if got, want := count(), (semel.Counts{Records: 4, Running: 3, Unknown: 1, OldestRunning: 93 * time.Minute}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// A listing holds nothing while it gives records out: whoever is given one may use the store.
+func TestAListingHoldsNothing(t *testing.T) {
+	t.Parallel()
+	s, db := openStore(t, newFile(t), sqlitestore.Options{})
+	const n = 600 // more than are read at once
+	scope := newID()
+	for i := range n {
+		id := newID()
+		if i%2 == 0 {
+			copy(id[:16], scope[:16])
+		}
+		claim(t, s, id, ask(semel.Hold))
+	}
+	of := scope.Scope()
+	for _, row := range []struct {
+		q    semel.Query
+		want int
+	}{
+		{semel.Query{Reading: semel.ReadsRunning}, n},
+		{semel.Query{Scope: &of}, n / 2},
+		{semel.Query{}, n}, // last: it settles
+	} {
+		given := map[semel.ID]bool{}
+		err := s.List(t.Context(), row.q, func(id semel.ID, rec semel.Record) bool {
+			if given[id] {
+				t.Errorf("%+v: given twice", row.q)
+			}
+			given[id] = true
+			if row.q == (semel.Query{}) {
+				settle(t, s, id, rec.Owner(), done("by the operator"))
+			}
+			return true
+		})
+		if err != nil || len(given) != row.want {
+			t.Errorf("%+v: %d records, want %d, %v", row.q, len(given), row.want, err)
+		}
+	}
+	var running int
+	if err := db.QueryRow("SELECT count(*) FROM semel_records WHERE state = 1").Scan(&running); err != nil || running != 0 {
+		t.Errorf("%d are still running, %v", running, err)
+	}
+}
+
+// Deleted and claimed again within a millisecond, even by a process whose clock stands still, fences grow.
+func TestR46_FencesGrowOverDeletion(t *testing.T) {
+	t.Parallel()
+	path, c := newFile(t), newClock() // it stands still
+	s, _ := openStore(t, path, sqlitestore.Options{Clock: c.now})
+	id, asked := newID(), ask(semel.Rerun)
+	var last uint64
+	for i := range 20 {
+		rec := claim(t, s, id, again(asked))
+		if rec.Fence <= last {
+			t.Fatalf("round %d: fence %d follows %d", i, rec.Fence, last)
+		}
+		for range 3 {
+			settle(t, s, id, rec.Owner(), semel.Outcome{State: semel.Free})
+			rec = claim(t, s, id, again(asked))
+		}
+		last = rec.Fence
+		settle(t, s, id, rec.Owner(), done("x"))
+		if i == 10 { // over a restart too
+			s, _ = openStore(t, path, sqlitestore.Options{Clock: c.now})
+		}
+		if forgot, err := s.Forget(t.Context(), id, rec.Owner()); !forgot || err != nil {
+			t.Fatal(forgot, err)
+		}
+	}
+	// By sweeping as well.
+	asked.Retention = time.Microsecond
+	rec := claim(t, s, id, again(asked))
+	for range 3 {
+		settle(t, s, id, rec.Owner(), semel.Outcome{State: semel.Free})
+		rec = claim(t, s, id, again(asked))
+	}
+	settle(t, s, id, rec.Owner(), done("x"))
+	c.advance(time.Microsecond)
+	if n, err := s.Sweep(t.Context(), 10); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	if next := claim(t, s, id, asked); next.Fence <= rec.Fence {
+		t.Errorf("swept: fence %d follows %d", next.Fence, rec.Fence)
+	}
+}
+
+// Steps belong to their operation: they go with the record, and do not pass to a new operation with the same key.
+func TestStepsGoWithTheirOperation(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	s, db := openStore(t, newFile(t), sqlitestore.Options{Clock: c.now})
+	steps := func(id semel.ID) (n int) {
+		t.Helper()
+		if err := db.QueryRow("SELECT count(*) FROM semel_steps WHERE id = ?", id[:]).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	begin := func() (semel.ID, semel.Claim, semel.Record) {
+		id, asked := newID(), ask(semel.Rerun)
+		rec := claim(t, s, id, asked)
+		execSQL(t, db, "INSERT INTO semel_steps (id, name, saved, result) VALUES (?, 'charge', 1, x'00'), (?, 'ship', 1, x'00')", id[:], id[:])
+		return id, asked, rec
+	}
+	released, asked, rec := begin()
+	settle(t, s, released, rec.Owner(), semel.Outcome{State: semel.Free})
+	claim(t, s, released, again(asked))
+	if n := steps(released); n != 2 {
+		t.Errorf("after a release and another run: %d steps, want 2", n)
+	}
+	forgotten, _, rec := begin()
+	settle(t, s, forgotten, rec.Owner(), done("x"))
+	if forgot, err := s.Forget(t.Context(), forgotten, rec.Owner()); !forgot || err != nil {
+		t.Fatal(forgot, err)
+	}
+	if n := steps(forgotten); n != 0 {
+		t.Errorf("forgotten: %d steps", n)
+	}
+	renewed, asked, rec := begin()
+	settle(t, s, renewed, rec.Owner(), done("x"))
+	swept, _, rec := begin()
+	settle(t, s, swept, rec.Owner(), done("x"))
+	c.advance(2 * time.Hour)
+	claim(t, s, renewed, again(asked))
+	if n := steps(renewed); n != 0 {
+		t.Errorf("a new operation has %d steps of the old one", n)
+	}
+	if _, err := s.Sweep(t.Context(), 10); err != nil {
+		t.Fatal(err)
+	}
+	if n := steps(swept); n != 0 {
+		t.Errorf("swept: %d steps", n)
+	}
+}
+
+// The columns by which records are found say what the records do, whatever verbs led to them.
+func TestTheColumnsAgreeWithTheRecords(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	s, db := openStore(t, newFile(t), sqlitestore.Options{Clock: c.now})
+	for i := range 120 {
+		id, asked := newID(), ask(semel.LostPolicy(i%2))
+		if i%5 == 0 {
+			asked.Retention = semel.Forever
+		}
+		if i%7 == 0 {
+			asked.Sealed = []byte("sealed")
+		}
+		rec := claim(t, s, id, asked)
+		c.advance(time.Second)
+		if i%3 == 0 {
+			if owned, err := s.Extend(t.Context(), id, rec.Owner(), semel.Extension{Lease: 3 * time.Hour, Begun: i%2 == 0}); !owned || err != nil {
+				t.Fatal(owned, err)
+			}
+		}
+		switch i % 6 {
+		case 1:
+			settle(t, s, id, rec.Owner(), done("x"))
+		case 2:
+			settle(t, s, id, rec.Owner(), semel.Outcome{State: semel.Free})
+		case 3:
+			settle(t, s, id, rec.Owner(), semel.Outcome{State: semel.Unknown})
+		case 4:
+			if _, err := s.Seize(t.Context(), id, semel.NewToken()); err != nil {
+				t.Fatal(err)
+			}
+		case 5:
+			settle(t, s, id, rec.Owner(), semel.Outcome{State: semel.Free})
+			s.Claim(t.Context(), id, again(asked)) //nolint:errcheck // refused for those with Maybe
+		}
+	}
+	rows, err := db.Query("SELECT id, state, started, coalesce(expires, 9223372036854775807), record FROM semel_records")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	n := 0
+	for ; rows.Next(); n++ {
+		var id, data []byte
+		var state semel.State
+		var started, expires semel.Time
+		var rec semel.Record
+		if err := errors.Join(rows.Scan(&id, &state, &started, &expires, &data), rec.UnmarshalBinary(data)); err != nil {
+			t.Fatal(err)
+		}
+		if rec.State != state || rec.Started != started || rec.Expires() != expires {
+			t.Errorf("a record that is %s, started %d and expires %d has the columns %s, %d, %d", rec.State, rec.Started, rec.Expires(), state, started, expires)
+		}
+	}
+	if n != 120 {
+		t.Errorf("%d records", n)
+	}
+}

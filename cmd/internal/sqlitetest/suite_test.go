@@ -1,0 +1,55 @@
+package sqlitetest
+
+import (
+	"testing"
+
+	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/sqlitestore"
+	"github.com/semelhq/semel/storetest"
+)
+
+// The suite proves, as far as a store can keep them, R-16, R-23, R-26, R-46, R-48, R-50, R-51, R-53, R-55 and R-62, and
+// what case 1, case 2, case 3, case 7, case 11, case 12, case 19, case 21, case 24, case 37, case 41 and case 43 ask of a
+// store. Here two handles of one process, each with a DB of its own, share a file.
+func TestR88_TheStoreKeepsEveryPromise(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T) storetest.Storage {
+		path, c := newFile(t), newClock()
+		return storetest.Storage{
+			Open: func(t *testing.T) semel.Store {
+				s, _ := openStore(t, path, sqlitestore.Options{Clock: c.now})
+				return s
+			},
+			Advance: c.advance,
+			Restart: func(*testing.T) {},
+		}
+	})
+}
+
+// Here the second handle of each check is another process's, and a restart kills that.
+func TestR88_TwoProcessesKeepEveryPromiseOnOneFile(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T) storetest.Storage {
+		path, c := newFile(t), newClock()
+		var others []*remote
+		opened := 0
+		return storetest.Storage{
+			Open: func(t *testing.T) semel.Store {
+				if opened++; opened%2 == 1 {
+					s, _ := openStore(t, path, sqlitestore.Options{Clock: c.now})
+					return s
+				}
+				r := openRemote(t, path, c)
+				others = append(others, r)
+				return r
+			},
+			Advance: c.advance,
+			Restart: func(t *testing.T) {
+				for _, r := range others {
+					r.kill(t)
+				}
+				others = nil
+			},
+		}
+	})
+}

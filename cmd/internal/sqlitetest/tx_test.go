@@ -1,0 +1,601 @@
+package sqlitetest
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/sqlitestore"
+)
+
+// A shop has orders in the store's database.
+type shop struct {
+	t     *testing.T
+	store *sqlitestore.Store
+	db    *sql.DB
+	mode  string
+}
+
+// eachMode runs a test with a lease and in one-commit mode.
+func eachMode(t *testing.T, test func(*shop)) {
+	t.Helper()
+	for _, mode := range []string{"leased", "one-commit"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			test(newShop(t, mode, ""))
+		})
+	}
+}
+
+func newShop(t *testing.T, mode, params string) *shop {
+	t.Helper()
+	db := openDB(t, newFile(t), params)
+	s, err := sqlitestore.Open(t.Context(), db, sqlitestore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	execSQL(t, db, "CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT UNIQUE NOT NULL)")
+	return &shop{t, s, db, mode}
+}
+
+func (s *shop) guard(onLost semel.LostPolicy) *semel.Guard {
+	s.t.Helper()
+	g, err := semel.New(s.store, semel.SingleTenant, onLost, semel.Options{Policy: semel.Policy{OneCommit: s.mode == "one-commit"}})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return g
+}
+
+func (s *shop) orders() (n int) {
+	s.t.Helper()
+	if err := s.db.QueryRow("SELECT count(*) FROM orders").Scan(&n); err != nil {
+		s.t.Fatal(err)
+	}
+	return n
+}
+
+// serveKey has a handler answer one request with the key k.
+func serveKey(h http.Handler) *httptest.ResponseRecorder {
+	r := httptest.NewRequest("POST", "/orders", strings.NewReader(`{"item":"hat"}`))
+	r.Header.Set("Idempotency-Key", "k")
+	r.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func order(ctx context.Context, tx *sql.Tx, item string) error {
+	_, err := tx.ExecContext(ctx, "INSERT INTO orders (item) VALUES (?)", item)
+	return err
+}
+
+func TestR31_EffectAndAnswerCommitTogether(t *testing.T) {
+	t.Parallel()
+	eachMode(t, func(s *shop) {
+		runs := 0
+		h := s.guard(semel.Hold).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			runs++
+			err := s.store.Tx(r.Context(), func(ctx context.Context, tx *sql.Tx) error {
+				if err := order(ctx, tx, "hat"); err != nil {
+					return err
+				}
+				if n := s.orders(); n != 0 {
+					s.t.Errorf("%d orders show before the commit", n)
+				}
+				w.WriteHeader(http.StatusCreated)
+				io.WriteString(w, `{"order":1}`)
+				return nil
+			})
+			if err != nil {
+				s.t.Error(err)
+			}
+			if n := s.orders(); n != 1 {
+				s.t.Errorf("%d orders show after the commit", n)
+			}
+			if _, err := io.WriteString(w, "late"); !errors.Is(err, semel.ErrSettled) {
+				s.t.Errorf("writing after the commit: %v, want ErrSettled", err)
+			}
+		}))
+		for i := range 3 {
+			w := serveKey(h)
+			if w.Code != 201 || w.Body.String() != `{"order":1}` || (w.Header().Get("Idempotent-Replayed") == "true") != (i > 0) {
+				s.t.Errorf("request %d: %d %q %v", i, w.Code, w.Body, w.Header())
+			}
+		}
+		if runs != 1 || s.orders() != 1 {
+			s.t.Errorf("%d runs, %d orders", runs, s.orders())
+		}
+	})
+}
+
+// A function that fails with an answer to keep is undone, and its answer is kept; without one all is, and the key is free.
+func TestR31_AFunctionThatFailsIsUndone(t *testing.T) {
+	t.Parallel()
+	eachMode(t, func(s *shop) {
+		runs := 0
+		declined := errors.New("declined")
+		h := s.guard(semel.Hold).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			runs++
+			err := s.store.Tx(r.Context(), func(ctx context.Context, tx *sql.Tx) error {
+				if err := order(ctx, tx, "hat"); err != nil {
+					return err
+				}
+				if runs > 1 {
+					w.WriteHeader(http.StatusPaymentRequired)
+				}
+				return declined
+			})
+			if !errors.Is(err, declined) {
+				s.t.Errorf("Tx: %v", err)
+			}
+			if runs == 1 {
+				w.WriteHeader(http.StatusInternalServerError)
+			}
+		}))
+		for i, want := range []int{500, 402, 402} {
+			if w := serveKey(h); w.Code != want {
+				s.t.Errorf("request %d: %d, want %d", i, w.Code, want)
+			}
+		}
+		if runs != 2 || s.orders() != 0 {
+			s.t.Errorf("%d runs, %d orders; want 2 and none", runs, s.orders())
+		}
+	})
+}
+
+// A handler that ends the transaction by itself would commit its effects without the record. It can't: nothing is
+// committed, it is told so, and so is who reads the log.
+func TestR31_AHandlerCanNotEndTheTransaction(t *testing.T) {
+	t.Parallel()
+	for what, end := range map[string]func(*sql.Tx) error{
+		"Commit":           (*sql.Tx).Commit,
+		"Rollback":         (*sql.Tx).Rollback,
+		"deferred":         func(tx *sql.Tx) error { defer tx.Rollback(); return sqlitestore.ErrEnded }, //nolint:errcheck // a habit
+		"COMMIT":           func(tx *sql.Tx) error { _, err := tx.Exec("COMMIT"); return err },
+		"end transaction":  func(tx *sql.Tx) error { _, err := tx.Exec(" -- so\n /* be */ end transaction"); return err },
+		"rollback as text": func(tx *sql.Tx) error { _, err := tx.Exec("rollback"); return err },
+		"begin":            func(tx *sql.Tx) error { _, err := tx.Query("begin"); return err },
+		"prepared":         func(tx *sql.Tx) error { _, err := tx.Prepare("commit;"); return err },
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			eachMode(t, func(s *shop) {
+				ends := true
+				h := s.guard(semel.Hold).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					err := s.store.Tx(r.Context(), func(ctx context.Context, tx *sql.Tx) error {
+						err := order(ctx, tx, "hat")
+						if ends {
+							if err := end(tx); !errors.Is(err, sqlitestore.ErrEnded) {
+								s.t.Errorf("ending the transaction: %v, want ErrEnded", err)
+							}
+						}
+						w.WriteHeader(http.StatusCreated)
+						return err
+					})
+					if ends != errors.Is(err, sqlitestore.ErrEnded) || ends != (err != nil) {
+						s.t.Errorf("Tx: %v", err)
+					}
+				}))
+				if w := serveKey(h); w.Code != http.StatusServiceUnavailable || s.orders() != 0 {
+					s.t.Errorf("answered %d, with %d orders", w.Code, s.orders())
+				}
+				ends = false
+				if w := serveKey(h); w.Code != 201 || s.orders() != 1 {
+					s.t.Errorf("the next try: answered %d, with %d orders", w.Code, s.orders())
+				}
+			})
+		})
+	}
+}
+
+// An error can make the database roll a transaction back by itself. What the handler does then would commit at once.
+func TestR31_ATransactionThatTheDatabaseEndedTakesNothingMore(t *testing.T) {
+	t.Parallel()
+	eachMode(t, func(s *shop) {
+		execSQL(s.t, s.db, "INSERT INTO orders (item) VALUES ('coat')")
+		h := s.guard(semel.Hold).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			err := s.store.Tx(r.Context(), func(ctx context.Context, tx *sql.Tx) error {
+				if err := order(ctx, tx, "hat"); err != nil {
+					return err
+				}
+				if _, err := tx.ExecContext(ctx, "INSERT OR ROLLBACK INTO orders (item) VALUES ('coat')"); err == nil {
+					s.t.Error("two coats were ordered")
+				}
+				if err := order(ctx, tx, "scarf"); err == nil {
+					s.t.Error("a statement was executed after the transaction had ended")
+				}
+				w.WriteHeader(http.StatusCreated)
+				return nil // the handler has noticed nothing
+			})
+			if err == nil {
+				s.t.Error("Tx: no error")
+			}
+		}))
+		if w := serveKey(h); w.Code != http.StatusServiceUnavailable || s.orders() != 1 {
+			s.t.Errorf("answered %d, with %d orders; want 503 and the coat", w.Code, s.orders())
+		}
+		// The store goes on.
+		claim(s.t, s.store, newID(), ask(semel.Hold))
+	})
+}
+
+// A commit that fails leaves nothing, and it is certain that it does.
+func TestCase09_ACommitThatFailsIsRolledBack(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"leased", "one-commit"} {
+		s := newShop(t, mode, "_pragma=foreign_keys(1)")
+		execSQL(t, s.db, "CREATE TABLE lines (item TEXT REFERENCES orders (item) DEFERRABLE INITIALLY DEFERRED)")
+		broken := true
+		h := s.guard(semel.Hold).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			err := s.store.Tx(r.Context(), func(ctx context.Context, tx *sql.Tx) error {
+				err := order(ctx, tx, "hat")
+				if broken {
+					_, failed := tx.ExecContext(ctx, "INSERT INTO lines VALUES ('scarf')")
+					err = errors.Join(err, failed)
+				}
+				w.WriteHeader(http.StatusCreated)
+				return err
+			})
+			if broken != errors.Is(err, semel.ErrRolledBack) {
+				t.Errorf("Tx: %v", err)
+			}
+		}))
+		if w := serveKey(h); w.Code != http.StatusServiceUnavailable || s.orders() != 0 {
+			t.Errorf("%s: answered %d, with %d orders", mode, w.Code, s.orders())
+		}
+		broken = false
+		if w := serveKey(h); w.Code != 201 || s.orders() != 1 {
+			t.Errorf("%s, the next try: answered %d, with %d orders", mode, w.Code, s.orders())
+		}
+	}
+}
+
+// However a transaction ends, renewals that waited for it are durable before anybody else can write, and are not lost
+// though their callers have left.
+func TestR47_ARenewalThatWaitsForOurOwnLockIsNotLost(t *testing.T) {
+	t.Parallel()
+	for what, end := range map[string]func(*testing.T, semel.Tx){
+		"commit": func(t *testing.T, tx semel.Tx) {
+			if err := tx.Commit(t.Context()); err != nil {
+				t.Error(err)
+			}
+		},
+		"rollback": func(_ *testing.T, tx semel.Tx) { tx.Rollback() },
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			c, path := newClock(), newFile(t)
+			s, _ := openStore(t, path, sqlitestore.Options{Clock: c.now})
+			other, _ := openStore(t, path, sqlitestore.Options{Clock: c.now})
+			id, asked := newID(), ask(semel.Rerun)
+			asked.Lease = time.Minute
+			rec := claim(t, s, id, asked)
+			tx, err := s.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			inside := newID()
+			if _, owned, err := tx.Claim(t.Context(), inside, ask(semel.Hold)); err != nil || !owned {
+				t.Fatal(owned, err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			defer cancel()
+			_, err = s.Extend(ctx, id, rec.Owner(), semel.Extension{Lease: time.Minute})
+			wants(t, "Extend while a transaction has the lock", err, semel.ErrHeld)
+			_, _, err = s.Settle(ctx, id, rec.Owner(), done("x"))
+			if err == nil || errors.Is(err, semel.ErrHeld) {
+				t.Errorf("Settle whose context has ended: %v", err)
+			}
+			// The lease runs out meanwhile. Another process waits to take the run over.
+			c.advance(2 * time.Minute)
+			taking := watch(t, 2)
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				if _, owned, err := other.Claim(taking, id, again(asked)); err != nil || owned {
+					t.Errorf("a run that its process has renewed was taken over: owned is %t, error %v", owned, err)
+				}
+			})
+			<-taking.waits
+			end(t, tx)
+			wg.Wait()
+			got := load(t, s, id)
+			if got.State != semel.Running || got.Token != rec.Token || got.LeaseEnd != got.Now.Add(time.Minute) {
+				t.Errorf("the record is %s, with a lease to %s, want a minute from %s", got.State, got.LeaseEnd.Time(), got.Now.Time())
+			}
+			if got, want := load(t, other, inside).State, map[string]semel.State{"commit": semel.Running, "rollback": semel.Absent}[what]; got != want {
+				t.Errorf("what the transaction claimed is %s, want %s", got, want)
+			}
+		})
+	}
+}
+
+// The same when the commit fails, or when the database ends the transaction by itself.
+func TestR47_ARenewalIsExecutedThoughTheTransactionFails(t *testing.T) {
+	t.Parallel()
+	for _, what := range []string{"commit fails", "rolled back by the database"} {
+		s := newShop(t, "leased", "_pragma=foreign_keys(1)")
+		execSQL(t, s.db, "CREATE TABLE lines (item TEXT REFERENCES orders (item) DEFERRABLE INITIALLY DEFERRED)")
+		execSQL(t, s.db, "INSERT INTO orders (item) VALUES ('coat')")
+		id := newID()
+		rec := claim(t, s.store, id, ask(semel.Rerun))
+		err := s.store.Tx(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
+			late, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+			defer cancel()
+			_, err := s.store.Extend(late, id, rec.Owner(), semel.Extension{Lease: 2 * time.Hour})
+			wants(t, what, err, semel.ErrHeld)
+			if what == "commit fails" {
+				_, err = tx.ExecContext(ctx, "INSERT INTO lines VALUES ('scarf')")
+				return err
+			}
+			if _, err := tx.ExecContext(ctx, "INSERT OR ROLLBACK INTO orders (item) VALUES ('coat')"); err == nil {
+				t.Error("two coats were ordered")
+			}
+			if got := load(t, s.store, id); got.LeaseEnd <= rec.LeaseEnd {
+				t.Errorf("%s: the renewal is not executed when the lock is let go", what)
+			}
+			return nil
+		})
+		if err == nil {
+			t.Errorf("%s: no error", what)
+		}
+		if got := load(t, s.store, id); got.LeaseEnd <= rec.LeaseEnd {
+			t.Errorf("%s: the renewal is lost", what)
+		}
+		if n := s.orders(); n != 1 {
+			t.Errorf("%s: %d orders", what, n)
+		}
+		claim(t, s.store, newID(), ask(semel.Hold))
+	}
+}
+
+// An observer is told the guard's events.
+type observer func(context.Context, semel.Event)
+
+func (o observer) Observe(ctx context.Context, e semel.Event) { o(ctx, e) }
+
+// Handlers that hold every connection of the application, and the database's only write lock, for three leases lose none.
+func TestR47_HandlersThatHoldEveryConnectionLoseNoLease(t *testing.T) {
+	t.Parallel()
+	const lease = 1200 * time.Millisecond
+	db := openDB(t, newFile(t), "")
+	db.SetMaxOpenConns(8)
+	s, err := sqlitestore.Open(t.Context(), db, sqlitestore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	g, err := semel.New(s, semel.SingleTenant, semel.Rerun, semel.Options{
+		Policy: semel.Policy{Lease: lease},
+		Observer: observer(func(_ context.Context, e semel.Event) {
+			switch e.Kind {
+			case semel.EventLeaseLost, semel.EventFenced, semel.EventTakeover, semel.EventStoreError:
+				t.Errorf("event %s: %v", e.Kind, e.Err)
+			}
+		}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := 8 - db.Stats().InUse
+	held := make(chan struct{}, left)
+	over := make(chan struct{})
+	hold := func(ctx context.Context) {
+		held <- struct{}{}
+		select {
+		case <-over:
+		case <-ctx.Done():
+			t.Errorf("a handler was cancelled: %v", context.Cause(ctx))
+		}
+	}
+	var wg sync.WaitGroup
+	for i := range left {
+		wg.Go(func() {
+			key := semel.Key{Scope: "s", Value: fmt.Sprint("k", i)}
+			_, err := semel.Do(t.Context(), g, key, semel.Bytes("x"), func(ctx context.Context) (int, error) {
+				if i == 0 { // one has the write lock too
+					return 1, s.Tx(context.Background(), func(context.Context, *sql.Tx) error {
+						hold(ctx)
+						return nil
+					})
+				}
+				conn, err := db.Conn(ctx)
+				if err != nil {
+					return 0, err
+				}
+				defer conn.Close()
+				hold(ctx)
+				return 1, nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for range left {
+		<-held
+	}
+	timer := time.NewTimer(3 * lease)
+	<-timer.C
+	close(over)
+	wg.Wait()
+	err = s.List(t.Context(), semel.Query{}, func(id semel.ID, rec semel.Record) bool {
+		if rec.State != semel.Done || rec.Attempt != 1 {
+			t.Errorf("a record is %s after %d attempts", rec.State, rec.Attempt)
+		}
+		return true
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// Transactions that wait for each other hold no connection, so that the one that works can use others.
+func TestTransactionsDoNotStarveEachOther(t *testing.T) {
+	t.Parallel()
+	db := openDB(t, newFile(t), "")
+	db.SetMaxOpenConns(4)
+	s, err := sqlitestore.Open(t.Context(), db, sqlitestore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	execSQL(t, db, "CREATE TABLE orders (item TEXT)")
+	db.SetMaxOpenConns(db.Stats().InUse + 2)
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			err := s.Tx(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
+				var n int
+				if err := db.QueryRowContext(ctx, "SELECT count(*) FROM orders").Scan(&n); err != nil {
+					return err
+				}
+				return order(ctx, tx, "hat")
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	var n int
+	if err := db.QueryRow("SELECT count(*) FROM orders").Scan(&n); err != nil || n != 20 {
+		t.Errorf("%d orders, %v", n, err)
+	}
+}
+
+// A function that panics, or whose context ends, leaves nothing, and the store goes on.
+func TestR32_AFunctionThatDoesNotReturnLeavesNothing(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "leased", "")
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the panic was swallowed")
+			}
+		}()
+		s.store.Tx(t.Context(), func(ctx context.Context, tx *sql.Tx) error { //nolint:errcheck // it panics
+			if err := order(ctx, tx, "hat"); err != nil {
+				t.Error(err)
+			}
+			panic("handler")
+		})
+	}()
+	ctx, cancel := context.WithCancel(t.Context())
+	err := s.store.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		if err := order(ctx, tx, "coat"); err != nil {
+			return err
+		}
+		cancel()
+		return order(ctx, tx, "scarf")
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("Tx whose context ended: %v", err)
+	}
+	if n := s.orders(); n != 0 {
+		t.Errorf("%d orders", n)
+	}
+	claim(t, s.store, newID(), ask(semel.Hold))
+}
+
+// What a function gets is a *sql.Tx like any other.
+func TestTheTransactionIsLikeAnyOther(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "leased", "")
+	err := s.store.Tx(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
+		st, err := tx.PrepareContext(ctx, "INSERT INTO orders (id, item) VALUES (?, ?) RETURNING id, item")
+		if err != nil {
+			return err
+		}
+		defer st.Close()
+		for i := range 3 {
+			var id int
+			var item string
+			if err := st.QueryRowContext(ctx, i, fmt.Sprint("item ", i)).Scan(&id, &item); err != nil || id != i {
+				return fmt.Errorf("order %d: %d, %w", i, id, err)
+			}
+		}
+		r, err := tx.ExecContext(ctx, "UPDATE orders SET item = upper(item) WHERE id > ?", sql.Named("least", 0).Value)
+		if err != nil {
+			return err
+		}
+		if n, err := r.RowsAffected(); n != 2 || err != nil {
+			t.Errorf("%d rows affected, %v", n, err)
+		}
+		rows, err := tx.QueryContext(ctx, "SELECT id, item FROM orders ORDER BY id")
+		if err != nil {
+			return err
+		}
+		types, err := rows.ColumnTypes()
+		if err != nil || types[0].DatabaseTypeName() != "INTEGER" || types[1].Name() != "item" {
+			t.Errorf("columns %v, %v", types, err)
+		}
+		var items []string
+		for rows.Next() {
+			var id int
+			var item string
+			if err := rows.Scan(&id, &item); err != nil {
+				return err
+			}
+			items = append(items, item)
+		}
+		if got := strings.Join(items, ","); got != "item 0,ITEM 1,ITEM 2" || rows.Err() != nil {
+			t.Errorf("items %s, %v", got, rows.Err())
+		}
+		for _, q := range []string{"SAVEPOINT mine", "INSERT INTO orders (item) VALUES ('gone')", "ROLLBACK TO mine", "RELEASE mine"} {
+			if _, err := tx.ExecContext(ctx, q); err != nil {
+				t.Errorf("%s: %v", q, err)
+			}
+		}
+		left, err := tx.QueryContext(ctx, "SELECT id FROM orders") // not closed
+		if err != nil || !left.Next() {
+			t.Errorf("a query: %v", err)
+		}
+		return nil
+	})
+	if err != nil || s.orders() != 3 {
+		t.Errorf("%v, %d orders", err, s.orders())
+	}
+	claim(t, s.store, newID(), ask(semel.Hold))
+}
+
+func TestDoAnswersWithWhatItCommitted(t *testing.T) {
+	t.Parallel()
+	eachMode(t, func(s *shop) {
+		g := s.guard(semel.Hold)
+		for range 3 {
+			id, err := sqlitestore.Do(s.t.Context(), g, s.store, semel.Key{Scope: "s", Value: "k"}, semel.Bytes("hat"), func(ctx context.Context, tx *sql.Tx) (int64, error) {
+				r, err := tx.ExecContext(ctx, "INSERT INTO orders (id, item) VALUES (42, 'hat')")
+				if err != nil {
+					return 0, err
+				}
+				return r.LastInsertId()
+			})
+			if id != 42 || err != nil || s.orders() != 1 {
+				s.t.Errorf("%d, %v, %d orders", id, err, s.orders())
+			}
+		}
+		refused := errors.New("sold out")
+		for range 2 {
+			_, err := sqlitestore.Do(s.t.Context(), g, s.store, semel.Key{Scope: "s", Value: "k2"}, semel.Bytes("coat"), func(ctx context.Context, tx *sql.Tx) (int64, error) {
+				if err := order(ctx, tx, "coat"); err != nil {
+					return 0, err
+				}
+				return 0, semel.Final(refused)
+			})
+			if err == nil || !strings.Contains(err.Error(), "sold out") || s.orders() != 1 {
+				s.t.Errorf("%v, %d orders", err, s.orders())
+			}
+		}
+	})
+}

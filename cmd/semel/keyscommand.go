@@ -1,0 +1,294 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/user"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/admin"
+	"github.com/semelhq/semel/cmd/internal/stores"
+	"github.com/semelhq/semel/sqlitestore"
+)
+
+type keysCommand struct {
+	Store              string `default:"sqlite://semel.db" placeholder:"URL" help:"The gateway's store, which must exist (default ${default})."`
+	IdentitySecretFile string `placeholder:"FILE" help:"The gateway's identity secret, to find an operation by its key (default: $SEMEL_IDENTITY_SECRET, else the file next to the store)."`
+	JSON               bool   `name:"json" help:"Print JSON, for scripts: one object, or from list one array."`
+
+	Find     keysFind     `cmd:"" help:"Find the operation of a key, as it stands in the request's header."`
+	List     keysList     `cmd:"" help:"List operations."`
+	Show     keysShow     `cmd:"" help:"Show all that is known about an operation, and what was decided about it."`
+	Complete keysComplete `cmd:"" help:"Settle an operation as done, with the answer that repeats get from now on."`
+	Release  keysRelease  `cmd:"" help:"Set an operation free, so that the next attempt runs it: you promise that nothing happened."`
+	Forget   keysForget   `cmd:"" help:"Delete an operation's record, so that its key is new: a repeat runs, whatever has happened."`
+}
+
+func (*keysCommand) Help() string {
+	return `An operation is what one key of one principal stands for. It reads as
+
+  running   a run owns it; repeats wait or get 409
+  done      it has ended; repeats get its answer, or 409 replay-unavailable if it has none
+  free      it was released, or lost where it may run again; the next attempt runs it
+  unknown   it may have taken effect; repeats get 409 outcome-unknown until somebody decides
+
+Find out at the source of the effect what happened, then decide: complete, release or forget. Every decision needs a ` +
+		`reason, and is kept with it in the store.
+
+Examples:
+
+    semel keys list --state unknown
+    semel keys find '"order-1234"' --scope acme
+    semel keys show ID
+    semel keys complete ID --status 201 --body-file answer.json --reason "charged, says the bank"
+    semel keys release ID --reason "the bank knows of no charge"
+
+The exit status is 0 if it was done, 1 if it could not be done, was refused or not found, 2 if it was asked for wrongly.`
+}
+
+// A principal is the scope of the keys that a command is about.
+type principal struct {
+	Scope  string `placeholder:"PRINCIPAL" help:"Who sent the key, as the gateway's scope header had it."`
+	Single bool   `help:"The gateway runs with --scope single."`
+	Kind   string `default:"http" enum:"http,do,message,saga" placeholder:"KIND" help:"What the key was used for: http, or with the library do, message or saga (default ${default})."`
+}
+
+// singleScope is the scope of all keys where there is one principal only.
+const singleScope = "single"
+
+// given returns the scope, "" if none was given.
+func (p *principal) given() (string, error) {
+	switch {
+	case p.Single && p.Scope != "":
+		return "", usageError{errors.New("--scope and --single: who sent the key is one of them")}
+	case p.Single:
+		return singleScope, nil
+	}
+	return p.Scope, nil
+}
+
+type keysFind struct {
+	Key string `arg:"" help:"The key, in its quotes or without."`
+	principal
+	Operation string `placeholder:"METHOD /PATH" help:"The request's method and path, on a route where they are part of the identity (per_operation); with --kind do the operation's name."`
+}
+
+func (*keysFind) Help() string {
+	return `The key is hashed here, as the gateway does it: raw keys are not in the store.
+
+Examples:
+
+    semel keys find order-1234 --scope acme
+    semel keys find '"order-1234"' --single
+    semel keys find order-1234 --single --operation "POST /orders/7/payments"`
+}
+
+type keysList struct {
+	State     string `default:"" enum:",running,done,free,unknown" placeholder:"STATE" help:"Only those that read so: running, done, free or unknown."`
+	Operation string `placeholder:"NAME" help:"Only those of this operation, such as \"POST /payments\"."`
+	Limit     int    `default:"100" placeholder:"N" help:"At most so many; 0 is all (default ${default})."`
+	principal
+}
+
+type keysShow struct {
+	ID   string `arg:"" name:"id" help:"The operation's id."`
+	Body bool   `help:"Print the stored answer's body too."`
+}
+
+// A target is the operation that a decision is about, and by whom and why.
+type target struct {
+	ID  string `arg:"" optional:"" name:"id" help:"The operation's id."`
+	Key string `placeholder:"KEY" help:"Instead of the id: the key, as find takes it."`
+	principal
+	Operation string `placeholder:"METHOD /PATH" help:"With --key, as find takes it."`
+	Reason    string `required:"" placeholder:"TEXT" help:"Why; it is kept in the store."`
+	Actor     string `placeholder:"NAME" help:"Who decides (default: you, at this machine)."`
+	Force     bool   `help:"Also if a run owns the operation. Its handler may still be at work: its outcome no longer counts, but its effects may come after your decision."`
+}
+
+type keysComplete struct {
+	target
+	Status   int      `placeholder:"N" help:"The answer's status, 200 to 599."`
+	Header   []string `sep:"none" placeholder:"'NAME: VALUE'" help:"A header of the answer; may be given several times."`
+	BodyFile string   `placeholder:"FILE" help:"The answer's body; - is standard input (default: none)."`
+	NoAnswer bool     `help:"Instead of --status: it is done, and there is no answer. Repeats get 409 replay-unavailable."`
+}
+
+func (*keysComplete) Help() string {
+	return `The operation took effect, but its run was lost. Repeats get the answer that you give.
+
+Examples:
+
+    semel keys complete ID --status 201 --header 'Location: /payments/42' \
+        --header 'Content-Type: application/json' --body-file answer.json \
+        --reason "charged, says the bank"
+    semel keys complete --key order-1234 --scope acme --no-answer --reason "charged"`
+}
+
+type keysRelease struct{ target }
+
+func (*keysRelease) Help() string {
+	return `By this you promise that the operation had no effect and will have none: the next attempt runs it. If it had one, that is repeated.
+
+Example:
+
+    semel keys release ID --reason "the bank knows of no charge"`
+}
+
+type keysForget struct{ target }
+
+func (*keysForget) Help() string {
+	return `The key is new afterwards: a repeat runs, and any request may use it. What was decided about the operation is kept.
+
+Example:
+
+    semel keys forget ID --reason "test data"`
+}
+
+// keys runs one of the commands above on the operations of a store.
+func (m *Main) keys(ctx context.Context, command string, c *keysCommand) (err error) {
+	opened, err := openExisting(ctx, c.Store, newLog(m.Stderr, "text", "warn"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, opened.Close()) }()
+	desk, err := admin.New(opened.Store)
+	if err != nil {
+		return err
+	}
+	k := &keysRun{Main: m, desk: desk, opened: opened, secretFile: c.IdentitySecretFile, json: c.JSON}
+	switch command {
+	case "keys find":
+		err = k.find(ctx, &c.Find)
+	case "keys list":
+		err = k.list(ctx, &c.List)
+	case "keys show":
+		err = k.show(ctx, &c.Show)
+	case "keys complete":
+		err = k.complete(ctx, &c.Complete)
+	case "keys release":
+		err = k.decide(ctx, "release", &c.Release.target, desk.Release)
+	case "keys forget":
+		err = k.decide(ctx, "forget", &c.Forget.target, desk.Forget)
+	}
+	if errors.Is(err, admin.ErrInvalid) {
+		return usageError{err}
+	}
+	return err
+}
+
+// AfterApply reports what can be told to be wrong before the store is opened.
+func (c *keysFind) AfterApply() error {
+	if scope, err := c.given(); err != nil || scope != "" {
+		return err
+	}
+	return errors.New("missing flags: --scope=PRINCIPAL or --single, to say who sent the key")
+}
+
+// AfterApply does the same as that of find.
+func (c *keysList) AfterApply() error {
+	_, err := c.given()
+	if c.Limit < 0 {
+		err = errors.Join(err, fmt.Errorf("--limit is negative: %d", c.Limit))
+	}
+	return err
+}
+
+// AfterApply does the same as that of find.
+func (t *target) AfterApply() error {
+	scope, err := t.given()
+	switch {
+	case err != nil:
+		return err
+	case t.ID == "" && t.Key == "":
+		return errors.New("say which operation: its id, or --key with --scope or --single")
+	case t.ID != "" && (t.Key != "" || scope != "" || t.Operation != ""):
+		return errors.New("an id says it all: leave out --key, --scope, --single and --operation")
+	case t.Key != "" && scope == "":
+		return errors.New("missing flags: --scope=PRINCIPAL or --single, to say who sent the key")
+	case strings.TrimSpace(t.Reason) == "":
+		return errors.New("--reason is empty")
+	}
+	return nil
+}
+
+// AfterApply does the same as that of find.
+func (c *keysComplete) AfterApply() error {
+	if err := c.target.AfterApply(); err != nil {
+		return err
+	}
+	switch {
+	case c.NoAnswer && (c.Status != 0 || len(c.Header) > 0 || c.BodyFile != ""):
+		return errors.New("--no-answer contradicts --status, --header and --body-file")
+	case !c.NoAnswer && c.Status == 0:
+		return errors.New("missing flags: --status=N, for the answer that repeats get, or --no-answer")
+	}
+	return nil
+}
+
+var (
+	_ kong.HelpProvider = (*keysCommand)(nil)
+	_ kong.HelpProvider = (*keysFind)(nil)
+	_ kong.HelpProvider = (*keysComplete)(nil)
+	_ kong.HelpProvider = (*keysRelease)(nil)
+	_ kong.HelpProvider = (*keysForget)(nil)
+)
+
+// openExisting opens a store of another process as it is: a misspelt name makes no new one, and what is older is left to
+// "semel migrate".
+func openExisting(ctx context.Context, address string, log *slog.Logger) (*stores.Opened, error) {
+	if err := exists(address); err != nil {
+		return nil, err
+	}
+	opened, err := stores.OpenUnmigrated(ctx, address, log)
+	if errors.Is(err, sqlitestore.ErrVersion) {
+		return nil, fmt.Errorf("%w; see \"semel migrate --help\"", err)
+	}
+	return opened, err
+}
+
+// exists reports why there is no store at an address that another process may use. What else is wrong with the address
+// is said by who opens it.
+func exists(address string) error {
+	if address == "memory://" {
+		return errors.New("memory:// is in the gateway's own process, and can't be looked at from another")
+	}
+	file, ok := strings.CutPrefix(address, "sqlite://")
+	if !ok || file == "" {
+		return nil
+	}
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("store %q: there is no file %s, and only the gateway makes one", address, file)
+	}
+	return nil
+}
+
+// whoAmI names the person who runs the program, at this machine.
+func whoAmI() (string, error) {
+	me, err := user.Current()
+	if err != nil {
+		return "", fmt.Errorf("find out who you are: %w; say it with --actor", err)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("find out which machine this is: %w; say who you are with --actor", err)
+	}
+	return me.Username + "@" + host, nil
+}
+
+// readingNamed is the reading that list --state names; none is ReadsAbsent, which selects all.
+func readingNamed(name string) semel.Reading {
+	for r := semel.ReadsRunning; r <= semel.ReadsUnknown; r++ {
+		if r.String() == name {
+			return r
+		}
+	}
+	return semel.ReadsAbsent
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/memstore"
+)
+
+// identity returns the id of the operation that a key stands for; operation is "" unless it is part of the identity. A
+// key that has come to a guard is read by a guard here too, so that it can't be taken for another one. An error is about
+// what was asked for.
+func identity(ctx context.Context, secret []byte, kind semel.Kind, scope, key, operation string) (semel.ID, error) {
+	switch kind {
+	case semel.KindHTTP:
+		return identityHTTP(ctx, secret, scope, key, operation)
+	case semel.KindDo:
+		return identityDo(ctx, secret, scope, key, operation)
+	}
+	if operation != "" {
+		return semel.ID{}, fmt.Errorf("--operation goes with --kind http and do, not with %s", kind)
+	}
+	return semel.Identify(secret, kind, scope, key), nil
+}
+
+func identityHTTP(ctx context.Context, secret []byte, scope, key, operation string) (semel.ID, error) {
+	method, path := http.MethodPost, "/"
+	if operation != "" {
+		var ok bool
+		if method, path, ok = strings.Cut(operation, " "); !ok || !strings.HasPrefix(path, "/") {
+			return semel.ID{}, fmt.Errorf("--operation %q: want the request's method and path, such as \"POST /payments\"", operation)
+		}
+	}
+	var refused refusal
+	guard, err := semel.New(memstore.New(), semel.ScopeFunc(func(*http.Request) (string, error) { return scope, nil }), semel.Hold,
+		semel.Options{
+			IdentitySecret: secret, Observer: &refused,
+			Policy: semel.Policy{Methods: []string{method}, PerOperation: operation != ""},
+		})
+	if err != nil {
+		return semel.ID{}, fmt.Errorf("--operation %q: %w", operation, err)
+	}
+	r, err := http.NewRequestWithContext(ctx, method, path, nil)
+	if err != nil {
+		return semel.ID{}, fmt.Errorf("--operation %q: %w", operation, err)
+	}
+	r.Header["Idempotency-Key"] = []string{key}
+	var public string
+	guard.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		public = semel.FromContext(r.Context()).ID()
+	})).ServeHTTP(nowhere{}, r)
+	if public == "" {
+		return semel.ID{}, refused.err
+	}
+	return semel.ParseID(public)
+}
+
+func identityDo(ctx context.Context, secret []byte, scope, key, operation string) (semel.ID, error) {
+	guard, err := semel.New(memstore.New(), semel.SingleTenant, semel.Hold, semel.Options{
+		IdentitySecret: secret, Policy: semel.Policy{Operation: operation, PerOperation: operation != ""},
+	})
+	if err != nil {
+		return semel.ID{}, err
+	}
+	public, err := semel.Do(ctx, guard, semel.Key{Scope: scope, Value: key}, semel.Bytes(nil), func(ctx context.Context) (string, error) {
+		return semel.FromContext(ctx).ID(), nil
+	})
+	if err != nil {
+		return semel.ID{}, err
+	}
+	return semel.ParseID(public)
+}
+
+// A refusal is why a guard has not run a request.
+type refusal struct{ err error }
+
+func (r *refusal) Observe(_ context.Context, e semel.Event) {
+	if e.Kind == semel.EventDecision && e.Code != "" {
+		if r.err = e.Err; r.err == nil {
+			r.err = errors.New(string(e.Code))
+		}
+	}
+}
+
+// nowhere takes an answer that nobody reads.
+type nowhere struct{}
+
+func (nowhere) Header() http.Header         { return http.Header{} }
+func (nowhere) Write(p []byte) (int, error) { return len(p), nil }
+func (nowhere) WriteHeader(int)             {}

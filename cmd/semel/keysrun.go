@@ -1,0 +1,246 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/admin"
+	"github.com/semelhq/semel/cmd/internal/secret"
+	"github.com/semelhq/semel/cmd/internal/stores"
+)
+
+// keysRun is one command on the operations of a store.
+type keysRun struct {
+	*Main
+	desk       *admin.Desk
+	opened     *stores.Opened
+	secretFile string
+	json       bool
+}
+
+// identify hashes a key as the gateway has.
+func (k *keysRun) identify(ctx context.Context, p *principal, key, operation string) (semel.ID, error) {
+	scope, err := p.given()
+	if err != nil {
+		return semel.ID{}, err
+	}
+	identitySecret, err := secret.Find(ctx, k.opened, k.secretFile)
+	if err != nil {
+		return semel.ID{}, err
+	}
+	id, err := identity(ctx, identitySecret, semel.Kind(p.Kind), scope, key, operation)
+	if err != nil {
+		return semel.ID{}, usageError{err}
+	}
+	return id, nil
+}
+
+func (k *keysRun) find(ctx context.Context, c *keysFind) error {
+	id, err := k.identify(ctx, &c.principal, c.Key, c.Operation)
+	if err != nil {
+		return err
+	}
+	if err := k.print(ctx, id, false); !errors.Is(err, admin.ErrNotFound) {
+		return err
+	}
+	return fmt.Errorf("%w; it was never seen, or its retention is over, or it was forgotten, unless\n%s", admin.ErrNotFound, strings.Join(hints(c), "\n"))
+}
+
+// hints say under which other identity a key may be stored.
+func hints(c *keysFind) []string {
+	var list []string
+	if c.Single {
+		list = append(list, "  - the gateway runs with --scope header:NAME: then say --scope PRINCIPAL")
+	} else {
+		list = append(list, "  - the principal is spelt otherwise in the scope header, or the gateway runs with --scope single: then say --single")
+	}
+	if c.Operation == "" {
+		list = append(list, "  - the route has method and path in its identity (per_operation): then say --operation \"METHOD /PATH\"")
+	} else {
+		list = append(list, "  - the route does not have method and path in its identity: then leave out --operation")
+	}
+	if c.Kind == string(semel.KindHTTP) {
+		list = append(list, "  - it was no request, but a call of the library: then say --kind do, message or saga")
+	}
+	return append(list, "  - the key is spelt otherwise: case counts")
+}
+
+func (k *keysRun) list(ctx context.Context, c *keysList) error {
+	q := semel.Query{Operation: c.Operation, Reading: readingNamed(c.State)}
+	if c.Limit > 0 {
+		q.Limit = c.Limit + 1 // one more tells that there are more
+	}
+	if scope, err := c.given(); err != nil {
+		return err
+	} else if scope != "" {
+		identitySecret, err := secret.Find(ctx, k.opened, k.secretFile)
+		if err != nil {
+			return err
+		}
+		s := semel.Identify(identitySecret, semel.Kind(c.Kind), scope, "").Scope()
+		q.Scope = &s
+	}
+	views := []operationView{}
+	failed := k.desk.List(ctx, q, func(id semel.ID, rec semel.Record) bool {
+		views = append(views, viewOf(id, &rec, false))
+		return true
+	})
+	if failed != nil && len(views) == 0 {
+		return failed
+	}
+	more := c.Limit > 0 && len(views) > c.Limit
+	if more {
+		views = views[:c.Limit]
+	}
+	if k.json {
+		if err := printJSON(k.Stdout, views); err != nil {
+			return err
+		}
+	} else if err := printTable(k.Stdout, views); err != nil {
+		return err
+	}
+	if more {
+		fmt.Fprintf(k.Stderr, "There are more than %d: narrow it down, or raise --limit.\n", c.Limit)
+	}
+	return failed // some could be listed, others not
+}
+
+func (k *keysRun) show(ctx context.Context, c *keysShow) error {
+	id, err := parseID(c.ID)
+	if err != nil {
+		return err
+	}
+	return k.print(ctx, id, c.Body)
+}
+
+// print prints an operation and what was decided about it. That is printed of a forgotten one too.
+func (k *keysRun) print(ctx context.Context, id semel.ID, body bool) error {
+	rec, trail, err := k.desk.Show(ctx, id)
+	if err != nil {
+		return err
+	}
+	absent := rec.State == semel.Absent
+	if !absent || len(trail) > 0 {
+		v := viewOf(id, &rec, body)
+		v.Decisions = decisionsOf(trail)
+		if k.json {
+			err = printJSON(k.Stdout, v)
+		} else {
+			err = printOperation(k.Stdout, v)
+		}
+	}
+	if err == nil && absent {
+		err = admin.ErrNotFound
+	}
+	return err
+}
+
+func (k *keysRun) complete(ctx context.Context, c *keysComplete) error {
+	answer, err := k.answer(c)
+	if err != nil {
+		return err
+	}
+	return k.decide(ctx, "complete", &c.target, func(ctx context.Context, id semel.ID, by admin.Decision) (admin.Change, error) {
+		return k.desk.Complete(ctx, id, answer, by)
+	})
+}
+
+// answer reads the answer that complete is to store, nil for none.
+func (k *keysRun) answer(c *keysComplete) (*semel.Response, error) {
+	if c.NoAnswer {
+		return nil, nil
+	}
+	answer := &semel.Response{Status: c.Status}
+	for _, line := range c.Header {
+		name, value, ok := strings.Cut(line, ":")
+		if !ok {
+			return nil, usageError{fmt.Errorf("--header %q: want NAME: VALUE", line)}
+		}
+		if answer.Header == nil {
+			answer.Header = http.Header{}
+		}
+		answer.Header.Add(name, strings.TrimSpace(value))
+	}
+	if c.BodyFile == "" {
+		return answer, nil
+	}
+	var err error
+	if answer.Body, err = k.readBody(c.BodyFile); err != nil {
+		return nil, fmt.Errorf("read the answer's body: %w", err)
+	}
+	return answer, nil
+}
+
+func (k *keysRun) readBody(name string) ([]byte, error) {
+	const longest = 16 << 20
+	in := k.Stdin
+	switch {
+	case name != "-":
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close() //nolint:errcheck // nothing was written
+		in = f
+	case in == nil:
+		in = os.Stdin
+	}
+	body, err := io.ReadAll(io.LimitReader(in, longest+1))
+	if err == nil && len(body) > longest {
+		err = fmt.Errorf("it has more than %d bytes", longest)
+	}
+	return body, err
+}
+
+// decide makes a decision and prints what the operation was and what it is.
+func (k *keysRun) decide(ctx context.Context, action string, t *target, make func(context.Context, semel.ID, admin.Decision) (admin.Change, error)) error {
+	by := admin.Decision{Actor: t.Actor, Reason: t.Reason, Force: t.Force}
+	var err error
+	if by.Actor == "" {
+		if by.Actor, err = whoAmI(); err != nil {
+			return err
+		}
+	}
+	var id semel.ID
+	if t.ID != "" {
+		id, err = parseID(t.ID)
+	} else {
+		id, err = k.identify(ctx, &t.principal, t.Key, t.Operation)
+	}
+	if err != nil {
+		return err
+	}
+	change, failed := make(ctx, id, by)
+	if change.Before.State == semel.Absent {
+		if errors.Is(failed, admin.ErrAtWork) {
+			return fmt.Errorf("%w: wait for its end, or decide with --force, which risks that its effects come after your decision", failed)
+		}
+		return failed
+	}
+	v := changeView{Action: action, Before: viewOf(id, &change.Before, false)}
+	if change.After.State != semel.Absent {
+		after := viewOf(id, &change.After, false)
+		v.After = &after
+	}
+	if k.json {
+		err = printJSON(k.Stdout, v)
+	} else {
+		err = printChange(k.Stdout, v)
+	}
+	return errors.Join(failed, err)
+}
+
+// parseID reads an operation's id, as the commands print it.
+func parseID(s string) (semel.ID, error) {
+	id, err := semel.ParseID(s)
+	if err != nil {
+		return id, usageError{fmt.Errorf("%w; \"semel keys find\" finds it by the key", err)}
+	}
+	return id, nil
+}

@@ -1,0 +1,76 @@
+package sqlitestore
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/semelhq/semel"
+)
+
+const (
+	insertAudit = "INSERT INTO semel_audit (at, id, operation, actor, action, reason, result) VALUES (?, ?, ?, ?, ?, ?, ?)"
+	listAudit   = "SELECT seq, at, id, operation, actor, action, reason, result FROM semel_audit WHERE seq < ? ORDER BY seq DESC LIMIT ?"
+	listAuditOf = "SELECT seq, at, id, operation, actor, action, reason, result FROM semel_audit WHERE seq < ? AND id = ? ORDER BY seq DESC LIMIT ?"
+)
+
+// Audit implements [semel.Auditor].
+func (s *Store) Audit(ctx context.Context, e semel.AuditEntry) error {
+	size := len(e.Operation) + len(e.Actor) + len(e.Action) + len(e.Reason) + len(e.Result)
+	_, _, err := decide(ctx, s, &call{size: size}, func(u *unit) (struct{}, bool, error) {
+		_, err := u.conn.ExecContext(detached, insertAudit, int64(u.now), e.ID[:], e.Operation, e.Actor, e.Action, e.Reason, e.Result)
+		u.wrote = u.wrote || err == nil
+		return struct{}{}, false, interpretError(err)
+	})
+	if err != nil {
+		return fmt.Errorf("sqlitestore: audit: %w", err)
+	}
+	return nil
+}
+
+// AuditTrail implements [semel.Auditor].
+func (s *Store) AuditTrail(ctx context.Context, id *semel.ID, limit int, yield func(semel.AuditEntry) bool) error {
+	given := 0
+	for last := int64(1<<63 - 1); ; {
+		page, next, err := s.auditPage(ctx, id, last)
+		if err != nil {
+			return fmt.Errorf("sqlitestore: audit trail: %w", err)
+		}
+		for _, e := range page {
+			given++
+			if !yield(e) || given == limit {
+				return nil
+			}
+		}
+		if len(page) < pageRows {
+			return nil
+		}
+		last = next
+	}
+}
+
+// auditPage reads the entries before last, the newest first, and where they end.
+func (s *Store) auditPage(ctx context.Context, id *semel.ID, last int64) (page []semel.AuditEntry, next int64, err error) {
+	query, args := listAudit, []any{last, pageRows}
+	if id != nil {
+		query, args = listAuditOf, []any{last, id[:], pageRows}
+	}
+	err = s.read(ctx, func(c *session) error {
+		page = nil
+		rows, err := c.conn.QueryContext(ctx, query, args...)
+		if err != nil {
+			return interpretError(err)
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var e semel.AuditEntry
+			var key []byte
+			if err := rows.Scan(&next, &e.At, &key, &e.Operation, &e.Actor, &e.Action, &e.Reason, &e.Result); err != nil {
+				return interpretError(err)
+			}
+			copy(e.ID[:], key)
+			page = append(page, e)
+		}
+		return interpretError(rows.Err())
+	})
+	return page, next, err
+}

@@ -1,0 +1,47 @@
+package sqlitestore_test
+
+import (
+	"context"
+	"database/sql"
+	"log"
+	"net/http"
+
+	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/sqlitestore"
+)
+
+func accountOf(r *http.Request) (string, error) { return r.Header.Get("X-Account"), nil }
+
+// A driver is registered by an import such as _ "modernc.org/sqlite"; without one this example compiles, and does not
+// run.
+func Example() {
+	ctx := context.Background()
+	db, err := sql.Open("sqlite", "payments.db")
+	if err != nil {
+		log.Fatal(err)
+	}
+	store, err := sqlitestore.Open(ctx, db, sqlitestore.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	guard, err := semel.New(store, semel.ScopeFunc(accountOf), semel.Hold, semel.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	pay := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		err := store.Tx(r.Context(), func(ctx context.Context, tx *sql.Tx) error {
+			op := semel.FromContext(ctx)
+			if _, err := tx.ExecContext(ctx, "INSERT INTO payments (operation) VALUES (?)", op.ID()); err != nil {
+				return err
+			}
+			w.WriteHeader(http.StatusCreated)
+			return nil
+		})
+		if err != nil {
+			http.Error(w, "the payment was not made", http.StatusInternalServerError)
+		}
+	})
+	http.Handle("POST /payments", guard.Handler(pay))
+	http.Handle("POST /transfers", guard.With(semel.Policy{OneCommit: true}).Handler(pay))
+}

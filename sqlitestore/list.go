@@ -1,0 +1,164 @@
+package sqlitestore
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/semelhq/semel"
+)
+
+// What is read before a listing gives it out: no statement is open while yield runs, so that it may use the store.
+const (
+	pageRows  = 256
+	pageBytes = 4 << 20
+)
+
+const (
+	listAll   = "SELECT rowid, id, record FROM semel_records WHERE rowid > ? ORDER BY rowid LIMIT ?"
+	listScope = "SELECT rowid, id, record FROM semel_records WHERE id > ? AND id <= ? ORDER BY id LIMIT ?"
+	listLive  = "SELECT rowid FROM semel_records WHERE state IN (1, 4)"
+	listOne   = "SELECT rowid, id, record FROM semel_records WHERE rowid = ?"
+)
+
+// An item is a record in a listing.
+type item struct {
+	rowid int64
+	id    semel.ID
+	rec   semel.Record
+	err   error // why it could not be read
+}
+
+// List implements [semel.Lister]. It passes over records that can't be read, and returns an error that wraps
+// [semel.ErrUnreadable] in the end, which names them.
+func (s *Store) List(ctx context.Context, q semel.Query, yield func(semel.ID, semel.Record) bool) error {
+	var unreadable []error
+	given := 0
+	each := func(it item) bool {
+		if it.err != nil {
+			unreadable = append(unreadable, it.err)
+			return true
+		}
+		if q.Operation != "" && q.Operation != it.rec.Operation || q.Reading != semel.ReadsAbsent && q.Reading != it.rec.Reads(it.rec.OnLost) {
+			return true
+		}
+		given++
+		return yield(it.id, it.rec) && given != q.Limit
+	}
+	var err error
+	switch {
+	case q.Scope != nil:
+		err = s.listScope(ctx, *q.Scope, each)
+	case q.Reading == semel.ReadsRunning, q.Reading == semel.ReadsUnknown:
+		err = s.listLive(ctx, each) // only these states read so
+	default:
+		err = s.listAll(ctx, each)
+	}
+	if err == nil {
+		err = errors.Join(unreadable...)
+	}
+	if err != nil {
+		return fmt.Errorf("sqlitestore: list: %w", err)
+	}
+	return nil
+}
+
+func (s *Store) listAll(ctx context.Context, each func(item) bool) error {
+	for last := int64(-1 << 63); ; {
+		page, err := s.page(ctx, listAll, last, pageRows)
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		for _, it := range page {
+			if last = it.rowid; !each(it) {
+				return nil
+			}
+		}
+	}
+}
+
+func (s *Store) listScope(ctx context.Context, scope semel.ScopeID, each func(item) bool) error {
+	last := scope[:] // shorter than any id of the scope, so before them
+	end := append(bytes.Clone(scope[:]), bytes.Repeat([]byte{0xff}, len(semel.ID{})-len(scope))...)
+	for {
+		page, err := s.page(ctx, listScope, last, end, pageRows)
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		for _, it := range page {
+			if last = it.id[:]; !each(it) {
+				return nil
+			}
+		}
+	}
+}
+
+// listLive first notes where the records are, so that one that is claimed again meanwhile is not given twice.
+func (s *Store) listLive(ctx context.Context, each func(item) bool) error {
+	rowids, err := s.live(ctx)
+	if err != nil {
+		return err
+	}
+	for _, rowid := range rowids {
+		page, err := s.page(ctx, listOne, rowid)
+		if err != nil {
+			return err
+		}
+		for _, it := range page {
+			if !each(it) {
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+func (s *Store) live(ctx context.Context) (rowids []int64, err error) {
+	err = s.read(ctx, func(c *session) error {
+		rows, err := c.conn.QueryContext(ctx, listLive)
+		if err != nil {
+			return interpretError(err)
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var rowid int64
+			if err := rows.Scan(&rowid); err != nil {
+				return interpretError(err)
+			}
+			rowids = append(rowids, rowid)
+		}
+		return interpretError(rows.Err())
+	})
+	return rowids, err
+}
+
+// page reads the records that a query gives, up to a number of bytes. Only an empty page is the last one.
+func (s *Store) page(ctx context.Context, query string, args ...any) (page []item, err error) {
+	err = s.read(ctx, func(c *session) error {
+		page = nil
+		now := s.clock.tell()
+		rows, err := c.conn.QueryContext(ctx, query, args...)
+		if err != nil {
+			return interpretError(err)
+		}
+		defer rows.Close()
+		for size := 0; size < pageBytes && rows.Next(); {
+			var it item
+			var id, data sql.RawBytes
+			if err := rows.Scan(&it.rowid, &id, &data); err != nil {
+				return interpretError(err)
+			}
+			size += len(data)
+			copy(it.id[:], id)
+			if err := it.rec.UnmarshalBinary(data); err != nil {
+				it.err = fmt.Errorf("operation %s: %w", it.id, err)
+			}
+			it.rec.Now = s.notBefore(now, &it.rec)
+			page = append(page, it)
+		}
+		return interpretError(rows.Err())
+	})
+	return page, err
+}

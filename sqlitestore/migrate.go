@@ -1,0 +1,85 @@
+package sqlitestore
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"io/fs"
+	"strings"
+)
+
+//go:embed migrations/*.sql
+var migrationFiles embed.FS
+
+// migrations are the scripts that make the schema, in order. The nth makes version n, and says so in semel_meta.
+var migrations = readMigrations()
+
+func readMigrations() []string {
+	names, err := fs.Glob(migrationFiles, "migrations/*.sql")
+	if err != nil {
+		panic(err) // the pattern is wrong
+	}
+	var scripts []string
+	for _, name := range names { // in lexical order, which is that of their numbers
+		script, err := migrationFiles.ReadFile(name)
+		if err != nil {
+			panic(err) // not embedded
+		}
+		scripts = append(scripts, string(script))
+	}
+	return scripts
+}
+
+// Migrations returns the SQL with which [Open] makes the schema in an empty database, as a script. Whoever runs it by
+// hand opens the store with Options.NoMigration.
+func Migrations() string {
+	return "BEGIN IMMEDIATE;\n\n" + strings.Join(migrations, "\n") + "\nCOMMIT;\n"
+}
+
+// migrate brings the schema to the version that this package knows. Processes that do so at once wait for each other.
+func migrate(ctx context.Context, s *session, allowed bool) error {
+	var have int
+	err := patiently(ctx, func() (err error) {
+		have, err = s.version()
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case have == len(migrations):
+		return nil
+	case have > len(migrations):
+		return fmt.Errorf("%w: it has version %d, this program knows versions up to %d", ErrVersion, have, len(migrations))
+	case !allowed:
+		return fmt.Errorf("%w: it has version %d, this program needs version %d, and is told not to migrate", ErrVersion, have, len(migrations))
+	}
+	if err := s.lock(ctx); err != nil {
+		return err
+	}
+	have, err = s.version() // another process may have been here first
+	for err == nil && have < len(migrations) {
+		if err = s.exec(migrations[have]); err == nil {
+			have, err = s.version()
+		}
+	}
+	if err == nil {
+		err = s.exec("COMMIT")
+	}
+	if err != nil {
+		s.reset()
+		return fmt.Errorf("migrate from version %d: %w", have, err)
+	}
+	return migrate(ctx, s, false) // it may be newer now
+}
+
+// version returns the schema's version; 0 means that there is none yet.
+func (s *session) version() (n int, err error) {
+	err = s.conn.QueryRowContext(detached, "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'semel_meta'").Scan(&n)
+	if err == nil && n > 0 {
+		err = s.conn.QueryRowContext(detached, "SELECT version FROM semel_meta").Scan(&n)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read the schema's version: %w", interpretError(err))
+	}
+	return n, nil
+}

@@ -1,0 +1,48 @@
+-- What a store keeps of each operation. The record is the binary form that all stores share; the other columns repeat
+-- from it what is searched for, and are written with it. Times are microseconds since the Unix epoch on the store's
+-- clock. A table with rowids: new records lie side by side, so that a group of claims, and the settles soon after,
+-- touch few pages; only the index of ids is entered at random.
+CREATE TABLE semel_records (
+	id      BLOB    PRIMARY KEY NOT NULL, -- 48 bytes; the first 16 are the scope's
+	state   INTEGER NOT NULL,             -- 1 running, 2 done, 3 free, 4 unknown
+	started INTEGER NOT NULL,             -- the present run's claim
+	expires INTEGER,                      -- from when on it may be swept; NULL if it waits for a decision
+	record  BLOB    NOT NULL
+);
+CREATE INDEX semel_records_live ON semel_records (state, started) WHERE state IN (1, 4);
+CREATE INDEX semel_records_expires ON semel_records (expires) WHERE expires IS NOT NULL;
+
+-- The recovery points of a running or released operation.
+CREATE TABLE semel_steps (
+	id     BLOB    NOT NULL,
+	name   TEXT    NOT NULL,
+	saved  INTEGER NOT NULL,
+	result BLOB    NOT NULL,
+	PRIMARY KEY (id, name)
+) WITHOUT ROWID;
+CREATE TRIGGER semel_records_deleted AFTER DELETE ON semel_records BEGIN
+	DELETE FROM semel_steps WHERE id = OLD.id;
+END;
+
+-- What operators and reconcile have decided. Rows are only added.
+CREATE TABLE semel_audit (
+	seq       INTEGER PRIMARY KEY AUTOINCREMENT,
+	at        INTEGER NOT NULL,
+	id        BLOB    NOT NULL,
+	operation TEXT    NOT NULL,
+	actor     TEXT    NOT NULL,
+	action    TEXT    NOT NULL,
+	reason    TEXT    NOT NULL,
+	result    TEXT    NOT NULL
+);
+CREATE INDEX semel_audit_id ON semel_audit (id);
+
+-- The store itself, in one row.
+CREATE TABLE semel_meta (
+	one     INTEGER PRIMARY KEY CHECK (one = 1),
+	version INTEGER NOT NULL, -- of this schema: the last migration
+	clock   INTEGER NOT NULL, -- the latest time that was written: the clock never goes back behind it
+	fence   INTEGER NOT NULL, -- a new record's fence is above it, also if deleted ones were ahead of the clock
+	records INTEGER NOT NULL  -- how many there are
+);
+INSERT INTO semel_meta (one, version, clock, fence, records) VALUES (1, 1, 0, 0, 0);

@@ -1,0 +1,65 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"encoding/binary"
+	"fmt"
+)
+
+// sweepChunk is how many records one call in the line deletes, so that claims do not wait for a whole sweep.
+const sweepChunk = 100
+
+// A record's fence is the 8 bytes from the 7th on; as bytes they compare as numbers do.
+const sweepRecords = `DELETE FROM semel_records WHERE rowid IN (
+	SELECT rowid FROM semel_records WHERE expires IS NOT NULL AND expires <= ? ORDER BY expires LIMIT ?
+) RETURNING substr(record, 7, 8)`
+
+// Sweep implements [semel.Store]. It deletes those that expired first, in small parts between which others are served.
+func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, fmt.Errorf("sqlitestore: sweep: %w", err)
+	}
+	total := 0
+	for total < limit {
+		chunk := min(sweepChunk, limit-total)
+		n, _, err := decide(ctx, s, &call{size: 1024}, func(u *unit) (int, bool, error) {
+			n, err := u.sweep(chunk)
+			return n, false, err
+		})
+		if err != nil {
+			return total, fmt.Errorf("sqlitestore: sweep: %w", err)
+		}
+		if total += n; n < chunk {
+			break
+		}
+	}
+	return total, nil
+}
+
+// sweep deletes at most limit records that [semel.Record.Expired] holds of: expires is written with each record.
+func (u *unit) sweep(limit int) (n int, err error) {
+	rows, err := u.conn.QueryContext(detached, sweepRecords, int64(u.now), limit)
+	if err != nil {
+		return 0, interpretError(err)
+	}
+	defer rows.Close()
+	var highest uint64
+	for rows.Next() {
+		var fence sql.RawBytes
+		if err := rows.Scan(&fence); err != nil {
+			return 0, interpretError(err)
+		}
+		if len(fence) == 8 {
+			highest = max(highest, binary.BigEndian.Uint64(fence))
+		}
+		n++
+	}
+	if err := rows.Err(); err != nil {
+		return 0, interpretError(err)
+	}
+	if n > 0 {
+		u.deleted(int64(n), highest)
+	}
+	return n, nil
+}
