@@ -4,7 +4,7 @@
 
 .PHONY: help
 help: ## print this
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: ## show what semel does, in one terminal
@@ -25,6 +25,14 @@ rules: ## show which tests prove which rule (RULESFLAGS=-all for every test); a 
 .PHONY: bench
 bench: ## measure semel and its neighbours side by side
 	go run ./bench $(BENCHFLAGS)
+
+.PHONY: chaos
+chaos: ## kill processes at named and random points for CHAOSTIME (10m), and count effects
+	go run ./cmd/internal/chaos/run --for $(or $(CHAOSTIME),10m) $(CHAOSFLAGS)
+
+.PHONY: bench-large
+bench-large: ## measure growth and sweeping with millions of records (needs 10 GB of disk, some minutes)
+	go run ./bench -large $(BENCHFLAGS)
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for a while (FUZZTIME=30s)

@@ -96,8 +96,8 @@ func startSelf(ctx context.Context, what string) (*child, error) {
 	return c, nil
 }
 
-// startGateway builds and starts the gateway in front of upstream.
-func startGateway(ctx context.Context, upstream string) (*child, error) {
+// startGateway builds and starts the gateway in front of upstream. A store on a file gets a fresh one.
+func startGateway(ctx context.Context, upstream, store string) (*child, error) {
 	dir, err := os.MkdirTemp("", "semel-bench-*")
 	if err != nil {
 		return nil, err
@@ -116,8 +116,11 @@ func startGateway(ctx context.Context, upstream string) (*child, error) {
 		return nil, err
 	}
 	c := &child{addr: addr, dir: dir}
+	if store == "sqlite://" {
+		store += filepath.Join(dir, "semel.db")
+	}
 	c.cmd = exec.CommandContext(ctx, bin, "gateway", "--listen", addr, "--admin", admin, "--upstream", "http://"+upstream,
-		"--scope", "single", "--require-key", "--log-level", "warn", "--retention", "1h")
+		"--store", store, "--scope", "single", "--require-key", "--log-level", "warn", "--retention", "1h")
 	c.cmd.Stderr = os.Stderr
 	if c.in, err = c.cmd.StdinPipe(); err != nil {
 		return nil, err

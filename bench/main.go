@@ -17,6 +17,9 @@ func main() {
 	rounds := flag.Int("rounds", 7, "interleaved rounds; the median counts")
 	span := flag.Duration("span", 300*time.Millisecond, "time for each measurement in a round")
 	only := flag.String("only", "", "measure only rows whose name contains this")
+	big := flag.Bool("large", false, "measure what needs millions of records, instead")
+	records := flag.Int("records", 10_000_000, "with -large: records in the store that has grown")
+	expired := flag.Int("expired", 1_000_000, "with -large: records to sweep")
 	serve := flag.String("serve", "", "internal: serve as `upstream` or proxy:URL on the address that is printed")
 	flag.Usage = func() {
 		fmt.Fprint(flag.CommandLine.Output(), "Usage: go run ./bench [flags]\n\nMeasures semel beside its floors and prints one table.\n\nExample:\n  go run ./bench -only P-1 -rounds 11\n\nFlags:\n")
@@ -37,7 +40,19 @@ func main() {
 		return
 	}
 	m := &meter{rounds: *rounds, span: *span}
-	if err := run(ctx, m, *only); err != nil {
+	suites := []suite{
+		{"P-1 first execution", firstExecution},
+		{"P-2 replay", replays},
+		{"P-3 memory store", memoryStore},
+		{"P-7 SQLite", sqliteStore},
+		{"P-11 P-12 gateway, memory", gatewayOn("memory://")},
+		{"P-11 P-12 gateway, SQLite", gatewayOn("sqlite://")},
+	}
+	if *big {
+		l := large{*records, *expired}
+		suites = []suite{{"P-13 growth", l.growth}, {"P-14 sweep", l.sweeping}}
+	}
+	if err := run(ctx, m, suites, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -54,19 +69,14 @@ type suite struct {
 	run  func(context.Context, *meter) ([]row, error)
 }
 
-func run(ctx context.Context, m *meter, only string) error {
+func run(ctx context.Context, m *meter, suites []suite, only string) error {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
 	}
 	fmt.Printf("%s, %s/%s, %d cores, %s; medians of %d interleaved rounds\n\n", host, runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version(), m.rounds)
 	var rows []row
-	for _, s := range []suite{
-		{"P-1 first execution", firstExecution},
-		{"P-2 replay", replays},
-		{"P-3 memory store", memoryStore},
-		{"P-11 P-12 gateway", gateway},
-	} {
+	for _, s := range suites {
 		if !strings.Contains(s.name, only) {
 			continue
 		}

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/sqlitestore"
+)
+
+// large are the sizes of the suites that need millions of records.
+type large struct{ records, expired int }
+
+// growth measures P-13: a claim in a store that holds many records beside one in a store that holds few.
+func (l large) growth(ctx context.Context, m *meter) ([]row, error) {
+	const few = 10_000
+	var stores [2]*sqlitestore.Store
+	var serial atomic.Uint64
+	for i, n := range []int{few, l.records} {
+		f, err := newSQLiteFile(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer f.close()
+		stores[i] = f.store
+		fmt.Fprintf(os.Stderr, "filling a store with %d records …\n", n)
+		callers(n, func(int) { claimAndSettle(f.store, serial.Add(1)) })
+	}
+	r := m.compare(
+		func(n int) { callers(n, func(int) { claimOnly(stores[1], serial.Add(1), semel.DefaultRetention) }) },
+		func(n int) { callers(n, func(int) { claimOnly(stores[0], serial.Add(1), semel.DefaultRetention) }) },
+	)
+	return []row{{
+		"P-13", fmt.Sprintf("SQLite, a claim at %d records beside %d", l.records, few), perOp(r.a), perOp(r.b), times(r.ratio), "≤ 1.3×",
+	}}, nil
+}
+
+// claimOnly claims a new key and returns its owner.
+func claimOnly(s semel.Store, n uint64, retention time.Duration) (semel.ID, semel.Owner) {
+	id := idOf(n)
+	var token semel.Token
+	binary.LittleEndian.PutUint64(token[:], n)
+	rec, owned, err := s.Claim(context.Background(), id, semel.Claim{
+		Token: token, Fingerprint: semel.Fingerprint{Raw: [16]byte(id[:16])}, OnLost: semel.Hold,
+		Lease: 30 * time.Second, Retention: retention, Operation: "POST /payments", Correlation: "0190f4d2-7a3c-7b1e-9c55-2f6d0c8e4b1a",
+	})
+	if err != nil || !owned {
+		panic(fmt.Sprint("claim: ", owned, err))
+	}
+	return id, rec.Owner()
+}
+
+// sweeping measures P-14: a sweep of many expired records alone, and while claims arrive at a steady rate; and those
+// claims alone.
+func (l large) sweeping(ctx context.Context, _ *meter) ([]row, error) {
+	f, err := newSQLiteFile(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer f.close()
+	var serial atomic.Uint64
+	expired := func() {
+		fmt.Fprintf(os.Stderr, "filling a store with %d expired records …\n", l.expired)
+		callers(l.expired, func(int) {
+			id, by := claimOnly(f.store, serial.Add(1), time.Microsecond)
+			answer := *stored
+			if _, owned, err := f.store.Settle(ctx, id, by, semel.Outcome{State: semel.Done, Response: &answer}); err != nil || !owned {
+				panic(fmt.Sprint("settle: ", owned, err))
+			}
+		})
+	}
+	expired()
+	began := time.Now()
+	if err := sweepAll(ctx, f.store, l.expired); err != nil {
+		return nil, err
+	}
+	alone := time.Since(began)
+
+	const rate, span = 2000, 20 * time.Second
+	quiet := claimsAtRate(f.store, &serial, rate, span, nil)
+
+	expired()
+	swept := make(chan error, 1)
+	stop := make(chan struct{})
+	began = time.Now()
+	var beside time.Duration
+	go func() {
+		err := sweepAll(ctx, f.store, l.expired)
+		beside = time.Since(began)
+		close(stop)
+		swept <- err
+	}()
+	busy := claimsAtRate(f.store, &serial, rate, time.Hour, stop)
+	if err := <-swept; err != nil {
+		return nil, err
+	}
+	perSecond := func(d time.Duration) string { return fmt.Sprintf("%.0f/s", float64(l.expired)/d.Seconds()) }
+	p99, q99 := quantile(busy, .99), quantile(quiet, .99)
+	return []row{
+		{"P-14", fmt.Sprintf("SQLite, sweep of %d expired beside %d claims/s", l.expired, rate), perSecond(beside), perSecond(alone), times(float64(alone) / float64(beside)), "≥ 0.5×"},
+		{"P-14", "those claims' p99, sweeping beside not", perOp(p99), perOp(q99), times(float64(p99) / float64(q99)), "≤ 2×"},
+	}, nil
+}
+
+// sweepAll sweeps as Guard.Run does: in batches, each followed by a rest as long as it took.
+func sweepAll(ctx context.Context, s semel.Store, want int) error {
+	for swept := 0; swept < want; {
+		began := time.Now()
+		n, err := s.Sweep(ctx, 1000)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return fmt.Errorf("swept %d records, want %d", swept, want)
+		}
+		swept += n
+		time.Sleep(time.Since(began))
+	}
+	return nil
+}
+
+// claimsAtRate starts claims at a steady rate, whether or not the earlier ones have ended, and returns how long each took,
+// in order.
+func claimsAtRate(s semel.Store, serial *atomic.Uint64, rate int, span time.Duration, stop <-chan struct{}) []time.Duration {
+	var mu sync.Mutex
+	var took []time.Duration
+	var all sync.WaitGroup
+	end := time.Now().Add(span)
+	for next := time.Now(); next.Before(end); next = next.Add(time.Second / time.Duration(rate)) {
+		select {
+		case <-stop:
+			end = time.Now()
+		default:
+		}
+		time.Sleep(time.Until(next))
+		due := next
+		all.Go(func() {
+			claimOnly(s, serial.Add(1), semel.DefaultRetention)
+			d := time.Since(due)
+			mu.Lock()
+			took = append(took, d)
+			mu.Unlock()
+		})
+	}
+	all.Wait()
+	slices.Sort(took)
+	return took
+}

@@ -1,0 +1,338 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestMain(m *testing.M) {
+	Act()
+	os.Exit(m.Run())
+}
+
+// A short run, for tests: the time after each point was visited.
+const shortly = 2 * time.Second
+
+// failingSeeds are those that have found a fault. They are played in each test run.
+var failingSeeds = map[Mode][]uint64{}
+
+// play runs and reports what was broken.
+func playSeed(t *testing.T, c Config) *Report {
+	t.Helper()
+	c.Dir = t.TempDir()
+	r, err := Run(t.Context(), c)
+	if err != nil {
+		t.Fatalf("seed %d: %v", c.Seed, err)
+	}
+	for i, v := range r.Violations {
+		if i == 3 {
+			t.Errorf("seed %d: … and %d more", c.Seed, len(r.Violations)-i)
+			break
+		}
+		t.Errorf("seed %d: %v", c.Seed, v)
+	}
+	return r
+}
+
+// and cases 4, 9, 12, 24, all at once: at most one effect a key where that is promised, true
+// answers, and no key stuck, while processes that share a store are killed at each named point and at random
+// microseconds, duplicates and changed requests come in between, and each front sweeps all the time.
+func TestR26_R30_R31_R46_Case04_Case09_Case12_Case24_KilledUnderLoad(t *testing.T) {
+	for _, m := range Modes() {
+		t.Run(string(m), func(t *testing.T) {
+			seeds := append([]uint64{1, rand.Uint64()}, failingSeeds[m]...)
+			for i, seed := range seeds {
+				t.Logf("seed %d", seed)
+				c := Config{Mode: m, Seed: seed, For: shortly / time.Duration(len(seeds)), Clients: 16, Fronts: 1 + i%2}
+				r := playSeed(t, c)
+				if len(r.Missed) > 0 {
+					t.Errorf("seed %d: nobody was killed at %v", seed, r.Missed)
+				}
+				if r.Effects == 0 || r.Kills[Random] == 0 && i > 0 {
+					t.Errorf("seed %d: too little happened for this to prove anything: %+v", seed, r)
+				}
+				t.Logf("\n%s", Table([]*Report{r}))
+			}
+		})
+	}
+}
+
+// What a client that asks alone gets for its operation, and how many effects there are, if a process is killed at a
+// point.
+func TestR46_R30_R31_Case04_Case09_KilledAtAPoint(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		mode    Mode
+		at      Point
+		n       int
+		kind    kind
+		want    reading
+		effects int
+		why     string
+	}{
+		{Rerun, AfterClaim, 1, plain, success, 1, "taken over; the first run had no effect"},
+		{Rerun, BeforeCommit, 1, plain, success, 1, "the claim was not durable"},
+		{Rerun, InHandler, 1, plain, success, 1, "lost, run again"},
+		{Rerun, AfterEffect, 1, plain, success, 2, "lost after its effect, run again as its policy says"},
+		{Rerun, BeforeSettle, 1, plain, success, 2, "the answer was not durable, so no byte of it has left"},
+		{Rerun, AfterSettle, 1, plain, success, 1, "durable: replayed"},
+		{Rerun, BeforeFirstByte, 1, plain, success, 1, "durable: replayed"},
+		{Rerun, MidAnswer, 1, plain, success, 1, "the client has read the status line: replayed"},
+		{Rerun, MidStream, 1, stream, unreplayable, 1, "begun: never run again"},
+
+		{Hold, AfterClaim, 1, plain, unknown, 0, "nobody knows whether the handler has begun"},
+		{Hold, BeforeCommit, 1, plain, success, 1, "the claim was not durable, so nothing was run"},
+		{Hold, InHandler, 1, plain, unknown, 0, "the connection broke: there may be an effect"},
+		{Hold, AfterEffect, 1, plain, unknown, 1, "there is one, and no second"},
+		{Hold, BeforeSettle, 1, plain, unknown, 1, "the answer was lost with the process"},
+		{Hold, AfterSettle, 1, plain, success, 1, "durable: replayed"},
+		{Hold, BeforeFirstByte, 1, plain, success, 1, "durable: replayed"},
+		{Hold, MidAnswer, 1, plain, success, 1, "the client has read the status line: replayed"},
+		{Hold, MidStream, 1, stream, unreplayable, 1, "begun: never run again"},
+
+		{Tx, AfterClaim, 1, plain, success, 1, "taken over"},
+		{Tx, InTransaction, 1, plain, success, 1, "rolled back with its effect, taken over"},
+		{Tx, BeforeCommit, 1, plain, success, 1, "of the claim: nothing was run"},
+		{Tx, BeforeCommit, 2, plain, success, 1, "of effect and answer: both rolled back, taken over"},
+		{Tx, AfterCommit, 1, plain, success, 1, "committed with its answer: replayed"},
+		{Tx, BeforeFirstByte, 1, plain, success, 1, "committed: replayed"},
+		{Tx, MidAnswer, 1, plain, success, 1, "committed: replayed"},
+		{Tx, BeforeFirstByte, 1, refused, failure, 0, "the refusal is kept, the effect undone"},
+
+		{OneCommit, InTransaction, 1, plain, success, 1, "no trace of the first run"},
+		{OneCommit, BeforeCommit, 1, plain, success, 1, "no trace of the first run"},
+		{OneCommit, AfterCommit, 1, plain, success, 1, "committed with its answer: replayed"},
+		{OneCommit, BeforeFirstByte, 1, plain, success, 1, "committed: replayed"},
+		{OneCommit, MidAnswer, 1, plain, success, 1, "committed: replayed"},
+		{OneCommit, BeforeFirstByte, 1, refused, failure, 0, "the refusal is kept, the effect undone"},
+	} {
+		t.Run(fmt.Sprintf("%s/%s-%d/%s", tc.mode, tc.at, tc.n, tc.kind), func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t, Config{Mode: tc.mode, Fronts: 1, Clients: 1})
+			victim := s.cast.fronts[0]
+			if tc.at == InHandler || tc.at == AfterEffect {
+				victim = s.cast.service
+			}
+			o := s.operation(payment{Order: "1", Amount: 7, Kind: tc.kind})
+			s.killed(victim, tc.at, tc.n, func() { s.pursue(o) })
+			if got := o.last(); got != tc.want {
+				t.Errorf("killed %s: %v, want %v: %s", tc.at, got, tc.want, tc.why)
+			}
+			s.judge(o, tc.effects)
+		})
+	}
+}
+
+// Case 4: killed in the handler, the key is refused as long as the lease lasts, and not longer.
+func TestR46_Case04_TakeoverAtTheEndOfTheLease(t *testing.T) {
+	t.Parallel()
+	const lease = 2 * time.Second
+	s := newScene(t, Config{Mode: Rerun, Fronts: 1, Clients: 1, Lease: lease})
+	o := s.operation(payment{Order: "1", Amount: 7, Kind: plain})
+	front := s.cast.fronts[0]
+	sent := time.Now()
+	s.killed(front, BeforeSettle, 1, func() {
+		if r, value := s.asking.ask(s.ctx, front.at(), o.key, o.request); r != broken {
+			t.Fatalf("the process was not killed under the request: %v %s", r, value)
+		}
+	})
+	s.listening(front)
+	if r, value := s.asking.ask(s.ctx, front.at(), o.key, o.request); !strings.HasPrefix(value, "409 ") || r != later {
+		t.Errorf("within the lease: %v %s, want 409 in progress", r, value)
+	}
+	s.pursue(o)
+	if got := o.last(); got != success {
+		t.Errorf("after the lease: %v, want success", got)
+	}
+	effects := s.judge(o, 2)
+	if again := time.UnixMicro(effects[len(effects)-1].Began); again.Sub(sent) < lease {
+		t.Errorf("run again %v after the first run was asked for, within its lease", again.Sub(sent))
+	}
+}
+
+// Of many that ask at the end of a lease, in two processes, one takes over.
+func TestR46_R26_OneTakesOver(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, Config{Mode: Rerun, Fronts: 2, Clients: 1})
+	o := s.operation(payment{Order: "1", Amount: 7, Kind: plain, Takes: 20 * time.Millisecond})
+	front := s.cast.fronts[0]
+	s.killed(front, BeforeSettle, 1, func() {
+		s.asking.ask(s.ctx, front.at(), o.key, o.request)
+	})
+	s.listening(front)
+	done := make(chan struct{})
+	const callers = 40
+	for i := range callers {
+		go func() {
+			s.asking.pursue(s.ctx, o, o.request, rand.New(rand.NewPCG(1, uint64(i))))
+			done <- struct{}{}
+		}()
+	}
+	for range callers {
+		<-done
+	}
+	for _, e := range s.judge(o, 2) {
+		if e.Attempt > 2 {
+			t.Errorf("run %d: taken over twice", e.Attempt)
+		}
+	}
+}
+
+// A run finds what is wrong with a cast that has a flaw.
+func TestR90_AFlawIsFound(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name string
+		c    Config
+		want string
+	}{
+		{"a proxy that sends again", Config{Mode: Hold, flaw: retryingProxy}, "effects"},
+		{"a store that forgets", Config{Mode: Hold, Store: "memory://"}, "effects"},
+		{"a store that forgets, rerun", Config{Mode: Rerun, Store: "memory://"}, "two final answers disagree"},
+		{"an effect apart from its transaction", Config{Mode: Tx, flaw: effectApart}, "effects"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			tc.c.Dir, tc.c.For, tc.c.Clients, tc.c.Fronts, tc.c.Seed = t.TempDir(), time.Second, 8, 1, 1
+			tc.c.hasty = true
+			r, err := Run(t.Context(), tc.c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, v := range r.Violations {
+				if strings.Contains(v.What, tc.want) {
+					return
+				}
+			}
+			t.Errorf("it was not found: no %q in %d violations, %d effects, %v", tc.want, len(r.Violations), r.Effects, r.Kills)
+		})
+	}
+}
+
+// A process that ends without having been killed ends the run, with what it said.
+func TestAProcessThatEndsByItselfIsReported(t *testing.T) {
+	t.Parallel()
+	_, err := Run(t.Context(), Config{Mode: Hold, For: time.Second, Dir: t.TempDir(), Store: "carrier-pigeon://"})
+	if err == nil || !strings.Contains(err.Error(), "ended by itself") || !strings.Contains(err.Error(), "carrier-pigeon") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Nothing that a run has started outlives it: closing its standard input ends a process, as the end of the run does.
+func TestAProcessEndsWithTheOneThatStartedIt(t *testing.T) {
+	t.Parallel()
+	p := newProcess("service", part{Role: serviceRole, Ledger: filepath.Join(t.TempDir(), "ledger")}, t.TempDir())
+	l, err := p.start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.listening(l); err != nil {
+		t.Fatal(err)
+	}
+	l.stdin.Close()
+	select {
+	case <-l.ended:
+	case <-time.After(startTime):
+		t.Error("it lives on")
+		l.kill()
+		<-l.ended
+	}
+}
+
+func TestWrongConfigurations(t *testing.T) {
+	t.Parallel()
+	_, err := Run(t.Context(), Config{Mode: "never", Operations: -1})
+	for _, want := range []string{"no such mode", "no time", "less than no operations", "no folder"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not in %v", want, err)
+		}
+	}
+}
+
+// A scene is a cast in the hands of a test.
+type scene struct {
+	t      *testing.T
+	cfg    Config
+	cast   *cast
+	asking *clients
+	rng    *rand.Rand
+	began  time.Time
+	ctx    context.Context // ends when an operation should long have come to its end
+}
+
+func newScene(t *testing.T, c Config) *scene {
+	t.Helper()
+	c.Dir, c.For = t.TempDir(), time.Second
+	if err := c.complete(); err != nil {
+		t.Fatal(err)
+	}
+	s := &scene{t: t, cfg: c, cast: newCast(&c), rng: rand.New(rand.NewPCG(1, 1)), began: time.Now()}
+	var end context.CancelFunc
+	s.ctx, end = context.WithTimeout(t.Context(), endTime)
+	t.Cleanup(end)
+	t.Cleanup(func() {
+		if err := s.cast.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := s.cast.start(); err != nil {
+		t.Fatal(err)
+	}
+	s.asking = newClients(&s.cfg, s.cast)
+	return s
+}
+
+func (s *scene) pursue(o *operation) { s.asking.pursue(s.ctx, o, o.request, s.rng) }
+
+func (s *scene) operation(p payment) *operation {
+	return &operation{key: "key-" + p.Order, payment: p, request: p.json()}
+}
+
+// killed does what has to lead a process to a point where it dies, and starts it again as soon as it has.
+func (s *scene) killed(victim *process, at Point, n int, do func()) {
+	s.t.Helper()
+	r := reaper{cast: s.cast}
+	victim.alive().arm(at, n)
+	died := make(chan error, 1)
+	go func() {
+		deaths, err := r.kill(s.ctx, round{victims: []*process{victim}, after: startTime})
+		if err == nil && deaths[0].point != at {
+			err = fmt.Errorf("it did not come by %s", at)
+		}
+		died <- err
+	}()
+	do()
+	if err := <-died; err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *scene) listening(p *process) {
+	s.t.Helper()
+	if err := p.listening(p.alive()); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// judge returns the effects, of which there must be so many, and nothing wrong with them.
+func (s *scene) judge(o *operation, want int) []effect {
+	s.t.Helper()
+	effects, err := s.cfg.effects(s.t.Context())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	j := judge{mode: s.cfg.Mode, began: s.began, deaths: s.cast.deaths()}
+	for _, v := range j.all([]*operation{o}, effects) {
+		s.t.Error(v)
+	}
+	if len(effects) != want {
+		s.t.Errorf("%d effects, want %d: %+v", len(effects), want, effects)
+	}
+	return effects
+}

@@ -1,0 +1,269 @@
+package chaos
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"mime"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/semelhq/semel"
+)
+
+// A reading is what a client takes an answer for.
+type reading uint8
+
+const (
+	broken       reading = iota // no answer, or a part of one
+	later                       // nothing final: in progress, pending, unavailable
+	success                     // from here on final
+	failure                     // refused by the service
+	mismatch                    // the key stands for another request
+	unknown                     // nobody knows, until somebody decides
+	unreplayable                // it has ended, and its answer can't be given again
+	odd                         // nothing that a client should get
+)
+
+var readings = [...]string{"no answer", "later", "success", "failure", "mismatch", "unknown", "unreplayable", "odd"}
+
+func (r reading) String() string { return readings[r] }
+
+func (r reading) final() bool { return r >= success }
+
+// An attempt is one request.
+type attempt struct {
+	request    string
+	sent, done time.Time
+	reading    reading
+	value      string
+}
+
+// An operation is what one key stands for, and what its clients did and learned.
+type operation struct {
+	key     string
+	payment payment
+	request string // the payment's JSON
+	rival   string // another request under the same key; "" for none
+
+	mu       sync.Mutex
+	attempts []attempt
+}
+
+func (o *operation) add(a attempt) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.attempts = append(o.attempts, a)
+}
+
+// last returns the last reading of the operation's own request.
+func (o *operation) last() reading {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for i := len(o.attempts) - 1; i >= 0; i-- {
+		if o.attempts[i].request == o.request {
+			return o.attempts[i].reading
+		}
+	}
+	return broken
+}
+
+// The clients of a run.
+type clients struct {
+	cfg      *Config
+	cast     *cast
+	http     *http.Client
+	begun    atomic.Int64 // operations
+	requests atomic.Int64
+
+	mu         sync.Mutex
+	operations []*operation
+}
+
+func newClients(c *Config, k *cast) *clients {
+	return &clients{cfg: c, cast: k, http: &http.Client{
+		Transport: &http.Transport{MaxIdleConnsPerHost: 2 * c.Clients, DisableCompression: true},
+		Timeout:   askTime,
+	}}
+}
+
+const (
+	askTime = 15 * time.Second // how long a client waits for an answer
+	// How long an operation may take to come to its end once nobody is killed any more.
+	endTime = 30 * time.Second
+)
+
+// work begins operations, one after the other, until ctx ends or there were enough, and brings each to its end.
+func (c *clients) work(ctx, calm context.Context, n uint64) {
+	rng := rand.New(rand.NewPCG(c.cfg.Seed, n))
+	for ctx.Err() == nil {
+		i := c.begun.Add(1)
+		if c.cfg.Operations > 0 && i > int64(c.cfg.Operations) {
+			return
+		}
+		o := c.draw(rng, n, i)
+		c.mu.Lock()
+		c.operations = append(c.operations, o)
+		c.mu.Unlock()
+		c.operate(calm, o, rng)
+	}
+}
+
+// draw invents an operation.
+func (c *clients) draw(rng *rand.Rand, client uint64, i int64) *operation {
+	p := payment{Order: fmt.Sprintf("order-%d", i), Amount: 1 + rng.IntN(1000), Kind: plain}
+	switch chance := rng.IntN(100); {
+	case chance < 5:
+		p.Kind = refused
+	case chance < 12 && !c.cfg.Mode.library():
+		p.Kind = stream
+	case chance < 12:
+		p.Kind = failing
+	}
+	if c.cfg.Mode != OneCommit { // where slow work would hold the lock that all wait for
+		switch chance := rng.IntN(200); {
+		case chance < 16:
+			p.Takes = time.Duration(rng.Int64N(int64(20 * time.Millisecond)))
+		case chance == 16: // it must be renewed
+			p.Takes = c.cfg.Lease + c.cfg.Lease/2
+		}
+	}
+	o := &operation{key: fmt.Sprintf("%s-%x-%d-%d", c.cfg.Mode, c.cfg.Seed, client, i), payment: p, request: p.json()}
+	if rng.IntN(100) < 8 {
+		p.Amount = -p.Amount
+		o.rival = p.json()
+	}
+	return o
+}
+
+func (p payment) json() string {
+	b, err := json.Marshal(p)
+	if err != nil {
+		panic("chaos: marshal payment: " + err.Error()) // strings and numbers always marshal
+	}
+	return string(b)
+}
+
+// operate asks for an operation until it has a final answer, sometimes from several sides at once, and sometimes once
+// more when it is done.
+func (c *clients) operate(ctx context.Context, o *operation, rng *rand.Rand) {
+	var others sync.WaitGroup
+	ask := func(request string) {
+		seed := rng.Uint64()
+		others.Go(func() { c.pursue(ctx, o, request, rand.New(rand.NewPCG(seed, 0))) })
+	}
+	if rng.IntN(100) < 12 {
+		for range 1 + rng.IntN(3) {
+			ask(o.request)
+		}
+	}
+	together := rng.IntN(4) == 0
+	if o.rival != "" && together {
+		ask(o.rival)
+	}
+	c.pursue(ctx, o, o.request, rng)
+	others.Wait()
+	if o.rival != "" && !together && o.last().final() {
+		c.pursue(ctx, o, o.rival, rng)
+	}
+	if rng.IntN(100) < 20 {
+		c.pursue(ctx, o, o.request, rng)
+	}
+}
+
+// pursue asks until it gets a final answer, or ctx ends.
+func (c *clients) pursue(ctx context.Context, o *operation, request string, rng *rand.Rand) {
+	for ctx.Err() == nil {
+		front := c.cast.fronts[rng.IntN(len(c.cast.fronts))]
+		a := attempt{request: request, sent: time.Now()}
+		a.reading, a.value = c.ask(ctx, front.at(), o.key, request)
+		a.done = time.Now()
+		c.requests.Add(1)
+		o.add(a)
+		if a.reading.final() {
+			return
+		}
+		pause := time.NewTimer(time.Millisecond + time.Duration(rng.Int64N(int64(c.cfg.Lease/5))))
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+		}
+	}
+}
+
+// ask sends one request.
+func (c *clients) ask(ctx context.Context, at, key, request string) (reading, string) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+at+"/payments", strings.NewReader(request))
+	if err != nil {
+		return odd, err.Error()
+	}
+	r.Header.Set("Content-Type", "application/json")
+	// In this form the transport does not take the request for one that it may send twice: each attempt is seen.
+	r.Header["idempotency-key"] = []string{key}
+	res, err := c.http.Do(r)
+	if err != nil {
+		return broken, ""
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		return broken, ""
+	}
+	return read(res, string(body))
+}
+
+// read says what an answer means to whoever gets it.
+func read(res *http.Response, body string) (reading, string) {
+	value := fmt.Sprintf("%d %s", res.StatusCode, body)
+	if media, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); media == "application/problem+json" {
+		var p semel.Problem
+		if err := json.Unmarshal([]byte(body), &p); err != nil {
+			return odd, value
+		}
+		switch {
+		case p.Code == semel.CodeKeyReused:
+			return mismatch, value
+		case p.Code == semel.CodeOutcomeUnknown:
+			return unknown, value
+		case p.Code == semel.CodeReplayUnavailable:
+			return unreplayable, value
+		case p.Retryable:
+			return later, value
+		}
+		return odd, value
+	}
+	switch {
+	case res.StatusCode == http.StatusCreated:
+		return success, body
+	case res.StatusCode == http.StatusUnprocessableEntity:
+		return failure, body
+	case res.StatusCode >= 500:
+		return later, value
+	}
+	return odd, value
+}
+
+// finish asks for every operation once more, until each has a final answer or ctx ends.
+func (c *clients) finish(ctx context.Context) {
+	next := make(chan *operation)
+	var asking sync.WaitGroup
+	for n := range c.cfg.Clients {
+		rng := rand.New(rand.NewPCG(c.cfg.Seed, uint64(n)))
+		asking.Go(func() {
+			for o := range next {
+				c.pursue(ctx, o, o.request, rng)
+			}
+		})
+	}
+	for _, o := range c.operations {
+		next <- o
+	}
+	close(next)
+	asking.Wait()
+}

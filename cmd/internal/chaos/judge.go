@@ -1,0 +1,194 @@
+package chaos
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/semelhq/semel/history"
+)
+
+// A judge compares what clients learned with the effects there are, and what can't be promised under a kill with the
+// kills there were.
+type judge struct {
+	mode   Mode
+	began  time.Time
+	deaths []death
+}
+
+// slack is for what a kill still does after it: a connection to a process that has gone, and is not back yet, breaks
+// only when it is used.
+const slack = 300 * time.Millisecond
+
+// explained reports whether a kill came between two moments, or shortly before.
+func (j *judge) explained(from, to time.Time) bool {
+	return slices.ContainsFunc(j.deaths, func(d death) bool {
+		return !d.from.After(to) && !d.to.Add(slack).Before(from)
+	})
+}
+
+// all returns what is wrong with the operations, and with effects that nobody has asked for.
+func (j *judge) all(operations []*operation, effects []effect) []history.Violation {
+	of := map[string][]effect{}
+	for _, e := range effects {
+		of[e.Key] = append(of[e.Key], e)
+	}
+	var found []history.Violation
+	for _, o := range operations {
+		found = append(found, j.one(o, of[o.key])...)
+		delete(of, o.key)
+	}
+	for key, effects := range of {
+		v := history.Violation{Key: key, What: "an effect that nobody has asked for"}
+		for _, e := range effects {
+			v.Case = append(v.Case, j.effect(e).what)
+		}
+		found = append(found, v)
+	}
+	return found
+}
+
+func (j *judge) one(o *operation, effects []effect) (found []history.Violation) {
+	var told []moment
+	report := func(what string) {
+		if told == nil {
+			told = j.story(o, effects)
+		}
+		v := history.Violation{Key: o.key, What: what}
+		for _, m := range told {
+			v.Case = append(v.Case, fmt.Sprintf("%10.6f s  %s", m.at.Sub(j.began).Seconds(), m.what))
+		}
+		found = append(found, v)
+	}
+	for _, v := range j.recorded(o, effects).Check() {
+		report(v.What)
+	}
+	slices.SortStableFunc(effects, func(a, b effect) int { return cmp.Compare(a.Fence, b.Fence) })
+	for i, e := range effects {
+		switch {
+		case e.Operation != effects[0].Operation:
+			report("two operations under one key")
+		case i > 0 && e.Fence == effects[i-1].Fence:
+			report("two effects of one run")
+		case i > 0 && !j.explained(time.UnixMicro(effects[i-1].Began), time.UnixMicro(e.Began)):
+			report("run again without a kill")
+		}
+	}
+	for _, a := range o.attempts {
+		if a.reading == success && len(effects) > 0 && a.request == o.request {
+			// No run follows one whose answer was acknowledged.
+			if want := effects[len(effects)-1].answer(o.payment.Kind); a.value != want {
+				report(fmt.Sprintf("the answer is not that of the last effect, %q", want))
+			}
+		}
+		if a.reading == odd {
+			report("an answer that nobody should get")
+		}
+	}
+	switch last := o.last(); {
+	case !last.final():
+		report("it never came to an end")
+	case last == unknown && j.mode != Hold:
+		report("unknown, although it may be run again")
+	case last == unknown && !j.lost(o):
+		report("unknown without a kill")
+	case last == unreplayable && o.payment.Kind != stream:
+		report("an answer that was not stored")
+	case last == unreplayable && !j.lost(o):
+		report("a stream was lost without a kill")
+	}
+	return found
+}
+
+// lost reports whether an attempt may have been cut off by a kill: it was under way then; or its front, having put it
+// off, was to release it, and was killed before it had.
+func (j *judge) lost(o *operation) bool {
+	var told time.Time // when the loss was told first
+	for _, a := range o.attempts {
+		if a.reading == unknown || a.reading == unreplayable {
+			if told.IsZero() || a.done.Before(told) {
+				told = a.done
+			}
+		}
+	}
+	for _, a := range o.attempts {
+		end := a.done
+		if a.reading == later && end.Before(told) {
+			end = told
+		}
+		if !a.reading.final() || a.reading == unknown || a.reading == unreplayable {
+			if j.explained(a.sent, end) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// A moment is something that happened to a key.
+type moment struct {
+	at    time.Time
+	what  string
+	enter func(*history.History) // records it
+}
+
+func (j *judge) effect(e effect) moment {
+	return moment{
+		at:    time.UnixMicro(e.At),
+		what:  fmt.Sprintf("effect %s of %s, run %d, fence %d, operation %s", e.ID, e.Request, e.Attempt, e.Fence, e.Operation),
+		enter: func(h *history.History) { h.Effect(e.Key, e.Request) },
+	}
+}
+
+// moments returns what happened to a key, in order.
+func (j *judge) moments(o *operation, effects []effect) []moment {
+	all := make([]moment, 0, len(effects)+2*len(o.attempts))
+	for _, e := range effects {
+		all = append(all, j.effect(e))
+	}
+	for i, a := range o.attempts {
+		var call *history.Call
+		all = append(all,
+			moment{a.sent, fmt.Sprintf("call %d asks for %s", i+1, a.request), func(h *history.History) { call = h.Ask(o.key, a.request) }},
+			moment{a.done, fmt.Sprintf("call %d: %s %s", i+1, a.reading, a.value), func(*history.History) {
+				if a.reading != broken {
+					call.Learned(outcomes[a.reading], a.value)
+				}
+			}})
+	}
+	// An effect carries the time before it, and a call that was sent before it is done: equal times keep their order.
+	slices.SortStableFunc(all, func(a, b moment) int { return a.at.Compare(b.at) })
+	return all
+}
+
+var outcomes = map[reading]history.Outcome{success: history.Success, failure: history.Failure, mismatch: history.Mismatch}
+
+// recorded returns the history of a key.
+func (j *judge) recorded(o *operation, effects []effect) *history.History {
+	h := &history.History{Promise: j.mode.promise()}
+	for _, m := range j.moments(o, effects) {
+		m.enter(h)
+	}
+	return h
+}
+
+// story is what happened to a key, with the kills of that time.
+func (j *judge) story(o *operation, effects []effect) []moment {
+	all := j.moments(o, effects)
+	if len(all) == 0 {
+		return nil
+	}
+	from, to := all[0].at.Add(-slack), all[len(all)-1].at
+	for _, d := range j.deaths {
+		if d.from.After(from) && d.from.Before(to) {
+			all = append(all, moment{at: d.from, what: d.String()})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b moment) int { return a.at.Compare(b.at) })
+	const most = 200 // one that was asked for a thousand times has its story in its beginning and its end
+	if len(all) > most {
+		all = slices.Delete(all, most/2, len(all)-most/2)
+	}
+	return all
+}

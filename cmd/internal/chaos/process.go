@@ -1,0 +1,265 @@
+package chaos
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// A process is one of the cast: the same part, played by one process after the other.
+type process struct {
+	name string
+	part part
+	log  string // file of what all of them wrote to standard error
+
+	mu      sync.Mutex
+	address string
+	life    *life
+	deaths  []death
+}
+
+// A life is one process, from its start to its end.
+type life struct {
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
+	began time.Time
+	ready chan struct{} // closed once it listens
+	ended chan struct{} // closed once it has been waited for
+
+	mu     sync.Mutex
+	killed time.Time // when the run killed it
+	fired  Point     // when it killed itself
+	at     time.Time
+}
+
+// A death is a kill. Its time is known to lie between from and to.
+type death struct {
+	role     role
+	point    Point
+	from, to time.Time
+}
+
+func newProcess(name string, p part, dir string) *process {
+	p.Listen = "127.0.0.1:0"
+	return &process{name: name, part: p, log: filepath.Join(dir, name+".log")}
+}
+
+// start starts the process, on the address that it had before.
+func (p *process) start() (*life, error) {
+	p.mu.Lock()
+	told, err := json.Marshal(p.part)
+	p.mu.Unlock()
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", p.name, err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", p.name, err)
+	}
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", p.name, err)
+	}
+	defer log.Close() //nolint:errcheck // the process has its own
+	l := &life{cmd: exec.Command(self), ready: make(chan struct{}), ended: make(chan struct{})}
+	l.cmd.Env = append(os.Environ(), partVariable+"="+string(told))
+	l.cmd.Stderr = log
+	stdout, err := l.cmd.StdoutPipe()
+	if err == nil {
+		l.stdin, err = l.cmd.StdinPipe()
+	}
+	if err == nil {
+		l.began = time.Now()
+		err = l.cmd.Start()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", p.name, err)
+	}
+	go p.watch(l, stdout)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.life = l
+	return l, nil
+}
+
+// watch reads what a process says, to its end.
+func (p *process) watch(l *life, stdout io.Reader) {
+	defer close(l.ended)
+	lines := bufio.NewScanner(stdout)
+	for lines.Scan() {
+		var address string
+		var point Point
+		var at int64
+		if _, err := fmt.Sscanf(lines.Text(), "fired %s %d", &point, &at); err == nil {
+			l.mu.Lock()
+			l.fired, l.at = point, time.UnixMicro(at)
+			l.mu.Unlock()
+		} else if _, err := fmt.Sscanf(lines.Text(), "listening %s", &address); err == nil {
+			p.mu.Lock()
+			p.address, p.part.Listen = address, address
+			p.mu.Unlock()
+			close(l.ready)
+		}
+	}
+	l.cmd.Wait() //nolint:errcheck // how it has ended is looked at by whoever waits for that
+}
+
+// at returns the address at which the process listens, or has listened and will again.
+func (p *process) at() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.address
+}
+
+// alive returns the present life.
+func (p *process) alive() *life {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.life
+}
+
+const startTime = 30 * time.Second
+
+// listening waits until the process listens.
+func (p *process) listening(l *life) error {
+	timeout := time.NewTimer(startTime)
+	defer timeout.Stop()
+	select {
+	case <-l.ready:
+		return nil
+	case <-l.ended:
+		return p.unexpected(l)
+	case <-timeout.C:
+		return fmt.Errorf("%s does not listen within %v", p.name, startTime)
+	}
+}
+
+// arm lets the process kill itself when it comes by a point for the n-th time.
+func (l *life) arm(at Point, n int) {
+	fmt.Fprintf(l.stdin, "arm %s %d\n", at, n) // a process that has ended will not need it
+}
+
+func (l *life) kill() {
+	l.mu.Lock()
+	if l.killed.IsZero() {
+		l.killed = time.Now()
+	}
+	l.mu.Unlock()
+	l.cmd.Process.Kill() //nolint:errcheck // it has ended by itself: buried finds out how
+}
+
+// bury waits for the end of a life, and notes how it ended. A process that has not been killed, but ended, is an error.
+func (p *process) bury(l *life) (death, error) {
+	<-l.ended
+	l.stdin.Close()
+	d := death{role: p.part.Role, point: Random, from: l.killed, to: time.Now()}
+	if l.fired != "" {
+		d.point, d.from = l.fired, l.at
+	}
+	status, ok := l.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if d.from.IsZero() || !ok || !status.Signaled() || status.Signal() != syscall.SIGKILL {
+		return d, p.unexpected(l)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.deaths = append(p.deaths, d)
+	return d, nil
+}
+
+func (p *process) unexpected(l *life) error {
+	said, err := os.ReadFile(p.log)
+	if err != nil {
+		said = []byte(err.Error())
+	}
+	const most = 4 << 10
+	if len(said) > most {
+		said = said[len(said)-most:]
+	}
+	return fmt.Errorf("%s ended by itself: %v\n%s", p.name, l.cmd.ProcessState, strings.TrimSpace(string(said)))
+}
+
+// A cast is the processes of a run. Killing and starting is done by one goroutine.
+type cast struct {
+	service *process // nil where the fronts are services themselves
+	fronts  []*process
+}
+
+func newCast(c *Config) *cast {
+	p := part{Mode: c.Mode, Lease: c.Lease, Flaw: c.flaw}
+	k := &cast{}
+	if !c.Mode.library() {
+		p.Role, p.Ledger = serviceRole, c.ledger()
+		k.service = newProcess("service", p, c.Dir)
+	}
+	p.Role, p.Ledger, p.Store = c.Mode.front(), c.ledger(), c.Store
+	for i := range c.Fronts {
+		k.fronts = append(k.fronts, newProcess(fmt.Sprintf("%s-%d", p.Role, i+1), p, c.Dir))
+	}
+	return k
+}
+
+// all returns the processes, the service last.
+func (k *cast) all() []*process {
+	all := k.fronts[:len(k.fronts):len(k.fronts)]
+	if k.service != nil {
+		all = append(all, k.service)
+	}
+	return all
+}
+
+// start starts all and waits until they listen.
+func (k *cast) start() error {
+	begin := func(p *process) error {
+		l, err := p.start()
+		if err == nil {
+			err = p.listening(l)
+		}
+		return err
+	}
+	if k.service != nil {
+		if err := begin(k.service); err != nil {
+			return err
+		}
+		for _, f := range k.fronts {
+			f.part.Upstream = "http://" + k.service.at()
+		}
+	}
+	for _, f := range k.fronts {
+		if err := begin(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stop kills all that are alive, and waits for their ends. What they die of then is no part of the run.
+func (k *cast) stop() error {
+	var errs []error
+	for _, p := range k.all() {
+		l := p.alive()
+		if l == nil {
+			continue
+		}
+		select {
+		case <-l.ended: // by itself, after the last kill was seen to its end
+			if l.killed.IsZero() && l.fired == "" {
+				errs = append(errs, p.unexpected(l))
+			}
+			continue
+		default:
+		}
+		l.kill()
+		<-l.ended
+		l.stdin.Close()
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,162 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// A reaper kills processes of a cast, and starts them again at once.
+type reaper struct {
+	cast *cast
+	rng  *rand.Rand
+	// Each point is visited once before chance decides: what is listed here is still to come.
+	due []stop
+}
+
+// A stop is a point of a process.
+type stop struct {
+	at    *process
+	point Point
+}
+
+// A round is a kill: who, and when.
+type round struct {
+	victims []*process
+	point   Point         // of the first victim; Random if it is killed from outside
+	n       int           // how many times it passes the point
+	after   time.Duration // when it is killed from outside, at the latest
+}
+
+const (
+	pointTime = 400 * time.Millisecond // how long a process is waited for to come by its point
+	visitTime = 30 * time.Second       // how much longer than it was to last a run may take to visit each point
+	longest   = 200 * time.Millisecond // until a random kill
+	shortest  = 40 * time.Millisecond  // for a kill while a process starts
+)
+
+func newReaper(k *cast, m Mode, rng *rand.Rand) *reaper {
+	r := &reaper{cast: k, rng: rng}
+	for _, p := range k.all() {
+		if p == k.service || p == k.fronts[0] {
+			for _, point := range m.points(p.part.Role) {
+				r.due = append(r.due, stop{p, point})
+			}
+		}
+	}
+	return r
+}
+
+// next draws the next round.
+func (r *reaper) next(last round, m Mode) round {
+	if len(r.due) > 0 {
+		s := r.due[0]
+		return round{victims: []*process{s.at}, point: s.point, n: 1 + r.rng.IntN(4), after: 5 * pointTime}
+	}
+	microseconds := func(most time.Duration) time.Duration {
+		return time.Duration(r.rng.Int64N(int64(most/time.Microsecond))) * time.Microsecond
+	}
+	front := r.cast.fronts[r.rng.IntN(len(r.cast.fronts))]
+	next := round{victims: []*process{front}, point: Random, after: microseconds(longest)}
+	switch chance := r.rng.IntN(100); {
+	case chance < 15 && len(last.victims) > 0: // those that start just now
+		next.victims, next.after = last.victims, microseconds(shortest)
+		return next
+	case chance < 25:
+		next.victims = r.cast.all()
+	case chance < 50 && r.cast.service != nil:
+		next.victims = []*process{r.cast.service}
+	case chance < 60 && r.cast.service != nil:
+		next.victims = append(next.victims, r.cast.service)
+	}
+	if r.rng.IntN(2) == 0 {
+		points := m.points(next.victims[0].part.Role)
+		next.point, next.n, next.after = points[r.rng.IntN(len(points))], 1+r.rng.IntN(50), pointTime
+	}
+	return next
+}
+
+// reap kills until the time has come and each point was visited, or ctx ends. All are alive then.
+func (r *reaper) reap(ctx context.Context, m Mode, until time.Time) error {
+	var last round
+	for ctx.Err() == nil && (time.Now().Before(until) || len(r.due) > 0 && time.Now().Before(until.Add(visitTime))) {
+		last = r.next(last, m)
+		deaths, err := r.kill(ctx, last)
+		if err != nil {
+			return err
+		}
+		if len(r.due) > 0 {
+			if visited := len(deaths) > 0 && deaths[0].point == r.due[0].point; !visited {
+				r.due = append(r.due, r.due[0])
+			}
+			r.due = r.due[1:]
+		}
+	}
+	for _, p := range r.cast.all() {
+		if err := p.listening(p.alive()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// kill plays one round. If ctx ends before, nobody is killed that does not do it by itself.
+func (r *reaper) kill(ctx context.Context, now round) ([]death, error) {
+	first := now.victims[0].alive()
+	if now.point != Random {
+		first.arm(now.point, now.n)
+	}
+	timer := time.NewTimer(now.after)
+	defer timer.Stop()
+	victims := now.victims
+	select {
+	case <-first.ended:
+	case <-timer.C:
+	case <-ctx.Done():
+		if now.point == Random {
+			return nil, nil
+		}
+		victims = victims[:1] // it may spring its trap at any time: better now
+	}
+	var deaths []death
+	for _, v := range victims {
+		v.alive().kill()
+	}
+	for _, v := range victims {
+		d, err := v.bury(v.alive())
+		if err != nil {
+			return nil, err
+		}
+		deaths = append(deaths, d)
+		if _, err := v.start(); err != nil {
+			return nil, err
+		}
+	}
+	return deaths, nil
+}
+
+// kills returns how often the processes of the cast died at each point, and where none did although the mode has it.
+func (k *cast) kills(m Mode) (byPoint map[Point]int, missed []Point) {
+	byPoint = map[Point]int{}
+	for _, d := range k.deaths() {
+		byPoint[d.point]++
+	}
+	for _, p := range m.Points() {
+		if byPoint[p] == 0 {
+			missed = append(missed, p)
+		}
+	}
+	return byPoint, missed
+}
+
+func (k *cast) deaths() (all []death) {
+	for _, p := range k.all() {
+		p.mu.Lock()
+		all = append(all, p.deaths...)
+		p.mu.Unlock()
+	}
+	return all
+}
+
+func (d death) String() string { return fmt.Sprintf("%s killed: %s", d.role, d.point) }
