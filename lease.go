@@ -35,12 +35,13 @@ func (l *lease) start(r *run, sent time.Time) {
 // none is the lease of a run in one-commit mode: its transaction holds the record.
 func (l *lease) none(r *run) { l.run, l.stopped = r, true }
 
-// resume starts the renewals again, of a run whose transaction did not commit, or may not have.
+// resume starts the renewals again, of a run whose transaction did not commit, or may not have. Its handler has not
+// ended. A renewal from before may still be under way; two at once do no harm.
 func (l *lease) resume(doubtful bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.stopped, l.doubtful = false, doubtful
-	if l.margin != nil && l.handling {
+	if l.margin != nil {
 		l.margin.Reset(marginOf(l.run.policy.Lease) - time.Since(l.acked))
 	}
 	if !l.resting {
@@ -50,7 +51,7 @@ func (l *lease) resume(doubtful bool) {
 
 func (l *lease) interval() time.Duration { return l.run.policy.Lease / 3 }
 
-// renew sends one renewal. It runs on the timer's goroutine, one at a time, since it arms the timer itself.
+// renew sends one renewal. It runs on the timer's goroutine, and arms the timer itself.
 func (l *lease) renew() {
 	l.mu.Lock()
 	if l.stopped {

@@ -106,7 +106,7 @@ type result struct {
 }
 
 // A face is what a run needs of the one who asked for it, to settle while the handler still runs. It is called on the
-// handler's goroutine.
+// goroutine of the transaction, of which there is one at a time.
 type face interface {
 	// mark begins what rewind takes back: the answer written since.
 	mark() error

@@ -1,6 +1,8 @@
 // Command semel makes the requests of any HTTP service take effect once.
 //
 //	semel gateway   protect a service
+//	semel keys      look at operations, and decide about those whose outcome is unknown
+//	semel migrate   bring a store up to date
 //	semel demo      see what that means, on this machine
 package main
 
