@@ -30,30 +30,79 @@ func (l large) growth(ctx context.Context, m *meter) ([]row, error) {
 		defer f.close()
 		stores[i] = f.store
 		fmt.Fprintf(os.Stderr, "filling a store with %d records …\n", n)
-		callers(n, func(int) { claimAndSettle(f.store, serial.Add(1)) })
+		if err := f.fillRecords(ctx, n, semel.DefaultRetention); err != nil {
+			return nil, err
+		}
 	}
 	r := m.compare(
-		func(n int) { callers(n, func(int) { claimOnly(stores[1], serial.Add(1), semel.DefaultRetention) }) },
-		func(n int) { callers(n, func(int) { claimOnly(stores[0], serial.Add(1), semel.DefaultRetention) }) },
+		func(n int) { callers(n, func(int) { claimOnly(stores[1], serial.Add(1)) }) },
+		func(n int) { callers(n, func(int) { claimOnly(stores[0], serial.Add(1)) }) },
 	)
 	return []row{{
 		"P-13", fmt.Sprintf("SQLite, a claim at %d records beside %d", l.records, few), perOp(r.a), perOp(r.b), times(r.ratio), "≤ 1.3×",
 	}}, nil
 }
 
-// claimOnly claims a new key and returns its owner.
-func claimOnly(s semel.Store, n uint64, retention time.Duration) (semel.ID, semel.Owner) {
+// fillRecords puts records of operations that are done into a store's table, as its verbs would leave them, in the order of
+// their ids: so many can't be claimed and settled in a reasonable time.
+func (f *sqliteFile) fillRecords(ctx context.Context, n int, retention time.Duration) error {
+	conn, err := f.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if _, err := conn.ExecContext(ctx, "PRAGMA synchronous = OFF"); err != nil {
+		return err
+	}
+	const batch = 50_000
+	step := ^uint64(0) / uint64(n)
+	for from := 0; from < n; from += batch {
+		tx, err := conn.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		insert, err := tx.PrepareContext(ctx, "INSERT INTO semel_records (id, state, started, expires, record) VALUES (?, ?, ?, ?, ?)")
+		if err != nil {
+			return err
+		}
+		var buf []byte
+		for i := from; i < min(n, from+batch); i++ {
+			id, rec := runningRecord(uint64(i))
+			binary.BigEndian.PutUint64(id[:], uint64(i)*step)
+			rec.Retention = retention
+			rec, _ = rec.Settle(rec.Now, rec.Owner(), semel.Outcome{State: semel.Done, Response: stored})
+			if buf, err = rec.AppendBinary(buf[:0]); err != nil {
+				return err
+			}
+			if _, err := insert.ExecContext(ctx, id[:], int64(rec.State), int64(rec.Started), int64(rec.Expires()), buf); err != nil {
+				return err
+			}
+		}
+		if err := tx.Commit(); err != nil {
+			return err
+		}
+	}
+	for _, after := range []string{"PRAGMA wal_checkpoint(TRUNCATE)", "PRAGMA synchronous = FULL"} {
+		if _, err := conn.ExecContext(ctx, after); err != nil {
+			return err
+		}
+	}
+	_, err = conn.ExecContext(ctx, "UPDATE semel_meta SET records = records + ?", n)
+	return err
+}
+
+// claimOnly claims a new key.
+func claimOnly(s semel.Store, n uint64) {
 	id := idOf(n)
 	var token semel.Token
 	binary.LittleEndian.PutUint64(token[:], n)
-	rec, owned, err := s.Claim(context.Background(), id, semel.Claim{
+	_, owned, err := s.Claim(context.Background(), id, semel.Claim{
 		Token: token, Fingerprint: semel.Fingerprint{Raw: [16]byte(id[:16])}, OnLost: semel.Hold,
-		Lease: 30 * time.Second, Retention: retention, Operation: "POST /payments", Correlation: "0190f4d2-7a3c-7b1e-9c55-2f6d0c8e4b1a",
+		Lease: 30 * time.Second, Retention: 24 * time.Hour, Operation: "POST /payments", Correlation: "0190f4d2-7a3c-7b1e-9c55-2f6d0c8e4b1a",
 	})
 	if err != nil || !owned {
 		panic(fmt.Sprint("claim: ", owned, err))
 	}
-	return id, rec.Owner()
 }
 
 // sweeping measures P-14: a sweep of many expired records alone, and while claims arrive at a steady rate; and those
@@ -65,17 +114,13 @@ func (l large) sweeping(ctx context.Context, _ *meter) ([]row, error) {
 	}
 	defer f.close()
 	var serial atomic.Uint64
-	expired := func() {
+	expired := func() error {
 		fmt.Fprintf(os.Stderr, "filling a store with %d expired records …\n", l.expired)
-		callers(l.expired, func(int) {
-			id, by := claimOnly(f.store, serial.Add(1), time.Microsecond)
-			answer := *stored
-			if _, owned, err := f.store.Settle(ctx, id, by, semel.Outcome{State: semel.Done, Response: &answer}); err != nil || !owned {
-				panic(fmt.Sprint("settle: ", owned, err))
-			}
-		})
+		return f.fillRecords(ctx, l.expired, time.Microsecond)
 	}
-	expired()
+	if err := expired(); err != nil {
+		return nil, err
+	}
 	began := time.Now()
 	if err := sweepAll(ctx, f.store, l.expired); err != nil {
 		return nil, err
@@ -85,7 +130,9 @@ func (l large) sweeping(ctx context.Context, _ *meter) ([]row, error) {
 	const rate, span = 2000, 20 * time.Second
 	quiet := claimsAtRate(f.store, &serial, rate, span, nil)
 
-	expired()
+	if err := expired(); err != nil {
+		return nil, err
+	}
 	swept := make(chan error, 1)
 	stop := make(chan struct{})
 	began = time.Now()
@@ -141,7 +188,7 @@ func claimsAtRate(s semel.Store, serial *atomic.Uint64, rate int, span time.Dura
 		time.Sleep(time.Until(next))
 		due := next
 		all.Go(func() {
-			claimOnly(s, serial.Add(1), semel.DefaultRetention)
+			claimOnly(s, serial.Add(1))
 			d := time.Since(due)
 			mu.Lock()
 			took = append(took, d)
