@@ -179,7 +179,7 @@ func write[T []byte | string](c *capture, p T) (int, error) {
 	case c.declared >= 0 && c.size+int64(len(p)) > c.declared:
 		return 0, http.ErrContentLength
 	}
-	if c.streams && !c.begun && !c.holds {
+	if c.streams && !c.begun {
 		if err := c.begin([]byte(p[:min(len(p), sniffLen)])); err != nil {
 			return 0, err
 		}

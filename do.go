@@ -279,12 +279,9 @@ func isFinal(err error) bool {
 	return errors.As(err, &final)
 }
 
-func (j *job[T]) mark() error {
-	j.run.joint.result = nil
-	return nil
-}
+func (*job[T]) mark() error { return nil }
 
-func (j *job[T]) rewind(bool) { j.run.joint.result = nil }
+func (*job[T]) rewind(bool) {} // what the function returned is decided about again
 
 func (j *job[T]) freeze(err error) (Outcome, bool, error) {
 	r := j.run.joint.result

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -417,6 +418,48 @@ func TestDoTxBypassed(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		s.wantEffects("paid")
+		drained(t, g)
+	})
+}
+
+// A job that returns while its transaction goes on elsewhere ends with it.
+func TestR31_ATransactionThatAJobLeavesBehind(t *testing.T) {
+	t.Parallel()
+	inEachMode(t, func(t *testing.T, m txMode) {
+		s := newTransactor(t)
+		g, _ := newGuard(t, s, m.policy)
+		begun, goOn, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+		var wg sync.WaitGroup
+		go func() {
+			_, err := semel.Do(t.Context(), g, theKey, semel.Bytes("pay 7"), func(ctx context.Context) (string, error) {
+				wg.Go(func() {
+					err := semel.RunTx(ctx, s, func(_ context.Context, tx semel.Tx) error {
+						close(begun)
+						<-goOn
+						effect(tx, "paid")
+						return errDeclined
+					})
+					if !errors.Is(err, errDeclined) {
+						t.Errorf("RunTx: %v", err)
+					}
+				})
+				<-begun
+				return "paid", nil
+			})
+			done <- err
+		}()
+		<-begun
+		select {
+		case err := <-done:
+			t.Fatalf("ended with %v while the transaction is under way", err)
+		case <-time.After(50 * time.Millisecond): // nothing tells that the function has returned
+		}
+		close(goOn)
+		if err := <-done; !errors.Is(err, semel.ErrStoreUnavailable) {
+			t.Errorf("got %v", err)
+		}
+		wg.Wait()
+		s.wantEffects()
 		drained(t, g)
 	})
 }

@@ -11,7 +11,7 @@ type point struct {
 	fresh   bool // nothing was written
 	header  http.Header
 	verdict uint32
-	left    bool // the transaction was rolled back, and has left the error that was written in it
+	left    bool // the transaction was rolled back, and has left an error
 }
 
 // mark begins what rewind takes back. From then on the answer is held, on streaming routes too: after a rollback a
@@ -35,7 +35,7 @@ func (x *exchange) rewind(all bool) {
 	c := &x.capture
 	c.frozen, c.trailers = false, nil
 	if c.status >= 400 && !all {
-		c.point.left = c.point.fresh
+		c.point.left = true
 		return
 	}
 	x.run.op.verdict.Store(c.point.verdict)
@@ -45,8 +45,8 @@ func (x *exchange) rewind(all bool) {
 	c.discard()
 	clear(c.header)
 	maps.Copy(c.header, c.point.header)
-	c.status, c.sent, c.shared, c.declared = 0, nil, false, -1
-	c.body, c.size, c.over, c.unlinked, c.streams, c.unkept = nil, 0, false, false, false, nil
+	c.status, c.sent, c.shared = 0, nil, false
+	c.body, c.size, c.over, c.unlinked, c.unkept = nil, 0, false, false, nil
 }
 
 // freeze ends the answer: what the handler writes later is refused.

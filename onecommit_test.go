@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -545,4 +547,36 @@ func TestOneCommitHasOneTransaction(t *testing.T) {
 	}
 	s.wantEffects()
 	drained(t, g)
+}
+
+// Nothing leaves before the commit, of an event stream neither, and a connection is not handed over, whether or not the
+// handler works in the transaction.
+func TestR31_R38_OneCommitHoldsStreams(t *testing.T) {
+	t.Parallel()
+	s := newTransactor(t)
+	g, _ := oneCommit(t, s)
+	client, server := net.Pipe()
+	defer client.Close()
+	defer server.Close()
+	w := httptest.NewRecorder()
+	h := g.Handler(http.HandlerFunc(func(live http.ResponseWriter, _ *http.Request) {
+		if _, _, err := live.(http.Hijacker).Hijack(); !errors.Is(err, http.ErrNotSupported) {
+			t.Errorf("hijack: %v", err)
+		}
+		live.Header().Set("Content-Type", "text/event-stream")
+		for range 2 {
+			if _, err := io.WriteString(live, "data: 1\n\n"); err != nil {
+				t.Errorf("write: %v", err)
+			}
+			if err := http.NewResponseController(live).Flush(); err != nil {
+				t.Errorf("flush: %v", err)
+			}
+		}
+		if w.Flushed || w.Body.Len() > 0 {
+			t.Error("a part has left before the commit")
+		}
+	}))
+	h.ServeHTTP(hijackable{w, server}, post("k", `{}`))
+	wantAnswer(t, w, http.StatusOK, "data: 1\n\ndata: 1\n\n", false)
+	wantAnswer(t, answer(h, post("k", `{}`)), http.StatusOK, "data: 1\n\ndata: 1\n\n", true)
 }

@@ -3,6 +3,7 @@ package semel_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -139,6 +140,76 @@ func TestR31_AHandlerTriesAgain(t *testing.T) {
 					if res.Header.Get("X-Before") != "kept" || res.Header.Get("X-First") != "" || len(res.Trailer) > 0 {
 						t.Errorf("headers %v, trailers %v", res.Header, res.Trailer)
 					}
+				}
+				s.wantEffects("paid")
+			})
+		}
+	}
+}
+
+// So it may if its first answer was too large to keep in memory, or at all.
+func TestR31_AHandlerTriesAgainWithASmallerAnswer(t *testing.T) {
+	t.Parallel()
+	for _, room := range []bool{true, false} {
+		for _, m := range txModes() {
+			t.Run(fmt.Sprint(m.name, "/", room), func(t *testing.T) {
+				t.Parallel()
+				dir := filepath.Join(t.TempDir(), "answers")
+				if err := os.Mkdir(dir, 0o700); err != nil {
+					t.Fatal(err)
+				}
+				s := newTransactor(t)
+				p := m.policy
+				p.MaxResponseBody = 1000
+				g, _ := newGuardWith(t, s, semel.Options{TempDir: dir, Policy: p})
+				if !room {
+					if err := os.Remove(dir); err != nil {
+						t.Fatal(err)
+					}
+				}
+				h := g.Handler(s.working(func(w http.ResponseWriter, _ *http.Request, tx semel.Tx) error {
+					w.Header().Set("Content-Length", "5000")
+					io.WriteString(w, strings.Repeat("x", 5000))
+					return errDeclined
+				}, func(w http.ResponseWriter, r *http.Request, _ error) { s.working(paying, nil).ServeHTTP(w, r) }))
+				for attempt := range 2 {
+					wantAnswer(t, answer(h, post("k", `{}`)), http.StatusCreated, "paid", attempt > 0)
+				}
+				s.wantEffects("paid")
+			})
+		}
+	}
+}
+
+// An answer that was written before its transaction survives a commit that was refused: the handler may try that again.
+func TestR31_AnAnswerWrittenBeforeIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{http.StatusCreated, http.StatusNotFound} {
+		for _, onLost := range []semel.LostPolicy{semel.Hold, semel.Rerun} {
+			t.Run(fmt.Sprint(onLost, "/", status), func(t *testing.T) {
+				t.Parallel()
+				s := newTransactor(t)
+				s.commit = commitRefused
+				g, _ := newGuard(t, s, shortLease(onLost))
+				h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					w.WriteHeader(status)
+					io.WriteString(w, "before")
+					do := func() error {
+						return semel.RunTx(r.Context(), s, func(_ context.Context, tx semel.Tx) error {
+							effect(tx, "paid")
+							return nil
+						})
+					}
+					if err := do(); !errors.Is(err, semel.ErrRolledBack) {
+						t.Errorf("RunTx: %v", err)
+					}
+					s.commit = nil
+					if err := do(); err != nil {
+						t.Errorf("RunTx, again: %v", err)
+					}
+				}))
+				for attempt := range 2 {
+					wantAnswer(t, answer(h, post("k", `{}`)), status, "before", attempt > 0)
 				}
 				s.wantEffects("paid")
 			})

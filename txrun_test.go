@@ -80,6 +80,11 @@ func TestR31_R32_ATransactionThatIsLeftBehind(t *testing.T) {
 					}))
 					first := serve(h, post("k", `{}`))
 					<-begun
+					select {
+					case <-first.done:
+						t.Error("answered while the transaction is under way")
+					case <-time.After(50 * time.Millisecond): // nothing tells that a handler has returned
+					}
 					close(goOn)
 					<-first.done
 					wg.Wait()

@@ -57,20 +57,14 @@ func (s *Store) auditPage(ctx context.Context, id *semel.ID, last int64) (page [
 	err = s.read(ctx, func(c *session) error {
 		page = nil
 		rows, err := c.conn.QueryContext(ctx, query, args...)
-		if err != nil {
-			return interpretError(err)
-		}
-		defer rows.Close()
-		for rows.Next() {
+		return each(rows, err, func() (more bool, err error) {
 			var e semel.AuditEntry
 			var key []byte
-			if err := rows.Scan(&next, &e.At, &key, &e.Operation, &e.Actor, &e.Action, &e.Reason, &e.Result); err != nil {
-				return interpretError(err)
-			}
+			err = rows.Scan(&next, &e.At, &key, &e.Operation, &e.Actor, &e.Action, &e.Reason, &e.Result)
 			copy(e.ID[:], key)
 			page = append(page, e)
-		}
-		return interpretError(rows.Err())
+			return true, err
+		})
 	})
 	return page, next, err
 }

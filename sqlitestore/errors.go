@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/semelhq/semel"
@@ -51,6 +52,7 @@ var kinds = []struct {
 	{ErrReadOnly, []int{codeReadOnly}, []string{"readonly database"}},
 	{ErrCorrupt, []int{codeCorrupt, codeNotADB}, []string{"is malformed", "is not a database"}},
 	{ErrUnopened, []int{codeCantOpen}, []string{"unable to open database"}},
+	{ErrClosed, nil, []string{sql.ErrConnDone.Error(), "sql: database is closed"}},
 }
 
 // interpretError gives an error of database/sql or a driver the sentinel of its kind. Others stay as they are.
@@ -58,27 +60,16 @@ func interpretError(err error) error {
 	if err == nil {
 		return nil
 	}
-	if errors.Is(err, sql.ErrConnDone) || strings.Contains(err.Error(), "sql: database is closed") {
-		return errors.Join(ErrClosed, err)
-	}
 	var coded interface{ Code() int }
 	hasCode := errors.As(err, &coded)
+	text := err.Error()
 	for _, k := range kinds {
-		if errors.Is(err, k.is) {
+		switch {
+		case errors.Is(err, k.is):
 			return err
-		}
-		if hasCode {
-			for _, code := range k.codes {
-				if coded.Code()&0xff == code {
-					return &failure{k.is, err}
-				}
-			}
-			continue
-		}
-		for _, text := range k.texts {
-			if strings.Contains(err.Error(), text) {
-				return &failure{k.is, err}
-			}
+		case hasCode && slices.Contains(k.codes, coded.Code()&0xff),
+			!hasCode && slices.ContainsFunc(k.texts, func(part string) bool { return strings.Contains(text, part) }):
+			return &failure{k.is, err}
 		}
 	}
 	return err

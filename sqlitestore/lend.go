@@ -24,7 +24,7 @@ func lend(ctx context.Context, tx semel.Tx, fn func(context.Context, *sql.Tx) er
 	}
 	c := &lentConn{t: t}
 	db := sql.OpenDB(c)
-	defer db.Close()
+	defer db.Close() //nolint:errcheck // its connection's Close does nothing
 	lent, err := db.BeginTx(context.WithoutCancel(ctx), nil)
 	if err != nil {
 		return fmt.Errorf("sqlitestore: %w", err)
@@ -78,7 +78,7 @@ func (c *lentConn) with(call func(driver.Conn) error) error {
 		return errOver
 	}
 	err := c.t.unit.conn.Raw(func(conn any) error { return call(conn.(driver.Conn)) })
-	if err != nil && err != driver.ErrSkip && err != io.EOF && !c.over.Load() {
+	if err != nil && !errors.Is(err, driver.ErrSkip) && !errors.Is(err, io.EOF) && !c.over.Load() {
 		c.t.ready() //nolint:errcheck // the driver's error says more
 	}
 	return err

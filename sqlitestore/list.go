@@ -117,19 +117,14 @@ func (s *Store) listLive(ctx context.Context, each func(item) bool) error {
 
 func (s *Store) live(ctx context.Context) (rowids []int64, err error) {
 	err = s.read(ctx, func(c *session) error {
+		rowids = nil
 		rows, err := c.conn.QueryContext(ctx, listLive)
-		if err != nil {
-			return interpretError(err)
-		}
-		defer rows.Close()
-		for rows.Next() {
+		return each(rows, err, func() (more bool, err error) {
 			var rowid int64
-			if err := rows.Scan(&rowid); err != nil {
-				return interpretError(err)
-			}
+			err = rows.Scan(&rowid)
 			rowids = append(rowids, rowid)
-		}
-		return interpretError(rows.Err())
+			return true, err
+		})
 	})
 	return rowids, err
 }
@@ -138,27 +133,23 @@ func (s *Store) live(ctx context.Context) (rowids []int64, err error) {
 func (s *Store) page(ctx context.Context, query string, args ...any) (page []item, err error) {
 	err = s.read(ctx, func(c *session) error {
 		page = nil
-		now := s.clock.tell()
+		size, now := 0, s.clock.tell()
 		rows, err := c.conn.QueryContext(ctx, query, args...)
-		if err != nil {
-			return interpretError(err)
-		}
-		defer rows.Close()
-		for size := 0; size < pageBytes && rows.Next(); {
+		return each(rows, err, func() (more bool, err error) {
 			var it item
 			var id, data sql.RawBytes
 			if err := rows.Scan(&it.rowid, &id, &data); err != nil {
-				return interpretError(err)
+				return false, err
 			}
-			size += len(data)
 			copy(it.id[:], id)
 			if err := it.rec.UnmarshalBinary(data); err != nil {
 				it.err = fmt.Errorf("operation %s: %w", it.id, err)
 			}
 			it.rec.Now = s.notBefore(now, &it.rec)
 			page = append(page, it)
-		}
-		return interpretError(rows.Err())
+			size += len(data)
+			return size < pageBytes, nil
+		})
 	})
 	return page, err
 }

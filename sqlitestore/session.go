@@ -131,6 +131,20 @@ func (s *session) run(which statement, args ...any) (sql.Result, error) {
 	return r, interpretError(err)
 }
 
+// each calls scan for each row of a query's result, until it returns false.
+func each(rows *sql.Rows, err error, scan func() (more bool, err error)) error {
+	if err != nil {
+		return interpretError(err)
+	}
+	defer rows.Close() //nolint:errcheck // what was wrong, scan and Err have said
+	for rows.Next() {
+		if more, err := scan(); err != nil || !more {
+			return interpretError(err)
+		}
+	}
+	return interpretError(rows.Err())
+}
+
 // lock begins a transaction that holds the database's write lock. It waits for it until ctx ends, but not longer than
 // lockTimeout. The transaction never read before it wrote, so that it can't fail for a snapshot that has become old
 // (SQLITE_BUSY_SNAPSHOT).

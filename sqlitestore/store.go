@@ -127,7 +127,7 @@ func (s *Store) Close() error {
 	last := &call{last: true}
 	leads, err := s.line.enter(last)
 	if err != nil {
-		return nil // closed before
+		return nil //nolint:nilerr // it is closed already
 	}
 	if !leads {
 		s.line.wait(detached, last) //nolint:errcheck // the context does not end

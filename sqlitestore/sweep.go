@@ -39,24 +39,21 @@ func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
 
 // sweep deletes at most limit records that [semel.Record.Expired] holds of: expires is written with each record.
 func (u *unit) sweep(limit int) (n int, err error) {
-	rows, err := u.conn.QueryContext(detached, sweepRecords, int64(u.now), limit)
-	if err != nil {
-		return 0, interpretError(err)
-	}
-	defer rows.Close()
 	var highest uint64
-	for rows.Next() {
+	rows, err := u.conn.QueryContext(detached, sweepRecords, int64(u.now), limit)
+	err = each(rows, err, func() (more bool, err error) {
 		var fence sql.RawBytes
 		if err := rows.Scan(&fence); err != nil {
-			return 0, interpretError(err)
+			return false, err
 		}
 		if len(fence) == 8 {
 			highest = max(highest, binary.BigEndian.Uint64(fence))
 		}
 		n++
-	}
-	if err := rows.Err(); err != nil {
-		return 0, interpretError(err)
+		return true, nil
+	})
+	if err != nil {
+		return 0, err
 	}
 	if n > 0 {
 		u.deleted(int64(n), highest)

@@ -60,7 +60,7 @@ func (s *Store) Begin(ctx context.Context) (semel.Tx, error) {
 	return t, nil
 }
 
-func (s *Store) beginTx(ctx context.Context) (t *transaction, err error) {
+func (s *Store) beginTx(ctx context.Context) (_ *transaction, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func (s *Store) beginTx(ctx context.Context) (t *transaction, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("take a connection: %w", interpretError(err))
 	}
-	t = &transaction{store: s}
+	t := &transaction{store: s}
 	c := &session{conn: conn}
 	defer func() {
 		if err != nil {

@@ -85,21 +85,19 @@ func (s *session) find(id semel.ID) (r row, err error) {
 		return row{}, err
 	}
 	rows, err := st.QueryContext(detached, id[:])
-	if err != nil {
-		return row{}, interpretError(err)
-	}
-	defer rows.Close()
-	if r.found = rows.Next(); r.found {
+	err = each(rows, err, func() (more bool, err error) {
 		var data sql.RawBytes
 		if err := rows.Scan(&r.rowid, &data); err != nil {
-			return row{}, interpretError(err)
+			return false, err
 		}
 		if err := r.UnmarshalBinary(data); err != nil {
-			return row{}, err
+			return false, err
 		}
+		r.found = true
 		copy(r.head[:], data)
-	}
-	return r, interpretError(rows.Err())
+		return false, nil
+	})
+	return r, err
 }
 
 // change applies a transition to a record. next says what must be stored in the place of old, or that nothing must be,

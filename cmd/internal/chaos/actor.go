@@ -65,6 +65,7 @@ func (a *actor) obey(in io.Reader) {
 			os.Exit(1)
 		}
 		a.traps.arm(p, n)
+		fmt.Fprintln(os.Stdout, "armed")
 	}
 	os.Exit(0)
 }
@@ -100,7 +101,7 @@ func announce(l net.Listener) { fmt.Fprintf(os.Stdout, "listening %s\n", l.Addr(
 
 // sweep sweeps all the time, beside the claims (case 24).
 func sweep(ctx context.Context, s semel.Store) {
-	tick := time.NewTicker(10 * time.Millisecond)
+	tick := time.NewTicker(50 * time.Millisecond)
 	for range tick.C {
 		s.Sweep(ctx, 100) //nolint:errcheck // one that failed is followed by another
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -18,24 +19,24 @@ type Config struct {
 	Mode Mode
 	// Seed decides what is asked for, and who is killed when. What meets whom is up to the machine.
 	Seed uint64
-	// For is how long operations are begun, and processes killed; longer, if not each point was visited until then.
+	// For is how long operations are begun, and processes killed, once each point was visited.
 	For time.Duration
 	// Operations is how many are begun at most. Defaults to no bound.
 	Operations int
-	// Clients is how many ask at once. Defaults to 48.
+	// Clients is how many ask at once. Defaults to 32.
 	Clients int
 	// Fronts is how many processes share the store. Defaults to 2.
 	Fronts int
-	// Lease is that of a run. Defaults to 250 ms.
+	// Lease is that of a run. Defaults to 400 ms.
 	Lease time.Duration
 	// Dir is an empty folder for the files of the run.
 	Dir string
 	// Store is the address of the gateways' store. Defaults to an SQLite file in Dir.
 	Store string
 
-	flaw flaw
-	// hasty ends the run when its time is over, whatever was visited.
-	hasty bool
+	flaw    flaw
+	hasty   bool   // no point is visited but by chance
+	program string // what the processes run; defaults to the running program
 }
 
 // A flaw is what is wrong with the cast of a run that is to find it.
@@ -61,7 +62,7 @@ func (c *Config) complete() error {
 		errs = append(errs, errors.New("no folder for the files"))
 	}
 	if c.Clients == 0 {
-		c.Clients = 48
+		c.Clients = 32
 	}
 	if c.Fronts == 0 {
 		c.Fronts = 2
@@ -71,6 +72,13 @@ func (c *Config) complete() error {
 	}
 	if c.Store == "" {
 		c.Store = "sqlite://" + filepath.Join(c.Dir, "semel.db")
+	}
+	if c.program == "" {
+		self, err := os.Executable()
+		if err != nil {
+			errs = append(errs, err)
+		}
+		c.program = self
 	}
 	return errors.Join(errs...)
 }
@@ -155,7 +163,7 @@ func play(ctx context.Context, c *Config, k *cast, asking *clients) error {
 		if c.hasty {
 			r.due = nil
 		}
-		reaping <- r.reap(wild, c.Mode, time.Now().Add(c.For))
+		reaping <- r.reap(wild, c.Mode, c.For)
 		end()
 	}()
 	idle := make(chan struct{})

@@ -129,7 +129,7 @@ func (c *clients) draw(rng *rand.Rand, client uint64, i int64) *operation {
 		switch chance := rng.IntN(200); {
 		case chance < 16:
 			p.Takes = time.Duration(rng.Int64N(int64(20 * time.Millisecond)))
-		case chance == 16: // it must be renewed
+		case chance == 16 && p.Kind != stream: // it must be renewed
 			p.Takes = c.cfg.Lease + c.cfg.Lease/2
 		}
 	}
@@ -176,10 +176,10 @@ func (c *clients) operate(ctx context.Context, o *operation, rng *rand.Rand) {
 	}
 }
 
-// pursue asks until it gets a final answer, or ctx ends.
+// pursue asks until it gets a final answer, or ctx ends. Who gets no answer asks elsewhere soon.
 func (c *clients) pursue(ctx context.Context, o *operation, request string, rng *rand.Rand) {
-	for ctx.Err() == nil {
-		front := c.cast.fronts[rng.IntN(len(c.cast.fronts))]
+	for at := rng.IntN(len(c.cast.fronts)); ctx.Err() == nil; at++ {
+		front := c.cast.fronts[at%len(c.cast.fronts)]
 		a := attempt{request: request, sent: time.Now()}
 		a.reading, a.value = c.ask(ctx, front.at(), o.key, request)
 		a.done = time.Now()
@@ -188,7 +188,11 @@ func (c *clients) pursue(ctx context.Context, o *operation, request string, rng 
 		if a.reading.final() {
 			return
 		}
-		pause := time.NewTimer(time.Millisecond + time.Duration(rng.Int64N(int64(c.cfg.Lease/5))))
+		most := c.cfg.Lease / 5
+		if a.reading == broken {
+			most = c.cfg.Lease / 25
+		}
+		pause := time.NewTimer(time.Duration(rng.Int64N(int64(most))))
 		select {
 		case <-pause.C:
 		case <-ctx.Done():

@@ -18,7 +18,7 @@ type payment struct {
 	Order  string        `json:"order"`
 	Amount int           `json:"amount"`
 	Kind   kind          `json:"kind"`
-	Takes  time.Duration `json:"takes,omitempty"` // in nanoseconds: how long the work takes before its effect
+	Takes  time.Duration `json:"takes,omitempty"` // in nanoseconds: how long the work takes before its effect, and each event of a stream
 }
 
 type kind string
@@ -55,7 +55,7 @@ func (e effect) answer(k kind) string {
 	return strings.Repeat("data: "+one+"\n", streamEvents)
 }
 
-const streamEvents = 3
+const streamEvents = 4
 
 // refusal is the answer to a payment that is refused.
 const refusal = "{\"error\":\"refused\"}\n"

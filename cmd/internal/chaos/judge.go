@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/semelhq/semel/history"
@@ -101,29 +102,19 @@ func (j *judge) one(o *operation, effects []effect) (found []history.Violation) 
 	return found
 }
 
-// lost reports whether an attempt may have been cut off by a kill: it was under way then; or its front, having put it
-// off, was to release it, and was killed before it had.
+// lost reports whether an attempt may have been cut off by a kill: it was under way then; or its front had put it off,
+// owed a release, and was killed before that was acknowledged, since else the key would be free.
 func (j *judge) lost(o *operation) bool {
-	var told time.Time // when the loss was told first
-	for _, a := range o.attempts {
-		if a.reading == unknown || a.reading == unreplayable {
-			if told.IsZero() || a.done.Before(told) {
-				told = a.done
-			}
+	last := o.attempts[len(o.attempts)-1].done
+	return slices.ContainsFunc(o.attempts, func(a attempt) bool {
+		switch a.reading {
+		case broken, unknown, unreplayable:
+			return j.explained(a.sent, a.done)
+		case later:
+			return j.explained(a.sent, last)
 		}
-	}
-	for _, a := range o.attempts {
-		end := a.done
-		if a.reading == later && end.Before(told) {
-			end = told
-		}
-		if !a.reading.final() || a.reading == unknown || a.reading == unreplayable {
-			if j.explained(a.sent, end) {
-				return true
-			}
-		}
-	}
-	return false
+		return false
+	})
 }
 
 // A moment is something that happened to a key.
@@ -147,11 +138,11 @@ func (j *judge) moments(o *operation, effects []effect) []moment {
 	for _, e := range effects {
 		all = append(all, j.effect(e))
 	}
-	for i, a := range o.attempts {
+	for _, a := range o.attempts {
 		var call *history.Call
 		all = append(all,
-			moment{a.sent, fmt.Sprintf("call %d asks for %s", i+1, a.request), func(h *history.History) { call = h.Ask(o.key, a.request) }},
-			moment{a.done, fmt.Sprintf("call %d: %s %s", i+1, a.reading, a.value), func(*history.History) {
+			moment{a.sent, fmt.Sprintf("call asks for %s", a.request), func(h *history.History) { call = h.Ask(o.key, a.request) }},
+			moment{a.done, fmt.Sprintf("call of %.6f s: %s %s", a.sent.Sub(j.began).Seconds(), a.reading, strings.TrimSpace(a.value)), func(*history.History) {
 				if a.reading != broken {
 					call.Learned(outcomes[a.reading], a.value)
 				}
@@ -175,7 +166,15 @@ func (j *judge) recorded(o *operation, effects []effect) *history.History {
 
 // story is what happened to a key, with the kills of that time.
 func (j *judge) story(o *operation, effects []effect) []moment {
-	all := j.moments(o, effects)
+	told := &operation{key: o.key}
+	for i, a := range o.attempts {
+		// Of many calls in a row that got no answer, the first and the last say enough.
+		within := i > 0 && i < len(o.attempts)-1 && o.attempts[i-1].reading == broken && o.attempts[i+1].reading == broken
+		if a.reading != broken || !within {
+			told.attempts = append(told.attempts, a)
+		}
+	}
+	all := j.moments(told, effects)
 	if len(all) == 0 {
 		return nil
 	}
@@ -186,7 +185,7 @@ func (j *judge) story(o *operation, effects []effect) []moment {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b moment) int { return a.at.Compare(b.at) })
-	const most = 200 // one that was asked for a thousand times has its story in its beginning and its end
+	const most = 100 // one that was asked for a thousand times has its story in its beginning and its end
 	if len(all) > most {
 		all = slices.Delete(all, most/2, len(all)-most/2)
 	}

@@ -118,7 +118,7 @@ func (t *till) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		case p.Kind == failing && rand.IntN(2) == 0:
 			return errFailed
 		}
-		t.answer(w, e, p.Kind)
+		t.answer(w, e, p)
 		return nil
 	})
 	if err == nil {
@@ -149,12 +149,12 @@ func readTable(ctx context.Context, path string) (effects []effect, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer db.Close()
+	defer db.Close() //nolint:errcheck // it was only read
 	rows, err := db.QueryContext(ctx, `SELECT id, key, request, operation, attempt, fence, began, at FROM effects ORDER BY rowid`)
 	if err != nil {
 		return nil, fmt.Errorf("read effects: %w", err)
 	}
-	defer rows.Close()
+	defer rows.Close() //nolint:errcheck // they were only read
 	for rows.Next() {
 		var e effect
 		var fence int64

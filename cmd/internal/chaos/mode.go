@@ -100,5 +100,6 @@ func (m Mode) Points() []Point {
 	return append(m.points(serviceRole)[:2:2], points...)
 }
 
-// defaultLease is short, so that what a kill has left behind is taken over within the run.
-const defaultLease = 250 * time.Millisecond
+// defaultLease is short, so that what a kill has left behind is taken over within the run, and not so short that a
+// machine with other work on it loses leases by itself.
+const defaultLease = 400 * time.Millisecond

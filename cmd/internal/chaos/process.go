@@ -17,9 +17,10 @@ import (
 
 // A process is one of the cast: the same part, played by one process after the other.
 type process struct {
-	name string
-	part part
-	log  string // file of what all of them wrote to standard error
+	name    string
+	part    part
+	program string
+	log     string // file of what all of them wrote to standard error
 
 	mu      sync.Mutex
 	address string
@@ -33,6 +34,7 @@ type life struct {
 	stdin io.WriteCloser
 	began time.Time
 	ready chan struct{} // closed once it listens
+	armed chan struct{} // closed once a trap is set
 	ended chan struct{} // closed once it has been waited for
 
 	mu     sync.Mutex
@@ -48,9 +50,10 @@ type death struct {
 	from, to time.Time
 }
 
-func newProcess(name string, p part, dir string) *process {
-	p.Listen = "127.0.0.1:0"
-	return &process{name: name, part: p, log: filepath.Join(dir, name+".log")}
+func (c *Config) newProcess(name string, p part) *process {
+	p.Mode, p.Lease, p.Flaw = c.Mode, c.Lease, c.flaw
+	p.Store, p.Ledger, p.Listen = c.Store, c.ledger(), "127.0.0.1:0"
+	return &process{name: name, part: p, program: c.program, log: filepath.Join(c.Dir, name+".log")}
 }
 
 // start starts the process, on the address that it had before.
@@ -61,16 +64,12 @@ func (p *process) start() (*life, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", p.name, err)
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", p.name, err)
-	}
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", p.name, err)
 	}
 	defer log.Close() //nolint:errcheck // the process has its own
-	l := &life{cmd: exec.Command(self), ready: make(chan struct{}), ended: make(chan struct{})}
+	l := &life{cmd: exec.Command(p.program), ready: make(chan struct{}), armed: make(chan struct{}), ended: make(chan struct{})}
 	l.cmd.Env = append(os.Environ(), partVariable+"="+string(told))
 	l.cmd.Stderr = log
 	stdout, err := l.cmd.StdoutPipe()
@@ -103,6 +102,8 @@ func (p *process) watch(l *life, stdout io.Reader) {
 			l.mu.Lock()
 			l.fired, l.at = point, time.UnixMicro(at)
 			l.mu.Unlock()
+		} else if lines.Text() == "armed" {
+			close(l.armed)
 		} else if _, err := fmt.Sscanf(lines.Text(), "listening %s", &address); err == nil {
 			p.mu.Lock()
 			p.address, p.part.Listen = address, address
@@ -143,9 +144,13 @@ func (p *process) listening(l *life) error {
 	}
 }
 
-// arm lets the process kill itself when it comes by a point for the n-th time.
+// arm lets the process kill itself when it comes by a point for the n-th time from now on. Once a life.
 func (l *life) arm(at Point, n int) {
 	fmt.Fprintf(l.stdin, "arm %s %d\n", at, n) // a process that has ended will not need it
+	select {
+	case <-l.armed:
+	case <-l.ended:
+	}
 }
 
 func (l *life) kill() {
@@ -194,15 +199,13 @@ type cast struct {
 }
 
 func newCast(c *Config) *cast {
-	p := part{Mode: c.Mode, Lease: c.Lease, Flaw: c.flaw}
 	k := &cast{}
 	if !c.Mode.library() {
-		p.Role, p.Ledger = serviceRole, c.ledger()
-		k.service = newProcess("service", p, c.Dir)
+		k.service = c.newProcess("service", part{Role: serviceRole})
 	}
-	p.Role, p.Ledger, p.Store = c.Mode.front(), c.ledger(), c.Store
 	for i := range c.Fronts {
-		k.fronts = append(k.fronts, newProcess(fmt.Sprintf("%s-%d", p.Role, i+1), p, c.Dir))
+		front := c.Mode.front()
+		k.fronts = append(k.fronts, c.newProcess(fmt.Sprintf("%s-%d", front, i+1), part{Role: front}))
 	}
 	return k
 }

@@ -31,7 +31,7 @@ type round struct {
 
 const (
 	pointTime = 400 * time.Millisecond // how long a process is waited for to come by its point
-	visitTime = 30 * time.Second       // how much longer than it was to last a run may take to visit each point
+	visitTime = 30 * time.Second       // how long visiting each point may take
 	longest   = 200 * time.Millisecond // until a random kill
 	shortest  = 40 * time.Millisecond  // for a kill while a process starts
 )
@@ -72,26 +72,30 @@ func (r *reaper) next(last round, m Mode) round {
 	}
 	if r.rng.IntN(2) == 0 {
 		points := m.points(next.victims[0].part.Role)
-		next.point, next.n, next.after = points[r.rng.IntN(len(points))], 1+r.rng.IntN(50), pointTime
+		next.point, next.n, next.after = points[r.rng.IntN(len(points))], 1+r.rng.IntN(20), pointTime
 	}
 	return next
 }
 
-// reap kills until the time has come and each point was visited, or ctx ends. All are alive then.
-func (r *reaper) reap(ctx context.Context, m Mode, until time.Time) error {
+// reap visits each point, then kills for so long; or until ctx ends. All are alive then.
+func (r *reaper) reap(ctx context.Context, m Mode, long time.Duration) error {
 	var last round
-	for ctx.Err() == nil && (time.Now().Before(until) || len(r.due) > 0 && time.Now().Before(until.Add(visitTime))) {
+	began := time.Now()
+	visited := began
+	for ctx.Err() == nil && (len(r.due) > 0 && time.Since(began) < visitTime || time.Since(visited) < long) {
 		last = r.next(last, m)
 		deaths, err := r.kill(ctx, last)
 		if err != nil {
 			return err
 		}
-		if len(r.due) > 0 {
-			if visited := len(deaths) > 0 && deaths[0].point == r.due[0].point; !visited {
-				r.due = append(r.due, r.due[0])
-			}
-			r.due = r.due[1:]
+		if len(r.due) == 0 {
+			continue
 		}
+		if len(deaths) == 0 || deaths[0].point != r.due[0].point {
+			r.due = append(r.due, r.due[0]) // it is visited later
+		}
+		r.due = r.due[1:]
+		visited = time.Now()
 	}
 	for _, p := range r.cast.all() {
 		if err := p.listening(p.alive()); err != nil {

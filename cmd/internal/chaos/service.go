@@ -42,14 +42,14 @@ func (a *actor) serveLedger() error {
 			return
 		}
 		a.traps.pass(AfterEffect)
-		a.answer(w, e, p.Kind)
+		a.answer(w, e, p)
 	})
 	return fmt.Errorf("serve: %w", http.Serve(l, mux))
 }
 
-func (a *actor) answer(w http.ResponseWriter, e effect, k kind) {
-	body := e.answer(k)
-	if k != stream {
+func (a *actor) answer(w http.ResponseWriter, e effect, p payment) {
+	body := e.answer(p.Kind)
+	if p.Kind != stream {
 		w.WriteHeader(http.StatusCreated)
 		io.WriteString(w, body) //nolint:errcheck // the client has died
 		return
@@ -60,6 +60,6 @@ func (a *actor) answer(w http.ResponseWriter, e effect, k kind) {
 	for size, i := len(body)/streamEvents, 0; i < streamEvents; i++ {
 		io.WriteString(w, body[i*size:(i+1)*size]) //nolint:errcheck // the client has died
 		out.Flush()                                //nolint:errcheck // the client has died
-		time.Sleep(time.Millisecond)
+		time.Sleep(time.Millisecond + p.Takes)
 	}
 }

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -95,11 +96,12 @@ func (l trappedListener) Accept() (net.Conn, error) {
 	return &trappedConn{Conn: c, traps: l.traps}, nil
 }
 
-// A trappedConn takes the first write after a read for the beginning of an answer, and any other for more of it.
+// A trappedConn takes the first write after a read for the beginning of an answer.
 type trappedConn struct {
 	net.Conn
-	traps *traps
-	asked atomic.Bool
+	traps   *traps
+	asked   atomic.Bool
+	streams bool // the present answer; of who writes
 }
 
 func (c *trappedConn) Read(p []byte) (int, error) {
@@ -112,17 +114,22 @@ func (c *trappedConn) Read(p []byte) (int, error) {
 
 func (c *trappedConn) Write(p []byte) (int, error) {
 	const statusLine = len("HTTP/1.1 200 ")
-	if !c.asked.Swap(false) {
+	if c.asked.Swap(false) {
+		c.streams = bytes.Contains(p, []byte("text/event-stream"))
+		c.traps.pass(BeforeFirstByte)
+		if c.traps.due(MidAnswer) {
+			c.Conn.Write(p[:min(statusLine, len(p))]) //nolint:errcheck // this process ends with it, received or not
+			c.traps.die(MidAnswer)
+		}
+	}
+	n, err := c.Conn.Write(p)
+	if c.streams && !bytes.HasSuffix(p, lastChunk) { // which a stream gets once its outcome is durable
 		c.traps.pass(MidStream)
-		return c.Conn.Write(p)
 	}
-	c.traps.pass(BeforeFirstByte)
-	if c.traps.due(MidAnswer) {
-		c.Conn.Write(p[:min(statusLine, len(p))]) //nolint:errcheck // this process ends with it, received or not
-		c.traps.die(MidAnswer)
-	}
-	return c.Conn.Write(p)
+	return n, err
 }
+
+var lastChunk = []byte("0\r\n\r\n")
 
 // CloseWrite lets a relay pass on that one side has ended.
 func (c *trappedConn) CloseWrite() error { return c.Conn.(*net.TCPConn).CloseWrite() }

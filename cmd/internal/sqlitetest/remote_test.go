@@ -18,13 +18,13 @@ import (
 	"github.com/semelhq/semel/sqlitestore"
 )
 
-// The test binary serves as another process that has a handle on a file: with this variable set to the file's path it
-// executes verbs that come on its standard input. It ends with that.
-const serverVariable = "SEMEL_SQLITETEST_FILE"
+// The test binary serves as another process that has handles on files: with this variable set it executes verbs that
+// come on its standard input. It ends with that.
+const serverVariable = "SEMEL_SQLITETEST_SERVER"
 
 func TestMain(m *testing.M) {
-	if path := os.Getenv(serverVariable); path != "" {
-		if err := serve(path); err != nil {
+	if os.Getenv(serverVariable) != "" {
+		if err := serve(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -36,8 +36,10 @@ func TestMain(m *testing.M) {
 // A question is a verb, with its arguments and what the test's clock shows. Verb "" ends the context of an earlier one.
 type question struct {
 	Serial    int
+	Handle    int
 	Verb      string
-	Clock     int64 // in nanoseconds; 0 means the machine's
+	Path      string // to open
+	Clock     int64  // in nanoseconds; 0 means the machine's
 	ID        semel.ID
 	Claim     semel.Claim
 	By        semel.Owner
@@ -119,34 +121,37 @@ func (w wireRecord) record() (rec semel.Record, err error) {
 	return rec, err
 }
 
-// serve is the other process.
-func serve(path string) error {
-	var clock atomic.Int64
-	in, out := gob.NewDecoder(os.Stdin), gob.NewEncoder(os.Stdout)
-	var hello question
-	if err := in.Decode(&hello); err != nil {
-		return err
-	}
+// A served handle is one of the other process's.
+type served struct {
+	db    *sql.DB
+	store *sqlitestore.Store
+	clock atomic.Int64
+}
+
+func openServed(q question) (*served, error) {
+	h := &served{}
 	o := sqlitestore.Options{}
-	if hello.Clock != 0 {
-		clock.Store(hello.Clock)
-		o.Clock = func() time.Time { return time.Unix(0, clock.Load()) }
+	if q.Clock != 0 {
+		h.clock.Store(q.Clock)
+		o.Clock = func() time.Time { return time.Unix(0, h.clock.Load()) }
 	}
-	db, err := openFile(path, "")
-	if err != nil {
-		return err
+	var err error
+	if h.db, err = openFile(q.Path, ""); err == nil {
+		h.store, err = sqlitestore.Open(context.Background(), h.db, o)
 	}
-	s, err := sqlitestore.Open(context.Background(), db, o)
-	var mu sync.Mutex // of out and cancels
-	answer := func(r reply) {
-		mu.Lock()
-		defer mu.Unlock()
-		out.Encode(r) //nolint:errcheck // the other side has gone
+	return h, err
+}
+
+func (h *served) set(clock int64) {
+	for old := h.clock.Load(); clock > old && !h.clock.CompareAndSwap(old, clock); old = h.clock.Load() {
 	}
-	answer(reply{Err: wrapError(err)})
-	if err != nil {
-		return err
-	}
+}
+
+// serve is the other process.
+func serve() error {
+	in, out := gob.NewDecoder(os.Stdin), gob.NewEncoder(os.Stdout)
+	var mu sync.Mutex // of all below
+	handles := map[int]*served{}
 	cancels := map[int]context.CancelFunc{}
 	for {
 		var q question
@@ -156,8 +161,6 @@ func serve(path string) error {
 			}
 			return err
 		}
-		for old := clock.Load(); q.Clock > old && !clock.CompareAndSwap(old, q.Clock); old = clock.Load() {
-		}
 		mu.Lock()
 		if q.Verb == "" {
 			if cancel := cancels[q.Serial]; cancel != nil {
@@ -166,27 +169,41 @@ func serve(path string) error {
 			mu.Unlock()
 			continue
 		}
+		h := handles[q.Handle]
 		ctx, cancel := context.WithCancel(context.Background())
 		cancels[q.Serial] = cancel
 		mu.Unlock()
+		if h != nil {
+			h.set(q.Clock)
+		}
 		go func() {
 			var r reply
-			if q.Verb == "order" {
-				r = takeOrder(ctx, s, q)
-			} else {
-				r = execute(ctx, s, q)
+			switch q.Verb {
+			case "open":
+				h, err := openServed(q)
+				mu.Lock()
+				handles[q.Handle] = h
+				mu.Unlock()
+				r = reply{Err: wrapError(err)}
+			case "close":
+				r = reply{Err: wrapError(errors.Join(h.store.Close(), h.db.Close()))}
+			case "order":
+				r = takeOrder(ctx, h.store, q)
+			default:
+				r = execute(ctx, h.store, q)
 			}
+			r.Serial = q.Serial
 			mu.Lock()
+			defer mu.Unlock()
 			delete(cancels, q.Serial)
-			mu.Unlock()
 			cancel()
-			answer(r)
+			out.Encode(r) //nolint:errcheck // the other side has gone
 		}()
 	}
 }
 
 func execute(ctx context.Context, s *sqlitestore.Store, q question) reply {
-	r := reply{Serial: q.Serial}
+	var r reply
 	var rec semel.Record
 	var err error
 	switch q.Verb {
@@ -223,14 +240,14 @@ func execute(ctx context.Context, s *sqlitestore.Store, q question) reply {
 func takeOrder(ctx context.Context, s *sqlitestore.Store, q question) reply {
 	g, err := semel.New(s, semel.SingleTenant, semel.Hold, semel.Options{Policy: semel.Policy{OneCommit: q.OneCommit}})
 	if err != nil {
-		return reply{Serial: q.Serial, Err: wrapError(err)}
+		return reply{Err: wrapError(err)}
 	}
 	key := semel.Key{Scope: "shop", Value: q.Key}
 	_, err = sqlitestore.Do(ctx, g, s, key, semel.Bytes(q.Key), func(ctx context.Context, tx *sql.Tx) (string, error) {
 		_, err := tx.ExecContext(ctx, "INSERT INTO orders (item) VALUES (?)", q.Key)
 		return q.Key, err
 	})
-	return reply{Serial: q.Serial, Err: wrapError(err)}
+	return reply{Err: wrapError(err)}
 }
 
 // order has the other process take an order.
@@ -239,10 +256,9 @@ func (r *remote) order(ctx context.Context, key string, oneCommit bool) error {
 	return err
 }
 
-// A remote is a handle in another process.
-type remote struct {
-	cmd   *exec.Cmd
-	clock *clock // nil: the machine's
+// A process is another process.
+type process struct {
+	cmd *exec.Cmd
 
 	mu      sync.Mutex
 	out     *gob.Encoder
@@ -251,87 +267,72 @@ type remote struct {
 	gone    chan struct{} // closed once the process does not answer any more
 }
 
-// openRemote starts a process with a handle on the file.
-func openRemote(t testing.TB, path string, c *clock) *remote {
+// start starts another process, which ends with the test.
+func start(t testing.TB) *process {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &remote{cmd: exec.Command(exe, "-test.run=^$"), clock: c, waiting: map[int]chan reply{}, gone: make(chan struct{})}
-	r.cmd.Env = append(os.Environ(), serverVariable+"="+path)
-	r.cmd.Stderr = os.Stderr
-	stdin, err := r.cmd.StdinPipe()
+	p := &process{cmd: exec.Command(exe, "-test.run=^$"), waiting: map[int]chan reply{}, gone: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), serverVariable+"=1")
+	p.cmd.Stderr = os.Stderr
+	stdin, err := p.cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	stdout, err := r.cmd.StdoutPipe()
+	stdout, err := p.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.cmd.Start(); err != nil {
+	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	r.out = gob.NewEncoder(stdin)
+	p.out = gob.NewEncoder(stdin)
 	t.Cleanup(func() {
 		stdin.Close()
-		<-r.gone
-		r.cmd.Wait() //nolint:errcheck // it may have been killed
+		<-p.gone
+		p.cmd.Wait() //nolint:errcheck // it may have been killed
 	})
-	in := gob.NewDecoder(stdout)
-	if err := r.out.Encode(question{Clock: r.time()}); err != nil {
-		t.Fatal(err)
-	}
-	var hello reply
-	err = in.Decode(&hello)
 	go func() {
-		defer close(r.gone)
+		defer close(p.gone)
+		in := gob.NewDecoder(stdout)
 		for {
 			var a reply
 			if in.Decode(&a) != nil {
 				return
 			}
-			r.mu.Lock()
-			r.waiting[a.Serial] <- a
-			delete(r.waiting, a.Serial)
-			r.mu.Unlock()
+			p.mu.Lock()
+			p.waiting[a.Serial] <- a
+			delete(p.waiting, a.Serial)
+			p.mu.Unlock()
 		}
 	}()
-	if err != nil || hello.Err != nil {
-		t.Fatalf("the other process: %v, %v", err, hello.Err)
-	}
-	return r
+	return p
 }
 
 // kill ends the process with SIGKILL.
-func (r *remote) kill(t testing.TB) {
+func (p *process) kill(t testing.TB) {
 	t.Helper()
-	if err := r.cmd.Process.Kill(); err != nil {
+	if err := p.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	<-r.gone
-}
-
-func (r *remote) time() int64 {
-	if r.clock == nil {
-		return 0
-	}
-	return r.clock.now().UnixNano()
+	<-p.gone
 }
 
 var errGone = errors.New("the other process has ended")
 
-func (r *remote) ask(ctx context.Context, q question) (reply, error) {
+func (p *process) ask(ctx context.Context, q question) (reply, error) {
 	if err := ctx.Err(); err != nil {
 		return reply{}, err
 	}
 	answer := make(chan reply, 1)
-	r.mu.Lock()
-	r.serial++
-	q.Serial, q.Clock = r.serial, r.time()
-	r.waiting[q.Serial] = answer
-	err := r.out.Encode(q)
-	r.mu.Unlock()
+	p.mu.Lock()
+	p.serial++
+	q.Serial = p.serial
+	p.waiting[q.Serial] = answer
+	err := p.out.Encode(q)
+	p.mu.Unlock()
 	if err != nil {
 		return reply{}, errors.Join(errGone, err)
 	}
@@ -343,15 +344,53 @@ func (r *remote) ask(ctx context.Context, q question) (reply, error) {
 				return a, a.Err
 			}
 			return a, nil
-		case <-r.gone:
+		case <-p.gone:
 			return reply{}, errGone
 		case <-ended:
 			ended = nil
-			r.mu.Lock()
-			r.out.Encode(question{Serial: q.Serial}) //nolint:errcheck // gone says so
-			r.mu.Unlock()
+			p.mu.Lock()
+			p.out.Encode(question{Serial: q.Serial}) //nolint:errcheck // gone says so
+			p.mu.Unlock()
 		}
 	}
+}
+
+// A remote is a handle in another process.
+type remote struct {
+	*process
+	handle int
+	clock  *clock // nil: the machine's
+}
+
+// openRemote starts a process with a handle on the file.
+func openRemote(t testing.TB, path string, c *clock) *remote {
+	t.Helper()
+	return start(t).open(t, path, c)
+}
+
+var handles atomic.Int32
+
+// open opens a handle on the file, which is closed with the test.
+func (p *process) open(t testing.TB, path string, c *clock) *remote {
+	t.Helper()
+	r := &remote{process: p, handle: int(handles.Add(1)), clock: c}
+	if _, err := r.ask(context.Background(), question{Verb: "open", Path: path}); err != nil {
+		t.Fatalf("the other process: open: %v", err)
+	}
+	t.Cleanup(func() {
+		if _, err := r.ask(context.Background(), question{Verb: "close"}); err != nil && !errors.Is(err, errGone) {
+			t.Errorf("the other process: close: %v", err)
+		}
+	})
+	return r
+}
+
+func (r *remote) ask(ctx context.Context, q question) (reply, error) {
+	q.Handle = r.handle
+	if r.clock != nil {
+		q.Clock = r.clock.now().UnixNano()
+	}
+	return r.process.ask(ctx, q)
 }
 
 // one asks for a verb that answers with one record.

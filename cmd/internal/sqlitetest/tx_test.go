@@ -599,3 +599,61 @@ func TestDoAnswersWithWhatItCommitted(t *testing.T) {
 		}
 	})
 }
+
+// A transaction that can't begin in time gives back what it has taken, and nobody waits for it.
+func TestATransactionThatCanNotBeginLeavesNothing(t *testing.T) {
+	t.Parallel()
+	path := newFile(t)
+	s, db := openStore(t, path, sqlitestore.Options{})
+	before := db.Stats().InUse
+	release := lock(t, path)
+	defer release()
+	fails := func(what string) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		if _, err := s.Begin(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: Begin: %v", what, err)
+		}
+		if got := db.Stats().InUse; got != before {
+			t.Errorf("%s: %d connections are in use, want %d", what, got, before)
+		}
+	}
+	fails("another process has the lock")
+	release()
+	tx, err := s.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	before++
+	fails("another transaction is under way")
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Error(err)
+	}
+	tx.Rollback()
+	if err := tx.Commit(t.Context()); err == nil || errors.Is(err, semel.ErrRolledBack) {
+		t.Errorf("a second Commit: %v", err)
+	}
+	before--
+	// Verbs wait for nothing while the application keeps all its connections.
+	db.SetMaxOpenConns(before + 1)
+	conn, err := db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	before++
+	fails("no connection is left")
+	waiting := make(chan error, 1)
+	go func() {
+		tx, err := s.Begin(t.Context())
+		if err == nil {
+			err = tx.Commit(t.Context())
+		}
+		waiting <- err
+	}()
+	claim(t, s, newID(), ask(semel.Hold))
+	conn.Close()
+	if err := <-waiting; err != nil {
+		t.Error(err)
+	}
+}

@@ -38,7 +38,7 @@ type commandLine struct {
 	Operations int           `default:"0" placeholder:"N" help:"How many operations at most, in each mode; 0 is no bound (default ${default})."`
 	Mode       string        `default:"all" enum:"all,rerun,hold,tx,one-commit" placeholder:"MODE" help:"What protects the effects: rerun or hold (the gateway), tx or one-commit (the library), or all (default ${default})."`
 	Seed       uint64        `placeholder:"N" help:"Decides what is asked for, and who is killed when (default: random, and printed)."`
-	Clients    int           `default:"48" placeholder:"N" help:"How many clients ask at once (default ${default})."`
+	Clients    int           `default:"32" placeholder:"N" help:"How many clients ask at once (default ${default})."`
 	Fronts     int           `default:"2" placeholder:"N" help:"How many processes share the store (default ${default})."`
 }
 
@@ -104,6 +104,9 @@ func (p *program) main(ctx context.Context, args []string) (status int) {
 	return exitOK
 }
 
+// shown is how many violations of a mode are printed. What is wrong once is mostly wrong a thousand times.
+const shown = 10
+
 // play plays a run in each mode that was asked for, and prints what came of it.
 func (p *program) play(ctx context.Context, line *commandLine) (err error) {
 	modes := chaos.Modes()
@@ -144,7 +147,11 @@ func (p *program) play(ctx context.Context, line *commandLine) (err error) {
 	}
 	fmt.Fprintf(p.stdout, "\n%s", chaos.Table(reports))
 	for _, r := range reports {
-		for _, v := range r.Violations {
+		for i, v := range r.Violations {
+			if i == shown {
+				fmt.Fprintf(p.stdout, "\n%s: and %d more\n", r.Mode, len(r.Violations)-i)
+				break
+			}
 			fmt.Fprintf(p.stdout, "\n%s: %v\n", r.Mode, v)
 		}
 		if len(r.Missed) > 0 {
