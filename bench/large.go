@@ -50,7 +50,7 @@ func (f *sqliteFile) fillRecords(ctx context.Context, n int, retention time.Dura
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer conn.Close() //nolint:errcheck // a temporary file
 	if _, err := conn.ExecContext(ctx, "PRAGMA synchronous = OFF"); err != nil {
 		return err
 	}

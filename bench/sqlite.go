@@ -106,9 +106,8 @@ func sqliteStore(ctx context.Context, m *meter) ([]row, error) {
 // A bareLoop is the floor: one goroutine that takes what callers have queued, at most limit, and writes it in one
 // transaction, to a table that can be looked up by id and swept by time. It decides nothing.
 type bareLoop struct {
-	queue  chan bareOp
-	ended  chan struct{}
-	failed error
+	queue chan bareOp
+	ended chan struct{}
 }
 
 type bareOp struct {
@@ -142,7 +141,7 @@ func newBareLoop(ctx context.Context, db *sql.DB, limit int) (*bareLoop, error) 
 	l := &bareLoop{queue: make(chan bareOp, sqliteCallers), ended: make(chan struct{})}
 	go func() {
 		defer close(l.ended)
-		defer conn.Close()
+		defer conn.Close() //nolint:errcheck // a temporary file
 		var batch []bareOp
 		for op := range l.queue {
 			batch = append(batch[:0], op)
