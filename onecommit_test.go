@@ -110,29 +110,32 @@ func TestR16_OneCommitAnswersRepeatsWithoutATransaction(t *testing.T) {
 // body waits too, and is refused then.
 func TestR26_OneCommitRunsOnce(t *testing.T) {
 	t.Parallel()
-	s := newTransactor(t)
-	g, _ := oneCommit(t, s)
-	inside, goOn := make(chan struct{}), make(chan struct{})
-	h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx semel.Tx) error {
-		close(inside) // a second time would panic
-		<-goOn
-		return paying(w, r, tx)
-	}, nil))
-	first := serve(h, post("k", `{}`))
-	<-inside
-	var others []*served
-	for range 20 {
-		others = append(others, serve(h, post("k", `{}`)))
-	}
-	mismatch := serve(h, post("k", `{"amount":7}`))
-	close(goOn)
-	wantAnswer(t, first.answer(), http.StatusCreated, "paid", false)
-	for _, other := range others {
-		wantAnswer(t, other.answer(), http.StatusCreated, "paid", true)
-	}
-	wantProblem(t, mismatch.answer(), http.StatusUnprocessableEntity, semel.CodeKeyReused)
-	s.wantEffects("paid")
-	drained(t, g)
+	synctest.Test(t, func(t *testing.T) {
+		s := newTransactor(t)
+		g, _ := oneCommit(t, s)
+		h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx semel.Tx) error {
+			time.Sleep(time.Second)
+			return paying(w, r, tx)
+		}, nil))
+		first := serve(h, post("k", `{}`))
+		synctest.Wait()
+		var others []*served
+		for range 20 {
+			others = append(others, serve(h, post("k", `{}`)))
+		}
+		mismatch := serve(h, post("k", `{"amount":7}`))
+		synctest.Wait() // all of them have found no record
+		wantAnswer(t, first.answer(), http.StatusCreated, "paid", false)
+		for _, other := range others {
+			wantAnswer(t, other.answer(), http.StatusCreated, "paid", true)
+		}
+		wantProblem(t, mismatch.answer(), http.StatusUnprocessableEntity, semel.CodeKeyReused)
+		if s.began() != 22 {
+			t.Errorf("%d transactions, want one for each request", s.began())
+		}
+		s.wantEffects("paid")
+		drained(t, g)
+	})
 }
 
 // The wait for a turn is bounded, and leaves nothing behind: no run, no record, nothing to release.

@@ -63,6 +63,16 @@ func TestR86_StatsOfRunsAndWaiters(t *testing.T) {
 		check("the first of two", semel.Stats{Running: 1, OldestRun: time.Second})
 		stop("e")
 		check("none", semel.Stats{})
+		for _, key := range []string{"f", "g", "h", "i"} {
+			start(g, key)
+		}
+		stop("g")
+		stop("h")
+		check("two in the middle have ended", semel.Stats{Running: 2, OldestRun: 4 * time.Second})
+		stop("i")
+		check("the newest too", semel.Stats{Running: 1, OldestRun: 4 * time.Second})
+		stop("f")
+		check("none again", semel.Stats{})
 		drained(t, g)
 	})
 }

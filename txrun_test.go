@@ -282,6 +282,35 @@ func TestR48_R31_FencedWhileInDoubt(t *testing.T) {
 	})
 }
 
+// If somebody has decided about the record meanwhile, its client gets what that says, and never the late owner's answer.
+func TestR48_R31_DecidedWhileInDoubt(t *testing.T) {
+	t.Parallel()
+	for _, onLost := range []semel.LostPolicy{semel.Hold, semel.Rerun} {
+		t.Run(onLost.String(), func(t *testing.T) {
+			t.Parallel()
+			mem := memstore.New()
+			s := transactions(t, mem)
+			s.commit = commitLost
+			g, _ := newGuard(t, s, shortLease(onLost))
+			h := g.Handler(s.working(paying, func(_ http.ResponseWriter, r *http.Request, _ error) {
+				rec, err := mem.Seize(r.Context(), keyed("k"), semel.NewToken())
+				if err != nil {
+					t.Fatal(err)
+				}
+				decision := semel.Outcome{State: semel.Done, Response: &semel.Response{Status: http.StatusAccepted, Body: []byte("decided")}}
+				if _, owned, err := mem.Settle(r.Context(), keyed("k"), rec.Owner(), decision); err != nil || !owned {
+					t.Errorf("settle: %v, %v", owned, err)
+				}
+			}))
+			for range 2 {
+				wantAnswer(t, answer(h, post("k", `{}`)), http.StatusAccepted, "decided", true)
+			}
+			s.wantEffects()
+			drained(t, g)
+		})
+	}
+}
+
 // Patience passes while the transaction is under way: the client is told, and its retry gets what was committed.
 func TestR75_PatienceWithATransaction(t *testing.T) {
 	t.Parallel()
@@ -405,7 +434,10 @@ func TestR48_FencedInATransaction(t *testing.T) {
 						t.Errorf("RunTx: %v; cancelled by %v", err, context.Cause(r.Context()))
 					}
 					if tells {
-						then(500)(w, r, err)
+						w.WriteHeader(http.StatusInternalServerError)
+						if _, err := io.WriteString(w, "fenced"); err != nil {
+							t.Errorf("write: %v", err)
+						}
 					}
 				}))
 				wantProblem(t, answer(h, post("k", `{}`)), http.StatusConflict, semel.CodeOutcomeUnknown)
