@@ -672,3 +672,26 @@ func TestR31_R32_DecideThrowsInATransaction(t *testing.T) {
 		s.wantEffects("paid")
 	})
 }
+
+// What was committed shares the answer's headers: a flush after the commit must not touch them.
+func TestR31_R34_AFlushAfterTheCommitChangesNothing(t *testing.T) {
+	t.Parallel()
+	inEachMode(t, func(t *testing.T, m txMode) {
+		s := newTransactor(t)
+		g, _ := newGuard(t, s, m.policy)
+		h := g.Handler(s.working(func(w http.ResponseWriter, _ *http.Request, tx semel.Tx) error {
+			effect(tx, "paid")
+			w.Header().Set("Location", "/payments/1")
+			w.WriteHeader(http.StatusCreated)
+			return nil
+		}, func(w http.ResponseWriter, _ *http.Request, _ error) {
+			if err := http.NewResponseController(w).Flush(); err != nil {
+				t.Errorf("flush: %v", err)
+			}
+			if got, want := loaded(t, s, "k").Response.Header, (http.Header{"Location": {"/payments/1"}}); !reflect.DeepEqual(got, want) {
+				t.Errorf("stored are %v, want %v", got, want)
+			}
+		}))
+		wantAnswer(t, answer(h, post("k", `{}`)), http.StatusCreated, "", false)
+	})
+}
