@@ -176,8 +176,10 @@ func (c *clients) operate(ctx context.Context, o *operation, rng *rand.Rand) {
 	}
 }
 
-// pursue asks until it gets a final answer, or ctx ends. Who gets no answer asks elsewhere soon.
+// pursue asks until it gets a final answer, or ctx ends. Who gets no answer asks elsewhere soon, and less soon if there is
+// none there either.
 func (c *clients) pursue(ctx context.Context, o *operation, request string, rng *rand.Rand) {
+	refused := 0
 	for at := rng.IntN(len(c.cast.fronts)); ctx.Err() == nil; at++ {
 		front := c.cast.fronts[at%len(c.cast.fronts)]
 		a := attempt{request: request, sent: time.Now()}
@@ -190,7 +192,10 @@ func (c *clients) pursue(ctx context.Context, o *operation, request string, rng 
 		}
 		most := c.cfg.Lease / 5
 		if a.reading == broken {
-			most = c.cfg.Lease / 25
+			refused++
+			most = min(most, time.Duration(refused)*c.cfg.Lease/50)
+		} else {
+			refused = 0
 		}
 		pause := time.NewTimer(time.Duration(rng.Int64N(int64(most))))
 		select {

@@ -27,6 +27,7 @@ type round struct {
 	point   Point         // of the first victim; Random if it is killed from outside
 	n       int           // how many times it passes the point
 	after   time.Duration // when it is killed from outside, at the latest
+	hurried bool          // that counts from its start; else from when it listens
 }
 
 const (
@@ -61,7 +62,7 @@ func (r *reaper) next(last round, m Mode) round {
 	next := round{victims: []*process{front}, point: Random, after: microseconds(longest)}
 	switch chance := r.rng.IntN(100); {
 	case chance < 15 && len(last.victims) > 0: // those that start just now
-		next.victims, next.after = last.victims, microseconds(shortest)
+		next.victims, next.after, next.hurried = last.victims, microseconds(shortest), true
 		return next
 	case chance < 25:
 		next.victims = r.cast.all()
@@ -80,9 +81,14 @@ func (r *reaper) next(last round, m Mode) round {
 // reap visits each point, then kills for so long; or until ctx ends. All are alive then.
 func (r *reaper) reap(ctx context.Context, m Mode, long time.Duration) error {
 	var last round
-	began := time.Now()
-	visited := began
-	for ctx.Err() == nil && (len(r.due) > 0 && time.Since(began) < visitTime || time.Since(visited) < long) {
+	var visited time.Time
+	for began := time.Now(); ctx.Err() == nil; {
+		if visited.IsZero() && (len(r.due) == 0 || time.Since(began) > visitTime) {
+			r.due, visited = nil, time.Now()
+		}
+		if !visited.IsZero() && time.Since(visited) > long {
+			break
+		}
 		last = r.next(last, m)
 		deaths, err := r.kill(ctx, last)
 		if err != nil {
@@ -95,7 +101,6 @@ func (r *reaper) reap(ctx context.Context, m Mode, long time.Duration) error {
 			r.due = append(r.due, r.due[0]) // it is visited later
 		}
 		r.due = r.due[1:]
-		visited = time.Now()
 	}
 	for _, p := range r.cast.all() {
 		if err := p.listening(p.alive()); err != nil {
@@ -108,6 +113,11 @@ func (r *reaper) reap(ctx context.Context, m Mode, long time.Duration) error {
 // kill plays one round. If ctx ends before, nobody is killed that does not do it by itself.
 func (r *reaper) kill(ctx context.Context, now round) ([]death, error) {
 	first := now.victims[0].alive()
+	if !now.hurried {
+		if err := now.victims[0].listening(first); err != nil {
+			return nil, err
+		}
+	}
 	if now.point != Random {
 		first.arm(now.point, now.n)
 	}
