@@ -33,8 +33,15 @@ func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
 		if total += n; n < chunk {
 			break
 		}
+		s.writeBack(ctx)
 	}
 	return total, nil
+}
+
+// writeBack copies the log's pages into the database beside those who write. Else one of them would have to, with all the
+// pages that a sweep has touched, while the others wait for it. Should it fail, that is what happens.
+func (s *Store) writeBack(ctx context.Context) {
+	s.read(ctx, func(c *session) error { return c.exec("PRAGMA wal_checkpoint(PASSIVE)") }) //nolint:errcheck // as said above
 }
 
 // sweep deletes at most limit records that [semel.Record.Expired] holds of: expires is written with each record.
