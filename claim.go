@@ -55,6 +55,8 @@ func (g *Guard) enter(ctx context.Context, a *ask) (*run, *Record, *Problem) {
 		switch rec.Reads(g.policy.OnLost) {
 		case ReadsDone:
 			return nil, &rec, nil
+		case ReadsExpired:
+			return nil, nil, g.problem(CodeKeyExpired, "")
 		case ReadsUnknown:
 			if rec.State == Running {
 				g.observe(ctx, a, &rec, EventLapsed, nil)
@@ -158,7 +160,7 @@ func (g *Guard) claim(ctx context.Context, a *ask) (Record, *run, *Problem) {
 func (g *Guard) claimOf(a *ask) Claim {
 	return Claim{
 		Fingerprint: a.fingerprint, Token: NewToken(), Lease: g.policy.Lease, Retention: g.policy.Retention,
-		OnLost: g.policy.OnLost, Operation: a.operation, Correlation: a.correlation,
+		Tombstone: g.policy.Tombstone, OnLost: g.policy.OnLost, Operation: a.operation, Correlation: a.correlation,
 	}
 }
 

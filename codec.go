@@ -28,12 +28,13 @@ import (
 //	 46    8  lease end │ 0 if not set
 //	 54    8  settled   ┘
 //	 62    8  retention, in nanoseconds
-//	 70    4  attempt
-//	 74    4  CRC-32C of the tail; the header is left out, so that a script need not compute it
-//	 78   16  raw fingerprint
-//	 94   16  canonical fingerprint
-//	110    8  fingerprint settings
-//	118       tail
+//	 70    8  tombstone, in nanoseconds
+//	 78    4  attempt
+//	 82    4  CRC-32C of the tail; the header is left out, so that a script need not compute it
+//	 86   16  raw fingerprint
+//	102   16  canonical fingerprint
+//	118    8  fingerprint settings
+//	126       tail
 //
 // The tail is a sequence of fields, each a tag byte, a length and a value, in ascending order of tags, without those
 // that are empty. Lengths and counts in the tail are unsigned varints in their shortest form. An answer is
@@ -66,12 +67,13 @@ const (
 	offLeaseEnd    = 46
 	offSettled     = 54
 	offRetention   = 62
-	offAttempt     = 70
-	offCRC         = 74
-	offRaw         = 78
-	offCanonical   = 94
-	offSettings    = 110
-	recordHeadSize = 118
+	offTombstone   = 70
+	offAttempt     = 78
+	offCRC         = 82
+	offRaw         = 86
+	offCanonical   = 102
+	offSettings    = 118
+	recordHeadSize = 126
 )
 
 const (
@@ -122,6 +124,7 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 		out = binary.BigEndian.AppendUint64(out, uint64(t))
 	}
 	out = binary.BigEndian.AppendUint64(out, uint64(r.Retention))
+	out = binary.BigEndian.AppendUint64(out, uint64(r.Tombstone))
 	out = binary.BigEndian.AppendUint32(out, r.Attempt)
 	out = append(out, 0, 0, 0, 0) // the CRC, once there is a tail
 	out = append(out, r.Fingerprint.Raw[:]...)
@@ -176,6 +179,8 @@ func (r *Record) check() error {
 		return errors.New("time before 1970")
 	case r.Retention <= 0: // would make a record that is born expired
 		return fmt.Errorf("retention is %d ns", r.Retention)
+	case r.Tombstone < 0:
+		return fmt.Errorf("tombstone is %d ns", r.Tombstone)
 	case r.Response != nil && r.Response.Status != 0 && (r.Response.Status < 100 || r.Response.Status > 999):
 		return fmt.Errorf("status is %d", r.Response.Status)
 	}
@@ -212,6 +217,7 @@ func (r *Record) decode(data []byte) error {
 		LeaseEnd:  Time(binary.BigEndian.Uint64(data[offLeaseEnd:])),
 		Settled:   Time(binary.BigEndian.Uint64(data[offSettled:])),
 		Retention: time.Duration(binary.BigEndian.Uint64(data[offRetention:])),
+		Tombstone: time.Duration(binary.BigEndian.Uint64(data[offTombstone:])),
 		Fingerprint: Fingerprint{
 			Raw:       [16]byte(data[offRaw:]),
 			Canonical: [16]byte(data[offCanonical:]),

@@ -20,6 +20,8 @@ var (
 	ErrOutcomeUnknown = errors.New("outcome unknown")
 	// ErrReplayUnavailable means that the operation has ended but that its answer can't be given again.
 	ErrReplayUnavailable = errors.New("replay unavailable")
+	// ErrKeyExpired means that the operation has ended, and that its answer is no longer kept.
+	ErrKeyExpired = errors.New("idempotency key expired")
 	// ErrReplayForbidden means that the caller may no longer see the stored answer.
 	ErrReplayForbidden = errors.New("replay forbidden")
 	// ErrTooManyAttempts means that one key was asked for more often than [Options].MaxAttempts allows.

@@ -65,6 +65,9 @@ type Policy struct {
 	// Retention is how long an outcome is kept, from its completion; [Forever] is allowed. At least MaxRun + Lease.
 	// Defaults to 24 h.
 	Retention time.Duration
+	// Tombstone is how long a key is refused as expired after Retention, instead of standing for a new operation. Its
+	// record is small then: the answer is gone. [Forever] is allowed. Defaults to not at all.
+	Tombstone time.Duration
 	// Wait is how long a request waits for another run of its operation before it is told 409. Defaults to not at all.
 	Wait time.Duration
 	// MaxWait bounds the wait that a client may ask for with "Prefer: wait=N" (RFC 7240). Defaults to Wait.
@@ -178,6 +181,7 @@ func (p Policy) compile() (*policy, error) {
 		{"Patience", p.Patience},
 		{"SettleWait", p.SettleWait},
 		{"Retention", p.Retention},
+		{"Tombstone", p.Tombstone},
 		{"Wait", p.Wait},
 		{"MaxWait", p.MaxWait},
 	} {

@@ -26,6 +26,7 @@ const (
 	CodeOutcomePending    Code = "IDEMPOTENCY_OUTCOME_PENDING"
 	CodeOutcomeUnknown    Code = "IDEMPOTENCY_OUTCOME_UNKNOWN"
 	CodeReplayUnavailable Code = "IDEMPOTENCY_REPLAY_UNAVAILABLE"
+	CodeKeyExpired        Code = "IDEMPOTENCY_KEY_EXPIRED"
 	CodeReplayForbidden   Code = "IDEMPOTENCY_REPLAY_FORBIDDEN"
 	CodeTooManyAttempts   Code = "IDEMPOTENCY_TOO_MANY_ATTEMPTS"
 	CodeTooManyKeys       Code = "IDEMPOTENCY_TOO_MANY_KEYS"
@@ -118,6 +119,11 @@ var problemKinds = map[Code]problemKind{
 		"replay-unavailable", 409, false, ErrReplayUnavailable,
 		"the operation has ended, but its answer can't be given again",
 		"it is not run again with this key",
+	},
+	CodeKeyExpired: {
+		"key-expired", 422, false, ErrKeyExpired,
+		"the idempotency key has expired",
+		"the operation has ended, and its answer is no longer kept; it is not run again with this key",
 	},
 	CodeReplayForbidden: {
 		"replay-forbidden", 403, false, ErrReplayForbidden,

@@ -114,6 +114,15 @@ var requirements = []provoked{
 		},
 	},
 	{
+		code: semel.CodeKeyExpired, status: 422,
+		p: semel.Policy{Retention: time.Hour, Tombstone: time.Hour},
+		run: func(h http.Handler, _ *faulty) *httptest.ResponseRecorder {
+			answer(h, plain("k"))
+			time.Sleep(time.Hour)
+			return answer(h, plain("k"))
+		},
+	},
+	{
 		code: semel.CodeOutcomePending, name: "outcome-pending-patience", status: 504, retry: true, after: "1",
 		p:   semel.Policy{Patience: time.Second},
 		run: func(h http.Handler, _ *faulty) *httptest.ResponseRecorder { return answer(h, how("k", "20s")) },
@@ -396,6 +405,7 @@ func TestAProblemIsAnErrorOfItsSentinelAndItsCause(t *testing.T) {
 		semel.CodeTooManyKeys: semel.ErrTooManyKeys, semel.CodeBodyTooLarge: semel.ErrBodyTooLarge,
 		semel.CodeDigestMismatch: semel.ErrDigestMismatch, semel.CodeEarlyData: semel.ErrEarlyData,
 		semel.CodeStoreUnavailable: semel.ErrStoreUnavailable, semel.CodeRequestUnreadable: semel.ErrRequestUnreadable,
+		semel.CodeKeyExpired: semel.ErrKeyExpired,
 	}
 	for code, want := range sentinels {
 		p := &semel.Problem{Code: code, Title: "title", Detail: "detail"}

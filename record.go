@@ -119,6 +119,7 @@ type Record struct {
 	LeaseEnd  Time          // end of the present run's lease
 	Settled   Time          // when Done, Free or Unknown was written
 	Retention time.Duration // from Settled; at least DefaultRetention's meaning of Claim.Retention
+	Tombstone time.Duration // from the end of Retention; 0 for none
 
 	Operation   string
 	Correlation string
@@ -150,14 +151,15 @@ type Reading uint8
 
 // What a record can mean.
 const (
-	ReadsAbsent  Reading = iota // no operation: absent, or done past its retention
+	ReadsAbsent  Reading = iota // no operation: absent, or done past its retention and its tombstone
 	ReadsRunning                // a run owns it
 	ReadsDone                   // ended; without an answer if Response is nil
 	ReadsFree                   // the next claim runs: released, or lapsed under Rerun
 	ReadsUnknown                // may have taken effect; refused until an operator or reconcile decides
+	ReadsExpired                // ended, and its answer is gone; the key stays refused until its tombstone ends
 )
 
-var readingNames = [...]string{"absent", "running", "done", "free", "unknown"}
+var readingNames = [...]string{"absent", "running", "done", "free", "unknown", "expired"}
 
 func (r Reading) String() string {
 	if int(r) < len(readingNames) {
@@ -175,19 +177,14 @@ func (r *Record) Reads(caller LostPolicy) Reading {
 		switch {
 		case !r.lapsed(r.Now):
 			return ReadsRunning
-		case r.Begun && r.past(r.Now):
-			return ReadsAbsent
 		case r.Begun:
-			return ReadsDone
+			return r.readsEnded()
 		case hold:
 			return ReadsUnknown
 		}
 		return ReadsFree
 	case Done:
-		if r.past(r.Now) {
-			return ReadsAbsent
-		}
-		return ReadsDone
+		return r.readsEnded()
 	case Free:
 		if r.Maybe && caller == Hold {
 			return ReadsUnknown
@@ -202,13 +199,33 @@ func (r *Record) Reads(caller LostPolicy) Reading {
 // lapsed reports whether the lease of a running record is over.
 func (r *Record) lapsed(now Time) bool { return now >= r.LeaseEnd }
 
-// past reports whether the retention of a record that ended (or began and lapsed) is over.
-func (r *Record) past(now Time) bool {
+// readsEnded is Reads for a record that ended, or began and lapsed.
+func (r *Record) readsEnded() Reading {
+	switch {
+	case r.over(r.Now):
+		return ReadsAbsent
+	case r.past(r.Now):
+		return ReadsExpired
+	}
+	return ReadsDone
+}
+
+// kept returns until when the answer of a record that ended, or began, is kept.
+func (r *Record) kept() Time {
 	switch {
 	case r.State == Done:
-		return now >= r.Settled.Add(r.Retention)
+		return r.Settled.Add(r.Retention)
 	case r.State == Running && r.Begun:
-		return now >= r.LeaseEnd.Add(r.Retention)
+		return r.LeaseEnd.Add(r.Retention)
 	}
-	return false
+	return never
+}
+
+// past reports whether the retention of a record that ended (or began and lapsed) is over.
+func (r *Record) past(now Time) bool { return r.kept() != never && now >= r.kept() }
+
+// over reports whether its tombstone is over too.
+func (r *Record) over(now Time) bool {
+	end := r.kept().Add(r.Tombstone)
+	return end != never && now >= end
 }

@@ -80,6 +80,15 @@ func TestR53_R55_Case24_Expires(t *testing.T) {
 		{mustSettle(t, rerun, t0, owner, Outcome{State: Unknown}), never, "unknown: somebody must decide"},
 		{mustSeize(t, rerun, t0, theirs), never, "seized: somebody is deciding"},
 		{Record{}, never, "absent: nothing to delete"},
+		{
+			mark(mustSettle(t, hold, t0, owner, Outcome{State: Done, Response: &Response{}}), func(r *Record) { r.Tombstone = time.Hour }),
+			t0.Add(testRetention), "a tombstone: first the answer goes",
+		},
+		{
+			mark(mustSettle(t, hold, t0, owner, Outcome{State: Done}), func(r *Record) { r.Tombstone = time.Hour }),
+			t0.Add(testRetention + time.Hour), "a tombstone without an answer: there is nothing to strip",
+		},
+		{mark(hold, func(r *Record) { r.Begun, r.Tombstone = true, time.Hour }), end.Add(testRetention + time.Hour), "begun, with a tombstone"},
 	} {
 		if got := tt.record.Expires(); got != tt.want {
 			t.Errorf("%s: expires %v, want %v", tt.reason, got.Time(), tt.want.Time())
@@ -93,6 +102,69 @@ func TestR53_R55_Case24_Expires(t *testing.T) {
 		if tt.record.Expired(tt.want-1) || !tt.record.Expired(tt.want) {
 			t.Errorf("%s: expired must turn true at %v", tt.reason, tt.want.Time())
 		}
+	}
+}
+
+// at each moment of its life a done record with a tombstone reads, refuses and is swept as it should.
+func TestR54_ATombstoneOutlivesTheAnswer(t *testing.T) {
+	t.Parallel()
+	claim := Claim{Token: mine, Retention: time.Hour, Tombstone: 2 * time.Hour, Sealed: []byte("request"), Operation: "POST /payments"}
+	run := mustClaim(t, Record{}, t0, claim)
+	if run.Tombstone != claim.Tombstone {
+		t.Fatalf("the run's tombstone is %v, want %v", run.Tombstone, claim.Tombstone)
+	}
+	done := mustSettle(t, run, t0, run.Owner(), Outcome{State: Done, Response: &Response{Status: 201}})
+	bare := done
+	bare.Response, bare.Sealed = nil, nil
+	other := Claim{Token: theirs, Fingerprint: Fingerprint{Raw: [16]byte{1}}}
+	for _, tt := range []struct {
+		record Record
+		at     time.Duration
+		reads  Reading
+		swept  bool
+		left   State
+	}{
+		{done, time.Hour - time.Microsecond, ReadsDone, false, Done},
+		{done, time.Hour, ReadsExpired, true, Done},
+		{bare, time.Hour, ReadsExpired, false, Done},
+		{bare, 3*time.Hour - time.Microsecond, ReadsExpired, false, Done},
+		{bare, 3 * time.Hour, ReadsAbsent, true, Absent},
+		{done, 3 * time.Hour, ReadsAbsent, true, Absent},
+	} {
+		now := t0.Add(tt.at)
+		r := tt.record
+		r.Now = now
+		if got := r.Reads(Rerun); got != tt.reads {
+			t.Errorf("after %v it reads as %v, want %v", tt.at, got, tt.reads)
+		}
+		for _, c := range []Claim{claim, other} {
+			c.Token = theirs
+			if _, owned := r.Claim(now, c); owned != (tt.reads == ReadsAbsent) {
+				t.Errorf("after %v a claim gets %t", tt.at, owned)
+			}
+		}
+		rec, swept := r.Swept(now)
+		switch {
+		case swept != tt.swept || rec.State != tt.left:
+			t.Errorf("after %v sweeping it changes %t and leaves %v, want %t, %v", tt.at, swept, rec.State, tt.swept, tt.left)
+		case swept && rec.State == Done && (rec.Response != nil || rec.Sealed != nil || rec.Operation == "" || rec.Fence != r.Fence):
+			t.Errorf("after %v the tombstone is %+v", tt.at, rec)
+		}
+	}
+	forever := claim
+	forever.Tombstone, forever.Sealed = Forever, nil
+	done = mustClaim(t, Record{}, t0, forever)
+	done = mustSettle(t, done, t0, done.Owner(), Outcome{State: Done})
+	if done.Now = never - 1; done.Reads(Hold) != ReadsExpired || done.Expires() != never {
+		t.Errorf("a tombstone for ever reads as %v, and expires %v", done.Reads(Hold), done.Expires().Time())
+	}
+	begun, _ := mustClaim(t, Record{}, t0, claim).Extend(t0, Owner{Fence: run.Fence, Token: mine}, Extension{Begun: true})
+	begun.Now = begun.LeaseEnd.Add(time.Hour)
+	if begun.Reads(Rerun) != ReadsExpired {
+		t.Errorf("a begun run reads as %v a retention after its lease", begun.Reads(Rerun))
+	}
+	if _, seized := begun.Seize(begun.Now, theirs); seized {
+		t.Error("a begun run whose retention is over was seized")
 	}
 }
 

@@ -34,9 +34,9 @@ type Store interface {
 	// Load returns the record. A record that does not exist is one whose State is Absent, not an error.
 	Load(ctx context.Context, id ID) (Record, error)
 
-	// Sweep deletes at most limit records for which [Record.Expired] holds, and returns how many it deleted; fewer than
-	// limit means that none is left for now. Several sweepers may run at once. It never deletes a record that a
-	// concurrent Claim has just started.
+	// Sweep deletes, or strips to tombstones, at most limit records for which [Record.Expired] holds ([Record.Swept]), and
+	// returns how many; fewer than limit means that none is left for now. Several sweepers may run at once. It never
+	// touches a record that a concurrent Claim has just started. A storage that deletes by itself does not count that.
 	Sweep(ctx context.Context, limit int) (changed int, err error)
 }
 
@@ -153,6 +153,7 @@ type Claim struct {
 	Token       Token         // chosen by the guard at random, one for each claim
 	Lease       time.Duration // how long the run is owned without renewal; zero or negative means DefaultLease
 	Retention   time.Duration // how long the outcome is kept, from completion; zero or negative means DefaultRetention
+	Tombstone   time.Duration // how long the key is refused after that; zero or negative means not at all
 	OnLost      LostPolicy
 	Operation   string // such as "POST /payments"; for operators, not part of the identity
 	Correlation string // correlation id of the request that started the run

@@ -11,13 +11,16 @@ import "time"
 func (r Record) Claim(now Time, c Claim) (Record, bool) {
 	c.Lease = orDefault(c.Lease, DefaultLease)
 	c.Retention = orDefault(c.Retention, DefaultRetention)
+	c.Tombstone = max(c.Tombstone, 0)
 	r.Now = now
 	switch {
 	case r.State == Absent:
 		// A fence from the clock also grows over forget, sweep and failover.
 		return r.fresh(now, c, max(uint64(now)/1000, r.Fence+1)), true
-	case r.past(now):
+	case r.over(now):
 		return r.fresh(now, c, r.Fence+1), true
+	case r.past(now):
+		return r, false // only a tombstone is left, which says no more than that
 	case !r.Fingerprint.Equal(c.Fingerprint):
 		return r, false
 	case r.Token == c.Token:
@@ -47,7 +50,7 @@ func (r Record) started(now Time, c Claim, fence uint64) Record {
 	r.Fence, r.Token = fence, c.Token
 	r.Attempt++
 	r.Started, r.LeaseEnd, r.Settled = now, now.Add(c.Lease), 0
-	r.Retention = c.Retention
+	r.Retention, r.Tombstone = c.Retention, c.Tombstone
 	r.Correlation = c.Correlation
 	return r
 }
@@ -110,7 +113,7 @@ func (r Record) Seize(now Time, t Token) (Record, bool) {
 	switch {
 	case r.State == Unknown && r.Seized && r.Token == t:
 		return r, true
-	case r.State == Running && r.Reads(r.OnLost) != ReadsDone && r.Reads(r.OnLost) != ReadsAbsent:
+	case r.State == Running && (!r.Begun || !r.lapsed(now)):
 	case r.State == Unknown, r.State == Free && r.Maybe:
 	default:
 		return r, false
@@ -139,24 +142,38 @@ func (r *Record) Forgettable(now Time, by Owner) bool {
 	return false
 }
 
-// Expired reports whether Sweep may delete the record: nobody owns it and nobody has to decide about it.
+// Swept returns what Sweep makes of an expired record, and true: a tombstone, which is the record without what was to be
+// replayed, or an absent one. Any other record it returns unchanged, with false.
+func (r Record) Swept(now Time) (Record, bool) {
+	r.Now = now
+	switch {
+	case !r.Expired(now):
+		return r, false
+	case r.past(now) && !r.over(now):
+		r.Response, r.Sealed = nil, nil
+		return r, true
+	}
+	return Record{Now: now}, true
+}
+
+// Expired reports whether Sweep has to do with the record: nobody owns it and nobody has to decide about it.
 func (r *Record) Expired(now Time) bool {
 	at := r.Expires()
 	return at != never && now >= at
 }
 
-// Expires returns from when on Sweep may delete the record, if nothing changes it before. A record that waits for a
-// decision never expires.
+// Expires returns from when on Sweep may delete the record, or what was to be replayed of it ([Record.Swept]), if nothing
+// changes it before. A record that waits for a decision never expires.
 func (r *Record) Expires() Time {
 	switch r.State {
 	case Done:
-		return r.Settled.Add(r.Retention)
+		return r.endedExpires()
 	case Free:
 		return r.Settled.Add(FreeRetention)
 	case Running:
 		switch {
 		case r.Begun:
-			return r.LeaseEnd.Add(r.Retention)
+			return r.endedExpires()
 		case r.OnLost == Hold:
 			return never
 		case len(r.Sealed) > 0:
@@ -165,6 +182,14 @@ func (r *Record) Expires() Time {
 		return r.LeaseEnd.Add(r.Retention)
 	}
 	return never
+}
+
+// endedExpires is Expires for a record that ended, or began.
+func (r *Record) endedExpires() Time {
+	if r.Response == nil && len(r.Sealed) == 0 {
+		return r.kept().Add(r.Tombstone) // there is nothing to strip
+	}
+	return r.kept()
 }
 
 const never = Time(1<<63 - 1)

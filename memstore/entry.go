@@ -38,8 +38,9 @@ type entry struct {
 
 // rare is the part that few records have.
 type rare struct {
-	err    string
-	sealed []byte
+	err       string
+	sealed    []byte
+	tombstone time.Duration
 }
 
 type marks uint8
@@ -77,7 +78,7 @@ func (e *entry) record(now semel.Time) semel.Record {
 		Now:         now,
 	}
 	if e.rare != nil {
-		r.Error, r.Sealed = e.rare.err, e.rare.sealed
+		r.Error, r.Sealed, r.Tombstone = e.rare.err, e.rare.sealed, e.rare.tombstone
 	}
 	return r
 }
@@ -106,12 +107,12 @@ func (e *entry) set(rec *semel.Record) {
 	}
 	e.response = rec.Response
 	switch {
-	case rec.Error == "" && rec.Sealed == nil:
+	case rec.Error == "" && rec.Sealed == nil && rec.Tombstone == 0:
 		e.rare = nil
 	case e.rare == nil || e.rare.err != rec.Error:
-		e.rare = &rare{err: strings.Clone(rec.Error), sealed: rec.Sealed}
+		e.rare = &rare{err: strings.Clone(rec.Error), sealed: rec.Sealed, tombstone: rec.Tombstone}
 	default:
-		e.rare.sealed = rec.Sealed
+		e.rare.sealed, e.rare.tombstone = rec.Sealed, rec.Tombstone
 	}
 }
 

@@ -40,12 +40,19 @@ func add(counter *atomic.Int64, n, limit int64, strict bool) bool {
 	}
 }
 
-// expire removes at most limit records of sh that have expired, and returns how many. The shard's lock is held: what it
-// removes is neither being claimed nor owned.
+// expire removes at most limit records of sh that have expired, or what was to be replayed of them, and returns how many.
+// The shard's lock is held: what it touches is neither being claimed nor owned.
 func (s *Store) expire(sh *shard, now semel.Time, limit int) int {
 	n := 0
 	for n < limit && len(sh.queue) > 0 && sh.queue[0].at <= now {
-		s.remove(sh, sh.queue[0].e)
+		e := sh.queue[0].e
+		before := e.record(now)
+		if rec, _ := before.Swept(now); rec.State == semel.Absent {
+			s.remove(sh, e)
+		} else {
+			sh.write(e, &rec)
+			s.reserve(0, weight(&rec)-weight(&before), false)
+		}
 		n++
 	}
 	return n

@@ -46,8 +46,8 @@ const (
 var texts = [statements]string{
 	selectRecord:  "SELECT rowid, record FROM semel_records WHERE id = ?",
 	insertRecord:  "INSERT INTO semel_records (id, state, started, expires, record) VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING",
-	updateRecord:  "UPDATE semel_records SET state = ?, started = ?, expires = ?, record = ? WHERE rowid = ? AND id = ? AND substr(record, 1, 118) = ?",
-	rewriteRecord: "UPDATE semel_records SET record = ? WHERE rowid = ? AND id = ? AND substr(record, 1, 118) = ?",
+	updateRecord:  "UPDATE semel_records SET state = ?, started = ?, expires = ?, record = ? WHERE rowid = ? AND id = ? AND substr(record, 1, 126) = ?",
+	rewriteRecord: "UPDATE semel_records SET record = ? WHERE rowid = ? AND id = ? AND substr(record, 1, 126) = ?",
 	deleteRecord:  "DELETE FROM semel_records WHERE rowid = ?",
 	deleteSteps:   "DELETE FROM semel_steps WHERE id = ?",
 	selectMeta:    "SELECT clock, fence FROM semel_meta",

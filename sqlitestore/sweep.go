@@ -4,18 +4,24 @@ import (
 	"context"
 	"database/sql"
 	"encoding/binary"
+	"errors"
 	"fmt"
+
+	"github.com/semelhq/semel"
 )
 
 // sweepChunk is how many records one call in the line deletes, so that claims do not wait for a whole sweep.
 const sweepChunk = 100
 
-// A record's fence is the 8 bytes from the 7th on; as bytes they compare as numbers do.
-const sweepRecords = `DELETE FROM semel_records WHERE rowid IN (
+// A record's fence is the 8 bytes from the 7th on, its tombstone those from the 71st; as bytes they compare as numbers do.
+const (
+	sweepRecords = `DELETE FROM semel_records WHERE rowid IN (
 	SELECT rowid FROM semel_records WHERE expires IS NOT NULL AND expires <= ? ORDER BY expires LIMIT ?
-) RETURNING substr(record, 7, 8)`
+) AND substr(record, 71, 8) = zeroblob(8) RETURNING substr(record, 7, 8)`
+	sweepTombstones = "SELECT id FROM semel_records WHERE expires IS NOT NULL AND expires <= ? ORDER BY expires LIMIT ?"
+)
 
-// Sweep implements [semel.Store]. It deletes those that expired first, in small parts between which others are served.
+// Sweep implements [semel.Store]. It begins with those that expired first, and works in small parts between which others are served.
 func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, fmt.Errorf("sqlitestore: sweep: %w", err)
@@ -44,8 +50,17 @@ func (s *Store) writeBack(ctx context.Context) {
 	s.read(ctx, func(c *session) error { return c.exec("PRAGMA wal_checkpoint(PASSIVE)") }) //nolint:errcheck // as said above
 }
 
-// sweep deletes at most limit records that [semel.Record.Expired] holds of: expires is written with each record.
+// sweep deletes or strips at most limit records that [semel.Record.Expired] holds of: expires is written with each record.
 func (u *unit) sweep(limit int) (n int, err error) {
+	if n, err = u.sweepRecords(limit); err != nil || n == limit {
+		return n, err
+	}
+	kept, err := u.sweepTombstones(limit - n)
+	return n + kept, err
+}
+
+// sweepRecords deletes expired records without a tombstone, of those that expired first.
+func (u *unit) sweepRecords(limit int) (n int, err error) {
 	var highest uint64
 	rows, err := u.conn.QueryContext(detached, sweepRecords, int64(u.now), limit)
 	err = each(rows, err, func() (more bool, err error) {
@@ -66,4 +81,42 @@ func (u *unit) sweep(limit int) (n int, err error) {
 		u.deleted(int64(n), highest)
 	}
 	return n, nil
+}
+
+// sweepTombstones strips or deletes expired records with a tombstone. One that can't be read is deleted: its answer could
+// not be replayed when it was kept.
+func (u *unit) sweepTombstones(limit int) (n int, err error) {
+	var ids []semel.ID
+	rows, err := u.conn.QueryContext(detached, sweepTombstones, int64(u.now), limit)
+	err = each(rows, err, func() (more bool, err error) {
+		var id sql.RawBytes
+		if err := rows.Scan(&id); err != nil {
+			return false, err
+		}
+		ids = append(ids, semel.ID(id))
+		return true, nil
+	})
+	for _, id := range ids {
+		if err == nil {
+			err = u.sweepOne(id)
+			n++
+		}
+	}
+	return n, err
+}
+
+func (u *unit) sweepOne(id semel.ID) error {
+	old, err := u.find(id)
+	if err != nil && !errors.Is(err, semel.ErrUnreadable) {
+		return err
+	}
+	if rec, swept := old.Swept(u.now); swept && rec.State != semel.Absent {
+		_, err := u.write(id, &old, &rec)
+		return err
+	}
+	if _, err := u.run(deleteRecord, old.rowid); err != nil {
+		return err
+	}
+	u.deleted(1, old.Fence)
+	return nil
 }

@@ -76,7 +76,7 @@ type row struct {
 
 // headSize is the size of the header with which a record begins in its binary form. All that changes while a record runs
 // is in there, and a checksum of the rest.
-const headSize = 118
+const headSize = 126
 
 // find reads a record as this connection sees it.
 func (s *session) find(id semel.ID) (r row, err error) {

@@ -904,6 +904,60 @@ var faults = []fault{
 		[]string{"sweep/a free record is kept an hour"},
 	},
 	{
+		"Sweep deletes what should leave a tombstone",
+		func(m *model) {
+			m.swept = func(semel.Record, semel.Time) (semel.Record, bool) { return semel.Record{}, true }
+		},
+		[]string{"tombstone/Sweep leaves it"},
+	},
+	{
+		"Sweep leaves the answer in the tombstone",
+		func(m *model) {
+			m.swept = func(r semel.Record, now semel.Time) (semel.Record, bool) {
+				rec, changed := r.Swept(now)
+				rec.Response = r.Response
+				return rec, changed
+			}
+		},
+		[]string{"tombstone/Sweep leaves it"},
+	},
+	{
+		"Sweep takes the answer of a record that is kept",
+		func(m *model) {
+			m.expires = func(r semel.Record) semel.Time {
+				if r.State == semel.Done && r.Tombstone > 0 {
+					return r.Settled
+				}
+				return r.Expires()
+			}
+			m.swept = func(r semel.Record, now semel.Time) (semel.Record, bool) {
+				if r.State == semel.Done {
+					r.Response = nil
+				}
+				return r, true
+			}
+		},
+		[]string{"tombstone/it waits for the retention"},
+	},
+	{
+		"claims do not mind tombstones",
+		func(m *model) {
+			m.bendClaim(func(r *semel.Record, _ semel.Time, _ *semel.Claim) { r.Tombstone = 0 })
+		},
+		[]string{"tombstone/it outlives the answer", "tombstone/a begun run has one too"},
+	},
+	{
+		"tombstones never end",
+		func(m *model) {
+			m.bendClaim(func(r *semel.Record, _ semel.Time, _ *semel.Claim) {
+				if r.Tombstone > 0 {
+					r.Tombstone = semel.Forever
+				}
+			})
+		},
+		[]string{"tombstone/after it the key is new"},
+	},
+	{
 		"Sweep deletes what it chose before",
 		func(m *model) { m.torn = of(sweeping) },
 		[]string{"sweep/it never deletes a run that has just started", "sweep/several sweepers share the work"},

@@ -21,6 +21,7 @@ type model struct {
 	seize       func(semel.Record, semel.Time, semel.Token) (semel.Record, bool)
 	forgettable func(semel.Record, semel.Time, semel.Owner) bool
 	expires     func(semel.Record) semel.Time
+	swept       func(semel.Record, semel.Time) (semel.Record, bool)
 	matches     func(semel.ID, semel.Record, semel.Query) bool
 
 	stored  func(semel.Record) semel.Record           // what storing makes of a record
@@ -71,6 +72,7 @@ func newModel() *model {
 		seize:       semel.Record.Seize,
 		forgettable: func(r semel.Record, now semel.Time, by semel.Owner) bool { return r.Forgettable(now, by) },
 		expires:     func(r semel.Record) semel.Time { return r.Expires() },
+		swept:       semel.Record.Swept,
 		matches:     matches,
 		stored:      func(r semel.Record) semel.Record { return r },
 		told:        func(verb, bool, *semel.Time) {},
@@ -184,6 +186,10 @@ func (m *model) Sweep(ctx context.Context, limit int) (int, error) {
 		m.mu.Lock()
 	}
 	for _, id := range ids {
+		if rec, changed := m.swept(m.records[id], m.clock); changed && rec.State != semel.Absent {
+			m.records[id] = rec
+			continue
+		}
 		delete(m.records, id)
 	}
 	if says >= 0 {

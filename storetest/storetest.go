@@ -65,6 +65,7 @@ var topics = []topic{
 	{"release", releaseChecks},
 	{"fence", fenceChecks},
 	{"retention", retentionChecks},
+	{"tombstone", tombstoneChecks},
 	{"sweep", sweepChecks},
 	{"seize", seizeChecks},
 	{"forget", forgetChecks},

@@ -91,7 +91,7 @@ Examples:
 }
 
 type keysList struct {
-	State     string `default:"" enum:",running,done,free,unknown" placeholder:"STATE" help:"Only those that read so: running, done, free or unknown."`
+	State     string `default:"" enum:",running,done,free,unknown,expired" placeholder:"STATE" help:"Only those that read so: running, done, free, unknown or expired."`
 	Operation string `placeholder:"NAME" help:"Only those of this operation, such as \"POST /payments\"."`
 	Limit     int    `default:"100" placeholder:"N" help:"At most so many; 0 is all (default ${default})."`
 	principal
@@ -285,7 +285,7 @@ func whoAmI() (string, error) {
 
 // readingNamed is the reading that list --state names; none is ReadsAbsent, which selects all.
 func readingNamed(name string) semel.Reading {
-	for r := semel.ReadsRunning; r <= semel.ReadsUnknown; r++ {
+	for r := semel.ReadsRunning; r <= semel.ReadsExpired; r++ {
 		if r.String() == name {
 			return r
 		}

@@ -74,10 +74,12 @@ func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
 	defer s.mu.Unlock()
 	now, swept := semel.TimeOf(time.Now()), 0
 	for id, rec := range s.records {
-		if swept < limit && rec.Expired(now) {
-			delete(s.records, id)
-			swept++
+		rec, changed := rec.Swept(now)
+		if !changed || swept == limit {
+			continue
 		}
+		s.records[id] = rec // a tombstone, or absent
+		swept++
 	}
 	return swept, nil
 }

@@ -133,6 +133,7 @@ func routeSettings(r *Route) map[string]setting {
 		"client_timeout": durationSetting(&p.Patience),
 		"settle_wait":    durationSetting(&p.SettleWait),
 		"retention":      retentionSetting(&p.Retention),
+		"tombstone":      retentionSetting(&p.Tombstone),
 		"wait":           durationSetting(&p.Wait),
 		"max_wait":       durationSetting(&p.MaxWait),
 		"max_waiters":    intSetting(&p.MaxWaiters),

@@ -57,7 +57,7 @@ func newGuardedRoute(c *Config, r *Route, guard *semel.Guard, transport http.Rou
 	}
 	minting := policy
 	if r.mintsFor() > 0 {
-		minting.Retention = r.mintsFor()
+		minting.Retention, minting.Tombstone = r.mintsFor(), 0 // the window is all
 		policy.Mint = nil
 	}
 	g.guard = guard.With(policy)
