@@ -181,10 +181,8 @@ func (r *Record) check() error {
 		return fmt.Errorf("retention is %d ns", r.Retention)
 	case r.Tombstone < 0:
 		return fmt.Errorf("tombstone is %d ns", r.Tombstone)
-	case r.Response != nil && r.Response.Status != 0 && (r.Response.Status < 100 || r.Response.Status > 999):
-		return fmt.Errorf("status is %d", r.Response.Status)
 	}
-	return nil
+	return r.Response.check()
 }
 
 func (r *Record) decode(data []byte) error {
@@ -291,6 +289,59 @@ func (r *Record) size() (total, answer int) {
 		total += fieldSize(answer)
 	}
 	return total, answer
+}
+
+// answerHeadSize is what stands before an answer that is kept by itself: layout version, lowest version that can read it,
+// and the CRC-32C of what follows.
+const answerHeadSize = 6
+
+// AppendBinary appends the answer's binary form to b, for stores that keep it apart from its record. It implements
+// [encoding.BinaryAppender], and does not fail.
+func (p *Response) AppendBinary(b []byte) ([]byte, error) {
+	start := len(b)
+	b = slices.Grow(b, answerHeadSize+p.size())
+	b = append(b, layoutVersion, layoutReadable, 0, 0, 0, 0)
+	b = p.append(b)
+	binary.BigEndian.PutUint32(b[start+2:], crc32.Checksum(b[start+answerHeadSize:], castagnoli))
+	return b, nil
+}
+
+// UnmarshalBinary sets the answer to the one whose binary form data is. It implements [encoding.BinaryUnmarshaler]:
+// nothing of data is retained. For data that is not the form of an answer, or that only a later version can read, it
+// leaves the answer as it was and returns an error that wraps [ErrUnreadable] and says what is wrong, and where.
+func (p *Response) UnmarshalBinary(data []byte) error {
+	n, err := decodeAnswer(data)
+	if err != nil {
+		return fmt.Errorf("%w: answer: %w", ErrUnreadable, err)
+	}
+	*p = *n
+	return nil
+}
+
+func decodeAnswer(data []byte) (*Response, error) {
+	if len(data) < answerHeadSize {
+		return nil, fmt.Errorf("%d bytes, want at least %d", len(data), answerHeadSize)
+	}
+	version, readable := data[0], data[1]
+	if version == 0 || readable == 0 || readable > version || readable > layoutVersion {
+		return nil, fmt.Errorf("layout version %d, readable from %d on, this is %d", version, readable, layoutVersion)
+	}
+	if got, want := crc32.Checksum(data[answerHeadSize:], castagnoli), binary.BigEndian.Uint32(data[2:]); got != want {
+		return nil, fmt.Errorf("%d bytes have CRC %08x, want %08x", len(data)-answerHeadSize, got, want)
+	}
+	d := decoder{data: data, at: answerHeadSize}
+	p := d.response()
+	if d.err != nil {
+		return nil, d.err
+	}
+	return p, p.check()
+}
+
+func (p *Response) check() error {
+	if p != nil && p.Status != 0 && (p.Status < 100 || p.Status > 999) {
+		return fmt.Errorf("status is %d", p.Status)
+	}
+	return nil
 }
 
 func (p *Response) size() int {

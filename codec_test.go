@@ -550,3 +550,32 @@ func BenchmarkRecordDecode(b *testing.B) {
 		}
 	}
 }
+
+func TestAnswer_KeptByItself(t *testing.T) {
+	t.Parallel()
+	want := goldenRecord().Response
+	data, err := want.AppendBinary([]byte("prefix"))
+	if err != nil || !bytes.HasPrefix(data, []byte("prefix")) {
+		t.Fatalf("%x, %v", data, err)
+	}
+	data = data[len("prefix"):]
+	var got Response
+	if err := got.UnmarshalBinary(data); err != nil || !reflect.DeepEqual(&got, want) {
+		t.Errorf("decoded as %+v, %v, want %+v", got, err, want)
+	}
+	for i := range data {
+		for _, broken := range [][]byte{data[:i], append(bytes.Clone(data[:i]), append([]byte{data[i] ^ 0x40}, data[i+1:]...)...)} {
+			kept := Response{Status: 299}
+			if err := kept.UnmarshalBinary(broken); err == nil && i != 0 {
+				t.Errorf("damaged at byte %d, decoded as %+v", i, kept)
+			} else if err != nil && (!errors.Is(err, ErrUnreadable) || kept.Status != 299) {
+				t.Errorf("damaged at byte %d: %v, left as %+v", i, err, kept)
+			}
+		}
+	}
+	later := bytes.Clone(data)
+	later[0], later[1] = 9, 9
+	if err := got.UnmarshalBinary(later); !errors.Is(err, ErrUnreadable) {
+		t.Errorf("of a later layout: %v", err)
+	}
+}

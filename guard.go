@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -210,6 +211,11 @@ func (c *core) compile(p Policy) (*policy, error) {
 // guards; a store that is never swept keeps what has expired, unless it reclaims by itself.
 func (g *Guard) Run(ctx context.Context) error {
 	const batch = 1000
+	if w, ok := g.store.(Waker); ok {
+		var listening sync.WaitGroup
+		defer listening.Wait()
+		listening.Go(func() { g.listen(ctx, w) })
+	}
 	tick := time.NewTicker(g.sweep)
 	defer tick.Stop()
 	for {
@@ -224,6 +230,20 @@ func (g *Guard) Run(ctx context.Context) error {
 			if err != nil || n < batch || !pause(ctx, time.Since(began)) {
 				break
 			}
+		}
+	}
+}
+
+// listen wakes those who wait for what another process has settled.
+func (g *Guard) listen(ctx context.Context, w Waker) {
+	for {
+		err := w.Wake(ctx, g.waiting.wake)
+		if ctx.Err() != nil || errors.Is(err, errors.ErrUnsupported) {
+			return
+		}
+		g.storeFailed(ctx, "wake", ID{}, err)
+		if !pause(ctx, jitter(2*time.Second)) {
+			return
 		}
 	}
 }

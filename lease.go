@@ -14,6 +14,7 @@ import (
 type lease struct {
 	run *run
 
+	sending  sync.Mutex // held while a renewal is under way
 	mu       sync.Mutex
 	acked    time.Time   // when the last acknowledged claim or renewal was sent
 	beat     *time.Timer // fires the next renewal
@@ -22,6 +23,7 @@ type lease struct {
 	stopped  bool        // settled, fenced or given up: no more renewals
 	doubtful bool        // may be settled: a refused renewal does not say that somebody else owns the record
 	resting  bool        // past MaxRun while the handler goes on: no renewals until it ends
+	paused   bool        // in a transaction that a renewal would make fail
 }
 
 // start takes over the lease of a claim that was sent at the given time.
@@ -44,7 +46,7 @@ func (l *lease) resume(doubtful bool) {
 	if l.margin != nil {
 		l.margin.Reset(marginOf(l.run.policy.Lease) - time.Since(l.acked))
 	}
-	if !l.resting {
+	if !l.resting && !l.paused {
 		l.beat.Reset(0)
 	}
 }
@@ -54,7 +56,7 @@ func (l *lease) interval() time.Duration { return l.run.policy.Lease / 3 }
 // renew sends one renewal. It runs on the timer's goroutine, and arms the timer itself.
 func (l *lease) renew() {
 	l.mu.Lock()
-	if l.stopped {
+	if l.stopped || l.paused {
 		l.mu.Unlock()
 		return
 	}
@@ -64,13 +66,24 @@ func (l *lease) renew() {
 		l.run.event(EventRunTooLong, nil)
 		return
 	}
+	l.mu.Unlock()
+	if err := l.extend(l.interval()); err != nil {
+		l.again(jitter(l.run.policy.Lease / 10))
+	}
+}
+
+// extend sends one renewal. It returns an error if that got no reply within the given time; a refusal ends the lease.
+func (l *lease) extend(within time.Duration) error {
+	l.sending.Lock()
+	defer l.sending.Unlock()
+	l.mu.Lock()
 	if l.margin == nil && l.run.policy.OnLost == Rerun {
 		l.margin = time.AfterFunc(marginOf(l.run.policy.Lease)-time.Since(l.acked), l.tooLate)
 	}
 	l.mu.Unlock()
 
 	sent := time.Now()
-	ctx := newDeadline(l.run.base, min(l.interval(), l.run.core.life))
+	ctx := newDeadline(l.run.base, min(within, l.run.core.life))
 	owned, err := l.run.core.store.Extend(ctx, l.run.ask.id, l.run.owner, Extension{Lease: l.run.policy.Lease})
 	ctx.end(nil)
 	switch {
@@ -78,11 +91,38 @@ func (l *lease) renew() {
 		l.renewed(sent) // nobody can take the record before the renewal is executed
 	case err != nil:
 		l.run.core.storeFailed(l.run.base, "extend", l.run.ask.id, err)
-		l.again(jitter(l.run.policy.Lease / 10))
+		return err
 	case owned:
 		l.renewed(sent)
 	default:
 		l.fenced()
+	}
+	return nil
+}
+
+// pause renews the lease, and then not again until goOn. The margin goes on.
+func (l *lease) pause() error {
+	l.mu.Lock()
+	if l.paused = true; l.stopped {
+		l.mu.Unlock()
+		return nil // whoever stopped it has cancelled the run, or there is none
+	}
+	l.beat.Stop()
+	l.mu.Unlock()
+	err := l.extend(marginOf(l.run.policy.Lease))
+	if err != nil {
+		l.goOn()
+	}
+	return err
+}
+
+// goOn ends a pause.
+func (l *lease) goOn() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.paused = false
+	if !l.stopped && !l.resting {
+		l.beat.Reset(max(0, l.interval()-time.Since(l.acked)))
 	}
 }
 
@@ -99,13 +139,15 @@ func (l *lease) renewed(sent time.Time) {
 	if l.margin != nil {
 		l.margin.Reset(marginOf(l.run.policy.Lease) - time.Since(l.acked))
 	}
-	l.beat.Reset(l.interval() - time.Since(l.acked))
+	if !l.paused {
+		l.beat.Reset(l.interval() - time.Since(l.acked))
+	}
 }
 
 func (l *lease) again(after time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.stopped {
+	if !l.stopped && !l.paused {
 		l.beat.Reset(after)
 	}
 }

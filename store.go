@@ -66,31 +66,53 @@ type Lister interface {
 type Transactor interface {
 	Store
 
-	// Begin starts a transaction. ctx bounds the wait for it; the transaction lasts until its Commit or Rollback.
+	// Begin starts a transaction. ctx bounds the wait for it; the transaction lasts until its Settle, Commit or Rollback.
 	Begin(ctx context.Context) (Tx, error)
+
+	// BeginClaim starts a transaction in which the operation is claimed, for one-commit mode: what it claims shows to
+	// others once it has committed, and settled. A claim that is refused leaves no transaction open, and no lock; nor
+	// does one that fails. Where another transaction has claimed the operation, and has not ended, it waits for that
+	// until ctx ends, or returns at once a record that reads as running, with the claim's fingerprint and without a token.
+	BeginClaim(ctx context.Context, id ID, c Claim) (tx Tx, rec Record, owned bool, err error)
 }
 
 // A Tx is a transaction of a [Transactor]. One goroutine uses it at a time. What it did shows to others once it has
 // committed.
 type Tx interface {
-	// Claim is [Store].Claim, within the transaction.
-	Claim(ctx context.Context, id ID, c Claim) (rec Record, owned bool, err error)
-
-	// Settle is [Store].Settle, within the transaction.
-	Settle(ctx context.Context, id ID, by Owner, o Outcome) (rec Record, owned bool, err error)
-
 	// Mark sets the point to which Undo goes back.
 	Mark(ctx context.Context) error
 
 	// Undo takes back everything since Mark. The transaction, and its mark, remain.
 	Undo(ctx context.Context) error
 
-	// Commit ends the transaction; nil means that it is durable. An error that wraps [ErrRolledBack] means that it is
-	// certain that nothing of it is, or ever will be. After any other error it may have committed all the same.
+	// Settle is [Store].Settle within the transaction, and its end: it commits if by owns the record, and else rolls
+	// back. A nil error with owned true means that all is durable. An error that wraps [ErrFull] means that nothing was
+	// changed, and that the transaction is still open, for a settle without the answer. One that wraps [ErrRolledBack]
+	// means that it is certain that nothing of the transaction is durable, or ever will be. After any other error it may
+	// have committed all the same.
+	Settle(ctx context.Context, id ID, by Owner, o Outcome) (rec Record, owned bool, err error)
+
+	// Commit ends a transaction that settles nothing. Its errors are those of Settle, without ErrFull.
 	Commit(ctx context.Context) error
 
-	// Rollback ends the transaction without a trace. After Commit it does nothing.
+	// Rollback ends the transaction without a trace. After its end it does nothing.
 	Rollback()
+}
+
+// A Snapshotter is a [Transactor] whose transactions may see the database as it was at their beginning. A record that
+// was renewed since can't be settled in one.
+type Snapshotter interface {
+	// HoldsSnapshot reports whether they do. The guard then renews the lease before such a transaction, and not within it:
+	// it has to be shorter than the lease.
+	HoldsSnapshot() bool
+}
+
+// A Waker is a [Store] that learns what other processes settle, so that requests that wait for one of their runs need not
+// poll so often. Polling goes on: what Wake misses delays an answer, no more.
+type Waker interface {
+	// Wake calls settled with each operation that any process has settled, until ctx ends or it fails. [Guard.Run] calls
+	// it, again after a pause, unless the error wraps [errors.ErrUnsupported].
+	Wake(ctx context.Context, settled func(ID)) error
 }
 
 // An Auditor is a [Store] that keeps what operators and reconcile have decided, and why. Entries are only ever

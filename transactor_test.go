@@ -105,6 +105,10 @@ func (s *transactor) Begin(ctx context.Context) (semel.Tx, error) {
 			return nil, err
 		}
 	}
+	return s.start(ctx)
+}
+
+func (s *transactor) start(ctx context.Context) (*doubleTx, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
@@ -117,6 +121,31 @@ func (s *transactor) Begin(ctx context.Context) (semel.Tx, error) {
 	defer s.mu.Unlock()
 	s.begun++
 	return &doubleTx{s: s}, nil
+}
+
+func (s *transactor) BeginClaim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Tx, semel.Record, bool, error) {
+	if s.begin != nil {
+		if err := s.begin(ctx); err != nil {
+			return nil, semel.Record{}, false, err
+		}
+	}
+	rec, err := s.Load(ctx, id)
+	if err != nil {
+		return nil, semel.Record{}, false, err
+	}
+	if _, free := rec.Claim(rec.Now, c); !free {
+		return nil, rec, false, nil
+	}
+	tx, err := s.start(ctx)
+	if err != nil {
+		return nil, semel.Record{}, false, err
+	}
+	rec, owned, err := tx.claim(ctx, id, c)
+	if err != nil || !owned {
+		tx.Rollback()
+		return nil, rec, false, err
+	}
+	return tx, rec, true, nil
 }
 
 // wantEffects fails unless exactly these effects were committed, and every transaction has ended.
@@ -179,7 +208,7 @@ func (tx *doubleTx) load(ctx context.Context, id semel.ID) (semel.Record, error)
 	return tx.s.Load(ctx, id)
 }
 
-func (tx *doubleTx) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+func (tx *doubleTx) claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
 	rec, err := tx.load(ctx, id)
 	if err == nil && tx.s.claim != nil {
 		err = tx.s.claim()
@@ -205,8 +234,17 @@ func (tx *doubleTx) Settle(ctx context.Context, id semel.ID, by semel.Owner, o s
 		return semel.Record{}, false, err
 	}
 	if tx.s.settle != nil {
-		if refused, err := tx.s.settle(o); refused || err != nil {
+		refused, err := tx.s.settle(o)
+		if refused || err != nil && !errors.Is(err, semel.ErrFull) {
+			tx.Rollback()
+		}
+		switch {
+		case errors.Is(err, semel.ErrFull):
 			return rec, false, err
+		case err != nil:
+			return rec, false, fmt.Errorf("%w: %w", semel.ErrRolledBack, err)
+		case refused:
+			return rec, false, nil
 		}
 	}
 	next, ok := rec.Settle(rec.Now, by, o)
@@ -219,6 +257,11 @@ func (tx *doubleTx) Settle(ctx context.Context, id semel.ID, by semel.Owner, o s
 			_, owned, err := tx.s.Store.Settle(context.Background(), id, by, o)
 			return refusal(owned, err)
 		}})
+		if err := tx.Commit(ctx); err != nil {
+			return semel.Record{}, false, err
+		}
+	} else {
+		tx.Rollback()
 	}
 	return next, ok, nil
 }

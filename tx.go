@@ -116,39 +116,23 @@ type face interface {
 	freeze(err error) (o Outcome, keep bool, failed error)
 }
 
-// claimTx is claim in one-commit mode. A claim that would be refused takes no lock.
+// claimTx is claim in one-commit mode.
 func (g *Guard) claimTx(ctx context.Context, a *ask) (Record, *run, *Problem) {
 	window := newDeadline(ctx, min(g.policy.SettleWait, g.life))
 	defer window.end(nil)
-	failed := func(verb string, err error) (Record, *run, *Problem) {
+	c := g.claimOf(a)
+	sent := time.Now()
+	tx, rec, owned, err := g.store.(Transactor).BeginClaim(window, a.id, c)
+	switch {
+	case err != nil:
 		if ctx.Err() == nil { // else the client has gone, which is no failure of the store
-			g.storeFailed(ctx, verb, a.id, err)
+			g.storeFailed(ctx, "claim", a.id, err)
 		}
 		if errors.Is(err, ErrUnreadable) {
 			return Record{}, nil, g.problem(CodeReplayUnavailable, "").because(err)
 		}
 		return Record{}, nil, g.problem(CodeStoreUnavailable, "").because(err)
-	}
-	rec, err := g.store.Load(window, a.id)
-	if err != nil {
-		return failed("load", err)
-	}
-	c := g.claimOf(a)
-	if _, free := rec.Claim(rec.Now, c); !free {
-		return rec, nil, nil
-	}
-	tx, err := g.store.(Transactor).Begin(window)
-	if err != nil {
-		return failed("begin", err)
-	}
-	sent := time.Now()
-	rec, owned, err := tx.Claim(window, a.id, c)
-	switch {
-	case err != nil:
-		tx.Rollback()
-		return failed("claim", err)
 	case !owned:
-		tx.Rollback()
 		return rec, nil, nil
 	}
 	r := g.newRun(ctx, a, rec, c.Token, sent)
@@ -174,6 +158,12 @@ func (r *run) transact(ctx context.Context, s Transactor, fn func(context.Contex
 	j.state = rolledBack // until it is known better
 	tx := j.open
 	if tx == nil {
+		if snapshots, ok := s.(Snapshotter); ok && snapshots.HoldsSnapshot() {
+			if err := r.lease.pause(); err != nil {
+				return fmt.Errorf("renew the lease before the transaction: %w", err)
+			}
+			defer r.lease.goOn()
+		}
 		if tx, err = s.Begin(ctx); err != nil {
 			return fmt.Errorf("begin the transaction: %w", err)
 		}
@@ -227,7 +217,7 @@ func (r *run) takeBack(tx Tx) {
 	}
 }
 
-// commit settles the run in the transaction, and commits that. The run's renewals pause, since on a record that is done
+// commit settles the run in the transaction, which commits that. The run's renewals pause, since on a record that is done
 // they would be refused.
 func (r *run) commit(tx Tx, o Outcome) error {
 	j := &r.joint
@@ -235,6 +225,8 @@ func (r *run) commit(tx Tx, o Outcome) error {
 	defer tx.Rollback() // however this ends; after the commit it does nothing
 	ctx := newDeadline(r.base, r.policy.SettleWait)
 	defer ctx.end(nil)
+	renewing := r.lease.stop()
+	j.state = doubtful
 	rec, owned, err := tx.Settle(ctx, r.ask.id, r.owner, j.outcome)
 	if errors.Is(err, ErrFull) && j.outcome.Response != nil {
 		r.event(EventNotReplayable, err)
@@ -242,23 +234,21 @@ func (r *run) commit(tx Tx, o Outcome) error {
 		rec, owned, err = tx.Settle(ctx, r.ask.id, r.owner, j.outcome)
 	}
 	switch {
-	case err != nil:
-		r.face.rewind(true)
-		r.core.storeFailed(r.base, "settle", r.ask.id, err)
-		return fmt.Errorf("settle in the transaction: %w", errors.Join(ErrRolledBack, err))
-	case !owned:
-		r.face.rewind(true)
-		r.lease.fenced()
-		return ErrFenced
-	}
-	renewing := r.lease.stop()
-	j.state = doubtful
-	err = tx.Commit(ctx)
-	switch {
-	case err == nil:
+	case err == nil && owned:
 		j.state, j.rec = committed, rec
 		r.core.waiting.wake(r.ask.id)
 		return nil
+	case err == nil:
+		j.state = rolledBack
+		r.face.rewind(true)
+		if renewing {
+			r.lease.resume(false)
+			r.lease.fenced()
+		}
+		return ErrFenced
+	case errors.Is(err, ErrFull): // the transaction is still open, and is rolled back now
+		err = errors.Join(ErrRolledBack, err)
+		fallthrough
 	case errors.Is(err, ErrRolledBack):
 		j.state = rolledBack
 		r.face.rewind(true)
@@ -267,7 +257,7 @@ func (r *run) commit(tx Tx, o Outcome) error {
 		r.lease.resume(j.state == doubtful)
 	}
 	r.core.storeFailed(r.base, "commit", r.ask.id, err)
-	return fmt.Errorf("commit: %w", err)
+	return fmt.Errorf("settle and commit: %w", err)
 }
 
 // elsewhere reports whether there may be an effect that no rollback takes back.
@@ -285,22 +275,27 @@ func (r *run) uncommitted() Outcome {
 	return Outcome{State: Free, Error: "its transaction was rolled back"}
 }
 
+// errStillOpen means that a transaction that may be the one in question has not ended.
+var errStillOpen = errors.New("the operation's transaction has not ended yet")
+
 // askCommitted asks, in one-commit mode, what became of a commit that got no reply; owned says that there was none. It is
-// the same claim once more: it waits for the operation's lock, and would win.
+// the same claim once more: it would win.
 func (r *run) askCommitted(ctx context.Context) (rec Record, owned bool, err error) {
-	tx, err := r.core.store.(Transactor).Begin(ctx)
-	if err != nil {
-		return Record{}, false, err
-	}
-	defer tx.Rollback()
-	rec, owned, err = tx.Claim(ctx, r.ask.id, r.joint.claim)
+	tx, rec, owned, err := r.core.store.(Transactor).BeginClaim(ctx, r.ask.id, r.joint.claim)
 	switch {
 	case errors.Is(err, ErrFull): // there is no record
 		return Record{}, true, nil
-	case err == nil && rec.Token != r.owner.Token: // another run has begun since, so this one has not been recorded
+	case err != nil:
+		return Record{}, false, err
+	case owned:
+		tx.Rollback()
+		return rec, true, nil
+	case rec.State == Running && rec.Token == Token{}:
+		return Record{}, false, errStillOpen
+	case rec.Token != r.owner.Token: // another run has begun since, so this one has not been recorded
 		return rec, true, nil
 	}
-	return rec, owned, err
+	return rec, false, nil
 }
 
 // resolve ends a run about whose commit the store has answered. With a lease its question was a settle by

@@ -723,3 +723,149 @@ func TestCase09_R31_NoTransactionInDoubt(t *testing.T) {
 		s.wantEffects("paid")
 	})
 }
+
+// snapshots is a transactor whose transactions hold a snapshot: a record that is renewed within one can't be settled in it.
+type snapshots struct{ *transactor }
+
+func (snapshots) HoldsSnapshot() bool { return true }
+
+// In a transaction that holds a snapshot the lease is renewed before, and then not until its end; under Rerun the margin
+// ends the run all the same.
+func TestR47_NoRenewalsWithinASnapshot(t *testing.T) {
+	t.Parallel()
+	for _, onLost := range []semel.LostPolicy{semel.Hold, semel.Rerun} {
+		for _, commits := range []bool{true, false} {
+			t.Run(fmt.Sprint(onLost, "/", commits), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					s := newTransactor(t)
+					var renewals []time.Duration
+					start := time.Now()
+					s.extends(func(execute func() (bool, error)) (bool, error) {
+						renewals = append(renewals, time.Since(start))
+						return execute()
+					})
+					g, _ := newGuard(t, s, shortLease(onLost)) // 3 s, renewed every second
+					w := answer(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						time.Sleep(1500 * time.Millisecond)
+						err := semel.RunTx(r.Context(), snapshots{s}, func(_ context.Context, tx semel.Tx) error {
+							time.Sleep(2 * time.Second)
+							payIn(tx, w)
+							if !commits {
+								return errDeclined
+							}
+							return nil
+						})
+						if commits != (err == nil) {
+							t.Errorf("RunTx: %v", err)
+						}
+						time.Sleep(1500 * time.Millisecond)
+					})), post("k", `{}`))
+					want := []time.Duration{1000 * time.Millisecond, 1500 * time.Millisecond}
+					if commits {
+						wantAnswer(t, w, http.StatusCreated, "paid", false)
+					} else {
+						want = append(want, 3500*time.Millisecond, 4500*time.Millisecond)
+					}
+					if !reflect.DeepEqual(renewals, want) {
+						t.Errorf("renewed after %v, want %v", renewals, want)
+					}
+				})
+			})
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := newTransactor(t)
+		g, _ := newGuard(t, s, shortLease(semel.Rerun))
+		answer(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			start := time.Now()
+			semel.RunTx(r.Context(), snapshots{s}, func(ctx context.Context, tx semel.Tx) error {
+				<-ctx.Done()
+				if took := time.Since(start); took != 2400*time.Millisecond || !errors.Is(context.Cause(ctx), semel.ErrLeaseLost) {
+					t.Errorf("cancelled after %v: %v", took, context.Cause(ctx))
+				}
+				return ctx.Err()
+			})
+		})), post("k", `{}`))
+		drained(t, g)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		s := newTransactor(t)
+		s.extends(func(func() (bool, error)) (bool, error) { return false, errDown })
+		g, _ := newGuard(t, s, shortLease(semel.Hold))
+		w := answer(g.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			err := semel.RunTx(r.Context(), snapshots{s}, func(context.Context, semel.Tx) error {
+				t.Error("it runs in a transaction without having renewed")
+				return nil
+			})
+			if !errors.Is(err, errDown) {
+				t.Errorf("RunTx: %v", err)
+			}
+		})), post("k", `{}`))
+		wantProblem(t, w, http.StatusServiceUnavailable, semel.CodeStoreUnavailable)
+		if s.began() != 0 {
+			t.Errorf("%d transactions have begun", s.began())
+		}
+	})
+}
+
+// A waking store tells of what other processes have settled: who waits looks again at once, not when the next poll is due.
+type wakingStore struct {
+	semel.Store
+	settled chan semel.ID
+	fails   chan error
+}
+
+func (s *wakingStore) Wake(ctx context.Context, settled func(semel.ID)) error {
+	for {
+		select {
+		case id := <-s.settled:
+			settled(id)
+		case err := <-s.fails:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func TestR28_AWakingStoreWakesWhoWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		shared := memstore.New()
+		s := &wakingStore{shared, make(chan semel.ID), make(chan error)}
+		p := semel.Policy{Wait: time.Hour}
+		g, seen := newGuard(t, s, p)
+		other, _ := newGuard(t, shared, p)
+		ctx, cancel := context.WithCancel(t.Context())
+		running := make(chan error)
+		go func() { running <- g.Run(ctx) }()
+		s.fails <- errDown // it is called again
+		proceed := make(chan struct{})
+		go answer(other.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			<-proceed
+			io.WriteString(w, "elsewhere")
+		})), post("k", `{}`))
+		synctest.Wait()
+		waited := make(chan time.Time)
+		go func() {
+			wantAnswer(t, answer(g.Handler(http.NotFoundHandler()), post("k", `{}`)), http.StatusOK, "elsewhere", true)
+			waited <- time.Now()
+		}()
+		time.Sleep(10*time.Second + 3*time.Millisecond) // polls are 500 ms apart by now
+		close(proceed)
+		synctest.Wait()
+		at := time.Now()
+		s.settled <- keyed("k")
+		if when := <-waited; when != at {
+			t.Errorf("woken %v after the store knew", when.Sub(at))
+		}
+		if seen.count(semel.EventStoreError) != 1 {
+			t.Errorf("%d failures were reported, want that of Wake", seen.count(semel.EventStoreError))
+		}
+		cancel()
+		if err := <-running; !errors.Is(err, context.Canceled) {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}

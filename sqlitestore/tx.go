@@ -60,6 +60,32 @@ func (s *Store) Begin(ctx context.Context) (semel.Tx, error) {
 	return t, nil
 }
 
+// BeginClaim implements [semel.Transactor]. A claim that is refused takes no lock.
+func (s *Store) BeginClaim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Tx, semel.Record, bool, error) {
+	rec, err := s.Load(ctx, id)
+	if err != nil {
+		return nil, semel.Record{}, false, err
+	}
+	if _, free := rec.Claim(rec.Now, c); !free {
+		return nil, rec, false, nil
+	}
+	t, err := s.beginTx(ctx)
+	if err != nil {
+		return nil, semel.Record{}, false, fmt.Errorf("sqlitestore: begin: %w", err)
+	}
+	rec, owned, err := t.unit.claim(id, c, false)
+	if err != nil || !owned {
+		t.Rollback()
+	}
+	switch {
+	case err != nil:
+		return nil, semel.Record{}, false, fmt.Errorf("sqlitestore: claim: %w", err)
+	case !owned:
+		return nil, rec, false, nil
+	}
+	return t, rec, true, nil
+}
+
 func (s *Store) beginTx(ctx context.Context) (_ *transaction, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -150,28 +176,26 @@ func (t *transaction) ready() error {
 	return nil
 }
 
-// Claim implements [semel.Tx].
-func (t *transaction) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
-	rec, owned, err := semel.Record{}, false, t.ready()
-	if err == nil {
-		rec, owned, err = t.unit.claim(id, c, false)
-	}
-	if err != nil {
-		return semel.Record{}, false, fmt.Errorf("sqlitestore: claim: %w", err)
-	}
-	return rec, owned, nil
-}
-
 // Settle implements [semel.Tx].
 func (t *transaction) Settle(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
 	rec, owned, err := semel.Record{}, false, t.ready()
 	if err == nil {
 		rec, owned, err = t.unit.settle(id, by, o)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, semel.ErrFull):
 		return semel.Record{}, false, fmt.Errorf("sqlitestore: settle: %w", err)
+	case err != nil:
+		t.Rollback()
+		return semel.Record{}, false, fmt.Errorf("sqlitestore: settle: %w: %w", semel.ErrRolledBack, err)
+	case !owned:
+		t.Rollback()
+		return rec, false, nil
 	}
-	return rec, owned, nil
+	if err := t.Commit(ctx); err != nil {
+		return semel.Record{}, false, err
+	}
+	return rec, true, nil
 }
 
 // Mark implements [semel.Tx].

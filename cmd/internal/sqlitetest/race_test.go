@@ -20,23 +20,13 @@ func TestCase12_AClaimDecidesByTheRecordAsItThenIs(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		before func(t *testing.T, s semel.Store, id semel.ID, c semel.Claim) semel.Record
-		during func(t *testing.T, s semel.Tx, id semel.ID, rec semel.Record)
+		wins   bool // the winner's transaction runs the operation
 		owned  bool
 	}{
 		{
 			name:   "absent, and done when it comes",
 			before: func(*testing.T, semel.Store, semel.ID, semel.Claim) (none semel.Record) { return none },
-			during: func(t *testing.T, s semel.Tx, id semel.ID, _ semel.Record) {
-				c := ask(semel.Hold)
-				c.Fingerprint = semel.Fingerprint{}
-				rec, _, err := s.Claim(t.Context(), id, c)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if _, owned, err := s.Settle(t.Context(), id, rec.Owner(), done("winner")); err != nil || !owned {
-					t.Fatal(owned, err)
-				}
-			},
+			wins:   true,
 		},
 		{
 			name: "free, and done when it comes",
@@ -44,22 +34,11 @@ func TestCase12_AClaimDecidesByTheRecordAsItThenIs(t *testing.T) {
 				rec := claim(t, s, id, c)
 				return settle(t, s, id, rec.Owner(), semel.Outcome{State: semel.Free})
 			},
-			during: func(t *testing.T, s semel.Tx, id semel.ID, _ semel.Record) {
-				c := ask(semel.Hold)
-				c.Fingerprint = semel.Fingerprint{}
-				rec, _, err := s.Claim(t.Context(), id, c)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if _, owned, err := s.Settle(t.Context(), id, rec.Owner(), done("winner")); err != nil || !owned {
-					t.Fatal(owned, err)
-				}
-			},
+			wins: true,
 		},
 		{
 			name:   "absent, and still absent",
 			before: func(*testing.T, semel.Store, semel.ID, semel.Claim) (none semel.Record) { return none },
-			during: func(*testing.T, semel.Tx, semel.ID, semel.Record) {},
 			owned:  true,
 		},
 	} {
@@ -70,8 +49,15 @@ func TestCase12_AClaimDecidesByTheRecordAsItThenIs(t *testing.T) {
 			loser, _ := openStore(t, path, sqlitestore.Options{})
 			id, c := newID(), ask(semel.Hold)
 			c.Fingerprint = semel.Fingerprint{}
-			rec := row.before(t, winner, id, c)
-			tx, err := winner.Begin(t.Context())
+			row.before(t, winner, id, c)
+			var tx semel.Tx
+			var rec semel.Record
+			var err error
+			if row.wins {
+				tx, rec, _, err = winner.BeginClaim(t.Context(), id, again(c))
+			} else {
+				tx, err = winner.Begin(t.Context())
+			}
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -87,9 +73,14 @@ func TestCase12_AClaimDecidesByTheRecordAsItThenIs(t *testing.T) {
 				}
 			})
 			<-paused.waits
-			row.during(t, tx, id, rec)
-			if err := tx.Commit(t.Context()); err != nil {
-				t.Fatal(err)
+			owned := true
+			if row.wins {
+				_, owned, err = tx.Settle(t.Context(), id, rec.Owner(), done("winner"))
+			} else {
+				err = tx.Commit(t.Context())
+			}
+			if err != nil || !owned {
+				t.Fatal(owned, err)
 			}
 			wg.Wait()
 		})

@@ -281,12 +281,9 @@ func TestR47_ARenewalThatWaitsForOurOwnLockIsNotLost(t *testing.T) {
 			id, asked := newID(), ask(semel.Rerun)
 			asked.Lease = time.Minute
 			rec := claim(t, s, id, asked)
-			tx, err := s.Begin(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
 			inside := newID()
-			if _, owned, err := tx.Claim(t.Context(), inside, ask(semel.Hold)); err != nil || !owned {
+			tx, _, owned, err := s.BeginClaim(t.Context(), inside, ask(semel.Hold))
+			if err != nil || !owned {
 				t.Fatal(owned, err)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
