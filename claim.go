@@ -115,6 +115,7 @@ func (g *Guard) claim(ctx context.Context, a *ask) (Record, *run, *Problem) {
 		rec   Record
 		owned bool
 		err   error
+		asked bool // some copy of it was sent
 		sent  = time.Now()
 		try   int
 	)
@@ -124,7 +125,15 @@ func (g *Guard) claim(ctx context.Context, a *ask) (Record, *run, *Problem) {
 		if try > 1 {
 			sent = time.Now()
 		}
-		rec, owned, err = g.store.Claim(window, a.id, c)
+		var let bool
+		let, err = g.through(ctx, func() (err error) {
+			rec, owned, err = g.store.Claim(window, a.id, c)
+			return err
+		})
+		asked = asked || let
+		if !let {
+			break
+		}
 		if err == nil || errors.Is(err, ErrFull) || errors.Is(err, ErrUnreadable) {
 			break
 		}
@@ -142,7 +151,7 @@ func (g *Guard) claim(ctx context.Context, a *ask) (Record, *run, *Problem) {
 		r.resent = try > 1
 		return rec, r, nil
 	}
-	if late || !acknowledged || try > 1 {
+	if late || asked && (!acknowledged || try > 1) {
 		g.observe(ctx, a, &rec, EventGaveUp, err)
 		g.owed.add(a.id, Owner{Token: c.Token, Above: true}, sent)
 	}

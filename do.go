@@ -368,8 +368,12 @@ func replayResult[T any](c *call, rec *Record) (value T, err error) {
 	if rec.State != Done || rec.Response == nil {
 		return refused[T](c, c.g.problem(CodeReplayUnavailable, ""))
 	}
-	body, err := c.g.codecs.unpack(rec.Response, max(c.g.policy.MaxResponseBody, DefaultMaxResponseBody))
 	var s storedJSON
+	var body []byte
+	answer, err := c.g.keyring.Open(c.ask.id, rec)
+	if err == nil {
+		body, err = c.g.codecs.unpack(answer, max(c.g.policy.MaxResponseBody, DefaultMaxResponseBody))
+	}
 	if err == nil {
 		err = json.Unmarshal(body, &s)
 	}

@@ -27,6 +27,8 @@ type core struct {
 	derive   *digester       // of derived keys
 	problems *ProblemOptions // of policies that have none of their own
 	codecs   codecs
+	keyring  *Keyring
+	breaker  Breaker
 	headers  headerNames
 	tempDir  string
 	life     time.Duration // of one request to the store
@@ -68,6 +70,11 @@ type Options struct {
 	CorrelationHeader string
 	// Codec compresses stored bodies. Defaults to gzip.
 	Codec Codec
+	// Encryption encrypts stored answers. Defaults to none: answers are stored in the clear.
+	Encryption *Keyring
+	// Breaker keeps a store that is down from adding its timeout to every request: it is asked before each claim, and
+	// each look of those who wait. What ends a run is never refused. Defaults to none.
+	Breaker Breaker
 
 	// MaxAttempts is how often one key may be asked for within a minute, in this process. Negative means no limit.
 	// Defaults to 100.
@@ -157,7 +164,7 @@ func New(store Store, scope Scope, onLost LostPolicy, o Options) (*Guard, error)
 	c := &core{
 		store: store, scope: scope, observer: o.Observer, problems: problems,
 		identity: newDigester(o.IdentitySecret), derive: newDigester(o.DerivationSecret),
-		codecs:  newCodecs(o.Codec),
+		codecs: newCodecs(o.Codec), keyring: o.Encryption, breaker: o.Breaker,
 		headers: headerNames{correlation: o.CorrelationHeader, markers: o.ReplayMarkers},
 		tempDir: o.TempDir, life: orDefault(o.RequestLife, DefaultRequestLife),
 		sweep: orDefault(o.SweepInterval, DefaultSweepInterval), attempts: newAttemptCounter(o.MaxAttempts),

@@ -152,6 +152,7 @@ func (w *work) settles(by Owner) bool {
 // settle writes what was found.
 func (c *reconciliation) settle(ctx context.Context, o Outcome, result, reason string) (Reading, error) {
 	by := Owner{Fence: c.rec.Fence, Token: c.token}
+	o.Response = c.g.keyring.Seal(c.id, c.token, o.Response)
 	const firstPause, longestPause = 10 * time.Millisecond, time.Second
 	for wait := firstPause; ; wait = min(2*wait, longestPause) {
 		one := newDeadline(ctx, c.g.life)

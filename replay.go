@@ -15,54 +15,59 @@ import (
 // replay answers a repeat with what the record holds: the first answer, marked. It comes before everything the handler
 // would check, preconditions included.
 func (x *exchange) replay(rec *Record) {
-	body, problem := x.replayable(rec)
+	answer, body, problem := x.replayable(rec)
 	if problem != nil {
 		x.refuse(problem)
 		return
 	}
 	h := x.w.Header()
-	copyFields(h, rec.Response.Header)
+	copyFields(h, answer.Header)
 	body = x.decodeFor(h, body)
 	for _, name := range x.g.headers.markers {
 		h[name] = x.value("true")
 	}
-	x.keptHeaders(h, rec, rec.Response.Status)
+	x.keptHeaders(h, rec, answer.Status)
 	var trailer http.Header
-	if len(rec.Response.Trailer) > 0 {
+	if len(answer.Trailer) > 0 {
 		trailer = http.Header{}
-		copyFields(trailer, rec.Response.Trailer)
+		copyFields(trailer, answer.Trailer)
 	}
-	x.writeBody(x.w, rec.Response.Status, trailer, int64(len(body)), func(w io.Writer) error { //nolint:errcheck // memory can be read
+	x.writeBody(x.w, answer.Status, trailer, int64(len(body)), func(w io.Writer) error { //nolint:errcheck // memory can be read
 		w.Write(body) //nolint:errcheck // the client has gone
 		return nil
 	})
-	x.decided(ResultReplayed, "", rec.Response.Status, nil)
+	x.decided(ResultReplayed, "", answer.Status, nil)
 }
 
 // longestUnpacked bounds what is unpacked of a stored body, in bytes, where the route has no higher limit: an answer is
 // still replayed after the limit that it was stored under was lowered.
 const longestUnpacked = 64 << 20
 
-// replayable returns the stored body as it was sent, or says why the answer can't be given.
-func (x *exchange) replayable(rec *Record) ([]byte, *Problem) {
+// replayable returns the stored answer, and its body as it was sent, or says why it can't be given.
+func (x *exchange) replayable(rec *Record) (*Response, []byte, *Problem) {
 	g := x.g
 	if rec.Response == nil {
-		return nil, g.problem(CodeReplayUnavailable, "the answer was too large, was streamed in part, or was lost")
+		return nil, nil, g.problem(CodeReplayUnavailable, "the answer was too large, was streamed in part, or was lost")
 	}
 	if f := g.policy.AuthorizeReplay; f != nil {
 		if err := f(x.r); err != nil {
-			return nil, g.problem(CodeReplayForbidden, "").because(err)
+			return nil, nil, g.problem(CodeReplayForbidden, "").because(err)
 		}
 	}
-	body, err := g.codecs.unpack(rec.Response, max(g.policy.MaxResponseBody, longestUnpacked))
-	if status := rec.Response.Status; status < 200 || status > 999 {
-		err = fmt.Errorf("%w: an answer with status %d", ErrUnreadable, status)
+	answer, err := g.keyring.Open(x.ask.id, rec)
+	var body []byte
+	switch {
+	case err != nil:
+	case answer.Status < 200 || answer.Status > 999:
+		err = fmt.Errorf("%w: an answer with status %d", ErrUnreadable, answer.Status)
+	default:
+		body, err = g.codecs.unpack(answer, max(g.policy.MaxResponseBody, longestUnpacked))
 	}
 	if err != nil {
 		g.storeFailed(x.r.Context(), "replay", x.ask.id, err)
-		return nil, g.problem(CodeReplayUnavailable, "").because(err)
+		return nil, nil, g.problem(CodeReplayUnavailable, "").because(err)
 	}
-	return body, nil
+	return answer, body, nil
 }
 
 // copyFields adds stored fields to dst. It copies them: what is stored is shared, and must not be within reach of whoever

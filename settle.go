@@ -46,6 +46,7 @@ func (r *run) settle(o Outcome) (Record, settled) {
 	case doubtful:
 		o = r.uncommitted()
 	}
+	o.Response = r.core.keyring.Seal(r.ask.id, r.owner.Token, o.Response)
 	first := time.Now()
 	rec, owned, ok := r.trySettle(first.Add(r.policy.SettleWait), &o)
 	if ok {

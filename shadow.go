@@ -44,7 +44,7 @@ func (g *Guard) shadow(next http.Handler, w http.ResponseWriter, r *http.Request
 			return
 		}
 		if rec != nil {
-			_, problem = x.replayable(rec)
+			_, _, problem = x.replayable(rec)
 		}
 		switch {
 		case problem == nil:

@@ -122,10 +122,18 @@ func (g *Guard) claimTx(ctx context.Context, a *ask) (Record, *run, *Problem) {
 	defer window.end(nil)
 	c := g.claimOf(a)
 	sent := time.Now()
-	tx, rec, owned, err := g.store.(Transactor).BeginClaim(window, a.id, c)
+	var (
+		tx    Tx
+		rec   Record
+		owned bool
+	)
+	asked, err := g.through(ctx, func() (err error) {
+		tx, rec, owned, err = g.store.(Transactor).BeginClaim(window, a.id, c)
+		return err
+	})
 	switch {
 	case err != nil:
-		if ctx.Err() == nil { // else the client has gone, which is no failure of the store
+		if asked && ctx.Err() == nil { // else the client has gone, which is no failure of the store
 			g.storeFailed(ctx, "claim", a.id, err)
 		}
 		if errors.Is(err, ErrUnreadable) {
@@ -221,6 +229,7 @@ func (r *run) takeBack(tx Tx) {
 // they would be refused.
 func (r *run) commit(tx Tx, o Outcome) error {
 	j := &r.joint
+	o.Response = r.core.keyring.Seal(r.ask.id, r.owner.Token, o.Response)
 	j.open, j.outcome = nil, o
 	defer tx.Rollback() // however this ends; after the commit it does nothing
 	ctx := newDeadline(r.base, r.policy.SettleWait)

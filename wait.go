@@ -115,9 +115,13 @@ func (w *waiting) wait(ctx context.Context, t *ticket, c *core, rec *Record, dea
 		}
 		t.list.interval = min(2*t.list.interval, pollLast)
 		one := newDeadline(ctx, claimWindow)
-		now, err := c.store.Load(one, t.id)
+		var now Record
+		asked, err := c.through(ctx, func() (err error) {
+			now, err = c.store.Load(one, t.id)
+			return err
+		})
 		one.end(nil)
-		if err != nil && ctx.Err() == nil {
+		if err != nil && asked && ctx.Err() == nil {
 			c.storeFailed(ctx, "load", t.id, err)
 		}
 		if err == nil && (now.Owner() != rec.Owner() || now.State != rec.State || now.Reads(now.OnLost) != ReadsRunning) {

@@ -1,0 +1,136 @@
+package semel
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// An EncryptionKey is one key of a [Keyring].
+type EncryptionKey struct {
+	// ID names the key in what it has encrypted: 1 to 64 visible ASCII characters. It must not name another key later.
+	ID string
+	// Key is 32 random bytes.
+	Key []byte
+}
+
+// A Keyring encrypts stored answers at rest: whoever reads the store learns an answer's status, size and times, and
+// nothing else of it. It is AES-256-GCM. Each answer is encrypted under a key of its own, derived from the ring's first
+// one and from the record's id and token, so that the number of answers under one key has no limit in practice; and it is
+// bound to both, so that an answer can't be moved to another record unnoticed.
+//
+// To rotate, put a new key first and keep the old ones until the longest retention has passed. What was stored before
+// there was a keyring stays readable.
+//
+// A Keyring is safe for concurrent use. A nil one encrypts nothing.
+type Keyring struct {
+	first string
+	keys  map[string][]byte
+}
+
+const (
+	sealedCodec  = "aes-256-gcm:" // and the key's id
+	longestKeyID = 64
+	aesKeySize   = 32
+)
+
+// NewKeyring returns a keyring that encrypts with the first key, and decrypts with any of them.
+func NewKeyring(keys ...EncryptionKey) (*Keyring, error) {
+	var errs []error
+	k := &Keyring{keys: map[string][]byte{}}
+	for i, key := range keys {
+		visible := strings.IndexFunc(key.ID, func(c rune) bool { return c < '!' || c > '~' }) < 0
+		switch {
+		case key.ID == "" || len(key.ID) > longestKeyID || !visible:
+			errs = append(errs, fmt.Errorf("key %d: its id must be 1 to %d visible ASCII characters", i+1, longestKeyID))
+		case len(key.Key) != aesKeySize:
+			errs = append(errs, fmt.Errorf("key %q has %d bytes, want %d", key.ID, len(key.Key), aesKeySize))
+		case k.keys[key.ID] != nil:
+			errs = append(errs, fmt.Errorf("key %q is there twice", key.ID))
+		default:
+			k.keys[key.ID] = append([]byte(nil), key.Key...)
+		}
+		if i == 0 {
+			k.first = key.ID
+		}
+	}
+	if len(keys) == 0 {
+		errs = append(errs, errors.New("it has no key"))
+	}
+	if len(errs) > 0 {
+		return nil, fmt.Errorf("semel: new keyring: %w", errors.Join(errs...))
+	}
+	return k, nil
+}
+
+// Seal returns the encrypted form of an answer of the operation, as the owner with that token settles it. A nil answer
+// stays nil.
+func (k *Keyring) Seal(id ID, t Token, answer *Response) *Response {
+	if k == nil || answer == nil || strings.HasPrefix(answer.Codec, sealedCodec) {
+		return answer
+	}
+	plain, err := answer.AppendBinary(nil)
+	if err != nil {
+		panic("semel: " + err.Error()) // it does not fail
+	}
+	aead := k.aead(k.first, id, t)
+	body := make([]byte, aead.NonceSize(), aead.NonceSize()+len(plain)+aead.Overhead())
+	rand.Read(body)
+	body = aead.Seal(body, body, plain, boundTo(id, t))
+	return &Response{Status: answer.Status, Codec: sealedCodec + k.first, Body: body}
+}
+
+// Open returns the answer of a record, decrypted if it is encrypted; nil if there is none. An error wraps
+// [ErrUnreadable].
+func (k *Keyring) Open(id ID, rec *Record) (*Response, error) {
+	if rec.Response == nil {
+		return nil, nil
+	}
+	name, sealed := strings.CutPrefix(rec.Response.Codec, sealedCodec)
+	switch {
+	case !sealed:
+		return rec.Response, nil
+	case k == nil || k.keys[name] == nil:
+		return nil, fmt.Errorf("open stored answer: %w: encrypted with key %q, which is not in the keyring", ErrUnreadable, name)
+	}
+	aead := k.aead(name, id, rec.Token)
+	body := rec.Response.Body
+	if len(body) < aead.NonceSize() {
+		return nil, fmt.Errorf("open stored answer: %w: %d encrypted bytes", ErrUnreadable, len(body))
+	}
+	plain, err := aead.Open(nil, body[:aead.NonceSize()], body[aead.NonceSize():], boundTo(id, rec.Token))
+	if err != nil {
+		return nil, fmt.Errorf("open stored answer: %w: key %q: %w", ErrUnreadable, name, err)
+	}
+	answer := new(Response)
+	if err := answer.UnmarshalBinary(plain); err != nil {
+		return nil, fmt.Errorf("open stored answer: %w", err)
+	}
+	return answer, nil
+}
+
+// aead returns the cipher of one record, under its own key.
+func (k *Keyring) aead(name string, id ID, t Token) cipher.AEAD {
+	mac := hmac.New(sha256.New, k.keys[name])
+	mac.Write(boundTo(id, t))
+	block, err := aes.NewCipher(mac.Sum(nil))
+	var aead cipher.AEAD
+	if err == nil {
+		aead, err = cipher.NewGCM(block)
+	}
+	if err != nil {
+		panic("semel: " + err.Error()) // the key has the right size
+	}
+	return aead
+}
+
+// boundTo is what an encrypted answer belongs to: the record, the run and the field.
+func boundTo(id ID, t Token) []byte {
+	b := append([]byte("semel answer 1\x00"), id[:]...)
+	return append(b, t[:]...)
+}
