@@ -1,0 +1,98 @@
+package pgstore
+
+import (
+	"context"
+	"encoding/binary"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// A call is a statement with its arguments. It is sent with their types and in the binary format as an unnamed statement,
+// which works on any connection, also behind a pooler; alone, or in a batch with others.
+type call struct {
+	sql    string
+	values [][]byte
+	oids   []uint32
+}
+
+var binaryFormat = []int16{1}
+
+func (c *call) add(oid uint32, value []byte) *call {
+	c.values = append(c.values, value)
+	c.oids = append(c.oids, oid)
+	return c
+}
+
+// bytes adds a bytea; nil is NULL.
+func (c *call) bytes(b []byte) *call { return c.add(pgtype.ByteaOID, b) }
+
+// text adds a string as a bytea.
+func (c *call) text(s string) *call { return c.add(pgtype.ByteaOID, append([]byte{}, s...)) }
+
+func (c *call) int8(n int64) *call {
+	return c.add(pgtype.Int8OID, binary.BigEndian.AppendUint64(nil, uint64(n)))
+}
+
+func (c *call) int4(n int32) *call {
+	return c.add(pgtype.Int4OID, binary.BigEndian.AppendUint32(nil, uint32(n)))
+}
+
+func (c *call) int2(n int16) *call {
+	return c.add(pgtype.Int2OID, binary.BigEndian.AppendUint16(nil, uint16(n)))
+}
+
+func (c *call) bool(b bool) *call {
+	if b {
+		return c.add(pgtype.BoolOID, []byte{1})
+	}
+	return c.add(pgtype.BoolOID, []byte{0})
+}
+
+// run executes the call in a round trip of its own, and calls read with each row, whose values are in the binary format and
+// valid until it returns.
+func (c *call) run(ctx context.Context, conn *pgconn.PgConn, read func(row [][]byte) error) error {
+	return readRows(conn.ExecParams(ctx, c.sql, c.values, c.oids, binaryFormat, binaryFormat), read)
+}
+
+// queue adds the call to a batch, in whose results it has one reader.
+func (c *call) queue(b *pgconn.Batch) {
+	b.ExecParams(c.sql, c.values, c.oids, binaryFormat, binaryFormat)
+}
+
+// readRows reads a result to its end.
+func readRows(r *pgconn.ResultReader, read func(row [][]byte) error) error {
+	var failed error
+	for r.NextRow() {
+		if failed == nil && read != nil {
+			failed = read(r.Values())
+		}
+	}
+	if _, err := r.Close(); err != nil {
+		return err
+	}
+	return failed
+}
+
+func int8Of(b []byte) int64 {
+	if len(b) != 8 {
+		return 0 // NULL
+	}
+	return int64(binary.BigEndian.Uint64(b))
+}
+
+func int4Of(b []byte) int32 {
+	if len(b) != 4 {
+		return 0
+	}
+	return int32(binary.BigEndian.Uint32(b))
+}
+
+func int2Of(b []byte) int16 {
+	if len(b) != 2 {
+		return 0
+	}
+	return int16(binary.BigEndian.Uint16(b))
+}
+
+func boolOf(b []byte) bool { return len(b) == 1 && b[0] != 0 }

@@ -1,0 +1,43 @@
+package pgstore
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/semelhq/semel"
+)
+
+// countRecords reads only the indexes of those that run or are unknown, or are to be swept, and what the server has
+// estimated of the table. Before its first estimate that is -1: a new table, which is counted.
+const countRecords = `SELECT {schema}.clock_1(),
+	(SELECT CASE WHEN c.reltuples < 0 THEN (SELECT count(*) FROM {schema}.records) ELSE c.reltuples::bigint END
+		FROM pg_class c WHERE c.oid = '{schema}.records'::regclass),
+	(SELECT count(*) FILTER (WHERE r.state = 1) FROM {schema}.records r WHERE r.state IN (1, 4)),
+	(SELECT count(*) FILTER (WHERE r.state = 4) FROM {schema}.records r WHERE r.state IN (1, 4)),
+	(SELECT min(r.started) FROM {schema}.records r WHERE r.state IN (1, 4) AND r.state = 1),
+	least((SELECT min(r.expires) FROM {schema}.records r WHERE r.expires IS NOT NULL),
+		(SELECT min({schema}.lost_1(r.begun, r.lease_end, r.retention, r.tombstone, r.sealed IS NOT NULL))
+			FROM {schema}.records r WHERE r.state = 1 AND (r.on_lost = 1 OR r.begun))),
+	pg_total_relation_size('{schema}.records')
+		+ (SELECT coalesce(sum(pg_total_relation_size(i.inhrelid)), 0)::bigint FROM pg_inherits i WHERE i.inhparent = '{schema}.answers'::regclass)`
+
+// Count implements [semel.Counter]. Its cost grows only with the number of records that run or are unknown. Records is what
+// the server's statistics say, of the last time that the table was vacuumed or analysed.
+func (s *Store) Count(ctx context.Context) (semel.Counts, error) {
+	var n semel.Counts
+	err := s.do(ctx, &call{sql: s.sql.count}, func(row [][]byte) error {
+		now := semel.Time(int8Of(row[0]))
+		n = semel.Counts{Records: int8Of(row[1]), Running: int8Of(row[2]), Unknown: int8Of(row[3]), Bytes: int8Of(row[6])}
+		if row[4] != nil {
+			n.OldestRunning = max(0, now.Sub(semel.Time(int8Of(row[4]))))
+		}
+		if row[5] != nil {
+			n.SweepLag = max(0, now.Sub(semel.Time(int8Of(row[5]))))
+		}
+		return nil
+	})
+	if err != nil {
+		return semel.Counts{}, fmt.Errorf("pgstore: count: %w", err)
+	}
+	return n, nil
+}

@@ -1,0 +1,13 @@
+// Package pgstore keeps records in PostgreSQL 14 or later, for any number of processes at once.
+//
+// Each verb is one function in the database: one statement, one round trip, decided at the database's clock. What a verb
+// has acknowledged is durable as far as the server's commits are: where synchronous_commit is off, the verbs turn it on
+// for themselves. A refused or replaying claim writes nothing and locks nothing. Connections come from a small pool of the
+// store's own, which works behind PgBouncer in transaction mode.
+//
+// # The schema
+//
+// [Open] makes and migrates the schema; [Migrations] prints it for those who do that by hand. Migrations add before they
+// remove, so that programs of neighbouring versions can run on one schema. The view "operations" shows the records to
+// people.
+package pgstore

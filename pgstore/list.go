@@ -1,0 +1,140 @@
+package pgstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/semelhq/semel"
+)
+
+// What is read before a listing gives it out: no statement is open while yield runs, so that it may use the store.
+const (
+	pageRows  = 256
+	pageBytes = 4 << 20
+	// apartBytes stands for the size of an answer that is kept apart.
+	apartBytes = 64 << 10
+)
+
+// A listing looks for ids and sizes first, and then reads records by their ids, as Load does, so many as go into a page.
+const (
+	idAndSize = "SELECT r.id, coalesce(octet_length(r.answer), 0)::bigint + coalesce(octet_length(r.sealed), 0), r.answer_day IS NOT NULL FROM {schema}.records r "
+	listAll   = idAndSize + "WHERE r.id > $1 ORDER BY r.id LIMIT $2"
+	listScope = idAndSize + "WHERE r.id > $1 AND r.id <= $3 ORDER BY r.id LIMIT $2"
+	listLive  = idAndSize + "WHERE r.state IN (1, 4)"
+	listPage  = "SELECT {schema}.load_1(substr($1, 48 * n + 1, 48)) FROM generate_series(0, octet_length($1) / 48 - 1) n ORDER BY n"
+)
+
+// A seen is a record that a listing is about to read.
+type seen struct {
+	id   semel.ID
+	size int
+}
+
+// List implements [semel.Lister]. It passes over records that can't be read, and returns an error that wraps
+// [semel.ErrUnreadable] in the end, which names them.
+func (s *Store) List(ctx context.Context, q semel.Query, yield func(semel.ID, semel.Record) bool) error {
+	var unreadable []error
+	given := 0
+	each := func(id semel.ID, rec semel.Record, err error) bool {
+		switch {
+		case err != nil:
+			unreadable = append(unreadable, fmt.Errorf("operation %s: %w", id, err))
+			return true
+		case rec.State == semel.Absent, // by now
+			q.Operation != "" && q.Operation != rec.Operation,
+			q.Reading != semel.ReadsAbsent && q.Reading != rec.Reads(rec.OnLost):
+			return true
+		}
+		given++
+		return yield(id, rec) && given != q.Limit
+	}
+	var err error
+	switch {
+	case q.Scope != nil:
+		err = s.listBetween(ctx, s.sql.listScope, q.Scope, each)
+	case q.Reading == semel.ReadsRunning, q.Reading == semel.ReadsUnknown: // only these states read so
+		var all []seen
+		if all, err = s.look(ctx, &call{sql: s.sql.listLive}); err == nil {
+			_, err = s.give(ctx, all, each)
+		}
+	default:
+		err = s.listBetween(ctx, s.sql.list, nil, each)
+	}
+	if err == nil {
+		err = errors.Join(unreadable...)
+	}
+	if err != nil {
+		return fmt.Errorf("pgstore: list: %w", err)
+	}
+	return nil
+}
+
+// listBetween lists, page by page, all records, or those of a scope.
+func (s *Store) listBetween(ctx context.Context, query string, scope *semel.ScopeID, each func(semel.ID, semel.Record, error) bool) error {
+	var last, end []byte
+	if scope != nil {
+		last = scope[:] // shorter than any id of the scope, so before them
+		end = append(bytes.Clone(last), bytes.Repeat([]byte{0xff}, len(semel.ID{})-len(scope))...)
+	}
+	for {
+		c := (&call{sql: query}).bytes(append([]byte{}, last...)).int8(pageRows)
+		if scope != nil {
+			c.bytes(end)
+		}
+		page, err := s.look(ctx, c)
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		if more, err := s.give(ctx, page, each); err != nil || !more {
+			return err
+		}
+		last = page[len(page)-1].id[:]
+	}
+}
+
+// look returns what a query for ids and sizes gives.
+func (s *Store) look(ctx context.Context, c *call) ([]seen, error) {
+	return collect(ctx, s, c, func(row [][]byte) (it seen, _ error) {
+		copy(it.id[:], row[0])
+		it.size = int(int8Of(row[1]))
+		if boolOf(row[2]) {
+			it.size += apartBytes
+		}
+		return it, nil
+	})
+}
+
+// An item is a record in a listing.
+type item struct {
+	rec semel.Record
+	err error // why it could not be read
+}
+
+// give reads records and gives them to each, until that returns false.
+func (s *Store) give(ctx context.Context, all []seen, each func(semel.ID, semel.Record, error) bool) (more bool, err error) {
+	for len(all) > 0 {
+		n, size := 0, 0
+		var ids []byte
+		for n < len(all) && n < pageRows && (n == 0 || size+all[n].size <= pageBytes) {
+			size += all[n].size
+			ids = append(ids, all[n].id[:]...)
+			n++
+		}
+		page, err := collect(ctx, s, (&call{sql: s.sql.listPage}).bytes(ids), func(row [][]byte) (item, error) {
+			f, err := readFound(row[0])
+			return item{f.rec, err}, nil
+		})
+		if err != nil {
+			return false, err
+		}
+		for i, it := range page {
+			if !each(all[i].id, it.rec, it.err) {
+				return false, nil
+			}
+		}
+		all = all[n:]
+	}
+	return true, nil
+}

@@ -1,0 +1,612 @@
+-- What a store keeps of each operation. Times are microseconds since the Unix epoch on the database's clock, 0 if not
+-- set; durations are nanoseconds, and the largest bigint is for ever. Texts are bytes, since not all that clients send
+-- is text in the database's encoding; the view "operations" shows them as text. Columns of 8 bytes come first, so that
+-- none is padded.
+CREATE TABLE {schema}.records (
+	fence       bigint   NOT NULL, -- grows with each run
+	created     bigint   NOT NULL, -- the operation's first claim
+	started     bigint   NOT NULL, -- the present run's claim
+	lease_end   bigint   NOT NULL,
+	settled     bigint   NOT NULL,
+	expires     bigint,            -- from when on sweep has to do with it; NULL if it runs or waits for a decision
+	retention   bigint   NOT NULL CHECK (retention > 0),
+	tombstone   bigint   NOT NULL CHECK (tombstone >= 0),
+	attempt     bigint   NOT NULL,
+	answer_day  integer,           -- the partition of "answers" that has the answer, in days since the Unix epoch
+	layout      smallint NOT NULL, -- the lowest version of the layout that can read the row
+	state       smallint NOT NULL CHECK (state BETWEEN 1 AND 4), -- 1 running, 2 done, 3 free, 4 unknown
+	wrote       smallint NOT NULL, -- the outcome that (fence, token) settled with; 0 if it has not
+	on_lost     smallint NOT NULL, -- 0 hold, 1 rerun
+	begun       boolean  NOT NULL,
+	maybe       boolean  NOT NULL,
+	seized      boolean  NOT NULL,
+	id          bytea    NOT NULL PRIMARY KEY CHECK (octet_length(id) = 48), -- the first 16 are the scope's
+	token       bytea    NOT NULL CHECK (octet_length(token) = 16),
+	fingerprint bytea    NOT NULL CHECK (octet_length(fingerprint) = 40), -- raw (16), canonical (16), settings (8)
+	operation   bytea    NOT NULL,
+	correlation bytea    NOT NULL,
+	error       bytea    NOT NULL,
+	answer      bytea, -- with a version and a checksum of its own
+	sealed      bytea
+) WITH (fillfactor = 85, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);
+
+-- None of these indexes has a column that a heartbeat changes, so that it is a HOT update.
+CREATE INDEX records_live ON {schema}.records (started) WHERE state IN (1, 4);
+CREATE INDEX records_lost ON {schema}.records (started) WHERE state = 1 AND (on_lost = 1 OR begun);
+CREATE INDEX records_expires ON {schema}.records (expires) WHERE expires IS NOT NULL;
+
+-- Answers, where the option to keep them apart is used. The day is that on which they expire, so that a partition whose
+-- day is over can be dropped whole, whatever the retentions of the answers in it. Those that never expire, and those for
+-- whose day there is no partition yet, are in the default one.
+CREATE TABLE {schema}.answers (
+	day    integer NOT NULL, -- since the Unix epoch
+	id     bytea   NOT NULL,
+	answer bytea   NOT NULL,
+	PRIMARY KEY (id, day)
+) PARTITION BY RANGE (day);
+CREATE TABLE {schema}.answers_default PARTITION OF {schema}.answers DEFAULT;
+
+-- What operators and reconcile have decided. Rows are only added.
+CREATE TABLE {schema}.audit (
+	seq       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+	at        bigint NOT NULL,
+	id        bytea  NOT NULL,
+	operation bytea  NOT NULL,
+	actor     bytea  NOT NULL,
+	action    bytea  NOT NULL,
+	reason    bytea  NOT NULL,
+	result    bytea  NOT NULL
+);
+CREATE INDEX audit_id ON {schema}.audit (id, seq);
+
+-- The highest fence of deleted records that were ahead of the clock. A sequence, since its value is seen at once, by any
+-- snapshot.
+CREATE SEQUENCE {schema}.fences;
+
+-- The store itself, in one row.
+CREATE TABLE {schema}.meta (
+	one      boolean PRIMARY KEY CHECK (one),
+	version  integer NOT NULL, -- of this schema: the last migration
+	readable integer NOT NULL  -- the lowest version of the package's schema that can work with it
+);
+INSERT INTO {schema}.meta (one, version, readable) VALUES (true, 1, 1);
+
+-- The functions below are the verbs, by the rules of the same names in Go: each decides at the database's clock, reads
+-- without a lock, and inserts or compares and sets; where that was raced, it begins again. Their names carry a version,
+-- so that a later schema can have both theirs and those that a running program of an older version calls.
+
+-- The database's clock. A double is exact to the microsecond until the year 2106, and costs less than numeric.
+CREATE FUNCTION {schema}.clock_1() RETURNS bigint LANGUAGE sql VOLATILE PARALLEL SAFE AS
+	$$ SELECT (date_part('epoch', clock_timestamp()) * 1000000::float8)::bigint $$;
+
+-- A time moved by nanoseconds; no later than the largest time, which never comes.
+CREATE FUNCTION {schema}.after_1(at bigint, ns bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
+	$$ SELECT CASE WHEN ns = 9223372036854775807 OR at > 9223372036854775807 - ns / 1000 THEN 9223372036854775807 ELSE at + ns / 1000 END $$;
+
+-- From when on sweep has to do with a record that ended, or begun and lapsed, at a time.
+CREATE FUNCTION {schema}.expires_1(ended bigint, retention bigint, tombstone bigint, payload boolean) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
+	$$ SELECT CASE WHEN payload THEN {schema}.after_1(ended, retention) ELSE {schema}.after_1({schema}.after_1(ended, retention), tombstone) END $$;
+
+-- What a verb found, or has written.
+CREATE TYPE {schema}.found_1 AS (
+	owned       boolean,
+	written     boolean,  -- by this call; the answer is then left out
+	clock       bigint,
+	layout      smallint, -- NULL: there is no record
+	state       smallint,
+	wrote       smallint,
+	on_lost     smallint,
+	begun       boolean,
+	maybe       boolean,
+	seized      boolean,
+	fence       bigint,
+	attempt     bigint,
+	created     bigint,
+	started     bigint,
+	lease_end   bigint,
+	settled     bigint,
+	retention   bigint,
+	tombstone   bigint,
+	answer_day  integer,
+	token       bytea,
+	fingerprint bytea,
+	operation   bytea,
+	correlation bytea,
+	error       bytea,
+	answer      bytea,
+	sealed      bytea
+);
+
+CREATE FUNCTION {schema}.load_1(p_id bytea) RETURNS {schema}.found_1 LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+	t bigint := {schema}.clock_1(); -- before the record is read: a lease that is extended meanwhile must not seem to be over
+	v {schema}.found_1;
+BEGIN
+	SELECT false, false, greatest(t, r.started, r.settled), {columns} INTO v FROM {schema}.records r WHERE r.id = p_id;
+	IF NOT FOUND THEN
+		v.owned := false;
+		v.clock := t;
+	ELSIF v.answer_day IS NOT NULL THEN
+		SELECT a.answer INTO v.answer FROM {schema}.answers a WHERE a.id = p_id AND a.day = v.answer_day;
+	END IF;
+	RETURN v;
+END $$;
+
+CREATE FUNCTION {schema}.claim_1(
+	p_id bytea, p_token bytea, p_fingerprint bytea, p_on_lost smallint, p_lease bigint, p_retention bigint, p_tombstone bigint,
+	p_operation bytea, p_correlation bytea, p_sealed bytea
+) RETURNS {schema}.found_1 LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+	t     bigint;
+	v     {schema}.found_1;
+	fresh boolean;
+	mark  bigint;
+BEGIN
+	FOR tries IN 1..100 LOOP
+		t := {schema}.clock_1();
+		SELECT false, false, greatest(t, r.started, r.settled), {columns} INTO v FROM {schema}.records r WHERE r.id = p_id;
+		IF NOT FOUND THEN
+			IF current_setting('synchronous_commit') = 'off' THEN
+				PERFORM set_config('synchronous_commit', 'on', true);
+			END IF;
+			INSERT INTO {schema}.records AS r (
+				fence, created, started, lease_end, settled, retention, tombstone, attempt, layout, state, wrote, on_lost,
+				begun, maybe, seized, id, token, fingerprint, operation, correlation, error, sealed
+			) VALUES (
+				t / 1000, t, t, {schema}.after_1(t, p_lease), 0, p_retention, p_tombstone, 1, 1, 1, 0, p_on_lost,
+				false, false, false, p_id, p_token, p_fingerprint, p_operation, p_correlation, '', p_sealed
+			) ON CONFLICT (id) DO NOTHING RETURNING true, true, t, {columns} INTO v;
+			IF FOUND THEN
+				-- Asked after the insert, which has waited for a deletion under way.
+				SELECT last_value INTO mark FROM {schema}.fences;
+				IF mark >= v.fence OR {schema}.clock_1() > t + 5000000 THEN
+					v.fence := greatest(mark + 1, {schema}.clock_1() / 1000);
+					UPDATE {schema}.records r SET fence = v.fence WHERE r.id = p_id;
+				END IF;
+				RETURN v;
+			END IF;
+			CONTINUE;
+		END IF;
+
+		IF v.state = 2 THEN
+			fresh := v.clock >= {schema}.expires_1(v.settled, v.retention, v.tombstone, false);
+		ELSE
+			fresh := v.state = 1 AND v.begun AND v.clock >= {schema}.expires_1(v.lease_end, v.retention, v.tombstone, false);
+		END IF;
+		IF v.layout > 1 OR NOT (fresh
+			OR (substr(v.fingerprint, 1, 16) = substr(p_fingerprint, 1, 16) OR substr(v.fingerprint, 17) = substr(p_fingerprint, 17))
+			AND CASE
+				WHEN v.state = 1 AND v.token = p_token THEN -- its own claim, whose reply was lost
+					NOT v.begun OR v.clock < {schema}.after_1(v.lease_end, v.retention)
+				WHEN v.state = 1 AND v.token <> p_token THEN
+					v.clock >= v.lease_end AND NOT v.begun AND v.on_lost = 1 AND p_on_lost = 1
+				WHEN v.state = 3 AND v.token <> p_token THEN -- a token once settled is spent
+					NOT (v.maybe AND p_on_lost = 0)
+				ELSE false
+			END)
+		THEN
+			IF v.answer_day IS NOT NULL THEN
+				SELECT a.answer INTO v.answer FROM {schema}.answers a WHERE a.id = p_id AND a.day = v.answer_day;
+			END IF;
+			RETURN v;
+		END IF;
+
+		IF current_setting('synchronous_commit') = 'off' THEN
+			PERFORM set_config('synchronous_commit', 'on', true);
+		END IF;
+		t := v.clock;
+		IF fresh THEN
+			IF v.answer_day IS NOT NULL THEN
+				DELETE FROM {schema}.answers a WHERE a.id = p_id AND a.day = v.answer_day;
+			END IF;
+			UPDATE {schema}.records r SET
+				fence = v.fence + 1, created = t, started = t, lease_end = {schema}.after_1(t, p_lease), settled = 0, expires = NULL,
+				retention = p_retention, tombstone = p_tombstone, attempt = 1, answer_day = NULL, layout = 1, state = 1, wrote = 0,
+				on_lost = p_on_lost, begun = false, maybe = false, seized = false, token = p_token, fingerprint = p_fingerprint,
+				operation = p_operation, correlation = p_correlation, error = '', answer = NULL, sealed = p_sealed
+			WHERE r.id = p_id AND r.state = v.state AND r.fence = v.fence AND r.token = v.token
+				AND r.lease_end = v.lease_end AND r.begun = v.begun
+			RETURNING true, true, t, {columns} INTO v;
+		ELSIF v.token = p_token THEN
+			UPDATE {schema}.records r SET lease_end = {schema}.after_1(t, p_lease)
+			WHERE r.id = p_id AND r.state = v.state AND r.fence = v.fence AND r.token = v.token
+				AND r.lease_end = v.lease_end AND r.begun = v.begun
+			RETURNING true, true, t, {columns} INTO v;
+		ELSE
+			UPDATE {schema}.records r SET
+				fence = v.fence + 1, started = t, lease_end = {schema}.after_1(t, p_lease), settled = 0, expires = NULL,
+				retention = p_retention, tombstone = p_tombstone, attempt = v.attempt + 1, state = 1, wrote = 0, on_lost = p_on_lost,
+				maybe = v.maybe OR v.state = 1, seized = false, token = p_token, correlation = p_correlation
+			WHERE r.id = p_id AND r.state = v.state AND r.fence = v.fence AND r.token = v.token
+				AND r.lease_end = v.lease_end AND r.begun = v.begun
+			RETURNING true, true, t, {columns} INTO v;
+		END IF;
+		IF FOUND THEN
+			RETURN v;
+		END IF;
+	END LOOP;
+	RAISE EXCEPTION 'the record changed under each of 100 attempts to claim it' USING ERRCODE = '40001';
+END $$;
+
+-- NULL: a later version's record.
+CREATE FUNCTION {schema}.extend_1(p_id bytea, p_fence bigint, p_token bytea, p_lease bigint, p_begun boolean) RETURNS boolean
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+	IF current_setting('synchronous_commit') = 'off' THEN
+		PERFORM set_config('synchronous_commit', 'on', true);
+	END IF;
+	UPDATE {schema}.records r SET lease_end = {schema}.after_1({schema}.clock_1(), p_lease), begun = r.begun OR p_begun
+	WHERE r.id = p_id AND r.state = 1 AND r.fence = p_fence AND r.token = p_token AND r.layout <= 1;
+	IF FOUND THEN
+		RETURN true;
+	ELSIF EXISTS (SELECT FROM {schema}.records r WHERE r.id = p_id AND r.layout > 1) THEN
+		RETURN NULL;
+	END IF;
+	RETURN false;
+END $$;
+
+-- With p_strict a settle that is not owned fails with SM001, so that a COMMIT that was sent along becomes a rollback.
+-- With p_apart the answer goes into the table "answers". With p_notify those who listen are told the id.
+CREATE FUNCTION {schema}.settle_1(
+	p_id bytea, p_fence bigint, p_token bytea, p_above boolean, p_state smallint, p_error bytea, p_answer bytea,
+	p_strict boolean, p_apart boolean, p_notify boolean
+) RETURNS {schema}.found_1 LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+	t         bigint;
+	v         {schema}.found_1;
+	v_state   smallint;
+	v_answer  bytea;
+	v_expires bigint;
+	v_day     integer;
+BEGIN
+	FOR tries IN 1..100 LOOP
+		t := {schema}.clock_1();
+		SELECT false, false, greatest(t, r.started, r.settled), {columns} INTO v FROM {schema}.records r WHERE r.id = p_id;
+		IF NOT FOUND THEN
+			v.owned := false;
+			v.clock := t;
+		ELSIF v.layout > 1 THEN
+			v.owned := false;
+		ELSIF v.token = p_token AND (p_above AND v.fence > p_fence OR NOT p_above AND v.fence = p_fence)
+			AND (p_state IN (2, 4) AND NOT p_above OR p_state = 3)
+		THEN
+			IF v.state = 1 OR v.state = 4 AND v.seized AND NOT p_above THEN
+				t := v.clock;
+				v_state := CASE WHEN v.begun THEN 2 ELSE p_state END;
+				v_answer := CASE WHEN p_state = 2 THEN p_answer END;
+				v_expires := CASE v_state
+					WHEN 2 THEN {schema}.expires_1(t, v.retention, v.tombstone, v_answer IS NOT NULL OR v.sealed IS NOT NULL)
+					WHEN 3 THEN {schema}.after_1(t, 3600000000000)
+				END;
+				v_day := NULL;
+				IF p_apart AND v_answer IS NOT NULL THEN
+					v_day := least({schema}.after_1(t, v.retention) / 86400000000, 2147483646);
+				END IF;
+				IF current_setting('synchronous_commit') = 'off' THEN
+					PERFORM set_config('synchronous_commit', 'on', true);
+				END IF;
+				UPDATE {schema}.records r SET
+					state = v_state, wrote = p_state, settled = t, error = p_error, seized = false,
+					expires = nullif(v_expires, 9223372036854775807),
+					answer = CASE WHEN v_day IS NULL THEN v_answer END, answer_day = v_day,
+					maybe = CASE WHEN v_state = 2 OR v_state = 3 AND v.seized THEN false
+						ELSE v.maybe OR v_state = 3 AND NOT p_above AND v.on_lost = 1 END,
+					attempt = v.attempt - CASE WHEN v_state = 3 AND NOT v.seized AND p_above THEN 1 ELSE 0 END
+				WHERE r.id = p_id AND r.state = v.state AND r.fence = v.fence AND r.token = v.token AND r.begun = v.begun
+					AND r.seized = v.seized
+				RETURNING true, true, t, {columns} INTO v;
+				IF NOT FOUND THEN
+					CONTINUE;
+				END IF;
+				IF v_day IS NOT NULL THEN
+					INSERT INTO {schema}.answers (day, id, answer) VALUES (v_day, p_id, v_answer)
+					ON CONFLICT (id, day) DO UPDATE SET answer = excluded.answer;
+				END IF;
+				IF p_notify THEN
+					PERFORM pg_notify({channel}, encode(p_id, 'base64'));
+				END IF;
+				v.answer := NULL;
+				RETURN v;
+			END IF;
+			v.owned := v.wrote = p_state;
+		END IF;
+		IF p_strict AND NOT v.owned THEN
+			RAISE EXCEPTION 'the record is not owned' USING ERRCODE = 'SM001';
+		END IF;
+		IF v.answer_day IS NOT NULL THEN
+			SELECT a.answer INTO v.answer FROM {schema}.answers a WHERE a.id = p_id AND a.day = v.answer_day;
+		END IF;
+		RETURN v;
+	END LOOP;
+	RAISE EXCEPTION 'the record changed under each of 100 attempts to settle it' USING ERRCODE = '40001';
+END $$;
+
+CREATE FUNCTION {schema}.seize_1(p_id bytea, p_token bytea) RETURNS {schema}.found_1 LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+	t bigint;
+	v {schema}.found_1;
+BEGIN
+	FOR tries IN 1..100 LOOP
+		v := {schema}.load_1(p_id);
+		IF v.layout IS NULL OR v.layout > 1 OR v.state = 4 AND v.seized AND v.token = p_token
+			OR NOT (v.state = 1 AND (NOT v.begun OR v.clock < v.lease_end) OR v.state = 4 OR v.state = 3 AND v.maybe)
+		THEN
+			RETURN v;
+		END IF;
+		IF current_setting('synchronous_commit') = 'off' THEN
+			PERFORM set_config('synchronous_commit', 'on', true);
+		END IF;
+		t := v.clock;
+		UPDATE {schema}.records r SET
+			state = 4, seized = true, wrote = 0, fence = v.fence + 1, token = p_token, settled = t, expires = NULL
+		WHERE r.id = p_id AND r.state = v.state AND r.fence = v.fence AND r.token = v.token AND r.lease_end = v.lease_end
+			AND r.begun = v.begun
+		RETURNING true, true, t, {columns} INTO v;
+		IF FOUND THEN
+			RETURN v;
+		END IF;
+	END LOOP;
+	RAISE EXCEPTION 'the record changed under each of 100 attempts to seize it' USING ERRCODE = '40001';
+END $$;
+
+-- Notes the fence of a record that is being deleted, if that of a new one, which comes from the clock, might not be above
+-- it. claim_1 corrects the fence of a new record if it has not come to write it within 5 s.
+CREATE FUNCTION {schema}.outlive_1(p_fence bigint) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+	IF p_fence >= {schema}.clock_1() / 1000 - 10000 THEN
+		PERFORM pg_advisory_xact_lock('{schema}.fences'::regclass::oid::integer, 0);
+		PERFORM setval('{schema}.fences', p_fence) FROM {schema}.fences f WHERE f.last_value < p_fence;
+	END IF;
+END $$;
+
+-- NULL: a later version's record.
+CREATE FUNCTION {schema}.forget_1(p_id bytea, p_fence bigint, p_token bytea) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+	v {schema}.found_1;
+BEGIN
+	FOR tries IN 1..100 LOOP
+		v := {schema}.load_1(p_id);
+		IF v.layout > 1 THEN
+			RETURN NULL;
+		ELSIF v.layout IS NULL OR v.fence <> p_fence OR v.token <> p_token
+			OR NOT (v.state IN (2, 3) OR v.state = 4 AND v.seized OR v.state = 1 AND v.begun AND v.clock >= v.lease_end)
+		THEN
+			RETURN false;
+		END IF;
+		IF current_setting('synchronous_commit') = 'off' THEN
+			PERFORM set_config('synchronous_commit', 'on', true);
+		END IF;
+		DELETE FROM {schema}.records r
+		WHERE r.id = p_id AND r.state = v.state AND r.fence = v.fence AND r.token = v.token AND r.lease_end = v.lease_end
+			AND r.begun = v.begun AND r.seized = v.seized;
+		IF FOUND THEN
+			IF v.answer_day IS NOT NULL THEN
+				DELETE FROM {schema}.answers a WHERE a.id = p_id AND a.day = v.answer_day;
+			END IF;
+			PERFORM {schema}.outlive_1(v.fence);
+			RETURN true;
+		END IF;
+	END LOOP;
+	RAISE EXCEPTION 'the record changed under each of 100 attempts to forget it' USING ERRCODE = '40001';
+END $$;
+
+-- What sweep has to do with a running record of which nobody has to decide, and when.
+CREATE FUNCTION {schema}.lost_1(begun boolean, lease_end bigint, retention bigint, tombstone bigint, sealed boolean) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+	SELECT CASE
+		WHEN begun THEN {schema}.expires_1(lease_end, retention, tombstone, sealed)
+		WHEN sealed AND retention > 9223372036854775807 / 7 THEN 9223372036854775807
+		WHEN sealed THEN {schema}.after_1(lease_end, retention * 7) -- a completer may still finish it
+		ELSE {schema}.after_1(lease_end, retention)
+	END $$;
+
+-- Deletes or strips at most so many records, those that are due first. One that a claim has just started, or another
+-- sweeper has taken, is passed over. With its own plan for each limit, since a general one may read all records.
+CREATE FUNCTION {schema}.sweep_1(p_limit integer) RETURNS integer LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_custom_plan AS $$
+DECLARE
+	t        bigint := {schema}.clock_1();
+	gone     bytea[];
+	stripped bytea[];
+	changed  integer;
+	highest  bigint;
+BEGIN
+	SELECT array_agg(d.id) FILTER (WHERE NOT d.strip), array_agg(d.id) FILTER (WHERE d.strip), count(*) INTO gone, stripped, changed
+	FROM (
+		SELECT r.id, r.state = 2 AND t < {schema}.expires_1(r.settled, r.retention, r.tombstone, false) AS strip
+		FROM {schema}.records r
+		WHERE r.expires <= t AND r.layout <= 1
+		ORDER BY r.expires LIMIT p_limit FOR UPDATE SKIP LOCKED
+	) d;
+	IF changed < p_limit THEN
+		SELECT gone || array_agg(d.id) FILTER (WHERE NOT d.strip), stripped || array_agg(d.id) FILTER (WHERE d.strip), changed + count(*)
+		INTO gone, stripped, changed
+		FROM (
+			SELECT r.id, r.begun AND t < {schema}.expires_1(r.lease_end, r.retention, r.tombstone, false) AS strip
+			FROM {schema}.records r
+			WHERE r.state = 1 AND (r.on_lost = 1 OR r.begun) AND r.layout <= 1
+				AND {schema}.lost_1(r.begun, r.lease_end, r.retention, r.tombstone, r.sealed IS NOT NULL) <= t
+			ORDER BY r.started LIMIT p_limit - changed FOR UPDATE SKIP LOCKED
+		) d;
+	END IF;
+	IF changed = 0 THEN
+		RETURN 0;
+	END IF;
+	IF stripped IS NOT NULL THEN
+		UPDATE {schema}.records r SET
+			answer = NULL, answer_day = NULL, sealed = NULL,
+			expires = CASE WHEN r.state = 2 THEN nullif({schema}.expires_1(r.settled, r.retention, r.tombstone, false), 9223372036854775807) END
+		WHERE r.id = ANY (stripped);
+	END IF;
+	IF gone IS NOT NULL THEN
+		WITH deleted AS (DELETE FROM {schema}.records r WHERE r.id = ANY (gone) RETURNING r.fence)
+		SELECT max(d.fence) INTO highest FROM deleted d;
+		PERFORM {schema}.outlive_1(highest);
+	END IF;
+	-- Answers in a partition of a day go with it.
+	DELETE FROM {schema}.answers_default a WHERE a.id = ANY (gone || stripped);
+	RETURN changed;
+END $$;
+
+-- Makes the partitions of the days ahead, and drops those whose day has been over for an hour. It waits for no lock for
+-- long: what it can't do now is left to the next call.
+CREATE FUNCTION {schema}.partition_1(p_ahead integer) RETURNS void LANGUAGE plpgsql VOLATILE SET lock_timeout = '200ms' AS $$
+DECLARE
+	t    bigint := {schema}.clock_1();
+	part text;
+BEGIN
+	IF NOT pg_try_advisory_xact_lock('{schema}.answers'::regclass::oid::integer, 0) THEN
+		RETURN;
+	END IF;
+	FOR day IN t / 86400000000 .. t / 86400000000 + p_ahead LOOP
+		part := format('{schema}.%I', 'answers_' || to_char(date '1970-01-01' + day, 'YYYYMMDD'));
+		CONTINUE WHEN to_regclass(part) IS NOT NULL;
+		BEGIN
+			EXECUTE format('CREATE TABLE %s PARTITION OF {schema}.answers FOR VALUES FROM (%s) TO (%s)', part, day, day + 1);
+		EXCEPTION WHEN lock_not_available OR check_violation THEN
+			NULL; -- there are answers of the day in the default partition, which serves them as well
+		END;
+	END LOOP;
+	FOR part IN
+		SELECT format('{schema}.%I', c.relname) FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+		WHERE i.inhparent = '{schema}.answers'::regclass AND c.relname ~ '^answers_\d{8}$'
+			AND extract(epoch FROM to_date(right(c.relname, 8), 'YYYYMMDD') + 1) * 1000000 + 3600000000 <= t
+	LOOP
+		BEGIN
+			EXECUTE 'DROP TABLE ' || part;
+		EXCEPTION WHEN lock_not_available THEN
+			NULL;
+		END;
+	END LOOP;
+END $$;
+
+CREATE FUNCTION {schema}.audit_1(p_id bytea, p_operation bytea, p_actor bytea, p_action bytea, p_reason bytea, p_result bytea) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+	IF current_setting('synchronous_commit') = 'off' THEN
+		PERFORM set_config('synchronous_commit', 'on', true);
+	END IF;
+	INSERT INTO {schema}.audit (at, id, operation, actor, action, reason, result)
+	VALUES ({schema}.clock_1(), p_id, p_operation, p_actor, p_action, p_reason, p_result);
+END $$;
+
+CREATE FUNCTION {schema}.text_1(b bytea) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+	RETURN convert_from(b, 'UTF8');
+EXCEPTION WHEN OTHERS THEN
+	RETURN encode(b, 'escape');
+END $$;
+
+CREATE FUNCTION {schema}.time_1(at bigint) RETURNS timestamptz LANGUAGE sql IMMUTABLE AS
+	$$ SELECT CASE WHEN at <> 0 THEN timestamptz '1970-01-01 00:00:00+00' + at / 1000000 * interval '1 second' + at % 1000000 * interval '1 microsecond' END $$;
+
+-- The records for people, with the ids that the problem documents and the command-line tool show.
+CREATE VIEW {schema}.operations AS SELECT
+	translate(encode(id, 'base64'), '+/', '-_') AS id,
+	(ARRAY['running', 'done', 'free', 'unknown'])[state] AS state,
+	CASE on_lost WHEN 0 THEN 'hold' WHEN 1 THEN 'rerun' END AS on_lost,
+	begun, maybe, seized, attempt, fence,
+	{schema}.text_1(operation) AS operation,
+	{schema}.text_1(correlation) AS correlation,
+	{schema}.text_1(error) AS error,
+	{schema}.time_1(created) AS created,
+	{schema}.time_1(started) AS started,
+	{schema}.time_1(lease_end) AS lease_end,
+	{schema}.time_1(settled) AS settled,
+	{schema}.time_1(nullif(expires, 9223372036854775807)) AS expires,
+	octet_length(answer) AS answer_bytes,
+	answer_day IS NOT NULL AS answer_apart,
+	octet_length(sealed) AS sealed_bytes
+FROM {schema}.records;
+
+-- Transactions
+
+-- What a transaction in one-commit mode begins with: its timeouts, the operation's lock, and the record as whoever had the
+-- lock last has left it. Owned says whether the lock was free. Of an operation without a record, the fence is the one that
+-- a new run has to be above. At READ COMMITTED only: a stricter transaction would read with a snapshot from before the lock.
+CREATE FUNCTION {schema}.begin_1(p_id bytea, p_lock bigint, p_idle integer, p_statement integer) RETURNS {schema}.found_1
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+	locked boolean;
+	t      bigint;
+	v      {schema}.found_1;
+BEGIN
+	IF current_setting('transaction_isolation') <> 'read committed' THEN
+		RAISE EXCEPTION 'the transaction is %, not read committed', current_setting('transaction_isolation');
+	END IF;
+	PERFORM set_config('idle_in_transaction_session_timeout', p_idle::text, true),
+		set_config('statement_timeout', p_statement::text, true);
+	locked := pg_try_advisory_xact_lock(p_lock);
+	t := {schema}.clock_1();
+	SELECT locked, false, greatest(t, r.started, r.settled), {columns} INTO v FROM {schema}.records r WHERE r.id = p_id;
+	IF NOT FOUND THEN
+		v.owned := locked;
+		v.clock := t;
+		v.fence := pg_sequence_last_value('{schema}.fences'::regclass);
+	ELSIF v.answer_day IS NOT NULL THEN
+		SELECT a.answer INTO v.answer FROM {schema}.answers a WHERE a.id = p_id AND a.day = v.answer_day;
+	END IF;
+	RETURN v;
+END $$;
+
+-- The end of a run in one-commit mode. It writes the whole record, if that still is what begin_1 found: p_was_fence is NULL
+-- if there was none. Else it fails with SM001, so that a COMMIT that was sent along becomes a rollback.
+CREATE FUNCTION {schema}.finish_1(
+	p_id bytea, p_was_state smallint, p_was_fence bigint, p_was_token bytea, p_was_lease_end bigint,
+	p_fence bigint, p_created bigint, p_started bigint, p_lease_end bigint, p_retention bigint, p_tombstone bigint, p_attempt bigint,
+	p_state smallint, p_wrote smallint, p_on_lost smallint, p_maybe boolean, p_token bytea, p_fingerprint bytea, p_operation bytea,
+	p_correlation bytea, p_error bytea, p_answer bytea, p_sealed bytea, p_apart boolean, p_notify boolean
+) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+	t         bigint := greatest({schema}.clock_1(), p_started);
+	mark      bigint;
+	v_fence   bigint := p_fence;
+	v_expires bigint;
+	v_day     integer;
+BEGIN
+	IF current_setting('synchronous_commit') = 'off' THEN
+		PERFORM set_config('synchronous_commit', 'on', true);
+	END IF;
+	v_expires := CASE p_state
+		WHEN 2 THEN {schema}.expires_1(t, p_retention, p_tombstone, p_answer IS NOT NULL OR p_sealed IS NOT NULL)
+		WHEN 3 THEN {schema}.after_1(t, 3600000000000)
+	END;
+	IF p_apart AND p_answer IS NOT NULL THEN
+		v_day := least({schema}.after_1(t, p_retention) / 86400000000, 2147483646);
+	END IF;
+	IF p_was_fence IS NULL THEN
+		v_fence := greatest(p_fence, t / 1000); -- above those of records that have come and gone meanwhile
+	ELSE
+		DELETE FROM {schema}.answers a WHERE a.id = p_id;
+	END IF;
+	INSERT INTO {schema}.records AS r (
+		fence, created, started, lease_end, settled, expires, retention, tombstone, attempt, answer_day, layout, state, wrote,
+		on_lost, begun, maybe, seized, id, token, fingerprint, operation, correlation, error, answer, sealed
+	) VALUES (
+		v_fence, p_created, p_started, p_lease_end, t, nullif(v_expires, 9223372036854775807), p_retention, p_tombstone, p_attempt,
+		v_day, 1, p_state, p_wrote, p_on_lost, false, p_maybe, false, p_id, p_token, p_fingerprint, p_operation, p_correlation,
+		p_error, CASE WHEN v_day IS NULL THEN p_answer END, p_sealed
+	) ON CONFLICT (id) DO UPDATE SET
+		fence = excluded.fence, created = excluded.created, started = excluded.started, lease_end = excluded.lease_end,
+		settled = excluded.settled, expires = excluded.expires, retention = excluded.retention, tombstone = excluded.tombstone,
+		attempt = excluded.attempt, answer_day = excluded.answer_day, layout = excluded.layout, state = excluded.state,
+		wrote = excluded.wrote, on_lost = excluded.on_lost, begun = excluded.begun, maybe = excluded.maybe, seized = excluded.seized,
+		token = excluded.token, fingerprint = excluded.fingerprint, operation = excluded.operation,
+		correlation = excluded.correlation, error = excluded.error, answer = excluded.answer, sealed = excluded.sealed
+		WHERE r.state = p_was_state AND r.fence = p_was_fence AND r.token = p_was_token AND r.lease_end = p_was_lease_end;
+	IF NOT FOUND THEN
+		RAISE EXCEPTION 'the record is not owned' USING ERRCODE = 'SM001';
+	END IF;
+	IF p_was_fence IS NULL THEN
+		mark := pg_sequence_last_value('{schema}.fences'::regclass);
+		IF mark >= v_fence THEN
+			UPDATE {schema}.records r SET fence = mark + 1 WHERE r.id = p_id;
+		END IF;
+	END IF;
+	IF v_day IS NOT NULL THEN
+		INSERT INTO {schema}.answers (day, id, answer) VALUES (v_day, p_id, p_answer);
+	END IF;
+	IF p_notify THEN
+		PERFORM pg_notify({channel}, encode(p_id, 'base64'));
+	END IF;
+	RETURN t;
+END $$;

@@ -1,0 +1,142 @@
+package pgstore
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/semelhq/semel"
+)
+
+// A claimed is what a transaction in one-commit mode has claimed. Nothing of it is written before the settle; until then
+// the operation's advisory lock keeps others out.
+type claimed struct {
+	id  semel.ID
+	was semel.Record // what was found; it may be absent
+	rec semel.Record // as claimed
+}
+
+// BeginClaim implements [semel.Transactor], in one round trip on one of the application's connections. It waits for
+// nobody: an operation whose lock is taken reads as running.
+func (s *Store) BeginClaim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Tx, semel.Record, bool, error) {
+	t, rec, err := s.beginClaim(ctx, id, c)
+	switch {
+	case err != nil:
+		return nil, semel.Record{}, false, fmt.Errorf("pgstore: begin and claim: %w", err)
+	case t == nil:
+		return nil, rec, false, nil
+	}
+	return t, rec, true, nil
+}
+
+func (s *Store) beginClaim(ctx context.Context, id semel.ID, c semel.Claim) (*transaction, semel.Record, error) {
+	conn, err := s.app.Acquire(ctx)
+	if err != nil {
+		return nil, semel.Record{}, interpretError(err)
+	}
+	t := &transaction{store: s, options: pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, conn: conn, marked: true}
+	was, free, err := t.lock(ctx, id)
+	if err != nil {
+		t.Rollback()
+		return nil, semel.Record{}, err
+	}
+	rec, owned := was.Claim(was.Now, c)
+	switch {
+	case !owned:
+		t.Rollback()
+		return nil, rec, nil
+	case !free:
+		t.Rollback()
+		return nil, running(was.Now, c), nil
+	}
+	t.claimed = &claimed{id: id, was: was, rec: rec}
+	return t, rec, nil
+}
+
+// lock begins the transaction, tries to take the operation's lock, and reads its record, in this order.
+func (t *transaction) lock(ctx context.Context, id semel.ID) (rec semel.Record, free bool, err error) {
+	s := t.store
+	var b pgconn.Batch
+	b.ExecParams("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE NOT DEFERRABLE", nil, nil, nil, nil)
+	(&call{sql: s.sql.begin}).bytes(id[:]).int8(s.lockOf(id)).
+		int4(milliseconds(s.o.IdleTimeout)).int4(milliseconds(s.o.StatementTimeout)).queue(&b)
+	b.ExecParams(savepoint, nil, nil, nil, nil)
+	answers := t.pg().ExecBatch(ctx, &b)
+	var unread error
+	for answers.NextResult() {
+		r := answers.ResultReader()
+		for r.NextRow() {
+			var f found
+			f, unread = readFound(r.Values()[0])
+			rec, free = f.rec, f.owned
+		}
+		r.Close() //nolint:errcheck // its error is that of all
+	}
+	if err := answers.Close(); err != nil {
+		return rec, false, interpretError(err)
+	}
+	return rec, free, unread
+}
+
+// lockOf returns the key of the operation's advisory lock: 64 bits of the record id, in a space of the schema's.
+func (s *Store) lockOf(id semel.ID) int64 {
+	h := fnv.New64a()
+	h.Write([]byte("semel " + s.schema)) //nolint:errcheck // it never fails
+	return int64(h.Sum64() ^ binary.BigEndian.Uint64(id[len(id)-8:]))
+}
+
+// running is what is told of an operation that another transaction has claimed. Who that is, and since when, shows only
+// once it has committed.
+func running(now semel.Time, c semel.Claim) semel.Record {
+	rec, _ := semel.Record{}.Claim(now, c)
+	rec.Token, rec.Correlation = semel.Token{}, ""
+	return rec
+}
+
+// settling returns the call that writes the claimed record with its outcome, and how to read its result.
+func (c *claimed) settling(s *Store, by semel.Owner, o semel.Outcome) (*call, func([][]byte) (semel.Record, error), error) {
+	rec, owned := c.rec.Settle(c.rec.Now, by, o)
+	if !owned {
+		return nil, nil, nil
+	}
+	answer, err := encodeAnswer(rec.Response)
+	if err == nil && len(answer) > maxAnswer {
+		err = fmt.Errorf("%w: the answer has %d bytes, at most %d go into a field", semel.ErrFull, len(answer), maxAnswer)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	was := &c.was
+	f := (&call{sql: s.sql.finish}).bytes(c.id[:])
+	if was.State == semel.Absent {
+		f.add(pgtype.Int2OID, nil).add(pgtype.Int8OID, nil).bytes(nil).add(pgtype.Int8OID, nil)
+	} else {
+		f.int2(int16(was.State)).int8(int64(was.Fence)).bytes(was.Token[:]).int8(int64(was.LeaseEnd))
+	}
+	f.int8(int64(rec.Fence)).int8(int64(rec.Created)).int8(int64(rec.Started)).int8(int64(rec.LeaseEnd)).
+		int8(int64(rec.Retention)).int8(int64(rec.Tombstone)).int8(int64(rec.Attempt)).
+		int2(int16(rec.State)).int2(int16(rec.Wrote)).int2(int16(rec.OnLost)).bool(rec.Maybe).
+		bytes(rec.Token[:]).bytes(fingerprintBytes(rec.Fingerprint)).text(rec.Operation).text(rec.Correlation).text(rec.Error).
+		bytes(answer).bytes(rec.Sealed).bool(s.apart).bool(s.notify)
+	return f, func(row [][]byte) (semel.Record, error) {
+		rec.Settled = semel.Time(int8Of(row[0]))
+		rec.Now = rec.Settled
+		return rec, nil
+	}, nil
+}
+
+// placeholders returns the list "$1, $2, …" of n parameters.
+func placeholders(n int) string {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = "$" + strconv.Itoa(i+1)
+	}
+	return strings.Join(list, ", ")
+}

@@ -1,0 +1,265 @@
+package pgstore
+
+import (
+	"context"
+	"net/http"
+	"reflect"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/semelhq/semel"
+)
+
+// Of 100 identical requests at once to two instances one has an effect; the others get its answer.
+func TestR26_ManyAtOnceToTwoInstancesHaveOneEffect(t *testing.T) {
+	t.Parallel()
+	eachMode(t, func(s *shop) {
+		shops := []*shop{s, s.another()}
+		var handlers []http.Handler
+		for _, s := range shops {
+			policy := s.policy()
+			policy.Wait = time.Minute
+			handlers = append(handlers, s.guardWith(semel.Rerun, semel.Options{Policy: policy}).Handler(s.ordering(nil, nil)))
+		}
+		var requests sync.WaitGroup
+		start := make(chan struct{})
+		ran := make(chan bool, 100)
+		for i := range 100 {
+			requests.Go(func() {
+				<-start
+				w := serveKey(handlers[i%2], "k")
+				if w.Code != 201 || w.Body.String() != `{"order":1}` {
+					s.t.Errorf("answered %d %s", w.Code, w.Body)
+				}
+				ran <- !replayed(w)
+			})
+		}
+		close(start)
+		requests.Wait()
+		runs := 0
+		for range 100 {
+			if <-ran {
+				runs++
+			}
+		}
+		if runs != 1 || s.orders() != 1 {
+			s.t.Errorf("%d runs, %d orders", runs, s.orders())
+		}
+		for _, s := range shops {
+			s.idle()
+		}
+	})
+}
+
+// eachOneCommit runs a test in one-commit mode, with and without a pooler.
+func eachOneCommit(t *testing.T, test func(*shop)) {
+	t.Helper()
+	eachMode(t, func(s *shop) {
+		if s.oneCommit {
+			test(s)
+		}
+	})
+}
+
+// While one transaction has the operation, it reads as running to another, which waits for nothing and holds nothing. What
+// the first one was is told only once it has committed.
+func TestOneCommitTellsThatTheOperationRuns(t *testing.T) {
+	t.Parallel()
+	eachOneCommit(t, func(s *shop) {
+		id, c := newID(), ask(semel.Hold)
+		tx, rec, owned, err := s.store.BeginClaim(s.t.Context(), id, c)
+		if err != nil || !owned || rec.State != semel.Running || rec.Attempt != 1 || rec.Token != c.Token {
+			s.t.Fatalf("BeginClaim: %+v, %t, %v", rec, owned, err)
+		}
+		second := anew(c)
+		second.Fingerprint.Raw = semel.NewToken() // it is not known what the first one asked for
+		second.Fingerprint.Canonical = second.Fingerprint.Raw
+		for _, c := range []semel.Claim{anew(c), second, c} {
+			open, rec, owned, err := s.store.BeginClaim(s.t.Context(), id, c)
+			if err != nil || owned || open != nil || rec.Reads(semel.Rerun) != semel.ReadsRunning || !rec.Fingerprint.Equal(c.Fingerprint) ||
+				rec.Token != (semel.Token{}) || rec.Now == 0 || rec.Started != rec.Now || rec.LeaseEnd != rec.Now.Add(c.Lease) {
+				s.t.Errorf("while another has it: %+v, %t, %v", rec, owned, err)
+			}
+		}
+		if n := s.app.Stat().AcquiredConns(); n != 1 {
+			s.t.Errorf("%d connections are in use, want that of the first", n)
+		}
+		if rec := load(s.t, s.store, id); rec.State != semel.Absent {
+			s.t.Errorf("before the commit a reader sees %v", rec.State)
+		}
+		settled, owned, err := tx.Settle(s.t.Context(), id, rec.Owner(), done("x"))
+		if err != nil || !owned || settled.State != semel.Done || settled.Settled == 0 {
+			s.t.Fatalf("Settle: %+v, %t, %v", settled, owned, err)
+		}
+		tx.Rollback() // does nothing
+		_, rec, owned, err = s.store.BeginClaim(s.t.Context(), id, second)
+		if err != nil || owned || rec.State != semel.Done || !rec.Fingerprint.Equal(c.Fingerprint) || string(rec.Response.Body) != "x" {
+			s.t.Errorf("after the commit: %+v, %t, %v", rec, owned, err)
+		}
+		s.idle()
+	})
+}
+
+// What a transaction leaves is what Claim and Settle of the same record leave, in each state in which it may be claimed.
+func TestOneCommitLeavesTheSameRecord(t *testing.T) {
+	t.Parallel()
+	for _, apart := range []bool{false, true} {
+		s := newShop(t, modes[3], server.URL(), Options{PartitionAnswers: apart})
+		var clock mover
+		clock.pool = s.app
+		for what, prepare := range map[string]func(ids []semel.ID, c semel.Claim){
+			"absent": func([]semel.ID, semel.Claim) {},
+			"free": func(ids []semel.ID, c semel.Claim) {
+				for _, id := range ids {
+					rec := claim(t, s.store, id, anew(c))
+					settle(t, s.store, id, rec.Owner(), semel.Outcome{State: semel.Free, Error: "no"})
+				}
+			},
+			"lapsed": func(ids []semel.ID, c semel.Claim) {
+				for _, id := range ids {
+					claim(t, s.store, id, anew(c))
+				}
+				clock.advance(s.store.schema, 2*c.Lease)
+			},
+			"expired": func(ids []semel.ID, c semel.Claim) {
+				for _, id := range ids {
+					rec := claim(t, s.store, id, anew(c))
+					settle(t, s.store, id, rec.Owner(), done("old"))
+				}
+				clock.advance(s.store.schema, 2*c.Retention)
+			},
+		} {
+			c := ask(semel.Rerun)
+			c.Sealed = []byte("sealed")
+			one, two := newID(), newID()
+			prepare([]semel.ID{one, two}, c)
+			tx, rec, owned, err := s.store.BeginClaim(t.Context(), one, c)
+			if err != nil || !owned {
+				t.Fatalf("%s: BeginClaim: %t, %v", what, owned, err)
+			}
+			wantRec := claim(t, s.store, two, c)
+			sameButTime(t, what+", claimed", rec, wantRec)
+			if rec, owned, err = tx.Settle(t.Context(), one, rec.Owner(), done("new")); err != nil || !owned {
+				t.Fatalf("%s: Settle: %t, %v", what, owned, err)
+			}
+			wantRec = settle(t, s.store, two, wantRec.Owner(), done("new"))
+			sameButTime(t, what+", settled", rec, wantRec)
+			sameButTime(t, what+", loaded", load(t, s.store, one), load(t, s.store, two))
+			if a, b := s.expires(one), s.expires(two); (a == nil) != (b == nil) || a != nil && *a-*b > time.Hour.Microseconds()/2 {
+				t.Errorf("%s: it expires at %v, want about %v", what, a, b)
+			}
+		}
+		s.idle()
+	}
+}
+
+func (s *shop) expires(id semel.ID) *int64 {
+	s.t.Helper()
+	return value[*int64](s.t, s.store, "SELECT expires FROM {schema}.records WHERE id = $1", id[:])
+}
+
+// sameButTime compares records of two operations that went the same way at almost the same time.
+func sameButTime(t *testing.T, what string, got, want semel.Record) {
+	t.Helper()
+	for _, at := range [][2]*semel.Time{{&got.Now, &want.Now}, {&got.Created, &want.Created}, {&got.Started, &want.Started}, {&got.LeaseEnd, &want.LeaseEnd}, {&got.Settled, &want.Settled}} {
+		if d := at[0].Sub(*at[1]); (*at[0] == 0) != (*at[1] == 0) || d.Abs() > 30*time.Minute {
+			t.Errorf("%s: time %v, want about %v", what, at[0].Time(), at[1].Time())
+		}
+		*at[0], *at[1] = 0, 0
+	}
+	if d := int64(got.Fence - want.Fence); max(d, -d) > time.Minute.Milliseconds() {
+		t.Errorf("%s: fence %d, want about %d", what, got.Fence, want.Fence)
+	}
+	got.Fence, want.Fence = 0, 0
+	sameRecord(t, what, got, want)
+}
+
+// The record may be taken in leased mode while the transaction is under way: by its key in another mode, or through the
+// store itself. Whoever writes first wins, and the other leaves nothing.
+func TestOneCommitLosesToWhoeverWroteFirst(t *testing.T) {
+	t.Parallel()
+	eachOneCommit(t, func(s *shop) {
+		for what, c := range map[string]struct {
+			before, meanwhile func(id semel.ID, c semel.Claim)
+		}{
+			"claimed meanwhile": {nil, func(id semel.ID, c semel.Claim) { claim(s.t, s.store, id, anew(c)) }},
+			"done meanwhile": {nil, func(id semel.ID, c semel.Claim) {
+				rec := claim(s.t, s.store, id, anew(c))
+				settle(s.t, s.store, id, rec.Owner(), done("other"))
+			}},
+			"free, claimed meanwhile": {func(id semel.ID, c semel.Claim) {
+				rec := claim(s.t, s.store, id, anew(c))
+				settle(s.t, s.store, id, rec.Owner(), semel.Outcome{State: semel.Free})
+			}, func(id semel.ID, c semel.Claim) { claim(s.t, s.store, id, anew(c)) }},
+			"lapsed, renewed meanwhile": {func(id semel.ID, c semel.Claim) {
+				claim(s.t, s.store, id, anew(c))
+				exec(s.t, s.store, "UPDATE {schema}.records SET lease_end = started")
+			}, func(id semel.ID, c semel.Claim) {
+				exec(s.t, s.store, "UPDATE {schema}.records SET lease_end = lease_end + 3600000000")
+			}},
+		} {
+			id, ask := newID(), ask(semel.Rerun)
+			if c.before != nil {
+				c.before(id, ask)
+			}
+			tx, rec, owned, err := s.store.BeginClaim(s.t.Context(), id, ask)
+			if err != nil || !owned {
+				s.t.Fatalf("%s: BeginClaim: %t, %v", what, owned, err)
+			}
+			err = lend(s.t.Context(), tx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(ctx context.Context, tx pgx.Tx) error {
+				return s.order(ctx, tx, "hat")
+			})
+			if err != nil {
+				s.t.Error(err)
+			}
+			c.meanwhile(id, ask)
+			before := load(s.t, s.store, id)
+			got, owned, err := tx.Settle(s.t.Context(), id, rec.Owner(), done("x"))
+			if err != nil || owned || got.Token != before.Token {
+				s.t.Errorf("%s: Settle: %+v, %t, %v", what, got, owned, err)
+			}
+			before.Now, got.Now = 0, 0
+			sameRecord(s.t, what, got, before)
+			if n := s.orders(); n != 0 {
+				s.t.Errorf("%s: %d orders", what, n)
+			}
+		}
+		s.idle()
+	})
+}
+
+// A record that was swept meanwhile is no reason to refuse the settle of what has taken its place.
+func TestOneCommitOverASweptRecord(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, modes[3], server.URL(), Options{})
+	id, c := newID(), ask(semel.Rerun)
+	rec := claim(t, s.store, id, anew(c))
+	settle(t, s.store, id, rec.Owner(), semel.Outcome{State: semel.Free})
+	tx, rec, owned, err := s.store.BeginClaim(t.Context(), id, c)
+	if err != nil || !owned {
+		t.Fatal(owned, err)
+	}
+	exec(t, s.store, "DELETE FROM {schema}.records")
+	if _, owned, err := tx.Settle(t.Context(), id, rec.Owner(), done("x")); err != nil || !owned {
+		t.Errorf("Settle: %t, %v", owned, err)
+	}
+	if got := load(t, s.store, id); got.State != semel.Done || got.Fence < rec.Fence {
+		t.Errorf("the record is %+v", got)
+	}
+}
+
+// anew returns the same claim by somebody else.
+func anew(c semel.Claim) semel.Claim {
+	c.Token = semel.NewToken()
+	return c
+}
+
+func sameRecord(t *testing.T, what string, got, want semel.Record) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%s: the record is\n%+v, want\n%+v", what, got, want)
+	}
+}

@@ -1,0 +1,131 @@
+package pgstore
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/semelhq/semel"
+)
+
+// layoutVersion is the newest layout of a row that this version can read.
+const layoutVersion = 1
+
+// A found is what a verb's function returns.
+type found struct {
+	rec     semel.Record
+	owned   bool
+	written bool  // by this call; rec is then without its answer
+	day     int32 // the partition that has the answer, if it is kept apart and was not read; 0 if not
+}
+
+// foundColumns are the columns of the type found_1.
+const foundColumns = 26
+
+// splitRow returns the fields of a composite value in the binary format: a number of fields, and for each the type, the
+// length, -1 for NULL, and the bytes. A function's row costs the server less as one value than as columns.
+func splitRow(b []byte) ([][]byte, error) {
+	fields := make([][]byte, 0, foundColumns)
+	if len(b) < 4 {
+		return nil, fmt.Errorf("a row of %d bytes", len(b))
+	}
+	n := int4Of(b[:4])
+	for b = b[4:]; n > 0; n-- {
+		if len(b) < 8 {
+			return nil, fmt.Errorf("the row ends where field %d should begin", len(fields))
+		}
+		size := int(int4Of(b[4:8]))
+		if b = b[8:]; size < 0 {
+			fields = append(fields, nil)
+			continue
+		}
+		if len(b) < size {
+			return nil, fmt.Errorf("field %d has %d bytes, of which %d are there", len(fields), size, len(b))
+		}
+		fields = append(fields, b[:size:size])
+		b = b[size:]
+	}
+	return fields, nil
+}
+
+// readFound decodes a value of the type found_1. An error wraps [semel.ErrUnreadable], and rec is then only what the clock
+// says.
+func readFound(composite []byte) (f found, err error) {
+	row, err := splitRow(composite)
+	if err != nil {
+		return found{}, err
+	}
+	if len(row) != foundColumns {
+		return found{}, fmt.Errorf("the row has %d columns, want %d", len(row), foundColumns)
+	}
+	f.owned, f.written = boolOf(row[0]), boolOf(row[1])
+	f.rec.Now = semel.Time(int8Of(row[2]))
+	if row[3] == nil {
+		f.rec.Fence = uint64(int8Of(row[10])) // the one that is remembered, if the function says so
+		return f, nil                         // there is no record
+	}
+	if err := f.decode(row); err != nil {
+		return found{rec: semel.Record{Now: f.rec.Now}}, fmt.Errorf("%w: %w", semel.ErrUnreadable, err)
+	}
+	return f, nil
+}
+
+func (f *found) decode(row [][]byte) error {
+	if layout := int2Of(row[3]); layout > layoutVersion {
+		return fmt.Errorf("layout is readable from version %d on, this is %d", layout, layoutVersion)
+	}
+	r := &f.rec
+	state, wrote, onLost := int2Of(row[4]), int2Of(row[5]), int2Of(row[6])
+	attempt := int8Of(row[11])
+	token, print := row[19], row[20]
+	switch {
+	case state < int16(semel.Running) || state > int16(semel.Unknown):
+		return fmt.Errorf("state is %d", state)
+	case wrote < 0 || wrote > int16(semel.Unknown) || wrote == int16(semel.Running):
+		return fmt.Errorf("outcome is %d", wrote)
+	case onLost < 0 || onLost > int16(semel.Rerun):
+		return fmt.Errorf("policy is %d", onLost)
+	case attempt < 0 || attempt > 1<<32-1:
+		return fmt.Errorf("attempt is %d", attempt)
+	case len(token) != len(r.Token):
+		return fmt.Errorf("token has %d bytes", len(token))
+	case len(print) != len(r.Fingerprint.Raw)+len(r.Fingerprint.Canonical)+len(r.Fingerprint.Settings):
+		return fmt.Errorf("fingerprint has %d bytes", len(print))
+	}
+	r.State, r.Wrote, r.OnLost = semel.State(state), semel.State(wrote), semel.LostPolicy(onLost)
+	r.Begun, r.Maybe, r.Seized = boolOf(row[7]), boolOf(row[8]), boolOf(row[9])
+	r.Fence = uint64(int8Of(row[10]))
+	r.Attempt = uint32(attempt)
+	r.Created, r.Started = semel.Time(int8Of(row[12])), semel.Time(int8Of(row[13]))
+	r.LeaseEnd, r.Settled = semel.Time(int8Of(row[14])), semel.Time(int8Of(row[15]))
+	r.Retention, r.Tombstone = time.Duration(int8Of(row[16])), time.Duration(int8Of(row[17]))
+	f.day = int4Of(row[18])
+	r.Token = semel.Token(token)
+	r.Fingerprint = fingerprintOf(print)
+	r.Operation, r.Correlation, r.Error = string(row[21]), string(row[22]), string(row[23])
+	switch {
+	case row[24] != nil:
+		answer, err := decodeAnswer(row[24])
+		if err != nil {
+			return err
+		}
+		r.Response, f.day = answer, 0
+	case f.day != 0 && !f.written && r.Reads(r.OnLost) == semel.ReadsDone:
+		return fmt.Errorf("the answer is missing in the partition of day %d", f.day)
+	}
+	if row[25] != nil {
+		r.Sealed = append([]byte{}, row[25]...)
+	}
+	return nil
+}
+
+func fingerprintOf(b []byte) (f semel.Fingerprint) {
+	n := copy(f.Raw[:], b)
+	n += copy(f.Canonical[:], b[n:])
+	copy(f.Settings[:], b[n:])
+	return f
+}
+
+func fingerprintBytes(f semel.Fingerprint) []byte {
+	b := append(f.Raw[:], f.Canonical[:]...)
+	return append(b, f.Settings[:]...)
+}

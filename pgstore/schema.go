@@ -1,0 +1,190 @@
+package pgstore
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+//go:embed migrations/*.sql
+var migrationFiles embed.FS
+
+// migrations are the templates of the scripts that make the schema, in order. The nth makes version n, and says so in the
+// table meta.
+var migrations = readMigrations()
+
+func readMigrations() []string {
+	names, err := fs.Glob(migrationFiles, "migrations/*.sql")
+	if err != nil {
+		panic(err) // the pattern is wrong
+	}
+	var scripts []string
+	for _, name := range names { // in lexical order, which is that of their numbers
+		script, err := migrationFiles.ReadFile(name)
+		if err != nil {
+			panic(err) // not embedded
+		}
+		scripts = append(scripts, string(script))
+	}
+	return scripts
+}
+
+// recordColumns are the fields of the type found_1 that come from the table, in their order.
+const recordColumns = "r.layout, r.state, r.wrote, r.on_lost, r.begun, r.maybe, r.seized, r.fence, r.attempt, r.created, r.started, " +
+	"r.lease_end, r.settled, r.retention, r.tombstone, r.answer_day, r.token, r.fingerprint, r.operation, r.correlation, r.error, r.answer, r.sealed"
+
+var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
+
+// checkSchema reports what is wrong with the name of a schema.
+func checkSchema(name string) error {
+	if !schemaName.MatchString(name) {
+		return fmt.Errorf("the schema's name %q must be of 1 to 63 lower-case letters, digits and underscores, and not begin with a digit", name)
+	}
+	if strings.HasPrefix(name, "pg_") {
+		return fmt.Errorf("the schema's name %q begins with pg_, which PostgreSQL keeps for itself", name)
+	}
+	return nil
+}
+
+// CheckSchema reports why [Open] would refuse a name for Options.Schema.
+func CheckSchema(name string) error { return checkSchema(orDefault(name)) }
+
+// inSchema fills a template of SQL.
+func inSchema(template, schema string) string {
+	return strings.NewReplacer(
+		"{schema}", pgx.Identifier{schema}.Sanitize(),
+		"{channel}", "'"+schema+"'",
+		"{columns}", recordColumns,
+	).Replace(template)
+}
+
+// Migrations returns the SQL with which [Open] makes a schema, as a script; "" means the default schema. Whoever runs it
+// by hand opens the store with Options.NoMigration. A role that is not the owner needs USAGE of the schema, SELECT, INSERT,
+// UPDATE and DELETE of its tables, and USAGE, SELECT and UPDATE of its sequences. It panics on a name that Open refuses.
+func Migrations(schema string) string {
+	schema = orDefault(schema)
+	if err := checkSchema(schema); err != nil {
+		panic("pgstore: " + err.Error())
+	}
+	return "BEGIN;\n\n" + inSchema("CREATE SCHEMA IF NOT EXISTS {schema};\n\n"+strings.Join(migrations, "\n"), schema) + "\nCOMMIT;\n"
+}
+
+func orDefault(schema string) string {
+	if schema == "" {
+		return "semel"
+	}
+	return schema
+}
+
+// Version returns the version of a schema; 0 means that there is none yet. "" is the default schema.
+func Version(ctx context.Context, app *pgxpool.Pool, schema string) (version int, err error) {
+	schema = orDefault(schema)
+	if err = checkSchema(schema); err == nil {
+		err = app.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+			version, _, err = readVersion(ctx, c.Conn().PgConn(), schema)
+			return err
+		})
+	}
+	if err != nil {
+		return 0, fmt.Errorf("pgstore: version: %w", interpretError(err))
+	}
+	return version, nil
+}
+
+// Latest is the version of the schema that this version of the package makes.
+func Latest() int { return len(migrations) }
+
+// readVersion returns the schema's version, and the lowest version that can work with it.
+func readVersion(ctx context.Context, conn *pgconn.PgConn, schema string) (version, readable int, err error) {
+	c := call{sql: inSchema("SELECT version::bigint, readable::bigint FROM {schema}.meta", schema)}
+	err = c.run(ctx, conn, func(row [][]byte) error {
+		version, readable = int(int8Of(row[0])), int(int8Of(row[1]))
+		return nil
+	})
+	if err = interpretError(err); errors.Is(err, ErrSchema) {
+		return 0, 0, nil
+	}
+	return version, readable, err
+}
+
+// migrate brings the schema to the version that this package knows. Processes that do so at once wait for each other.
+func (s *Store) migrate(ctx context.Context, allowed bool) error {
+	return s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+		conn := c.Conn().PgConn()
+		have, readable, err := readVersion(ctx, conn, s.schema)
+		switch want := len(migrations); {
+		case err != nil:
+			return fmt.Errorf("read the schema's version: %w", err)
+		case have == want, have > want && readable <= want:
+			return nil
+		case have > want:
+			return fmt.Errorf("%w: it has version %d, which programs from version %d on can use; this one knows versions up to %d", ErrVersion, have, readable, want)
+		case !allowed:
+			return fmt.Errorf("%w: it has version %d, this program needs version %d, and is told not to migrate", ErrVersion, have, want)
+		}
+		if err := upgrade(ctx, conn, s.schema); err != nil {
+			return fmt.Errorf("migrate from version %d: %w", have, interpretError(err))
+		}
+		return nil
+	})
+}
+
+// upgrade runs, in one transaction, the migrations that the schema lacks.
+func upgrade(ctx context.Context, conn *pgconn.PgConn, schema string) (err error) {
+	exec := func(sql string) error {
+		_, err := conn.Exec(ctx, sql).ReadAll()
+		return err
+	}
+	if err := exec("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			exec("ROLLBACK") //nolint:errcheck // else the connection is of no use, and the pool drops it
+		}
+	}()
+	// Held until the commit; the others then find that all is done.
+	if err := exec(fmt.Sprintf("SELECT pg_advisory_xact_lock(hashtextextended('semel migration of %s', 0))", schema)); err != nil {
+		return err
+	}
+	var missing bool
+	c := call{sql: fmt.Sprintf("SELECT to_regnamespace('%s') IS NULL", pgx.Identifier{schema}.Sanitize())}
+	if err := c.run(ctx, conn, func(row [][]byte) error { missing = boolOf(row[0]); return nil }); err != nil {
+		return err
+	}
+	if missing { // else the role need not be allowed to
+		if err := exec(inSchema("CREATE SCHEMA {schema}", schema)); err != nil {
+			return err
+		}
+	}
+	have, err := lockedVersion(ctx, conn, schema)
+	if err != nil {
+		return err
+	}
+	for have < len(migrations) {
+		if err := exec(inSchema(migrations[have], schema)); err != nil {
+			return err
+		}
+		have++
+	}
+	return exec("COMMIT")
+}
+
+// lockedVersion is readVersion within a transaction, which an error would end.
+func lockedVersion(ctx context.Context, conn *pgconn.PgConn, schema string) (have int, err error) {
+	var there bool
+	c := call{sql: inSchema("SELECT to_regclass('{schema}.meta') IS NOT NULL", schema)}
+	if err := c.run(ctx, conn, func(row [][]byte) error { there = boolOf(row[0]); return nil }); err != nil || !there {
+		return 0, err
+	}
+	have, _, err = readVersion(ctx, conn, schema)
+	return have, err
+}

@@ -1,0 +1,219 @@
+package pgstore
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/semelhq/semel"
+)
+
+// Options are a store's settings. The zero value is valid.
+type Options struct {
+	// Schema is the schema of the database that the store's tables and functions are in: 1 to 63 lower-case letters, digits
+	// and underscores. Stores with different ones share nothing. Defaults to "semel".
+	Schema string
+
+	// NoMigration leaves the schema as it is: Open fails with [ErrVersion] unless it is one that this version of the package
+	// can work with. See [Migrations].
+	NoMigration bool
+
+	// MaxConns is how many connections the store's own pool has at most. Defaults to twice GOMAXPROCS, at least 4.
+	MaxConns int32
+
+	// PartitionAnswers keeps answers apart from the records, in a table that is partitioned by the day on which they expire,
+	// so that they are dropped by the day instead of one by one. The role must be the owner of the schema's tables.
+	// Stores on the same schema may differ in it. Worth it for many or large answers kept for up to a week; those kept for
+	// longer are deleted one by one all the same.
+	PartitionAnswers bool
+
+	// Notify tells the stores on the same schema of each settle at once, by NOTIFY, instead of leaving that to their polling.
+	// It makes commits wait for each other, at a third of the rate. See [Store.Wake].
+	Notify bool
+
+	// IdleTimeout is how long a transaction of a handler may be idle between two statements until the server ends it.
+	// Defaults to 1 minute; negative means for ever.
+	IdleTimeout time.Duration
+
+	// StatementTimeout is how long one statement of a transaction in one-commit mode may take. Defaults to 1 minute; negative
+	// means for ever.
+	StatementTimeout time.Duration
+
+	// Log gets what an operator should know of, such as partitions that can't be made. Defaults to nobody.
+	Log *slog.Logger
+
+	ahead int32 // for how many days after today partitions are made
+}
+
+// Store is a [semel.Store] in a PostgreSQL database. It is also a [semel.Seizer], [semel.Lister], [semel.Auditor],
+// [semel.Counter] and [semel.Waker]. It is safe for concurrent use. Any number of stores, in any number of processes, may
+// be open on one schema.
+type Store struct {
+	app    *pgxpool.Pool // the application's: business transactions
+	pool   *pgxpool.Pool // the store's own: verbs
+	schema string
+	o      Options // with the defaults filled in
+	apart  bool    // answers go into the partitioned table
+	notify bool
+	log    *slog.Logger
+	sql    statements
+	parted atomic.Int64 // when partitions were seen to last, in seconds since the Unix epoch
+}
+
+var (
+	_ semel.Store   = (*Store)(nil)
+	_ semel.Seizer  = (*Store)(nil)
+	_ semel.Lister  = (*Store)(nil)
+	_ semel.Auditor = (*Store)(nil)
+	_ semel.Counter = (*Store)(nil)
+	_ semel.Waker   = (*Store)(nil)
+)
+
+// statements are the texts that are sent, with the schema's name in them.
+type statements struct {
+	load, claim, extend, settle, seize, forget, sweep, partition string
+	list, listScope, listLive, listPage                          string
+	audit, trail, trailOf                                        string
+	count                                                        string
+	begin, finish                                                string // of transactions
+}
+
+func newStatements(schema string) statements {
+	in := func(template string) string { return inSchema(template, schema) }
+	return statements{
+		load:      in("SELECT {schema}.load_1($1)"),
+		claim:     in("SELECT {schema}.claim_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"),
+		extend:    in("SELECT {schema}.extend_1($1, $2, $3, $4, $5)"),
+		settle:    in("SELECT {schema}.settle_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"),
+		seize:     in("SELECT {schema}.seize_1($1, $2)"),
+		forget:    in("SELECT {schema}.forget_1($1, $2, $3)"),
+		sweep:     in("SELECT {schema}.sweep_1($1)"),
+		partition: in("SELECT {schema}.partition_1($1)"),
+		list:      in(listAll),
+		listScope: in(listScope),
+		listLive:  in(listLive),
+		listPage:  in(listPage),
+		audit:     in(insertAudit),
+		trail:     in(listAudit),
+		trailOf:   in(listAuditOf),
+		count:     in(countRecords),
+		begin:     in("SELECT {schema}.begin_1($1, $2, $3, $4)"),
+		finish:    in("SELECT {schema}.finish_1(" + placeholders(25) + ")"),
+	}
+}
+
+// Open returns a store in the database of app, and makes or migrates its schema. Business transactions come from app. The
+// verbs have a small pool of their own, made from app's configuration, so that they never queue behind handlers; it sends
+// nothing that a pooler in transaction mode refuses. Close the store when done; app stays open.
+//
+// Errors wrap [ErrStandby], [ErrVersion], [ErrUnreachable], [ErrDenied] and the like.
+func Open(ctx context.Context, app *pgxpool.Pool, o Options) (*Store, error) {
+	s, err := open(ctx, app, o)
+	if err != nil {
+		return nil, fmt.Errorf("open pgstore: %w", err)
+	}
+	return s, nil
+}
+
+func open(ctx context.Context, app *pgxpool.Pool, o Options) (*Store, error) {
+	schema := orDefault(o.Schema)
+	if err := checkSchema(schema); err != nil {
+		return nil, err
+	}
+	if o.MaxConns < 0 {
+		return nil, fmt.Errorf("MaxConns is %d, must be 1 or more, or 0 for the default", o.MaxConns)
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.ahead == 0 {
+		o.ahead = daysAhead
+	}
+	o.Schema = schema
+	o.IdleTimeout = timeout(o.IdleTimeout)
+	o.StatementTimeout = timeout(o.StatementTimeout)
+	pool, err := pgxpool.NewWithConfig(ctx, ownConfig(app.Config(), o.MaxConns))
+	if err != nil {
+		return nil, interpretError(err)
+	}
+	s := &Store{
+		app: app, pool: pool, schema: schema, o: o, apart: o.PartitionAnswers, notify: o.Notify, log: o.Log, sql: newStatements(schema),
+	}
+	if err = s.refuseStandby(ctx); err == nil {
+		err = s.migrate(ctx, !o.NoMigration)
+	}
+	if err != nil {
+		pool.Close()
+		return nil, interpretError(err)
+	}
+	s.partition(ctx)
+	return s, nil
+}
+
+// What a verb does when its context ends. It first leaves the server the time that a verb takes, so that the outcome is
+// known and the connection can be used again; nor is then a verb executed after its caller has given up. One that waits,
+// for a lock for example, is then cancelled. From a server that does not answer the verb leaves without its connection.
+const (
+	cancelAfter = 20 * time.Millisecond
+	leaveAfter  = 500 * time.Millisecond
+)
+
+// ownConfig makes the configuration of the store's own pool from the application's.
+func ownConfig(c *pgxpool.Config, conns int32) *pgxpool.Config {
+	if conns == 0 {
+		conns = max(4, 2*int32(runtime.GOMAXPROCS(0)))
+	}
+	c.MaxConns, c.MinConns, c.MinIdleConns = conns, 1, 0
+	// What the application does to a connection before and after it works with it is not for this pool. This takes the place
+	// of BeforeAcquire too.
+	c.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) { return true, nil }
+	c.AfterRelease, c.BeforeClose = nil, nil
+	c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	c.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
+		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, CancelRequestDelay: cancelAfter, DeadlineDelay: leaveAfter}
+	}
+	c.ConnConfig.StatementCacheCapacity, c.ConnConfig.DescriptionCacheCapacity = 0, 0
+	// The verbs end when their contexts do, and are right at any isolation level, but are made for READ COMMITTED.
+	maps.DeleteFunc(c.ConnConfig.RuntimeParams, func(name, _ string) bool {
+		return strings.HasPrefix(name, "default_transaction_") || strings.HasSuffix(name, "_timeout")
+	})
+	return c
+}
+
+// timeout returns one in the form of the server, where 0 is none.
+func timeout(d time.Duration) time.Duration {
+	switch {
+	case d == 0:
+		return time.Minute
+	case d < 0:
+		return 0
+	}
+	return max(d, time.Millisecond)
+}
+
+// refuseStandby fails on a server that can't decide anything.
+func (s *Store) refuseStandby(ctx context.Context) error {
+	standby := false
+	c := call{sql: "SELECT pg_is_in_recovery()"}
+	err := s.do(ctx, &c, func(row [][]byte) error { standby = boolOf(row[0]); return nil })
+	if err == nil && standby {
+		return ErrStandby
+	}
+	return err
+}
+
+// Close waits for the verbs under way, and closes the store's own pool. Verbs called later fail with [ErrClosed].
+func (s *Store) Close() error {
+	s.pool.Close()
+	return nil
+}

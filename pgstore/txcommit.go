@@ -1,0 +1,84 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/semelhq/semel"
+)
+
+// commit commits, together with a call before it if there is one, and gives the connection back. An error wraps
+// [semel.ErrRolledBack] if it is certain that nothing is or will be committed.
+func (t *transaction) commit(ctx context.Context, before *call, read func(row [][]byte) error) error {
+	if err := t.ready(); err != nil {
+		t.Rollback()
+		if errors.Is(err, ErrEnded) { // perhaps by a COMMIT
+			return err
+		}
+		return fmt.Errorf("%w: %w", semel.ErrRolledBack, err)
+	}
+	if t.pg().TxStatus() == statusFailed {
+		t.Rollback()
+		return fmt.Errorf("%w: a statement has failed in it", semel.ErrRolledBack)
+	}
+	var b pgconn.Batch
+	if before != nil {
+		before.queue(&b)
+	}
+	b.ExecParams("COMMIT", nil, nil, nil, nil)
+	answers := t.pg().ExecBatch(ctx, &b)
+	committed, ended, unread := false, false, error(nil)
+	for answers.NextResult() {
+		r := answers.ResultReader()
+		for r.NextRow() {
+			if unread == nil && read != nil {
+				unread = read(r.Values())
+			}
+		}
+		switch tag, _ := r.Close(); tag.String() { // its error is that of all
+		case "COMMIT":
+			committed = true
+		case "ROLLBACK":
+			ended = true
+		}
+	}
+	err := answers.Close()
+	switch {
+	case committed:
+		// Whatever came after that: the server says so when the commit is durable.
+		t.end()
+		return unread
+	case ended:
+		t.end()
+		return fmt.Errorf("%w: the server has answered COMMIT with ROLLBACK", semel.ErrRolledBack)
+	case rolledBack(err):
+		t.Rollback()
+		return fmt.Errorf("%w: %w", semel.ErrRolledBack, interpretError(err))
+	}
+	t.end()
+	return interpretError(err)
+}
+
+// SQLSTATE of the error with which a server ends a connection whose transaction was idle for too long.
+const stateIdleTooLong = "25P03"
+
+// rolledBack reports whether a commit that failed so has certainly not happened and will not: the server has refused it,
+// or it was not sent. An error that ends the connection may come from a pooler that has lost its own, or between the
+// commit and its answer.
+func rolledBack(err error) bool {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return severity(pg) == "ERROR" || pg.Code == stateIdleTooLong
+	}
+	return pgconn.SafeToRetry(err)
+}
+
+func severity(e *pgconn.PgError) string {
+	if e.SeverityUnlocalized != "" {
+		return e.SeverityUnlocalized
+	}
+	return e.Severity
+}

@@ -1,0 +1,135 @@
+package pgstore
+
+import (
+	"bytes"
+	"encoding/binary"
+	"io"
+	"net"
+	"net/url"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// A cutter passes connections on to a server, and cuts the first one on which a COMMIT comes after it was armed: its client
+// learns nothing of what becomes of that.
+type cutter struct {
+	t      testing.TB
+	target string
+	armed  atomic.Pointer[cut]
+}
+
+// A cut decides what becomes of a COMMIT whose client is gone. The server has executed what came before it.
+type cut struct {
+	ready  func()      // returns when the server has executed what came before the COMMIT; nil: the COMMIT is not held back
+	commit bool        // it is passed on after that; else the server's connection is closed
+	gone   chan string // gets a value when the server's connection is closed
+}
+
+// newCutter returns a proxy in front of the server of a URL, and the URL for its clients.
+func newCutter(t testing.TB, target string) (*cutter, string) {
+	t.Helper()
+	u, err := url.Parse(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	c := &cutter{t: t, target: u.Host}
+	go func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go c.serve(client)
+		}
+	}()
+	u.Host = l.Addr().String()
+	return c, u.String()
+}
+
+// cancelRequest is the version of the protocol of a connection that only cancels what another one does.
+const cancelRequest = 80877102
+
+func (c *cutter) serve(client net.Conn) {
+	defer client.Close()
+	server, err := net.Dial("tcp", c.target)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	var deaf atomic.Bool // the client is to hear nothing more
+	answered := make(chan bool)
+	go func() {
+		defer close(answered)
+		b := make([]byte, 1<<16)
+		for {
+			n, err := server.Read(b)
+			if err != nil {
+				client.Close()
+				return
+			}
+			if deaf.Load() {
+				answered <- true
+			} else if _, err := client.Write(b[:n]); err != nil {
+				return
+			}
+		}
+	}()
+	for first := true; ; first = false {
+		message, err := readMessage(client, first)
+		if err != nil {
+			return
+		}
+		if first && binary.BigEndian.Uint32(message[4:]) == cancelRequest {
+			return // it would end what the server is to be held in
+		}
+		if cut := c.armed.Load(); cut != nil && !first && bytes.Contains(message, []byte("COMMIT\x00")) && c.armed.CompareAndSwap(cut, nil) {
+			deaf.Store(true)
+			rest := append(message, readRest(client)...)
+			if cut.ready != nil {
+				cut.ready()
+				client.Close()
+				time.Sleep(300 * time.Millisecond) // the guard asks meanwhile
+			}
+			if cut.ready == nil || cut.commit {
+				server.Write(rest) //nolint:errcheck // the test will notice
+				<-answered
+			}
+			server.Close()
+			close(cut.gone)
+			return
+		}
+		if _, err := server.Write(message); err != nil {
+			return
+		}
+	}
+}
+
+// readMessage reads one message of the protocol; the first one has no type.
+func readMessage(r io.Reader, first bool) ([]byte, error) {
+	head := make([]byte, 5)
+	if first {
+		head = head[:4]
+	}
+	if _, err := io.ReadFull(r, head); err != nil {
+		return nil, err
+	}
+	body := make([]byte, int(binary.BigEndian.Uint32(head[len(head)-4:]))-4)
+	_, err := io.ReadFull(r, body)
+	return append(head, body...), err
+}
+
+// readRest reads up to the Sync that ends a batch.
+func readRest(r io.Reader) (rest []byte) {
+	for {
+		message, err := readMessage(r, false)
+		if rest = append(rest, message...); err != nil || message[0] == 'S' {
+			return rest
+		}
+	}
+}

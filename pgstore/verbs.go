@@ -1,0 +1,225 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/semelhq/semel"
+)
+
+// maxTries is how often a verb is sent that the server has rolled back.
+const maxTries = 10
+
+// do executes a call on a connection of the store's own pool.
+func (s *Store) do(ctx context.Context, c *call, read func(row [][]byte) error) error {
+	return again(ctx, func() error { return s.once(ctx, c, read) })
+}
+
+// collect executes a call on a connection of the store's own pool, and returns what read makes of its rows.
+func collect[T any](ctx context.Context, s *Store, c *call, read func(row [][]byte) (T, error)) (all []T, err error) {
+	err = again(ctx, func() error {
+		all = nil
+		return s.once(ctx, c, func(row [][]byte) error {
+			v, err := read(row)
+			all = append(all, v)
+			return err
+		})
+	})
+	return all, err
+}
+
+// again repeats what the server has rolled back.
+func again(ctx context.Context, once func() error) error {
+	for try := 1; ; try++ {
+		err := once()
+		if !errors.Is(err, ErrSerialization) && !errors.Is(err, ErrDeadlock) || try == maxTries {
+			return err
+		}
+		pause := time.NewTimer(rand.N(time.Duration(try) * 2 * time.Millisecond))
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return err
+		}
+	}
+}
+
+func (s *Store) once(ctx context.Context, c *call, read func(row [][]byte) error) error {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return interpretError(err)
+	}
+	defer conn.Release()
+	err = c.run(ctx, conn.Conn().PgConn(), read)
+	if end := ctx.Err(); end != nil && err != nil && !errors.Is(err, end) {
+		return fmt.Errorf("%w: %w", end, err) // the server was told to cancel it
+	}
+	err = interpretError(err)
+	if errors.Is(err, ErrUnreachable) || errors.Is(err, ErrShutdown) {
+		s.pool.Reset() // the other connections are likely to be as dead; each would fail a verb
+	}
+	return err
+}
+
+// find executes the call of a verb that returns a record.
+func (s *Store) find(ctx context.Context, c *call) (f found, err error) {
+	err = s.do(ctx, c, func(row [][]byte) (err error) {
+		f, err = readFound(row[0])
+		return err
+	})
+	return f, err
+}
+
+// Claim implements [semel.Store]. It fails with [semel.ErrFull] if the server's disk has no room for the record.
+func (s *Store) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+	f, err := s.find(ctx, s.claimCall(id, c))
+	if err != nil {
+		return semel.Record{}, false, fmt.Errorf("pgstore: claim: %w", noRoom(err))
+	}
+	return f.rec, f.owned, nil
+}
+
+func (s *Store) claimCall(id semel.ID, c semel.Claim) *call {
+	sealed := c.Sealed
+	if len(sealed) == 0 {
+		sealed = nil
+	}
+	return (&call{sql: s.sql.claim}).
+		bytes(id[:]).bytes(c.Token[:]).bytes(fingerprintBytes(c.Fingerprint)).int2(int16(c.OnLost)).
+		int8(int64(positive(c.Lease, semel.DefaultLease))).
+		int8(int64(positive(c.Retention, semel.DefaultRetention))).
+		int8(int64(max(c.Tombstone, 0))).
+		text(c.Operation).text(c.Correlation).bytes(sealed)
+}
+
+// Extend implements [semel.Store].
+func (s *Store) Extend(ctx context.Context, id semel.ID, by semel.Owner, x semel.Extension) (owned bool, err error) {
+	if by.Above {
+		return false, ctx.Err()
+	}
+	err = s.do(ctx, s.extendCall(id, by, x), func(row [][]byte) error {
+		owned = boolOf(row[0])
+		return readable(row[0])
+	})
+	if err != nil {
+		return false, fmt.Errorf("pgstore: extend: %w", err)
+	}
+	return owned, nil
+}
+
+func (s *Store) extendCall(id semel.ID, by semel.Owner, x semel.Extension) *call {
+	return (&call{sql: s.sql.extend}).
+		bytes(id[:]).int8(int64(by.Fence)).bytes(by.Token[:]).
+		int8(int64(positive(x.Lease, semel.DefaultLease))).bool(x.Begun)
+}
+
+// readable fails if a function returned NULL, which says that the record is a later version's.
+func readable(value []byte) error {
+	if value == nil {
+		return fmt.Errorf("%w: its layout is readable from a later version than %d on", semel.ErrUnreadable, layoutVersion)
+	}
+	return nil
+}
+
+// Settle implements [semel.Store]. It fails with [semel.ErrFull] if the server's disk has no room for the answer. While a
+// transaction that has changed the record is in doubt, it waits for the end of that, or of ctx.
+func (s *Store) Settle(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+	c, err := s.settleCall(id, by, o, false)
+	if err != nil {
+		return semel.Record{}, false, fmt.Errorf("pgstore: settle: %w", err)
+	}
+	f, err := s.find(ctx, c)
+	if err != nil {
+		if o.Response != nil {
+			err = noRoom(err)
+		}
+		return semel.Record{}, false, fmt.Errorf("pgstore: settle: %w", err)
+	}
+	return f.settled(o), f.owned, nil
+}
+
+// settleCall makes the call of a settle. Strict makes one that is not owned fail (see [notOwned]), so that what is sent
+// after it in a batch is not executed, and a COMMIT becomes a rollback.
+func (s *Store) settleCall(id semel.ID, by semel.Owner, o semel.Outcome, strict bool) (*call, error) {
+	answer, err := encodeAnswer(o.Response)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(answer) > maxAnswer:
+		return nil, fmt.Errorf("%w: the answer has %d bytes, at most %d go into a field", semel.ErrFull, len(answer), maxAnswer)
+	}
+	fence := by.Fence
+	if fence > 1<<63-1 { // above all that are stored
+		fence = 1<<63 - 1
+	}
+	return (&call{sql: s.sql.settle}).
+		bytes(id[:]).int8(int64(fence)).bytes(by.Token[:]).bool(by.Above).int2(int16(o.State)).
+		text(o.Error).bytes(answer).bool(strict).bool(s.apart).bool(s.notify), nil
+}
+
+// maxAnswer is the size of an answer that can be stored: PostgreSQL's limit for a field, less what goes with it.
+const maxAnswer = 1<<30 - 1<<20
+
+// settled returns the record that a settle with the outcome o left. The answer that it wrote was not sent back.
+func (f *found) settled(o semel.Outcome) semel.Record {
+	if f.written && o.State == semel.Done {
+		f.rec.Response = o.Response
+	}
+	return f.rec
+}
+
+// Load implements [semel.Store].
+func (s *Store) Load(ctx context.Context, id semel.ID) (semel.Record, error) {
+	f, err := s.find(ctx, (&call{sql: s.sql.load}).bytes(id[:]))
+	if err != nil {
+		return semel.Record{}, fmt.Errorf("pgstore: load: %w", err)
+	}
+	return f.rec, nil
+}
+
+// Seize implements [semel.Seizer].
+func (s *Store) Seize(ctx context.Context, id semel.ID, t semel.Token) (semel.Record, error) {
+	f, err := s.find(ctx, (&call{sql: s.sql.seize}).bytes(id[:]).bytes(t[:]))
+	if err != nil {
+		return semel.Record{}, fmt.Errorf("pgstore: seize: %w", err)
+	}
+	return f.rec, nil
+}
+
+// Forget implements [semel.Seizer].
+func (s *Store) Forget(ctx context.Context, id semel.ID, by semel.Owner) (forgot bool, err error) {
+	if by.Above {
+		return false, ctx.Err()
+	}
+	c := (&call{sql: s.sql.forget}).bytes(id[:]).int8(int64(by.Fence)).bytes(by.Token[:])
+	err = s.do(ctx, c, func(row [][]byte) error {
+		forgot = boolOf(row[0])
+		return readable(row[0])
+	})
+	if err != nil {
+		return false, fmt.Errorf("pgstore: forget: %w", err)
+	}
+	return forgot, nil
+}
+
+func positive(d, def time.Duration) time.Duration {
+	if d <= 0 {
+		return def
+	}
+	return d
+}
+
+// stateNotOwned is the SQLSTATE with which a strict settle is refused.
+const stateNotOwned = "SM001"
+
+// notOwned reports whether a strict settle was refused.
+func notOwned(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == stateNotOwned
+}
