@@ -1,0 +1,112 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/sha1" //nolint:gosec // names scripts, as Redis does
+	_ "embed"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/semelhq/semel"
+)
+
+// A script is executed by its digest; where the server does not know it, it is sent.
+type script struct{ text, digest any } // strings, as a Client takes them
+
+var (
+	//go:embed scripts/prelude.lua
+	prelude string
+	//go:embed scripts/load.lua
+	loadText string
+	//go:embed scripts/claim.lua
+	claimText string
+	//go:embed scripts/extend.lua
+	extendText string
+	//go:embed scripts/settle.lua
+	settleText string
+	//go:embed scripts/seize.lua
+	seizeText string
+	//go:embed scripts/forget.lua
+	forgetText string
+	//go:embed scripts/audit.lua
+	auditText string
+	//go:embed scripts/cacheget.lua
+	cacheGetText string
+	//go:embed scripts/cachefill.lua
+	cacheFillText string
+
+	loadScript      = newScript(loadText)
+	claimScript     = newScript(claimText)
+	extendScript    = newScript(extendText)
+	settleScript    = newScript(settleText)
+	seizeScript     = newScript(seizeText)
+	forgetScript    = newScript(forgetText)
+	auditScript     = newScript(auditText)
+	cacheGetScript  = newScript(cacheGetText)
+	cacheFillScript = newScript(cacheFillText)
+)
+
+func newScript(text string) *script {
+	text = strings.Replace(text, "--PRELUDE\n", prelude, 1)
+	text = strings.ReplaceAll(text, "LAYOUT", strconv.Itoa(int(layoutVersion)))
+	digest := sha1.Sum([]byte(text)) //nolint:gosec // names scripts, as Redis does
+	return &script{text, hex.EncodeToString(digest[:])}
+}
+
+// run executes the script on a key. A failure of the server has the sentinel of its kind.
+func (s *script) run(ctx context.Context, client Client, key string, args ...any) (any, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	command := make([]any, 0, 16)
+	command = append(append(command, "EVALSHA", s.digest, "1", key), args...)
+	reply, err := client.Do(ctx, key, command...)
+	if codeOf(err) == "NOSCRIPT" {
+		command[0], command[1] = "EVAL", s.text // which also makes it known
+		reply, err = client.Do(ctx, key, command...)
+	}
+	return reply, interpretError(err)
+}
+
+// A reply is what the scripts of the verbs say.
+type reply struct {
+	wrote bool       // the verb changed the record
+	now   semel.Time // the server's clock
+	value string     // the record as it was before, or its head
+}
+
+// ask executes a script that replies a flag, the time in seconds and microseconds, and a value.
+func (s *script) ask(ctx context.Context, client Client, key string, args ...any) (reply, error) {
+	got, err := s.run(ctx, client, key, args...)
+	if err != nil {
+		return reply{}, err
+	}
+	text, ok := textOf(got)
+	if !ok {
+		return reply{}, fmt.Errorf("script replied a %T", got)
+	}
+	seconds, rest, ok1 := strings.Cut(text, " ")
+	micros, value, ok2 := strings.Cut(rest, " ")
+	if !ok1 || !ok2 || seconds[0] != '0' && seconds[0] != '1' {
+		return reply{}, fmt.Errorf("script replied %.40q", text)
+	}
+	sec, err1 := strconv.ParseInt(seconds[1:], 10, 64)
+	usec, err2 := strconv.ParseInt(micros, 10, 64)
+	if err1 != nil || err2 != nil {
+		return reply{}, fmt.Errorf("script replied %.40q", text)
+	}
+	return reply{wrote: seconds[0] == '1', now: semel.Time(sec*1e6 + usec), value: value}, nil
+}
+
+// textOf returns a reply that is a string.
+func textOf(v any) (string, bool) {
+	switch v := v.(type) {
+	case string:
+		return v, true
+	case []byte:
+		return string(v), true
+	}
+	return "", false
+}

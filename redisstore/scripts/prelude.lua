@@ -1,0 +1,67 @@
+-- A record's frame, with positions from 1 as in Lua. Numbers are big-endian.
+--   1 frame version   2 layout version   3 lowest layout version that reads it
+--   4 state           5 flags: 1 begun, 2 maybe, 4 seized    6 outcome written    7 lost policy (1 is Rerun)
+--   8 fence  16 token  32 created  40 started  48 lease end  56 settled  64 retention  72 tombstone  80 attempt  84 CRC
+--  88 raw fingerprint  104 canonical  120 settings
+-- 128 1 if the sealed request and the answer are apart, in the key with "~" behind it, after the fence
+-- 129 lengths of the parts, 4 bytes each: operation, correlation, error, more, sealed request, answer
+-- 153 the parts
+-- A frame of 15 bytes with state 0 is a mark: it keeps the fence of a record that was forgotten.
+local call, byte, sub, pack, unpack = redis.call, string.byte, string.sub, struct.pack, struct.unpack
+
+-- Eight bytes as a number. It is exact up to 2^53, which all times are that come.
+local function num(v, at)
+  local hi, lo = unpack('>I4I4', v, at)
+  return hi * 4294967296 + lo
+end
+
+-- A number as eight bytes; one too large is the largest time.
+local function enc(n)
+  if n >= 9223372036854775807 then
+    return '\127\255\255\255\255\255\255\255'
+  end
+  return pack('>I4I4', math.floor(n / 4294967296), n % 4294967296)
+end
+
+-- Nanoseconds at a position as microseconds, rounded down; Forever never ends.
+local function us(v, at)
+  local hi, lo = unpack('>I4I4', v, at)
+  if hi == 2147483647 and lo == 4294967295 then
+    return math.huge
+  end
+  local r = hi % 1000
+  return (hi - r) / 1000 * 4294967296 + math.floor((r * 4294967296 + lo) / 1000)
+end
+
+-- The fence after that of a frame.
+local function nextfence(v)
+  local hi, lo = unpack('>I4I4', v, 8)
+  if lo == 4294967295 then
+    return pack('>I4I4', (hi + 1) % 4294967296, 0)
+  end
+  return pack('>I4I4', hi, lo + 1)
+end
+
+-- Whether this version may change the record: it knows its frame, and all of that is there.
+local function readable(v)
+  if #v < 152 or byte(v, 1) ~= 1 or byte(v, 3) > LAYOUT or byte(v, 3) == 0 or byte(v, 5) > 7 then
+    return false
+  end
+  local a, b, c, x, s, d = unpack('>I4I4I4I4I4I4', v, 129)
+  return #v == 152 + a + b + c + x + (byte(v, 128) == 0 and s + d or 0)
+end
+
+-- The key's end in milliseconds, or nil: not before the time in microseconds, and not before the clock shows a fence
+-- above the frame's.
+local function ending(v, at)
+  local ms = math.max(math.floor(at / 1000), num(v, 8)) + 2
+  return ms < 9e15 and string.format('%.0f', ms) or nil
+end
+
+local function put(key, v, ms)
+  if ms then
+    call('SET', key, v, 'PXAT', ms)
+  else
+    call('SET', key, v)
+  end
+end

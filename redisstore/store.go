@@ -1,0 +1,114 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/semelhq/semel"
+)
+
+// Options are a store's settings. The zero value is valid.
+type Options struct {
+	// Prefix is what the names of all keys, and of the channel, begin with. Stores with different prefixes share a server
+	// and nothing else. A prefix with braces, such as "{semel}:", puts all records of a Cluster on one node. Defaults to
+	// "semel:".
+	Prefix string
+
+	// AllowEviction lets the store work on a server that may evict records to make room, by its maxmemory-policy. An
+	// evicted record is an operation that never was: it runs again. By default Open then fails with [ErrEvicts].
+	AllowEviction bool
+
+	// Notify has each settle published on the channel Prefix + "settled", so that waiters in other processes look again at
+	// once, and not at their next poll. In a Cluster each such message goes to every node. It needs a client that is a
+	// [Subscriber], in all processes.
+	Notify bool
+
+	// Log gets what an operator should know of. Defaults to nobody.
+	Log *slog.Logger
+}
+
+const defaultPrefix = "semel:"
+
+// Store is a [semel.Store] in Redis. It is also a [semel.Seizer], [semel.Lister], [semel.Auditor] and [semel.Waker]. It is safe for
+// concurrent use, and has nothing to close. Several stores, in several processes, share records that have the same prefix.
+type Store struct {
+	client   Client
+	prefix   string
+	channel  string // "" if settles are not published
+	cluster  bool   // keys are on several nodes
+	finished finished
+	clock    clock
+}
+
+var (
+	_ semel.Store   = (*Store)(nil)
+	_ semel.Seizer  = (*Store)(nil)
+	_ semel.Lister  = (*Store)(nil)
+	_ semel.Auditor = (*Store)(nil)
+	_ semel.Waker   = (*Store)(nil)
+)
+
+// Open returns a store on the client. It asks the server, and with a [NodeVisitor] each node of a Cluster, what it is:
+// errors wrap [ErrVersion] and [ErrEvicts]. If the user of the client may not ask, that is logged.
+func Open(ctx context.Context, client Client, o Options) (*Store, error) {
+	if o.Prefix == "" {
+		o.Prefix = defaultPrefix
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Store{client: client, prefix: o.Prefix}
+	if o.Notify {
+		if _, ok := client.(Subscriber); !ok {
+			return nil, fmt.Errorf("open redisstore: Options.Notify is set, but the client, a %T, is no Subscriber", client)
+		}
+		s.channel = o.Prefix + "settled"
+	}
+	if err := s.inspect(ctx, o); err != nil {
+		return nil, fmt.Errorf("open redisstore: %w", err)
+	}
+	return s, nil
+}
+
+// key returns the key of a record. The part in braces decides about its slot, also of the second key.
+func (s *Store) key(id semel.ID) string { return keyOf(s.prefix, id) }
+
+func keyOf(prefix string, id semel.ID) string {
+	b := make([]byte, 0, 128)
+	b = append(append(b, prefix...), '{')
+	return string(append(base64.RawURLEncoding.AppendEncode(b, id[:]), '}'))
+}
+
+// ask executes a script on a record.
+func (s *Store) ask(ctx context.Context, sc *script, id semel.ID, args ...any) (reply, error) {
+	r, err := sc.ask(ctx, s.client, s.key(id), args...)
+	if err == nil {
+		s.clock.set(r.now, time.Now())
+	}
+	return r, err
+}
+
+// eachNode visits all nodes that have records, one after another, until the first error.
+func (s *Store) eachNode(ctx context.Context, visit func(ctx context.Context, node Client) error) error {
+	v, ok := s.client.(NodeVisitor)
+	switch {
+	case !ok && s.cluster:
+		return fmt.Errorf("the client, a %T, is no NodeVisitor, which a Cluster needs for that", s.client)
+	case !ok:
+		return visit(ctx, s.client)
+	}
+	var mu sync.Mutex
+	var failed error
+	return v.EachNode(ctx, func(ctx context.Context, node Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if failed == nil {
+			failed = visit(ctx, node)
+		}
+		return failed
+	})
+}
