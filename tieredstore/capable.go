@@ -1,0 +1,79 @@
+package tieredstore
+
+import "github.com/semelhq/semel"
+
+// Each adds to the one before what one more optional interface asks for.
+type (
+	seizing struct {
+		*Store
+		seizer
+	}
+	listing struct {
+		seizing
+		semel.Lister
+	}
+	auditing struct {
+		listing
+		semel.Auditor
+	}
+	counting struct {
+		auditing
+		semel.Counter
+	}
+)
+
+// capable returns s with the optional interfaces that its durable store has.
+func (s *Store) capable() semel.Store {
+	var with counting
+	with.Store = s
+	lists, audits, counts := false, false, false
+	durable, seizes := s.durable.(semel.Seizer)
+	with.seizer = seizer{s, durable}
+	if seizes {
+		with.Lister, lists = s.durable.(semel.Lister)
+	}
+	if lists {
+		with.Auditor, audits = s.durable.(semel.Auditor)
+	}
+	if audits {
+		with.Counter, counts = s.durable.(semel.Counter)
+	}
+	t, transacts := s.durable.(semel.Transactor)
+	tx := transactions{t}
+	switch {
+	case counts && transacts:
+		return struct {
+			counting
+			transactions
+		}{with, tx}
+	case counts:
+		return with
+	case audits && transacts:
+		return struct {
+			auditing
+			transactions
+		}{with.auditing, tx}
+	case audits:
+		return with.auditing
+	case lists && transacts:
+		return struct {
+			listing
+			transactions
+		}{with.listing, tx}
+	case lists:
+		return with.listing
+	case seizes && transacts:
+		return struct {
+			seizing
+			transactions
+		}{with.seizing, tx}
+	case seizes:
+		return with.seizing
+	case transacts:
+		return struct {
+			*Store
+			transactions
+		}{s, tx}
+	}
+	return s
+}

@@ -1,0 +1,275 @@
+package tieredstore_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/tieredstore"
+)
+
+// A clock stands still until it is moved. Both the durable store and the processes in front of it go by it.
+type clock struct{ ns atomic.Int64 }
+
+func newClock() *clock {
+	c := &clock{}
+	c.ns.Store(time.Date(2030, 2, 3, 4, 5, 6, 789e6, time.UTC).UnixNano())
+	return c
+}
+
+func (c *clock) now() time.Time { return time.Unix(0, c.ns.Load()) }
+
+func (c *clock) advance(d time.Duration) { c.ns.Add(int64(d)) }
+
+// A cache is a [tieredstore.Cache] in memory. A gate, if there is one, is passed before each call, and may wait or fail.
+type cache struct {
+	clock func() time.Time
+	gate  func(ctx context.Context, verb string, id semel.ID) error
+
+	mu      sync.Mutex
+	tick    uint64 // grows with each ticket and each forget
+	copies  map[semel.ID]kept
+	forgot  map[semel.ID]uint64
+	calls   map[string]int
+	careful bool // whether forget leaves a marker
+}
+
+type kept struct {
+	rec   semel.Record
+	until time.Time
+}
+
+func newCache(now func() time.Time) *cache {
+	return &cache{clock: now, copies: map[semel.ID]kept{}, forgot: map[semel.ID]uint64{}, calls: map[string]int{}, careful: true}
+}
+
+func (c *cache) enter(ctx context.Context, verb string, id semel.ID) error {
+	if c.gate != nil {
+		if err := c.gate(ctx, verb, id); err != nil {
+			return err
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls[verb]++
+	return ctx.Err()
+}
+
+func (c *cache) Get(ctx context.Context, id semel.ID) (semel.Record, uint64, error) {
+	if err := c.enter(ctx, "get", id); err != nil {
+		return semel.Record{}, 0, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if k, ok := c.copies[id]; ok && c.clock().Before(k.until) {
+		rec := k.rec
+		rec.Now = 0 // what a cache makes of it must not matter
+		return rec, 0, nil
+	}
+	c.tick++
+	return semel.Record{}, c.tick, nil
+}
+
+func (c *cache) Fill(ctx context.Context, id semel.ID, rec semel.Record, ticket uint64) error {
+	if err := c.enter(ctx, "fill", id); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if ticket == 0 || ticket > c.tick {
+		return errors.New("no ticket of this cache")
+	}
+	if c.careful && c.forgot[id] >= ticket {
+		return nil
+	}
+	c.copies[id] = kept{rec, c.clock().Add(rec.Settled.Add(rec.Retention).Sub(rec.Now))}
+	return nil
+}
+
+func (c *cache) Forget(ctx context.Context, id semel.ID) error {
+	if err := c.enter(ctx, "forget", id); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.tick++
+	c.forgot[id] = c.tick
+	delete(c.copies, id)
+	return nil
+}
+
+// holds reports whether there is a copy.
+func (c *cache) holds(id semel.ID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, ok := c.copies[id]
+	return ok
+}
+
+func (c *cache) called(verb string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.calls[verb]
+}
+
+// counted is a durable store that counts what it is asked. A gate, if there is one, is passed after each Claim and Load:
+// what was read is on its way back.
+type counted struct {
+	*memstore.Store
+	asked atomic.Int64
+	gate  func(verb string)
+	down  atomic.Bool
+}
+
+var errDown = errors.New("connection refused")
+
+func newDurable(t testing.TB, now func() time.Time) *counted {
+	t.Helper()
+	s, err := memstore.Open(memstore.Options{Clock: now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &counted{Store: s}
+}
+
+func (s *counted) pass(verb string) {
+	s.asked.Add(1)
+	if s.gate != nil {
+		s.gate(verb)
+	}
+}
+
+func (s *counted) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+	if s.down.Load() {
+		return semel.Record{}, false, errDown
+	}
+	rec, owned, err := s.Store.Claim(ctx, id, c)
+	s.pass("claim")
+	return rec, owned, err
+}
+
+func (s *counted) Load(ctx context.Context, id semel.ID) (semel.Record, error) {
+	if s.down.Load() {
+		return semel.Record{}, errDown
+	}
+	rec, err := s.Store.Load(ctx, id)
+	s.pass("load")
+	return rec, err
+}
+
+// none fails unless nothing was asked since it was last called.
+func (s *counted) none(t testing.TB, what string) {
+	t.Helper()
+	if n := s.asked.Swap(0); n != 0 {
+		t.Errorf("%s: the durable store was asked %d times, want never", what, n)
+	}
+}
+
+// A world is a durable store and a cache, with processes in front that share nothing else.
+type world struct {
+	*clock
+	durable *counted
+	cache   *cache
+}
+
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	c := newClock()
+	return &world{c, newDurable(t, c.now), newCache(c.now)}
+}
+
+// The layers that a process may have.
+type layers struct {
+	name           string
+	cached, memory bool
+}
+
+var allLayers = []layers{
+	{"none", false, false},
+	{"memory", false, true},
+	{"cache", true, false},
+	{"both", true, true},
+}
+
+var bigMemory = tieredstore.Memory{Entries: 10_000}
+
+// process returns one more process.
+func (w *world) process(l layers) semel.Store {
+	o := tieredstore.Options{Clock: w.now}
+	if l.cached {
+		o.Cache = w.cache
+	}
+	if l.memory {
+		o.Memory = bigMemory
+	}
+	return tieredstore.New(w.durable, o)
+}
+
+func newID() semel.ID {
+	a, b, c := semel.NewToken(), semel.NewToken(), semel.NewToken()
+	return semel.ID([]byte(string(a[:]) + string(b[:]) + string(c[:])))
+}
+
+func ask(p semel.LostPolicy) semel.Claim {
+	return semel.Claim{
+		Fingerprint: semel.Fingerprint{Raw: semel.NewToken()}, Token: semel.NewToken(), Lease: time.Minute, Retention: time.Hour,
+		OnLost: p, Operation: "POST /payments", Correlation: "0190f4d2-7a3c-7b1e-9c55-2f6d0c8e4b1a",
+	}
+}
+
+// retry returns a claim for the same request by another guard.
+func retry(c semel.Claim) semel.Claim {
+	c.Token = semel.NewToken()
+	return c
+}
+
+func done(body string) semel.Outcome {
+	return semel.Outcome{State: semel.Done, Response: &semel.Response{
+		Status: 201, Header: map[string][]string{"Location": {"/payments/7"}}, Body: []byte(body),
+	}}
+}
+
+// finish runs an operation to its end.
+func finish(t testing.TB, s semel.Store, id semel.ID, c semel.Claim) semel.Record {
+	t.Helper()
+	rec, owned, err := s.Claim(context.Background(), id, c)
+	if err != nil || !owned {
+		t.Fatalf("Claim: owned is %t, error %v", owned, err)
+	}
+	rec, owned, err = s.Settle(context.Background(), id, rec.Owner(), done("paid"))
+	if err != nil || !owned {
+		t.Fatalf("Settle: owned is %t, error %v", owned, err)
+	}
+	return rec
+}
+
+func load(t testing.TB, s semel.Store, id semel.ID) semel.Record {
+	t.Helper()
+	rec, err := s.Load(context.Background(), id)
+	if err != nil {
+		t.Fatalf("Load: %v", err)
+	}
+	return rec
+}
+
+// refuse claims and must not own.
+func refuse(t testing.TB, s semel.Store, id semel.ID, c semel.Claim) semel.Record {
+	t.Helper()
+	rec, owned, err := s.Claim(context.Background(), id, c)
+	if err != nil || owned {
+		t.Fatalf("Claim: owned is %t, error %v; want a refusal", owned, err)
+	}
+	return rec
+}
+
+func forget(t testing.TB, s semel.Store, id semel.ID, by semel.Owner) {
+	t.Helper()
+	if forgotten, err := s.(semel.Seizer).Forget(context.Background(), id, by); err != nil || !forgotten {
+		t.Fatalf("Forget: %t, error %v", forgotten, err)
+	}
+}

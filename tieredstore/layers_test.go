@@ -1,0 +1,326 @@
+package tieredstore_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/tieredstore"
+)
+
+// The first repeat is answered by the durable store and makes the copies; the others don't ask it.
+func TestRepeatsAreAnsweredWithoutTheDurableStore(t *testing.T) {
+	t.Parallel()
+	for _, l := range allLayers[1:] {
+		t.Run(l.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			s := w.process(l)
+			c := ask(semel.Hold)
+			id := newID()
+			want := finish(t, s, id, c)
+			if w.cache.holds(id) {
+				t.Error("a copy was made of an operation that nobody repeated")
+			}
+			first := refuse(t, s, id, retry(c))
+			w.durable.asked.Store(0)
+			for range 3 {
+				w.advance(time.Millisecond)
+				loaded, refused := load(t, s, id), refuse(t, s, id, retry(c))
+				for _, got := range []semel.Record{loaded, refused} {
+					if got.Token != want.Token || got.Fence != want.Fence || got.Response != first.Response {
+						t.Errorf("a repeat got %+v, want %+v", got, want)
+					}
+					if now := semel.TimeOf(w.now()); got.Now != now {
+						t.Errorf("Now is %s, want %s", got.Now.Time(), now.Time())
+					}
+				}
+			}
+			w.durable.none(t, "repeats")
+			if !l.cached {
+				return
+			}
+			other := w.process(l)
+			load(t, other, newID()) // tells it the time
+			w.durable.asked.Store(0)
+			if got := refuse(t, other, id, retry(c)); got.Token != want.Token {
+				t.Errorf("a repeat in another process got %+v", got)
+			}
+			w.durable.none(t, "a repeat in another process")
+		})
+	}
+}
+
+// Copies are of finished records only.
+func TestNothingIsKeptOfRecordsThatAreNotDone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.process(layers{cached: true, memory: true})
+	running, free, unknown, begun := newID(), newID(), newID(), newID()
+	rec, _, err := s.Claim(t.Context(), begun, ask(semel.Rerun))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if owned, err := s.Extend(t.Context(), begun, rec.Owner(), semel.Extension{Lease: 1, Begun: true}); err != nil || !owned {
+		t.Fatal(owned, err)
+	}
+	w.advance(time.Second) // it reads as done, and may still be settled with its answer
+	for _, id := range []semel.ID{running, free, unknown} {
+		rec, _, err := s.Claim(t.Context(), id, ask(semel.Rerun))
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := map[semel.ID]semel.State{free: semel.Free, unknown: semel.Unknown}[id]
+		if o == semel.Absent {
+			continue
+		}
+		if _, owned, err := s.Settle(t.Context(), id, rec.Owner(), semel.Outcome{State: o}); err != nil || !owned {
+			t.Fatal(owned, err)
+		}
+	}
+	for _, id := range []semel.ID{running, free, unknown, begun, newID()} {
+		for range 2 {
+			w.durable.asked.Store(0)
+			rec := load(t, s, id)
+			if w.durable.asked.Load() != 1 || w.cache.holds(id) {
+				t.Errorf("a record that is %s was kept", rec.State)
+			}
+		}
+	}
+	if w.cache.called("fill") != 0 {
+		t.Error("the cache was filled")
+	}
+}
+
+// A copy is not served at its retention's end or later, whatever the clocks of cache and process are, and however slow the
+// replies.
+func TestR53_NoCopyIsServedPastItsRetention(t *testing.T) {
+	t.Parallel()
+	for _, l := range allLayers[1:] {
+		t.Run(l.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.cache.clock = func() time.Time { return time.Time{} } // stands still: nothing there ends
+			s := w.process(l)
+			c := ask(semel.Hold)
+			c.Retention = 3 * time.Second
+			id := newID()
+			rec := finish(t, s, id, c)
+			w.advance(time.Second)
+			load(t, s, id)
+			end := rec.Settled.Add(c.Retention)
+			w.advance(end.Sub(semel.TimeOf(w.now())) - time.Microsecond)
+			w.durable.asked.Store(0)
+			if got := load(t, s, id); got.Reads(semel.Hold) != semel.ReadsDone {
+				t.Errorf("a microsecond before its end it reads as %s", got.Reads(semel.Hold))
+			}
+			w.durable.none(t, "before its end")
+			w.advance(time.Microsecond)
+			next, owned, err := s.Claim(t.Context(), id, ask(semel.Hold))
+			if err != nil || !owned || next.Attempt != 1 {
+				t.Fatalf("at the end of its retention: owned is %t, error %v, attempt %d", owned, err, next.Attempt)
+			}
+		})
+	}
+}
+
+// The age of a copy counts from before it was read, however long its way was.
+func TestACopysAgeCountsFromBeforeItWasRead(t *testing.T) {
+	t.Parallel()
+	for _, slow := range []string{"durable", "cache"} {
+		w := newWorld(t)
+		s := w.process(layers{cached: true, memory: true})
+		id := newID()
+		finish(t, s, id, ask(semel.Hold))
+		const takes = 3 * time.Second
+		if slow == "durable" {
+			w.durable.gate = func(string) { w.advance(takes) }
+		} else {
+			load(t, w.process(layers{cached: true}), id) // makes the copy there
+			w.cache.gate = func(context.Context, string, semel.ID) error { w.advance(takes); return nil }
+		}
+		load(t, s, id)
+		w.durable.gate, w.cache.gate = nil, nil
+		gets := w.cache.called("get")
+		w.advance(tieredstore.MaxMemoryAge - takes - 1)
+		if load(t, s, id); w.cache.called("get") != gets {
+			t.Errorf("read from a slow %s: its copy ended before its age", slow)
+		}
+		w.advance(1)
+		if load(t, s, id); w.cache.called("get") == gets {
+			t.Errorf("read from a slow %s: its copy is served past its age", slow)
+		}
+	}
+}
+
+// A process that has not heard from the durable store for long does not know its clock, and asks.
+func TestAProcessThatDoesNotKnowTheTimeAsks(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.process(layers{cached: true})
+	c := ask(semel.Hold)
+	c.Retention = semel.Forever
+	id := newID()
+	finish(t, s, id, c)
+	load(t, s, id)
+	for _, step := range []struct {
+		passes time.Duration
+		asks   int64
+	}{{59 * time.Minute, 0}, {time.Minute, 1}, {time.Minute, 0}} {
+		w.advance(step.passes)
+		w.durable.asked.Store(0)
+		load(t, s, id)
+		if n := w.durable.asked.Load(); n != step.asks {
+			t.Errorf("after %s more the durable store was asked %d times, want %d", step.passes, n, step.asks)
+		}
+	}
+}
+
+// The store's own records are read from the durable store, or a cache that belongs to another one would speak for it.
+func TestReservedRecordsAreNotKept(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.process(layers{cached: true, memory: true})
+	for range 3 {
+		if err := semel.CheckIdentity(t.Context(), s, []byte("0123456789abcdef")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := w.cache.called("get") + w.cache.called("fill"); n != 0 {
+		t.Errorf("the cache was asked %d times, want never", n)
+	}
+	fresh := tieredstore.New(newDurable(t, w.now), tieredstore.Options{Clock: w.now, Cache: w.cache})
+	if err := semel.CheckIdentity(t.Context(), fresh, []byte("another secret....")); err != nil {
+		t.Errorf("another storage, with another secret: %v", err)
+	}
+}
+
+// Also where a copy would answer, a context that has ended is an error.
+func TestAnEndedContextIsAnError(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.process(layers{memory: true})
+	c := ask(semel.Hold)
+	id := newID()
+	finish(t, s, id, c)
+	load(t, s, id)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.Load(ctx, id); !errors.Is(err, context.Canceled) {
+		t.Errorf("Load: error %v", err)
+	}
+	if _, _, err := s.Claim(ctx, id, retry(c)); !errors.Is(err, context.Canceled) {
+		t.Errorf("Claim: error %v", err)
+	}
+}
+
+// A breaker that notes what it is told.
+type breaker struct {
+	mu      sync.Mutex
+	refuses bool
+	told    []error
+	asked   int
+}
+
+func (b *breaker) Allow() (func(error), error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.asked++
+	if b.refuses {
+		return nil, errors.New("open")
+	}
+	return func(err error) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.told = append(b.told, err)
+	}, nil
+}
+
+// A cache that does not answer costs its timeout, and no more; the answer is the durable store's.
+func TestACacheThatHangsCostsItsTimeout(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		durable, c, b := newDurable(t, time.Now), newCache(time.Now), &breaker{}
+		var out bytes.Buffer
+		s := tieredstore.New(durable, tieredstore.Options{Cache: c, Breaker: b, Log: slog.New(slog.NewTextHandler(&out, nil))})
+		id := newID()
+		claim := ask(semel.Hold)
+		finish(t, s, id, claim)
+		load(t, s, id)
+		hang := func(ctx context.Context, _ string, _ semel.ID) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		c.gate, b.told = hang, nil
+		for range 10 {
+			began := time.Now()
+			if rec := refuse(t, s, id, retry(claim)); rec.Response == nil {
+				t.Errorf("the answer is not there: %+v", rec)
+			}
+			if d := time.Since(began); d != tieredstore.DefaultCacheTimeout {
+				t.Errorf("it took %s, want %s", d, tieredstore.DefaultCacheTimeout)
+			}
+		}
+		for _, err := range b.told {
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("the breaker was told %v", err)
+			}
+		}
+		if len(b.told) != 10 {
+			t.Errorf("the breaker was told %d results, want 10", len(b.told))
+		}
+		if n := strings.Count(out.String(), "level=WARN"); n != 1 {
+			t.Errorf("the log has %d warnings, want 1:\n%s", n, out.String())
+		}
+		time.Sleep(10 * time.Second)
+		load(t, s, id)
+		if !strings.Contains(out.String(), "failures=10") {
+			t.Errorf("the log does not tell how often it failed:\n%s", out.String())
+		}
+
+		// A client that leaves says nothing about the cache.
+		b.told = nil
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if _, err := s.Load(ctx, id); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a client that left: error %v", err)
+		}
+		if len(b.told) != 1 || !errors.Is(b.told[0], context.Canceled) {
+			t.Errorf("the breaker was told %v of a client that left, want that it was canceled", b.told)
+		}
+
+		b.refuses, c.gate = true, func(_ context.Context, verb string, _ semel.ID) error {
+			t.Errorf("the cache was asked to %s, against the breaker", verb)
+			return nil
+		}
+		if rec := load(t, s, id); rec.State != semel.Done {
+			t.Errorf("with an open breaker the record is %s", rec.State)
+		}
+	})
+}
+
+// A cache that panics takes the request with it, and the breaker learns of it.
+func TestTheBreakerLearnsOfAPanic(t *testing.T) {
+	t.Parallel()
+	w, b := newWorld(t), &breaker{}
+	s := tieredstore.New(w.durable, tieredstore.Options{Clock: w.now, Cache: w.cache, Breaker: b})
+	w.cache.gate = func(context.Context, string, semel.ID) error { panic("broken") }
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the panic is gone")
+			}
+		}()
+		s.Load(t.Context(), newID()) //nolint:errcheck // it panics
+	}()
+	if len(b.told) != 1 || b.told[0] == nil {
+		t.Errorf("the breaker was told %v, want a failure", b.told)
+	}
+}
