@@ -30,6 +30,10 @@ bench: ## measure semel and its neighbours side by side
 chaos: ## kill processes at named and random points for CHAOSTIME (10m), and count effects
 	go run ./cmd/internal/chaos/run --for $(or $(CHAOSTIME),10m) $(CHAOSFLAGS)
 
+.PHONY: stress
+stress: ## load two gateways on one store, kill one, count effects (RATE=50 DURATION=30s STRESSFLAGS='--store all')
+	go run ./cmd/internal/fleet/run --rate $(or $(RATE),50) --duration $(or $(DURATION),30s) $(STRESSFLAGS)
+
 .PHONY: bench-large
 bench-large: ## measure growth and sweeping with millions of records (needs 10 GB of disk, some minutes)
 	go run ./bench -large $(BENCHFLAGS)

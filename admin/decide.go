@@ -117,7 +117,7 @@ func (d *Desk) settle(ctx context.Context, id semel.ID, before semel.Record, o s
 	switch before.Reads(before.OnLost) {
 	case semel.ReadsAbsent:
 		return before, fmt.Errorf("%w: its retention is over", ErrNotFound)
-	case semel.ReadsDone:
+	case semel.ReadsDone, semel.ReadsExpired:
 		return before, ErrEnded
 	case semel.ReadsRunning:
 		if !force {
@@ -140,6 +140,7 @@ func (d *Desk) settle(ctx context.Context, id semel.ID, before semel.Record, o s
 	if o.State == semel.Free && seized.Begun {
 		return before, fmt.Errorf("%w; it is held as unknown now", ErrBegun)
 	}
+	o.Response = d.keyring.Seal(id, seized.Token, o.Response)
 	var after semel.Record
 	var owned bool
 	err = untilAcknowledged(ctx, func() error {

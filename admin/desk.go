@@ -14,18 +14,26 @@ import (
 // A Desk is an operator's view of one store. It is safe for concurrent use.
 type Desk struct {
 	store   semel.Store
+	keyring *semel.Keyring
 	seizer  semel.Seizer
 	lister  semel.Lister
 	auditor semel.Auditor
 }
 
+// Options are a desk's settings. The zero value is valid.
+type Options struct {
+	// Encryption is that of the guards on the store: Show and List return answers in the clear where it has their key, and
+	// Complete encrypts the answer. Defaults to none.
+	Encryption *semel.Keyring
+}
+
 // New returns a desk. The store must also be a [semel.Seizer], a [semel.Lister] and a [semel.Auditor]; the error names
 // what it is not.
-func New(store semel.Store) (*Desk, error) {
+func New(store semel.Store, o Options) (*Desk, error) {
 	if store == nil {
 		return nil, errors.New("admin: store is nil")
 	}
-	d := &Desk{store: store}
+	d := &Desk{store: store, keyring: o.Encryption}
 	var lacks []string
 	has := func(ok bool, what string) {
 		if !ok {
@@ -60,7 +68,15 @@ func (d *Desk) Show(ctx context.Context, id semel.ID) (semel.Record, []semel.Aud
 	if err != nil {
 		return semel.Record{}, nil, fmt.Errorf("read the audit trail of %s: %w", id, err)
 	}
+	d.open(id, &rec)
 	return rec, trail, nil
+}
+
+// open decrypts the record's answer; one whose key is not there stays as it is.
+func (d *Desk) open(id semel.ID, rec *semel.Record) {
+	if answer, err := d.keyring.Open(id, rec); err == nil {
+		rec.Response = answer
+	}
 }
 
 // List calls yield for the operations that match q, as [semel.Lister] does, without the store's own records.
@@ -72,6 +88,7 @@ func (d *Desk) List(ctx context.Context, q semel.Query, yield func(semel.ID, sem
 			return true
 		}
 		given++
+		d.open(id, &rec)
 		return yield(id, rec) && given != limit
 	})
 	if err != nil {

@@ -22,7 +22,7 @@ func TestADeskNeedsAStoreThatCanDecideListAndAudit(t *testing.T) {
 		{struct{ semel.Store }{memstore.New()}, []string{"Seizer", "Lister", "Auditor"}},
 		{memstore.New(), []string{"*memstore.Store", "an audit trail"}},
 	} {
-		_, err := admin.New(c.store)
+		_, err := admin.New(c.store, admin.Options{})
 		if err == nil {
 			t.Errorf("%T is accepted", c.store)
 			continue

@@ -112,7 +112,7 @@ func (s *store) results() (list []string) {
 func newDesk(t testing.TB) (*admin.Desk, *store) {
 	t.Helper()
 	s := &store{Store: memstore.New()}
-	d, err := admin.New(s)
+	d, err := admin.New(s, admin.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

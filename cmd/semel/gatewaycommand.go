@@ -34,8 +34,10 @@ type gatewayCommand struct {
 	Upstream     string        `placeholder:"URL" help:"The service to protect, http:// or https://. It gets the client's own Host header. Required without --config."`
 	UpstreamIdle time.Duration `default:"1s" placeholder:"TIME" help:"How long to keep an unused connection to the service; less than the service keeps it (default ${default})."`
 
-	Store                string   `default:"sqlite://semel.db" placeholder:"URL" help:"Where records are kept: sqlite://FILE in a file, which outlives the process; memory:// in the process (default ${default})."`
-	IdentitySecretFile   string   `placeholder:"FILE" help:"Secret that keys the digests in the store (default: $SEMEL_IDENTITY_SECRET, else a file next to the store, made at first start)."`
+	Store                string   `default:"sqlite://semel.db" placeholder:"URL" help:"Where records are kept: sqlite://FILE in a file; postgres://… or redis://… on a server that several gateways share; memory:// in the process (default ${default})."`
+	Cache                string   `placeholder:"URL" help:"A redis://… in front of a sqlite:// or postgres:// store, to answer repeats faster; memory:// for this process alone (default: none)."`
+	IdentitySecretFile   string   `placeholder:"FILE" help:"Secret that keys the digests in the store (default: $SEMEL_IDENTITY_SECRET, else a file next to a sqlite:// store, made at first start)."`
+	EncryptionKeysFile   string   `placeholder:"FILE" help:"Keys that encrypt stored answers, a line each: an id and 64 hexadecimal digits; the first encrypts (default: answers are stored in the clear)."`
 	DerivationSecretFile string   `placeholder:"FILE" help:"Secret that keys derived keys; it never changes (default: none)."`
 	Scope                string   `placeholder:"header:NAME|single" help:"Who asks, so that two of them never meet: the header in which a trusted proxy names the authenticated principal, or single, if there is only one. Required without --config."`
 	TrustProxy           []string `placeholder:"CIDR" help:"A network whose scope header and X-Forwarded headers are believed; may be given several times. Without any: this machine."`
@@ -76,6 +78,14 @@ Examples:
 
     semel gateway --upstream http://127.0.0.1:9000 --scope single \
         --on-lost rerun --client-timeout 10s
+
+  Several gateways that behave as one, the same on each machine; PostgreSQL
+  decides, Redis answers repeats:
+
+    export SEMEL_IDENTITY_SECRET=...
+    semel gateway --upstream http://payments:9000 \
+        --scope header:X-Account --trust-proxy 10.0.0.0/8 \
+        --store postgres://semel@db/payments --cache redis://cache
 
   Routes with policies of their own, from a file; first only looking whether it is right:
 
@@ -136,17 +146,20 @@ func (m *Main) gateway(ctx context.Context, c *gatewayCommand) (err error) {
 	if err != nil {
 		return usageError{err}
 	}
-	address, level := cfg.StoreAddress, c.LogLevel
+	address, cache, level := cfg.StoreAddress, cfg.CacheAddress, c.LogLevel
 	if c.Check {
-		address, level = "memory://", "warn" // nothing is made or changed
+		address, cache, level = "memory://", "", "warn" // nothing is made or changed
 	}
 	cfg.Log = newLog(m.Stderr, c.LogFormat, level)
-	opened, err := stores.Open(ctx, address, cfg.Log)
+	opened, err := stores.Open(ctx, address, stores.Options{Cache: cache, Log: cfg.Log})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, opened.Close()) }()
-	cfg.Store = opened.Store
+	cfg.Store, cfg.CheckCache = opened.Store, opened.CheckCache
+	if cfg.Encryption, err = secret.Keyring(cfg.EncryptionKeysFile); err != nil {
+		return err
+	}
 	if cfg.IdentitySecret, err = secret.ForStore(ctx, opened, cfg.IdentitySecretFile, cfg.Log); err != nil {
 		return err
 	}
@@ -200,6 +213,7 @@ func (c *gatewayCommand) config() (gateway.Config, error) {
 	cfg := gateway.Config{
 		Listen: c.Listen, Admin: c.Admin, TLS: gateway.TLSFiles{Cert: c.TLSCert, Key: c.TLSKey},
 		Upstream: upstream, UpstreamIdle: c.UpstreamIdle, StoreAddress: c.Store,
+		CacheAddress: c.Cache, EncryptionKeysFile: c.EncryptionKeysFile,
 		IdentitySecretFile: c.IdentitySecretFile, DerivationSecretFile: c.DerivationSecretFile,
 		Scope: scope, TrustedProxies: proxies, ShutdownTimeout: c.ShutdownTimeout,
 		Default: gateway.Route{Unkeyed: unkeyed, Policy: semel.Policy{

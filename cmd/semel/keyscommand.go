@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
 	"os/user"
 	"strings"
@@ -14,13 +13,15 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/admin"
+	"github.com/semelhq/semel/cmd/internal/secret"
 	"github.com/semelhq/semel/cmd/internal/stores"
-	"github.com/semelhq/semel/sqlitestore"
 )
 
 type keysCommand struct {
 	Store              string `default:"sqlite://semel.db" placeholder:"URL" help:"The gateway's store, which must exist (default ${default})."`
 	IdentitySecretFile string `placeholder:"FILE" help:"The gateway's identity secret, to find an operation by its key (default: $SEMEL_IDENTITY_SECRET, else the file next to the store)."`
+	Cache              string `placeholder:"URL" help:"The gateway's --cache, so that what is decided is known there too."`
+	EncryptionKeysFile string `placeholder:"FILE" help:"The gateway's encryption keys, to show answers and to store one."`
 	JSON               bool   `name:"json" help:"Print JSON, for scripts: one object, or from list one array."`
 
 	Find     keysFind     `cmd:"" help:"Find the operation of a key, as it stands in the request's header."`
@@ -154,12 +155,16 @@ Example:
 
 // keys runs one of the commands above on the operations of a store.
 func (m *Main) keys(ctx context.Context, command string, c *keysCommand) (err error) {
-	opened, err := openExisting(ctx, c.Store, newLog(m.Stderr, "text", "warn"))
+	keyring, err := secret.Keyring(c.EncryptionKeysFile)
+	if err != nil {
+		return err
+	}
+	opened, err := openExisting(ctx, c.Store, stores.Options{Cache: c.Cache, Log: newLog(m.Stderr, "text", "warn")})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, opened.Close()) }()
-	desk, err := admin.New(opened.Store)
+	desk, err := admin.New(opened.Store, admin.Options{Encryption: keyring})
 	if err != nil {
 		return err
 	}
@@ -243,12 +248,16 @@ var (
 
 // openExisting opens a store of another process as it is: a misspelt name makes no new one, and what is older is left to
 // "semel migrate".
-func openExisting(ctx context.Context, address string, log *slog.Logger) (*stores.Opened, error) {
+func openExisting(ctx context.Context, address string, o stores.Options) (*stores.Opened, error) {
 	if err := exists(address); err != nil {
 		return nil, err
 	}
-	opened, err := stores.OpenUnmigrated(ctx, address, log)
-	if errors.Is(err, sqlitestore.ErrVersion) {
+	if err := stores.CheckCache(o.Cache, address); err != nil {
+		return nil, usageError{err}
+	}
+	o.NoMigration = true
+	opened, err := stores.Open(ctx, address, o)
+	if stores.OtherVersion(err) {
 		return nil, fmt.Errorf("%w; see \"semel migrate --help\"", err)
 	}
 	return opened, err

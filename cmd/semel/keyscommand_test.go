@@ -34,9 +34,15 @@ type shop struct {
 // newShop returns a shop whose first run of each test is lost: its outcome is unknown.
 func newShop(t *testing.T, p semel.Policy) *shop {
 	t.Helper()
-	s := &shop{t: t, address: "sqlite://" + filepath.Join(t.TempDir(), "semel.db")}
+	return newShopOn(t, "sqlite://"+filepath.Join(t.TempDir(), "semel.db"), "", nil, p)
+}
+
+// newShopOn is newShop on a store of any kind.
+func newShopOn(t *testing.T, address, cache string, keyring *semel.Keyring, p semel.Policy) *shop {
+	t.Helper()
+	s := &shop{t: t, address: address}
 	var err error
-	if s.store, err = stores.Open(t.Context(), s.address, nil); err != nil {
+	if s.store, err = stores.Open(t.Context(), s.address, stores.Options{Cache: cache}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -48,7 +54,7 @@ func newShop(t *testing.T, p semel.Policy) *shop {
 		t.Fatal(err)
 	}
 	scope := semel.ScopeFunc(func(r *http.Request) (string, error) { return r.Header.Get("X-Account"), nil })
-	s.guard, err = semel.New(s.store.Store, scope, p.OnLost, semel.Options{Policy: p, IdentitySecret: s.secret})
+	s.guard, err = semel.New(s.store.Store, scope, p.OnLost, semel.Options{Policy: p, IdentitySecret: s.secret, Encryption: keyring})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -456,7 +462,7 @@ func TestAMisspeltStoreIsNotMade(t *testing.T) {
 		{"sqlite://" + dir + "/none/semel.db", "there is no file"},
 		{"sqlite://" + dir, "is a folder"},
 		{"memory://", "can't be looked at from another"},
-		{"redis://127.0.0.1", "unknown kind"},
+		{"mysql://127.0.0.1", "unknown kind"},
 		{"sqlite://", "needs the path"},
 	} {
 		for _, command := range [][]string{

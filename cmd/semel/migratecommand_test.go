@@ -63,7 +63,7 @@ func TestMigratePrintsWhatItDoes(t *testing.T) {
 	if status, stdout, _ := run(t, "migrate", "--print", "--store", "memory://"); status != 0 || stdout != "" {
 		t.Errorf("of a store without a schema: exit status %d, %q", status, stdout)
 	}
-	if status, _, stderr := run(t, "migrate", "--print", "--store", "redis://x"); status != 1 || !strings.Contains(stderr, "unknown kind") {
+	if status, _, stderr := run(t, "migrate", "--print", "--store", "mysql://x"); status != 1 || !strings.Contains(stderr, "unknown kind") {
 		t.Errorf("of an unknown one: exit status %d, %q", status, stderr)
 	}
 }

@@ -21,11 +21,15 @@ const partVariable = "SEMEL_CHAOS_PART"
 // A part is what a process of the cast is told.
 type part struct {
 	Role     role          `json:"role"`
+	Front    string        `json:"front"` // name of a front
 	Mode     Mode          `json:"mode"`
+	Storage  Storage       `json:"storage"`
 	Listen   string        `json:"listen"`   // host:port; port 0 takes a free one
 	Upstream string        `json:"upstream"` // of a gateway
-	Store    string        `json:"store"`    // address of a gateway's store
-	Ledger   string        `json:"ledger"`   // file of effects: of a service, a ledger; of a library, its database
+	Store    string        `json:"store"`    // address of a front's store
+	Cache    string        `json:"cache"`    // address of the cache before it; "" for none
+	Skew     time.Duration `json:"skew"`     // how far its clock is from the others'
+	Ledger   string        `json:"ledger"`   // file of effects: of a service, a ledger; of a library, an SQLite database
 	Lease    time.Duration `json:"lease"`
 	Flaw     flaw          `json:"flaw"`
 }
@@ -40,9 +44,12 @@ func Act() {
 	var p part
 	err := json.Unmarshal([]byte(told), &p)
 	if err == nil {
+		ctx, drain := context.WithCancel(context.Background())
 		a := &actor{part: p, traps: &traps{out: os.Stdout}}
-		go a.obey(os.Stdin)
-		err = a.play(context.Background())
+		go a.obey(os.Stdin, drain)
+		if err = a.play(ctx); err == nil {
+			os.Exit(0)
+		}
 	}
 	fmt.Fprintf(os.Stderr, "chaos: %s: %v\n", p.Role, err)
 	os.Exit(1)
@@ -54,10 +61,14 @@ type actor struct {
 	traps *traps
 }
 
-// obey sets traps as it is told, and ends this process with the one that tells.
-func (a *actor) obey(in io.Reader) {
+// obey sets traps and drains as it is told, and ends this process with the one that tells.
+func (a *actor) obey(in io.Reader, drain func()) {
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {
+		if lines.Text() == "drain" {
+			drain()
+			continue
+		}
 		var p Point
 		var n int64
 		if _, err := fmt.Sscanf(lines.Text(), "arm %s %d", &p, &n); err != nil {
@@ -96,6 +107,9 @@ func (a *actor) listen() (net.Listener, error) {
 		time.Sleep(2 * time.Millisecond)
 	}
 }
+
+// drainTime is how long a front may take to end in order. What is not done then is cut short.
+func (a *actor) drainTime() time.Duration { return 2 * a.Lease }
 
 func announce(l net.Listener) { fmt.Fprintf(os.Stdout, "listening %s\n", l.Addr()) }
 

@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/semelhq/semel"
 )
 
@@ -38,6 +40,7 @@ func (r reading) final() bool { return r >= success }
 
 // An attempt is one request.
 type attempt struct {
+	front      string // who was asked
 	request    string
 	sent, done time.Time
 	reading    reading
@@ -95,7 +98,7 @@ func newClients(c *Config, k *cast) *clients {
 const (
 	askTime = 15 * time.Second // how long a client waits for an answer
 	// How long an operation may take to come to its end once nobody is killed any more.
-	endTime = 30 * time.Second
+	endTime = 90 * time.Second
 )
 
 // work begins operations, one after the other, until ctx ends or there were enough, and brings each to its end.
@@ -125,7 +128,7 @@ func (c *clients) draw(rng *rand.Rand, client uint64, i int64) *operation {
 	case chance < 12:
 		p.Kind = failing
 	}
-	if c.cfg.Mode != OneCommit { // where slow work would hold the lock that all wait for
+	if c.cfg.Mode != OneCommit || c.cfg.Storage.server() { // else slow work would hold the lock that all wait for
 		switch chance := rng.IntN(200); {
 		case chance < 16:
 			p.Takes = time.Duration(rng.Int64N(int64(20 * time.Millisecond)))
@@ -133,12 +136,33 @@ func (c *clients) draw(rng *rand.Rand, client uint64, i int64) *operation {
 			p.Takes = c.cfg.Lease + c.cfg.Lease/2
 		}
 	}
+	if c.cfg.Mode.library() && c.cfg.Storage.server() {
+		c.drawTransaction(rng, &p)
+	}
 	o := &operation{key: fmt.Sprintf("%s-%x-%d-%d", c.cfg.Mode, c.cfg.Seed, client, i), payment: p, request: p.json()}
 	if rng.IntN(100) < 8 {
 		p.Amount = -p.Amount
 		o.rival = p.json()
 	}
 	return o
+}
+
+// drawTransaction invents what can come to a deadlock, or can't be serialized.
+func (c *clients) drawTransaction(rng *rand.Rand, p *payment) {
+	if rng.IntN(100) < 10 {
+		p.Accounts = rng.Perm(accounts)[:2]
+		for i := range p.Accounts {
+			p.Accounts[i]++
+		}
+	}
+	if c.cfg.Mode == Tx {
+		switch rng.IntN(20) {
+		case 0:
+			p.Isolation = pgx.RepeatableRead
+		case 1:
+			p.Isolation = pgx.Serializable
+		}
+	}
 }
 
 func (p payment) json() string {
@@ -182,7 +206,7 @@ func (c *clients) pursue(ctx context.Context, o *operation, request string, rng 
 	refused := 0
 	for at := rng.IntN(len(c.cast.fronts)); ctx.Err() == nil; at++ {
 		front := c.cast.fronts[at%len(c.cast.fronts)]
-		a := attempt{request: request, sent: time.Now()}
+		a := attempt{front: front.name, request: request, sent: time.Now()}
 		a.reading, a.value = c.ask(ctx, front.at(), o.key, request)
 		a.done = time.Now()
 		c.requests.Add(1)

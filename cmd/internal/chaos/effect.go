@@ -11,6 +11,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // A payment is what is asked for. Its JSON is the request as the oracle knows it.
@@ -19,6 +21,9 @@ type payment struct {
 	Amount int           `json:"amount"`
 	Kind   kind          `json:"kind"`
 	Takes  time.Duration `json:"takes,omitempty"` // in nanoseconds: how long the work takes before its effect, and each event of a stream
+	// Of its transaction, in PostgreSQL.
+	Isolation pgx.TxIsoLevel `json:"isolation,omitempty"`
+	Accounts  []int          `json:"accounts,omitempty"` // that it changes, in this order: others change them in another one
 }
 
 type kind string
@@ -35,6 +40,7 @@ type effect struct {
 	ID        string `json:"id"`
 	Key       string `json:"key"`
 	Request   string `json:"request"`
+	Front     string `json:"front"` // whose run it was
 	Operation string `json:"operation"`
 	Attempt   int    `json:"attempt"`
 	Fence     uint64 `json:"fence"`
@@ -42,8 +48,8 @@ type effect struct {
 	At        int64  `json:"at"`    // just before it was written
 }
 
-func newEffect(key, request string, began time.Time) effect {
-	return effect{ID: rand.Text()[:16], Key: key, Request: request, Began: began.UnixMicro(), At: time.Now().UnixMicro()}
+func newEffect(key, request, front string, began time.Time) effect {
+	return effect{ID: rand.Text()[:16], Key: key, Request: request, Front: front, Began: began.UnixMicro(), At: time.Now().UnixMicro()}
 }
 
 // answer returns the body of the answer that tells of the effect.

@@ -5,17 +5,14 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
-	"os"
 	"time"
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/cmd/internal/gateway"
-	"github.com/semelhq/semel/cmd/internal/stores"
 )
 
 // serveGateway is semel's gateway. It has no traps of its own: its store is wrapped, and its clients come through a
@@ -24,9 +21,9 @@ func (a *actor) serveGateway(ctx context.Context) error {
 	if a.Flaw == retryingProxy {
 		return a.serveRetryingProxy()
 	}
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+	log := errorLog()
 	a.trapCommits()
-	opened, err := stores.Open(ctx, a.Store, log)
+	opened, err := a.openStore(ctx, log)
 	if err != nil {
 		return err
 	}
@@ -41,8 +38,8 @@ func (a *actor) serveGateway(ctx context.Context) error {
 	g, err := gateway.New(gateway.Config{
 		Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Upstream: upstream, Store: trappedStore{opened.Store, a.traps},
 		Scope: scope, Default: gateway.Route{Unkeyed: gateway.UnkeyedRefuse, Policy: semel.Policy{
-			OnLost: a.Mode.onLost(), Lease: a.Lease, Wait: a.Lease / 4, MaxRun: time.Minute,
-		}}, Log: log, Instance: "chaos",
+			OnLost: a.Mode.onLost(), Lease: a.Lease, Wait: a.Lease / 4, MaxRun: time.Minute, FailOpen: a.Flaw == failOpen,
+		}}, Log: log, Instance: "chaos", ShutdownTimeout: a.drainTime(),
 	})
 	if err != nil {
 		return err

@@ -10,22 +10,22 @@ import (
 	"github.com/semelhq/semel/history"
 )
 
-// A judge compares what clients learned with the effects there are, and what can't be promised under a kill with the
-// kills there were.
+// A judge compares what clients learned with the effects there are, and what can't be promised under a kill or a fault with
+// those that there were.
 type judge struct {
-	mode   Mode
-	began  time.Time
-	deaths []death
+	mode     Mode
+	began    time.Time
+	troubles []trouble
 }
 
 // slack is for what a kill still does after it: a connection to a process that has gone, and is not back yet, breaks
 // only when it is used.
 const slack = 300 * time.Millisecond
 
-// explained reports whether a kill came between two moments, or shortly before.
-func (j *judge) explained(from, to time.Time) bool {
-	return slices.ContainsFunc(j.deaths, func(d death) bool {
-		return !d.from.After(to) && !d.to.Add(slack).Before(from)
+// explained reports whether a trouble of a front, or of all, came between two moments, or shortly before. No front means any.
+func (j *judge) explained(front string, from, to time.Time) bool {
+	return slices.ContainsFunc(j.troubles, func(t trouble) bool {
+		return !t.harmless && (front == "" || t.front == "" || t.front == front) && !t.from.After(to) && !t.to.Add(slack).Before(from)
 	})
 }
 
@@ -72,8 +72,8 @@ func (j *judge) one(o *operation, effects []effect) (found []history.Violation) 
 			report("two operations under one key")
 		case i > 0 && e.Fence == effects[i-1].Fence:
 			report("two effects of one run")
-		case i > 0 && !j.explained(time.UnixMicro(effects[i-1].Began), time.UnixMicro(e.Began)):
-			report("run again without a kill")
+		case i > 0 && !j.explained(effects[i-1].Front, time.UnixMicro(effects[i-1].Began), time.UnixMicro(e.Began)):
+			report("run again without a reason")
 		}
 	}
 	for _, a := range o.attempts {
@@ -93,25 +93,25 @@ func (j *judge) one(o *operation, effects []effect) (found []history.Violation) 
 	case last == unknown && j.mode != Hold:
 		report("unknown, although it may be run again")
 	case last == unknown && !j.lost(o):
-		report("unknown without a kill")
+		report("unknown without a reason")
 	case last == unreplayable && o.payment.Kind != stream:
 		report("an answer that was not stored")
 	case last == unreplayable && !j.lost(o):
-		report("a stream was lost without a kill")
+		report("a stream was lost without a reason")
 	}
 	return found
 }
 
-// lost reports whether an attempt may have been cut off by a kill: it was under way then; or its front had put it off,
+// lost reports whether an attempt may have been cut off by a trouble: it was under way then; or its front had put it off,
 // owed a release, and was killed before that was acknowledged, since else the key would be free.
 func (j *judge) lost(o *operation) bool {
 	last := o.attempts[len(o.attempts)-1].done
 	return slices.ContainsFunc(o.attempts, func(a attempt) bool {
 		switch a.reading {
 		case broken, unknown, unreplayable:
-			return j.explained(a.sent, a.done)
+			return j.explained("", a.sent, a.done)
 		case later:
-			return j.explained(a.sent, last)
+			return j.explained("", a.sent, last)
 		}
 		return false
 	})
@@ -127,7 +127,7 @@ type moment struct {
 func (j *judge) effect(e effect) moment {
 	return moment{
 		at:    time.UnixMicro(e.At),
-		what:  fmt.Sprintf("effect %s of %s, run %d, fence %d, operation %s", e.ID, e.Request, e.Attempt, e.Fence, e.Operation),
+		what:  fmt.Sprintf("effect %s of %s, %s, run %d, fence %d, operation %s", e.ID, e.Request, e.Front, e.Attempt, e.Fence, e.Operation),
 		enter: func(h *history.History) { h.Effect(e.Key, e.Request) },
 	}
 }
@@ -141,7 +141,7 @@ func (j *judge) moments(o *operation, effects []effect) []moment {
 	for _, a := range o.attempts {
 		var call *history.Call
 		all = append(all,
-			moment{a.sent, fmt.Sprintf("call asks for %s", a.request), func(h *history.History) { call = h.Ask(o.key, a.request) }},
+			moment{a.sent, fmt.Sprintf("call asks %s for %s", a.front, a.request), func(h *history.History) { call = h.Ask(o.key, a.request) }},
 			moment{a.done, fmt.Sprintf("call of %.6f s: %s %s", a.sent.Sub(j.began).Seconds(), a.reading, strings.TrimSpace(a.value)), func(*history.History) {
 				if a.reading != broken {
 					call.Learned(outcomes[a.reading], a.value)
@@ -164,7 +164,7 @@ func (j *judge) recorded(o *operation, effects []effect) *history.History {
 	return h
 }
 
-// story is what happened to a key, with the kills of that time.
+// story is what happened to a key, with the troubles of that time.
 func (j *judge) story(o *operation, effects []effect) []moment {
 	told := &operation{key: o.key}
 	for i, a := range o.attempts {
@@ -179,9 +179,9 @@ func (j *judge) story(o *operation, effects []effect) []moment {
 		return nil
 	}
 	from, to := all[0].at.Add(-slack), all[len(all)-1].at
-	for _, d := range j.deaths {
-		if d.from.After(from) && d.from.Before(to) {
-			all = append(all, moment{at: d.from, what: d.String()})
+	for _, t := range j.troubles {
+		if t.to.After(from) && t.from.Before(to) {
+			all = append(all, moment{at: t.from, what: fmt.Sprintf("%s %s, for %v", t.what, t.front, t.to.Sub(t.from))})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b moment) int { return a.at.Compare(b.at) })

@@ -14,7 +14,7 @@ func TestR90_TheJudge(t *testing.T) {
 	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
 	run := func(id string, fence uint64, ms int) effect {
 		return effect{
-			ID: id, Key: "k", Request: request, Operation: "op", Attempt: int(fence), Fence: fence,
+			ID: id, Key: "k", Request: request, Front: "front", Operation: "op", Attempt: int(fence), Fence: fence,
 			Began: at(ms).UnixMicro(), At: at(ms + 1).UnixMicro(),
 		}
 	}
@@ -23,7 +23,7 @@ func TestR90_TheJudge(t *testing.T) {
 	}
 	first := run("a", 1, 1)
 	yes := first.answer(plain)
-	kill := func(ms int) []death { return []death{{gatewayRole, Random, at(ms), at(ms)}} }
+	kill := func(ms int) []trouble { return []trouble{{what: "killed", front: "front", from: at(ms), to: at(ms)}} }
 	const far = 10_000 // milliseconds: beyond what a kill explains
 
 	for _, tc := range []struct {
@@ -32,7 +32,7 @@ func TestR90_TheJudge(t *testing.T) {
 		kind     kind
 		attempts []attempt
 		effects  []effect
-		deaths   []death
+		troubles []trouble
 		want     string // "" if nothing is wrong
 	}{
 		{"once", Hold, plain, []attempt{call(0, 5, success, yes)}, []effect{first}, nil, ""},
@@ -54,7 +54,28 @@ func TestR90_TheJudge(t *testing.T) {
 			"run again without one", Rerun, plain,
 			[]attempt{call(0, 5, broken, ""), call(300, 309, success, run("b", 2, 301).answer(plain))},
 			[]effect{first, run("b", 2, 301)},
-			kill(far), "run again without a kill",
+			kill(far), "run again without a reason",
+		},
+		{
+			"run again after another front's kill", Rerun, plain,
+			[]attempt{call(0, 5, broken, ""), call(300, 309, success, run("b", 2, 301).answer(plain))},
+			[]effect{first, run("b", 2, 301)},
+			[]trouble{{what: "killed", front: "another", from: at(3), to: at(3)}},
+			"run again without a reason",
+		},
+		{
+			"run again while everybody was in trouble", Rerun, plain,
+			[]attempt{call(0, 5, broken, ""), call(300, 309, success, run("b", 2, 301).answer(plain))},
+			[]effect{first, run("b", 2, 301)},
+			[]trouble{{what: "server paused", from: at(3), to: at(200)}},
+			"",
+		},
+		{
+			"run again while a cache was in trouble", Rerun, plain,
+			[]attempt{call(0, 5, broken, ""), call(300, 309, success, run("b", 2, 301).answer(plain))},
+			[]effect{first, run("b", 2, 301)},
+			[]trouble{{what: "cache paused", from: at(3), to: at(200), harmless: true}},
+			"run again without a reason",
 		},
 		{
 			"run again after an answer", Rerun, plain,
@@ -97,12 +118,12 @@ func TestR90_TheJudge(t *testing.T) {
 			"unknown without one", Hold, plain,
 			[]attempt{call(0, 5, broken, ""), call(300, 301, unknown, "409")},
 			[]effect{first},
-			kill(far), "unknown without a kill",
+			kill(far), "unknown without a reason",
 		},
 		{
 			"unknown, for a kill that none of its calls met", Hold, plain,
 			[]attempt{call(1000, 1005, broken, ""), call(9000, 9001, unknown, "409")},
-			nil, kill(3000), "unknown without a kill",
+			nil, kill(3000), "unknown without a reason",
 		},
 		{
 			"unknown, its release was cut off", Hold, plain,
@@ -137,7 +158,7 @@ func TestR90_TheJudge(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			o := &operation{key: "k", payment: payment{Kind: tc.kind}, request: request, attempts: tc.attempts}
-			j := judge{mode: tc.mode, began: start, deaths: tc.deaths}
+			j := judge{mode: tc.mode, began: start, troubles: tc.troubles}
 			found := j.all([]*operation{o}, tc.effects)
 			if tc.want == "" {
 				if len(found) > 0 {

@@ -23,9 +23,6 @@ const (
 	OneCommit Mode = "one-commit"
 )
 
-// Modes returns all modes.
-func Modes() []Mode { return []Mode{Rerun, Hold, Tx, OneCommit} }
-
 // library reports whether the front has its effects itself, instead of a service behind it.
 func (m Mode) library() bool { return m == Tx || m == OneCommit }
 
@@ -59,12 +56,14 @@ func (m Mode) front() role {
 	return gatewayRole
 }
 
-// A Point is a moment at which a process kills itself when it is told to.
+// A Point is a moment at which a process kills itself when it is told to, or another way in which it ends.
 type Point string
 
-// The points. Random is none of them: killed from outside, at any instruction.
+// The points. Random is killed from outside, at any instruction; Drained is told to end, which it does in order, all fronts one
+// after another.
 const (
 	Random          Point = "random"
+	Drained         Point = "drained"
 	AfterClaim      Point = "after-claim"       // the claim is durable, the handler has not begun
 	InHandler       Point = "in-handler"        // in the service, before the effect
 	AfterEffect     Point = "after-effect"      // in the service, before its answer
@@ -72,34 +71,42 @@ const (
 	BeforeCommit    Point = "before-commit"     // within the database's COMMIT, before it is durable
 	AfterCommit     Point = "after-commit"      // before the handler returns
 	BeforeSettle    Point = "before-settle"     // the service has answered
+	Unanswered      Point = "unanswered"        // a verb or COMMIT was sent to the store's server, its reply is not there
 	AfterSettle     Point = "after-settle"      // the outcome is durable, no byte has left
 	BeforeFirstByte Point = "before-first-byte" // the answer is on its way to the connection
 	MidAnswer       Point = "mid-answer"        // the client has got the status line
 	MidStream       Point = "mid-stream"        // the client has got the first events of a stream
 )
 
-// points returns those that a process of the given part comes by.
-func (m Mode) points(r role) []Point {
+// points returns those that a process of the given part comes by, and Drained if it is a front.
+func (m Mode) points(r role, s Storage) []Point {
+	committing := BeforeCommit
+	if s.server() {
+		committing = Unanswered
+	}
 	switch {
 	case r == serviceRole:
 		return []Point{InHandler, AfterEffect, MidStream}
 	case m == Tx:
-		return []Point{AfterClaim, InTransaction, BeforeCommit, AfterCommit, BeforeFirstByte, MidAnswer}
+		return []Point{AfterClaim, InTransaction, committing, AfterCommit, BeforeFirstByte, MidAnswer, Drained}
 	case m == OneCommit:
-		return []Point{InTransaction, BeforeCommit, AfterCommit, BeforeFirstByte, MidAnswer}
+		return []Point{InTransaction, committing, AfterCommit, BeforeFirstByte, MidAnswer, Drained}
 	}
-	return []Point{AfterClaim, BeforeCommit, BeforeSettle, AfterSettle, BeforeFirstByte, MidAnswer, MidStream}
+	return []Point{AfterClaim, committing, BeforeSettle, AfterSettle, BeforeFirstByte, MidAnswer, MidStream, Drained}
 }
 
-// Points returns those at which a run in this mode kills, without Random.
-func (m Mode) Points() []Point {
-	points := m.points(m.front())
+// allPoints returns those at which processes of a run in this mode end, without Random.
+func (m Mode) allPoints(s Storage) []Point {
+	points := m.points(m.front(), s)
 	if m.library() {
 		return points
 	}
-	return append(m.points(serviceRole)[:2:2], points...)
+	return append(m.points(serviceRole, s)[:2:2], points...)
 }
 
-// defaultLease is short, so that what a kill has left behind is taken over within the run, and not so short that a
-// machine with other work on it loses leases by itself.
-const defaultLease = 400 * time.Millisecond
+// A lease is short, so that what a kill has left behind is taken over within the run, and not so short that a machine with
+// other work on it loses leases by itself. With a server there is more work.
+const (
+	defaultLease       = 400 * time.Millisecond
+	defaultServerLease = time.Second
+)

@@ -37,22 +37,25 @@ type life struct {
 	armed chan struct{} // closed once a trap is set
 	ended chan struct{} // closed once it has been waited for
 
-	mu     sync.Mutex
-	killed time.Time // when the run killed it
-	fired  Point     // when it killed itself
-	at     time.Time
+	mu      sync.Mutex
+	killed  time.Time // when the run killed it
+	drained time.Time // when it was told to end
+	fired   Point     // when it killed itself
+	at      time.Time
 }
 
-// A death is a kill. Its time is known to lie between from and to.
+// A death is a kill, or an end in order. Its time is known to lie between from and to.
 type death struct {
 	role     role
+	name     string // of the process
 	point    Point
 	from, to time.Time
+	clean    bool // nothing was cut short
 }
 
 func (c *Config) newProcess(name string, p part) *process {
 	p.Mode, p.Lease, p.Flaw = c.Mode, c.Lease, c.flaw
-	p.Store, p.Ledger, p.Listen = c.Store, c.ledger(), "127.0.0.1:0"
+	p.Storage, p.Front, p.Ledger, p.Listen = c.Storage, name, c.ledger(), "127.0.0.1:0"
 	return &process{name: name, part: p, program: c.program, log: filepath.Join(c.Dir, name+".log")}
 }
 
@@ -162,16 +165,28 @@ func (l *life) kill() {
 	l.cmd.Process.Kill() //nolint:errcheck // it has ended by itself: buried finds out how
 }
 
-// bury waits for the end of a life, and notes how it ended. A process that has not been killed, but ended, is an error.
+// drain tells the process to end.
+func (l *life) drain() {
+	l.mu.Lock()
+	l.drained = time.Now()
+	l.mu.Unlock()
+	fmt.Fprintln(l.stdin, "drain") // a process that has ended will not need it
+}
+
+// bury waits for the end of a life, and notes how it ended. A process that has neither been killed nor told to end, but
+// ended, is an error.
 func (p *process) bury(l *life) (death, error) {
 	<-l.ended
 	l.stdin.Close()
-	d := death{role: p.part.Role, point: Random, from: l.killed, to: time.Now()}
+	d := death{role: p.part.Role, name: p.name, point: Random, from: l.killed, to: time.Now()}
 	if l.fired != "" {
 		d.point, d.from = l.fired, l.at
 	}
 	status, ok := l.cmd.ProcessState.Sys().(syscall.WaitStatus)
-	if d.from.IsZero() || !ok || !status.Signaled() || status.Signal() != syscall.SIGKILL {
+	switch {
+	case ok && status.Exited() && !l.drained.IsZero():
+		d.point, d.from, d.clean = Drained, l.drained, status.ExitStatus() == 0
+	case d.from.IsZero() || !ok || !status.Signaled() || status.Signal() != syscall.SIGKILL:
 		return d, p.unexpected(l)
 	}
 	p.mu.Lock()
@@ -198,16 +213,29 @@ type cast struct {
 	fronts  []*process
 }
 
-func newCast(c *Config) *cast {
+// newCast returns the processes of a run on the servers of a site, nil if there are none.
+func newCast(c *Config, s *site) *cast {
 	k := &cast{}
 	if !c.Mode.library() {
 		k.service = c.newProcess("service", part{Role: serviceRole})
 	}
 	for i := range c.Fronts {
-		front := c.Mode.front()
-		k.fronts = append(k.fronts, c.newProcess(fmt.Sprintf("%s-%d", front, i+1), part{Role: front}))
+		p := part{Role: c.Mode.front(), Store: c.Store}
+		if s != nil {
+			p.Store, p.Cache = s.addresses(c.Storage, i)
+			p.Skew = time.Duration(i) * time.Hour
+		}
+		k.fronts = append(k.fronts, c.newProcess(fmt.Sprintf("%s-%d", p.Role, i+1), p))
 	}
 	return k
+}
+
+// names returns those of the fronts.
+func (k *cast) names() (names []string) {
+	for _, f := range k.fronts {
+		names = append(names, f.name)
+	}
+	return names
 }
 
 // all returns the processes, the service last.
@@ -233,7 +261,7 @@ func (k *cast) start() error {
 			return err
 		}
 		for _, f := range k.fronts {
-			f.part.Upstream = "http://" + k.service.at()
+			f.part.Upstream = "http://" + k.service.at() + "/" + f.name
 		}
 	}
 	for _, f := range k.fronts {

@@ -9,8 +9,10 @@ import (
 
 // A reaper kills processes of a cast, and starts them again at once.
 type reaper struct {
-	cast *cast
-	rng  *rand.Rand
+	cast    *cast
+	storage Storage
+	rng     *rand.Rand
+	stormy  <-chan struct{} // closed once each fault of the storage has come
 	// Each point is visited once before chance decides: what is listed here is still to come.
 	due []stop
 }
@@ -32,16 +34,19 @@ type round struct {
 
 const (
 	pointTime = 400 * time.Millisecond // how long a process is waited for to come by its point
-	visitTime = 30 * time.Second       // how long visiting each point may take
+	visitTime = 5 * time.Minute        // how long visiting each point, and each fault, may take
 	longest   = 200 * time.Millisecond // until a random kill
 	shortest  = 40 * time.Millisecond  // for a kill while a process starts
 )
 
-func newReaper(k *cast, m Mode, rng *rand.Rand) *reaper {
-	r := &reaper{cast: k, rng: rng}
+func newReaper(k *cast, c *Config, stormy <-chan struct{}) *reaper {
+	r := &reaper{cast: k, storage: c.Storage, rng: rand.New(rand.NewPCG(c.Seed, 1<<32)), stormy: stormy}
+	if c.hasty {
+		return r
+	}
 	for _, p := range k.all() {
 		if p == k.service || p == k.fronts[0] {
-			for _, point := range m.points(p.part.Role) {
+			for _, point := range c.Mode.points(p.part.Role, c.Storage) {
 				r.due = append(r.due, stop{p, point})
 			}
 		}
@@ -72,7 +77,7 @@ func (r *reaper) next(last round, m Mode) round {
 		next.victims = append(next.victims, r.cast.service)
 	}
 	if r.rng.IntN(2) == 0 {
-		points := m.points(next.victims[0].part.Role)
+		points := m.points(next.victims[0].part.Role, r.storage)
 		next.point, next.n, next.after = points[r.rng.IntN(len(points))], 1+r.rng.IntN(20), pointTime
 	}
 	return next
@@ -83,14 +88,18 @@ func (r *reaper) reap(ctx context.Context, m Mode, long time.Duration) error {
 	var last round
 	var visited time.Time
 	for began := time.Now(); ctx.Err() == nil; {
-		if visited.IsZero() && (len(r.due) == 0 || time.Since(began) > visitTime) {
+		if visited.IsZero() && (len(r.due) == 0 && isClosed(r.stormy) || time.Since(began) > visitTime) {
 			r.due, visited = nil, time.Now()
 		}
 		if !visited.IsZero() && time.Since(visited) > long {
 			break
 		}
 		last = r.next(last, m)
-		deaths, err := r.kill(ctx, last)
+		play := r.kill
+		if last.point == Drained {
+			play = r.roll
+		}
+		deaths, err := play(ctx, last)
 		if err != nil {
 			return err
 		}
@@ -108,6 +117,37 @@ func (r *reaper) reap(ctx context.Context, m Mode, long time.Duration) error {
 		}
 	}
 	return nil
+}
+
+// roll restarts the fronts in order, one after another. If ctx ends before, the rest is left as it is.
+func (r *reaper) roll(ctx context.Context, _ round) (deaths []death, err error) {
+	for _, f := range r.cast.fronts {
+		if err := f.listening(f.alive()); err != nil {
+			return nil, err
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		f.alive().drain()
+		d, err := f.bury(f.alive())
+		if err != nil {
+			return nil, err
+		}
+		deaths = append(deaths, d)
+		if _, err := f.start(); err != nil {
+			return nil, err
+		}
+	}
+	return deaths, nil
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 // kill plays one round. If ctx ends before, nobody is killed that does not do it by itself.
@@ -151,17 +191,25 @@ func (r *reaper) kill(ctx context.Context, now round) ([]death, error) {
 }
 
 // kills returns how often the processes of the cast died at each point, and where none did although the mode has it.
-func (k *cast) kills(m Mode) (byPoint map[Point]int, missed []Point) {
+func (k *cast) kills(c *Config) (byPoint map[Point]int, missed []Point) {
 	byPoint = map[Point]int{}
 	for _, d := range k.deaths() {
 		byPoint[d.point]++
 	}
-	for _, p := range m.Points() {
+	for _, p := range c.Mode.allPoints(c.Storage) {
 		if byPoint[p] == 0 {
 			missed = append(missed, p)
 		}
 	}
 	return byPoint, missed
+}
+
+// troubles returns what the deaths in the cast explain.
+func (k *cast) troubles() (all []trouble) {
+	for _, d := range k.deaths() {
+		all = append(all, d.trouble())
+	}
+	return all
 }
 
 func (k *cast) deaths() (all []death) {
@@ -173,4 +221,11 @@ func (k *cast) deaths() (all []death) {
 	return all
 }
 
-func (d death) String() string { return fmt.Sprintf("%s killed: %s", d.role, d.point) }
+// trouble returns what the death explains: that of a front, what this front did; that of the service, everything.
+func (d death) trouble() trouble {
+	t := trouble{what: fmt.Sprintf("%s killed: %s", d.name, d.point), front: d.name, from: d.from, to: d.to, harmless: d.clean}
+	if d.role == serviceRole {
+		t.front = ""
+	}
+	return t
+}

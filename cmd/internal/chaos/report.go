@@ -11,26 +11,31 @@ import (
 
 // A Report is what came of a run.
 type Report struct {
-	Mode Mode
-	Seed uint64
-	Took time.Duration
+	Storage Storage
+	Mode    Mode
+	Seed    uint64
+	Took    time.Duration
 
 	Operations   int
 	Requests     int // attempts of clients
 	Kills        map[Point]int
-	Missed       []Point // the mode's points at which nobody was killed
+	Missed       []Point // the mode's points at which no process has ended
+	Faults       map[Fault]int
+	MissedFaults []Fault // the storage's that have not come
 	Effects      int     // lines of the ledger, or rows of the table
 	Takeovers    int     // effects of runs that followed one that may have had its own
-	Unknown      int     // operations that ended so, each explained by a kill
-	Unreplayable int     // streams that were cut off, each explained by a kill
+	Unknown      int     // operations that ended so, each explained by a kill or a fault
+	Unreplayable int     // streams that were cut off, each explained by one
 
 	Violations []history.Violation
 }
 
 // killed returns the number of kills.
 func (r *Report) killed() (n int) {
-	for _, k := range r.Kills {
-		n += k
+	for p, k := range r.Kills {
+		if p != Drained {
+			n += k
+		}
 	}
 	return n
 }
@@ -47,14 +52,54 @@ func (r *Report) add(other *Report) {
 	for p, n := range other.Kills {
 		r.Kills[p] += n
 	}
+	for f, n := range other.Faults {
+		r.Faults[f] += n
+	}
 }
 
-// Table returns the reports side by side, in Markdown.
-func Table(reports []*Report) string {
-	head := []string{""}
-	sum := &Report{Kills: map[Point]int{}}
+// faults returns the number of faults.
+func (r *Report) faults() (n int) {
+	for _, k := range r.Faults {
+		n += k
+	}
+	return n
+}
+
+// Tables returns the reports in Markdown: a table for each storage, and one of them all if there are several.
+func Tables(reports []*Report) string {
+	var b strings.Builder
+	of := map[Storage][]*Report{}
 	for _, r := range reports {
-		head = append(head, string(r.Mode))
+		of[r.Storage] = append(of[r.Storage], r)
+	}
+	var sums []*Report
+	for _, s := range Storages() {
+		if len(of[s]) == 0 {
+			continue
+		}
+		fmt.Fprintf(&b, "%s:\n\n%s\n", s, table(of[s], func(r *Report) string { return string(r.Mode) }))
+		sum := newSum(s)
+		for _, r := range of[s] {
+			sum.add(r)
+		}
+		sums = append(sums, sum)
+	}
+	if len(sums) > 1 {
+		fmt.Fprintf(&b, "all:\n\n%s\n", table(sums, func(r *Report) string { return string(r.Storage) }))
+	}
+	return b.String()
+}
+
+func newSum(s Storage) *Report {
+	return &Report{Storage: s, Kills: map[Point]int{}, Faults: map[Fault]int{}}
+}
+
+// table returns reports side by side, and their sum.
+func table(reports []*Report, name func(*Report) string) string {
+	head := []string{""}
+	sum := newSum("")
+	for _, r := range reports {
+		head = append(head, name(r))
 		sum.add(r)
 	}
 	columns := reports
@@ -79,16 +124,25 @@ func Table(reports []*Report) string {
 			row("… "+string(p), func(r *Report) int { return r.Kills[p] })
 		}
 	}
+	row("processes drained and restarted", func(r *Report) int { return r.Kills[Drained] })
+	if sum.faults() > 0 {
+		row("faults of servers and of the ways to them", (*Report).faults)
+	}
+	for _, f := range allFaults {
+		if sum.Faults[f] > 0 {
+			row("… "+string(f), func(r *Report) int { return r.Faults[f] })
+		}
+	}
 	row("effects", func(r *Report) int { return r.Effects })
 	row("… of a run after the first", func(r *Report) int { return r.Takeovers })
-	row("ended unknown, by a kill", func(r *Report) int { return r.Unknown })
-	row("streams cut off, by a kill", func(r *Report) int { return r.Unreplayable })
+	row("ended unknown, explained", func(r *Report) int { return r.Unknown })
+	row("streams cut off, explained", func(r *Report) int { return r.Unreplayable })
 	row("violations", func(r *Report) int { return len(r.Violations) })
 	return markdown(rows)
 }
 
 var allPoints = []Point{
-	Random, AfterClaim, InHandler, AfterEffect, InTransaction, BeforeCommit, AfterCommit,
+	Random, AfterClaim, InHandler, AfterEffect, InTransaction, BeforeCommit, Unanswered, AfterCommit,
 	BeforeSettle, AfterSettle, BeforeFirstByte, MidAnswer, MidStream,
 }
 

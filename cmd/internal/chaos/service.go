@@ -20,7 +20,7 @@ func (a *actor) serveLedger() error {
 	}
 	announce(l)
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /payments", func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("POST /{front}/payments", func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
 		p, request, ok := readPayment(w, r)
 		if !ok {
@@ -33,7 +33,7 @@ func (a *actor) serveLedger() error {
 			io.WriteString(w, refusal) //nolint:errcheck // the gateway has died
 			return
 		}
-		e := newEffect(r.Header.Get("Idempotency-Key"), request, began)
+		e := newEffect(r.Header.Get("Idempotency-Key"), request, r.PathValue("front"), began)
 		e.Operation = r.Header.Get("Idempotency-Operation")
 		e.Attempt, _ = strconv.Atoi(r.Header.Get("Idempotency-Attempt"))
 		e.Fence, _ = strconv.ParseUint(r.Header.Get("Idempotency-Fence"), 10, 64)

@@ -1,10 +1,15 @@
 package gateway
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/memstore"
 )
 
 func ready(t *testing.T, g *running) (int, readiness) {
@@ -25,11 +30,11 @@ func TestR78_ReadinessSaysWhichPartIsDown(t *testing.T) {
 	u := newUpstream(t, created)
 	var down atomic.Bool
 	g := start(t, u.URL, func(c *Config) { c.Store = fadingStore{c.Store, &down} })
-	if status, r := ready(t, g); status != 200 || r != (readiness{true, "ok", "ok"}) {
+	if status, r := ready(t, g); status != 200 || r != (readiness{true, "ok", "ok", ""}) {
 		t.Errorf("healthy: %d %+v", status, r)
 	}
 	down.Store(true)
-	if status, r := ready(t, g); status != 503 || r != (readiness{false, "ok", "unreachable"}) {
+	if status, r := ready(t, g); status != 503 || r != (readiness{false, "ok", "unreachable", ""}) {
 		t.Errorf("store down: %d %+v", status, r)
 	}
 	if !strings.Contains(g.log.String(), "10.1.2.3") {
@@ -55,4 +60,54 @@ func TestR78_AdministrationHasAnAddressOfItsOwn(t *testing.T) {
 	if a := ask(t, "POST", g.admin+"/readyz", ""); a.status != 405 {
 		t.Errorf("POST /readyz is %d", a.status)
 	}
+}
+
+// A cache that is down makes answers slower, not wrong: the gateway stays ready, and says so.
+func TestR78_ReadinessSaysThatTheCacheIsDown(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t, created)
+	var down atomic.Bool
+	g := start(t, u.URL, func(c *Config) {
+		c.CheckCache = func(context.Context) error {
+			if down.Load() {
+				return errors.New("connect to 10.1.2.4")
+			}
+			return nil
+		}
+	})
+	if status, r := ready(t, g); status != 200 || r != (readiness{true, "ok", "ok", "ok"}) {
+		t.Errorf("healthy: %d %+v", status, r)
+	}
+	down.Store(true)
+	if status, r := ready(t, g); status != 200 || r != (readiness{true, "ok", "ok", "unreachable"}) {
+		t.Errorf("cache down: %d %+v", status, r)
+	}
+	if !strings.Contains(g.log.String(), "10.1.2.4") {
+		t.Error("the log does not show the cause")
+	}
+}
+
+// What the store learns of other processes reaches those who wait, through the layer that measures it.
+func TestAMeasuredStoreWakes(t *testing.T) {
+	t.Parallel()
+	id := semel.ID{7}
+	var woken semel.ID
+	waking := newMetrics(nil).instrument(wakingStore{memstore.New(), id}, "test")
+	if err := waking.(semel.Waker).Wake(t.Context(), func(id semel.ID) { woken = id }); err != nil || woken != id {
+		t.Errorf("woken for %v, %v", woken, err)
+	}
+	silent := newMetrics(nil).instrument(memstore.New(), "test")
+	if err := silent.(semel.Waker).Wake(t.Context(), nil); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("a store that can't wake: %v", err)
+	}
+}
+
+type wakingStore struct {
+	semel.Store
+	id semel.ID
+}
+
+func (s wakingStore) Wake(_ context.Context, settled func(semel.ID)) error {
+	settled(s.id)
+	return nil
 }

@@ -52,15 +52,21 @@ func (c *Config) check() (faults []fault) {
 	for _, d := range []struct {
 		name  string
 		value time.Duration
-	}{{"upstream_idle", c.UpstreamIdle}, {"shutdown_timeout", c.ShutdownTimeout}} {
+	}{{"upstream_idle", c.UpstreamIdle}, {"shutdown_timeout", c.ShutdownTimeout}, {"breaker.open", c.Breaker.Open}} {
 		if d.value < 0 {
 			fail(d.name, "%s is negative: %v", d.name, d.value)
 		}
 	}
 	if c.StoreAddress != "" {
-		if _, err := stores.Migrations(c.StoreAddress); err != nil { // the address is all that this looks at
+		if err := stores.Check(c.StoreAddress); err != nil {
 			fail("store", "%v", err)
 		}
+		if err := stores.CheckCache(c.CacheAddress, c.StoreAddress); err != nil {
+			fail("cache", "%v", err)
+		}
+	}
+	if c.Breaker.Failures < 0 {
+		fail("breaker.failures", "breaker.failures is negative: %d", c.Breaker.Failures)
 	}
 	if _, err := c.TLS.load(); err != nil {
 		fail("tls", "tls: %v", err)
@@ -234,7 +240,7 @@ var settingNames = strings.NewReplacer(
 	"KeyFormat: MaxLength", "key_max_length", "KeyHeaders", "key_headers", "KeyField", "key_field",
 	"MaxRequestBody", "max_request_body", "SpoolRequestAbove", "spool_request_above", "MaxResponseBody", "max_response_body",
 	"MaxWaiters", "max_waiters", "MaxWait", "max_wait", "MaxRun", "deadline", "SettleWait", "settle_wait", "Wait", "wait",
-	"Patience", "client_timeout", "Lease", "lease", "Retention", "retention", "OnLost", "on_lost", "OnError", "on_error",
+	"Patience", "client_timeout", "Lease", "lease", "Retention", "retention", "Tombstone", "tombstone", "OnLost", "on_lost", "OnError", "on_error",
 	"Methods", "methods", "StoreHeaders", "store_headers", "CorrelationHeader", "correlation_header",
 	"Problems.Status", "problems.statuses", "Problems.Base", "problems.base", "Problems.Documentation", "problems.documentation",
 	"IdentitySecret", "identity_secret_file", "DerivationSecret", "derivation_secret_file",

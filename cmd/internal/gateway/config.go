@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -34,11 +35,17 @@ type Config struct {
 
 	// Store keeps the records.
 	Store semel.Store
-	// StoreAddress, IdentitySecretFile and DerivationSecretFile say where the store and the secrets come from, for whoever
-	// opens them. The gateway itself only refuses to change them while it runs.
-	StoreAddress, IdentitySecretFile, DerivationSecretFile string
-	// IdentitySecret and DerivationSecret are those of [semel.Options].
+	// CheckCache asks the cache in front of the store whether it works, for readiness. Defaults to none.
+	CheckCache func(ctx context.Context) error
+	// StoreAddress, CacheAddress and the names of files say where the store, its cache and the secrets come from, for
+	// whoever opens them. The gateway itself only refuses to change them while it runs.
+	StoreAddress, CacheAddress                                   string
+	IdentitySecretFile, DerivationSecretFile, EncryptionKeysFile string
+	// IdentitySecret, DerivationSecret and Encryption are those of [semel.Options].
 	IdentitySecret, DerivationSecret []byte
+	Encryption                       *semel.Keyring
+	// Breaker says when the store counts as down, so that no request waits for it.
+	Breaker Breaker
 
 	// Scope says who asks; see [ParseScope].
 	Scope Scope
@@ -69,6 +76,14 @@ type Config struct {
 	Log *slog.Logger
 	// Instance names this process in the log. Defaults to the machine's name.
 	Instance string
+}
+
+// Breaker is the setting of the store's circuit breaker.
+type Breaker struct {
+	// Failures is how many claims in a row must fail to open it. Defaults to 5.
+	Failures int
+	// Open is how long it then refuses claims before it lets one try. Defaults to 1 s.
+	Open time.Duration
 }
 
 // Defaults of [Config].

@@ -55,11 +55,17 @@ func topSettings(c *Config) map[string]setting {
 			"cert": stringSetting(&c.TLS.Cert),
 			"key":  stringSetting(&c.TLS.Key),
 		}),
-		"upstream":               parsed(&c.Upstream, "an address such as http://127.0.0.1:9000", trimmed("upstream", ParseUpstream)),
-		"upstream_idle":          durationSetting(&c.UpstreamIdle),
-		"store":                  stringSetting(&c.StoreAddress),
+		"upstream":      parsed(&c.Upstream, "an address such as http://127.0.0.1:9000", trimmed("upstream", ParseUpstream)),
+		"upstream_idle": durationSetting(&c.UpstreamIdle),
+		"store":         stringSetting(&c.StoreAddress),
+		"cache":         stringSetting(&c.CacheAddress),
+		"breaker": mapping(map[string]setting{
+			"failures": intSetting(&c.Breaker.Failures),
+			"open":     durationSetting(&c.Breaker.Open),
+		}),
 		"identity_secret_file":   stringSetting(&c.IdentitySecretFile),
 		"derivation_secret_file": stringSetting(&c.DerivationSecretFile),
+		"encryption_keys_file":   stringSetting(&c.EncryptionKeysFile),
 		"scope":                  parsed(&c.Scope, "header:NAME or single", trimmed("scope", ParseScope)),
 		"trusted_proxies": listOf(&c.TrustedProxies, func(to *netip.Prefix) setting {
 			return parsed(to, "a network such as 10.0.0.0/8", parseNetwork)

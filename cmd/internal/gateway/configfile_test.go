@@ -48,7 +48,8 @@ func TestR73_AFileWithEverySettingIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.Listen != "127.0.0.1:8443" || c.Admin != "127.0.0.1:8081" || c.Upstream.String() != "http://127.0.0.1:9000/api" ||
-		c.StoreAddress != "sqlite://semel.db" || c.IdentitySecretFile != "identity.secret" || c.DerivationSecretFile != "derivation.secret" ||
+		c.StoreAddress != "postgres://semel@127.0.0.1/payments?schema=semel" || c.CacheAddress != "redis://127.0.0.1" ||
+		c.Breaker != (Breaker{Failures: 5, Open: time.Second}) || c.EncryptionKeysFile != "encryption.keys" || c.IdentitySecretFile != "identity.secret" || c.DerivationSecretFile != "derivation.secret" ||
 		c.Scope.String() != "header:X-Account" || len(c.TrustedProxies) != 3 || c.CorrelationHeader != "X-Request-Ref" ||
 		c.ShutdownTimeout != 40*time.Second || c.ProblemBase != "https://api.example.com/problems/" ||
 		c.Documentation != "https://api.example.com/docs/idempotency" || c.Instance != "gateway-1" || c.UpstreamIdle != time.Second {
@@ -64,7 +65,7 @@ func TestR73_AFileWithEverySettingIsRead(t *testing.T) {
 					Exclude: []string{"/meta/sent_at", "/items/*/seen"}, NullIsAbsent: true, Headers: []string{"X-Api-Version"}, Host: true,
 				},
 				Lease: 30 * time.Second, MaxRun: 2 * time.Minute, Patience: 10 * time.Second, SettleWait: 5 * time.Second,
-				Retention: 72 * time.Hour, Wait: 2 * time.Second, MaxWait: 30 * time.Second, MaxWaiters: 16,
+				Retention: 72 * time.Hour, Tombstone: 720 * time.Hour, Wait: 2 * time.Second, MaxWait: 30 * time.Second, MaxWaiters: 16,
 				MaxRequestBody: 64 << 10, MaxResponseBody: 1 << 20, CompressAbove: 8 << 10,
 				StoreHeaders: []string{"Content-Type", "Location"},
 			},
@@ -228,7 +229,7 @@ func TestR73_EveryMistakeInAFileHasItsPlace(t *testing.T) {
 		// What the values mean.
 		{"nothing but a listen", "listen: 127.0.0.1:1\n", []string{"1:1: no upstream", "1:1: no scope"}},
 		{"listen", minimal + "listen: \"8080\"\nadmin: here\n", []string{`3:9: listen address "8080" is not host:port`, `4:8: admin address "here"`}},
-		{"store", minimal + "store: redis://u:secret@host\n", []string{`3:8: store "redis://u:xxxxx@host": unknown kind`}},
+		{"store", minimal + "store: mysql://u:secret@host\n", []string{`3:8: store "mysql://u:xxxxx@host": unknown kind`}},
 		{"negative shutdown", minimal + "shutdown_timeout: -1s\nupstream_idle: -2s\n", []string{"3:19: shutdown_timeout is negative: -1s", "4:16: upstream_idle is negative"}},
 		{"certificate", minimal + "tls: {cert: nowhere.pem, key: nowhere.pem}\n", []string{"3:6: tls: load certificate: open nowhere.pem"}},
 		{"half a certificate", minimal + "tls: {cert: a.pem}\n", []string{"3:6: tls: there is a certificate but no key"}},

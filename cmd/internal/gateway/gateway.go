@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/cmd/internal/breaker"
 )
 
 // A Gateway protects one upstream. It is made by [New] and does its work in [Gateway.Run].
@@ -57,7 +58,8 @@ func New(c Config) (*Gateway, error) {
 	g.guard, err = semel.New(g.metrics.instrument(c.Store, c.storeKind()), c.Scope.guard(c.TrustedProxies), c.Default.Policy.OnLost, semel.Options{
 		IdentitySecret: c.IdentitySecret, DerivationSecret: c.DerivationSecret,
 		Observer: append(observers, c.Observers...), MaxKeys: c.Scope.maxKeys(), CorrelationHeader: c.CorrelationHeader,
-		Problems: semel.ProblemOptions{Base: c.ProblemBase, Documentation: c.Documentation},
+		Problems: semel.ProblemOptions{Base: c.ProblemBase, Documentation: c.Documentation}, Encryption: c.Encryption,
+		Breaker: breaker.New(breaker.Options{Name: "store", Failures: c.Breaker.Failures, Open: c.Breaker.Open, Log: c.Log}),
 	})
 	if err != nil {
 		return nil, err

@@ -11,8 +11,8 @@ import (
 )
 
 // instrument returns s with its verbs measured under a name, and registers what s can tell of its size. What it returns
-// is a [semel.Seizer] and a [semel.Auditor] exactly if s is: the guard's own verbs and what it reconciles with. Whoever
-// lists or counts uses s itself. Call it once.
+// is a [semel.Seizer] and a [semel.Auditor] exactly if s is: the guard's own verbs and what it reconciles with; and it wakes
+// as s does. Whoever lists or counts uses s itself. Call it once.
 func (m *metrics) instrument(s semel.Store, name string) semel.Store {
 	if counter, ok := s.(semel.Counter); ok {
 		m.registry.MustRegister(&storeSize{counter: counter, verb: m.verb(name, "count"), turn: make(chan struct{}, 1)})
@@ -111,6 +111,14 @@ func (s *measuredStore) Sweep(ctx context.Context, limit int) (int, error) {
 	n, err := s.store.Sweep(ctx, limit)
 	s.sweep.took(ctx, began, err)
 	return n, err
+}
+
+// Wake implements [semel.Waker].
+func (s *measuredStore) Wake(ctx context.Context, settled func(semel.ID)) error {
+	if w, ok := s.store.(semel.Waker); ok {
+		return w.Wake(ctx, settled)
+	}
+	return errors.ErrUnsupported
 }
 
 type measuredSeizer struct {

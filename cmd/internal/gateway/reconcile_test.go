@@ -370,7 +370,7 @@ func TestR75a_TheLateOwnerIsFencedWhileTheUpstreamIsAsked(t *testing.T) {
 
 func TestR56_R75a_R87_AStoreThatLastsShowsWhatWasDecided(t *testing.T) {
 	t.Parallel()
-	opened, err := stores.Open(t.Context(), "sqlite://"+filepath.Join(t.TempDir(), "semel.db"), slog.New(slog.DiscardHandler))
+	opened, err := stores.Open(t.Context(), "sqlite://"+filepath.Join(t.TempDir(), "semel.db"), stores.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

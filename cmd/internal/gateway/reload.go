@@ -8,6 +8,8 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+
+	"github.com/semelhq/semel/cmd/internal/stores"
 )
 
 // use puts routes, upstream and certificate into service, at once for every request that comes from now on. Requests
@@ -85,6 +87,13 @@ func (g *Gateway) reload() error {
 // unchanged reports all changes that would need a restart.
 func unchanged(was, is *Config) error {
 	var errs []error
+	for _, s := range []struct{ name, was, is string }{
+		{"store", was.StoreAddress, is.StoreAddress}, {"cache", was.CacheAddress, is.CacheAddress},
+	} {
+		if s.was != s.is {
+			errs = append(errs, fmt.Errorf("%s: a change from %s to %s needs a restart", s.name, stores.Redacted(s.was), stores.Redacted(s.is)))
+		}
+	}
 	for _, s := range []struct {
 		name    string
 		was, is any
@@ -93,9 +102,10 @@ func unchanged(was, is *Config) error {
 		{"admin", was.Admin, is.Admin},
 		{"tls", was.TLS, is.TLS},
 		{"upstream_idle", was.UpstreamIdle, is.UpstreamIdle},
-		{"store", was.StoreAddress, is.StoreAddress},
+		{"breaker", was.Breaker, is.Breaker},
 		{"identity_secret_file", was.IdentitySecretFile, is.IdentitySecretFile},
 		{"derivation_secret_file", was.DerivationSecretFile, is.DerivationSecretFile},
+		{"encryption_keys_file", was.EncryptionKeysFile, is.EncryptionKeysFile},
 		{"scope", was.Scope, is.Scope},
 		{"trusted_proxies", was.TrustedProxies, is.TrustedProxies},
 		{"correlation_header", was.CorrelationHeader, is.CorrelationHeader},

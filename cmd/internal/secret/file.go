@@ -17,30 +17,39 @@ const (
 	longest  = 4096
 )
 
-// readFile reads a secret. Modes mean nothing on Windows, and are not looked at there.
+// readFile reads a secret.
 func readFile(name string) ([]byte, error) {
+	text, err := readText(name, "the identity secret")
+	if err != nil {
+		return nil, err
+	}
+	return parse(text, name)
+}
+
+// readText reads a file that others must not read. Modes mean nothing on Windows, and are not looked at there.
+func readText(name, what string) (string, error) {
 	f, err := os.Open(name)
 	if err != nil {
-		return nil, fmt.Errorf("read the identity secret: %w", err)
+		return "", fmt.Errorf("read %s: %w", what, err)
 	}
 	defer f.Close() //nolint:errcheck // nothing was written
 	info, err := f.Stat()
 	if err != nil {
-		return nil, fmt.Errorf("read the identity secret: %w", err)
+		return "", fmt.Errorf("read %s: %w", what, err)
 	}
 	// A group may read: that is how a service is given a file which it can't change.
 	const others = 0o037
 	switch mode := info.Mode(); {
 	case mode.IsDir():
-		return nil, fmt.Errorf("read the identity secret: %s is a folder", name)
+		return "", fmt.Errorf("read %s: %s is a folder", what, name)
 	case mode.Perm()&others != 0 && runtime.GOOS != "windows":
-		return nil, fmt.Errorf("read the identity secret: others have access to %s (mode %04o): chmod 600 %[1]s", name, mode.Perm())
+		return "", fmt.Errorf("read %s: others have access to %s (mode %04o): chmod 600 %[2]s", what, name, mode.Perm())
 	}
 	text, err := io.ReadAll(io.LimitReader(f, longest+3))
 	if err != nil {
-		return nil, fmt.Errorf("read the identity secret: %w", err)
+		return "", fmt.Errorf("read %s: %w", what, err)
 	}
-	return parse(string(text), name)
+	return string(text), nil
 }
 
 // parse returns the secret that a text is.

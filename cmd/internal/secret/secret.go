@@ -19,8 +19,8 @@ import (
 const Variable = "SEMEL_IDENTITY_SECRET"
 
 // ForStore returns the identity secret of a store: from the named file, if file is not empty, or from the environment
-// ([Variable]); both is an error. Without either, a store that lasts has its secret in a file next to it, which is made
-// at the first start; a store that ends with its process has none. A secret that is not the one the store was made with
+// ([Variable]); both is an error. Without either, a store in a file has its secret in another file next to it, which is
+// made at the first start; a store in this process, or on a server, has none: its digests are plain SHA-256. A secret that is not the one the store was made with
 // is an error that wraps [semel.ErrOtherSecret].
 func ForStore(ctx context.Context, opened *stores.Opened, file string, log *slog.Logger) ([]byte, error) {
 	return newSources(opened, file).forStore(ctx, log)
@@ -41,7 +41,7 @@ type sources struct {
 
 func newSources(opened *stores.Opened, file string) *sources {
 	s := &sources{store: opened.Store, file: file, lookup: os.LookupEnv}
-	if opened.Lasts {
+	if opened.Path != "" {
 		s.beside = opened.Path + ".secret"
 	}
 	return s

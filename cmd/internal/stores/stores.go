@@ -3,20 +3,16 @@ package stores
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net/url"
-	"os"
-	"path/filepath"
+	"strconv"
 	"strings"
-
-	"modernc.org/sqlite"
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/pgstore"
 	"github.com/semelhq/semel/sqlitestore"
 )
 
@@ -25,133 +21,206 @@ type Opened struct {
 	Store semel.Store
 	Lasts bool   // its records outlive this process
 	Path  string // of its file, absolute; "" if it has none
-	close func() error
+	// CheckCache asks the cache in front of the store whether it works; nil if there is none to ask.
+	CheckCache func(ctx context.Context) error
+
+	closers []func() error
 }
 
 // Close closes the store. It waits for what is under way in it.
 func (o *Opened) Close() error {
-	if o.close == nil {
-		return nil
+	var errs []error
+	for i := len(o.closers) - 1; i >= 0; i-- {
+		errs = append(errs, o.closers[i]())
 	}
-	return o.close()
+	o.closers = nil
+	return errors.Join(errs...)
 }
+
+// Options say how a store is opened. The zero value is valid.
+type Options struct {
+	// Cache is the address of what answers repeats in front of the store: that of a Redis, or memory:// for this process.
+	// The store must last. Defaults to none.
+	Cache string
+	// NoMigration leaves the schema as it is: Open fails with an error of which [OtherVersion] is true if that is not the
+	// one needed.
+	NoMigration bool
+	// Log gets what an operator should know of. Defaults to nobody.
+	Log *slog.Logger
+}
+
+// Forms are the addresses that there are, for help texts.
+const Forms = "memory://, sqlite://FILE, postgres://HOST/DATABASE, redis://HOST, rediss://HOST, redis+cluster://HOST and rediss+cluster://HOST"
 
 // Open opens the store that an address names, and makes or migrates its schema:
 //
 //   - memory:// keeps records in this process, so that they end with it;
 //   - sqlite://FILE keeps them in a SQLite database, which is made if it does not exist: sqlite://semel.db in the working
-//     folder, sqlite:///var/lib/semel/semel.db from the root.
-//
-// log gets what an operator should know of; nil means nobody.
-func Open(ctx context.Context, address string, log *slog.Logger) (*Opened, error) {
-	return open(ctx, address, sqlitestore.Options{Log: log})
-}
-
-// OpenUnmigrated is Open for a store whose schema is made already: it fails with an error that wraps
-// [sqlitestore.ErrVersion] if that is of another version.
-func OpenUnmigrated(ctx context.Context, address string, log *slog.Logger) (*Opened, error) {
-	return open(ctx, address, sqlitestore.Options{Log: log, NoMigration: true})
-}
-
-// Migrations returns the script that makes the schema of the store that an address names; "" if it needs none.
-func Migrations(address string) (string, error) {
-	kind, _, err := split(address)
-	if err != nil {
-		return "", fmt.Errorf("store %q: %w", redacted(address), err)
+//     folder, sqlite:///var/lib/semel/semel.db from the root;
+//   - postgres:// is a PostgreSQL URL. Its query may also have schema=NAME, notify=true and partition_answers=true, which
+//     are those of [pgstore.Options]; pool_max_conns is how many connections the verbs have at most;
+//   - redis://, rediss://, redis+cluster:// and rediss+cluster:// are those of redisclient.Open. The query may also have
+//     prefix=TEXT, notify=true and allow_eviction=true, which are those of [redisstore.Options].
+func Open(ctx context.Context, address string, o Options) (*Opened, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
 	}
-	if kind == "sqlite" {
-		return sqlitestore.Migrations(), nil
-	}
-	return "", nil
-}
-
-func open(ctx context.Context, address string, o sqlitestore.Options) (*Opened, error) {
-	kind, rest, err := split(address)
+	a, err := parse(address)
 	var opened *Opened
-	switch {
-	case err != nil:
-	case kind == "memory":
-		opened = &Opened{Store: memstore.New()}
-	default:
-		opened, err = openSQLite(ctx, rest, o)
+	if err == nil {
+		opened, err = a.open(ctx, o)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("store %q: %w", redacted(address), err)
+		return nil, fmt.Errorf("store %q: %w", Redacted(address), err)
+	}
+	if o.Cache == "" {
+		return opened, nil
+	}
+	if err := opened.cache(o); err != nil {
+		return nil, errors.Join(fmt.Errorf("cache %q: %w", Redacted(o.Cache), err), opened.Close())
 	}
 	return opened, nil
 }
 
-func split(address string) (kind, rest string, err error) {
-	kind, rest, ok := strings.Cut(address, "://")
-	switch {
-	case !ok || kind != "memory" && kind != "sqlite":
-		return "", "", errors.New("unknown kind; there are memory:// and sqlite://FILE")
-	case kind == "memory" && rest != "":
-		return "", "", errors.New("memory:// takes nothing behind it")
-	case kind == "sqlite" && rest == "":
-		return "", "", errors.New("sqlite:// needs the path of a file behind it")
-	case kind == "sqlite" && strings.Contains(rest, "?"):
-		return "", "", errors.New("sqlite:// takes a path, and no settings behind it")
+// Check reports what is wrong with the address of a store, without opening it.
+func Check(address string) error {
+	if _, err := parse(address); err != nil {
+		return fmt.Errorf("store %q: %w", Redacted(address), err)
 	}
-	return kind, rest, nil
+	return nil
 }
 
-// redacted returns an address without its password, which may stand there because the kind was misspelt.
-func redacted(address string) string {
+// CheckCache reports what is wrong with the address of a cache in front of a store, without opening them. No cache is
+// right.
+func CheckCache(cache, address string) error {
+	if cache == "" {
+		return nil
+	}
+	a, err := parse(address)
+	if err != nil {
+		return nil // that is said of the store
+	}
+	if err := checkCache(cache, a); err != nil {
+		return fmt.Errorf("cache %q: %w", Redacted(cache), err)
+	}
+	return nil
+}
+
+// Migrations returns the script that makes the schema of the store that an address names; "" if it needs none.
+func Migrations(address string) (string, error) {
+	a, err := parse(address)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("store %q: %w", Redacted(address), err)
+	case a.kind == sqliteKind:
+		return sqlitestore.Migrations(), nil
+	case a.kind == postgresKind:
+		return pgstore.Migrations(a.text("schema")), nil
+	}
+	return "", nil
+}
+
+// OtherVersion reports whether a store could not be opened because its schema is not of the version needed.
+func OtherVersion(err error) bool {
+	return errors.Is(err, sqlitestore.ErrVersion) || errors.Is(err, pgstore.ErrVersion)
+}
+
+type kind uint8
+
+const (
+	memoryKind kind = iota
+	sqliteKind
+	postgresKind
+	redisKind
+)
+
+var kinds = map[string]kind{
+	"memory": memoryKind, "sqlite": sqliteKind, "postgres": postgresKind, "postgresql": postgresKind,
+	"redis": redisKind, "rediss": redisKind, "redis+cluster": redisKind, "rediss+cluster": redisKind,
+}
+
+// settings are those of our own that a kind has in its query.
+var settings = map[kind]map[string]bool{ // whether it is yes or no
+	postgresKind: {"schema": false, "notify": true, "partition_answers": true},
+	redisKind:    {"prefix": false, "notify": true, "allow_eviction": true},
+}
+
+// An address is a store's, in parts.
+type address struct {
+	kind kind
+	rest string // behind ://, of sqlite
+	url  string // without our own settings, of servers
+	own  map[string]string
+}
+
+func (a *address) text(setting string) string { return a.own[setting] }
+func (a *address) on(setting string) bool     { on, _ := strconv.ParseBool(a.own[setting]); return on }
+
+func parse(s string) (*address, error) {
+	scheme, rest, ok := strings.Cut(s, "://")
+	kind, known := kinds[scheme]
+	a := &address{kind: kind, rest: rest, own: map[string]string{}}
+	switch {
+	case !ok || !known:
+		return nil, errors.New("unknown kind; there are " + Forms)
+	case kind == memoryKind && rest != "":
+		return nil, errors.New("memory:// takes nothing behind it")
+	case kind == sqliteKind && rest == "":
+		return nil, errors.New("sqlite:// needs the path of a file behind it")
+	case kind == sqliteKind && strings.Contains(rest, "?"):
+		return nil, errors.New("sqlite:// takes a path, and no settings behind it")
+	case kind == memoryKind, kind == sqliteKind:
+		return a, nil
+	}
+	u, err := url.Parse(s)
+	if err != nil {
+		return nil, errors.New("the address is malformed") // the cause may quote its password
+	}
+	query := u.Query()
+	for name, yesNo := range settings[kind] {
+		values, given := query[name]
+		if !given {
+			continue
+		}
+		if _, err := strconv.ParseBool(values[0]); len(values) > 1 || yesNo && err != nil {
+			return nil, fmt.Errorf("%s is %q, want it once, true or false", name, strings.Join(values, " "))
+		}
+		a.own[name] = values[0]
+		query.Del(name)
+	}
+	u.RawQuery = query.Encode()
+	a.url = u.String()
+	if kind == postgresKind {
+		return a, a.checkPostgres()
+	}
+	return a, a.checkRedis()
+}
+
+func (a *address) open(ctx context.Context, o Options) (*Opened, error) {
+	switch a.kind {
+	case sqliteKind:
+		return openSQLite(ctx, a.rest, sqlitestore.Options{Log: o.Log, NoMigration: o.NoMigration})
+	case postgresKind:
+		return a.openPostgres(ctx, o)
+	case redisKind:
+		return a.openRedis(ctx, o)
+	}
+	return &Opened{Store: memstore.New()}, nil
+}
+
+// Redacted returns an address without its password, which may stand there because the kind was misspelt.
+func Redacted(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
 		scheme, _, _ := strings.Cut(address, "://")
 		return scheme + "://…"
 	}
+	query := u.Query()
+	for name := range query {
+		if strings.Contains(strings.ToLower(name), "pass") {
+			query.Set(name, "xxxxx")
+		}
+	}
+	u.RawQuery = query.Encode()
 	return u.Redacted()
-}
-
-func openSQLite(ctx context.Context, path string, o sqlitestore.Options) (*Opened, error) {
-	path, err := filepath.Abs(path)
-	if err != nil {
-		return nil, err
-	}
-	if err := makeFile(path); err != nil {
-		return nil, err
-	}
-	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: path}).EscapedPath())
-	if err != nil {
-		return nil, err
-	}
-	s, err := sqlitestore.Open(ctx, db, o)
-	if err != nil {
-		return nil, errors.Join(err, db.Close())
-	}
-	return &Opened{
-		Store: s, Lasts: true, Path: path,
-		close: func() error { return errors.Join(s.Close(), db.Close()) },
-	}, nil
-}
-
-// Closing any descriptor of a database's file drops the locks that SQLite has on it, unless those belong to their own
-// descriptors. Where there are no such locks nobody here opens that file beside SQLite, once it exists.
-var _, _ = sqlite.OFDLocking(true)
-
-// makeFile makes the database's file if it does not exist, so that only its owner can read it: answers are in it. SQLite
-// gives the files beside it the same mode.
-func makeFile(path string) error {
-	info, err := os.Stat(path)
-	switch {
-	case err == nil && info.IsDir():
-		return fmt.Errorf("%s is a folder, must be a file", path)
-	case err == nil:
-		return nil
-	case !errors.Is(err, fs.ErrNotExist):
-		return err
-	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
-	switch {
-	case err == nil:
-		return f.Close()
-	case errors.Is(err, fs.ErrExist):
-		return nil // another process was faster
-	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("the folder %s does not exist", filepath.Dir(path))
-	}
-	return err
 }

@@ -33,7 +33,7 @@ func TestARunPrintsItsTable(t *testing.T) {
 	status, out, errs := called(t, func(ctx context.Context, c chaos.Config) (*chaos.Report, error) {
 		dir = c.Dir
 		return chaos.Run(ctx, c)
-	}, "--mode", "hold", "--for", "100ms", "--seed", "5", "--clients", "4", "--fronts", "1")
+	}, "--store", "sqlite", "--mode", "hold", "--for", "100ms", "--seed", "5", "--clients", "4", "--fronts", "1")
 	if status != 0 || errs != "" {
 		t.Errorf("status %d, %s", status, errs)
 	}
@@ -50,8 +50,10 @@ func TestARunPrintsItsTable(t *testing.T) {
 func TestAViolationIsPrintedAndItsFilesAreKept(t *testing.T) {
 	t.Parallel()
 	status, out, errs := called(t, func(_ context.Context, c chaos.Config) (*chaos.Report, error) {
-		r := &chaos.Report{Mode: c.Mode, Kills: map[chaos.Point]int{}, Missed: []chaos.Point{chaos.AfterClaim}}
-		if c.Mode == chaos.Tx {
+		r := &chaos.Report{
+			Storage: c.Storage, Mode: c.Mode, Missed: []chaos.Point{chaos.AfterClaim}, MissedFaults: []chaos.Fault{chaos.Slow},
+		}
+		if c.Storage == chaos.Tiered && c.Mode == chaos.Tx {
 			r.Violations = []history.Violation{{Key: "k", What: "2 effects", Case: []string{"effect 1", "effect 2"}}}
 		}
 		return r, nil
@@ -59,7 +61,7 @@ func TestAViolationIsPrintedAndItsFilesAreKept(t *testing.T) {
 	if status != 1 {
 		t.Errorf("status %d, want 1", status)
 	}
-	for _, want := range []string{"tx: key \"k\": 2 effects\n\teffect 1\n\teffect 2", "too short for [after-claim]"} {
+	for _, want := range []string{"tiered tx: key \"k\": 2 effects\n\teffect 1\n\teffect 2", "redis hold: the run was too short for [after-claim] [slow]"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in\n%s", want, out)
 		}
@@ -68,7 +70,7 @@ func TestAViolationIsPrintedAndItsFilesAreKept(t *testing.T) {
 	if kept == nil {
 		t.Fatalf("it does not say where the files are: %s", errs)
 	}
-	if _, err := os.Stat(filepath.Join(kept[1], "tx")); err != nil {
+	if _, err := os.Stat(filepath.Join(kept[1], "tiered-tx")); err != nil {
 		t.Error(err)
 	}
 	if err := os.RemoveAll(kept[1]); err != nil {
@@ -89,6 +91,8 @@ func TestUse(t *testing.T) {
 	}{
 		{"--help", 0, "Examples:"},
 		{"--mode never", 2, "--mode"},
+		{"--store never", 2, "--store"},
+		{"--store redis --mode tx", 2, "does not exist with"},
 		{"--for 0s", 2, "--for"},
 		{"--for -1s", 2, "--for"},
 		{"--operations -1", 2, "--operations"},

@@ -1,0 +1,69 @@
+package chaos
+
+// A Storage is what keeps the records of a run.
+type Storage string
+
+// The storages.
+const (
+	// SQLite is a file that the fronts share.
+	SQLite Storage = "sqlite"
+	// Postgres is a PostgreSQL server.
+	Postgres Storage = "postgres"
+	// Redis is a Redis server that has each write on its disk before it replies.
+	Redis Storage = "redis"
+	// Tiered is a PostgreSQL server that decides, and a Redis server that keeps nothing, which answers repeats.
+	Tiered Storage = "tiered"
+)
+
+// Storages returns all storages.
+func Storages() []Storage { return []Storage{SQLite, Postgres, Redis, Tiered} }
+
+// Modes returns those in which effects can be protected with the storage.
+func (s Storage) Modes() []Mode {
+	switch s {
+	case Redis:
+		return []Mode{Rerun, Hold}
+	case Tiered:
+		return []Mode{Rerun, Hold, Tx}
+	}
+	return []Mode{Rerun, Hold, Tx, OneCommit}
+}
+
+// server reports whether the storage is a server, which can fail apart from the fronts.
+func (s Storage) server() bool { return s != SQLite }
+
+// A Fault is what a server suffers, or a front's way to it.
+type Fault string
+
+// The faults. Those of the cache cost nobody a lease.
+const (
+	ServerKilled     Fault = "server-killed"     // and started again soon
+	ServerPaused     Fault = "server-paused"     // for longer than a lease
+	ServerReadOnly   Fault = "server-read-only"  // in recovery, or a replica
+	ConnectionsTaken Fault = "connections-taken" // a front has lost its own, and gets no others
+	Partitioned      Fault = "partitioned"       // a front is cut off for longer than a lease, while the others are not
+	RepliesLost      Fault = "replies-lost"      // the server executes what a front sends; then the connections are reset
+	Slow             Fault = "slow"              // a front's replies come late, by as much as a second
+	CacheKilled      Fault = "cache-killed"      // and started again, empty
+	CachePaused      Fault = "cache-paused"
+	CacheEmptied     Fault = "cache-emptied"
+	CachePartitioned Fault = "cache-partitioned" // a front is cut off from it
+)
+
+var allFaults = []Fault{
+	ServerKilled, ServerPaused, ServerReadOnly, ConnectionsTaken, Partitioned, RepliesLost, Slow,
+	CacheKilled, CachePaused, CacheEmptied, CachePartitioned,
+}
+
+const cacheFaults = 4 // at the end of allFaults
+
+// Faults returns those that a run with the storage brings about.
+func (s Storage) Faults() []Fault {
+	switch s {
+	case SQLite:
+		return nil
+	case Tiered:
+		return allFaults
+	}
+	return allFaults[:len(allFaults)-cacheFaults]
+}

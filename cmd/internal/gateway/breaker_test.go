@@ -1,0 +1,70 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/semelhq/semel"
+)
+
+// deadStore counts the claims that it does not answer.
+type deadStore struct {
+	semel.Store
+	down   atomic.Bool
+	claims atomic.Int64
+}
+
+func (s *deadStore) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+	s.claims.Add(1)
+	if s.down.Load() {
+		return semel.Record{}, false, errors.New("no answer")
+	}
+	return s.Store.Claim(ctx, id, c)
+}
+
+// After a few failures a dead store is not asked for a while: requests are refused at once, or pass where the route fails
+// open. When it answers again all is as before.
+func TestR63_R64_ADeadStoreIsNotAskedForEachRequest(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t, created)
+	var store *deadStore
+	g := start(t, u.URL, func(c *Config) {
+		store = &deadStore{Store: c.Store}
+		c.Store = store
+		c.Breaker = Breaker{Failures: 3, Open: 200 * time.Millisecond}
+		open := Route{Match: "POST /open", Policy: semel.Policy{FailOpen: true}}
+		c.Routes = append(c.Routes, open)
+	})
+	store.down.Store(true)
+	const requests = 30
+	for range requests {
+		a := ask(t, "POST", g.url+"/payments", "{}", "Idempotency-Key", "k")
+		if a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" || !strings.Contains(a.body, "STORE_UNAVAILABLE") {
+			t.Fatalf("answered %d %s", a.status, a.body)
+		}
+	}
+	if n := store.claims.Load(); n >= requests {
+		t.Errorf("the dead store was asked %d times for %d requests", n, requests)
+	}
+	if a := ask(t, "POST", g.url+"/open", "{}", "Idempotency-Key", "k"); a.status != http.StatusCreated || a.header.Get("Idempotency-Status") != "bypassed" {
+		t.Errorf("fails open: answered %d %s", a.status, a.body)
+	}
+	if !strings.Contains(g.log.String(), "circuit breaker is open") {
+		t.Error("the log does not say that the breaker has opened")
+	}
+	store.down.Store(false)
+	for giveUp := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		a := ask(t, "POST", g.url+"/payments", "{}", "Idempotency-Key", "k")
+		if a.status == http.StatusCreated {
+			break
+		}
+		if time.Now().After(giveUp) {
+			t.Fatalf("answered %d %s, though the store is back", a.status, a.body)
+		}
+	}
+}

@@ -1,0 +1,252 @@
+package redistest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/redisstore"
+)
+
+// The scripts say again what the rules of package semel say. Here they are compared, verb by verb, over runs of verbs drawn
+// at random on a few records, whose times end all the while.
+func TestScriptsFollowTheRules(t *testing.T) {
+	t.Parallel()
+	for _, lib := range clientLibraries {
+		for seed := range uint64(4) {
+			t.Run(fmt.Sprintf("%s, seed %d", lib.name, seed), func(t *testing.T) {
+				t.Parallel()
+				m := &model{
+					T: t, store: open(t, lib.connect(t, single.get(t).Addr()), redisstore.Options{}),
+					rand: rand.New(rand.NewPCG(seed, 7)), records: map[semel.ID]semel.Record{},
+				}
+				for range 3 {
+					m.ids = append(m.ids, newID())
+				}
+				for range 4 {
+					m.tokens = append(m.tokens, semel.NewToken())
+				}
+				for i := 0; i < 1500 && !t.Failed(); i++ {
+					m.step()
+				}
+			})
+		}
+	}
+}
+
+// A model is what the records must be.
+type model struct {
+	*testing.T
+	store   *redisstore.Store
+	rand    *rand.Rand
+	ids     []semel.ID
+	tokens  []semel.Token // few, so that they meet again
+	records map[semel.ID]semel.Record
+	owners  []semel.Owner // all that there were
+}
+
+func pick[T any](m *model, of ...T) T { return of[m.rand.IntN(len(of))] }
+
+func (m *model) step() {
+	id := pick(m, m.ids...)
+	before := m.records[id]
+	switch m.rand.IntN(12) {
+	case 0, 1, 2, 3:
+		m.claim(id, before)
+	case 4, 5:
+		m.extend(id, before)
+	case 6, 7, 8:
+		m.settle(id, before)
+	case 9:
+		m.seize(id, before)
+	case 10:
+		m.forget(id, before)
+	case 11:
+		time.Sleep(time.Duration(m.rand.IntN(3000)) * time.Microsecond)
+	}
+	rec, err := m.store.Load(context.Background(), id)
+	if err != nil {
+		m.Fatalf("Load: %v", err)
+	}
+	m.agree("Load", id, rec, true, func(r semel.Record) semel.Record { return r })
+}
+
+// owner returns the record's owner mostly, else another one.
+func (m *model) owner(rec semel.Record) semel.Owner {
+	by := rec.Owner()
+	switch m.rand.IntN(6) {
+	case 0:
+		by.Token = pick(m, m.tokens...)
+	case 1:
+		by.Fence += pick(m, 1, ^uint64(0))
+	case 2:
+		if len(m.owners) > 0 {
+			by = pick(m, m.owners...)
+		}
+	}
+	return by
+}
+
+func (m *model) claim(id semel.ID, before semel.Record) {
+	ms := func(n int) time.Duration { return time.Duration(1+m.rand.IntN(n)) * time.Millisecond }
+	c := semel.Claim{
+		Fingerprint: semel.Fingerprint{
+			Raw: [16]byte{byte(m.rand.IntN(2))}, Canonical: [16]byte{byte(m.rand.IntN(8) / 7)}, Settings: [8]byte{byte(m.rand.IntN(8) / 7)},
+		},
+		Token:       pick(m, m.tokens...),
+		Lease:       pick(m, ms(4), ms(4), time.Hour, semel.Forever),
+		Retention:   pick(m, ms(8), ms(8), time.Hour, 300*24*time.Hour+1, semel.Forever, semel.Forever-1),
+		Tombstone:   pick(m, 0, 0, ms(8), time.Hour, semel.Forever),
+		OnLost:      pick(m, semel.Hold, semel.Rerun, semel.Rerun),
+		Operation:   pick(m, "", "POST /payments"),
+		Correlation: pick(m, "", "a", "longer than the other"),
+		Sealed:      pick(m, nil, nil, []byte("sealed")),
+	}
+	rec, owned, err := m.store.Claim(context.Background(), id, c)
+	if err != nil {
+		m.Fatalf("Claim: %v", err)
+	}
+	if owned {
+		m.owners = append(m.owners, rec.Owner())
+	}
+	m.agree("Claim", id, rec, false, func(r semel.Record) semel.Record {
+		r, ok := r.Claim(rec.Now, c)
+		if ok != owned {
+			r.Error = fmt.Sprint("owned is ", ok)
+		}
+		return r
+	})
+}
+
+func (m *model) extend(id semel.ID, before semel.Record) {
+	by := m.owner(before)
+	x := semel.Extension{
+		Lease: pick(m, time.Millisecond, 3*time.Millisecond, time.Hour, semel.Forever), Begun: m.rand.IntN(6) == 0,
+	}
+	owned, err := m.store.Extend(context.Background(), id, by, x)
+	if err != nil {
+		m.Fatalf("Extend: %v", err)
+	}
+	rec, err := m.store.Load(context.Background(), id)
+	if err != nil {
+		m.Fatalf("Load: %v", err)
+	}
+	m.agree("Extend", id, rec, true, func(r semel.Record) semel.Record {
+		now := rec.Now
+		if owned && x.Lease != semel.Forever {
+			now = rec.LeaseEnd.Add(-x.Lease)
+		}
+		r, ok := r.Extend(now, by, x)
+		if ok != owned {
+			r.Error = fmt.Sprint("owned is ", ok)
+		}
+		return r
+	})
+}
+
+func (m *model) settle(id semel.ID, before semel.Record) {
+	by := m.owner(before)
+	if m.rand.IntN(5) == 0 {
+		by.Above, by.Fence = true, by.Fence-uint64(m.rand.IntN(2))
+	}
+	o := semel.Outcome{
+		State: pick(m, semel.Done, semel.Done, semel.Free, semel.Unknown, semel.Running), Error: pick(m, "", "", "timeout"),
+	}
+	if o.State == semel.Done {
+		o.Response = pick(m, nil, done("answer").Response, done("another").Response)
+	}
+	rec, owned, err := m.store.Settle(context.Background(), id, by, o)
+	if err != nil {
+		m.Fatalf("Settle: %v", err)
+	}
+	looks := o.State == semel.Running || by.Above && o.State != semel.Free // no outcome: it only looks
+	m.agree("Settle", id, rec, looks, func(r semel.Record) semel.Record {
+		r, ok := r.Settle(rec.Now, by, o)
+		if ok != owned {
+			r.Error = fmt.Sprint("owned is ", ok)
+		}
+		return r
+	})
+}
+
+func (m *model) seize(id semel.ID, before semel.Record) {
+	token := pick(m, m.tokens...)
+	rec, err := m.store.Seize(context.Background(), id, token)
+	if err != nil {
+		m.Fatalf("Seize: %v", err)
+	}
+	m.agree("Seize", id, rec, false, func(r semel.Record) semel.Record {
+		r, _ = r.Seize(rec.Now, token)
+		return r
+	})
+}
+
+func (m *model) forget(id semel.ID, before semel.Record) {
+	by := m.owner(before)
+	forgot, err := m.store.Forget(context.Background(), id, by)
+	if err != nil {
+		m.Fatalf("Forget: %v", err)
+	}
+	rec, err := m.store.Load(context.Background(), id)
+	if err != nil {
+		m.Fatalf("Load: %v", err)
+	}
+	m.agree("Forget", id, rec, true, func(r semel.Record) semel.Record {
+		if forgot && r.Forgettable(rec.Now, by) {
+			return semel.Record{Fence: r.Fence}
+		}
+		return r
+	})
+}
+
+// agree compares the record that a verb gave, or that was loaded after it, with what the rule makes of the one before: as
+// it was, or absent if its end had come, for then Redis drops it within a few milliseconds. Of an absent one the model
+// keeps the highest fence.
+func (m *model) agree(verb string, id semel.ID, got semel.Record, loaded bool, rule func(semel.Record) semel.Record) {
+	m.Helper()
+	before := m.records[id]
+	want := rule(before)
+	expect := want
+	if loaded {
+		expect, _ = want.Swept(got.Now)
+	}
+	if !same(got, expect) {
+		gone := rule(semel.Record{})
+		if swept, _ := before.Swept(got.Now); swept.State != semel.Absent || !same(got, gone) {
+			m.Errorf("%s at %d of\n%+v\ngave\n%+v\nwant\n%+v", verb, got.Now, before, got, want)
+		}
+		want = gone
+	}
+	if want.State != semel.Absent && before.Fence > want.Fence {
+		m.Errorf("%s: fence %d follows %d", verb, want.Fence, before.Fence)
+	}
+	if want.State == semel.Absent {
+		want = semel.Record{Fence: max(before.Fence, want.Fence)}
+	}
+	m.records[id] = want
+}
+
+// same compares records as a reader sees them: without Now, without what a tombstone does not show, and an absent one
+// without its fence.
+func same(a, b semel.Record) bool {
+	b.Now = a.Now
+	a, b = shown(a), shown(b)
+	sealed := bytes.Equal(a.Sealed, b.Sealed)
+	a.Sealed, b.Sealed, a.Now, b.Now = nil, nil, 0, 0
+	return sealed && reflect.DeepEqual(a, b)
+}
+
+func shown(r semel.Record) semel.Record {
+	if r.State == semel.Absent {
+		return semel.Record{}
+	}
+	if reads := r.Reads(r.OnLost); r.Tombstone > 0 && (reads == semel.ReadsExpired || reads == semel.ReadsAbsent) {
+		r.Response, r.Sealed = nil, nil
+	}
+	return r
+}

@@ -1,0 +1,205 @@
+package redistest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+
+	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/cmd/internal/redisclient"
+	"github.com/semelhq/semel/internal/servers"
+	"github.com/semelhq/semel/redisstore"
+)
+
+// The servers that tests share, started when they are first asked for.
+var (
+	single  = shared[*servers.Redis]{start: func() (*servers.Redis, error) { return servers.NewRedis() }}
+	cluster = shared[*servers.RedisCluster]{start: func() (*servers.RedisCluster, error) { return servers.NewRedisCluster(3) }}
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if err := single.close(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	if err := cluster.close(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+type shared[S servers.Server] struct {
+	start func() (S, error)
+
+	once   sync.Once
+	server S
+	err    error
+	up     bool
+}
+
+func (s *shared[S]) get(t testing.TB) S {
+	t.Helper()
+	s.once.Do(func() {
+		s.server, s.err = s.start()
+		s.up = s.err == nil
+	})
+	if s.err != nil {
+		t.Fatal(s.err)
+	}
+	return s.server
+}
+
+func (s *shared[S]) close() error {
+	if !s.up {
+		return nil
+	}
+	return s.server.Close()
+}
+
+// startRedis starts a server of the test's own.
+func startRedis(t testing.TB, args ...string) *servers.Redis {
+	t.Helper()
+	r, err := servers.NewRedis(args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+// startCluster starts a Cluster of the test's own.
+func startCluster(t testing.TB) *servers.RedisCluster {
+	t.Helper()
+	c, err := servers.NewRedisCluster(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// A clientLibrary connects to a server, or a Cluster.
+type clientLibrary struct {
+	name    string
+	connect func(t testing.TB, addrs ...string) redisstore.Client
+}
+
+var clientLibraries = []clientLibrary{
+	{"rueidis", rueidisTo},
+	{"go-redis", goRedisTo},
+}
+
+func rueidisTo(t testing.TB, addrs ...string) redisstore.Client {
+	t.Helper()
+	client, err := rueidis.NewClient(rueidis.ClientOption{
+		InitAddress: addrs, ForceSingleClient: len(addrs) == 1, DisableCache: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := redisclient.New(client)
+	t.Cleanup(c.Close)
+	return c
+}
+
+func goRedisTo(t testing.TB, addrs ...string) redisstore.Client {
+	t.Helper()
+	client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: addrs})
+	t.Cleanup(func() { client.Close() })
+	return goRedis{client}
+}
+
+// prefix returns one that no other test has.
+func prefix() string { return "test:" + semel.NewToken().String()[:12] + ":" }
+
+func open(t testing.TB, client redisstore.Client, o redisstore.Options) *redisstore.Store {
+	t.Helper()
+	if o.Prefix == "" {
+		o.Prefix = prefix()
+	}
+	s, err := redisstore.Open(t.Context(), client, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func newID() semel.ID {
+	a, b, c := semel.NewToken(), semel.NewToken(), semel.NewToken()
+	return semel.ID([]byte(string(a[:]) + string(b[:]) + string(c[:])))
+}
+
+func ask(p semel.LostPolicy) semel.Claim {
+	return semel.Claim{
+		Fingerprint: semel.Fingerprint{Raw: semel.NewToken()},
+		Token:       semel.NewToken(),
+		Lease:       time.Hour,
+		Retention:   time.Hour,
+		OnLost:      p,
+		Operation:   "POST /payments",
+		Correlation: "0190f4d2-7a3c-7b1e-9c55-2f6d0c8e4b1a",
+	}
+}
+
+func retry(c semel.Claim) semel.Claim {
+	c.Token = semel.NewToken()
+	return c
+}
+
+// claim claims a record that must be owned.
+func claim(t testing.TB, s semel.Store, id semel.ID, c semel.Claim) semel.Record {
+	t.Helper()
+	rec, owned, err := s.Claim(context.Background(), id, c)
+	if err != nil || !owned {
+		t.Fatalf("Claim: owned is %t, error %v", owned, err)
+	}
+	return rec
+}
+
+func settle(t testing.TB, s semel.Store, id semel.ID, by semel.Owner, o semel.Outcome) semel.Record {
+	t.Helper()
+	rec, owned, err := s.Settle(context.Background(), id, by, o)
+	if err != nil || !owned {
+		t.Fatalf("Settle: owned is %t, error %v", owned, err)
+	}
+	return rec
+}
+
+func load(t testing.TB, s semel.Store, id semel.ID) semel.Record {
+	t.Helper()
+	rec, err := s.Load(context.Background(), id)
+	if err != nil {
+		t.Fatalf("Load: %v", err)
+	}
+	return rec
+}
+
+func done(body string) semel.Outcome {
+	return semel.Outcome{State: semel.Done, Response: &semel.Response{Status: 201, Body: []byte(body)}}
+}
+
+// do sends a command as an operator would.
+func do(t testing.TB, c redisstore.Client, key string, args ...any) any {
+	t.Helper()
+	v, err := c.Do(context.Background(), key, args...)
+	if err != nil {
+		t.Fatalf("%v: %v", args[0], err)
+	}
+	return v
+}

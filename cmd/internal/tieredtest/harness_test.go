@@ -1,0 +1,208 @@
+package tieredtest
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	_ "modernc.org/sqlite" // the driver
+
+	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/cmd/internal/redisclient"
+	"github.com/semelhq/semel/pgstore"
+	"github.com/semelhq/semel/redisstore"
+	"github.com/semelhq/semel/sqlitestore"
+	"github.com/semelhq/semel/tieredstore"
+)
+
+// A durable store can be opened by several processes.
+type durable interface {
+	semel.Transactor
+	semel.Seizer
+	semel.Lister
+	semel.Auditor
+	semel.Counter
+}
+
+// A kind is a kind of durable store. Each call makes one storage, and returns what opens it.
+type kind struct {
+	name string
+	make func(t testing.TB) (open func() durable)
+}
+
+var kinds = []kind{{"sqlite", makeSQLite}, {"postgres", makePostgres}}
+
+func makeSQLite(t testing.TB) func() durable {
+	path := filepath.Join(t.TempDir(), "semel.db")
+	return func() durable { return openSQLite(t, path, sqlitestore.Options{}) }
+}
+
+func openSQLite(t testing.TB, path string, o sqlitestore.Options) *sqlitestore.Store {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: path}).EscapedPath())
+	must(t, err)
+	t.Cleanup(func() { db.Close() })
+	s, err := sqlitestore.Open(context.Background(), db, o)
+	must(t, err)
+	t.Cleanup(func() { must(t, s.Close()) })
+	return s
+}
+
+var made atomic.Int64
+
+func makePostgres(t testing.TB) func() durable {
+	schema := fmt.Sprintf("tiered_%d", made.Add(1))
+	return func() durable {
+		s, err := pgstore.Open(context.Background(), sharedPool(t), pgstore.Options{Schema: schema, MaxConns: 4})
+		must(t, err)
+		t.Cleanup(func() { must(t, s.Close()) })
+		return s
+	}
+}
+
+var pool struct {
+	once sync.Once
+	*pgxpool.Pool
+	err error
+}
+
+// sharedPool returns the application's pool, which lasts until the tests are over. Stores have their own connections.
+func sharedPool(t testing.TB) *pgxpool.Pool {
+	t.Helper()
+	pool.once.Do(func() { pool.Pool, pool.err = pgxpool.New(context.Background(), postgres.get(t).URL()) })
+	must(t, pool.err)
+	return pool.Pool
+}
+
+// The layers that a process may have.
+type layers struct {
+	name           string
+	cached, memory bool
+}
+
+var (
+	memoryOnly = layers{"memory", false, true}
+	redisOnly  = layers{"redis", true, false}
+	both       = layers{"both", true, true}
+)
+
+// options returns a process's options; c may be nil if it has no cache.
+func (l layers) options(c tieredstore.Cache) (o tieredstore.Options) {
+	if l.cached {
+		o.Cache = c
+		o.CacheTimeout = 2 * time.Second // a busy machine is not what is tested
+	}
+	if l.memory {
+		o.Memory = tieredstore.Memory{Entries: 10_000}
+	}
+	return o
+}
+
+// newCache returns a cache of the test's own on the shared server.
+func newCache(t testing.TB) *redisstore.Cache {
+	t.Helper()
+	return cacheOn(sharedClient(t), newPrefix())
+}
+
+// newPrefix returns a prefix that no other test uses.
+func newPrefix() string { return fmt.Sprintf("tiered-%d:", made.Add(1)) }
+
+var client struct {
+	once sync.Once
+	*redisclient.Client
+	err error
+}
+
+// sharedClient returns a client of the shared server, which lasts until the tests are over.
+func sharedClient(t testing.TB) *redisclient.Client {
+	t.Helper()
+	client.once.Do(func() { client.Client, client.err = redisclient.Open("redis://" + redis.get(t).Addr()) })
+	must(t, client.err)
+	return client.Client
+}
+
+func cacheOn(c redisstore.Client, prefix string) *redisstore.Cache {
+	return redisstore.NewCache(c, redisstore.CacheOptions{Prefix: prefix})
+}
+
+func connect(t testing.TB, addr string) *redisclient.Client {
+	t.Helper()
+	c, err := redisclient.Open("redis://" + addr)
+	must(t, err)
+	t.Cleanup(c.Close)
+	return c
+}
+
+func newID() semel.ID {
+	a, b, c := semel.NewToken(), semel.NewToken(), semel.NewToken()
+	return semel.ID([]byte(string(a[:]) + string(b[:]) + string(c[:])))
+}
+
+func ask() semel.Claim {
+	return semel.Claim{
+		Fingerprint: semel.Fingerprint{Raw: semel.NewToken()}, Token: semel.NewToken(), Lease: time.Hour, Retention: time.Hour,
+		OnLost: semel.Hold, Operation: "POST /payments",
+	}
+}
+
+// retry returns a claim for the same request by another guard.
+func retry(c semel.Claim) semel.Claim {
+	c.Token = semel.NewToken()
+	return c
+}
+
+// finish runs an operation to its end.
+func finish(t testing.TB, s semel.Store, id semel.ID, c semel.Claim) semel.Record {
+	t.Helper()
+	rec, owned, err := s.Claim(context.Background(), id, c)
+	if err != nil || !owned {
+		t.Fatalf("Claim: owned is %t, error %v", owned, err)
+	}
+	rec, owned, err = s.Settle(context.Background(), id, rec.Owner(), semel.Outcome{
+		State: semel.Done, Response: &semel.Response{Status: 201, Body: []byte("paid")},
+	})
+	if err != nil || !owned {
+		t.Fatalf("Settle: owned is %t, error %v", owned, err)
+	}
+	return rec
+}
+
+func load(t testing.TB, s semel.Store, id semel.ID) semel.Record {
+	t.Helper()
+	rec, err := s.Load(context.Background(), id)
+	must(t, err)
+	return rec
+}
+
+// counted is a durable store that counts what it is asked. A gate, if there is one, is passed after each Load and refused
+// Claim: what was read is on its way back.
+type counted struct {
+	durable
+	asked atomic.Int64
+	gate  func()
+}
+
+func (s *counted) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+	s.asked.Add(1)
+	rec, owned, err := s.durable.Claim(ctx, id, c)
+	if s.gate != nil && err == nil && !owned {
+		s.gate()
+	}
+	return rec, owned, err
+}
+
+func (s *counted) Load(ctx context.Context, id semel.ID) (semel.Record, error) {
+	s.asked.Add(1)
+	rec, err := s.durable.Load(ctx, id)
+	if s.gate != nil && err == nil {
+		s.gate()
+	}
+	return rec, err
+}

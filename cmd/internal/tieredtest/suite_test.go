@@ -1,0 +1,81 @@
+package tieredtest
+
+import (
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/redisstore"
+	"github.com/semelhq/semel/sqlitestore"
+	"github.com/semelhq/semel/storetest"
+	"github.com/semelhq/semel/tieredstore"
+)
+
+// Every durable store keeps every promise behind layers in the process. Handles are one process here: another one would see
+// a Forget only when its own copies end.
+func TestR88_OneProcessKeepsEveryPromise(t *testing.T) {
+	t.Parallel()
+	for _, k := range kinds {
+		for _, l := range []layers{memoryOnly, both} {
+			t.Run(k.name+" and "+l.name, func(t *testing.T) {
+				t.Parallel()
+				storetest.Run(t, func(t *testing.T) storetest.Storage {
+					open := k.make(t)
+					one := tieredstore.New(open(), l.options(cacheFor(t, l)))
+					return storetest.Storage{Open: func(t *testing.T) semel.Store { return one }}
+				})
+			})
+		}
+	}
+}
+
+func cacheFor(t testing.TB, l layers) *redisstore.Cache {
+	if !l.cached {
+		return nil
+	}
+	return newCache(t)
+}
+
+// Here each handle is a process: it has a durable store and a client of its own, and shares the cache.
+func TestR88_TwoProcessesOnOneCacheKeepEveryPromise(t *testing.T) {
+	t.Parallel()
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			other := connect(t, redis.get(t).Addr())
+			storetest.Run(t, func(t *testing.T) storetest.Storage {
+				open, prefix := k.make(t), newPrefix()
+				opened := 0
+				return storetest.Storage{Open: func(t *testing.T) semel.Store {
+					c := sharedClient(t)
+					if opened++; opened%2 == 0 {
+						c = other
+					}
+					return tieredstore.New(open(), redisOnly.options(cacheOn(c, prefix)))
+				}}
+			})
+		})
+	}
+}
+
+// With a clock that is moved retentions end at once, for the durable store and for the copies, but not in Redis, which goes
+// by its own.
+func TestR53_CopiesEndByTheDurableStoresClock(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T) storetest.Storage {
+		var ns atomic.Int64
+		ns.Store(time.Now().UnixNano())
+		now := func() time.Time { return time.Unix(0, ns.Load()) }
+		path, prefix := filepath.Join(t.TempDir(), "semel.db"), newPrefix()
+		return storetest.Storage{
+			Open: func(t *testing.T) semel.Store {
+				o := redisOnly.options(cacheOn(sharedClient(t), prefix))
+				o.Clock = now
+				return tieredstore.New(openSQLite(t, path, sqlitestore.Options{Clock: now}), o)
+			},
+			Advance: func(d time.Duration) { ns.Add(int64(d)) },
+		}
+	})
+}
