@@ -6,8 +6,8 @@ import (
 )
 
 // A Breaker is a circuit breaker: while a store fails, it refuses requests to it at once, and lets one through now and
-// then to see whether it works again. Allow returns an error to refuse; else done must be called with what became of the
-// request, nil for success. It is called concurrently.
+// then to see whether it works again. Allow returns an error to refuse; else done is called once, with what became of the
+// request: nil for success, [context.Canceled] if whoever asked has left, which says nothing. It is called concurrently.
 type Breaker interface {
 	Allow() (done func(err error), err error)
 }
@@ -33,7 +33,7 @@ func (c *core) through(ctx context.Context, request func() error) (asked bool, e
 	case errors.Is(err, ErrFull), errors.Is(err, ErrUnreadable):
 		done(nil) // it answers
 	case err != nil && ctx.Err() != nil:
-		done(nil) // the client has gone, which says nothing about the store
+		done(context.Canceled) // the client has gone, which says nothing about the store
 	default:
 		done(err)
 	}

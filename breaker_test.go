@@ -126,7 +126,7 @@ func TestR64_WhatTheBreakerHears(t *testing.T) {
 		}
 		g, _ := newGuardWith(t, store, semel.Options{Breaker: b})
 		answer(g.Handler(http.NotFoundHandler()), post("k", `{}`).WithContext(ctx))
-		if len(b.heard) != 1 || b.heard[0] != nil {
+		if len(b.heard) != 1 || !errors.Is(b.heard[0], context.Canceled) {
 			t.Errorf("of a client that has gone the breaker heard %v", b.heard)
 		}
 		store.claim = nil

@@ -306,6 +306,9 @@ func (p *Response) AppendBinary(b []byte) ([]byte, error) {
 	return b, nil
 }
 
+// MarshalBinary returns the answer's binary form. It implements [encoding.BinaryMarshaler], and does not fail.
+func (p *Response) MarshalBinary() ([]byte, error) { return p.AppendBinary(nil) }
+
 // UnmarshalBinary sets the answer to the one whose binary form data is. It implements [encoding.BinaryUnmarshaler]:
 // nothing of data is retained. For data that is not the form of an answer, or that only a later version can read, it
 // leaves the answer as it was and returns an error that wraps [ErrUnreadable] and says what is wrong, and where.

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/semelhq/semel"
@@ -33,9 +34,11 @@ const (
 // Its clock is not the durable store's: an entry is gone before the rest of the retention that its record had when it was
 // read has passed on this server's clock. It is safe for concurrent use.
 type Cache struct {
-	client Client
-	prefix string
-	keep   time.Duration
+	client   Client
+	prefix   string
+	keep     time.Duration
+	finished finished // those that this process has seen here
+	clock    clock
 }
 
 // NewCache returns a cache on the client, which it does not use yet.
@@ -51,9 +54,9 @@ func NewCache(client Client, o CacheOptions) *Cache {
 
 func (c *Cache) key(id semel.ID) string { return keyOf(c.prefix, id) }
 
-// entryHead is what stands before a record in an entry: the durable store's clock when it gave the record out, and the
-// ticket, which is this server's clock at a time before.
-const entryHead = 16
+// entryHead is what stands before a record in an entry: the letter R, the durable store's clock when it gave the record
+// out, and the ticket, which is this server's clock at a time before.
+const entryHead = 17
 
 // Get returns the record if it is here. Its Now is not before the durable store's clock. Otherwise it returns an absent
 // record and a ticket for the [Cache.Fill] that follows, or 0 if there is none to be had.
@@ -66,27 +69,45 @@ func (c *Cache) Get(ctx context.Context, id semel.ID) (rec semel.Record, ticket 
 }
 
 func (c *Cache) get(ctx context.Context, id semel.ID) (rec semel.Record, ticket uint64, err error) {
+	if c.finished.has(&id) {
+		if entry, err := getText(ctx, c.client, c.key(id)); err != nil || strings.HasPrefix(entry, "R") {
+			rec, err = c.read(id, entry, c.clock.tell(), err)
+			return rec, 0, err
+		}
+		c.finished.note(&id, false)
+	}
 	r, err := cacheGetScript.ask(ctx, c.client, c.key(id), strconv.FormatInt(ticketLife.Milliseconds(), 10))
 	if err != nil {
 		return rec, 0, err
 	}
-	if !r.wrote {
-		ticket, err = strconv.ParseUint(r.value, 10, 64)
-		return rec, ticket, err
-	}
-	if len(r.value) < entryHead {
-		return rec, 0, fmt.Errorf("%w: entry of %d bytes", semel.ErrUnreadable, len(r.value))
-	}
-	entry := []byte(r.value)
-	if err = rec.UnmarshalBinary(entry[entryHead:]); err != nil {
+	c.clock.set(r.now, time.Now())
+	if r.wrote {
+		rec, err = c.read(id, r.value, r.now, nil)
 		return rec, 0, err
 	}
-	read, issued := semel.Time(binary.BigEndian.Uint64(entry)), semel.Time(binary.BigEndian.Uint64(entry[8:]))
-	rec.Now = read.Add(max(0, r.now.Sub(issued)))
-	if rec.State != semel.Done || rec.Reads(rec.OnLost) != semel.ReadsDone {
-		return semel.Record{}, 0, nil
+	ticket, err = strconv.ParseUint(r.value, 10, 64)
+	return rec, ticket, err
+}
+
+// read returns the record of an entry at a time of this server, if it still reads as done.
+func (c *Cache) read(id semel.ID, entry string, now semel.Time, err error) (rec semel.Record, _ error) {
+	if err != nil {
+		return rec, err
 	}
-	return rec, 0, nil
+	if len(entry) < entryHead || entry[0] != 'R' {
+		return rec, fmt.Errorf("%w: entry of %d bytes", semel.ErrUnreadable, len(entry))
+	}
+	b := bytesOf(entry)
+	if err := rec.UnmarshalBinary(b[entryHead:]); err != nil {
+		return rec, err
+	}
+	given, issued := semel.Time(binary.BigEndian.Uint64(b[1:])), semel.Time(binary.BigEndian.Uint64(b[9:]))
+	rec.Now = given.Add(max(0, now.Sub(issued)))
+	if rec.State != semel.Done || rec.Reads(rec.OnLost) != semel.ReadsDone {
+		return semel.Record{}, nil
+	}
+	c.finished.note(&id, true)
+	return rec, nil
 }
 
 // Fill keeps a record that the durable store gave out after the ticket. It does nothing, without an error, if the record
@@ -96,7 +117,7 @@ func (c *Cache) Fill(ctx context.Context, id semel.ID, rec semel.Record, ticket 
 		return ctx.Err()
 	}
 	left := min(c.keep, rec.Settled.Add(rec.Retention).Sub(rec.Now))
-	entry := binary.BigEndian.AppendUint64(make([]byte, 0, 1024), uint64(rec.Now))
+	entry := binary.BigEndian.AppendUint64(append(make([]byte, 0, 1024), 'R'), uint64(rec.Now))
 	entry, err := rec.AppendBinary(binary.BigEndian.AppendUint64(entry, ticket))
 	if err == nil {
 		_, err = cacheFillScript.run(ctx, c.client, c.key(id), strconv.FormatUint(ticket, 10),

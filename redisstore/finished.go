@@ -3,7 +3,7 @@ package redisstore
 import (
 	"context"
 	"encoding/binary"
-	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,24 +42,31 @@ func (f *finished) note(id *semel.ID, done bool) {
 // replay is a claim by a plain GET. It reports false unless it found a record that is done, within its retention: that
 // refuses every claim, and GET shows the record only until the retention ends on the server's clock.
 func (s *Store) replay(ctx context.Context, id semel.ID, c *semel.Claim) (rec semel.Record, refused bool, err error) {
-	if err := ctx.Err(); err != nil {
-		return rec, false, err
+	frame, err := getText(ctx, s.client, s.key(id))
+	if err == nil {
+		rec, err = readFrame(frame)
 	}
-	key := s.key(id)
-	got, err := s.client.Do(ctx, key, "GET", key)
-	if err = interpretError(err); err != nil {
-		return rec, false, err
-	}
-	frame, ok := textOf(got)
-	if !ok && got != nil {
-		return rec, false, errors.New("GET replied no string")
-	}
-	rec, err = readFrame(frame)
 	if err != nil || rec.State != semel.Done || rec.Tombstone > 0 {
 		return rec, false, err
 	}
 	rec.Now = max(s.clock.tell(), rec.Settled)
 	return rec, rec.Reads(c.OnLost) == semel.ReadsDone, nil
+}
+
+// getText returns what a key holds, or "".
+func getText(ctx context.Context, client Client, key string) (string, error) {
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	got, err := client.Do(ctx, key, "GET", key)
+	if err = interpretError(err); err != nil {
+		return "", err
+	}
+	text, ok := textOf(got)
+	if !ok && got != nil {
+		return "", fmt.Errorf("GET replied a %T", got)
+	}
+	return text, nil
 }
 
 // A clock goes on from what the server told. It is behind the server's by what a reply takes, and never ahead by more than

@@ -83,21 +83,16 @@ func (s *script) ask(ctx context.Context, client Client, key string, args ...any
 	if err != nil {
 		return reply{}, err
 	}
-	text, ok := textOf(got)
-	if !ok {
-		return reply{}, fmt.Errorf("script replied a %T", got)
-	}
-	seconds, rest, ok1 := strings.Cut(text, " ")
-	micros, value, ok2 := strings.Cut(rest, " ")
-	if !ok1 || !ok2 || seconds[0] != '0' && seconds[0] != '1' {
-		return reply{}, fmt.Errorf("script replied %.40q", text)
-	}
-	sec, err1 := strconv.ParseInt(seconds[1:], 10, 64)
+	text, _ := textOf(got)
+	seconds, rest, _ := strings.Cut(text, " ")
+	micros, value, ok := strings.Cut(rest, " ")
+	flag, seconds := seconds[:min(1, len(seconds))], seconds[min(1, len(seconds)):]
+	sec, err1 := strconv.ParseInt(seconds, 10, 64)
 	usec, err2 := strconv.ParseInt(micros, 10, 64)
-	if err1 != nil || err2 != nil {
-		return reply{}, fmt.Errorf("script replied %.40q", text)
+	if !ok || flag != "0" && flag != "1" || err1 != nil || err2 != nil {
+		return reply{}, fmt.Errorf("script replied a %T that begins with %.40q", got, text)
 	}
-	return reply{wrote: seconds[0] == '1', now: semel.Time(sec*1e6 + usec), value: value}, nil
+	return reply{wrote: flag == "1", now: semel.Time(sec*1e6 + usec), value: value}, nil
 }
 
 // textOf returns a reply that is a string.

@@ -1,6 +1,8 @@
 package sqlitestore
 
 import (
+	"cmp"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,11 +22,25 @@ type clock struct {
 
 func newClock(read func() time.Time) *clock {
 	if read == nil {
-		start := time.Now()
+		start := startTime()
 		read = func() time.Time { return start.Add(time.Since(start)) } // on the monotonic clock
 	}
 	t := read()
 	return &clock{read: read, seen: t.UnixMicro(), now: semel.TimeOf(t)}
+}
+
+// startTime returns the machine's time. A time has two readings, of the clock on the wall and of the monotonic one, and a
+// process that was held up between the two would go on with a clock that is off by as much: of several the middle one
+// counts.
+func startTime() time.Time {
+	var tries [7]time.Time
+	for i := range tries {
+		tries[i] = time.Now()
+	}
+	first := tries[0]
+	skew := func(t time.Time) time.Duration { return t.Round(0).Sub(first.Round(0)) - t.Sub(first) }
+	slices.SortFunc(tries[:], func(a, b time.Time) int { return cmp.Compare(skew(a), skew(b)) })
+	return tries[len(tries)/2]
 }
 
 // tell returns the time. It never goes back.

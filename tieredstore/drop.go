@@ -39,7 +39,7 @@ func (s *Store) dropCached(ctx context.Context, id semel.ID) error {
 		return nil
 	}
 	for try := 1; ; try++ {
-		one, cancel := context.WithTimeout(ctx, max(dropTimeout, s.timeout))
+		one, cancel := context.WithTimeout(ctx, max(dropTimeout, s.windows.life))
 		err := s.cache.Forget(one, id)
 		cancel()
 		if err == nil {

@@ -31,12 +31,11 @@ type cache struct {
 	clock func() time.Time
 	gate  func(ctx context.Context, verb string, id semel.ID) error
 
-	mu      sync.Mutex
-	tick    uint64 // grows with each ticket and each forget
-	copies  map[semel.ID]kept
-	forgot  map[semel.ID]uint64
-	calls   map[string]int
-	careful bool // whether forget leaves a marker
+	mu     sync.Mutex
+	tick   uint64 // grows with each ticket and each forget
+	copies map[semel.ID]kept
+	forgot map[semel.ID]uint64
+	calls  map[string]int
 }
 
 type kept struct {
@@ -45,7 +44,7 @@ type kept struct {
 }
 
 func newCache(now func() time.Time) *cache {
-	return &cache{clock: now, copies: map[semel.ID]kept{}, forgot: map[semel.ID]uint64{}, calls: map[string]int{}, careful: true}
+	return &cache{clock: now, copies: map[semel.ID]kept{}, forgot: map[semel.ID]uint64{}, calls: map[string]int{}}
 }
 
 func (c *cache) enter(ctx context.Context, verb string, id semel.ID) error {
@@ -84,7 +83,7 @@ func (c *cache) Fill(ctx context.Context, id semel.ID, rec semel.Record, ticket 
 	if ticket == 0 || ticket > c.tick {
 		return errors.New("no ticket of this cache")
 	}
-	if c.careful && c.forgot[id] >= ticket {
+	if c.forgot[id] >= ticket {
 		return nil
 	}
 	c.copies[id] = kept{rec, c.clock().Add(rec.Settled.Add(rec.Retention).Sub(rec.Now))}

@@ -98,9 +98,7 @@ func (s *Store) ask(ctx context.Context, verb string, call func(context.Context)
 }
 
 func (s *Store) askCache(ctx context.Context, verb string, call func(context.Context) error) error {
-	one, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	err := call(one)
+	err := call(s.windows.open(ctx))
 	if err != nil && ctx.Err() == nil {
 		s.health.failed(s.clock.tell(), verb, err)
 	}

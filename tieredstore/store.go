@@ -30,7 +30,8 @@ type Cache interface {
 type Options struct {
 	// Cache is the layer that processes share. Defaults to none.
 	Cache Cache
-	// CacheTimeout is how long one call of the cache may take before it counts as failed. Defaults to 50 ms.
+	// CacheTimeout is how long one call of the cache may take before it counts as failed; up to a quarter of it more is
+	// given. A caller who leaves waits no longer than that. Defaults to 50 ms.
 	CacheTimeout time.Duration
 	// Breaker is asked before each Get and Fill, so that a cache that is dead does not cost its timeout for each request. It
 	// is told context.Canceled of a caller who left meanwhile. Defaults to none.
@@ -53,7 +54,7 @@ const DefaultCacheTimeout = 50 * time.Millisecond
 type Store struct {
 	durable semel.Store
 	cache   Cache
-	timeout time.Duration
+	windows windows
 	breaker semel.Breaker
 	memory  *memory // nil if there is none
 	clock   clock
@@ -74,7 +75,7 @@ func New(durable semel.Store, o Options) semel.Store {
 		o.Clock = time.Now
 	}
 	s := &Store{
-		durable: durable, cache: o.Cache, timeout: o.CacheTimeout, breaker: o.Breaker, memory: newMemory(o.Memory),
+		durable: durable, cache: o.Cache, windows: windows{life: o.CacheTimeout}, breaker: o.Breaker, memory: newMemory(o.Memory),
 		clock: clock{tell: o.Clock}, health: health{log: o.Log},
 	}
 	return s.capable()

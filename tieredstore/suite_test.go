@@ -150,7 +150,11 @@ func TestOptionalInterfacesAreThoseOfTheDurableStore(t *testing.T) {
 		}
 	)
 	stores := []semel.Store{
-		struct{ semel.Store }{}, seizer{}, lister{}, auditor{}, counter{},
+		struct{ semel.Store }{},
+		seizer{},
+		lister{},
+		auditor{},
+		counter{},
 		struct{ semel.Transactor }{},
 		struct {
 			semel.Seizer

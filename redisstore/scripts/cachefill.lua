@@ -8,5 +8,5 @@ local left = math.floor(ARGV[1] / 1000 + ARGV[2] - (t[1] * 1000 + t[2] / 1000)) 
 if left < 1 then
   return '0'
 end
-redis.call('SET', KEYS[1], 'R' .. ARGV[3], 'PX', string.format('%.0f', left))
+redis.call('SET', KEYS[1], ARGV[3], 'PX', string.format('%.0f', left))
 return '1'

@@ -36,11 +36,16 @@ func (c goRedis) EachNode(ctx context.Context, visit func(ctx context.Context, n
 func (c goRedis) Subscribe(ctx context.Context, channel string, received func(message string)) error {
 	sub := c.client.Subscribe(ctx, channel)
 	defer sub.Close()
+	messages := sub.Channel() // which subscribes again when the connection is lost
 	for {
-		m, err := sub.ReceiveMessage(ctx)
-		if err != nil {
-			return err
+		select {
+		case m, ok := <-messages:
+			if !ok {
+				return errors.New("the subscription has ended")
+			}
+			received(m.Payload)
+		case <-ctx.Done():
+			return ctx.Err()
 		}
-		received(m.Payload)
 	}
 }

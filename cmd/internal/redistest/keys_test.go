@@ -112,7 +112,7 @@ func TestR54_TheAnswerEndsBeforeItsTombstone(t *testing.T) {
 	} else if got.Reads(semel.Hold) == semel.ReadsDone && (got.Response == nil || string(got.Sealed) != "sealed") {
 		t.Error("a repeat within the retention has no answer")
 	}
-	for until := time.Now().Add(30 * time.Second); ttl(t, client, key+"~") > 0; time.Sleep(5 * time.Millisecond) {
+	for until := time.Now().Add(30 * time.Second); ttl(t, client, key+"~") >= 0; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(until) {
 			t.Fatal("the answer does not end")
 		}

@@ -152,12 +152,6 @@ func ask() semel.Claim {
 	}
 }
 
-// retry returns a claim for the same request by another guard.
-func retry(c semel.Claim) semel.Claim {
-	c.Token = semel.NewToken()
-	return c
-}
-
 // finish runs an operation to its end.
 func finish(t testing.TB, s semel.Store, id semel.ID, c semel.Claim) semel.Record {
 	t.Helper()

@@ -13,21 +13,41 @@ import (
 	"github.com/semelhq/semel/tieredstore"
 )
 
+// A moved clock is that of a machine, which tests move, so that nothing has to be waited for.
+type movedClock struct{ ns atomic.Int64 }
+
+func newMovedClock() *movedClock {
+	c := new(movedClock)
+	c.ns.Store(time.Now().UnixNano())
+	return c
+}
+
+func (c *movedClock) now() time.Time          { return time.Unix(0, c.ns.Load()) }
+func (c *movedClock) advance(d time.Duration) { c.ns.Add(int64(d)) }
+
 // Every durable store keeps every promise behind layers in the process. Handles are one process here: another one would see
 // a Forget only when its own copies end.
 func TestR88_OneProcessKeepsEveryPromise(t *testing.T) {
 	t.Parallel()
-	for _, k := range kinds {
-		for _, l := range []layers{memoryOnly, both} {
-			t.Run(k.name+" and "+l.name, func(t *testing.T) {
-				t.Parallel()
-				storetest.Run(t, func(t *testing.T) storetest.Storage {
-					open := k.make(t)
-					one := tieredstore.New(open(), l.options(cacheFor(t, l)))
-					return storetest.Storage{Open: func(t *testing.T) semel.Store { return one }}
-				})
+	for _, l := range []layers{memoryOnly, both} {
+		t.Run("sqlite and "+l.name, func(t *testing.T) {
+			t.Parallel()
+			storetest.Run(t, func(t *testing.T) storetest.Storage {
+				clock := newMovedClock()
+				o := l.options(cacheFor(t, l))
+				o.Clock = clock.now
+				path := filepath.Join(t.TempDir(), "semel.db")
+				one := tieredstore.New(openSQLite(t, path, sqlitestore.Options{Clock: clock.now}), o)
+				return storetest.Storage{Open: func(t *testing.T) semel.Store { return one }, Advance: clock.advance}
 			})
-		}
+		})
+		t.Run("postgres and "+l.name, func(t *testing.T) {
+			t.Parallel()
+			storetest.Run(t, func(t *testing.T) storetest.Storage {
+				one := tieredstore.New(makePostgres(t)(), l.options(cacheFor(t, l)))
+				return storetest.Storage{Open: func(t *testing.T) semel.Store { return one }}
+			})
+		})
 	}
 }
 
@@ -41,41 +61,34 @@ func cacheFor(t testing.TB, l layers) *redisstore.Cache {
 // Here each handle is a process: it has a durable store and a client of its own, and shares the cache.
 func TestR88_TwoProcessesOnOneCacheKeepEveryPromise(t *testing.T) {
 	t.Parallel()
-	for _, k := range kinds {
-		t.Run(k.name, func(t *testing.T) {
-			t.Parallel()
-			other := connect(t, redis.get(t).Addr())
-			storetest.Run(t, func(t *testing.T) storetest.Storage {
-				open, prefix := k.make(t), newPrefix()
-				opened := 0
-				return storetest.Storage{Open: func(t *testing.T) semel.Store {
-					c := sharedClient(t)
-					if opened++; opened%2 == 0 {
-						c = other
-					}
-					return tieredstore.New(open(), redisOnly.options(cacheOn(c, prefix)))
-				}}
-			})
-		})
-	}
+	other := connect(t, redis.get(t).Addr())
+	storetest.Run(t, func(t *testing.T) storetest.Storage {
+		open, prefix := makePostgres(t), newPrefix()
+		opened := 0
+		return storetest.Storage{Open: func(t *testing.T) semel.Store {
+			c := sharedClient(t)
+			if opened++; opened%2 == 0 {
+				c = other
+			}
+			return tieredstore.New(open(), redisOnly.options(cacheOn(c, prefix)))
+		}}
+	})
 }
 
-// With a clock that is moved retentions end at once, for the durable store and for the copies, but not in Redis, which goes
+// Two processes on SQLite. With a clock that is moved retentions end at once, for the durable store and for the copies, but not in Redis, which goes
 // by its own.
 func TestR53_CopiesEndByTheDurableStoresClock(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T) storetest.Storage {
-		var ns atomic.Int64
-		ns.Store(time.Now().UnixNano())
-		now := func() time.Time { return time.Unix(0, ns.Load()) }
+		clock := newMovedClock()
 		path, prefix := filepath.Join(t.TempDir(), "semel.db"), newPrefix()
 		return storetest.Storage{
 			Open: func(t *testing.T) semel.Store {
 				o := redisOnly.options(cacheOn(sharedClient(t), prefix))
-				o.Clock = now
-				return tieredstore.New(openSQLite(t, path, sqlitestore.Options{Clock: now}), o)
+				o.Clock = clock.now
+				return tieredstore.New(openSQLite(t, path, sqlitestore.Options{Clock: clock.now}), o)
 			},
-			Advance: func(d time.Duration) { ns.Add(int64(d)) },
+			Advance: clock.advance,
 		}
 	})
 }
