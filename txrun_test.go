@@ -779,13 +779,16 @@ func TestR47_NoRenewalsWithinASnapshot(t *testing.T) {
 		g, _ := newGuard(t, s, shortLease(semel.Rerun))
 		answer(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			start := time.Now()
-			semel.RunTx(r.Context(), snapshots{s}, func(ctx context.Context, tx semel.Tx) error {
+			err := semel.RunTx(r.Context(), snapshots{s}, func(ctx context.Context, tx semel.Tx) error {
 				<-ctx.Done()
 				if took := time.Since(start); took != 2400*time.Millisecond || !errors.Is(context.Cause(ctx), semel.ErrLeaseLost) {
 					t.Errorf("cancelled after %v: %v", took, context.Cause(ctx))
 				}
 				return ctx.Err()
 			})
+			if err == nil {
+				t.Error("RunTx has committed")
+			}
 		})), post("k", `{}`))
 		drained(t, g)
 	})

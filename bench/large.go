@@ -11,41 +11,63 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
-	"github.com/semelhq/semel/sqlitestore"
 )
 
 // large are the sizes of the suites that need millions of records.
 type large struct{ records, expired int }
 
+// A filler is a store whose storage can be filled faster than its verbs do it.
+type filler interface {
+	semel.Store
+	// fill adds n records of operations that are done, as the verbs would leave them, in the order of their ids.
+	fill(ctx context.Context, n int, retention time.Duration) error
+}
+
 // growth measures P-13: a claim in a store that holds many records beside one in a store that holds few.
-func (l large) growth(ctx context.Context, m *meter) ([]row, error) {
-	const few = 10_000
-	var stores [2]*sqlitestore.Store
+func (l large) growth(ctx context.Context, m *meter, what string, limit int, few, many filler) ([]row, error) {
+	const some = 10_000
 	var serial atomic.Uint64
-	for i, n := range []int{few, l.records} {
+	for _, s := range []struct {
+		filler
+		n int
+	}{{few, some}, {many, l.records}} {
+		fmt.Fprintf(os.Stderr, "filling a store with %d records …\n", s.n)
+		if err := s.fill(ctx, s.n, semel.DefaultRetention); err != nil {
+			return nil, err
+		}
+	}
+	r := m.each(limit).compare(
+		func(n int) { callers(limit, n, func(int) { claimOnly(many, serial.Add(1)) }) },
+		func(n int) { callers(limit, n, func(int) { claimOnly(few, serial.Add(1)) }) },
+	)
+	return []row{{
+		"P-13", fmt.Sprintf("%s, a claim at %d records beside %d, %d callers", what, l.records, some, limit), perOp(r.a), perOp(r.b), times(r.ratio), "≤ 1.3×",
+	}}, nil
+}
+
+func (l large) sqliteGrowth(ctx context.Context, m *meter) ([]row, error) {
+	var files [2]*sqliteFile
+	for i := range files {
 		f, err := newSQLiteFile(ctx)
 		if err != nil {
 			return nil, err
 		}
 		defer f.close()
-		stores[i] = f.store
-		fmt.Fprintf(os.Stderr, "filling a store with %d records …\n", n)
-		if err := f.fillRecords(ctx, n, semel.DefaultRetention); err != nil {
-			return nil, err
-		}
+		files[i] = f
 	}
-	r := m.compare(
-		func(n int) { callers(n, func(int) { claimOnly(stores[1], serial.Add(1)) }) },
-		func(n int) { callers(n, func(int) { claimOnly(stores[0], serial.Add(1)) }) },
-	)
-	return []row{{
-		"P-13", fmt.Sprintf("SQLite, a claim at %d records beside %d", l.records, few), perOp(r.a), perOp(r.b), times(r.ratio), "≤ 1.3×",
-	}}, nil
+	return l.growth(ctx, m, "SQLite", sqliteCallers, files[0], files[1])
 }
 
-// fillRecords puts records of operations that are done into a store's table, as its verbs would leave them, in the order of
-// their ids: so many can't be claimed and settled in a reasonable time.
-func (f *sqliteFile) fillRecords(ctx context.Context, n int, retention time.Duration) error {
+func (l large) sqliteSweeping(ctx context.Context, _ *meter) ([]row, error) {
+	f, err := newSQLiteFile(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer f.close()
+	return l.sweeping(ctx, "SQLite", 2000, f)
+}
+
+func (f *sqliteFile) fill(ctx context.Context, n int, retention time.Duration) error {
 	conn, err := f.db.Conn(ctx)
 	if err != nil {
 		return err
@@ -105,30 +127,24 @@ func claimOnly(s semel.Store, n uint64) {
 	}
 }
 
-// sweeping measures P-14: a sweep of many expired records alone, and while claims arrive at a steady rate; and those
-// claims alone.
-func (l large) sweeping(ctx context.Context, _ *meter) ([]row, error) {
-	f, err := newSQLiteFile(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer f.close()
+// sweeping measures P-14: a sweep of many expired records alone, and while claims arrive at a steady rate, in claims per
+// second; and those claims alone.
+func (l large) sweeping(ctx context.Context, what string, rate int, s filler) ([]row, error) {
 	var serial atomic.Uint64
 	expired := func() error {
 		fmt.Fprintf(os.Stderr, "filling a store with %d expired records …\n", l.expired)
-		return f.fillRecords(ctx, l.expired, time.Microsecond)
+		return s.fill(ctx, l.expired, time.Microsecond)
 	}
 	if err := expired(); err != nil {
 		return nil, err
 	}
 	began := time.Now()
-	if err := sweepAll(ctx, f.store, l.expired); err != nil {
+	if err := sweepAll(ctx, s, l.expired); err != nil {
 		return nil, err
 	}
 	alone := time.Since(began)
 
-	const rate, span = 2000, 20 * time.Second
-	quiet := claimsAtRate(f.store, &serial, rate, span, nil)
+	quiet := claimsAtRate(s, &serial, rate, min(20*time.Second, max(time.Second, alone)), nil)
 
 	if err := expired(); err != nil {
 		return nil, err
@@ -138,20 +154,20 @@ func (l large) sweeping(ctx context.Context, _ *meter) ([]row, error) {
 	began = time.Now()
 	var beside time.Duration
 	go func() {
-		err := sweepAll(ctx, f.store, l.expired)
+		err := sweepAll(ctx, s, l.expired)
 		beside = time.Since(began)
 		close(stop)
 		swept <- err
 	}()
-	busy := claimsAtRate(f.store, &serial, rate, time.Hour, stop)
+	busy := claimsAtRate(s, &serial, rate, time.Hour, stop)
 	if err := <-swept; err != nil {
 		return nil, err
 	}
 	perSecond := func(d time.Duration) string { return fmt.Sprintf("%.0f/s", float64(l.expired)/d.Seconds()) }
 	p99, q99 := quantile(busy, .99), quantile(quiet, .99)
 	return []row{
-		{"P-14", fmt.Sprintf("SQLite, sweep of %d expired beside %d claims/s", l.expired, rate), perSecond(beside), perSecond(alone), times(float64(alone) / float64(beside)), "≥ 0.5×"},
-		{"P-14", "those claims' p99, sweeping beside not", perOp(p99), perOp(q99), times(float64(p99) / float64(q99)), "≤ 2×"},
+		{"P-14", fmt.Sprintf("%s, sweep of %d expired beside %d claims/s", what, l.expired, rate), perSecond(beside), perSecond(alone), times(float64(alone) / float64(beside)), "≥ 0.5×"},
+		{"P-14", what + ", those claims' p99, sweeping beside not", perOp(p99), perOp(q99), times(float64(p99) / float64(q99)), "≤ 2×"},
 	}, nil
 }
 

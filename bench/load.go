@@ -115,6 +115,20 @@ func (l *load) each(do func(i int) error) error {
 	return nil
 }
 
+// callers splits n operations over at most limit callers, numbered from 0, each of which does one after the other.
+func callers(limit, n int, do func(caller int)) {
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for caller := range min(n, limit) {
+		wg.Go(func() {
+			for next.Add(1) <= int64(n) {
+				do(caller)
+			}
+		})
+	}
+	wg.Wait()
+}
+
 func quantile(sorted []time.Duration, q float64) time.Duration {
 	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }

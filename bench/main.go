@@ -44,13 +44,24 @@ func main() {
 		{"P-1 first execution", firstExecution},
 		{"P-2 replay", replays},
 		{"P-3 memory store", memoryStore},
+		{"P-4 Redis", redisFirst},
+		{"P-5 Redis", redisReplay},
+		{"P-6 Redis", redisMiddleware},
 		{"P-7 SQLite", sqliteStore},
+		{"P-8 PostgreSQL", postgresOneCommit},
+		{"P-9 PostgreSQL", postgresJoined},
+		{"P-10 PostgreSQL", postgresReplay},
 		{"P-11 P-12 gateway, memory", gatewayOn("memory://")},
 		{"P-11 P-12 gateway, SQLite", gatewayOn("sqlite://")},
 	}
 	if *big {
 		l := large{*records, *expired}
-		suites = []suite{{"P-13 growth", l.growth}, {"P-14 sweep", l.sweeping}}
+		suites = []suite{
+			{"P-13 growth, SQLite", l.sqliteGrowth},
+			{"P-14 sweep, SQLite", l.sqliteSweeping},
+			{"P-13 growth, PostgreSQL", l.postgresGrowth},
+			{"P-14 sweep, PostgreSQL", l.postgresSweeping},
+		}
 	}
 	if err := run(ctx, m, suites, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)

@@ -11,6 +11,12 @@ import (
 type meter struct {
 	rounds int
 	span   time.Duration
+	least  int // operations that a span must hold
+}
+
+// each returns a meter for works with so many callers, in which each of them has several turns.
+func (m *meter) each(callers int) *meter {
+	return &meter{m.rounds, m.span, 4 * callers}
 }
 
 // A work does n operations.
@@ -34,11 +40,11 @@ func (m *meter) compare(a, b work) measurement {
 }
 
 func (m *meter) calibrate(w work) int {
-	n := 1
+	n := max(1, m.least)
 	for {
 		t := timed(w, n) * float64(n)
 		if t >= float64(m.span)/4 {
-			return max(1, int(float64(n)*float64(m.span)/t))
+			return max(1, m.least, int(float64(n)*float64(m.span)/t))
 		}
 		n *= 4
 	}

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,9 +21,9 @@ const sqliteCallers = 256
 
 // A sqliteFile is a store on a file of its own.
 type sqliteFile struct {
-	dir   string
-	db    *sql.DB
-	store *sqlitestore.Store
+	*sqlitestore.Store
+	dir string
+	db  *sql.DB
 }
 
 func newSQLiteFile(ctx context.Context) (*sqliteFile, error) {
@@ -36,32 +35,18 @@ func newSQLiteFile(ctx context.Context) (*sqliteFile, error) {
 	if f.db, err = sql.Open("sqlite", filepath.Join(dir, "semel.db")); err != nil {
 		return nil, err
 	}
-	if f.store, err = sqlitestore.Open(ctx, f.db, sqlitestore.Options{Log: slog.New(slog.DiscardHandler)}); err != nil {
+	if f.Store, err = sqlitestore.Open(ctx, f.db, sqlitestore.Options{Log: slog.New(slog.DiscardHandler)}); err != nil {
 		return nil, err
 	}
 	return f, nil
 }
 
 func (f *sqliteFile) close() {
-	if f.store != nil {
-		f.store.Close() //nolint:errcheck // a temporary file
+	if f.Store != nil {
+		f.Store.Close() //nolint:errcheck // a temporary file
 	}
 	f.db.Close()        //nolint:errcheck // a temporary file
 	os.RemoveAll(f.dir) //nolint:errcheck // a temporary file
-}
-
-// callers splits n operations over the callers, each of which does one after the other.
-func callers(n int, do func(i int)) {
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for range min(n, sqliteCallers) {
-		wg.Go(func() {
-			for i := int(next.Add(1)); i <= n; i = int(next.Add(1)) {
-				do(i)
-			}
-		})
-	}
-	wg.Wait()
 }
 
 // sqliteStore measures P-7.
@@ -77,21 +62,21 @@ func sqliteStore(ctx context.Context, m *meter) ([]row, error) {
 	}
 	var serial atomic.Uint64 // no key comes twice
 	ours := func(n int) {
-		callers(n, func(int) { claimAndSettle(files[0].store, serial.Add(1)) })
+		callers(sqliteCallers, n, func(int) { claimAndSettle(files[0], serial.Add(1)) })
 	}
 	loop, err := newBareLoop(ctx, files[1].db, sqliteCallers)
 	if err != nil {
 		return nil, err
 	}
 	bare := func(n int) {
-		callers(n, func(int) { loop.claimAndSettle(serial.Add(1)) })
+		callers(sqliteCallers, n, func(int) { loop.claimAndSettle(serial.Add(1)) })
 	}
 	single, err := newBareLoop(ctx, files[2].db, 1)
 	if err != nil {
 		return nil, err
 	}
 	alone := func(n int) {
-		callers(n, func(int) { single.claimAndSettle(serial.Add(1)) })
+		callers(sqliteCallers, n, func(int) { single.claimAndSettle(serial.Add(1)) })
 	}
 	group := m.compare(bare, ours) // the floor first: the goal is a share of its throughput
 	one := m.compare(alone, ours)

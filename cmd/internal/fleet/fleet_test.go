@@ -45,9 +45,15 @@ func newPair(t *testing.T, kind, policy string) *pair {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { (*g).Kill() })
+		t.Cleanup(func() { kill(t, *g) })
 	}
 	return p
+}
+
+func kill(t *testing.T, g *Gateway) {
+	if err := g.Kill(); err != nil {
+		t.Error(err)
+	}
 }
 
 // A reply is what a gateway has answered; status 0 is none.
@@ -193,7 +199,7 @@ func TestR78_ARollingRestart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { c.Kill() })
+	t.Cleanup(func() { kill(t, c) })
 	gateways := []*Gateway{p.a, p.b, c}
 	stop := make(chan struct{})
 	var clients sync.WaitGroup

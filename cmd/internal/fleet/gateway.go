@@ -118,7 +118,7 @@ func (g *Gateway) Start(ctx context.Context) error {
 	for {
 		answer, err := http.Get("http://" + g.admin + "/readyz")
 		if err == nil {
-			answer.Body.Close() //nolint:errcheck // nothing is read of it
+			answer.Body.Close()
 			if answer.StatusCode == http.StatusOK {
 				return nil
 			}

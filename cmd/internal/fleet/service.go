@@ -76,7 +76,7 @@ func (s *Service) pay(w http.ResponseWriter, r *http.Request) {
 	s.answers[operation] = answer
 	s.mu.Unlock()
 	w.WriteHeader(http.StatusCreated)
-	fmt.Fprint(w, answer) //nolint:errcheck // whoever asked has gone
+	fmt.Fprint(w, answer)
 }
 
 // operation answers what became of an operation. Without an effect the request may still be on its way.
@@ -90,7 +90,7 @@ func (s *Service) operation(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Idempotency-Outcome", "done")
 	w.WriteHeader(http.StatusCreated)
-	fmt.Fprint(w, answer) //nolint:errcheck // whoever asked has gone
+	fmt.Fprint(w, answer)
 }
 
 // Effects returns how often each key has had its effect.

@@ -178,7 +178,7 @@ func (l *load) ask(ctx context.Context, url, key string, operation int) (status 
 	if err != nil {
 		return 0, "", 0, err
 	}
-	defer answer.Body.Close() //nolint:errcheck // it was read
+	defer answer.Body.Close()
 	content, err := io.ReadAll(answer.Body)
 	if answer.Header.Get("Idempotent-Replayed") != "" {
 		l.mu.Lock()

@@ -45,7 +45,7 @@ func (a *address) openPostgres(ctx context.Context, o Options) (*Opened, error) 
 	}
 	return &Opened{Store: s, Lasts: true, closers: []func() error{
 		func() error { app.Close(); return nil },
-		func() error { s.Close(); return nil },
+		s.Close,
 	}}, nil
 }
 

@@ -96,12 +96,10 @@ func CheckCache(cache, address string) error {
 	if cache == "" {
 		return nil
 	}
-	a, err := parse(address)
-	if err != nil {
-		return nil // that is said of the store
-	}
-	if err := checkCache(cache, a); err != nil {
-		return fmt.Errorf("cache %q: %w", Redacted(cache), err)
+	if a, err := parse(address); err == nil { // else that is said of the store
+		if err := checkCache(cache, a); err != nil {
+			return fmt.Errorf("cache %q: %w", Redacted(cache), err)
+		}
 	}
 	return nil
 }

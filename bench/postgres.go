@@ -1,0 +1,254 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/internal/servers"
+	"github.com/semelhq/semel/pgstore"
+	"github.com/semelhq/semel/redisstore"
+	"github.com/semelhq/semel/tieredstore"
+)
+
+const postgresCallers = 64
+
+// A postgresServer is a durable server of its own, with a pool that has a connection for each caller.
+type postgresServer struct {
+	*servers.Postgres
+	pool *pgxpool.Pool
+}
+
+func newPostgresServer(ctx context.Context) (*postgresServer, error) {
+	server, err := servers.NewPostgres(servers.PostgresOptions{Durable: true, Settings: map[string]string{
+		"shared_buffers": "512MB", "checkpoint_timeout": "30min", "max_wal_size": "16GB", // no checkpoint falls into one round only
+	}})
+	if err != nil {
+		return nil, err
+	}
+	p := &postgresServer{Postgres: server}
+	if p.pool, err = p.connect(ctx, pgx.QueryExecModeCacheStatement); err == nil {
+		_, err = p.pool.Exec(ctx, "CREATE TABLE payments (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, account bigint NOT NULL, request bytea NOT NULL)")
+	}
+	if err != nil {
+		p.close()
+		return nil, fmt.Errorf("set up PostgreSQL: %w", err)
+	}
+	return p, nil
+}
+
+func (p *postgresServer) connect(ctx context.Context, mode pgx.QueryExecMode) (*pgxpool.Pool, error) {
+	c, err := pgxpool.ParseConfig(p.URL())
+	if err != nil {
+		return nil, err
+	}
+	c.MaxConns = postgresCallers
+	c.ConnConfig.DefaultQueryExecMode = mode
+	return pgxpool.NewWithConfig(ctx, c)
+}
+
+func (p *postgresServer) close() {
+	if p.pool != nil {
+		p.pool.Close()
+	}
+	p.Close() //nolint:errcheck // its files are temporary
+}
+
+// insert is the business of all handlers.
+func insert(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, "INSERT INTO payments (account, request) VALUES ($1, $2)", int64(17), body200)
+	return err
+}
+
+// payAlone is the effect's transaction, and nothing else.
+func (p *postgresServer) payAlone(ctx context.Context) error {
+	return pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error { return insert(ctx, tx) })
+}
+
+// A transact runs a function in a transaction.
+type transact func(ctx context.Context, fn func(context.Context, pgx.Tx) error) error
+
+// payIn is the handler: it inserts and answers in one transaction.
+func payIn(in transact) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body) //nolint:errcheck // in memory
+		err := in(r.Context(), func(ctx context.Context, tx pgx.Tx) error {
+			if err := insert(ctx, tx); err != nil {
+				return err
+			}
+			w.Header()["Content-Type"] = []string{"application/json"}
+			w.WriteHeader(http.StatusCreated)
+			_, err := w.Write(answer200)
+			return err
+		})
+		if err != nil {
+			panic(fmt.Sprint("pay: ", err))
+		}
+	})
+}
+
+// guardedPayments returns work that sends requests to the handler, behind a guard of the store, with new keys that begin
+// with the prefix.
+func guardedPayments(prefix string, s semel.Store, p semel.Policy, in transact) (work, error) {
+	g, err := semel.New(s, semel.SingleTenant, semel.Hold, semel.Options{Policy: p, IdentitySecret: secret, MaxAttempts: -1, MaxKeys: -1})
+	if err != nil {
+		return nil, err
+	}
+	h := g.Handler(payIn(in))
+	var all [postgresCallers]*caller
+	for i := range all {
+		all[i] = newCaller(h, body200, fresh(prefix+strconv.Itoa(i)+"-"))
+		all[i].busy = true
+	}
+	return func(n int) { callers(postgresCallers, n, func(i int) { all[i].work(1) }) }, nil
+}
+
+// postgresOneCommit measures P-8, through ServeHTTP.
+func postgresOneCommit(ctx context.Context, m *meter) ([]row, error) {
+	p, err := newPostgresServer(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer p.close()
+	store, err := pgstore.Open(ctx, p.pool, pgstore.Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer store.Close() //nolint:errcheck // a temporary server
+	ours, err := guardedPayments("one-", store, semel.Policy{OneCommit: true}, store.Tx)
+	if err != nil {
+		return nil, err
+	}
+	floor := func(n int) {
+		callers(postgresCallers, n, func(int) {
+			if err := p.payAlone(ctx); err != nil {
+				panic(fmt.Sprint("pay alone: ", err))
+			}
+		})
+	}
+	c := m.each(postgresCallers).compare(floor, ours) // the floor first: the goal is a share of its throughput
+	what := fmt.Sprintf("PostgreSQL, one-commit mode beside begin, insert, commit, %d callers", postgresCallers)
+	return []row{{"P-8", what, perOp(c.b), perOp(c.a), times(c.ratio), "≥ 0.7×"}}, nil
+}
+
+// postgresJoined measures P-9, through ServeHTTP: the peer is the same guard and store with a handler that commits by
+// itself, between the claim and the settle.
+func postgresJoined(ctx context.Context, m *meter) ([]row, error) {
+	p, err := newPostgresServer(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer p.close()
+	store, err := pgstore.Open(ctx, p.pool, pgstore.Options{MaxConns: postgresCallers})
+	if err != nil {
+		return nil, err
+	}
+	defer store.Close() //nolint:errcheck // a temporary server
+	joined, err := guardedPayments("joined-", store, semel.Policy{}, store.Tx)
+	if err != nil {
+		return nil, err
+	}
+	apart, err := guardedPayments("apart-", store, semel.Policy{}, func(ctx context.Context, fn func(context.Context, pgx.Tx) error) error {
+		return pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error { return fn(ctx, tx) })
+	})
+	if err != nil {
+		return nil, err
+	}
+	c := m.each(postgresCallers).compare(apart, joined)
+	what := fmt.Sprintf("PostgreSQL, leased mode, settle joined beside three commits, %d callers", postgresCallers)
+	return []row{{"P-9", what, perOp(c.b), perOp(c.a), times(c.ratio), "≥ 1.3×"}}, nil
+}
+
+// postgresReplay measures P-10.
+func postgresReplay(ctx context.Context, m *meter) ([]row, error) {
+	p, err := newPostgresServer(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer p.close()
+	store, err := pgstore.Open(ctx, p.pool, pgstore.Options{MaxConns: postgresCallers})
+	if err != nil {
+		return nil, err
+	}
+	defer store.Close() //nolint:errcheck // a temporary server
+	r, err := newRedisServer()
+	if err != nil {
+		return nil, err
+	}
+	defer r.close()
+	tiered := tieredstore.New(store, tieredstore.Options{
+		Cache:        redisstore.NewCache(rueidisClient{r.client}, redisstore.CacheOptions{}),
+		CacheTimeout: time.Minute, // a machine that is busy must not let it pass by the cache
+	})
+
+	plain, err := p.connect(ctx, pgx.QueryExecModeExec) // as in the store's own pool
+	if err != nil {
+		return nil, err
+	}
+	defer plain.Close()
+	if _, err := plain.Exec(ctx, "CREATE TABLE plain (id bytea PRIMARY KEY, record bytea NOT NULL)"); err != nil {
+		return nil, err
+	}
+	var serial atomic.Uint64
+	callers(postgresCallers, keptKeys, func(int) {
+		n := serial.Add(1) % keptKeys
+		claimAndSettle(store, n)
+		replayOf(tiered, n) // which fills the cache
+		id := idOf(n)
+		rec, err := store.Load(ctx, id)
+		if err != nil {
+			panic(fmt.Sprint("load: ", err))
+		}
+		b, err := rec.AppendBinary(nil)
+		if err != nil {
+			panic(fmt.Sprint("encode: ", err))
+		}
+		if _, err := plain.Exec(ctx, "INSERT INTO plain (id, record) VALUES ($1, $2)", id[:], b); err != nil {
+			panic(fmt.Sprint("INSERT: ", err))
+		}
+	})
+	if _, err := plain.Exec(ctx, "VACUUM ANALYZE"); err != nil {
+		return nil, err
+	}
+	next := func() uint64 { return serial.Add(1) % keptKeys }
+	replays := func(s semel.Store, limit int) work {
+		return func(n int) { callers(limit, n, func(int) { replayOf(s, next()) }) }
+	}
+	selects := func(pool *pgxpool.Pool) work {
+		return func(n int) {
+			callers(postgresCallers, n, func(int) {
+				id := idOf(next())
+				var record []byte
+				if err := pool.QueryRow(ctx, "SELECT record FROM plain WHERE id = $1", id[:]).Scan(&record); err != nil {
+					panic(fmt.Sprint("SELECT: ", err))
+				}
+			})
+		}
+	}
+	gets := func(n int) {
+		callers(redisCallers, n, func(int) {
+			if r.get(recordKey("semel:cache:", idOf(next()))) == "" {
+				panic("GET: there is nothing")
+			}
+		})
+	}
+	// The floors first: the goal is a share of their throughput.
+	same := m.each(postgresCallers).compare(selects(plain), replays(store, postgresCallers))
+	prepared := m.each(postgresCallers).compare(selects(p.pool), replays(store, postgresCallers))
+	cached := m.each(redisCallers).compare(gets, replays(tiered, redisCallers))
+	what := fmt.Sprintf("PostgreSQL, replay beside SELECT of the same bytes by primary key, %d callers", postgresCallers)
+	behind := fmt.Sprintf("PostgreSQL behind Redis, replay beside GET of the same entry, %d callers", redisCallers)
+	return []row{
+		{"P-10", what, perOp(same.b), perOp(same.a), times(same.ratio), "≥ 0.8×"},
+		{"P-10", what + ", prepared", perOp(prepared.b), perOp(prepared.a), times(prepared.ratio), "shown"},
+		{"P-10", behind, perOp(cached.b), perOp(cached.a), times(cached.ratio), "≥ 0.8×"},
+	}, nil
+}
