@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"strconv"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/semelhq/semel"
 )
+
+const beginOneCommit = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE NOT DEFERRABLE"
 
 // A claimed is what a transaction in one-commit mode has claimed. Nothing of it is written before the settle; until then
 // the operation's advisory lock keeps others out.
@@ -37,11 +40,10 @@ func (s *Store) BeginClaim(ctx context.Context, id semel.ID, c semel.Claim) (sem
 }
 
 func (s *Store) beginClaim(ctx context.Context, id semel.ID, c semel.Claim) (*transaction, semel.Record, error) {
-	conn, err := s.app.Acquire(ctx)
+	t, err := s.onConnection(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, beginOneCommit, s.sql.begin, s.sql.finish, commitSQL)
 	if err != nil {
-		return nil, semel.Record{}, interpretError(err)
+		return nil, semel.Record{}, err
 	}
-	t := &transaction{store: s, options: pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, conn: conn, marked: true}
 	was, free, err := t.lock(ctx, id)
 	if err != nil {
 		t.Rollback()
@@ -56,18 +58,37 @@ func (s *Store) beginClaim(ctx context.Context, id semel.ID, c semel.Claim) (*tr
 		t.Rollback()
 		return nil, running(was.Now, c), nil
 	}
-	t.claimed = &claimed{id: id, was: was, rec: rec}
+	t.claimed, t.fresh = &claimed{id: id, was: was, rec: rec}, true
 	return t, rec, nil
 }
 
+// claimAnew begins the transaction anew, with what it has claimed, unless another was faster.
+func (t *transaction) claimAnew(ctx context.Context) error {
+	if err := t.ready(); err != nil {
+		return err
+	}
+	c := t.claimed
+	now, free, err := t.lock(ctx, c.id, "ROLLBACK")
+	if err == nil && (!free || !unchanged(&now, &c.was)) {
+		err = errors.New("another has claimed the operation meanwhile")
+	}
+	return err
+}
+
+func unchanged(now, was *semel.Record) bool {
+	return now.State == was.State && (was.State == semel.Absent || now.Owner() == was.Owner() && now.LeaseEnd == was.LeaseEnd)
+}
+
 // lock begins the transaction, tries to take the operation's lock, and reads its record, in this order.
-func (t *transaction) lock(ctx context.Context, id semel.ID) (rec semel.Record, free bool, err error) {
+func (t *transaction) lock(ctx context.Context, id semel.ID, before ...string) (rec semel.Record, free bool, err error) {
 	s := t.store
 	var b pgconn.Batch
-	b.ExecParams("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE NOT DEFERRABLE", nil, nil, nil, nil)
-	(&call{sql: s.sql.begin}).bytes(id[:]).int8(s.lockOf(id)).
-		int4(milliseconds(s.o.IdleTimeout)).int4(milliseconds(s.o.StatementTimeout)).queue(&b)
-	b.ExecParams(savepoint, nil, nil, nil, nil)
+	for _, sql := range before {
+		b.ExecParams(sql, nil, nil, nil, nil)
+	}
+	t.queue(&b, &call{sql: beginOneCommit})
+	t.queue(&b, (&call{sql: s.sql.begin}).bytes(id[:]).int8(s.lockOf(id)).
+		int4(milliseconds(s.o.IdleTimeout)).int4(milliseconds(s.o.StatementTimeout)))
 	answers := t.pg().ExecBatch(ctx, &b)
 	var unread error
 	for answers.NextResult() {
@@ -80,7 +101,8 @@ func (t *transaction) lock(ctx context.Context, id semel.ID) (rec semel.Record, 
 		r.Close() //nolint:errcheck // its error is that of all
 	}
 	if err := answers.Close(); err != nil {
-		return rec, false, interpretError(err)
+		t.spoiled = stale(err)
+		return rec, false, batchError(err)
 	}
 	return rec, free, unread
 }
@@ -88,7 +110,7 @@ func (t *transaction) lock(ctx context.Context, id semel.ID) (rec semel.Record, 
 // lockOf returns the key of the operation's advisory lock: 64 bits of the record id, in a space of the schema's.
 func (s *Store) lockOf(id semel.ID) int64 {
 	h := fnv.New64a()
-	h.Write([]byte("semel " + s.schema)) //nolint:errcheck // it never fails
+	h.Write([]byte("semel " + s.schema))
 	return int64(h.Sum64() ^ binary.BigEndian.Uint64(id[len(id)-8:]))
 }
 
@@ -126,7 +148,14 @@ func (c *claimed) settling(s *Store, by semel.Owner, o semel.Outcome) (*call, fu
 		bytes(rec.Token[:]).bytes(fingerprintBytes(rec.Fingerprint)).text(rec.Operation).text(rec.Correlation).text(rec.Error).
 		bytes(answer).bytes(rec.Sealed).bool(s.apart).bool(s.notify)
 	return f, func(row [][]byte) (semel.Record, error) {
-		rec.Settled = semel.Time(int8Of(row[0]))
+		fields, err := splitRow(row[0])
+		if err == nil && len(fields) != 2 {
+			err = fmt.Errorf("the row has %d columns, want 2", len(fields))
+		}
+		if err != nil {
+			return rec, err
+		}
+		rec.Settled, rec.Fence = semel.Time(int8Of(fields[0])), uint64(int8Of(fields[1]))
 		rec.Now = rec.Settled
 		return rec, nil
 	}, nil

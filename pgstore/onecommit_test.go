@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"reflect"
 	"sync"
@@ -145,6 +146,9 @@ func TestOneCommitLeavesTheSameRecord(t *testing.T) {
 			if rec, owned, err = tx.Settle(t.Context(), one, rec.Owner(), done("new")); err != nil || !owned {
 				t.Fatalf("%s: Settle: %t, %v", what, owned, err)
 			}
+			if got := load(t, s.store, one); got.Fence != rec.Fence || got.Settled != rec.Settled {
+				t.Errorf("%s: settled with fence %d at %d, but loaded with %d and %d", what, rec.Fence, rec.Settled, got.Fence, got.Settled)
+			}
 			wantRec = settle(t, s.store, two, wantRec.Owner(), done("new"))
 			sameButTime(t, what+", settled", rec, wantRec)
 			sameButTime(t, what+", loaded", load(t, s.store, one), load(t, s.store, two))
@@ -231,6 +235,58 @@ func TestOneCommitLosesToWhoeverWroteFirst(t *testing.T) {
 	})
 }
 
+// What is undone is begun anew, with the same claim, unless somebody else has the record now.
+func TestOneCommitBeginsAnew(t *testing.T) {
+	t.Parallel()
+	eachOneCommit(t, func(s *shop) {
+		for _, meanwhile := range []bool{false, true} {
+			for _, fails := range []bool{false, true} {
+				id, c := newID(), ask(semel.Rerun)
+				tx, rec, owned, err := s.store.BeginClaim(s.t.Context(), id, c)
+				if err != nil || !owned {
+					s.t.Fatal(owned, err)
+				}
+				err = lend(s.t.Context(), tx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(ctx context.Context, tx pgx.Tx) error {
+					if fails {
+						tx.Exec(ctx, "SELECT 1/0") //nolint:errcheck // it fails
+						return nil
+					}
+					return s.order(ctx, tx, "hat")
+				})
+				if err != nil {
+					s.t.Error(err)
+				}
+				if err := tx.Mark(s.t.Context()); err == nil {
+					s.t.Error("a mark was set behind what was done")
+				}
+				if meanwhile {
+					claim(s.t, s.store, id, anew(c))
+				}
+				if err := tx.Undo(s.t.Context()); meanwhile != (err != nil) {
+					s.t.Errorf("Undo, claimed meanwhile is %t: %v", meanwhile, err)
+				}
+				if meanwhile {
+					tx.Rollback()
+					continue
+				}
+				if err := tx.Mark(s.t.Context()); err != nil {
+					s.t.Error(err)
+				}
+				if _, rec, owned, _ := s.store.BeginClaim(s.t.Context(), id, anew(c)); owned || rec.State != semel.Running {
+					s.t.Errorf("the operation is %v to others", rec.State)
+				}
+				if _, owned, err := tx.Settle(s.t.Context(), id, rec.Owner(), done("x")); err != nil || !owned {
+					s.t.Errorf("Settle: %t, %v", owned, err)
+				}
+			}
+		}
+		if n := s.orders(); n != 0 {
+			s.t.Errorf("%d orders", n)
+		}
+		s.idle()
+	})
+}
+
 // A record that was swept meanwhile is no reason to refuse the settle of what has taken its place.
 func TestOneCommitOverASweptRecord(t *testing.T) {
 	t.Parallel()
@@ -261,5 +317,41 @@ func sameRecord(t *testing.T, what string, got, want semel.Record) {
 	t.Helper()
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%s: the record is\n%+v, want\n%+v", what, got, want)
+	}
+}
+
+// What is settled in a transaction is told to those who listen, once it has committed.
+func TestWhatIsSettledInATransactionIsTold(t *testing.T) {
+	t.Parallel()
+	for _, m := range []mode{modes[0], modes[3]} {
+		s := newShop(t, m, server.URL(), Options{Notify: true})
+		ctx, cancel := context.WithCancel(t.Context())
+		told := make(chan semel.ID, 2)
+		ended := make(chan error, 1)
+		go func() { ended <- s.store.Wake(ctx, func(id semel.ID) { told <- id }) }()
+		for value[int64](t, s.store, "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%{schema}%' AND state = 'idle'") == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		var id string
+		h := s.guard(semel.Hold).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			id = semel.FromContext(r.Context()).ID()
+			s.tx(r.Context(), func(ctx context.Context, tx pgx.Tx) error { //nolint:errcheck // the guard answers
+				if len(told) > 0 {
+					t.Error("told before the commit")
+				}
+				w.WriteHeader(http.StatusCreated)
+				return nil
+			})
+		}))
+		if w := serveKey(h, "k"); w.Code != 201 {
+			t.Fatalf("%s: answered %d", m.name, w.Code)
+		}
+		if got := <-told; got.String() != id {
+			t.Errorf("%s: told %s, want %s", m.name, got, id)
+		}
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: Wake: %v", m.name, err)
+		}
 	}
 }

@@ -39,7 +39,7 @@ func (s *Store) Tx(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx) 
 // What could not be serialized leaves nothing, and its error wraps [ErrSerialization]; at SERIALIZABLE that may be because
 // of the records of other operations.
 func (s *Store) TxWith(ctx context.Context, o pgx.TxOptions, fn func(ctx context.Context, tx pgx.Tx) error) error {
-	v, err := s.with(ctx, o)
+	v, err := s.with(o)
 	if err != nil {
 		return err
 	}
@@ -50,10 +50,9 @@ func (s *Store) TxWith(ctx context.Context, o pgx.TxOptions, fn func(ctx context
 type kind struct {
 	*Store
 	options pgx.TxOptions
-	plain   bool // nothing will be undone
 }
 
-func (s *Store) with(ctx context.Context, o pgx.TxOptions) (*kind, error) {
+func (s *Store) with(o pgx.TxOptions) (*kind, error) {
 	if o.BeginQuery != "" || o.CommitQuery != "" {
 		return nil, errors.New("pgstore: a transaction can't have a BeginQuery or CommitQuery of its own")
 	}
@@ -64,7 +63,7 @@ func (s *Store) with(ctx context.Context, o pgx.TxOptions) (*kind, error) {
 	default:
 		return nil, fmt.Errorf("pgstore: %q is not an isolation level", o.IsoLevel)
 	}
-	return &kind{Store: s, options: o, plain: semel.FromContext(ctx) == nil}, nil
+	return &kind{Store: s, options: o}, nil
 }
 
 // HoldsSnapshot implements [semel.Snapshotter].
@@ -74,7 +73,7 @@ func (k *kind) HoldsSnapshot() bool {
 
 // Begin implements [semel.Transactor].
 func (k *kind) Begin(ctx context.Context) (semel.Tx, error) {
-	t, err := k.begin(ctx, k.options, !k.plain)
+	t, err := k.begin(ctx, k.options)
 	if err != nil {
 		return nil, fmt.Errorf("pgstore: begin: %w", err)
 	}

@@ -10,6 +10,8 @@ import (
 	"github.com/semelhq/semel"
 )
 
+const commitSQL = "COMMIT"
+
 // commit commits, together with a call before it if there is one, and gives the connection back. An error wraps
 // [semel.ErrRolledBack] if it is certain that nothing is or will be committed.
 func (t *transaction) commit(ctx context.Context, before *call, read func(row [][]byte) error) error {
@@ -26,9 +28,9 @@ func (t *transaction) commit(ctx context.Context, before *call, read func(row []
 	}
 	var b pgconn.Batch
 	if before != nil {
-		before.queue(&b)
+		t.queue(&b, before)
 	}
-	b.ExecParams("COMMIT", nil, nil, nil, nil)
+	t.queue(&b, &call{sql: commitSQL})
 	answers := t.pg().ExecBatch(ctx, &b)
 	committed, ended, unread := false, false, error(nil)
 	for answers.NextResult() {
@@ -55,10 +57,20 @@ func (t *transaction) commit(ctx context.Context, before *call, read func(row []
 		t.end()
 		return fmt.Errorf("%w: the server has answered COMMIT with ROLLBACK", semel.ErrRolledBack)
 	case rolledBack(err):
+		t.spoiled = stale(err)
 		t.Rollback()
-		return fmt.Errorf("%w: %w", semel.ErrRolledBack, interpretError(err))
+		return fmt.Errorf("%w: %w", semel.ErrRolledBack, batchError(err))
 	}
 	t.end()
+	return batchError(err)
+}
+
+// batchError gives the error of a batch its kind. Of a connection that breaks while a batch is read, pgx may say no more
+// than that it is closed.
+func batchError(err error) error {
+	if errors.Is(err, pgconn.ErrConnClosed) {
+		return &failure{ErrUnreachable, err}
+	}
 	return interpretError(err)
 }
 
@@ -74,6 +86,12 @@ func rolledBack(err error) bool {
 		return severity(pg) == "ERROR" || pg.Code == stateIdleTooLong
 	}
 	return pgconn.SafeToRetry(err)
+}
+
+// stale reports whether the error says that a prepared statement is not there, or not what it was, as after DEALLOCATE ALL.
+func stale(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && (pg.Code == "26000" || pg.Code == "0A000")
 }
 
 func severity(e *pgconn.PgError) string {

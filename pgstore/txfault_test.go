@@ -258,7 +258,7 @@ func TestR48_ARunThatWasTakenOverCommitsNothing(t *testing.T) {
 		quick := other.guard(semel.Rerun).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			err := other.tx(r.Context(), func(ctx context.Context, tx pgx.Tx) error {
 				w.WriteHeader(http.StatusCreated)
-				io.WriteString(w, `{"order":2}`) //nolint:errcheck // to a recorder
+				io.WriteString(w, `{"order":2}`)
 				return other.order(ctx, tx, "coat")
 			})
 			if err != nil {

@@ -22,7 +22,7 @@ func lend(ctx context.Context, tx semel.Tx, o pgx.TxOptions, fn func(context.Con
 	case t.claimed != nil && !likeOneCommit(o):
 		return fmt.Errorf("pgstore: %w: asked for was %q", ErrOneCommit, beginSQL(o))
 	}
-	t.marked = false
+	t.fresh = false
 	l := &loan{t: t}
 	err := func() error {
 		defer l.over.Store(true)

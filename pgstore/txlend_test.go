@@ -3,8 +3,10 @@ package pgstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -53,6 +55,7 @@ func TestR31_AHandlerCanNotEndTheTransaction(t *testing.T) {
 	eachMode(t, func(s *shop) {
 		g, n := s.guard(semel.Hold), int64(0)
 		for what, end := range endings {
+			key := strings.ReplaceAll(what, " ", "-")
 			ends := true
 			h := g.Handler(s.ordering(func(ctx context.Context, tx pgx.Tx) error {
 				if ends {
@@ -66,11 +69,11 @@ func TestR31_AHandlerCanNotEndTheTransaction(t *testing.T) {
 					s.t.Errorf("%s: Tx: %v", what, err)
 				}
 			}))
-			if w := serveKey(h, what); w.Code != http.StatusServiceUnavailable || s.orders() != n {
+			if w := serveKey(h, key); w.Code != http.StatusServiceUnavailable || s.orders() != n {
 				s.t.Errorf("%s: answered %d, with %d orders", what, w.Code, s.orders())
 			}
 			ends, n = false, n+1
-			if w := serveKey(h, what); w.Code != 201 || s.orders() != n {
+			if w := serveKey(h, key); w.Code != 201 || s.orders() != n {
 				s.t.Errorf("%s, the next try: answered %d, with %d orders", what, w.Code, s.orders())
 			}
 		}
@@ -215,8 +218,38 @@ func TestAFunctionThatLeavesRowsOpenIsRolledBack(t *testing.T) {
 			s.t.Errorf("answered %d, with %d orders", w.Code, s.orders())
 		}
 		leaves = false
-		if w := serveKey(h, "k"); w.Code != 201 || s.orders() != 1 {
-			s.t.Errorf("the next try: answered %d, with %d orders", w.Code, s.orders())
+		untilAnswered(s.t, h, "k") // once the server has noticed that the connection is gone
+		if s.orders() != 1 {
+			s.t.Errorf("the next try: %d orders", s.orders())
+		}
+		s.idle()
+	})
+}
+
+// A function that drops all prepared statements drops those of the store. That fails once, not for ever.
+func TestAFunctionThatDropsPreparedStatements(t *testing.T) {
+	t.Parallel()
+	eachMode(t, func(s *shop) {
+		if s.pooled {
+			return // none are kept
+		}
+		g := s.guard(semel.Hold)
+		drops := true
+		h := g.Handler(s.ordering(func(ctx context.Context, tx pgx.Tx) error {
+			if !drops {
+				return nil
+			}
+			_, err := tx.Exec(ctx, "DEALLOCATE ALL")
+			return err
+		}, nil))
+		if w := serveKey(h, "k"); w.Code != http.StatusServiceUnavailable || s.orders() != 0 {
+			s.t.Errorf("answered %d, with %d orders", w.Code, s.orders())
+		}
+		drops = false
+		for i := range int64(8) { // on each of the pool's connections
+			if w := serveKey(h, fmt.Sprint("k", i)); w.Code != 201 || s.orders() != i+1 {
+				s.t.Errorf("the next try: answered %d, with %d orders", w.Code, s.orders())
+			}
 		}
 		s.idle()
 	})

@@ -97,7 +97,7 @@ func (c *cutter) serve(client net.Conn) {
 				time.Sleep(300 * time.Millisecond) // the guard asks meanwhile
 			}
 			if cut.ready == nil || cut.commit {
-				server.Write(rest) //nolint:errcheck // the test will notice
+				server.Write(rest)
 				<-answered
 			}
 			server.Close()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"math"
 	"strconv"
 	"strings"
@@ -21,37 +22,90 @@ type transaction struct {
 	store   *Store
 	options pgx.TxOptions
 	conn    *pgxpool.Conn // nil after the end
+	spoiled bool          // what was prepared on it no longer is, so it is not used again
 	inner   pgx.Tx        // the same as pgx sees it; nil until it is needed
 	claimed *claimed      // in one-commit mode
-	marked  bool          // the savepoint is set, and nothing was done since
+	fresh   bool          // nothing was done in it yet
+
+	prepared [4]*pgconn.StatementDescription
 }
 
 // rollbackTime bounds the wait for a rollback. A connection on which it has not come through is closed, which the server
 // takes as one.
 const rollbackTime = 5 * time.Second
 
-const savepoint = "SAVEPOINT semel_mark"
-
 var errOver = errors.New("the transaction has ended")
 
-// begin starts a transaction, in one round trip; if it is marked, with the mark.
-func (s *Store) begin(ctx context.Context, o pgx.TxOptions, marked bool) (*transaction, error) {
+// onConnection takes one of the application's connections. Where the application has its statements prepared and kept, so
+// are those that the store will execute: parsing them costs about as much as executing them.
+func (s *Store) onConnection(ctx context.Context, o pgx.TxOptions, statements ...string) (*transaction, error) {
 	conn, err := s.app.Acquire(ctx)
 	if err != nil {
 		return nil, interpretError(err)
 	}
-	t := &transaction{store: s, options: o, conn: conn, marked: marked}
-	sql := beginSQL(o) + "; SET LOCAL idle_in_transaction_session_timeout = " +
-		strconv.Itoa(int(milliseconds(s.o.IdleTimeout)))
-	if marked {
-		sql += "; " + savepoint
+	t := &transaction{store: s, options: o, conn: conn}
+	if !keepsStatements(conn.Conn()) {
+		return t, nil
 	}
-	o.BeginQuery = sql
-	if t.inner, err = conn.Conn().BeginTx(ctx, o); err != nil {
+	for i, sql := range statements {
+		t.prepared[i], err = conn.Conn().Prepare(ctx, statementName(sql), sql)
+		if err != nil {
+			t.end()
+			return nil, fmt.Errorf("prepare a statement: %w", interpretError(err))
+		}
+	}
+	return t, nil
+}
+
+// keepsStatements reports whether statements that are prepared on a connection stay. To ask for its configuration copies
+// that, so it is done once.
+func keepsStatements(conn *pgx.Conn) bool {
+	const key = "semel keeps statements"
+	known := conn.PgConn().CustomData()
+	keeps, ok := known[key].(bool)
+	if !ok {
+		keeps = conn.Config().DefaultQueryExecMode == pgx.QueryExecModeCacheStatement
+		known[key] = keeps
+	}
+	return keeps
+}
+
+func statementName(sql string) string {
+	h := fnv.New64a()
+	h.Write([]byte(sql))
+	return "semel_" + strconv.FormatUint(h.Sum64(), 36)
+}
+
+// queue adds a call to a batch.
+func (t *transaction) queue(b *pgconn.Batch, c *call) {
+	for _, p := range t.prepared {
+		if p != nil && p.SQL == c.sql {
+			b.ExecStatement(p, c.values, binaryFormat, binaryFormat)
+			return
+		}
+	}
+	c.queue(b)
+}
+
+// begin starts a transaction, in one round trip.
+func (s *Store) begin(ctx context.Context, o pgx.TxOptions) (*transaction, error) {
+	t, err := s.onConnection(ctx, o, s.sql.settle, commitSQL)
+	if err != nil {
+		return nil, err
+	}
+	o.BeginQuery = t.beginning()
+	if t.inner, err = t.conn.Conn().BeginTx(ctx, o); err != nil {
 		t.end()
 		return nil, interpretError(err)
 	}
+	t.fresh = true
 	return t, nil
+}
+
+// beginning returns the statements with which the transaction begins.
+func (t *transaction) beginning() string {
+	return beginSQL(t.options) + "; SET LOCAL idle_in_transaction_session_timeout = " +
+		strconv.Itoa(int(milliseconds(t.store.o.IdleTimeout)))
 }
 
 func beginSQL(o pgx.TxOptions) string {
@@ -67,7 +121,6 @@ func (t *transaction) pg() *pgconn.PgConn { return t.conn.Conn().PgConn() }
 // The states of a connection's transaction, as the server tells them after each statement.
 const (
 	statusIdle   = 'I' // there is none
-	statusOpen   = 'T'
 	statusFailed = 'E' // only a rollback is accepted
 )
 
@@ -86,27 +139,29 @@ func (t *transaction) ready() error {
 	return nil
 }
 
-// Mark implements [semel.Tx]. The mark that the transaction begins with costs nothing more.
-func (t *transaction) Mark(ctx context.Context) error {
-	if t.marked {
-		return nil
+// Mark implements [semel.Tx]. The mark is the transaction's beginning: it fails if something was done before.
+func (t *transaction) Mark(context.Context) error {
+	if !t.fresh {
+		return errors.New("pgstore: mark: something was done in the transaction before")
 	}
-	if err := t.exec(ctx, savepoint); err != nil {
-		return fmt.Errorf("pgstore: mark: %w", err)
-	}
-	t.marked = true
 	return nil
 }
 
-// Undo implements [semel.Tx].
-func (t *transaction) Undo(ctx context.Context) error {
-	if t.marked {
+// Undo implements [semel.Tx]. It begins the transaction anew, on the same connection. A savepoint would make a
+// subtransaction of all that is done after it, which costs each transaction what only those that fail need.
+func (t *transaction) Undo(ctx context.Context) (err error) {
+	switch {
+	case t.fresh:
 		return nil
+	case t.claimed != nil:
+		err = t.claimAnew(ctx)
+	default:
+		err = t.exec(ctx, "ROLLBACK; "+t.beginning())
 	}
-	if err := t.exec(ctx, "ROLLBACK TO semel_mark"); err != nil {
+	if err != nil {
 		return fmt.Errorf("pgstore: undo: %w", err)
 	}
-	t.marked = true
+	t.fresh = true
 	return nil
 }
 
@@ -134,7 +189,7 @@ func (t *transaction) Rollback() {
 // end gives the connection back. One on which a transaction is open, or something is under way, is closed without waiting
 // for the server, which rolls back as soon as it notices.
 func (t *transaction) end() {
-	if !t.pg().IsClosed() && (t.pg().IsBusy() || t.pg().TxStatus() != statusIdle) {
+	if !t.pg().IsClosed() && (t.spoiled || t.pg().IsBusy() || t.pg().TxStatus() != statusIdle) {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		t.pg().Close(ctx) //nolint:errcheck // nobody needs it any more

@@ -520,8 +520,8 @@ FROM {schema}.records;
 
 -- Transactions
 
--- What a transaction in one-commit mode begins with: its timeouts, the operation's lock, and the record as whoever had the
--- lock last has left it. Owned says whether the lock was free. Of an operation without a record, the fence is the one that
+-- What a transaction in one-commit mode begins with: the operation's lock, timeouts, and the record as whoever had the lock
+-- last has left it. Owned says whether the lock was free. Of an operation without a record, the fence is the one that
 -- a new run has to be above. At READ COMMITTED only: a stricter transaction would read with a snapshot from before the lock.
 CREATE FUNCTION {schema}.begin_1(p_id bytea, p_lock bigint, p_idle integer, p_statement integer) RETURNS {schema}.found_1
 LANGUAGE plpgsql VOLATILE AS $$
@@ -530,12 +530,9 @@ DECLARE
 	t      bigint;
 	v      {schema}.found_1;
 BEGIN
-	IF current_setting('transaction_isolation') <> 'read committed' THEN
-		RAISE EXCEPTION 'the transaction is %, not read committed', current_setting('transaction_isolation');
-	END IF;
-	PERFORM set_config('idle_in_transaction_session_timeout', p_idle::text, true),
-		set_config('statement_timeout', p_statement::text, true);
-	locked := pg_try_advisory_xact_lock(p_lock);
+	locked := pg_try_advisory_xact_lock(p_lock)
+		AND set_config('idle_in_transaction_session_timeout', p_idle::text, true) IS NOT NULL
+		AND set_config('statement_timeout', p_statement::text, true) IS NOT NULL;
 	t := {schema}.clock_1();
 	SELECT locked, false, greatest(t, r.started, r.settled), {columns} INTO v FROM {schema}.records r WHERE r.id = p_id;
 	IF NOT FOUND THEN
@@ -548,21 +545,24 @@ BEGIN
 	RETURN v;
 END $$;
 
--- The end of a run in one-commit mode. It writes the whole record, if that still is what begin_1 found: p_was_fence is NULL
--- if there was none. Else it fails with SM001, so that a COMMIT that was sent along becomes a rollback.
+-- The end of a run in one-commit mode. It writes the whole record, if that still is what begin_1 found or is gone:
+-- p_was_fence is NULL if there was none. Else it fails with SM001, so that a COMMIT that was sent along becomes a rollback.
+-- It returns when it was, and the fence that the record has.
 CREATE FUNCTION {schema}.finish_1(
 	p_id bytea, p_was_state smallint, p_was_fence bigint, p_was_token bytea, p_was_lease_end bigint,
 	p_fence bigint, p_created bigint, p_started bigint, p_lease_end bigint, p_retention bigint, p_tombstone bigint, p_attempt bigint,
 	p_state smallint, p_wrote smallint, p_on_lost smallint, p_maybe boolean, p_token bytea, p_fingerprint bytea, p_operation bytea,
-	p_correlation bytea, p_error bytea, p_answer bytea, p_sealed bytea, p_apart boolean, p_notify boolean
-) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+	p_correlation bytea, p_error bytea, p_answer bytea, p_sealed bytea, p_apart boolean, p_notify boolean,
+	OUT t bigint, OUT v_fence bigint
+) LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-	t         bigint := greatest({schema}.clock_1(), p_started);
+	written   boolean;
 	mark      bigint;
-	v_fence   bigint := p_fence;
 	v_expires bigint;
 	v_day     integer;
 BEGIN
+	t := greatest({schema}.clock_1(), p_started);
+	v_fence := p_fence;
 	IF current_setting('synchronous_commit') = 'off' THEN
 		PERFORM set_config('synchronous_commit', 'on', true);
 	END IF;
@@ -573,33 +573,38 @@ BEGIN
 	IF p_apart AND p_answer IS NOT NULL THEN
 		v_day := least({schema}.after_1(t, p_retention) / 86400000000, 2147483646);
 	END IF;
+	written := false;
 	IF p_was_fence IS NULL THEN
 		v_fence := greatest(p_fence, t / 1000); -- above those of records that have come and gone meanwhile
 	ELSE
 		DELETE FROM {schema}.answers a WHERE a.id = p_id;
+		UPDATE {schema}.records r SET
+			fence = v_fence, created = p_created, started = p_started, lease_end = p_lease_end, settled = t,
+			expires = nullif(v_expires, 9223372036854775807), retention = p_retention, tombstone = p_tombstone, attempt = p_attempt,
+			answer_day = v_day, layout = 1, state = p_state, wrote = p_wrote, on_lost = p_on_lost, begun = false, maybe = p_maybe,
+			seized = false, token = p_token, fingerprint = p_fingerprint, operation = p_operation, correlation = p_correlation,
+			error = p_error, answer = CASE WHEN v_day IS NULL THEN p_answer END, sealed = p_sealed
+		WHERE r.id = p_id AND r.state = p_was_state AND r.fence = p_was_fence AND r.token = p_was_token
+			AND r.lease_end = p_was_lease_end;
+		written := FOUND;
 	END IF;
-	INSERT INTO {schema}.records AS r (
-		fence, created, started, lease_end, settled, expires, retention, tombstone, attempt, answer_day, layout, state, wrote,
-		on_lost, begun, maybe, seized, id, token, fingerprint, operation, correlation, error, answer, sealed
-	) VALUES (
-		v_fence, p_created, p_started, p_lease_end, t, nullif(v_expires, 9223372036854775807), p_retention, p_tombstone, p_attempt,
-		v_day, 1, p_state, p_wrote, p_on_lost, false, p_maybe, false, p_id, p_token, p_fingerprint, p_operation, p_correlation,
-		p_error, CASE WHEN v_day IS NULL THEN p_answer END, p_sealed
-	) ON CONFLICT (id) DO UPDATE SET
-		fence = excluded.fence, created = excluded.created, started = excluded.started, lease_end = excluded.lease_end,
-		settled = excluded.settled, expires = excluded.expires, retention = excluded.retention, tombstone = excluded.tombstone,
-		attempt = excluded.attempt, answer_day = excluded.answer_day, layout = excluded.layout, state = excluded.state,
-		wrote = excluded.wrote, on_lost = excluded.on_lost, begun = excluded.begun, maybe = excluded.maybe, seized = excluded.seized,
-		token = excluded.token, fingerprint = excluded.fingerprint, operation = excluded.operation,
-		correlation = excluded.correlation, error = excluded.error, answer = excluded.answer, sealed = excluded.sealed
-		WHERE r.state = p_was_state AND r.fence = p_was_fence AND r.token = p_was_token AND r.lease_end = p_was_lease_end;
-	IF NOT FOUND THEN
-		RAISE EXCEPTION 'the record is not owned' USING ERRCODE = 'SM001';
-	END IF;
-	IF p_was_fence IS NULL THEN
+	IF NOT written THEN -- there was none, or it was swept
+		INSERT INTO {schema}.records (
+			fence, created, started, lease_end, settled, expires, retention, tombstone, attempt, answer_day, layout, state, wrote,
+			on_lost, begun, maybe, seized, id, token, fingerprint, operation, correlation, error, answer, sealed
+		) VALUES (
+			v_fence, p_created, p_started, p_lease_end, t, nullif(v_expires, 9223372036854775807), p_retention, p_tombstone, p_attempt,
+			v_day, 1, p_state, p_wrote, p_on_lost, false, p_maybe, false, p_id, p_token, p_fingerprint, p_operation, p_correlation,
+			p_error, CASE WHEN v_day IS NULL THEN p_answer END, p_sealed
+		) ON CONFLICT (id) DO NOTHING;
+		IF NOT FOUND THEN
+			RAISE EXCEPTION 'the record is not owned' USING ERRCODE = 'SM001';
+		END IF;
+		-- Asked after the insert, which has waited for a deletion under way.
 		mark := pg_sequence_last_value('{schema}.fences'::regclass);
 		IF mark >= v_fence THEN
-			UPDATE {schema}.records r SET fence = mark + 1 WHERE r.id = p_id;
+			v_fence := mark + 1;
+			UPDATE {schema}.records r SET fence = v_fence WHERE r.id = p_id;
 		END IF;
 	END IF;
 	IF v_day IS NOT NULL THEN
@@ -608,5 +613,4 @@ BEGIN
 	IF p_notify THEN
 		PERFORM pg_notify({channel}, encode(p_id, 'base64'));
 	END IF;
-	RETURN t;
 END $$;

@@ -30,6 +30,7 @@ func Run(ctx context.Context, c Config) (report *Report, err error) {
 		return nil, fmt.Errorf("chaos: %w", err)
 	}
 	r := &run{cfg: &c, site: s, cast: k, asking: newClients(&c, k), storm: newStorm(&c, s, k.names()), began: time.Now()}
+	r.watch.most = c.Lease / 10
 	if err := r.play(ctx); err != nil {
 		return nil, fmt.Errorf("chaos: %w", err)
 	}
@@ -46,6 +47,7 @@ type run struct {
 	cast   *cast
 	asking *clients
 	storm  *storm
+	watch  watch
 	began  time.Time
 }
 
@@ -55,7 +57,6 @@ func (r *run) play(ctx context.Context) error {
 	wild, end := context.WithCancel(ctx)
 	defer end()
 	calm, giveUp := context.WithCancel(context.WithoutCancel(ctx))
-	defer giveUp()
 	var working sync.WaitGroup
 	for n := range r.cfg.Clients {
 		working.Go(func() { r.asking.work(wild, calm, uint64(n)) })
@@ -68,6 +69,10 @@ func (r *run) play(ctx context.Context) error {
 	go func() {
 		reaping <- newReaper(r.cast, r.cfg, r.storm.visited).reap(wild, r.cfg.Mode, r.cfg.For)
 	}()
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watching.Go(func() { r.watch.keep(calm) })
+	defer giveUp()
 	idle := make(chan struct{})
 	go func() {
 		working.Wait()
@@ -113,10 +118,10 @@ func (r *run) report(ctx context.Context) (*Report, error) {
 		return nil, err
 	}
 	operations := r.asking.operations
-	j := judge{mode: c.Mode, began: r.began, troubles: append(r.cast.troubles(), r.storm.troubles...)}
+	j := judge{mode: c.Mode, began: r.began, troubles: append(r.cast.troubles(c.Storage), r.storm.troubles...), stalls: r.watch.stalls}
 	report := &Report{
 		Storage: c.Storage, Mode: c.Mode, Seed: c.Seed, Took: took, Operations: len(operations), Requests: int(r.asking.requests.Load()),
-		Effects: len(effects), Faults: r.storm.counts, MissedFaults: r.storm.missed(),
+		Effects: len(effects), Faults: r.storm.counts, MissedFaults: r.storm.missed(), Stalls: len(r.watch.stalls),
 		Violations: append(wrong, j.all(operations, effects)...),
 	}
 	report.Kills, report.Missed = r.cast.kills(c)

@@ -16,15 +16,16 @@ type judge struct {
 	mode     Mode
 	began    time.Time
 	troubles []trouble
+	stalls   []trouble // of the machine: they explain a further run, and nothing else
 }
 
 // slack is for what a kill still does after it: a connection to a process that has gone, and is not back yet, breaks
 // only when it is used.
 const slack = 300 * time.Millisecond
 
-// explained reports whether a trouble of a front, or of all, came between two moments, or shortly before. No front means any.
-func (j *judge) explained(front string, from, to time.Time) bool {
-	return slices.ContainsFunc(j.troubles, func(t trouble) bool {
+// explain reports whether a trouble of a front, or of all, came between two moments, or shortly before. No front means any.
+func explain(troubles []trouble, front string, from, to time.Time) bool {
+	return slices.ContainsFunc(troubles, func(t trouble) bool {
 		return !t.harmless && (front == "" || t.front == "" || t.front == front) && !t.from.After(to) && !t.to.Add(slack).Before(from)
 	})
 }
@@ -72,7 +73,7 @@ func (j *judge) one(o *operation, effects []effect) (found []history.Violation) 
 			report("two operations under one key")
 		case i > 0 && e.Fence == effects[i-1].Fence:
 			report("two effects of one run")
-		case i > 0 && !j.explained(effects[i-1].Front, time.UnixMicro(effects[i-1].Began), time.UnixMicro(e.Began)):
+		case i > 0 && !j.lostRun(&effects[i-1], &e):
 			report("run again without a reason")
 		}
 	}
@@ -102,6 +103,12 @@ func (j *judge) one(o *operation, effects []effect) (found []history.Violation) 
 	return found
 }
 
+// lostRun reports whether a run may have been lost before the next one began.
+func (j *judge) lostRun(e, next *effect) bool {
+	from, to := time.UnixMicro(e.Began), time.UnixMicro(next.Began)
+	return explain(j.troubles, e.Front, from, to) || explain(j.stalls, "", from, to)
+}
+
 // lost reports whether an attempt may have been cut off by a trouble: it was under way then; or its front had put it off,
 // owed a release, and was killed before that was acknowledged, since else the key would be free.
 func (j *judge) lost(o *operation) bool {
@@ -109,9 +116,9 @@ func (j *judge) lost(o *operation) bool {
 	return slices.ContainsFunc(o.attempts, func(a attempt) bool {
 		switch a.reading {
 		case broken, unknown, unreplayable:
-			return j.explained("", a.sent, a.done)
+			return explain(j.troubles, "", a.sent, a.done)
 		case later:
-			return j.explained("", a.sent, last)
+			return explain(j.troubles, "", a.sent, last)
 		}
 		return false
 	})
@@ -179,9 +186,9 @@ func (j *judge) story(o *operation, effects []effect) []moment {
 		return nil
 	}
 	from, to := all[0].at.Add(-slack), all[len(all)-1].at
-	for _, t := range j.troubles {
+	for _, t := range slices.Concat(j.troubles, j.stalls) {
 		if t.to.After(from) && t.from.Before(to) {
-			all = append(all, moment{at: t.from, what: fmt.Sprintf("%s %s, for %v", t.what, t.front, t.to.Sub(t.from))})
+			all = append(all, moment{at: t.from, what: fmt.Sprintf("%s, for %v", t.what, t.to.Sub(t.from))})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b moment) int { return a.at.Compare(b.at) })

@@ -178,3 +178,35 @@ func TestR90_TheJudge(t *testing.T) {
 		})
 	}
 }
+
+// What nobody did to a run, but a machine without time for it, explains that it is run again under Rerun, and nothing else.
+func TestR90_AStall(t *testing.T) {
+	t.Parallel()
+	start := time.UnixMicro(1_000_000_000)
+	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
+	run := func(fence uint64, ms int) effect {
+		return effect{ID: "e", Key: "k", Request: "r", Operation: "op", Fence: fence, Began: at(ms).UnixMicro(), At: at(ms + 1).UnixMicro()}
+	}
+	for _, tc := range []struct {
+		mode    Mode
+		last    reading
+		effects []effect
+		want    string
+	}{
+		{Rerun, success, []effect{run(1, 1), run(2, 301)}, ""},
+		{Hold, success, []effect{run(1, 1), run(2, 301)}, "2 effects"},
+		{Hold, unknown, []effect{run(1, 1)}, "unknown without a reason"},
+	} {
+		o := &operation{key: "k", payment: payment{Kind: plain}, request: "r", attempts: []attempt{
+			{request: "r", sent: at(0), done: at(400), reading: tc.last, value: run(1, 1).answer(plain)},
+		}}
+		j := judge{mode: tc.mode, began: start, stalls: []trouble{{what: "stalled", from: at(100), to: at(200)}}}
+		found := j.all([]*operation{o}, tc.effects)
+		switch {
+		case tc.want == "" && len(found) > 0:
+			t.Errorf("%s: found %v", tc.mode, found)
+		case tc.want != "" && (len(found) == 0 || found[0].What != tc.want):
+			t.Errorf("%s: found %v, want %q", tc.mode, found, tc.want)
+		}
+	}
+}

@@ -2,7 +2,6 @@ package chaos
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"time"
 )
@@ -120,12 +119,13 @@ func (r *reaper) reap(ctx context.Context, m Mode, long time.Duration) error {
 }
 
 // roll restarts the fronts in order, one after another. If ctx ends before, the rest is left as it is.
-func (r *reaper) roll(ctx context.Context, _ round) (deaths []death, err error) {
+func (r *reaper) roll(ctx context.Context, _ round) ([]death, error) {
+	var deaths []death
 	for _, f := range r.cast.fronts {
 		if err := f.listening(f.alive()); err != nil {
 			return nil, err
 		}
-		if ctx.Err() != nil {
+		if isClosed(ctx.Done()) {
 			break
 		}
 		f.alive().drain()
@@ -188,44 +188,4 @@ func (r *reaper) kill(ctx context.Context, now round) ([]death, error) {
 		}
 	}
 	return deaths, nil
-}
-
-// kills returns how often the processes of the cast died at each point, and where none did although the mode has it.
-func (k *cast) kills(c *Config) (byPoint map[Point]int, missed []Point) {
-	byPoint = map[Point]int{}
-	for _, d := range k.deaths() {
-		byPoint[d.point]++
-	}
-	for _, p := range c.Mode.allPoints(c.Storage) {
-		if byPoint[p] == 0 {
-			missed = append(missed, p)
-		}
-	}
-	return byPoint, missed
-}
-
-// troubles returns what the deaths in the cast explain.
-func (k *cast) troubles() (all []trouble) {
-	for _, d := range k.deaths() {
-		all = append(all, d.trouble())
-	}
-	return all
-}
-
-func (k *cast) deaths() (all []death) {
-	for _, p := range k.all() {
-		p.mu.Lock()
-		all = append(all, p.deaths...)
-		p.mu.Unlock()
-	}
-	return all
-}
-
-// trouble returns what the death explains: that of a front, what this front did; that of the service, everything.
-func (d death) trouble() trouble {
-	t := trouble{what: fmt.Sprintf("%s killed: %s", d.name, d.point), front: d.name, from: d.from, to: d.to, harmless: d.clean}
-	if d.role == serviceRole {
-		t.front = ""
-	}
-	return t
 }

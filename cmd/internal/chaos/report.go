@@ -22,6 +22,7 @@ type Report struct {
 	Missed       []Point // the mode's points at which no process has ended
 	Faults       map[Fault]int
 	MissedFaults []Fault // the storage's that have not come
+	Stalls       int     // of the machine: explain further runs
 	Effects      int     // lines of the ledger, or rows of the table
 	Takeovers    int     // effects of runs that followed one that may have had its own
 	Unknown      int     // operations that ended so, each explained by a kill or a fault
@@ -46,6 +47,7 @@ func (r *Report) add(other *Report) {
 	r.Requests += other.Requests
 	r.Effects += other.Effects
 	r.Takeovers += other.Takeovers
+	r.Stalls += other.Stalls
 	r.Unknown += other.Unknown
 	r.Unreplayable += other.Unreplayable
 	r.Violations = append(r.Violations, other.Violations...)
@@ -132,6 +134,9 @@ func table(reports []*Report, name func(*Report) string) string {
 		if sum.Faults[f] > 0 {
 			row("… "+string(f), func(r *Report) int { return r.Faults[f] })
 		}
+	}
+	if sum.Stalls > 0 {
+		row("stalls of this machine", func(r *Report) int { return r.Stalls })
 	}
 	row("effects", func(r *Report) int { return r.Effects })
 	row("… of a run after the first", func(r *Report) int { return r.Takeovers })

@@ -117,6 +117,7 @@ func (o *storm) deal(ctx context.Context, b blow) error {
 	switch b.fault {
 	case Partitioned, RepliesLost, Slow:
 		t.front = o.fronts[b.front]
+		t.what += " " + t.front
 		err = o.block(b, hold)
 	case CachePartitioned:
 		err = b.partition(o.site.ways[b.front].redis, hold)

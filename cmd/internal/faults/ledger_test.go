@@ -13,17 +13,17 @@ type world interface {
 	handler(*instance) http.Handler
 	// effects returns what was told of each effect of an operation.
 	effects(key string) ([]string, error)
-	// stage sets what happens in the first run of an operation.
+	// stage sets what happens in an operation.
 	stage(key string, run script)
 }
 
-// A script is what happens in a run.
+// A script is what happens once in an operation: in the first run that comes so far.
 type script struct {
 	before func(context.Context) // the effect
 	after  func()                // the effect, before the outcome is settled
 }
 
-// A theatre has the scripts of operations that have not run.
+// A theatre has what is left of the scripts of operations.
 type theatre struct {
 	mu      sync.Mutex
 	scripts map[string]script
@@ -38,19 +38,32 @@ func (s *theatre) stage(key string, run script) {
 	s.scripts[key] = run
 }
 
-// begin plays what comes before the effect, and returns what comes after it. It reports whether the run may go on.
-func (s *theatre) begin(ctx context.Context, key string) (after func(), goOn bool) {
+// take returns what is left of a script, and leaves what is left of that without what is played next.
+func (s *theatre) take(key string, played func(*script)) script {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	run := s.scripts[key]
-	delete(s.scripts, key)
-	s.mu.Unlock()
-	if run.before != nil {
+	left := run
+	played(&left)
+	if s.scripts != nil {
+		s.scripts[key] = left
+	}
+	return run
+}
+
+// before plays what comes before the effect. It reports whether the run may go on.
+func (s *theatre) before(ctx context.Context, key string) (goOn bool) {
+	if run := s.take(key, func(left *script) { left.before = nil }); run.before != nil {
 		run.before(ctx)
 	}
-	if run.after == nil {
-		run.after = func() {}
+	return ctx.Err() == nil
+}
+
+// after plays what comes after it.
+func (s *theatre) after(key string) {
+	if run := s.take(key, func(left *script) { left.after = nil }); run.after != nil {
+		run.after()
 	}
-	return run.after, ctx.Err() == nil
 }
 
 func keyOf(r *http.Request) string { return r.Header.Get("Idempotency-Key") }
@@ -87,12 +100,11 @@ func (l *ledger) book(key string) string {
 
 // ServeHTTP has an effect, unless it is told to stop before.
 func (l *ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	after, goOn := l.begin(r.Context(), keyOf(r))
-	if !goOn {
+	if !l.before(r.Context(), keyOf(r)) {
 		stopped(w)
 		return
 	}
 	w.WriteHeader(http.StatusCreated)
 	fmt.Fprint(w, l.book(keyOf(r)))
-	after()
+	l.after(keyOf(r))
 }

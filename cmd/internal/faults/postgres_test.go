@@ -47,7 +47,9 @@ func openPG(t *testing.T, url string) *pgstore.Store {
 
 // inRecovery is what comes between a primary that died and one that takes its place.
 var inRecovery = strike{
-	"server in recovery", []moment{atClaim, atSettle}, false,
+	"server in recovery",
+	[]moment{atClaim, atSettle},
+	false,
 	func(t *testing.T, f *fleet) {
 		must(t, f.server.Stop())
 		must(t, f.server.(*servers.Postgres).StartInRecovery())
@@ -59,7 +61,7 @@ var inRecovery = strike{
 	},
 }
 
-func TestPostgresSurvives(t *testing.T) {
+func TestR46_R48_Case02_Case06_Case07_Case43_PostgresSurvives(t *testing.T) {
 	t.Parallel()
 	p := postgres(t, map[string]string{"max_connections": "20"})
 	f := newFleet(t, seat{server: p, addr: p.Addr(), open: openPostgres}, newLedger())

@@ -55,6 +55,23 @@ func (w *wire) ask(command, want string) {
 	}
 }
 
+// becomes asks until the answer is as wanted.
+func (w *wire) becomes(command, want string) {
+	w.t.Helper()
+	for {
+		if err := w.say(command); err != nil {
+			w.t.Fatalf("%s: %v", command, err)
+		}
+		switch got, err := w.hear(); {
+		case err != nil:
+			w.t.Fatalf("%s: %q, %v, want %q", command, got, err, want)
+		case got == want:
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // silent checks that nothing comes for a while.
 func (w *wire) silent() {
 	w.t.Helper()
@@ -153,7 +170,7 @@ func TestResetBeforeTheReply(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.silent()
-	direct.ask("STRLEN k", ":2")
+	direct.becomes("STRLEN k", ":2")
 	p.ResetAll()
 	w.reset()
 	another := dial(t, p.Addr())
@@ -161,7 +178,7 @@ func TestResetBeforeTheReply(t *testing.T) {
 		t.Fatal(err)
 	}
 	another.silent()
-	direct.ask("STRLEN k", ":3")
+	direct.becomes("STRLEN k", ":3")
 	must(t, p.Restore())
 	another.reset()
 	dial(t, p.Addr()).ask("STRLEN k", ":3")
@@ -184,12 +201,12 @@ func TestSlow(t *testing.T) {
 	p, direct := proxied(t)
 	w := dial(t, p.Addr())
 	w.ask("PING", "+PONG")
-	p.Slow(300 * time.Millisecond)
+	p.Slow(time.Second)
 	if err := w.say("SET k 1"); err != nil {
 		t.Fatal(err)
 	}
 	w.silent()
-	direct.ask("STRLEN k", ":1")
+	direct.becomes("STRLEN k", ":1")
 	if got, err := w.hear(); err != nil || got != "+OK" {
 		t.Errorf("%q, %v", got, err)
 	}

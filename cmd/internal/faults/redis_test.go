@@ -20,7 +20,7 @@ func openRedis(t *testing.T, addr string) semel.Store {
 }
 
 // A Redis that has each write on its disk before it replies.
-func TestRedisSurvives(t *testing.T) {
+func TestR46_R48_Case02_Case06_Case07_Case43_RedisSurvives(t *testing.T) {
 	t.Parallel()
 	r := redis(t, "--appendonly", "yes", "--appendfsync", "always")
 	f := newFleet(t, seat{server: r, addr: r.Addr(), open: openRedis}, newLedger())

@@ -8,7 +8,7 @@ import (
 
 // A Redis that keeps nothing on its disk forgets with its restart: that is its documented limit, and what tieredstore is
 // for.
-func TestRedisRestartedEmpty(t *testing.T) {
+func TestR48_RedisRestartedEmpty(t *testing.T) {
 	t.Parallel()
 	r := redis(t)
 	f := newFleet(t, seat{server: r, addr: r.Addr(), open: openRedis}, newLedger())

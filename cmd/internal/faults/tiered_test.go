@@ -45,7 +45,7 @@ func cacheStrikes(cache *servers.Redis, way *Proxy) []strike {
 }
 
 // The durable store decides: whatever becomes of the fast one, nothing is lost, and nothing runs again.
-func TestTieredSurvives(t *testing.T) {
+func TestR46_R48_Case02_Case06_Case07_Case43_TieredSurvives(t *testing.T) {
 	t.Parallel()
 	p, cache := postgres(t, nil), redis(t)
 	way := proxyTo(t, cache.Addr())

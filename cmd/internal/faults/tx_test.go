@@ -57,8 +57,7 @@ func (w *till) handler(i *instance) http.Handler {
 	s := i.store.(*pgstore.Store)
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		key := keyOf(r)
-		after, goOn := w.begin(r.Context(), key)
-		if !goOn {
+		if !w.before(r.Context(), key) {
 			stopped(rw)
 			return
 		}
@@ -74,7 +73,7 @@ func (w *till) handler(i *instance) http.Handler {
 			}
 			rw.WriteHeader(http.StatusCreated)
 			fmt.Fprint(rw, told(id, key))
-			after()
+			w.after(key)
 			return nil
 		})
 		if err != nil {
@@ -87,7 +86,7 @@ func (w *till) handler(i *instance) http.Handler {
 }
 
 // An effect in the store's database is one also where another instance takes over, and where the first one had it already.
-func TestTransactionsSurvive(t *testing.T) {
+func TestR31_R48_Case02_Case09_TransactionsSurvive(t *testing.T) {
 	t.Parallel()
 	lostReplies := only("connections reset between execution and reply")
 	faults := only("server killed", "server killed between execution and reply", "connections reset before execution",
@@ -152,7 +151,7 @@ func (m *meeting) wait(key string) {
 }
 
 // What a transaction loses to another one is as if it had never been: its client asks again, and has one effect.
-func TestConflictsSurvive(t *testing.T) {
+func TestR31_Case09_ConflictsSurvive(t *testing.T) {
 	t.Parallel()
 	p := postgres(t, map[string]string{"deadlock_timeout": "50ms"})
 	w := newTill(t, p, "")
