@@ -27,7 +27,7 @@ bench: ## measure semel and its neighbours side by side
 	go run ./bench $(BENCHFLAGS)
 
 .PHONY: chaos
-chaos: ## kill processes at named and random points for CHAOSTIME (10m), and count effects
+chaos: ## kill processes, hurt servers for CHAOSTIME (10m), count effects (CHAOSFLAGS='--store postgres')
 	go run ./cmd/internal/chaos/run --for $(or $(CHAOSTIME),10m) $(CHAOSFLAGS)
 
 .PHONY: stress

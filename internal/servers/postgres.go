@@ -165,7 +165,7 @@ func configure(data string, o PostgresOptions, port int) error {
 		"synchronous_commit":         "on",
 	}
 	if !o.Durable {
-		settings["fsync"], settings["full_page_writes"] = "off", "off"
+		settings["fsync"] = "off" // but not full_page_writes: SIGKILL can tear a page
 	}
 	maps.Copy(settings, o.Settings)
 	var lines strings.Builder

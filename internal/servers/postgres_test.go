@@ -147,7 +147,7 @@ func TestPostgresSettings(t *testing.T) {
 		"application_name": "it's me", "max_connections": "17", "log_line_prefix": `\%m`,
 	}}).Addr())
 	fast.value(t, "show fsync", "off")
-	fast.value(t, "show full_page_writes", "off")
+	fast.value(t, "show full_page_writes", "on")
 	fast.value(t, "show synchronous_commit", "on")
 	fast.value(t, "show application_name", "it's me")
 	fast.value(t, "show max_connections", "17")
