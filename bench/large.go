@@ -144,7 +144,8 @@ func (l large) sweeping(ctx context.Context, what string, rate int, s filler) ([
 	}
 	alone := time.Since(began)
 
-	quiet := claimsAtRate(s, &serial, rate, min(20*time.Second, max(time.Second, alone)), nil)
+	callers(rate, rate, func(int) { claimOnly(s, serial.Add(1)) }) // opens the connections
+	quiet := claimsAtRate(s, &serial, rate, min(20*time.Second, max(5*time.Second, alone)), nil)
 
 	if err := expired(); err != nil {
 		return nil, err

@@ -88,7 +88,7 @@ func (c *cutter) serve(client net.Conn) {
 		if first && binary.BigEndian.Uint32(message[4:]) == cancelRequest {
 			return // it would end what the server is to be held in
 		}
-		if cut := c.armed.Load(); cut != nil && !first && bytes.Contains(message, []byte("COMMIT\x00")) && c.armed.CompareAndSwap(cut, nil) {
+		if cut := c.armed.Load(); cut != nil && !first && commits(message) && c.armed.CompareAndSwap(cut, nil) {
 			deaf.Store(true)
 			rest := append(message, readRest(client)...)
 			if cut.ready != nil {
@@ -108,6 +108,18 @@ func (c *cutter) serve(client net.Conn) {
 			return
 		}
 	}
+}
+
+// commits reports whether a message is the first of those that execute a COMMIT: an unnamed statement, or the use of the one
+// that was prepared.
+func commits(message []byte) bool {
+	switch message[0] {
+	case 'P':
+		return message[5] == 0 && bytes.Contains(message, []byte(commitSQL+"\x00"))
+	case 'B':
+		return bytes.Contains(message, []byte(statementName(commitSQL)+"\x00"))
+	}
+	return false
 }
 
 // readMessage reads one message of the protocol; the first one has no type.
