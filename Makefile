@@ -35,7 +35,7 @@ stress: ## load two gateways on one store, kill one, count effects (RATE=50 DURA
 	go run ./cmd/internal/fleet/run --rate $(or $(RATE),50) --duration $(or $(DURATION),30s) $(STRESSFLAGS)
 
 .PHONY: bench-large
-bench-large: ## measure growth and sweeping with millions of records (needs 10 GB of disk, some minutes)
+bench-large: ## measure growth and sweeping with millions of records (needs 20 GB of disk, and a quiet hour)
 	go run ./bench -large $(BENCHFLAGS)
 
 .PHONY: fuzz
