@@ -612,6 +612,55 @@ func TestR28_R31_TheCommitWakesWaiters(t *testing.T) {
 	})
 }
 
+// claimedElsewhere is a transactor whose operation another process has claimed in a transaction that is open for a while.
+type claimedElsewhere struct {
+	*transactor
+	until time.Time
+	mu    sync.Mutex
+	asked []time.Time
+}
+
+func (s *claimedElsewhere) BeginClaim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Tx, semel.Record, bool, error) {
+	if now := time.Now(); now.Before(s.until) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.asked = append(s.asked, now)
+		at := semel.Time(now.UnixMicro())
+		return nil, semel.Record{
+			State: semel.Running, OnLost: c.OnLost, Fingerprint: c.Fingerprint, Now: at, LeaseEnd: at.Add(c.Lease),
+		}, false, nil
+	}
+	return s.transactor.BeginClaim(ctx, id, c)
+}
+
+// A claim in a transaction that has not committed shows nobody's name. One waiter of a process asks again for all, ever
+// more seldom.
+func TestR28_R60_WaitersOfAnOpenTransactionTakeTurns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const takes, waiters = 10 * time.Second, 20
+		s := &claimedElsewhere{transactor: newTransactor(t), until: time.Now().Add(takes)}
+		p := waits(semel.Hold, time.Minute)
+		p.OneCommit = true
+		g, _ := newGuard(t, s, p)
+		var all []*served
+		for range waiters {
+			all = append(all, serve(g.Handler(s.working(paying, nil)), post("k", `{}`)))
+		}
+		for _, w := range all {
+			w.answer()
+			if late := w.at.Sub(s.until); late < 0 || late > 500*time.Millisecond {
+				t.Errorf("answered %v after the other transaction's end, want within half a second", late)
+			}
+		}
+		s.wantEffects("paid")
+		// Each asks before it waits, and once more when it has joined; then 5 polls that double from 25 ms, and 2 a second.
+		if n := len(s.asked); n > 2*waiters+5+20 {
+			t.Errorf("asked %d times in %v", n, takes)
+		}
+	})
+}
+
 // Where there is no operation, and in observe mode, RunTx is a plain transaction: the function's error decides, and the
 // answer is the handler's business.
 func TestR92_R31_PlainTransactions(t *testing.T) {

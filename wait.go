@@ -84,8 +84,7 @@ func (w *waiting) wake(id ID) {
 	}
 }
 
-// wait returns true when the record seems to have changed from what rec shows, and false when the deadline or ctx came
-// first.
+// wait returns true when the record may have changed from what rec shows, and false when the deadline or ctx came first.
 func (w *waiting) wait(ctx context.Context, t *ticket, c *core, rec *Record, deadline time.Time) bool {
 	defer func() {
 		w.mu.Lock()
@@ -124,7 +123,13 @@ func (w *waiting) wait(ctx context.Context, t *ticket, c *core, rec *Record, dea
 		if err != nil && asked && ctx.Err() == nil {
 			c.storeFailed(ctx, "load", t.id, err)
 		}
-		if err == nil && (now.Owner() != rec.Owner() || now.State != rec.State || now.Reads(now.OnLost) != ReadsRunning) {
+		reading := now.Reads(now.OnLost)
+		switch {
+		case err != nil:
+			continue
+		case rec.Token == Token{} && (reading == ReadsAbsent || reading == ReadsFree):
+			return true // claimed by a transaction that has not committed: only a claim can tell whether it has ended
+		case now.Owner() != rec.Owner(), now.State != rec.State, reading != ReadsRunning:
 			t.list.interval = pollFirst
 			w.wake(t.id)
 			return true

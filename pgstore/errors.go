@@ -111,7 +111,7 @@ func kindOf(err error) error {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return nil
 	case errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed),
-		pgconn.SafeToRetry(err):
+		errors.Is(err, pgconn.ErrConnClosed), pgconn.SafeToRetry(err):
 		return ErrUnreachable
 	}
 	return nil

@@ -9,25 +9,30 @@ CREATE TABLE {schema}.records (
 	lease_end   bigint   NOT NULL,
 	settled     bigint   NOT NULL,
 	expires     bigint,            -- from when on sweep has to do with it; NULL if it runs or waits for a decision
-	retention   bigint   NOT NULL CHECK (retention > 0),
-	tombstone   bigint   NOT NULL CHECK (tombstone >= 0),
+	retention   bigint   NOT NULL,
+	tombstone   bigint   NOT NULL,
 	attempt     bigint   NOT NULL,
 	answer_day  integer,           -- the partition of "answers" that has the answer, in days since the Unix epoch
 	layout      smallint NOT NULL, -- the lowest version of the layout that can read the row
-	state       smallint NOT NULL CHECK (state BETWEEN 1 AND 4), -- 1 running, 2 done, 3 free, 4 unknown
+	state       smallint NOT NULL, -- 1 running, 2 done, 3 free, 4 unknown
 	wrote       smallint NOT NULL, -- the outcome that (fence, token) settled with; 0 if it has not
 	on_lost     smallint NOT NULL, -- 0 hold, 1 rerun
 	begun       boolean  NOT NULL,
 	maybe       boolean  NOT NULL,
 	seized      boolean  NOT NULL,
-	id          bytea    NOT NULL PRIMARY KEY CHECK (octet_length(id) = 48), -- the first 16 are the scope's
-	token       bytea    NOT NULL CHECK (octet_length(token) = 16),
-	fingerprint bytea    NOT NULL CHECK (octet_length(fingerprint) = 40), -- raw (16), canonical (16), settings (8)
+	id          bytea    NOT NULL PRIMARY KEY, -- 48, of which the first 16 are the scope's
+	token       bytea    NOT NULL, -- 16
+	fingerprint bytea    NOT NULL, -- 40: raw (16), canonical (16), settings (8)
 	operation   bytea    NOT NULL,
 	correlation bytea    NOT NULL,
 	error       bytea    NOT NULL,
 	answer      bytea, -- with a version and a checksum of its own
-	sealed      bytea
+	sealed      bytea,
+	-- One constraint, since the server prepares each anew for every statement that inserts.
+	CONSTRAINT records_valid CHECK (
+		octet_length(id) = 48 AND octet_length(token) = 16 AND octet_length(fingerprint) = 40
+		AND state BETWEEN 1 AND 4 AND retention > 0 AND tombstone >= 0
+	)
 ) WITH (fillfactor = 85, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);
 
 -- None of these indexes has a column that a heartbeat changes, so that it is a HOT update.

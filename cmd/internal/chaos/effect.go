@@ -79,7 +79,8 @@ func readPayment(w http.ResponseWriter, r *http.Request) (p payment, request str
 	return p, string(body), true
 }
 
-// A ledger is a file of effects, to which many processes append, each effect with one write.
+// A ledger is a file of effects, to which many processes append, each effect with one write, a line break and a line. The
+// kernel may cut short the write of a process that is killed: what follows has its own line all the same.
 type ledger struct{ file *os.File }
 
 func openLedger(path string) (*ledger, error) {
@@ -95,13 +96,13 @@ func (l *ledger) append(e effect) error {
 	if err != nil {
 		return fmt.Errorf("append to ledger: %w", err)
 	}
-	if _, err := l.file.Write(append(line, '\n')); err != nil {
+	if _, err := l.file.Write(append([]byte{'\n'}, line...)); err != nil {
 		return fmt.Errorf("append to ledger: %w", err)
 	}
 	return nil
 }
 
-// readLedger returns all effects in the order of their writes.
+// readLedger returns all effects in the order of their writes. A line that was cut short is none: nobody was told of it.
 func readLedger(path string) ([]effect, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -113,10 +114,14 @@ func readLedger(path string) ([]effect, error) {
 	defer f.Close() //nolint:errcheck // it was only read
 	var effects []effect
 	lines := bufio.NewScanner(f)
-	for lines.Scan() {
+	for n := 1; lines.Scan(); n++ {
 		var e effect
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			return nil, fmt.Errorf("read ledger: line %d: %w", len(effects)+1, err)
+		err := json.Unmarshal(lines.Bytes(), &e)
+		if syntax := new(json.SyntaxError); errors.As(err, &syntax) && syntax.Offset == int64(len(lines.Bytes())) {
+			continue // it ended too soon
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read ledger: line %d: %w", n, err)
 		}
 		effects = append(effects, e)
 	}
