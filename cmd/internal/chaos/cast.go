@@ -12,15 +12,15 @@ type cast struct {
 	fronts  []*process
 }
 
-// newCast returns the processes of a run on the servers of a site, nil if there are none.
+// newCast returns the processes of a run. Where the storage is a server, s has it, unless none of them is to be started.
 func newCast(c *Config, s *site) *cast {
 	k := &cast{}
 	if !c.Mode.library() {
 		k.service = c.newProcess("service", part{Role: serviceRole})
 	}
 	for i := range c.Fronts {
-		p := part{Role: c.Mode.front(), Store: c.Store}
-		if s != nil {
+		p := part{Role: c.Mode.front(), Store: c.store()}
+		if c.Storage.server() && s != nil {
 			p.Store, p.Cache = s.addresses(c.Storage, i)
 			p.Skew = time.Duration(i) * time.Hour
 		}

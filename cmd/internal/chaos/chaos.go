@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,13 +18,16 @@ func Run(ctx context.Context, c Config) (report *Report, err error) {
 	if err := c.complete(); err != nil {
 		return nil, fmt.Errorf("chaos: %w", err)
 	}
-	var s *site
-	if c.Storage.server() {
-		if s, err = newSite(&c); err != nil {
-			return nil, fmt.Errorf("chaos: %w", err)
-		}
-		defer func() { err = errors.Join(err, s.close()) }()
+	s, err := newSite(&c)
+	if err != nil {
+		return nil, fmt.Errorf("chaos: %w", err)
 	}
+	defer func() {
+		if s.disk != nil && (err != nil || len(report.Violations) > 0) {
+			err = errors.Join(err, s.disk.keep(c.Dir))
+		}
+		err = errors.Join(err, s.close())
+	}()
 	k := newCast(&c, s)
 	defer func() { err = errors.Join(err, k.stop()) }()
 	if err := k.start(); err != nil {
@@ -43,7 +47,7 @@ func Run(ctx context.Context, c Config) (report *Report, err error) {
 // A run is a cast under way.
 type run struct {
 	cfg    *Config
-	site   *site // nil if there are no servers
+	site   *site
 	cast   *cast
 	asking *clients
 	storm  *storm
@@ -67,7 +71,7 @@ func (r *run) play(ctx context.Context) error {
 	}()
 	reaping := make(chan error, 1)
 	go func() {
-		reaping <- newReaper(r.cast, r.cfg, r.storm.visited).reap(wild, r.cfg.Mode, r.cfg.For)
+		reaping <- newReaper(r.cast, r.cfg, r.storm.visited).reap(wild, r.cfg.For)
 	}()
 	var watching sync.WaitGroup
 	defer watching.Wait()
@@ -121,8 +125,8 @@ func (r *run) report(ctx context.Context) (*Report, error) {
 	j := judge{mode: c.Mode, began: r.began, troubles: append(r.cast.troubles(c.Storage), r.storm.troubles...), stalls: r.watch.stalls}
 	report := &Report{
 		Storage: c.Storage, Mode: c.Mode, Seed: c.Seed, Took: took, Operations: len(operations), Requests: int(r.asking.requests.Load()),
-		Effects: len(effects), Faults: r.storm.counts, MissedFaults: r.storm.missed(), Stalls: len(r.watch.stalls),
-		Violations: append(wrong, j.all(operations, effects)...),
+		Effects: len(effects), Faults: r.storm.counts, MissedFaults: r.storm.missed(), LeftOut: c.leftOut,
+		Stalls: len(r.watch.stalls), Violations: append(wrong, j.all(operations, effects)...),
 	}
 	report.Kills, report.Missed = r.cast.kills(c)
 	for _, e := range effects {
@@ -131,6 +135,11 @@ func (r *run) report(ctx context.Context) (*Report, error) {
 		}
 	}
 	for _, o := range operations {
+		for _, a := range o.attempts {
+			if a.reading == later && strings.Contains(a.value, string(semel.CodeStoreUnavailable)) {
+				report.Unavailable++
+			}
+		}
 		switch o.last() {
 		case unknown:
 			report.Unknown++

@@ -17,6 +17,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	Apart()
 	status := m.Run()
 	if dir, err := folder(); err == nil {
 		os.RemoveAll(dir) //nolint:errcheck // a temporary folder
@@ -54,9 +55,6 @@ func config(t *testing.T, c Config) Config {
 	return c
 }
 
-// failingSeeds are those that have found a fault. They are played in each test run.
-var failingSeeds = map[Mode][]uint64{}
-
 // playSeed plays a run and reports what was broken.
 func playSeed(t *testing.T, c Config) *Report {
 	t.Helper()
@@ -80,8 +78,7 @@ func playSeed(t *testing.T, c Config) *Report {
 func TestR26_R30_R31_R46_Case04_Case09_Case12_Case24_KilledUnderLoad(t *testing.T) {
 	for _, m := range SQLite.Modes() {
 		t.Run(string(m), func(t *testing.T) {
-			seeds := append([]uint64{1, rand.Uint64()}, failingSeeds[m]...)
-			for i, seed := range seeds {
+			for i, seed := range []uint64{1, rand.Uint64()} {
 				t.Logf("seed %d", seed)
 				c := Config{Mode: m, Seed: seed, Clients: 16, Fronts: 1 + i%2, For: time.Second}
 				r := playSeed(t, c)
@@ -91,6 +88,9 @@ func TestR26_R30_R31_R46_Case04_Case09_Case12_Case24_KilledUnderLoad(t *testing.
 				}
 				if len(r.Missed) > 0 {
 					t.Errorf("seed %d: nobody was killed at %v", seed, r.Missed)
+				}
+				if len(r.MissedFaults) > 0 {
+					t.Errorf("seed %d: there was no %v", seed, r.MissedFaults)
 				}
 				if r.Effects == 0 || r.Kills[Random] == 0 {
 					t.Errorf("seed %d: too little happened for this to prove anything: %+v", seed, r)
@@ -229,25 +229,35 @@ func TestR46_R26_OneTakesOver(t *testing.T) {
 // A run finds what is wrong with a cast that has a flaw.
 func TestR90_AFlawIsFound(t *testing.T) {
 	t.Parallel()
-	for _, tc := range []struct {
+	type flawed struct {
 		name string
 		c    Config
 		want string
-	}{
+	}
+	all := []flawed{
 		{"a proxy that sends again", Config{Mode: Hold, flaw: retryingProxy}, "effects"},
 		{"a store that forgets", Config{Mode: Hold, Store: "memory://"}, "effects"},
 		{"a store that forgets, rerun", Config{Mode: Rerun, Store: "memory://"}, "two final answers disagree"},
 		{"a store that fails open", Config{Storage: Redis, Mode: Hold, flaw: failOpen, faults: []Fault{ServerReadOnly}}, "effects"},
 		{"a store that is lost with its server", Config{Storage: Redis, Mode: Hold, flaw: forgetful, faults: []Fault{ServerKilled}}, "effects"},
 		{"an effect apart from its transaction", Config{Mode: Tx, flaw: effectApart}, "effects"},
-	} {
+	}
+	if testDisk(t) != nil {
+		all = append(all, flawed{"a store that fails open on a full disk", Config{Mode: Hold, flaw: failOpen}, "effects"})
+	}
+	for _, tc := range all {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			tc.c.Clients, tc.c.Fronts, tc.c.Seed, tc.c.hasty = 8, 1, 1, true
 			for tc.c.For = 2 * time.Second; ; tc.c.For *= 3 {
-				r, err := Run(t.Context(), config(t, tc.c))
+				c := config(t, tc.c)
+				r, err := Run(t.Context(), c)
 				if err != nil {
 					t.Fatal(err)
+				}
+				_, err = os.Stat(filepath.Join(c.Dir, "files"))
+				if kept := err == nil; kept != (r.Faults[DiskFull] > 0 && len(r.Violations) > 0) {
+					t.Errorf("%d full disks, %d violations, and what was on the disk is kept: %v", r.Faults[DiskFull], len(r.Violations), kept)
 				}
 				if slices.ContainsFunc(r.Violations, func(v history.Violation) bool { return strings.Contains(v.What, tc.want) }) {
 					return

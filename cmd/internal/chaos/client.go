@@ -51,9 +51,19 @@ type operation struct {
 	payment payment
 	request string // the payment's JSON
 	rival   string // another request under the same key; "" for none
+	plan    plan
 
 	mu       sync.Mutex
 	attempts []attempt
+}
+
+// A plan is what clients will do for an operation. It is drawn with it, so that what is drawn next does not depend on how they
+// fare.
+type plan struct {
+	others   int    // how many more ask for it at the same time
+	together bool   // the rival is asked for at the same time, not when the operation is done
+	again    bool   // it is asked for once more when it is done
+	seed     uint64 // of whom they ask, and of their pauses
 }
 
 func (o *operation) add(a attempt) {
@@ -101,43 +111,40 @@ const (
 
 // work begins operations, one after the other, until ctx ends or there were enough, and brings each to its end.
 func (c *clients) work(ctx, calm context.Context, n uint64) {
-	rng := rand.New(rand.NewPCG(c.cfg.Seed, n))
+	draws := newDraws(c.cfg, n)
 	for ctx.Err() == nil {
-		i := c.begun.Add(1)
-		if c.cfg.Operations > 0 && i > int64(c.cfg.Operations) {
+		if c.cfg.Operations > 0 && c.begun.Add(1) > int64(c.cfg.Operations) {
 			return
 		}
-		o := c.draw(rng, n, i)
+		o := draws.next()
 		c.mu.Lock()
 		c.operations = append(c.operations, o)
 		c.mu.Unlock()
-		c.operate(calm, o, rng)
+		c.operate(calm, o)
 	}
 }
 
 // operate asks for an operation until it has a final answer, sometimes from several sides at once, and sometimes once
 // more when it is done.
-func (c *clients) operate(ctx context.Context, o *operation, rng *rand.Rand) {
+func (c *clients) operate(ctx context.Context, o *operation) {
+	rng := rand.New(rand.NewPCG(o.plan.seed, 0))
 	var others sync.WaitGroup
 	ask := func(request string) {
 		seed := rng.Uint64()
 		others.Go(func() { c.pursue(ctx, o, request, rand.New(rand.NewPCG(seed, 0))) })
 	}
-	if rng.IntN(100) < 12 {
-		for range 1 + rng.IntN(3) {
-			ask(o.request)
-		}
+	for range o.plan.others {
+		ask(o.request)
 	}
-	together := rng.IntN(4) == 0
-	if o.rival != "" && together {
+	if o.rival != "" && o.plan.together {
 		ask(o.rival)
 	}
 	c.pursue(ctx, o, o.request, rng)
 	others.Wait()
-	if o.rival != "" && !together && o.last().final() {
+	if o.rival != "" && !o.plan.together && o.last().final() {
 		c.pursue(ctx, o, o.rival, rng)
 	}
-	if rng.IntN(100) < 20 {
+	if o.plan.again {
 		c.pursue(ctx, o, o.request, rng)
 	}
 }

@@ -31,13 +31,16 @@ type Config struct {
 	Lease time.Duration
 	// Dir is an empty folder for the files of the run.
 	Dir string
-	// Store is the address of the gateways' store where the storage is no server. Defaults to an SQLite file in Dir.
+	// Store is the address of the gateways' store where the storage is no server. Defaults to an SQLite file of the run; it
+	// is on a disk of its own if this process may mount one, see [Apart].
 	Store string
 
 	flaw    flaw
 	hasty   bool    // no point is visited and no fault comes but by chance
 	faults  []Fault // that come; defaults to those of the storage
 	program string  // what the processes run; defaults to the running program
+	files   string  // folder of SQLite's files
+	leftOut map[Fault]string
 }
 
 // A flaw is what is wrong with the cast of a run that is to find it.
@@ -82,12 +85,10 @@ func (c *Config) complete() error {
 			c.Lease = defaultServerLease
 		}
 	}
-	if c.faults == nil {
+	if c.faults == nil && c.Store == "" {
 		c.faults = c.Storage.Faults()
 	}
-	if c.Store == "" {
-		c.Store = "sqlite://" + filepath.Join(c.Dir, "semel.db")
-	}
+	c.files = c.Dir
 	if c.program == "" {
 		self, err := os.Executable()
 		if err != nil {
@@ -98,10 +99,24 @@ func (c *Config) complete() error {
 	return errors.Join(errs...)
 }
 
+// leaveOut takes a fault out of those that come, and notes why.
+func (c *Config) leaveOut(f Fault, why error) {
+	c.faults = slices.DeleteFunc(slices.Clone(c.faults), func(other Fault) bool { return other == f })
+	c.leftOut = map[Fault]string{f: why.Error()}
+}
+
+// store returns the address of the gateways' store, where that is no server.
+func (c *Config) store() string {
+	if c.Store != "" {
+		return c.Store
+	}
+	return "sqlite://" + filepath.Join(c.files, "semel.db")
+}
+
 // ledger returns the file in which effects are found, unless they are in PostgreSQL.
 func (c *Config) ledger() string {
 	if c.Mode.library() {
-		return filepath.Join(c.Dir, "business.db")
+		return filepath.Join(c.files, "business.db")
 	}
 	return filepath.Join(c.Dir, "ledger.jsonl")
 }

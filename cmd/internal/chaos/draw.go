@@ -9,46 +9,68 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// draw invents an operation.
-func (c *clients) draw(rng *rand.Rand, client uint64, i int64) *operation {
-	p := payment{Order: fmt.Sprintf("order-%d", i), Amount: 1 + rng.IntN(1000), Kind: plain}
-	switch chance := rng.IntN(100); {
+// Draws are the operations of one client, in order. They depend on nothing but the seed.
+type draws struct {
+	cfg    *Config
+	client uint64
+	drawn  int
+	rng    *rand.Rand
+}
+
+func newDraws(c *Config, client uint64) *draws {
+	return &draws{cfg: c, client: client, rng: rand.New(rand.NewPCG(c.Seed, client))}
+}
+
+// next invents an operation.
+func (d *draws) next() *operation {
+	d.drawn++
+	p := payment{Order: fmt.Sprintf("order-%d-%d", d.client, d.drawn), Amount: 1 + d.rng.IntN(1000), Kind: plain}
+	switch chance := d.rng.IntN(100); {
 	case chance < 5:
 		p.Kind = refused
-	case chance < 12 && !c.cfg.Mode.library():
+	case chance < 12 && !d.cfg.Mode.library():
 		p.Kind = stream
 	case chance < 12:
 		p.Kind = failing
 	}
-	if c.cfg.Mode != OneCommit || c.cfg.Storage.server() { // else slow work would hold the lock that all wait for
-		switch chance := rng.IntN(200); {
+	if d.cfg.Mode != OneCommit || d.cfg.Storage.server() { // else slow work would hold the lock that all wait for
+		switch chance := d.rng.IntN(200); {
 		case chance < 16:
-			p.Takes = time.Duration(rng.Int64N(int64(20 * time.Millisecond)))
+			p.Takes = time.Duration(d.rng.Int64N(int64(20 * time.Millisecond)))
 		case chance == 16 && p.Kind != stream: // it must be renewed
-			p.Takes = c.cfg.Lease + c.cfg.Lease/2
+			p.Takes = d.cfg.Lease + d.cfg.Lease/2
 		}
 	}
-	if c.cfg.Mode.library() && c.cfg.Storage.server() {
-		c.drawTransaction(rng, &p)
+	if d.cfg.Mode.library() && d.cfg.Storage.server() {
+		d.transaction(&p)
 	}
-	o := &operation{key: fmt.Sprintf("%s-%x-%d-%d", c.cfg.Mode, c.cfg.Seed, client, i), payment: p, request: p.json()}
-	if rng.IntN(100) < 8 {
+	o := &operation{key: fmt.Sprintf("%s-%x-%d-%d", d.cfg.Mode, d.cfg.Seed, d.client, d.drawn), payment: p, request: p.json()}
+	if d.rng.IntN(100) < 8 {
 		p.Amount = -p.Amount
 		o.rival = p.json()
 	}
+	o.plan = d.plan()
 	return o
 }
 
-// drawTransaction invents what can come to a deadlock, or can't be serialized.
-func (c *clients) drawTransaction(rng *rand.Rand, p *payment) {
-	if rng.IntN(100) < 10 {
-		p.Accounts = rng.Perm(accounts)[:2]
+func (d *draws) plan() (p plan) {
+	if d.rng.IntN(100) < 12 {
+		p.others = 1 + d.rng.IntN(3)
+	}
+	p.together, p.again, p.seed = d.rng.IntN(4) == 0, d.rng.IntN(100) < 20, d.rng.Uint64()
+	return p
+}
+
+// transaction invents what can come to a deadlock, or can't be serialized.
+func (d *draws) transaction(p *payment) {
+	if d.rng.IntN(100) < 10 {
+		p.Accounts = d.rng.Perm(accounts)[:2]
 		for i := range p.Accounts {
 			p.Accounts[i]++
 		}
 	}
-	if c.cfg.Mode == Tx {
-		switch rng.IntN(20) {
+	if d.cfg.Mode == Tx {
+		switch d.rng.IntN(20) {
 		case 0:
 			p.Isolation = pgx.RepeatableRead
 		case 1:

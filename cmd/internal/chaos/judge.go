@@ -95,6 +95,7 @@ func (j *judge) one(o *operation, effects []effect) (found []history.Violation) 
 		report("unknown, although it may be run again")
 	case last == unknown && !j.lost(o):
 		report("unknown without a reason")
+	case last == unreplayable && j.noRoom(o):
 	case last == unreplayable && o.payment.Kind != stream:
 		report("an answer that was not stored")
 	case last == unreplayable && !j.lost(o):
@@ -122,6 +123,12 @@ func (j *judge) lost(o *operation) bool {
 		}
 		return false
 	})
+}
+
+// noRoom reports whether there may have been no room for the answer while it was asked for.
+func (j *judge) noRoom(o *operation) bool {
+	full := slices.DeleteFunc(slices.Clone(j.troubles), func(t trouble) bool { return !t.full })
+	return explain(full, "", o.attempts[0].sent, o.attempts[len(o.attempts)-1].done)
 }
 
 // A moment is something that happened to a key.

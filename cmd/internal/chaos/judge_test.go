@@ -153,6 +153,20 @@ func TestR90_TheJudge(t *testing.T) {
 			[]effect{first},
 			kill(4), "was not stored",
 		},
+		{
+			"an answer that a full disk did not take", Hold, plain,
+			[]attempt{call(0, 5, success, yes), call(far, far+1, unreplayable, "409")},
+			[]effect{first},
+			[]trouble{{what: "disk full", from: at(3), to: at(4), full: true}},
+			"",
+		},
+		{
+			"an answer that was gone before the disk was full", Hold, plain,
+			[]attempt{call(0, 5, success, yes), call(300, 301, unreplayable, "409")},
+			[]effect{first},
+			[]trouble{{what: "disk full", from: at(far), to: at(far), full: true}},
+			"was not stored",
+		},
 		{"unasked", Hold, plain, []attempt{call(0, 5, success, yes)}, []effect{first, {ID: "x", Key: "y"}}, nil, "nobody has asked for"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

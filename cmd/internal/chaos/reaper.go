@@ -9,11 +9,15 @@ import (
 // A reaper kills processes of a cast, and starts them again at once.
 type reaper struct {
 	cast    *cast
+	mode    Mode
 	storage Storage
-	rng     *rand.Rand
 	stormy  <-chan struct{} // closed once each fault of the storage has come
 	// Each point is visited once before chance decides: what is listed here is still to come.
-	due []stop
+	due    []stop
+	visits *rand.Rand
+	// The rounds that chance decides are the same for the same seed. How many visits it takes is up to the machine.
+	rounds *rand.Rand
+	last   round
 }
 
 // A stop is a point of a process.
@@ -39,7 +43,10 @@ const (
 )
 
 func newReaper(k *cast, c *Config, stormy <-chan struct{}) *reaper {
-	r := &reaper{cast: k, storage: c.Storage, rng: rand.New(rand.NewPCG(c.Seed, 1<<32)), stormy: stormy}
+	r := &reaper{
+		cast: k, mode: c.Mode, storage: c.Storage, stormy: stormy,
+		visits: rand.New(rand.NewPCG(c.Seed, 1<<34)), rounds: rand.New(rand.NewPCG(c.Seed, 1<<32)),
+	}
 	if c.hasty {
 		return r
 	}
@@ -53,20 +60,25 @@ func newReaper(k *cast, c *Config, stormy <-chan struct{}) *reaper {
 	return r
 }
 
-// next draws the next round.
-func (r *reaper) next(last round, m Mode) round {
+// next draws the next round: a visit, or what chance decides.
+func (r *reaper) next() round {
 	if len(r.due) > 0 {
 		s := r.due[0]
-		return round{victims: []*process{s.at}, point: s.point, n: 1 + r.rng.IntN(4), after: 5 * pointTime}
+		return round{victims: []*process{s.at}, point: s.point, n: 1 + r.visits.IntN(4), after: 5 * pointTime}
 	}
+	r.last = r.chance()
+	return r.last
+}
+
+func (r *reaper) chance() round {
 	microseconds := func(most time.Duration) time.Duration {
-		return time.Duration(r.rng.Int64N(int64(most/time.Microsecond))) * time.Microsecond
+		return time.Duration(r.rounds.Int64N(int64(most/time.Microsecond))) * time.Microsecond
 	}
-	front := r.cast.fronts[r.rng.IntN(len(r.cast.fronts))]
+	front := r.cast.fronts[r.rounds.IntN(len(r.cast.fronts))]
 	next := round{victims: []*process{front}, point: Random, after: microseconds(longest)}
-	switch chance := r.rng.IntN(100); {
-	case chance < 15 && len(last.victims) > 0: // those that start just now
-		next.victims, next.after, next.hurried = last.victims, microseconds(shortest), true
+	switch chance := r.rounds.IntN(100); {
+	case chance < 15 && len(r.last.victims) > 0: // those that start just now
+		next.victims, next.after, next.hurried = r.last.victims, microseconds(shortest), true
 		return next
 	case chance < 25:
 		next.victims = r.cast.all()
@@ -75,16 +87,15 @@ func (r *reaper) next(last round, m Mode) round {
 	case chance < 60 && r.cast.service != nil:
 		next.victims = append(next.victims, r.cast.service)
 	}
-	if r.rng.IntN(2) == 0 {
-		points := m.points(next.victims[0].part.Role, r.storage)
-		next.point, next.n, next.after = points[r.rng.IntN(len(points))], 1+r.rng.IntN(20), pointTime
+	if r.rounds.IntN(2) == 0 {
+		points := r.mode.points(next.victims[0].part.Role, r.storage)
+		next.point, next.n, next.after = points[r.rounds.IntN(len(points))], 1+r.rounds.IntN(20), pointTime
 	}
 	return next
 }
 
 // reap visits each point, then kills for so long; or until ctx ends. All are alive then.
-func (r *reaper) reap(ctx context.Context, m Mode, long time.Duration) error {
-	var last round
+func (r *reaper) reap(ctx context.Context, long time.Duration) error {
 	var visited time.Time
 	for began := time.Now(); ctx.Err() == nil; {
 		if visited.IsZero() && (len(r.due) == 0 && isClosed(r.stormy) || time.Since(began) > visitTime) {
@@ -93,12 +104,12 @@ func (r *reaper) reap(ctx context.Context, m Mode, long time.Duration) error {
 		if !visited.IsZero() && time.Since(visited) > long {
 			break
 		}
-		last = r.next(last, m)
+		now := r.next()
 		play := r.kill
-		if last.point == Drained {
+		if now.point == Drained {
 			play = r.roll
 		}
-		deaths, err := play(ctx, last)
+		deaths, err := play(ctx, now)
 		if err != nil {
 			return err
 		}

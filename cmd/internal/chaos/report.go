@@ -2,6 +2,8 @@ package chaos
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -21,12 +23,14 @@ type Report struct {
 	Kills        map[Point]int
 	Missed       []Point // the mode's points at which no process has ended
 	Faults       map[Fault]int
-	MissedFaults []Fault // the storage's that have not come
-	Stalls       int     // of the machine: explain further runs
-	Effects      int     // lines of the ledger, or rows of the table
-	Takeovers    int     // effects of runs that followed one that may have had its own
-	Unknown      int     // operations that ended so, each explained by a kill or a fault
-	Unreplayable int     // streams that were cut off, each explained by one
+	MissedFaults []Fault          // the storage's that have not come
+	LeftOut      map[Fault]string // the storage's that could not be brought about here, and why
+	Unavailable  int              // answers that said that the store can't be asked, and nothing was run
+	Stalls       int              // of the machine: explain further runs
+	Effects      int              // lines of the ledger, or rows of the table
+	Takeovers    int              // effects of runs that followed one that may have had its own
+	Unknown      int              // operations that ended so, each explained by a kill or a fault
+	Unreplayable int              // operations whose answer can't be given again: streams cut off, answers that a full disk did not take
 
 	Violations []history.Violation
 }
@@ -48,6 +52,7 @@ func (r *Report) add(other *Report) {
 	r.Effects += other.Effects
 	r.Takeovers += other.Takeovers
 	r.Stalls += other.Stalls
+	r.Unavailable += other.Unavailable
 	r.Unknown += other.Unknown
 	r.Unreplayable += other.Unreplayable
 	r.Violations = append(r.Violations, other.Violations...)
@@ -65,6 +70,24 @@ func (r *Report) faults() (n int) {
 		n += k
 	}
 	return n
+}
+
+// Sums adds up the reports of each storage in each mode. What each of them has missed, their sum has; what one left out, too.
+func Sums(reports []*Report) (sums []*Report) {
+	for _, r := range reports {
+		i := slices.IndexFunc(sums, func(s *Report) bool { return s.Storage == r.Storage && s.Mode == r.Mode })
+		if i < 0 {
+			sum := newSum(r.Storage)
+			sum.Mode, sum.Missed, sum.MissedFaults = r.Mode, r.Missed, r.MissedFaults
+			sums, i = append(sums, sum), len(sums)
+		}
+		sum := sums[i]
+		sum.add(r)
+		sum.Missed = slices.DeleteFunc(slices.Clone(sum.Missed), func(p Point) bool { return !slices.Contains(r.Missed, p) })
+		sum.MissedFaults = slices.DeleteFunc(slices.Clone(sum.MissedFaults), func(f Fault) bool { return !slices.Contains(r.MissedFaults, f) })
+		maps.Copy(sum.LeftOut, r.LeftOut)
+	}
+	return sums
 }
 
 // Tables returns the reports in Markdown: a table for each storage, and one of them all if there are several.
@@ -93,7 +116,7 @@ func Tables(reports []*Report) string {
 }
 
 func newSum(s Storage) *Report {
-	return &Report{Storage: s, Kills: map[Point]int{}, Faults: map[Fault]int{}}
+	return &Report{Storage: s, Kills: map[Point]int{}, Faults: map[Fault]int{}, LeftOut: map[Fault]string{}}
 }
 
 // table returns reports side by side, and their sum.
@@ -128,7 +151,7 @@ func table(reports []*Report, name func(*Report) string) string {
 	}
 	row("processes drained and restarted", func(r *Report) int { return r.Kills[Drained] })
 	if sum.faults() > 0 {
-		row("faults of servers and of the ways to them", (*Report).faults)
+		row("faults of disks, servers and the ways to them", (*Report).faults)
 	}
 	for _, f := range allFaults {
 		if sum.Faults[f] > 0 {
@@ -138,10 +161,13 @@ func table(reports []*Report, name func(*Report) string) string {
 	if sum.Stalls > 0 {
 		row("stalls of this machine", func(r *Report) int { return r.Stalls })
 	}
+	if sum.Unavailable > 0 {
+		row("answers that the store can't be asked", func(r *Report) int { return r.Unavailable })
+	}
 	row("effects", func(r *Report) int { return r.Effects })
 	row("… of a run after the first", func(r *Report) int { return r.Takeovers })
 	row("ended unknown, explained", func(r *Report) int { return r.Unknown })
-	row("streams cut off, explained", func(r *Report) int { return r.Unreplayable })
+	row("answers not to be had again, explained", func(r *Report) int { return r.Unreplayable })
 	row("violations", func(r *Report) int { return len(r.Violations) })
 	return markdown(rows)
 }

@@ -4,16 +4,19 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"path/filepath"
+	"slices"
 
 	"github.com/semelhq/semel/cmd/internal/faults"
 	"github.com/semelhq/semel/internal/servers"
 )
 
-// A site is the servers of a run, and the fronts' ways to them.
+// A site is the servers of a run and the fronts' ways to them, or the disk of its files.
 type site struct {
 	postgres *servers.Postgres // nil if there is none
 	redis    *servers.Redis    // the store, or the cache; nil if there is none
 	ways     []way
+	disk     *disk // nil if there is none
 }
 
 // A way is a front's: nobody else uses it.
@@ -25,11 +28,24 @@ var survives = map[string]string{
 	"full_page_writes": "on", "max_connections": "50", "superuser_reserved_connections": "0", "deadlock_timeout": "50ms",
 }
 
+// newSite makes what the run needs. Where there is no disk to be had, what would fill it is left out.
 func newSite(c *Config) (*site, error) {
 	at := &site{}
-	if err := at.open(c); err != nil {
-		return nil, errors.Join(fmt.Errorf("start the servers: %w", err), at.close())
+	if c.Storage.server() {
+		if err := at.open(c); err != nil {
+			return nil, errors.Join(fmt.Errorf("start the servers: %w", err), at.close())
+		}
+		return at, nil
 	}
+	if !slices.Contains(c.faults, DiskFull) {
+		return at, nil
+	}
+	d, err := newDisk(filepath.Join(c.Dir, "disk"))
+	if err != nil {
+		c.leaveOut(DiskFull, err)
+		return at, nil
+	}
+	at.disk, c.files = d, d.dir
 	return at, nil
 }
 
@@ -79,6 +95,9 @@ func (s *site) close() error {
 	}
 	if s.redis != nil {
 		errs = append(errs, s.redis.Close())
+	}
+	if s.disk != nil {
+		errs = append(errs, s.disk.close())
 	}
 	return errors.Join(errs...)
 }

@@ -48,18 +48,20 @@ type sqliteBusiness struct {
 
 func (a *actor) openSQLiteBusiness(ctx context.Context) (business, error) {
 	a.trapCommits()
-	db, err := openDatabase(a.Ledger)
-	if err != nil {
-		return nil, err
-	}
-	store, err := sqlitestore.Open(ctx, db, sqlitestore.Options{})
-	if err != nil {
-		return nil, err
-	}
-	if _, err := db.ExecContext(ctx, effectsTable); err != nil {
-		return nil, fmt.Errorf("create table: %w", err)
-	}
-	return &sqliteBusiness{db, store}, nil
+	return persist(ctx, func(ctx context.Context) (business, error) { // the disk may be full
+		db, err := openDatabase(a.Ledger)
+		if err != nil {
+			return nil, err
+		}
+		store, err := sqlitestore.Open(ctx, db, sqlitestore.Options{})
+		if err != nil {
+			return nil, errors.Join(err, db.Close())
+		}
+		if _, err := db.ExecContext(ctx, effectsTable); err != nil {
+			return nil, errors.Join(fmt.Errorf("create table: %w", err), store.Close(), db.Close())
+		}
+		return &sqliteBusiness{db, store}, nil
+	})
 }
 
 func (b *sqliteBusiness) store() semel.Store { return b.in }

@@ -1,5 +1,7 @@
 package chaos
 
+import "slices"
+
 // A Storage is what keeps the records of a run.
 type Storage string
 
@@ -32,11 +34,12 @@ func (s Storage) Modes() []Mode {
 // server reports whether the storage is a server, which can fail apart from the fronts.
 func (s Storage) server() bool { return s != SQLite }
 
-// A Fault is what a server suffers, or a front's way to it.
+// A Fault is what a disk or a server suffers, or a front's way to a server.
 type Fault string
 
 // The faults. Those of the cache cost nobody a lease.
 const (
+	DiskFull         Fault = "disk-full"         // for less than a lease, or more; the service's ledger has another disk
 	ServerKilled     Fault = "server-killed"     // and started again soon
 	ServerPaused     Fault = "server-paused"     // for longer than a lease
 	ServerReadOnly   Fault = "server-read-only"  // in recovery, or a replica
@@ -50,20 +53,19 @@ const (
 	CachePartitioned Fault = "cache-partitioned" // a front is cut off from it
 )
 
-var allFaults = []Fault{
-	ServerKilled, ServerPaused, ServerReadOnly, ConnectionsTaken, Partitioned, RepliesLost, Slow,
-	CacheKilled, CachePaused, CacheEmptied, CachePartitioned,
-}
-
-const cacheFaults = 4 // at the end of allFaults
+var (
+	serverFaults = []Fault{ServerKilled, ServerPaused, ServerReadOnly, ConnectionsTaken, Partitioned, RepliesLost, Slow}
+	cacheFaults  = []Fault{CacheKilled, CachePaused, CacheEmptied, CachePartitioned}
+	allFaults    = slices.Concat([]Fault{DiskFull}, serverFaults, cacheFaults)
+)
 
 // Faults returns those that a run with the storage brings about.
 func (s Storage) Faults() []Fault {
 	switch s {
 	case SQLite:
-		return nil
+		return []Fault{DiskFull}
 	case Tiered:
-		return allFaults
+		return slices.Concat(serverFaults, cacheFaults)
 	}
-	return allFaults[:len(allFaults)-cacheFaults]
+	return serverFaults
 }

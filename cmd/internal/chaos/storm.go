@@ -4,11 +4,12 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 )
 
-// A storm brings faults over the servers of a site, and over the ways to them, one after the other.
+// A storm brings faults over the servers of a site, and over the ways to them, or over its disk, one after the other.
 type storm struct {
 	site   *site
 	fronts []string // their names
@@ -30,6 +31,7 @@ type trouble struct {
 	front    string // whom it has hit; "" for all
 	from, to time.Time
 	harmless bool // it explains nothing
+	full     bool // the store's disk was full, so that it may not have taken an answer
 }
 
 // A blow is a fault as it is dealt.
@@ -39,6 +41,7 @@ type blow struct {
 	front int           // whose way it hits, if it hits one
 	hold  time.Duration // how long it lasts, at least
 	delay time.Duration // of Slow
+	room  int64         // how many blocks DiskFull leaves
 	loud  bool          // a partition whose connections break, instead of falling silent
 }
 
@@ -47,9 +50,10 @@ func newStorm(c *Config, s *site, fronts []string) *storm {
 		site: s, fronts: fronts, faults: c.faults, lease: c.Lease, rng: rand.New(rand.NewPCG(c.Seed, 1<<33)),
 		visited: make(chan struct{}), counts: map[Fault]int{},
 	}
-	if !c.hasty {
-		o.due = append(o.due, o.faults...)
-		o.rng.Shuffle(len(o.due), func(i, k int) { o.due[i], o.due[k] = o.due[k], o.due[i] })
+	o.due = slices.Clone(o.faults)
+	o.rng.Shuffle(len(o.due), func(i, k int) { o.due[i], o.due[k] = o.due[k], o.due[i] })
+	if c.hasty {
+		o.due = nil
 	}
 	if len(o.due) == 0 {
 		close(o.visited)
@@ -63,6 +67,8 @@ const (
 	slowest   = time.Second
 	leastHold = 1.2 // leases: beyond what a lease can bridge
 	mostHold  = 1.7
+	mostRoom  = 64 // blocks: some commits
+	sparse    = 5  // times as long before a full disk, which all kills would meet otherwise: it is the only fault of a file
 )
 
 // next draws the next blow. It depends on nothing but the seed and what was drawn before.
@@ -80,6 +86,10 @@ func (o *storm) next() blow {
 	switch b.fault {
 	case ServerKilled, CacheKilled, CacheEmptied:
 		b.hold = short
+	case DiskFull:
+		b.room = o.rng.Int64N(mostRoom)
+		b.after *= sparse
+		fallthrough
 	case ServerReadOnly, RepliesLost:
 		if b.loud { // within a lease, or beyond it
 			b.hold = short
@@ -115,6 +125,9 @@ func (o *storm) deal(ctx context.Context, b blow) error {
 	var err error
 	hold := func() { sleep(ctx, b.hold) }
 	switch b.fault {
+	case DiskFull:
+		t.full = true
+		err = o.site.disk.fill(b.room, hold)
 	case Partitioned, RepliesLost, Slow:
 		t.front = o.fronts[b.front]
 		t.what += " " + t.front
