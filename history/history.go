@@ -3,10 +3,8 @@
 package history
 
 import (
-	"fmt"
-	"slices"
-	"strings"
 	"sync"
+	"time"
 )
 
 // Promise says how often a key may take effect.
@@ -23,8 +21,8 @@ const (
 type Outcome uint8
 
 const (
-	// Unsure is nothing final: no answer, or the answer that the operation is in progress, pending, unknown or not to be
-	// replayed, or that nothing was run this time.
+	// Unsure is nothing final: no answer, or the answer that the operation is in progress or pending, or that nothing was
+	// run this time. Whoever can't tell Unknown and Ended from these records them as Unsure too; less is checked then.
 	Unsure Outcome = iota
 	// Success means that the operation took effect, with a value. First answers and replays alike.
 	Success
@@ -32,16 +30,26 @@ const (
 	Failure
 	// Mismatch means that the key stands for another request.
 	Mismatch
+	// Unknown means that the service does not know whether the operation took effect, says so, and waits for a decision.
+	// Under AtMostOnce that is an honest end; AtLeastOnce has no reason for it.
+	Unknown
+	// Ended means that the operation has ended, and that its answer can't be given again. It contradicts nothing.
+	Ended
 )
 
 // History is what happened, in the order in which it was recorded. The zero History is empty and ready for use, and safe
-// for concurrent use.
+// for concurrent use. Its fields must not change while it is in use.
 type History struct {
-	// Promise is what Check holds the operations to. It must not change while the History is in use.
+	// Promise is what Check holds the operations to.
 	Promise Promise
+
+	// Timed has each line of a [Violation].Case begin with the time at which it was recorded, from the first event of the
+	// history on. Defaults to no times.
+	Timed bool
 
 	mu     sync.Mutex
 	asked  int
+	began  time.Time
 	events []event
 }
 
@@ -49,35 +57,19 @@ type kind uint8
 
 const (
 	asks kind = iota
+	asksLast
 	takesEffect
 	learns
 )
 
 type event struct {
 	kind    kind
+	at      time.Duration // since the first event
 	key     string
 	request string
 	call    int
 	outcome Outcome
 	value   string
-}
-
-func (e event) String() string {
-	switch e.kind {
-	case asks:
-		return fmt.Sprintf("call %d asks for %q", e.call, e.request)
-	case takesEffect:
-		return fmt.Sprintf("effect of %q", e.request)
-	}
-	switch e.outcome {
-	case Success:
-		return fmt.Sprintf("call %d: success, %q", e.call, e.value)
-	case Failure:
-		return fmt.Sprintf("call %d: failure, %q", e.call, e.value)
-	case Mismatch:
-		return fmt.Sprintf("call %d: mismatch", e.call)
-	}
-	return fmt.Sprintf("call %d: unsure, %q", e.call, e.value)
 }
 
 // A Call is one request of one client.
@@ -89,29 +81,43 @@ type Call struct {
 
 // Ask records that a client is about to send a request under a key. Requests that are the same operation are equal
 // strings.
-func (h *History) Ask(key, request string) *Call {
+func (h *History) Ask(key, request string) *Call { return h.ask(asks, key, request) }
+
+// AskLast is Ask for a call that must end definitely: every fault was healed, no other call of the key is under way, none
+// of its runs lives, and every lease is over. Further calls may follow, if this one was too early; the last one of each
+// request counts.
+func (h *History) AskLast(key, request string) *Call { return h.ask(asksLast, key, request) }
+
+func (h *History) ask(k kind, key, request string) *Call {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.asked++
-	c := &Call{h: h, n: h.asked, key: key, request: request}
-	h.events = append(h.events, event{kind: asks, key: key, request: request, call: c.n})
-	return c
+	h.add(event{kind: k, key: key, request: request, call: h.asked})
+	return &Call{h: h, n: h.asked, key: key, request: request}
 }
 
 // Learned records what the client has got. A call whose answer was lost need not be recorded.
 func (c *Call) Learned(o Outcome, value string) {
+	c.h.mu.Lock()
+	defer c.h.mu.Unlock()
 	c.h.add(event{kind: learns, key: c.key, request: c.request, call: c.n, outcome: o, value: value})
 }
 
 // Effect records that a request under a key has taken effect. It is called when the effect can't be undone any more, and
 // before its handler answers.
 func (h *History) Effect(key, request string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.add(event{kind: takesEffect, key: key, request: request})
 }
 
+// add is called with mu held, so that the times of events are in their order.
 func (h *History) add(e event) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	now := time.Now()
+	if len(h.events) == 0 {
+		h.began = now
+	}
+	e.at = now.Sub(h.began)
 	h.events = append(h.events, e)
 }
 
@@ -127,97 +133,51 @@ func (h *History) Effects(key string) (n int) {
 	return n
 }
 
-// A Violation is a broken promise about one key.
-type Violation struct {
-	Key  string
-	What string   // such as "2 effects"
-	Case []string // what was recorded of the key, in order
+// A Summary counts what was recorded.
+type Summary struct {
+	Keys       int // that were asked for, or took effect
+	Calls      int
+	Effects    int
+	Duplicates int // effects of a key beyond its first, whatever was promised
+
+	// Answers that were learned, by outcome. Calls whose answer was lost are in none of them.
+	Successes, Failures, Mismatches, Unknown, Ended, Unsure int
 }
 
-func (v Violation) String() string {
-	return fmt.Sprintf("key %q: %s\n\t%s", v.Key, v.What, strings.Join(v.Case, "\n\t"))
-}
-
-// Check returns what was broken, at most one violation of a kind for each key, ordered by key. A key is taken for one
-// operation all through: a history is no longer than the time for which outcomes are kept.
-//
-//   - a key took effect more than once, although AtMostOnce was promised;
-//   - a success was learned before its effect, or there is none;
-//   - a failure was learned of a key that took effect;
-//   - two final answers to one key disagree, first answers and replays alike;
-//   - a request was answered, or took effect, under the key of another request;
-//   - a request was told that its key stands for another one, although it is the one that was answered or took effect.
-func (h *History) Check() []Violation {
+// Summary returns what was recorded up to now.
+func (h *History) Summary() Summary {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	byKey := map[string][]event{}
+	s := Summary{Calls: h.asked}
+	effects := map[string]int{}
 	for _, e := range h.events {
-		byKey[e.key] = append(byKey[e.key], e)
-	}
-	var found []Violation
-	keys := make([]string, 0, len(byKey))
-	for key := range byKey {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	for _, key := range keys {
-		for _, what := range h.Promise.broken(byKey[key]) {
-			v := Violation{Key: key, What: what}
-			for _, e := range byKey[key] {
-				v.Case = append(v.Case, e.String())
+		effects[e.key] += 0
+		switch e.kind {
+		case takesEffect:
+			s.Effects++
+			if effects[e.key]++; effects[e.key] > 1 {
+				s.Duplicates++
 			}
-			found = append(found, v)
+		case learns:
+			*s.learned(e.outcome)++
 		}
 	}
-	return found
+	s.Keys = len(effects)
+	return s
 }
 
-// broken says what is wrong with the events of one key.
-func (p Promise) broken(events []event) (found []string) {
-	report := func(what string) {
-		if !slices.Contains(found, what) {
-			found = append(found, what)
-		}
+func (s *Summary) learned(o Outcome) *int {
+	switch o {
+	case Success:
+		return &s.Successes
+	case Failure:
+		return &s.Failures
+	case Mismatch:
+		return &s.Mismatches
+	case Unknown:
+		return &s.Unknown
+	case Ended:
+		return &s.Ended
 	}
-	effects := 0
-	var final, owner *event // the first final answer; the first event that says whose key it is
-	for i := range events {
-		e := &events[i]
-		if e.kind == takesEffect {
-			effects++
-		}
-		if e.kind == asks || e.kind == learns && e.outcome != Success && e.outcome != Failure {
-			continue
-		}
-		switch {
-		case owner == nil:
-			owner = e
-		case owner.request != e.request:
-			report("two requests under one key")
-		}
-		if e.kind == takesEffect {
-			continue
-		}
-		if e.outcome == Success && effects == 0 {
-			report("a success without an effect before it")
-		}
-		switch {
-		case final == nil:
-			final = e
-		case final.outcome != e.outcome || final.value != e.value:
-			report("two final answers disagree")
-		}
-	}
-	if effects > 1 && p == AtMostOnce {
-		report(fmt.Sprintf("%d effects", effects))
-	}
-	if final != nil && final.outcome == Failure && effects > 0 {
-		report("a failure of what took effect")
-	}
-	for i := range events {
-		if e := &events[i]; e.kind == learns && e.outcome == Mismatch && owner != nil && owner.request == e.request {
-			report("a mismatch of the request that has the key")
-		}
-	}
-	return found
+	return &s.Unsure
 }

@@ -2,148 +2,11 @@ package history_test
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 	"testing"
 
 	"github.com/semelhq/semel/history"
 )
-
-func TestR90_AGoodHistoryHasNoViolations(t *testing.T) {
-	t.Parallel()
-	var h history.History
-	if got := h.Check(); got != nil {
-		t.Errorf("an empty history: %v", got)
-	}
-	first, second, other := h.Ask("k", "pay 5"), h.Ask("k", "pay 5"), h.Ask("k", "pay 6")
-	h.Ask("k", "pay 5") // its answer is lost
-	second.Learned(history.Unsure, "409 in progress")
-	h.Effect("k", "pay 5")
-	other.Learned(history.Mismatch, "")
-	first.Learned(history.Success, "201 payment 1")
-	h.Ask("k", "pay 5").Learned(history.Success, "201 payment 1")
-	h.Ask("k", "pay 5").Learned(history.Unsure, "503")
-
-	refused := h.Ask("refused", "pay -1")
-	refused.Learned(history.Failure, "400")
-	h.Ask("refused", "pay -1").Learned(history.Failure, "400")
-
-	h.Ask("lost", "pay 5").Learned(history.Unsure, "409 unknown")
-	h.Effect("lost", "pay 5")
-	h.Ask("unused", "pay 5").Learned(history.Mismatch, "") // the key's first request has never run
-	if got := h.Check(); got != nil {
-		t.Errorf("a good history: %v", got)
-	}
-	if got := h.Effects("k"); got != 1 {
-		t.Errorf("%d effects of k, want 1", got)
-	}
-}
-
-func TestR90_EveryKindOfViolationIsFound(t *testing.T) {
-	t.Parallel()
-	for want, happen := range map[string]func(h *history.History){
-		"2 effects": func(h *history.History) {
-			h.Effect("k", "r")
-			h.Effect("k", "r")
-		},
-		"a success without an effect before it": func(h *history.History) {
-			h.Ask("k", "r").Learned(history.Success, "v")
-			h.Effect("k", "r") // later is too late
-		},
-		"a failure of what took effect": func(h *history.History) {
-			h.Effect("k", "r")
-			h.Ask("k", "r").Learned(history.Failure, "v")
-		},
-		"two final answers disagree": func(h *history.History) {
-			h.Effect("k", "r")
-			h.Ask("k", "r").Learned(history.Success, "v")
-			h.Ask("k", "r").Learned(history.Success, "w")
-		},
-		"two requests under one key": func(h *history.History) {
-			h.Effect("k", "r")
-			h.Ask("k", "r").Learned(history.Success, "v")
-			h.Ask("k", "s").Learned(history.Success, "v") // a replay to another request
-		},
-		"a mismatch of the request that has the key": func(h *history.History) {
-			h.Ask("k", "r").Learned(history.Mismatch, "") // may be told before the effect is seen
-			h.Effect("k", "r")
-		},
-	} {
-		var h history.History
-		h.Ask("other", "r").Learned(history.Unsure, "")
-		happen(&h)
-		var got []string
-		for _, v := range h.Check() {
-			if v.Key != "k" {
-				t.Errorf("%s: a violation of key %q", want, v.Key)
-			}
-			got = append(got, v.What)
-		}
-		if !slices.Equal(got, []string{want}) {
-			t.Errorf("found %q, want %q", got, want)
-		}
-	}
-}
-
-func TestR90_WhatOnlyFinalAnswersShowIsFound(t *testing.T) {
-	t.Parallel()
-	for name, happen := range map[string]func(h *history.History){
-		"a failure after a success": func(h *history.History) {
-			h.Effect("k", "r")
-			h.Ask("k", "r").Learned(history.Success, "v")
-			h.Ask("k", "r").Learned(history.Failure, "v")
-		},
-		"an effect of another request": func(h *history.History) {
-			h.Ask("k", "r").Learned(history.Failure, "v")
-			h.Effect("k", "s")
-		},
-	} {
-		var h history.History
-		happen(&h)
-		if len(h.Check()) == 0 {
-			t.Errorf("%s is not found", name)
-		}
-	}
-}
-
-func TestR90_AtLeastOnceAllowsFurtherEffectsAndNothingElse(t *testing.T) {
-	t.Parallel()
-	h := history.History{Promise: history.AtLeastOnce}
-	h.Effect("k", "r")
-	h.Effect("k", "r")
-	h.Ask("k", "r").Learned(history.Success, "v")
-	if got := h.Check(); got != nil {
-		t.Errorf("two effects: %v", got)
-	}
-	h.Ask("k2", "r").Learned(history.Success, "v")
-	if got := h.Check(); len(got) != 1 || got[0].What != "a success without an effect before it" {
-		t.Errorf("a success without an effect: %v", got)
-	}
-}
-
-func TestAViolationIsToldWithItsKeysEventsInOrder(t *testing.T) {
-	t.Parallel()
-	var h history.History
-	a := h.Ask("k", "pay 5")
-	h.Effect("k", "pay 5")
-	h.Ask("elsewhere", "x")
-	a.Learned(history.Unsure, "lost")
-	h.Effect("k", "pay 5")
-	h.Ask("k", "pay 5").Learned(history.Success, "201")
-	h.Ask("k", "pay 6").Learned(history.Mismatch, "")
-	got := h.Check()
-	if len(got) != 1 {
-		t.Fatalf("found %v", got)
-	}
-	want := strings.Join([]string{
-		`key "k": 2 effects`, `call 1 asks for "pay 5"`, `effect of "pay 5"`, `call 1: unsure, "lost"`, `effect of "pay 5"`,
-		`call 3 asks for "pay 5"`, `call 3: success, "201"`, `call 4 asks for "pay 6"`, `call 4: mismatch`,
-	}, "\n\t")
-	if got[0].String() != want {
-		t.Errorf("told as\n%s\nwant\n%s", got[0], want)
-	}
-}
 
 func TestAHistoryIsRecordedConcurrently(t *testing.T) {
 	t.Parallel()
@@ -158,11 +21,52 @@ func TestAHistoryIsRecordedConcurrently(t *testing.T) {
 				c.Learned(history.Success, "v")
 			}
 			h.Check()
+			h.Summary()
+			h.Effects(key)
 		})
 	}
 	wg.Wait()
 	if got := h.Check(); got != nil {
 		t.Errorf("found %v", got)
+	}
+	want := history.Summary{Keys: 10, Calls: 50, Effects: 10, Successes: 10}
+	if got := h.Summary(); got != want {
+		t.Errorf("the summary is %+v, want %+v", got, want)
+	}
+}
+
+func TestASummaryCountsWhatWasRecorded(t *testing.T) {
+	t.Parallel()
+	var h history.History
+	if got := h.Summary(); got != (history.Summary{}) {
+		t.Errorf("of an empty history it is %+v", got)
+	}
+	h.Ask("asked", "r")
+	h.AskLast("asked", "r")
+	h.Effect("done", "r") // nobody has asked
+	for range 3 {
+		h.Effect("thrice", "r")
+	}
+	for range 2 {
+		h.Effect("twice", "r")
+	}
+	answers := []history.Outcome{history.Success, history.Failure, history.Mismatch, history.Unknown, history.Ended, history.Unsure}
+	for i, o := range answers {
+		for range i + 1 {
+			h.Ask("told", "r").Learned(o, "v")
+		}
+	}
+	want := history.Summary{
+		Keys: 5, Calls: 23, Effects: 6, Duplicates: 3,
+		Successes: 1, Failures: 2, Mismatches: 3, Unknown: 4, Ended: 5, Unsure: 6,
+	}
+	if got := h.Summary(); got != want {
+		t.Errorf("the summary is %+v, want %+v", got, want)
+	}
+	for key, want := range map[string]int{"asked": 0, "done": 1, "thrice": 3, "never heard of": 0} {
+		if got := h.Effects(key); got != want {
+			t.Errorf("%d effects of %q, want %d", got, key, want)
+		}
 	}
 }
 
@@ -185,4 +89,21 @@ func Example() {
 	// 	call 2 asks for "pay 5"
 	// 	effect of "pay 5"
 	// 	call 2: success, "201"
+}
+
+// When everything was healed, each key is asked for once more.
+func ExampleHistory_AskLast() {
+	var h history.History
+	for range 20 {
+		h.Ask("order-42", "pay 5").Learned(history.Unsure, "409 in progress")
+	}
+	h.AskLast("order-42", "pay 5").Learned(history.Unsure, "409 in progress")
+	for _, v := range h.Check() {
+		fmt.Println(v)
+	}
+	// Output:
+	// key "order-42": stuck: call 21 got nothing definite when nothing ran any more
+	// 	call 1 … call 20 ask for "pay 5": unsure, "409 in progress" (20 calls)
+	// 	call 21 asks a last time for "pay 5"
+	// 	call 21: unsure, "409 in progress"
 }
