@@ -1,0 +1,33 @@
+package client
+
+import "time"
+
+// Backoff is a law of delays: it returns how long to wait before the retry of the given number, from 0. random is in
+// [0, 1). What it returns below 0 counts as 0. It is called concurrently.
+type Backoff func(retry int, random float64) time.Duration
+
+// FullJitter spreads the clients over the whole delay: random·min(limit, base·2^retry).
+func FullJitter(base, limit time.Duration) Backoff {
+	return func(retry int, random float64) time.Duration {
+		return time.Duration(random * float64(exponential(base, limit, retry)))
+	}
+}
+
+// AdditiveJitter keeps to the delay, and adds a little: min(limit, base·2^retry + random·base).
+func AdditiveJitter(base, limit time.Duration) Backoff {
+	return func(retry int, random float64) time.Duration {
+		d := exponential(base, limit, retry)
+		return min(limit, d+min(limit-d, time.Duration(random*float64(base)))) // the sum can't overflow
+	}
+}
+
+// exponential returns min(limit, base·2^n).
+func exponential(base, limit time.Duration, n int) time.Duration {
+	for ; n > 0 && base < limit; n-- {
+		if base > limit/2 {
+			return limit
+		}
+		base *= 2
+	}
+	return min(base, limit)
+}

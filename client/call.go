@@ -1,0 +1,186 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// run sends the request of a hop until it has an answer that is final, or may not be sent again.
+func (h *hop) run() (*http.Response, error) {
+	c := h.c
+	defer h.body.drop()
+	if h.keyed && !c.fresh(time.Now()) {
+		c.reason = ReasonRetention
+		return nil, c.fail(nil)
+	}
+	status := h.statusURL()
+	ask := false // about the operation, before sending again
+	for {
+		h.number = c.retries + 1
+		kind, rep := KindRequest, reply{}
+		if ask {
+			kind, rep = KindStatus, h.question(status, c.text)
+			switch {
+			case rep.err == nil && h.ctx.Err() != nil:
+				rep.discard()
+				rep = reply{err: h.ctx.Err()}
+			case running(&rep):
+				return h.poll(kind, rep, status, c.text)
+			case rep.err == nil && rep.res.StatusCode < 300 && rep.doc != nil && rep.doc.State != "":
+				h.report(kind, &rep, step{})
+				c.note(&rep)
+				return rep.res, nil
+			case !h.retryable(&rep): // never seen, or nobody there who would know
+				h.report(kind, &rep, step{again: true})
+				rep.discard()
+				kind = KindRequest
+			}
+		}
+		if kind == KindRequest {
+			rep = h.attempt()
+			if location := h.polled(&rep); location != nil {
+				return h.poll(kind, rep, location, "")
+			}
+			ask = status != nil && (rep.err != nil || lost(rep.res.StatusCode, rep.doc))
+		}
+		next := step{}
+		if h.ctx.Err() == nil && h.again && h.retryable(&rep) {
+			next = h.next(&rep)
+		}
+		h.report(kind, &rep, next)
+		if !next.again {
+			if kind == KindStatus {
+				c.note(&rep)
+			}
+			return h.end(&rep)
+		}
+		if err := c.pause(h.ctx, &rep, next.delay); err != nil {
+			return nil, c.fail(err)
+		}
+	}
+}
+
+// attempt sends the request itself.
+func (h *hop) attempt() reply {
+	body, err := h.body.next()
+	if err != nil {
+		return reply{err: err}
+	}
+	r := h.r.WithContext(h.ctx)
+	r.Header = h.header.Clone()
+	r.Body, r.GetBody, r.ContentLength = body, h.body.again, h.body.length
+	h.c.sent++
+	h.c.retryAt = time.Time{}
+	rep := h.c.exchange(r, false)
+	if rep.answer != nil {
+		h.c.last = rep.answer
+	}
+	return rep
+}
+
+func (h *hop) retryable(rep *reply) bool {
+	if rep.err != nil {
+		return transient(rep.err)
+	}
+	return retryable(rep.res.StatusCode, rep.res.Header, rep.doc, h.keyed)
+}
+
+// step is what follows an attempt.
+type step struct {
+	again bool
+	delay time.Duration
+}
+
+// next decides whether an attempt that is worth repeating is repeated, and when. Where it is not, the call's reason says why.
+func (h *hop) next(rep *reply) step {
+	c, o, now := h.c, &h.c.t.o, time.Now()
+	var asked time.Duration
+	c.retryAt = time.Time{}
+	if rep.res != nil {
+		var told bool
+		if asked, told = retryAfter(rep.res.StatusCode, rep.res.Header, now); told {
+			c.retryAt = now.Add(asked)
+		}
+	}
+	delay := max(0, asked, o.Backoff(c.retries, o.Random()))
+	deadline, bounded := h.ctx.Deadline()
+	switch {
+	case c.retries+1 >= o.MaxAttempts:
+		c.reason = ReasonAttempts
+	case asked > o.MaxRetryAfter:
+		c.reason = ReasonRetryAfter
+	case bounded && !now.Add(delay).Before(deadline):
+		c.reason = ReasonDeadline
+	case h.keyed && !c.fresh(now.Add(delay)):
+		c.reason = ReasonRetention
+	case !c.t.budget.withdraw():
+		c.reason = ReasonBudget
+	default:
+		c.retries++
+		return step{again: true, delay: delay}
+	}
+	return step{}
+}
+
+// pause waits between two attempts.
+func (c *call) pause(ctx context.Context, rep *reply, d time.Duration) error {
+	rep.discard()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return ctx.Err() // both may be over
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// end returns what the call ends with.
+func (h *hop) end(rep *reply) (*http.Response, error) {
+	if rep.err == nil {
+		return rep.res, nil
+	}
+	return nil, h.c.fail(rep.err)
+}
+
+// fail is the error of a call that has no response to return. That of an unprotected request is left as it is.
+func (c *call) fail(err error) error {
+	if err != nil && c.text == "" && c.sent <= 1 {
+		return err
+	}
+	if errors.Is(err, context.DeadlineExceeded) && c.reason == "" {
+		c.reason = ReasonDeadline
+	}
+	return &Error{Key: c.key, Attempts: c.sent, Reason: c.reason, RetryAt: c.retryAt, Err: err}
+}
+
+func (h *hop) report(kind AttemptKind, rep *reply, next step) {
+	c := h.c
+	if c.t.o.OnAttempt == nil {
+		return
+	}
+	a := Attempt{
+		Kind: kind, Number: h.number, Key: c.key.Digest(), Correlation: c.correlation,
+		Method: h.r.Method, Host: h.r.URL.Host, Err: rep.err, Took: rep.took,
+		Again: next.again, Delay: next.delay, Reason: c.reason,
+	}
+	if rep.res != nil {
+		a.Status = rep.res.StatusCode
+	}
+	if kind != KindRequest {
+		a.Method = http.MethodGet
+	}
+	c.t.o.OnAttempt(a)
+}
+
+// statusURL returns where to ask about the operation of a keyed request, nil if nowhere.
+func (h *hop) statusURL() *url.URL {
+	t := h.c.t
+	if t.status == nil || !h.keyed {
+		return nil
+	}
+	return h.within(h.r.URL.ResolveReference(t.status))
+}

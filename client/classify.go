@@ -1,0 +1,141 @@
+package client
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"mime"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/semelhq/semel"
+)
+
+// document is what is read from a body of JSON: a problem's members (RFC 9457), and the state of an operation.
+type document struct {
+	Type      string     `json:"type"`
+	Title     string     `json:"title"`
+	Status    int        `json:"status"`
+	Detail    string     `json:"detail"`
+	Code      semel.Code `json:"code"`
+	Retryable *bool      `json:"retryable"`
+	State     string     `json:"state"`
+}
+
+const (
+	mediaProblem = "application/problem+json"
+	mediaJSON    = "application/json"
+)
+
+// media returns the type of a body, in lower case and without parameters.
+func media(h http.Header) string {
+	t, _, err := mime.ParseMediaType(h.Get("Content-Type"))
+	if err != nil {
+		return ""
+	}
+	return t
+}
+
+// readProblem returns the problem that a response's body holds, nil if it is none.
+func readProblem(status int, h http.Header, body []byte) *document {
+	if status < 400 || media(h) != mediaProblem {
+		return nil
+	}
+	var d document
+	if json.Unmarshal(body, &d) != nil {
+		return nil
+	}
+	return &d
+}
+
+// problem returns d as what the guard would have written.
+func (d *document) problem(status int, h http.Header) *semel.Problem {
+	if d == nil {
+		return nil
+	}
+	p := &semel.Problem{
+		Type: d.Type, Title: d.Title, Status: status, Detail: d.Detail, Code: d.Code,
+		Retryable: d.Retryable != nil && *d.Retryable,
+	}
+	p.RetryAfter, _ = deltaOrDate(h.Get("Retry-After"), h.Get("Date"), time.Now())
+	return p
+}
+
+// again says of the guard's codes whether the same request under the same key may fare better.
+var again = map[semel.Code]bool{
+	semel.CodeInProgress:       true,
+	semel.CodeOutcomePending:   true,
+	semel.CodeTooManyAttempts:  true,
+	semel.CodeTooManyKeys:      true,
+	semel.CodeEarlyData:        true,
+	semel.CodeStoreUnavailable: true,
+
+	semel.CodeKeyMissing:        false,
+	semel.CodeKeyInvalid:        false,
+	semel.CodeScopeInvalid:      false,
+	semel.CodeKeyReused:         false,
+	semel.CodeOutcomeUnknown:    false,
+	semel.CodeReplayUnavailable: false,
+	semel.CodeKeyExpired:        false,
+	semel.CodeReplayForbidden:   false,
+	semel.CodeBodyTooLarge:      false,
+	semel.CodeDigestMismatch:    false,
+	semel.CodeRequestUnreadable: false,
+}
+
+// retryable reports whether a response is worth another attempt (R-66). The code of one of the guard's own problems
+// decides, since a server may give it another status; then what the server says in so many words; then the status.
+func retryable(status int, h http.Header, d *document, keyed bool) bool {
+	if d != nil {
+		if yes, known := again[d.Code]; known {
+			return yes
+		}
+		if d.Retryable != nil && !*d.Retryable {
+			return false
+		}
+	}
+	if strings.EqualFold(strings.Trim(h.Get("Idempotency-Retryable"), " \t"), "false") {
+		return false // kept, and only replayed (R-45)
+	}
+	switch status {
+	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests,
+		http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	case http.StatusConflict:
+		return keyed && inProgress(h, d)
+	}
+	return false
+}
+
+// inProgress reports whether a 409 means that the same call is being worked on, and not a conflict of the application's,
+// which repeating can't solve. Servers that don't say so in a problem say when to come again.
+func inProgress(h http.Header, d *document) bool {
+	if d != nil && (strings.HasSuffix(d.Type, "request-in-progress") || d.Retryable != nil && *d.Retryable) {
+		return true
+	}
+	_, told := deltaOrDate(h.Get("Retry-After"), h.Get("Date"), time.Now())
+	return told
+}
+
+// lost reports whether an answer leaves open whether there was an effect, so that asking about the operation is of use.
+func lost(status int, d *document) bool {
+	return status == http.StatusGatewayTimeout || d != nil && d.Code == semel.CodeOutcomePending
+}
+
+// transient reports whether the error of an attempt is of the network, and not of the request or of who answers there.
+func transient(err error) bool {
+	if errors.Is(err, http.ErrSchemeMismatch) || errors.Is(err, ErrBodyNotRepeatable) ||
+		errors.Is(err, errAskElsewhere) {
+		return false
+	}
+	var (
+		verification *tls.CertificateVerificationError
+		authority    x509.UnknownAuthorityError
+		hostname     x509.HostnameError
+		certificate  x509.CertificateInvalidError
+	)
+	return !errors.As(err, &verification) && !errors.As(err, &authority) && !errors.As(err, &hostname) &&
+		!errors.As(err, &certificate)
+}

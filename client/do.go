@@ -1,0 +1,91 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+
+	"github.com/semelhq/semel"
+)
+
+// An Answer is the operation's own answer, whatever its status: a refusal by the application is one as well.
+type Answer struct {
+	Status   int
+	Header   http.Header
+	Body     []byte         // in an [Error], no more than Options.MaxAnswer of it
+	URL      *url.URL       // that gave it
+	Problem  *semel.Problem // in the body, nil if there is none (RFC 9457)
+	Replayed bool           // marked with Idempotent-Replayed: it was given before
+	State    string         // of the operation, where that was asked about instead: the answer is what was told of it
+
+	Key      Key // of the call
+	Attempts int // how often the request was sent, over all hops of redirects
+
+	cut bool
+}
+
+// Do makes one logical call with ctx through hc, whose Transport must be a [*Transport], under a key that the caller has
+// kept. If it ends with an [*Error] that is [ErrExhausted], or the process dies meanwhile, the same request is to be made
+// again with the same key: the answer, once there is one, is the same. A zero key is made as for any request.
+//
+// The answer is read to its end as a part of each attempt, so that one which breaks off is asked for again. It is returned
+// whatever its status, unless it says that there is no answer to give: then, and on any other failure, the error is an
+// [*Error].
+func Do(ctx context.Context, hc *http.Client, key Key, r *http.Request) (*Answer, error) {
+	t, ok := hc.Transport.(*Transport)
+	if !ok {
+		return nil, errors.New("client: the Transport of the http.Client is not a *client.Transport")
+	}
+	c := &call{t: t, whole: true, key: key}
+	r = r.WithContext(context.WithValue(ctx, doContext{}, c))
+	b, err := bodyOf(r, true, t.o.MaxBody) // for http.Client too: it follows a 307 only with a GetBody
+	if err != nil {
+		r.Body.Close()
+		return nil, c.failed(err)
+	}
+	r.Body, r.GetBody, r.ContentLength = b.first, b.again, b.length
+	res, err := hc.Do(r)
+	if err != nil {
+		return nil, c.failed(err)
+	}
+	res.Body.Close()
+	return c.answered()
+}
+
+// failed returns the error of a call that http.Client ended with err.
+func (c *call) failed(err error) *Error {
+	var e *Error
+	if !errors.As(err, &e) {
+		e = &Error{Err: err}
+	}
+	e.Key, e.Attempts, e.Reason, e.RetryAt, e.Answer = c.key, c.sent, c.reason, c.retryAt, c.last
+	c.sign(e.Answer)
+	return e
+}
+
+// answered judges the response with which the call ended.
+func (c *call) answered() (*Answer, error) {
+	a := c.last
+	e := &Error{Key: c.key, Attempts: c.sent, Reason: c.reason, RetryAt: c.retryAt, Answer: a, state: stateError(c.state)}
+	refused := false
+	if a.Problem != nil {
+		_, refused = again[a.Problem.Code]
+	}
+	if a.cut {
+		e.Err = ErrAnswerTooLarge
+	}
+	c.sign(a)
+	if a.cut || c.reason != "" || e.state != nil || refused {
+		return nil, e
+	}
+	a.State = c.state
+	return a, nil
+}
+
+// sign tells an answer whose it is.
+func (c *call) sign(a *Answer) {
+	if a != nil {
+		a.Key, a.Attempts = c.key, c.sent
+	}
+}

@@ -1,0 +1,172 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// peekLimit is how much of a streamed answer is looked at: problems, and the states of operations, are small.
+const peekLimit = 64 << 10
+
+// reply is what came of one request.
+type reply struct {
+	res  *http.Response // nil with an error
+	err  error
+	doc  *document // a problem, or the state of an operation that was asked about
+	took time.Duration
+
+	answer *Answer // where it was read to its end
+}
+
+// exchange sends one request, and reads the answer as far as the call needs it. question says that the answer tells the
+// state of an operation.
+func (c *call) exchange(r *http.Request, question bool) (rep reply) {
+	started := time.Now()
+	var (
+		cancel context.CancelFunc
+		timer  *time.Timer
+	)
+	sent := r
+	if limit := c.t.o.AttemptTimeout; limit > 0 {
+		var ctx context.Context
+		ctx, cancel = context.WithCancel(r.Context())
+		timer = time.AfterFunc(limit, cancel)
+		sent = r.WithContext(ctx)
+	}
+	res, err := c.t.base.RoundTrip(sent)
+	if err == nil {
+		if res.Request == nil || res.Request.Context().Value(sentContext{}) == nil {
+			res.Request = r // the next hop finds the call in it
+		}
+		if res.Body == nil {
+			res.Body = http.NoBody
+		}
+		rep.res = res
+		if err = rep.read(c, question); err != nil {
+			res.Body.Close()
+		}
+	}
+	if timer != nil {
+		late := !timer.Stop() && r.Context().Err() == nil
+		switch {
+		case late && err == nil && c.whole: // it came all the same
+			cancel()
+		case late:
+			if err == nil {
+				res.Body.Close()
+			}
+			err = errAttemptTimeout
+		case err != nil || c.whole:
+			cancel()
+		default:
+			if _, upgraded := res.Body.(io.Writer); !upgraded { // its context lives as long as the caller's
+				res.Body = &cancelBody{res.Body, cancel}
+			}
+		}
+	}
+	if err != nil {
+		rep = reply{err: err}
+	}
+	rep.took = time.Since(started)
+	return rep
+}
+
+// read reads the answer, or the beginning of it, which is then put back.
+func (rep *reply) read(c *call, question bool) error {
+	res := rep.res
+	problem := res.StatusCode >= 400 && media(res.Header) == mediaProblem
+	state := question && res.StatusCode < 300 && isJSON(media(res.Header))
+	switch {
+	case c.whole:
+		if err := rep.readWhole(c.t.o.MaxAnswer); err != nil {
+			return err
+		}
+		rep.look(rep.answer.Body, problem, state)
+		rep.answer.Problem = rep.doc.problem(res.StatusCode, res.Header)
+	case problem || state:
+		text, err := io.ReadAll(io.LimitReader(res.Body, peekLimit))
+		rest := io.Reader(res.Body)
+		if err != nil {
+			rest = failing{err}
+		}
+		res.Body = &putBack{io.MultiReader(bytes.NewReader(text), rest), res.Body}
+		rep.look(text, problem, state)
+	}
+	return nil
+}
+
+func (rep *reply) look(text []byte, problem, state bool) {
+	switch {
+	case problem:
+		rep.doc = readProblem(rep.res.StatusCode, rep.res.Header, text)
+	case state:
+		var d document
+		if json.Unmarshal(text, &d) == nil {
+			rep.doc = &d
+		}
+	}
+}
+
+// readWhole reads an answer of Do. One that breaks off was lost.
+func (rep *reply) readWhole(limit int64) error {
+	res := rep.res
+	var (
+		text []byte
+		err  error
+	)
+	if res.StatusCode != http.StatusSwitchingProtocols { // which has no end
+		text, err = io.ReadAll(io.LimitReader(res.Body, limit+1))
+	}
+	res.Body.Close()
+	if err != nil {
+		return fmt.Errorf("read answer: %w", err)
+	}
+	cut := int64(len(text)) > limit
+	if cut {
+		text = text[:limit]
+	}
+	rep.answer = &Answer{
+		Status: res.StatusCode, Header: res.Header, Body: text, URL: res.Request.URL,
+		Replayed: res.Header.Get("Idempotent-Replayed") == "true", cut: cut,
+	}
+	res.Body = io.NopCloser(bytes.NewReader(text))
+	return nil
+}
+
+// discard ends a response that is not returned. A short rest of it is read, so that its connection can be used again.
+func (rep *reply) discard() {
+	if rep.res == nil {
+		return
+	}
+	if n := rep.res.ContentLength; n >= 0 && n <= peekLimit {
+		io.CopyN(io.Discard, rep.res.Body, n) //nolint:errcheck // the connection is given up then
+	}
+	rep.res.Body.Close()
+}
+
+func isJSON(media string) bool { return media == mediaJSON || strings.HasSuffix(media, "+json") }
+
+type cancelBody struct {
+	io.ReadCloser
+	cancel context.CancelFunc
+}
+
+func (b *cancelBody) Close() error {
+	defer b.cancel()
+	return b.ReadCloser.Close()
+}
+
+type putBack struct {
+	io.Reader
+	io.Closer
+}
+
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }

@@ -1,0 +1,219 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/semelhq/semel"
+)
+
+// A call is one logical call: a request, its repeats, and the hops to which redirects lead. It is used by one goroutine at a
+// time.
+type call struct {
+	t     *Transport
+	whole bool // answers are read to their end as a part of each attempt
+
+	begun       bool
+	key         Key
+	text        string // of the key in the header; "" if the call has none
+	correlation string
+	origin      *url.URL // of the first hop
+	foreign     bool     // a redirect has led elsewhere; what comes back from there is not trusted with the key again
+
+	sent    int // requests, over all hops
+	retries int
+	reason  Reason
+	retryAt time.Time
+	last    *Answer // whole only
+	state   string  // of the operation, where it was asked about
+}
+
+type (
+	doContext   struct{} // the call that Do makes
+	sentContext struct{} // the call that a sent request belongs to
+)
+
+// sentBy is the context of a sent request. It shows the call to the next hop, and hides from what else the base may send
+// that there is one.
+type sentBy struct {
+	context.Context
+	c *call
+}
+
+func (s sentBy) Value(k any) any {
+	switch k.(type) {
+	case sentContext:
+		return s.c
+	case doContext, keyContext:
+		return nil
+	}
+	return s.Context.Value(k)
+}
+
+// callOf returns the call that a request belongs to: a new one, unless Do says so or http.Client makes the request for a
+// redirect.
+func (t *Transport) callOf(r *http.Request) *call {
+	if c, ok := r.Context().Value(doContext{}).(*call); ok && c.t == t {
+		return c
+	}
+	if r.Response != nil && r.Response.Request != nil {
+		if c, ok := r.Response.Request.Context().Value(sentContext{}).(*call); ok && c.t == t {
+			return c
+		}
+	}
+	return &call{t: t}
+}
+
+// A hop is one request of a call, with its repeats.
+type hop struct {
+	c      *call
+	r      *http.Request
+	ctx    context.Context
+	header http.Header // as sent
+	body   body
+	keyed  bool
+	again  bool // repeating it has no further effect
+	number int  // of the attempt under way
+}
+
+func (c *call) hop(r *http.Request) (*hop, error) {
+	if r.URL == nil {
+		return nil, errors.New("client: a request without URL")
+	}
+	o := &c.t.o
+	h := &hop{c: c, r: r, ctx: sentBy{r.Context(), c}, header: r.Header.Clone()}
+	if h.header == nil {
+		h.header = http.Header{}
+	}
+	own := takeHeader(h.header, o.Header)
+	var id []string
+	if o.CorrelationHeader != "" {
+		id = takeHeader(h.header, o.CorrelationHeader)
+	}
+	redirected := c.begun
+	switch {
+	case !redirected:
+		if err := c.begin(r, own, id); err != nil {
+			return nil, err
+		}
+	case !o.CrossOrigin && !sameOrigin(c.origin, r.URL):
+		c.foreign = true
+	}
+	h.keyed = c.text != "" && !safe(r.Method) && !c.foreign && (!redirected || keepsBody(r.Response))
+	h.again = h.keyed || safe(r.Method)
+	switch {
+	case h.keyed:
+		h.header[o.Header] = []string{c.text}
+	case c.text == "" && len(own) > 0 && !c.foreign:
+		h.header[o.Header] = own // of a safe method: it has no meaning for us
+	}
+	if !c.foreign && c.correlation != "" {
+		h.header[o.CorrelationHeader] = []string{c.correlation}
+	}
+	if !safe(r.Method) {
+		conceal(h.header)
+	}
+	var err error
+	h.body, err = bodyOf(r, h.again && o.MaxAttempts > 1, o.MaxBody)
+	return h, err
+}
+
+// begin decides on the call's key and correlation id. An error that is the key's wraps semel.ErrKeyInvalid.
+func (c *call) begin(r *http.Request, own, id []string) error {
+	c.begun, c.origin = true, r.URL
+	o := &c.t.o
+	c.t.budget.deposit()
+	if o.CorrelationHeader != "" {
+		c.correlation = c.correlationOf(r.Context(), id)
+	}
+	if safe(r.Method) {
+		c.key = Key{}
+		return nil
+	}
+	given := c.key // with Do
+	if k, ok := r.Context().Value(keyContext{}).(Key); ok && given.Value == "" {
+		given = k
+	}
+	var err error
+	switch {
+	case len(own) > 1:
+		return fmt.Errorf("client: %w: sent in %d field lines, want one", semel.ErrKeyInvalid, len(own))
+	case len(own) == 1:
+		value, err := decode(own[0])
+		if err != nil {
+			return fmt.Errorf("client: header %s: %w", o.Header, err)
+		}
+		if c.key.Value != "" && c.key.Value != value {
+			return fmt.Errorf("client: %w: the header %s holds another one", semel.ErrKeyInvalid, o.Header)
+		}
+		c.key.Value, c.text = value, own[0]
+	case given.Value != "":
+		c.key = given
+		c.text, err = encode(given.Value, o.Bare)
+	case !slices.Contains(o.Methods, r.Method):
+	case o.Key == nil:
+		c.key = NewKey()
+		c.text, err = encode(c.key.Value, o.Bare)
+	default:
+		if c.key = (Key{Value: o.Key(r)}); c.key.Value != "" {
+			c.text, err = encode(c.key.Value, o.Bare)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("client: %w", err)
+	}
+	if c.key.Made.IsZero() && c.text != "" {
+		c.key.Made = time.Now().Round(0)
+	}
+	return nil
+}
+
+// correlationOf returns the id of a call: the request's own, that of the operation in whose handler the call is made, or a
+// new one.
+func (c *call) correlationOf(ctx context.Context, own []string) string {
+	if len(own) > 0 && own[0] != "" {
+		return own[0]
+	}
+	if op := semel.FromContext(ctx); op != nil && op.Correlation() != "" {
+		return op.Correlation()
+	}
+	return rand.Text()
+}
+
+// fresh reports whether the key may be sent at a time.
+func (c *call) fresh(at time.Time) bool { return at.Before(c.key.Made.Add(c.t.o.MaxAge)) }
+
+// keepsBody reports whether a redirect asks for the same request elsewhere.
+func keepsBody(res *http.Response) bool {
+	return res != nil &&
+		(res.StatusCode == http.StatusTemporaryRedirect || res.StatusCode == http.StatusPermanentRedirect)
+}
+
+// sameOrigin reports whether to is of the origin of from, or what that becomes with TLS.
+func sameOrigin(from, to *url.URL) bool {
+	if !strings.EqualFold(from.Hostname(), to.Hostname()) {
+		return false
+	}
+	a, b := port(from), port(to)
+	return from.Scheme == to.Scheme && a == b ||
+		from.Scheme == "http" && to.Scheme == "https" && a == "80" && b == "443"
+}
+
+func port(u *url.URL) string {
+	switch p := u.Port(); {
+	case p != "":
+		return p
+	case u.Scheme == "http":
+		return "80"
+	case u.Scheme == "https":
+		return "443"
+	}
+	return ""
+}
