@@ -27,8 +27,16 @@ bench: ## measure semel and its neighbours side by side
 	go run ./bench $(BENCHFLAGS)
 
 .PHONY: chaos
-chaos: ## kill processes, hurt servers for CHAOSTIME (10m), count effects (CHAOSFLAGS='--store postgres')
-	go run ./cmd/internal/chaos/run --for $(or $(CHAOSTIME),10m) $(CHAOSFLAGS)
+chaos: ## kill processes, hurt servers, fill disks for CHAOS_TIME (10m), count effects (SEED=7 CHAOSFLAGS='--store postgres')
+	go run ./cmd/internal/chaos/run --for $(or $(CHAOS_TIME),$(CHAOSTIME),10m) $(if $(SEED),--seed $(SEED)) $(CHAOSFLAGS)
+
+.PHONY: chaos-long
+chaos-long: ## the same for a night (CHAOS_TIME=8h), in rounds (ROUND=20m) of new seeds, up to the first broken promise
+	go run ./cmd/internal/chaos/run --for $(or $(CHAOS_TIME),$(CHAOSTIME),8h) --round $(or $(ROUND),20m) $(CHAOSFLAGS)
+
+.PHONY: verify-bugs
+verify-bugs: ## prove that each check of "semel verify" has a bug that only it finds: all checks against all bugs, 5 minutes
+	cd cmd && SEMEL_VERIFY_MATRIX=1 go test ./internal/verify -run TestR89_EachBugIsFoundByItsCheck -count 1 -v
 
 .PHONY: stress
 stress: ## load two gateways on one store, kill one, count effects (RATE=50 DURATION=30s STRESSFLAGS='--store all')

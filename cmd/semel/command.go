@@ -35,6 +35,7 @@ type commandLine struct {
 	Gateway gatewayCommand   `cmd:"" help:"Protect an HTTP service: a reverse proxy that runs each keyed request once."`
 	Demo    demoCommand      `cmd:"" help:"Show what semel does: a payment service and the gateway, on this machine."`
 	Keys    keysCommand      `cmd:"" help:"Look at operations, and decide about those whose outcome is unknown."`
+	Verify  verifyCommand    `cmd:"" help:"Prove from outside whether the idempotency of any HTTP API holds."`
 	Migrate migrateCommand   `cmd:"" help:"Bring a store's schema to the version that this program needs."`
 }
 
@@ -75,6 +76,8 @@ func (m *Main) Run(ctx context.Context, args []string) (status int) {
 		err = m.gateway(ctx, &line.Gateway)
 	case "demo":
 		err = m.demo(ctx, &line.Demo)
+	case "verify":
+		err = m.verify(ctx, &line.Verify)
 	case "migrate":
 		err = m.migrate(ctx, &line.Migrate)
 	default:

@@ -2,6 +2,7 @@
 //
 //	semel gateway   protect a service
 //	semel keys      look at operations, and decide about those whose outcome is unknown
+//	semel verify    prove from outside whether the idempotency of any HTTP API holds
 //	semel migrate   bring a store up to date
 //	semel demo      see what that means, on this machine
 package main

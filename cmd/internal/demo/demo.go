@@ -27,6 +27,11 @@ type Config struct {
 	// Self is this program's own executable, for the gateways that are killed and the operator's commands. Without it the
 	// scenes that need it are left out.
 	Self string
+	// Bug, if set, serves the payment service behind a layer with a bug, instead of playing scenes. See [broken.Bugs].
+	Bug string
+	// Dir is where the ledger and the journal of that layer are kept, over restarts. Defaults to a folder that is removed at
+	// the end.
+	Dir string
 	// Front, if set, stands in the gateway's place, so that a test can see the scenes fail with a gateway that is broken
 	// or isn't there.
 	Front func(gateway, service *url.URL) http.Handler
@@ -37,9 +42,12 @@ type Config struct {
 // ErrFailed means that a step did not come out right.
 var ErrFailed = errors.New("not every step came out right")
 
-// Run plays the scenes and prints them. It returns an error that wraps ErrFailed and names the scenes if one did not
+// Run plays the scenes and prints them, or serves a bug. It returns an error that wraps ErrFailed and names the scenes if one did not
 // come out right.
 func (c Config) Run(ctx context.Context) error {
+	if c.Bug != "" {
+		return c.serveBug(ctx)
+	}
 	rows, err := c.run(ctx)
 	return errors.Join(failure(rows), err)
 }

@@ -2,8 +2,11 @@ package demo
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"sync"
 	"time"
@@ -30,12 +33,23 @@ type charge struct {
 	Operation string `json:"operation,omitempty"`
 }
 
+// openLedger opens a ledger, or goes on with one. A last line that whoever wrote it did not get to end was never
+// acknowledged: it is cut off.
 func openLedger(path string) (*ledger, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_APPEND|os.O_WRONLY, 0o600)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open ledger: %w", err)
 	}
-	return &ledger{path: path, file: f}, nil
+	l := &ledger{path: path, file: f}
+	written, err := io.ReadAll(f)
+	if whole := bytes.LastIndexByte(written, '\n') + 1; err == nil && whole < len(written) {
+		err = f.Truncate(int64(whole))
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open ledger: %w", err), f.Close())
+	}
+	l.n = bytes.Count(written, []byte{'\n'})
+	return l, nil
 }
 
 // add writes a charge and returns it with its id, once it is on the disk.
@@ -67,6 +81,15 @@ func (l *ledger) ofOperation(id string) (c charge, found bool, err error) {
 		}
 	}
 	return charge{}, false, err
+}
+
+// lines reads from the file how many charges there are.
+func (l *ledger) lines() (int, error) {
+	written, err := os.ReadFile(l.path)
+	if err != nil {
+		return 0, fmt.Errorf("read ledger: %w", err)
+	}
+	return bytes.Count(written, []byte{'\n'}), nil
 }
 
 // charges reads from the file the charges for an order, or all for "".

@@ -1,11 +1,13 @@
 package demo
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,9 +21,10 @@ type service struct {
 	address string
 	running atomic.Int64 // requests that have not ended
 
-	mu     sync.Mutex
-	server *http.Server
-	ended  chan error
+	mu      sync.Mutex
+	server  *http.Server
+	ended   chan error
+	limited map[string]bool // orders that were turned away once
 }
 
 // A payment is what is asked of the service.
@@ -49,18 +52,25 @@ func newService(l *ledger) (*service, error) {
 	return s, nil
 }
 
+// handler serves payments, for as long as the ledger is open.
+func (s *service) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /payments", s.pay)
+	mux.HandleFunc("POST "+safePath, s.paySafely)
+	mux.HandleFunc("GET /operations/{operation}", s.operation)
+	mux.HandleFunc("GET /payments", s.list)
+	mux.HandleFunc("GET /payments/count", s.total)
+	s.variants(mux)
+	return s.count(mux)
+}
+
 // start listens on the service's address: a free port at first, the same one after a stop.
 func (s *service) start() error {
 	listener, err := net.Listen("tcp", s.address)
 	if err != nil {
 		return fmt.Errorf("start service: %w", err)
 	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("POST /payments", s.pay)
-	mux.HandleFunc("POST "+safePath, s.paySafely)
-	mux.HandleFunc("GET /operations/{operation}", s.operation)
-	mux.HandleFunc("GET /payments", s.list)
-	server := &http.Server{Handler: s.count(mux), ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Handler: s.handler(), ReadHeaderTimeout: 10 * time.Second}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
 
@@ -96,43 +106,74 @@ func (s *service) count(next http.Handler) http.Handler {
 	})
 }
 
+// A session belongs to one exchange with one client, and so does what is left of a client's rate: an answer that is given
+// again to somebody else must not carry them.
 func (s *service) pay(w http.ResponseWriter, r *http.Request) {
-	var p payment
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 64<<10)).Decode(&p); err != nil {
-		answer(w, http.StatusBadRequest, map[string]string{"error": "not a payment in JSON"})
+	c, ok := s.charge(w, r)
+	if !ok {
 		return
 	}
-	takes, err := payTime(p.Takes)
-	if err != nil {
-		answer(w, http.StatusBadRequest, map[string]string{"error": "takes is not a time of up to a minute"})
-		return
-	}
-	after, err := payTime(p.AnswersAfter)
-	if err != nil {
-		answer(w, http.StatusBadRequest, map[string]string{"error": "answers_after is not a time of up to a minute"})
-		return
-	}
-	if p.Order == "" || p.Amount <= 0 || p.Currency == "" {
-		answer(w, http.StatusUnprocessableEntity, map[string]string{"error": "order, amount and currency are needed"})
-		return
-	}
-	time.Sleep(takes) // the bank
-	c, err := s.ledger.add(charge{
-		Order: p.Order, Amount: p.Amount, Currency: p.Currency, Operation: r.Header.Get("Idempotency-Operation"),
-	})
-	if err != nil {
-		answer(w, http.StatusInternalServerError, map[string]string{"error": "the ledger can't be written"})
-		return
-	}
-	select {
-	case <-time.After(after):
-	case <-r.Context().Done(): // whoever asked has hung up; the card is charged all the same
-	}
+	w.Header().Set("Set-Cookie", "session="+rand.Text()+"; Path=/; HttpOnly")
+	w.Header().Set("X-Ratelimit-Remaining", strconv.FormatInt(1000-s.running.Load(), 10))
 	captured(w, c)
 }
 
+// charge charges the card that a request is about, or answers that it can't.
+func (s *service) charge(w http.ResponseWriter, r *http.Request) (charge, bool) {
+	o, ok := orderOf(w, r)
+	if !ok {
+		return charge{}, false
+	}
+	return s.chargeFor(w, r, o)
+}
+
+// An order is a payment with its times read.
+type order struct {
+	payment
+	takes, after time.Duration
+}
+
+// orderOf reads a request's order, or refuses it.
+func orderOf(w http.ResponseWriter, r *http.Request) (o order, ok bool) {
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 64<<10)).Decode(&o.payment); err != nil {
+		answer(w, http.StatusBadRequest, map[string]string{"error": "not a payment in JSON"})
+		return o, false
+	}
+	var err error
+	if o.takes, err = payTime(o.Takes); err != nil {
+		answer(w, http.StatusBadRequest, map[string]string{"error": "takes is not a time of up to a minute"})
+		return o, false
+	}
+	if o.after, err = payTime(o.AnswersAfter); err != nil {
+		answer(w, http.StatusBadRequest, map[string]string{"error": "answers_after is not a time of up to a minute"})
+		return o, false
+	}
+	if o.Order == "" || o.Amount <= 0 || o.Currency == "" {
+		answer(w, http.StatusUnprocessableEntity, map[string]string{"error": "order, amount and currency are needed"})
+		return o, false
+	}
+	return o, true
+}
+
+// chargeFor charges the card of an order, or answers that it can't.
+func (s *service) chargeFor(w http.ResponseWriter, r *http.Request, o order) (charge, bool) {
+	time.Sleep(o.takes) // the bank
+	c, err := s.ledger.add(charge{
+		Order: o.Order, Amount: o.Amount, Currency: o.Currency, Operation: r.Header.Get("Idempotency-Operation"),
+	})
+	if err != nil {
+		answer(w, http.StatusInternalServerError, map[string]string{"error": "the ledger can't be written"})
+		return charge{}, false
+	}
+	select {
+	case <-time.After(o.after):
+	case <-r.Context().Done(): // whoever asked has hung up; the card is charged all the same
+	}
+	return c, true
+}
+
 func captured(w http.ResponseWriter, c charge) {
-	w.Header().Set("Location", "/payments/"+c.ID)
+	w.Header().Set("Location", location(c))
 	answer(w, http.StatusCreated, receipt{c.ID, c.Order, c.Amount, c.Currency, "captured"})
 }
 
@@ -188,6 +229,15 @@ func (s *service) list(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	answer(w, http.StatusOK, map[string]any{"payments": charges})
+}
+
+func (s *service) total(w http.ResponseWriter, _ *http.Request) {
+	n, err := s.ledger.lines()
+	if err != nil {
+		answer(w, http.StatusInternalServerError, map[string]string{"error": "the ledger can't be read"})
+		return
+	}
+	answer(w, http.StatusOK, map[string]int{"count": n})
 }
 
 func answer(w http.ResponseWriter, status int, v any) {
