@@ -55,7 +55,7 @@ Examples:
   Any API, effects counted by the ids in its answers:
 
     semel verify --target http://127.0.0.1:8080/payments \
-        --body '{"order":"$${uuid}","amount":100,"currency":"EUR"}'
+        --body '{"order":"${uuid}","amount":100,"currency":"EUR"}'
 
   What a scenario says, with a load under faults, and a page to look at:
 

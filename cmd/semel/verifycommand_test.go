@@ -130,6 +130,9 @@ func TestVerifyUsedWrongly(t *testing.T) {
 	if status, _, stderr := run(t, "verify", "--target", "http://127.0.0.1:1/"); status != exitFailed || !strings.Contains(stderr, "can't be asked") {
 		t.Errorf("nobody there: status %d, stderr %q", status, stderr)
 	}
+	if _, stdout, _ := run(t, "verify", "--help"); strings.Contains(stdout, "$$") || !strings.Contains(stdout, `"order":"${uuid}"`) {
+		t.Errorf("the help does not show how to write a generated field:\n%s", stdout)
+	}
 	if status, stdout, _ := run(t, "verify", "--list"); status != exitOK || !strings.Contains(stdout, "crash-after-effect") {
 		t.Errorf("list: status %d, %q", status, stdout)
 	}
