@@ -219,6 +219,9 @@ func (m *Main) scenario(c *verifyCommand) (*verify.Scenario, error) {
 	if c.Rate == 0 && c.Faults > 0 {
 		return nil, errors.New("--faults needs a load: --rate says how large")
 	}
+	if c.Rate == 0 && (c.MinSuccess > 0 || c.MaxP99 > 0 || c.MaxDuplicates > 0) {
+		return nil, errors.New("--min-success, --max-p99 and --max-duplicates bound a load: --rate says how large")
+	}
 	return s, nil
 }
 

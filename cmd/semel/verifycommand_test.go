@@ -116,6 +116,7 @@ func TestVerifyUsedWrongly(t *testing.T) {
 		{[]string{"--target", "http://127.0.0.1:1", "--faults", "20%"}, "--faults needs a load"},
 		{[]string{"--target", "http://127.0.0.1:1", "--faults", "120%"}, `"120%" is not a part such as 20% or 0.2`},
 		{[]string{"--target", "http://127.0.0.1:1", "--min-success", "99.9"}, `"99.9" is not a part`},
+		{[]string{"--target", "http://127.0.0.1:1", "--max-p99", "1s"}, "bound a load"},
 		{[]string{"--target", "http://127.0.0.1:1", "--rate=-1"}, "must be above zero"},
 		{[]string{"--target", "http://127.0.0.1:1", "--lease", "soon"}, `"soon" is not a time`},
 		{[]string{"--target", "http://127.0.0.1:1", "--only", "everything"}, `there is no check "everything"; there are repeat, concurrent`},

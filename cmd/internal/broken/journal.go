@@ -101,3 +101,6 @@ func (j *journal) close() error {
 	}
 	return nil
 }
+
+// journalError says that a record could not be made durable.
+func journalError(err error) error { return fmt.Errorf("write journal: %w", err) }

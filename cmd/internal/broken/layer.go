@@ -2,7 +2,6 @@ package broken
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -144,6 +143,3 @@ func (l *Layer) overtaken(w http.ResponseWriter, c *claim) {
 	}
 	l.refuse(w, inProgress(time.Second))
 }
-
-// journalError says that a record could not be made durable.
-func journalError(err error) error { return fmt.Errorf("write journal: %w", err) }

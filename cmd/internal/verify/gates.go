@@ -16,7 +16,8 @@ type Gates struct {
 	MaxDuplicates int
 }
 
-// check returns the gates, each with the worst that the loads show. What could not be measured closes its gate. Without a
+// check returns the gates, each with the worst that the loads show. One that nobody has to ask for is closed if an operation
+// broke a promise. What could not be measured closes its gate. Without a
 // load there are none.
 func (g *Gates) check(loads []Load) (gates []Gate) {
 	if len(loads) == 0 {
@@ -43,10 +44,18 @@ func (g *Gates) check(loads []Load) (gates []Gate) {
 	if !known && duplicates <= g.MaxDuplicates {
 		duplicates = -1
 	}
-	return append(gates, Gate{
+	gates = append(gates, Gate{
 		Name: "--max-duplicates", Bound: float64(g.MaxDuplicates), Got: float64(duplicates),
 		Open: known && duplicates <= g.MaxDuplicates,
 	})
+	broken := 0
+	for i := range loads {
+		broken += loads[i].Broken
+	}
+	if broken > 0 && g.MaxDuplicates == 0 { // duplicates that are let pass contradict each other
+		gates = append(gates, Gate{Name: "broken promises", Got: float64(broken)})
+	}
+	return gates
 }
 
 // slowest returns the longest P99, and whether every load that counts has one.

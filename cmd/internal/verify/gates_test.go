@@ -20,6 +20,12 @@ func TestR89a_GatesCloseOnTheWorstLoad(t *testing.T) {
 		{"duplicates are bounded by default", Gates{}, []Load{good}, []Gate{{"--max-duplicates", 0, 0, "", true}}},
 		{"one load has duplicates", Gates{}, []Load{good, bad}, []Gate{{"--max-duplicates", 0, 2, "", false}}},
 		{"as many as are allowed", Gates{MaxDuplicates: 2}, []Load{bad}, []Gate{{"--max-duplicates", 2, 2, "", true}}},
+		{"an operation broke a promise", Gates{}, []Load{good, {Broken: 2}, {Broken: 1}}, []Gate{
+			{"--max-duplicates", 0, 0, "", true}, {"broken promises", 0, 3, "", false},
+		}},
+		{"duplicates that are allowed contradict each other", Gates{MaxDuplicates: 2}, []Load{{Broken: 1, Duplicates: 1}}, []Gate{
+			{"--max-duplicates", 2, 1, "", true},
+		}},
 		{"duplicates are not known", Gates{MaxDuplicates: 2}, []Load{good, blind}, []Gate{{"--max-duplicates", 2, -1, "", false}}},
 		{"duplicates are known to be too many", Gates{}, []Load{bad, blind}, []Gate{{"--max-duplicates", 0, 2, "", false}}},
 		{"the worst success rate counts", Gates{MinSuccess: 0.95, MaxDuplicates: 2}, []Load{good, bad}, []Gate{

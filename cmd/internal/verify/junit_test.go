@@ -50,6 +50,19 @@ func TestJUnit(t *testing.T) {
 	}
 }
 
+func TestJUnitNamesTheWorstFinding(t *testing.T) {
+	t.Parallel()
+	r := Result{Status: Failed, Findings: []Finding{
+		{Severity: Advice, What: "first"},
+		{Severity: Protocol, What: "second"},
+		{Severity: Safety, Rule: "R-1", What: "third"},
+		{Severity: Safety, What: "fourth"},
+	}}
+	if got := r.junit().Failure; got.Type != "safety" || got.Message != "safety, R-1: third" {
+		t.Errorf("the failure is %+v", got)
+	}
+}
+
 // XML has no form for most control characters, nor has it any for text that is not UTF-8.
 func TestJUnitIsXMLWhateverTheTargetSends(t *testing.T) {
 	t.Parallel()

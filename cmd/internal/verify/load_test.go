@@ -113,7 +113,8 @@ func TestR89_AGoodShopKeepsItsPromisesBehindTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if l.Requests != 50 || l.SuccessRate != 1 || l.ReplayRate != 1 || l.Effects != l.Operations || sum(l.Injected) == 0 || len(l.Failed) != 0 {
+	if l.Requests != 50 || l.SuccessRate != 1 || l.ReplayRate != 1 || l.Effects != l.Operations ||
+		sum(l.Injected) == 0 || len(l.Failed) != 0 {
 		t.Errorf("a load %+v", l)
 	}
 }

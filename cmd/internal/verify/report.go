@@ -104,7 +104,7 @@ type Load struct {
 	Duration time.Duration `json:"duration_ns"`
 
 	Operations int `json:"operations"` // keys
-	Requests   int `json:"requests"`   // logical ones: first ones, and repeats of an operation that has its answer
+	Requests   int `json:"requests"`   // logical ones: first ones and repeats
 	Attempts   int `json:"attempts"`   // with retries
 	Succeeded  int `json:"succeeded"`  // requests
 	Replayed   int `json:"replayed"`   // requests that were repeats, and got the first answer
@@ -112,6 +112,7 @@ type Load struct {
 	Conflicts  int `json:"conflicts"`  // attempts that were told that the operation is in progress
 	Effects    int `json:"effects"`    // -1 if they can't be counted
 	Duplicates int `json:"duplicates"` // effects beyond the first of their operation
+	Broken     int `json:"broken"`     // operations of which answers and effects contradict each other, or that are stuck
 
 	DuplicateRate float64 `json:"duplicate_side_effect_rate"` // duplicates / operations
 	ReplayRate    float64 `json:"idempotent_replay_rate"`     // replayed / repeats

@@ -92,10 +92,13 @@ func (t *target) loads(ctx context.Context, r *Report, o Options) error {
 		l, err := t.load(ctx, with, func(done time.Duration, operations int) {
 			o.Watch.Load(title, done, with.Duration, operations)
 		})
+		if l.Attempts > 0 {
+			r.Loads = append(r.Loads, l) // as far as it came
+		}
 		if err != nil {
+			r.Gates = o.Gates.check(r.Loads)
 			return fmt.Errorf("load %s: %w", title, err)
 		}
-		r.Loads = append(r.Loads, l)
 	}
 	r.Gates = o.Gates.check(r.Loads)
 	return nil

@@ -148,6 +148,8 @@ func (s *Scenario) Complete() error {
 		wrong("target: %w", err)
 	case base.Scheme != "http" && base.Scheme != "https" || base.Host == "":
 		wrong("target: %q is not an http:// or https:// URL", s.Target)
+	case base.User != nil:
+		wrong("target: it has a user; credentials belong to the headers, such as Authorization")
 	case base.RawQuery != "" || base.Fragment != "":
 		wrong("target: %q has a query or a fragment; those belong to the request's path", s.Target)
 	default:

@@ -39,6 +39,7 @@ func TestScenarioMistakes(t *testing.T) {
 	for text, want := range map[string]string{
 		"profile: draft07":                                 "target: the URL of the API is needed",
 		"target: ftp://x":                                  `"ftp://x" is not an http:// or https:// URL`,
+		"target: http://user:secret@x":                     "credentials belong to the headers",
 		"target: http://x?a=1":                             "has a query or a fragment",
 		"target: http://x\nprofile: soap":                  `profile: "soap" is none of draft07, stripe, custom`,
 		"target: http://x\nprofile: custom":                `custom: key_header: "" is not a field name`,

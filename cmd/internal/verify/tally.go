@@ -49,7 +49,7 @@ func (l *loader) result(effects int) Load {
 	load.ReplayRate = ratio(load.Replayed, load.Repeats)
 	load.SuccessRate = ratio(load.Succeeded, load.Requests)
 	load.ConflictRate = ratio(load.Conflicts, load.Attempts)
-	load.Failed = append(l.failedTogether(&load), l.failedKeys()...)
+	load.Failed = append(l.failedTogether(&load), l.failedKeys(&load)...)
 	return load
 }
 
@@ -101,7 +101,7 @@ func percentile(sorted []time.Duration, percent int) time.Duration {
 	return sorted[max(1, (len(sorted)*percent+99)/100)-1]
 }
 
-// failedTogether returns what went wrong without a key to blame.
+// failedTogether returns what went wrong without a key to blame. It counts successes without an effect.
 func (l *loader) failedTogether(load *Load) (failed []FailedKey) {
 	add := func(n int, format string, a ...any) {
 		if n > 0 {
@@ -120,12 +120,14 @@ func (l *loader) failedTogether(load *Load) (failed []FailedKey) {
 			told++
 		}
 	}
+	load.Broken += max(0, told-load.Effects)
 	add(told-load.Effects, "%d operations have succeeded, and there are %d effects", told, load.Effects)
 	return failed
 }
 
-// failedKeys returns the first of the keys that broke a promise, and then of those with a request that did not succeed.
-func (l *loader) failedKeys() (failed []FailedKey) {
+// failedKeys returns the first of the keys that broke a promise, and then of those with a request that did not succeed. It
+// counts the former.
+func (l *loader) failedKeys(load *Load) (failed []FailedKey) {
 	violations := map[string][]string{}
 	for _, v := range l.history.Check() {
 		violations[v.Key] = append(violations[v.Key], v.What)
@@ -136,6 +138,11 @@ func (l *loader) failedKeys() (failed []FailedKey) {
 			if what := l.failure(r); !slices.Contains(late[o], what) {
 				late[o] = append(late[o], what)
 			}
+		}
+	}
+	for _, o := range l.operations {
+		if o != nil && len(violations[o.key])+len(o.broken) > 0 {
+			load.Broken++
 		}
 	}
 	for _, broken := range []bool{true, false} {

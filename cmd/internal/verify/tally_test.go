@@ -49,7 +49,7 @@ func TestBrokenPromisesAreToldBeforeFailures(t *testing.T) {
 		}
 		return []meaning{succeeded, refused}[key%2], nil
 	})
-	failed := l.failedKeys()
+	failed := l.failedKeys(new(Load))
 	if len(failed) != maxFailed || failed[0].Key != "59" || failed[0].What != "it was not true" {
 		t.Fatalf("%d keys, the first is %+v", len(failed), failed[0])
 	}
