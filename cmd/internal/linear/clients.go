@@ -3,6 +3,7 @@ package linear
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -182,12 +183,14 @@ func (c *client) ask(ctx context.Context, id semel.ID, a call, networked bool) e
 	var r reply
 	var err error
 	if networked {
-		// Copies that layers have may be left by a Forget that was cut off; it has to be repeated until it is acknowledged.
-		r, err = c.net.carry(ctx, c.dice, a.verb != forget, verb)
+		r, err = c.net.carry(ctx, c.dice, verb)
 	} else {
 		r, err = verb(ctx)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		r = reply{lost: true} // who leaves may take down a connection that others use too
+	case err != nil:
 		return fmt.Errorf("%s: %w", a, err)
 	}
 	o.Output, o.Return = r, c.ticks.Add(1)

@@ -2,7 +2,6 @@ package linear
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -16,26 +15,26 @@ type network struct {
 // soon bounds how late a request is, and after what time a client leaves: before some verbs are done, and after others.
 const soon = 2 * time.Millisecond
 
-// carry sends a verb once, and returns the reply, or that it was lost. A cut one is sent by a client that may leave.
-func (n *network) carry(ctx context.Context, dice *rand.Rand, cut bool, verb func(context.Context) (reply, error)) (reply, error) {
+// carry sends a verb once, and returns the reply, or that it was lost.
+func (n *network) carry(ctx context.Context, dice *rand.Rand, verb func(context.Context) (reply, error)) (reply, error) {
 	within := time.Duration(dice.Int64N(int64(soon)))
-	switch fate := dice.IntN(40); {
-	case fate == 0: // the request is lost
+	switch dice.IntN(40) {
+	case 0: // the request is lost
 		return reply{lost: true}, nil
-	case fate == 1: // the reply is lost
+	case 1: // the reply is lost
 		_, err := verb(ctx)
 		return reply{lost: true}, err
-	case fate == 2:
+	case 2: // the request arrives late
 		n.late.Go(func() {
 			time.Sleep(within)
 			verb(ctx) //nolint:errcheck // nobody waits for it any more
 		})
 		return reply{lost: true}, nil
-	case fate == 3 && cut:
+	case 3: // the client leaves
 		left, cancel := context.WithTimeout(ctx, within)
 		defer cancel()
 		r, err := verb(left)
-		if err != nil && (left.Err() != nil || errors.Is(err, context.DeadlineExceeded)) {
+		if err != nil && left.Err() != nil {
 			return reply{lost: true}, nil
 		}
 		return r, err
