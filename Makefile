@@ -34,6 +34,10 @@ chaos: ## kill processes, hurt servers, fill disks for CHAOS_TIME (10m), count e
 chaos-long: ## the same for a night (CHAOS_TIME=8h), in rounds (ROUND=20m) of new seeds, up to the first broken promise
 	go run ./cmd/internal/chaos/run --for $(or $(CHAOS_TIME),$(CHAOSTIME),8h) --round $(or $(ROUND),20m) $(CHAOSFLAGS)
 
+.PHONY: model
+model: ## check the protocol's model, and that it breaks without each clause (MODELFLAGS=STATE shows how; needs spin, cc)
+	@docs/model/run $(MODELFLAGS)
+
 .PHONY: verify-bugs
 verify-bugs: ## prove that each check of "semel verify" has a bug that only it finds: all checks against all bugs, 5 minutes
 	cd cmd && SEMEL_VERIFY_MATRIX=1 go test ./internal/verify -run TestR89_EachBugIsFoundByItsCheck -count 1 -v

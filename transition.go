@@ -4,7 +4,7 @@ import "time"
 
 // The state machine, as pure functions of a record, the store's clock and a request. A store that reads, applies and
 // writes under one lock can use them as they are; a store that speaks in scripts or SQL repeats them there, and
-// storetest compares. Each clause is there because leaving it out breaks the invariant; docs/design.md has the traces.
+// storetest compares. Each clause is there because leaving it out breaks the invariant; docs/model has the traces.
 
 // Claim starts a run if the record allows it. It returns the record as it must be stored and true, or the record
 // unchanged and false. An absent record may carry in Fence the highest fence the store remembers for it.
