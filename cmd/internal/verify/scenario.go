@@ -38,7 +38,9 @@ type Scenario struct {
 	Process Process `yaml:"process"`
 	// Lease is how long the target keeps a request for in progress after a crash. Defaults to 30 s.
 	Lease Duration `yaml:"lease"`
-	// Later is how long the check "repeat-later" waits at least. Defaults to 1 m.
+	// Retention is how long the target keeps answers; Later has to be shorter. Defaults to longer than anything waits.
+	Retention Duration `yaml:"retention"`
+	// Later is how long the check "repeat-later" waits at least. Defaults to 1 m, and to half of the retention if that is less.
 	Later Duration `yaml:"later"`
 	// Timeout is how long an answer may take. Defaults to 10 s, and is never less than twice the slow variant takes.
 	Timeout Duration `yaml:"timeout"`
@@ -230,7 +232,13 @@ func (s *Scenario) Complete() error {
 	}
 
 	setDefault(&s.Lease, defaultLease)
+	if s.Retention > 0 {
+		setDefault(&s.Later, min(defaultLater, time.Duration(s.Retention)/2))
+	}
 	setDefault(&s.Later, defaultLater)
+	if s.Retention > 0 && s.Later >= s.Retention {
+		wrong("later: %v is not within the retention, %v: a repeat then is a new operation", time.Duration(s.Later), time.Duration(s.Retention))
+	}
 	setDefault(&s.Timeout, defaultTimeout)
 	for name := range s.Variants {
 		s.Timeout = max(s.Timeout, 2*s.Variants[name].Takes)

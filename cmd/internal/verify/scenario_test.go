@@ -22,6 +22,9 @@ func TestScenarioDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	slow := s.variant("slow")
+	if short := read(t, "target: http://x\nretention: 20s\n"); short.Complete() != nil || time.Duration(short.Later) != 10*time.Second {
+		t.Errorf("later %v, want half of a short retention", time.Duration(short.Later))
+	}
 	switch {
 	case s.base.Path != "/api":
 		t.Errorf("base path %q", s.base.Path)
@@ -52,6 +55,7 @@ func TestScenarioMistakes(t *testing.T) {
 		"target: http://x\ntenants: [{name: a}]":           "tenants: there are 1, and two are needed",
 		"target: http://x\nprocess: {crash: a}":            "process: crash and restart need each other",
 		"target: http://x\nprocess: {pause: a}":            "process: pause and resume need each other",
+		"target: http://x\nretention: 10s\nlater: 10s":     "later: 10s is not within the retention, 10s",
 		"target: http://x\nconcurrent: 5000":               "concurrent: 5000 is not between 1 and 1000",
 		"target: http://x\neffects: {url: /a, command: b}": "three ways to count",
 		"target: http://x\neffects: {url: /a, pointer: b}": `pointer: "b" is not a JSON Pointer`,
