@@ -128,6 +128,15 @@ func TestVerifyUsedWrongly(t *testing.T) {
 			t.Errorf("%q: status %d, stderr %q, want %q", c.args, status, stderr, c.want)
 		}
 	}
+	api := httptest.NewServer(http.NotFoundHandler())
+	defer api.Close()
+	uncounted := filepath.Join(dir, "uncounted.yaml")
+	if err := os.WriteFile(uncounted, []byte("target: "+api.URL+"\neffects: {url: /count, pointer: /n}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if status, _, stderr := run(t, "verify", "--scenario", uncounted); status != exitUsage || !strings.Contains(stderr, "count effects: GET /count: status 404") {
+		t.Errorf("effects that can't be counted: status %d, stderr %q", status, stderr)
+	}
 	if status, _, stderr := run(t, "verify", "--target", "http://127.0.0.1:1/"); status != exitFailed || !strings.Contains(stderr, "can't be asked") {
 		t.Errorf("nobody there: status %d, stderr %q", status, stderr)
 	}

@@ -210,6 +210,15 @@ func (p *probe) first(o *operation) (*answer, error) {
 	return a, nil
 }
 
+// repeated sends an operation's first request, which has to succeed, and sends it once more.
+func (p *probe) repeated() (o *operation, first, again *answer, err error) {
+	o = p.scenario.newOperation("")
+	if first, err = p.first(o); err != nil {
+		return nil, nil, nil, err
+	}
+	return o, first, p.send(o.request()), nil
+}
+
 // settled repeats a request until its answer is a final one, or nothing final has come for so long. What it returns then
 // is the last answer.
 func (p *probe) settled(r request, limit time.Duration) *answer {

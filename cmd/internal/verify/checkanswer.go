@@ -13,12 +13,10 @@ func answerChecks() []*check {
 		{
 			name: "fidelity", safety: true, title: "a repeat has the first answer's status and the fields that describe it", rules: []string{"R-34", "R-37"},
 			run: func(p *probe) error {
-				o := p.scenario.newOperation("")
-				first, err := p.first(o)
+				_, first, again, err := p.repeated()
 				if err != nil {
 					return err
 				}
-				again := p.send(o.request())
 				if again.err == nil && again.status/100 == 2 && again.status != first.status {
 					p.fail(Safety, "R-34", fmt.Sprintf("status %d, and the first answer had %d", again.status, first.status), "the first status")
 				}
@@ -33,12 +31,10 @@ func answerChecks() []*check {
 		{
 			name: "replay-headers", title: "fields that belong to one exchange are not replayed", rules: []string{"R-35"},
 			run: func(p *probe) error {
-				o := p.scenario.newOperation("")
-				first, err := p.first(o)
+				o, first, again, err := p.repeated()
 				if err != nil {
 					return err
 				}
-				again := p.send(o.request())
 				for _, name := range []string{"Set-Cookie", "WWW-Authenticate"} {
 					if v := again.header.Values(name); len(v) > 0 && slices.Equal(v, first.header.Values(name)) {
 						p.fail(Protocol, "R-35", "the repeat has the first answer's "+name, "no "+name+": it belongs to one exchange")
@@ -55,12 +51,10 @@ func answerChecks() []*check {
 		{
 			name: "marker", title: "a replay can be told from a first answer", rules: []string{"R-34"},
 			run: func(p *probe) error {
-				o := p.scenario.newOperation("")
-				first, err := p.first(o)
+				_, first, again, err := p.repeated()
 				if err != nil {
 					return err
 				}
-				again := p.send(o.request())
 				marker := p.scenario.profile.Marker
 				severity := Protocol
 				if marker == "" {

@@ -57,6 +57,11 @@ func Run(ctx context.Context, s *Scenario, o Options) (*Report, error) {
 	if err := t.alive(ctx); err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", s.Target, errNotReady, err)
 	}
+	if !s.Effects.byAnswers() {
+		if _, err := t.count(ctx); err != nil {
+			return nil, UsageError(err.Error())
+		}
+	}
 	r := &Report{Target: s.Target, Profile: s.Profile, Seed: o.Load.Seed, Began: time.Now()}
 	defer func() { r.Took = time.Since(r.Began) }()
 	o.Watch.Start(len(chosen))
