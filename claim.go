@@ -16,6 +16,7 @@ type ask struct {
 	operation   string
 	correlation string
 	wait        time.Duration // how long to wait for another run
+	sealed      []byte        // the request, for a completer; nil where none is stored
 }
 
 const (
@@ -170,6 +171,7 @@ func (g *Guard) claimOf(a *ask) Claim {
 	return Claim{
 		Fingerprint: a.fingerprint, Token: NewToken(), Lease: g.policy.Lease, Retention: g.policy.Retention,
 		Tombstone: g.policy.Tombstone, OnLost: g.policy.OnLost, Operation: a.operation, Correlation: a.correlation,
+		Sealed: a.sealed,
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 //	  0    1  layout version
 //	  1    1  lowest layout version that can read it
 //	  2    1  state
-//	  3    1  flags: 1 begun, 2 maybe, 4 seized
+//	  3    1  flags: 1 begun, 2 maybe, 4 seized, 8 steps, 16 owed
 //	  4    1  the outcome that (fence, token) wrote
 //	  5    1  lost policy
 //	  6    8  fence
@@ -80,6 +80,9 @@ const (
 	flagBegun = 1 << iota
 	flagMaybe
 	flagSeized
+	flagSteps
+	flagOwed
+	flagsKnown = 1<<iota - 1
 )
 
 const (
@@ -116,6 +119,12 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 	}
 	if r.Seized {
 		flags |= flagSeized
+	}
+	if r.Steps {
+		flags |= flagSteps
+	}
+	if r.Owed {
+		flags |= flagOwed
 	}
 	out = append(out, version, readable, byte(r.State), flags, byte(r.Wrote), byte(r.OnLost))
 	out = binary.BigEndian.AppendUint64(out, r.Fence)
@@ -173,6 +182,8 @@ func (r *Record) check() error {
 		return errors.New("running with an outcome")
 	case r.Seized && r.State != Unknown:
 		return fmt.Errorf("seized but %v", r.State)
+	case r.Owed && r.State == Done:
+		return errors.New("done, and owed")
 	case r.Response != nil && r.State != Done:
 		return fmt.Errorf("%v with an answer", r.State)
 	case r.Created < 0, r.Started < 0, r.LeaseEnd < 0, r.Settled < 0:
@@ -197,7 +208,7 @@ func (r *Record) decode(data []byte) error {
 		return fmt.Errorf("layout version %d, readable from %d on, this is %d", version, readable, layoutVersion)
 	}
 	flags := data[offFlags]
-	if flags&^(flagBegun|flagMaybe|flagSeized) != 0 {
+	if flags&^flagsKnown != 0 {
 		return fmt.Errorf("flags are %#02x at byte %d", flags, offFlags)
 	}
 	*r = Record{
@@ -206,6 +217,8 @@ func (r *Record) decode(data []byte) error {
 		Begun:     flags&flagBegun != 0,
 		Maybe:     flags&flagMaybe != 0,
 		Seized:    flags&flagSeized != 0,
+		Steps:     flags&flagSteps != 0,
+		Owed:      flags&flagOwed != 0,
 		Wrote:     State(data[offWrote]),
 		Fence:     binary.BigEndian.Uint64(data[offFence:]),
 		Token:     Token(data[offToken:]),

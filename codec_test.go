@@ -216,7 +216,7 @@ func TestR41a_Unreadable(t *testing.T) {
 		{set(offVersion, 2, 2), "layout version 2, readable from 2 on, this is 1", "a later version that this one must not read"},
 		{set(offState, 0), "state is absent", "absent is not stored"},
 		{set(offState, 5), "state is state(5)", "no such state"},
-		{set(offFlags, 8), "flags are 0x08 at byte 3", "a flag that may mean anything"},
+		{set(offFlags, 32), "flags are 0x20 at byte 3", "a flag that may mean anything"},
 		{set(offFlags, 4), "seized but done", "seized is a kind of unknown"},
 		{set(offWrote, 1), "outcome is running", "no outcome"},
 		{set(offWrote, 5), "outcome is state(5)", "no such outcome"},

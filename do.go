@@ -216,7 +216,7 @@ func (j *job[T]) outcome() (o Outcome) {
 	defer func() {
 		if thrown := recover(); thrown != nil {
 			j.thrown, j.returned = thrown, false
-			o = Outcome{State: p.lostState(), Error: "the result could not be read"}
+			o = p.lost("the result could not be read")
 		}
 	}()
 	s := &j.run.joint
@@ -227,16 +227,16 @@ func (j *job[T]) outcome() (o Outcome) {
 	case !j.returned && j.run.provesNothing():
 		return Outcome{State: Free, Error: "the function did not return; its transaction was rolled back"}
 	case !j.returned:
-		return Outcome{State: p.lostState(), Error: "the function did not return"}
+		return p.lost("the function did not return")
 	case lost != nil:
 		j.lost = true
-		return Outcome{State: p.lostState(), Error: errorText(lost.err)}
+		return p.lost(errorText(lost.err))
 	case s.state == rolledBack && j.err == nil && j.run.provesNothing():
 		j.nothing = true
 		return Outcome{State: Free, Error: "its transaction was rolled back"}
 	case s.state == rolledBack && j.err == nil:
 		j.lost = true
-		return Outcome{State: p.lostState(), Error: "its transaction was rolled back, but there may be an effect elsewhere"}
+		return p.lost("its transaction was rolled back, but there may be an effect elsewhere")
 	case j.run.provesNothing():
 		released := *p
 		released.OnError = ReleaseErrors

@@ -65,6 +65,15 @@ var (
 	ErrNested = errors.New("the operation is in a transaction already")
 )
 
+// Errors of [Step].
+var (
+	// ErrStepInTx means that a step was begun within a transaction, or in one-commit mode, where the whole handler is in one.
+	// A step's effect is elsewhere, so it comes before the transaction.
+	ErrStepInTx = errors.New("a step can't be part of a transaction")
+	// ErrStepTaken means that two steps of one run have the same name.
+	ErrStepTaken = errors.New("another step of this run has the name")
+)
+
 // ErrSettled is returned to a handler that goes on writing its answer after a transaction has committed it.
 var ErrSettled = errors.New("operation settled: its answer was committed")
 

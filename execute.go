@@ -111,9 +111,9 @@ func (x *exchange) finish() {
 	x.run.joint.close()
 	x.run.lease.handlerEnded()
 	if !x.returned {
-		x.outcome = Outcome{State: x.g.policy.lostState(), Error: "the handler did not return"}
+		x.outcome = x.g.policy.lost("the handler did not return")
 		if x.run.provesNothing() {
-			x.outcome = Outcome{State: Free, Error: "the handler did not return; its transaction was rolled back"}
+			x.outcome = Outcome{State: Free, Error: "the handler did not return; its transaction was rolled back", Owed: true}
 		}
 	}
 	x.rec, x.how = x.run.settle(x.outcome)
@@ -156,11 +156,11 @@ func (x *exchange) decideAnswer(p *policy) Outcome {
 	c := &x.capture
 	if lost := x.run.op.lost.Load(); lost != nil {
 		x.lost = true
-		return Outcome{State: p.lostState(), Error: errorText(lost.err)}
+		return p.lost(errorText(lost.err))
 	}
 	if c.unbegun != nil {
 		x.lost = true // the handler could not give its answer, and may have stopped in the middle
-		return Outcome{State: p.lostState(), Error: c.unbegun.Error()}
+		return p.lost(c.unbegun.Error())
 	}
 	c.end()
 	v := p.verdict(Verdict(x.run.op.verdict.Load()), c.status, c.sent, c.stored())

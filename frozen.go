@@ -79,7 +79,7 @@ func (x *exchange) decideRolledBack() Outcome {
 		return Outcome{State: Free, Error: "its transaction was rolled back"}
 	case x.capture.status < 400:
 		x.lost = true
-		return Outcome{State: p.lostState(), Error: "its transaction was rolled back, but there may be an effect elsewhere"}
+		return p.lost("its transaction was rolled back, but there may be an effect elsewhere")
 	case proven:
 		p.OnError = ReleaseErrors
 	}

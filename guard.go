@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"slices"
 	"sync"
@@ -33,6 +34,8 @@ type core struct {
 	tempDir  string
 	life     time.Duration // of one request to the store
 	sweep    time.Duration
+	steps    stepOptions
+	path     string // of Operations; "" for none
 
 	attempts *attemptCounter
 	waiting  waiting
@@ -70,8 +73,16 @@ type Options struct {
 	CorrelationHeader string
 	// Codec compresses stored bodies. Defaults to gzip.
 	Codec Codec
-	// Encryption encrypts stored answers. Defaults to none: answers are stored in the clear.
+	// Encryption encrypts stored answers, steps and requests. Defaults to none: answers and steps are stored in the
+	// clear, and requests not at all.
 	Encryption *Keyring
+	// StepCodec encodes the results of steps ([Step]). Defaults to encoding/json.
+	StepCodec StepCodec
+	// MaxStepResult is the largest result of a step in bytes, as encoded. Defaults to 1 MiB.
+	MaxStepResult int64
+	// Operations is the path at which [Guard.Operations] is served, as its clients see it, such as "/operations". Answers that
+	// leave an operation's outcome open carry a link to it. Defaults to no link.
+	Operations string
 	// Breaker keeps a store that is down from adding its timeout to every request: it is asked before each claim, and
 	// each look of those who wait. What ends a run is never refused. Defaults to none.
 	Breaker Breaker
@@ -98,6 +109,7 @@ const (
 	DefaultMaxKeys       = 100_000
 	DefaultRequestLife   = 30 * time.Second
 	DefaultSweepInterval = time.Minute
+	DefaultMaxStepResult = 1 << 20
 	minSecret            = 16
 )
 
@@ -148,6 +160,14 @@ func New(store Store, scope Scope, onLost LostPolicy, o Options) (*Guard, error)
 	default:
 		o.CorrelationHeader = canonicalNames([]string{o.CorrelationHeader}, "options: CorrelationHeader", fail)[0]
 	}
+	if o.MaxStepResult < 0 || o.MaxStepResult > maxLimit {
+		fail("options: MaxStepResult is %d, want 1 to %d", o.MaxStepResult, int64(maxLimit))
+	}
+	if p := o.Operations; p != "" {
+		if u, err := url.Parse(p); err != nil || u.Path != p || p[0] != '/' || p[len(p)-1] == '/' {
+			fail("options: Operations %q is not a path such as /operations", p)
+		}
+	}
 	if o.MaxAttempts == 0 {
 		o.MaxAttempts = DefaultMaxAttempts
 	}
@@ -169,6 +189,8 @@ func New(store Store, scope Scope, onLost LostPolicy, o Options) (*Guard, error)
 		tempDir: o.TempDir, life: orDefault(o.RequestLife, DefaultRequestLife),
 		sweep: orDefault(o.SweepInterval, DefaultSweepInterval), attempts: newAttemptCounter(o.MaxAttempts),
 	}
+	c.steps = newStepOptions(store, &o)
+	c.path = o.Operations
 	c.owed.core = c
 	if o.Codec != nil && o.Codec.Name() == "" {
 		fail("options: Codec has no name, by which a stored body would be known")
@@ -205,6 +227,17 @@ func (c *core) compile(p Policy) (*policy, error) {
 	}
 	if _, ok := c.store.(Transactor); p.OneCommit && !ok && c.store != nil {
 		err = errors.Join(err, fmt.Errorf("policy: OneCommit: the store, a %T, has no transactions", c.store))
+	}
+	if (p.RespondAsync || p.Complete) && c.store != nil {
+		if _, ok := c.store.(Lister); !ok {
+			err = errors.Join(err, fmt.Errorf("policy: RespondAsync and Complete: the store, a %T, can't be searched for what is to be finished", c.store))
+		}
+		if c.keyring == nil {
+			err = errors.Join(err, errors.New("policy: RespondAsync and Complete store requests: Options.Encryption is needed"))
+		}
+		if p.RespondAsync && c.path == "" {
+			err = errors.Join(err, errors.New("policy: RespondAsync: Options.Operations must say where operations are asked about"))
+		}
 	}
 	if h := c.headers.correlation; h != "" && slices.Contains(compiled.KeyHeaders, h) {
 		// The id that is made where there is none would be taken for a key: every attempt another operation.

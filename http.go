@@ -41,6 +41,7 @@ type exchange struct {
 	keyHeader string // the header in which the key came, and is echoed
 	keyValue  string
 	unkeyed   bool
+	async     bool // the client asked not to wait for its answer, and the route lets it
 	made      bool // the correlation id was made, not sent
 	minted    bool // so was the key
 	body      *requestBody
@@ -73,6 +74,10 @@ func (x *exchange) serve(next http.Handler) {
 	}
 	if x.unkeyed {
 		x.bypass(next, ResultUnkeyed)
+		return
+	}
+	if p := x.sealRequest(); p != nil {
+		x.refuse(p)
 		return
 	}
 	x.keyedHeaders(x.w.Header())

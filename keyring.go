@@ -78,10 +78,11 @@ func (k *Keyring) Seal(id ID, t Token, answer *Response) *Response {
 	if err != nil {
 		panic("semel: " + err.Error()) // it does not fail
 	}
-	aead := k.aead(k.first, id, t)
+	bound := boundTo("answer", id, t)
+	aead := k.aead(k.first, bound)
 	body := make([]byte, aead.NonceSize(), aead.NonceSize()+len(plain)+aead.Overhead())
 	rand.Read(body)
-	body = aead.Seal(body, body, plain, boundTo(id, t))
+	body = aead.Seal(body, body, plain, bound)
 	return &Response{Status: answer.Status, Codec: sealedCodec + k.first, Body: body}
 }
 
@@ -98,12 +99,13 @@ func (k *Keyring) Open(id ID, rec *Record) (*Response, error) {
 	case k == nil || k.keys[name] == nil:
 		return nil, fmt.Errorf("open stored answer: %w: encrypted with key %q, which is not in the keyring", ErrUnreadable, name)
 	}
-	aead := k.aead(name, id, rec.Token)
+	bound := boundTo("answer", id, rec.Token)
+	aead := k.aead(name, bound)
 	body := rec.Response.Body
 	if len(body) < aead.NonceSize() {
 		return nil, fmt.Errorf("open stored answer: %w: %d encrypted bytes", ErrUnreadable, len(body))
 	}
-	plain, err := aead.Open(nil, body[:aead.NonceSize()], body[aead.NonceSize():], boundTo(id, rec.Token))
+	plain, err := aead.Open(nil, body[:aead.NonceSize()], body[aead.NonceSize():], bound)
 	if err != nil {
 		return nil, fmt.Errorf("open stored answer: %w: key %q: %w", ErrUnreadable, name, err)
 	}
@@ -114,10 +116,10 @@ func (k *Keyring) Open(id ID, rec *Record) (*Response, error) {
 	return answer, nil
 }
 
-// aead returns the cipher of one record, under its own key.
-func (k *Keyring) aead(name string, id ID, t Token) cipher.AEAD {
+// aead returns the cipher of what is bound so, under its own key.
+func (k *Keyring) aead(name string, bound []byte) cipher.AEAD {
 	mac := hmac.New(sha256.New, k.keys[name])
-	mac.Write(boundTo(id, t))
+	mac.Write(bound)
 	block, err := aes.NewCipher(mac.Sum(nil))
 	var aead cipher.AEAD
 	if err == nil {
@@ -129,8 +131,8 @@ func (k *Keyring) aead(name string, id ID, t Token) cipher.AEAD {
 	return aead
 }
 
-// boundTo is what an encrypted answer belongs to: the record, the run and the field.
-func boundTo(id ID, t Token) []byte {
-	b := append([]byte("semel answer 1\x00"), id[:]...)
+// boundTo is what is encrypted belongs to: the record, the run and the field.
+func boundTo(field string, id ID, t Token) []byte {
+	b := append([]byte("semel "+field+" 1\x00"), id[:]...)
 	return append(b, t[:]...)
 }

@@ -18,11 +18,14 @@ type run struct {
 	base context.Context // the request's values, without its cancellation
 	ctx  deadline        // base with the operation, and with MaxRun as its deadline: the handler's
 
-	face   face
-	joint  joint
-	lease  lease
-	resent bool      // the claim was sent more than once: a copy may still arrive
-	sent   time.Time // the last copy of the claim
+	face     face
+	joint    joint
+	lease    lease
+	steps    steps
+	sealed   bool        // its request is stored
+	promised atomic.Bool // its client was told that it will be finished
+	resent   bool        // the claim was sent more than once: a copy may still arrive
+	sent     time.Time   // the last copy of the claim
 
 	before, after *run // in the list of runs under way
 }
@@ -35,6 +38,7 @@ func (g *Guard) newRun(ctx context.Context, a *ask, rec Record, token Token, sen
 		base:  context.WithoutCancel(ctx),
 	}
 	r.op = Operation{run: r, Attempt: int(rec.Attempt), Fence: rec.Fence}
+	r.steps.some, r.sealed = rec.Steps, len(rec.Sealed) > 0
 	r.ctx.parent, r.ctx.at, r.ctx.cause, r.ctx.op = r.base, sent.Add(g.policy.MaxRun), ErrMaxRun, &r.op
 	g.work.begin(r)
 	if g.policy.OneCommit {

@@ -47,6 +47,8 @@ func (r *run) settle(o Outcome) (Record, settled) {
 		o = r.uncommitted()
 	}
 	o.Response = r.core.keyring.Seal(r.ask.id, r.owner.Token, o.Response)
+	// Whoever has had an answer does not expect more; without the request nobody could finish it.
+	o.Owed = o.State == Free && r.sealed && (o.Owed || r.promised.Load())
 	first := time.Now()
 	rec, owned, ok := r.trySettle(first.Add(r.policy.SettleWait), &o)
 	if ok {

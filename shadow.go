@@ -80,7 +80,7 @@ func (x *exchange) shadowRun(next http.Handler, w http.ResponseWriter) {
 
 // shadowSettle records the outcome of a run whose handler returned or did not.
 func (x *exchange) shadowSettle(returned bool) {
-	o := Outcome{State: x.g.policy.lostState(), Error: "the handler did not return"}
+	o := x.g.policy.lost("the handler did not return")
 	decided := false
 	defer func() {
 		recover() //nolint:errcheck // what Policy.Decide throws; the run counts as lost

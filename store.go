@@ -99,6 +99,46 @@ type Tx interface {
 	Rollback()
 }
 
+// A StepStore is a [Store] that keeps the results of steps with the record of their operation. They last as long as
+// the operation: over releases and takeovers, until it is claimed as a new one, forgotten or swept; a tombstone has none.
+type StepStore interface {
+	Store
+
+	// SaveStep saves the result of a step of the running record that by owns, and sets its Steps ([Record.SaveStep]). On
+	// another state, fence or token it changes nothing and returns false. The first result of a name stays: saved again by
+	// the record's owner it changes nothing and returns true. The name is 1 to 255 bytes of UTF-8 without NUL; the result may
+	// be empty, and is the caller's again once the call has returned. An error that wraps [ErrFull] means that there is no
+	// room for the result.
+	SaveStep(ctx context.Context, id ID, by Owner, name string, result []byte) (owned bool, err error)
+
+	// Steps returns what is saved of the operation, by name; nothing for an absent record. The results are read-only. What
+	// another owner saves later can't be missing for the owner of a run: from its claim on nobody else saves anything.
+	Steps(ctx context.Context, id ID) (map[string][]byte, error)
+}
+
+// A BatchClaimer is a [Store] that can claim many operations in one round trip.
+type BatchClaimer interface {
+	Store
+
+	// ClaimAll claims each operation as Claim does, one after the other as far as they are the same, and returns what came
+	// of each, in their order. It is not one atomic change: some may be claimed and others fail. Where nothing of it was
+	// acknowledged each result has that error.
+	ClaimAll(ctx context.Context, claims []ClaimOf) []Claimed
+}
+
+// ClaimOf is one claim of a batch.
+type ClaimOf struct {
+	ID ID
+	Claim
+}
+
+// Claimed is what [Store].Claim returned.
+type Claimed struct {
+	Record Record
+	Owned  bool
+	Err    error
+}
+
 // A Snapshotter is a [Transactor] whose transactions may see the database as it was at their beginning. A record that
 // was renewed since can't be settled in one.
 type Snapshotter interface {
@@ -157,6 +197,7 @@ type Query struct {
 	Scope     *ScopeID // only records of this kind and scope
 	Operation string   // only records of this operation, such as "POST /payments"
 	Reading   Reading  // only records that read so; zero (ReadsAbsent) selects all
+	Sealed    bool     // only records with a sealed request
 	Limit     int      // at most so many; 0 means no limit
 }
 
@@ -193,6 +234,7 @@ type Outcome struct {
 	State    State     // Done, Free or Unknown
 	Response *Response // with Done: the answer to replay, nil if there is none
 	Error    string    // why the run ended without an answer, for operators
+	Owed     bool      // with Free: the end is owed to somebody who may not ask again (Record.Owed)
 }
 
 // Defaults that the store contract knows. The guard's other defaults are documented at [Policy] and [Options].

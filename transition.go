@@ -86,14 +86,15 @@ func (r Record) Settle(now Time, by Owner, o Outcome) (Record, bool) {
 	r.Seized = false
 	switch {
 	case o.State == Done:
-		r.State, r.Response, r.Maybe = Done, o.Response, false
+		r.State, r.Response, r.Maybe, r.Owed = Done, o.Response, false, false
 	case r.Begun:
 		// Bytes of an answer may be out: it can be neither run again nor called unknown.
-		r.State, r.Response, r.Maybe = Done, nil, false
+		r.State, r.Response, r.Maybe, r.Owed = Done, nil, false, false
 	case o.State == Unknown:
 		r.State = Unknown
 	default:
 		r.State = Free
+		r.Owed = r.Owed || o.Owed && !by.Above
 		switch {
 		case seized:
 			r.Maybe = false // an operator or reconcile found that nothing happened
@@ -103,6 +104,16 @@ func (r Record) Settle(now Time, by Owner, o Outcome) (Record, bool) {
 			r.Maybe = true
 		}
 	}
+	return r, true
+}
+
+// SaveStep notes that the result of a step is saved. It reports false, and changes nothing, for any other owner or state.
+func (r Record) SaveStep(now Time, by Owner) (Record, bool) {
+	r.Now = now
+	if r.State != Running || !r.ownedBy(by) || by.Above {
+		return r, false
+	}
+	r.Steps = true
 	return r, true
 }
 
@@ -150,7 +161,7 @@ func (r Record) Swept(now Time) (Record, bool) {
 	case !r.Expired(now):
 		return r, false
 	case r.past(now) && !r.over(now):
-		r.Response, r.Sealed = nil, nil
+		r.Response, r.Sealed, r.Steps = nil, nil, false
 		return r, true
 	}
 	return Record{Now: now}, true
@@ -169,6 +180,12 @@ func (r *Record) Expires() Time {
 	case Done:
 		return r.endedExpires()
 	case Free:
+		switch {
+		case r.Owed:
+			return r.Settled.Add(times(7, r.Retention))
+		case r.Steps:
+			return r.Settled.Add(max(FreeRetention, r.Retention))
+		}
 		return r.Settled.Add(FreeRetention)
 	case Running:
 		switch {
@@ -176,8 +193,8 @@ func (r *Record) Expires() Time {
 			return r.endedExpires()
 		case r.OnLost == Hold:
 			return never
-		case len(r.Sealed) > 0:
-			return r.LeaseEnd.Add(times(7, r.Retention)) // a completer may still finish it
+		case len(r.Sealed) > 0, r.Steps:
+			return r.LeaseEnd.Add(times(7, r.Retention)) // it may still be finished
 		}
 		return r.LeaseEnd.Add(r.Retention)
 	}
@@ -186,7 +203,7 @@ func (r *Record) Expires() Time {
 
 // endedExpires is Expires for a record that ended, or began.
 func (r *Record) endedExpires() Time {
-	if r.Response == nil && len(r.Sealed) == 0 {
+	if r.Response == nil && len(r.Sealed) == 0 && !r.Steps {
 		return r.kept().Add(r.Tombstone) // there is nothing to strip
 	}
 	return r.kept()

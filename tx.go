@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -71,6 +72,9 @@ func plainTx(ctx context.Context, s Transactor, fn func(context.Context, Tx) err
 type joint struct {
 	apart bool // they settle nothing: the run is only observed
 
+	working atomic.Bool // one is under way
+	closed  atomic.Bool // no step any more: the operation is settled, or its handler has ended
+
 	mu    sync.Mutex // held while one is under way
 	over  bool       // the handler has ended: no more transactions
 	open  Tx         // in one-commit mode, while it is under way
@@ -85,6 +89,7 @@ type joint struct {
 // close is called when the handler has ended. It waits for a transaction that the handler has left behind; from then on
 // there are no more, and the rest may be read without mu.
 func (j *joint) close() {
+	j.closed.Store(true)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.over = true
@@ -154,6 +159,8 @@ func (r *run) transact(ctx context.Context, s Transactor, fn func(context.Contex
 		return ErrNested
 	}
 	defer j.mu.Unlock()
+	j.working.Store(true)
+	defer j.working.Store(false)
 	switch {
 	case j.over, j.state >= doubtful:
 		return ErrSettled
@@ -236,6 +243,7 @@ func (r *run) commit(tx Tx, o Outcome) error {
 	defer ctx.end(nil)
 	renewing := r.lease.stop()
 	j.state = doubtful
+	j.closed.Store(true)
 	rec, owned, err := tx.Settle(ctx, r.ask.id, r.owner, j.outcome)
 	if errors.Is(err, ErrFull) && j.outcome.Response != nil {
 		r.event(EventNotReplayable, err)
@@ -262,6 +270,9 @@ func (r *run) commit(tx Tx, o Outcome) error {
 		j.state = rolledBack
 		r.face.rewind(true)
 	}
+	if j.state == rolledBack {
+		j.closed.Store(j.over)
+	}
 	if renewing {
 		r.lease.resume(j.state == doubtful)
 	}
@@ -279,7 +290,7 @@ func (r *run) provesNothing() bool { return r.joint.state == rolledBack && !r.el
 // not committed.
 func (r *run) uncommitted() Outcome {
 	if r.elsewhere() {
-		return Outcome{State: r.policy.lostState(), Error: "its transaction was rolled back, but there may be an effect elsewhere"}
+		return r.policy.lost("its transaction was rolled back, but there may be an effect elsewhere")
 	}
 	return Outcome{State: Free, Error: "its transaction was rolled back"}
 }

@@ -53,6 +53,11 @@ func (p *policy) stateFor(v Verdict) State {
 	return Done
 }
 
+// lost is what a run is settled with that has no answer, perhaps an effect.
+func (p *policy) lost(why string) Outcome {
+	return Outcome{State: p.lostState(), Error: why, Owed: p.OnLost == Rerun}
+}
+
 func (p *policy) lostState() State {
 	if p.OnLost == Rerun {
 		return Free

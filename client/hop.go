@@ -141,6 +141,7 @@ func (c *call) begin(r *http.Request, own, id []string) error {
 	if k, ok := r.Context().Value(keyContext{}).(Key); ok && given.Value == "" {
 		given = k
 	}
+	derived, inStep := semel.StepKey(r.Context())
 	var err error
 	switch {
 	case len(own) > 1:
@@ -158,6 +159,9 @@ func (c *call) begin(r *http.Request, own, id []string) error {
 		c.key = given
 		c.text, err = encode(given.Value, o.Bare)
 	case !slices.Contains(o.Methods, r.Method):
+	case inStep:
+		c.key = Key{Value: derived}
+		c.text, err = encode(derived, o.Bare)
 	case o.Key == nil:
 		c.key = NewKey()
 		c.text, err = encode(c.key.Value, o.Bare)

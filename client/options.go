@@ -25,7 +25,8 @@ type Options struct {
 	// brings its own key is keyed as well. Safe methods (RFC 9110, section 9.2.1) never are.
 	Methods []string
 	// Key makes the key of a request that brings none; "" leaves it without one, and so without repeats. It is called once
-	// a call, concurrently. Defaults to a random UUID (version 4).
+	// a call, concurrently. Within a step of an operation the key that is derived for the step goes first. Defaults to
+	// a random UUID (version 4).
 	Key func(*http.Request) string
 
 	// MaxAttempts is how often a call is sent, not counting the hops of redirects. Defaults to 4.

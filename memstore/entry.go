@@ -40,6 +40,7 @@ type entry struct {
 type rare struct {
 	err       string
 	sealed    []byte
+	steps     map[string][]byte // nil for none
 	tombstone time.Duration
 }
 
@@ -49,6 +50,7 @@ const (
 	begun marks = 1 << iota
 	maybe
 	seized
+	owed
 )
 
 // record returns what e holds, with the given clock; a nil entry is an absent record.
@@ -62,6 +64,7 @@ func (e *entry) record(now semel.Time) semel.Record {
 		Begun:       e.marks&begun != 0,
 		Maybe:       e.marks&maybe != 0,
 		Seized:      e.marks&seized != 0,
+		Owed:        e.marks&owed != 0,
 		Wrote:       e.wrote,
 		Fence:       e.fence,
 		Token:       e.token,
@@ -78,7 +81,7 @@ func (e *entry) record(now semel.Time) semel.Record {
 		Now:         now,
 	}
 	if e.rare != nil {
-		r.Error, r.Sealed, r.Tombstone = e.rare.err, e.rare.sealed, e.rare.tombstone
+		r.Error, r.Sealed, r.Tombstone, r.Steps = e.rare.err, e.rare.sealed, e.rare.tombstone, e.rare.steps != nil
 	}
 	return r
 }
@@ -96,6 +99,9 @@ func (e *entry) set(rec *semel.Record) {
 	if rec.Seized {
 		e.marks |= seized
 	}
+	if rec.Owed {
+		e.marks |= owed
+	}
 	e.fence, e.token, e.fingerprint, e.attempt = rec.Fence, rec.Token, rec.Fingerprint, rec.Attempt
 	e.created, e.started, e.leaseEnd, e.settled = rec.Created, rec.Started, rec.LeaseEnd, rec.Settled
 	e.retention = rec.Retention
@@ -106,17 +112,46 @@ func (e *entry) set(rec *semel.Record) {
 		e.correlation = strings.Clone(rec.Correlation)
 	}
 	e.response = rec.Response
-	switch {
-	case rec.Error == "" && rec.Sealed == nil && rec.Tombstone == 0:
+	if rec.Error == "" && rec.Sealed == nil && rec.Tombstone == 0 && !rec.Steps {
 		e.rare = nil
-	case e.rare == nil || e.rare.err != rec.Error:
-		e.rare = &rare{err: strings.Clone(rec.Error), sealed: rec.Sealed, tombstone: rec.Tombstone}
-	default:
-		e.rare.sealed, e.rare.tombstone = rec.Sealed, rec.Tombstone
+		return
+	}
+	if e.rare == nil {
+		e.rare = &rare{}
+	}
+	if e.rare.err != rec.Error {
+		e.rare.err = strings.Clone(rec.Error)
+	}
+	e.rare.sealed, e.rare.tombstone = rec.Sealed, rec.Tombstone
+	switch {
+	case !rec.Steps:
+		e.rare.steps = nil
+	case e.rare.steps == nil:
+		e.rare.steps = map[string][]byte{}
 	}
 }
 
-// weight is what a record counts towards Options.MaxBytes.
+// stepsWeight is what saved steps count towards Options.MaxBytes. It goes with Record.Steps.
+func (e *entry) stepsWeight() (n int64) {
+	if e == nil || e.rare == nil {
+		return 0
+	}
+	for name, result := range e.rare.steps {
+		n += int64(len(name) + len(result))
+	}
+	return n
+}
+
+// growth returns by how much the weight of a record grows if rec is written in the place of old.
+func (e *entry) growth(old, rec *semel.Record) int64 {
+	n := weight(rec) - weight(old)
+	if old.Steps && !rec.Steps {
+		n -= e.stepsWeight()
+	}
+	return n
+}
+
+// weight is what a record without its steps counts towards Options.MaxBytes.
 func weight(rec *semel.Record) int64 {
 	n := len(rec.Correlation) + len(rec.Error) + len(rec.Sealed)
 	if a := rec.Response; a != nil {

@@ -86,7 +86,7 @@ func (sh *shard) ids(scope *semel.ScopeID) []semel.ID {
 }
 
 func matches(rec *semel.Record, q semel.Query) bool {
-	if rec.State == semel.Absent || q.Operation != "" && q.Operation != rec.Operation {
+	if rec.State == semel.Absent || q.Operation != "" && q.Operation != rec.Operation || q.Sealed && len(rec.Sealed) == 0 {
 		return false
 	}
 	return q.Reading == semel.ReadsAbsent || q.Reading == rec.Reads(rec.OnLost)

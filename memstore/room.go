@@ -50,8 +50,9 @@ func (s *Store) expire(sh *shard, now semel.Time, limit int) int {
 		if rec, _ := before.Swept(now); rec.State == semel.Absent {
 			s.remove(sh, e)
 		} else {
+			grown := e.growth(&before, &rec)
 			sh.write(e, &rec)
-			s.reserve(0, weight(&rec)-weight(&before), false)
+			s.reserve(0, grown, false)
 		}
 		n++
 	}
@@ -62,7 +63,7 @@ func (s *Store) expire(sh *shard, now semel.Time, limit int) int {
 func (s *Store) remove(sh *shard, e *entry) {
 	rec := e.record(0)
 	sh.remove(e)
-	s.reserve(-1, -weight(&rec), false)
+	s.reserve(-1, -weight(&rec)-e.stepsWeight(), false)
 }
 
 // makeRoom removes some expired records of every shard, and reports whether there were any. No lock is held.

@@ -17,8 +17,8 @@ type Options struct {
 	// its answer. Defaults to 1 000 000.
 	MaxRecords int
 
-	// MaxBytes limits the sum of what records hold beyond their fixed size: answers, sealed requests, correlation ids and
-	// error texts, 1 or more. Only a new record and an answer are ever refused for it. Defaults to 256 MiB.
+	// MaxBytes limits the sum of what records hold beyond their fixed size: answers, steps, sealed requests, correlation ids
+	// and error texts, 1 or more. Only a new record, a step and an answer are ever refused for it. Defaults to 256 MiB.
 	MaxBytes int64
 
 	// Clock tells the time and never goes back. It is called concurrently, under a lock: it must not use the store.
@@ -44,8 +44,8 @@ const (
 	sweepBatch      = 64
 )
 
-// Store is a bounded [semel.Store] in memory. It is also a [semel.Seizer] and a [semel.Lister]. It is safe for
-// concurrent use.
+// Store is a bounded [semel.Store] in memory. It is also a [semel.StepStore], a [semel.Seizer] and a [semel.Lister]. It is
+// safe for concurrent use.
 type Store struct {
 	maxRecords int64
 	maxBytes   int64
@@ -59,9 +59,9 @@ type Store struct {
 }
 
 var (
-	_ semel.Store  = (*Store)(nil)
-	_ semel.Seizer = (*Store)(nil)
-	_ semel.Lister = (*Store)(nil)
+	_ semel.StepStore = (*Store)(nil)
+	_ semel.Seizer    = (*Store)(nil)
+	_ semel.Lister    = (*Store)(nil)
 )
 
 // New returns an empty store with the default bounds.
@@ -133,7 +133,7 @@ func (s *Store) claim(id semel.ID, c semel.Claim) (semel.Record, bool, error) {
 	if !owned {
 		return rec, false, nil
 	}
-	grown := weight(&rec) - weight(&old)
+	grown := e.growth(&old, &rec)
 	if e != nil {
 		if !s.reserve(0, grown, begins) {
 			return semel.Record{}, false, semel.ErrFull
@@ -194,7 +194,7 @@ func (s *Store) settle(id semel.ID, by semel.Owner, o semel.Outcome) (semel.Reco
 	if !owned {
 		return rec, false, nil
 	}
-	if !s.reserve(0, weight(&rec)-weight(&old), rec.Response != nil) {
+	if !s.reserve(0, e.growth(&old, &rec), rec.Response != nil) {
 		return semel.Record{}, false, semel.ErrFull
 	}
 	sh.write(e, &rec)

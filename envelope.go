@@ -1,0 +1,68 @@
+package semel
+
+import (
+	"crypto/rand"
+	"fmt"
+)
+
+// What is stored beside an answer, steps and requests, is put into an envelope, which says how to read it:
+//
+//	0, then the text; or
+//	1, the length of a key's id in one byte, the id, the token of the owner that stored it, the nonce, and the text
+//	encrypted by that key
+//
+// The field is part of what the text is bound to, as are record and token, so that nothing can be moved unnoticed.
+const (
+	envelopeOpen   = 0
+	envelopeSealed = 1
+)
+
+// fold puts a text into an envelope; it is encrypted if there is a keyring.
+func (k *Keyring) fold(field string, id ID, t Token, text []byte) []byte {
+	if k == nil {
+		return append([]byte{envelopeOpen}, text...)
+	}
+	bound := boundTo(field, id, t)
+	aead := k.aead(k.first, bound)
+	head := 2 + len(k.first) + len(t)
+	out := make([]byte, 0, head+aead.NonceSize()+len(text)+aead.Overhead())
+	out = append(out, envelopeSealed, byte(len(k.first)))
+	out = append(out, k.first...)
+	out = append(out, t[:]...)
+	nonce := out[head : head+aead.NonceSize()]
+	rand.Read(nonce)
+	return aead.Seal(out[:head+len(nonce)], nonce, text, bound)
+}
+
+// unfold takes a text out of its envelope. An error wraps [ErrUnreadable].
+func (k *Keyring) unfold(field string, id ID, envelope []byte) ([]byte, error) {
+	fail := func(format string, args ...any) error {
+		return fmt.Errorf("open stored %s: %w: %w", field, ErrUnreadable, fmt.Errorf(format, args...))
+	}
+	switch {
+	case len(envelope) == 0:
+		return nil, fail("it is empty")
+	case envelope[0] == envelopeOpen:
+		return envelope[1:], nil
+	case envelope[0] != envelopeSealed:
+		return nil, fail("envelope of kind %d", envelope[0])
+	case len(envelope) < 2 || len(envelope) < 2+int(envelope[1])+len(Token{}):
+		return nil, fail("%d encrypted bytes", len(envelope))
+	}
+	n := 2 + int(envelope[1])
+	name, rest := string(envelope[2:n]), envelope[n:]
+	if k == nil || k.keys[name] == nil {
+		return nil, fail("encrypted with key %q, which is not in the keyring", name)
+	}
+	bound := boundTo(field, id, Token(rest[:len(Token{})]))
+	rest = rest[len(Token{}):]
+	aead := k.aead(name, bound)
+	if len(rest) < aead.NonceSize() {
+		return nil, fail("%d encrypted bytes", len(rest))
+	}
+	text, err := aead.Open(nil, rest[:aead.NonceSize()], rest[aead.NonceSize():], bound)
+	if err != nil {
+		return nil, fail("key %q: %w", name, err)
+	}
+	return text, nil
+}

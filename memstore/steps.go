@@ -1,0 +1,63 @@
+package memstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+
+	"github.com/semelhq/semel"
+)
+
+// SaveStep implements [semel.StepStore]. It fails with [semel.ErrFull] and changes nothing if there is no room for the
+// result.
+func (s *Store) SaveStep(ctx context.Context, id semel.ID, by semel.Owner, name string, result []byte) (bool, error) {
+	if err := ctx.Err(); err != nil {
+		return false, fmt.Errorf("memstore: save step: %w", err)
+	}
+	owned, err := s.saveStep(id, by, name, result)
+	if errors.Is(err, semel.ErrFull) && s.makeRoom() {
+		owned, err = s.saveStep(id, by, name, result)
+	}
+	if err != nil {
+		return false, fmt.Errorf("memstore: save step: %w", err)
+	}
+	return owned, nil
+}
+
+func (s *Store) saveStep(id semel.ID, by semel.Owner, name string, result []byte) (bool, error) {
+	sh := s.shard(id)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	now := s.now()
+	e := sh.find(id)
+	rec, owned := e.record(now).SaveStep(now, by)
+	if !owned {
+		return false, nil
+	}
+	if e.rare != nil && e.rare.steps[name] != nil {
+		return true, nil
+	}
+	if !s.reserve(0, int64(len(name)+len(result)), true) {
+		return false, semel.ErrFull
+	}
+	sh.write(e, &rec)
+	e.rare.steps[strings.Clone(name)] = append([]byte{}, result...)
+	return true, nil
+}
+
+// Steps implements [semel.StepStore].
+func (s *Store) Steps(ctx context.Context, id semel.ID) (map[string][]byte, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("memstore: steps: %w", err)
+	}
+	sh := s.shard(id)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	e := sh.find(id)
+	if e == nil || e.rare == nil {
+		return nil, nil
+	}
+	return maps.Clone(e.rare.steps), nil
+}

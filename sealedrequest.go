@@ -1,0 +1,159 @@
+package semel
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// A sealedRequest is what is stored of a request, encrypted, so that its operation can be finished without its client. It
+// has no credentials: whoever finishes it has its own.
+type sealedRequest struct {
+	Scope     string
+	KeyHeader string
+	KeyValue  string // as it stood in the header
+	Method    string
+	Target    string // path and query, as sent
+	Host      string
+	Header    http.Header
+	Body      []byte // as sent
+}
+
+const sealedField = "request"
+
+// headersSealed are stored with every request.
+var headersSealed = []string{
+	"Accept", "Accept-Language", "Content-Type", "Content-Encoding", "Content-Language", "Content-Digest",
+	"If-Match", "If-None-Match", "If-Unmodified-Since",
+}
+
+// headersNeverSealed carry credentials, or belong to one connection.
+var headersNeverSealed = []string{
+	"Authorization", "Cookie", "Cookie2", "Connection", "Content-Length", "Expect", "Host", "Te", "Trailer", "Transfer-Encoding",
+	"Upgrade", "X-Api-Key", "X-Auth-Token", "X-Amz-Security-Token", "X-Csrf-Token", "X-Xsrf-Token",
+}
+
+// compileSealing checks what the policy says about stored requests, and returns the headers that are stored with one; nil
+// if none is.
+func (p *Policy) compileSealing(fail func(string, ...any)) []string {
+	if !p.RespondAsync && !p.Complete {
+		if len(p.SealHeaders) > 0 {
+			fail("policy: SealHeaders without RespondAsync or Complete: no request is stored")
+		}
+		return nil
+	}
+	for _, x := range []struct {
+		name string
+		set  bool
+	}{{"OnLost Hold", p.OnLost == Hold}, {"OneCommit", p.OneCommit}, {"Observe", p.Observe}} {
+		if x.set {
+			fail("policy: RespondAsync and Complete do not go with %s", x.name)
+		}
+	}
+	if p.RespondAsync && p.Stream {
+		fail("policy: RespondAsync does not go with Stream")
+	}
+	names := append(slices.Clone(headersSealed), canonicalNames(p.SealHeaders, "policy: SealHeaders", fail)...)
+	names = append(names, canonicalNames(p.Fingerprint.Headers, "policy: Fingerprint.Headers", fail)...)
+	for _, name := range names {
+		if slices.Contains(headersNeverSealed, name) || strings.HasPrefix(name, "Proxy-") {
+			fail("policy: %s can't be stored with a request: it carries credentials, or belongs to one connection", name)
+		}
+	}
+	return names
+}
+
+// sealRequest prepares the request to be stored with the claim, on routes whose operations are finished without a client.
+func (x *exchange) sealRequest() *Problem {
+	if !x.g.policy.Complete && !x.async {
+		return nil
+	}
+	var err error
+	if x.ask.sealed, err = x.seal(); err != nil {
+		return x.g.bodyProblem(err)
+	}
+	return nil
+}
+
+// seal encrypts the request. It outlasts the run that claims with it, so it is bound to a token of its own.
+func (x *exchange) seal() ([]byte, error) {
+	p := x.g.policy
+	s := sealedRequest{
+		Scope: x.ask.scope, KeyHeader: x.keyHeader, KeyValue: x.keyValue,
+		Method: x.r.Method, Target: x.r.URL.RequestURI(), Host: x.r.Host, Header: http.Header{},
+	}
+	for _, name := range p.sealHeaders {
+		if lines := x.r.Header[name]; len(lines) > 0 {
+			s.Header[name] = lines
+		}
+	}
+	if name := x.g.headers.correlation; name != "" {
+		s.Header[name] = []string{x.ask.correlation}
+	}
+	body, err := io.ReadAll(x.body.open())
+	if err != nil {
+		return nil, fmt.Errorf("store the request: %w", err)
+	}
+	s.Body = body
+	return x.g.keyring.fold(sealedField, x.ask.id, NewToken(), s.append(nil)), nil
+}
+
+const sealedVersion = 1
+
+// append appends the request's binary form.
+func (s *sealedRequest) append(b []byte) []byte {
+	b = append(b, sealedVersion)
+	for _, text := range []string{s.Scope, s.KeyHeader, s.KeyValue, s.Method, s.Target, s.Host} {
+		b = appendString(b, text)
+	}
+	b = appendFields(b, s.Header)
+	return append(b, s.Body...)
+}
+
+// openRequest decrypts the request of a record. An error wraps [ErrUnreadable].
+func (k *Keyring) openRequest(id ID, rec *Record) (*sealedRequest, error) {
+	text, err := k.unfold(sealedField, id, rec.Sealed)
+	if err != nil {
+		return nil, err
+	}
+	if len(text) == 0 || text[0] != sealedVersion {
+		return nil, fmt.Errorf("open stored request: %w: its form is unknown", ErrUnreadable)
+	}
+	d := decoder{data: text, at: 1}
+	var s sealedRequest
+	for _, field := range []*string{&s.Scope, &s.KeyHeader, &s.KeyValue, &s.Method, &s.Target, &s.Host} {
+		*field = string(d.bytes("text"))
+	}
+	s.Header = d.fields("header")
+	if d.err != nil {
+		return nil, fmt.Errorf("open stored request: %w: %w", ErrUnreadable, d.err)
+	}
+	s.Body = text[d.at:]
+	return &s, nil
+}
+
+// request makes the request again, without a context of its own and without credentials.
+func (s *sealedRequest) request() (*http.Request, error) {
+	u, err := url.ParseRequestURI(s.Target)
+	if err != nil {
+		return nil, fmt.Errorf("make the stored request again: %w", err)
+	}
+	if s.KeyHeader == "" || s.KeyValue == "" {
+		return nil, errors.New("make the stored request again: it has no key")
+	}
+	h := s.Header.Clone()
+	if h == nil {
+		h = http.Header{}
+	}
+	h[s.KeyHeader] = []string{s.KeyValue}
+	return &http.Request{
+		Method: s.Method, URL: u, RequestURI: s.Target, Host: s.Host, Header: h,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Body: io.NopCloser(bytes.NewReader(s.Body)), ContentLength: int64(len(s.Body)),
+	}, nil
+}

@@ -1,0 +1,247 @@
+package semel
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+)
+
+// Step runs fn once for a name within the operation of ctx: a recovery point. When fn has returned without an error
+// its result is saved with the operation's record, as of the run that owns it, and a later run of the operation, whichever
+// process has it, gets that result instead of running fn. An error of fn is returned as it is, and nothing is saved.
+//
+// A process can die after fn's effect and before its result is saved. So what fn calls has to recognise a repetition: by
+// the key that [StepKey] finds in fn's context, which is the same in every run, and which package client sends by itself.
+// fn should have one effect; two calls that are not the same need a step each. It gets ctx's deadline and cancellation.
+//
+// A name stands for one step: 1 to 255 bytes of UTF-8 without NUL, not made from what may differ in a later run. Steps may
+// run at the same time. To tell what a change of the code has to go with, change the name.
+//
+// Errors besides fn's: [ErrStepTaken] if the name was used before in this run; [ErrStepInTx] within a transaction, in which
+// a step could be undone that has had its effect elsewhere; [ErrSettled] once the operation has ended; [ErrFenced] if the
+// run no longer owns the operation: fn may have had its effect then, and its result counts for nothing. One that wraps
+// [errors.ErrUnsupported] if the store is no [StepStore]. One of [Options].StepCodec, or of the store, if a result can't be
+// read or saved; a result above Options.MaxStepResult can't. In the last cases fn has had its effect, and the value is
+// returned along with the error: with that answered as a 5xx, or returned from the function of [Do], a run under [Rerun]
+// will come to the step again.
+//
+// Without an operation, as for a request without a key, and in observe mode, fn just runs.
+func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, error)) (value T, err error) {
+	if err := checkStepName(name); err != nil {
+		return value, err
+	}
+	op := FromContext(ctx)
+	if op == nil || op.run.joint.apart {
+		return fn(ctx)
+	}
+	r := op.run
+	saved, found, err := r.takeStep(ctx, name)
+	if err != nil {
+		return value, stepError(name, err)
+	}
+	if found {
+		if err := r.core.steps.codec.Unmarshal(saved, &value); err != nil {
+			var zero T
+			return zero, stepError(name, fmt.Errorf("decode the saved result: %w", err))
+		}
+		return value, nil
+	}
+	kept := false
+	defer func() {
+		if !kept {
+			r.steps.giveBack(name)
+		}
+	}()
+	op.derived.Store(true)
+	if value, err = fn(context.WithValue(ctx, stepKey{}, &step{op, name})); err != nil {
+		return value, err
+	}
+	result, err := r.core.steps.codec.Marshal(value)
+	if err != nil {
+		return value, stepError(name, fmt.Errorf("encode the result: %w", err))
+	}
+	if err := r.saveStep(name, result); err != nil {
+		return value, stepError(name, err)
+	}
+	kept = true
+	return value, nil
+}
+
+// StepKey returns the key that is derived for the step in whose function ctx is given: [Operation.Key] of its name. ok is
+// false outside of steps.
+func StepKey(ctx context.Context) (key string, ok bool) {
+	s, _ := ctx.Value(stepKey{}).(*step)
+	if s == nil || FromContext(ctx) != s.op {
+		return "", false
+	}
+	return s.op.Key(s.name), true
+}
+
+type stepKey struct{}
+
+// A step is one whose function runs.
+type step struct {
+	op   *Operation
+	name string
+}
+
+func stepError(name string, err error) error { return fmt.Errorf("semel: step %q: %w", name, err) }
+
+func checkStepName(name string) error {
+	const longest = 255
+	switch {
+	case name == "":
+		return errors.New("semel: step: its name is empty")
+	case len(name) > longest:
+		return fmt.Errorf("semel: step: its name has %d bytes, want at most %d", len(name), longest)
+	case !utf8.ValidString(name) || strings.ContainsRune(name, 0):
+		return fmt.Errorf("semel: step: its name %q is not UTF-8 without NUL", name)
+	}
+	return nil
+}
+
+// A StepCodec encodes and decodes the results of steps. It is called concurrently. A later version of a program must be able
+// to decode what an earlier one encoded, as long as operations last.
+type StepCodec interface {
+	Marshal(v any) ([]byte, error)
+	Unmarshal(data []byte, v any) error
+}
+
+type jsonCodec struct{}
+
+func (jsonCodec) Marshal(v any) ([]byte, error)      { return json.Marshal(v) }
+func (jsonCodec) Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v) }
+
+// stepOptions are what all steps of a guard share.
+type stepOptions struct {
+	store StepStore // nil if the store keeps none
+	codec StepCodec
+	limit int64
+}
+
+func newStepOptions(store Store, o *Options) stepOptions {
+	s := stepOptions{codec: o.StepCodec, limit: o.MaxStepResult}
+	s.store, _ = store.(StepStore)
+	if s.codec == nil {
+		s.codec = jsonCodec{}
+	}
+	if s.limit == 0 {
+		s.limit = DefaultMaxStepResult
+	}
+	return s
+}
+
+// steps are what a run knows of its operation's.
+type steps struct {
+	mu    sync.Mutex
+	saved map[string][]byte // by earlier runs; nil as long as they are not read
+	some  bool              // there are some
+	taken map[string]bool   // by this run
+}
+
+// takeStep reserves a name for this run, and returns the result that an earlier run has saved, if one has.
+func (r *run) takeStep(ctx context.Context, name string) (result []byte, found bool, err error) {
+	switch store := r.core.steps.store; {
+	case store == nil:
+		return nil, false, fmt.Errorf("the store, a %T, keeps no steps: %w", r.core.store, errors.ErrUnsupported)
+	case r.policy.OneCommit, r.joint.working.Load():
+		return nil, false, ErrStepInTx
+	case r.joint.closed.Load():
+		return nil, false, ErrSettled
+	}
+	s := &r.steps
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.taken[name] {
+		return nil, false, ErrStepTaken
+	}
+	if s.some && s.saved == nil {
+		if err := r.loadSteps(ctx); err != nil {
+			return nil, false, err
+		}
+	}
+	if envelope, ok := s.saved[name]; ok {
+		if result, err = r.core.keyring.unfold(stepField(name), r.ask.id, envelope); err != nil {
+			r.core.storeFailed(r.base, "steps", r.ask.id, err)
+			return nil, false, err
+		}
+		found = true
+	} else if err := r.mayStart(ctx); err != nil {
+		return nil, false, err
+	}
+	if s.taken == nil {
+		s.taken = map[string]bool{}
+	}
+	s.taken[name] = true
+	return result, found, nil
+}
+
+// mayStart says why no effect should be begun any more: the run, or the caller, has been told to stop.
+func (r *run) mayStart(ctx context.Context) error {
+	for _, c := range []context.Context{&r.ctx, ctx} {
+		if c.Err() != nil {
+			return context.Cause(c)
+		}
+	}
+	return nil
+}
+
+// giveBack lets a name be used again: its step has not been saved.
+func (s *steps) giveBack(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.taken, name)
+}
+
+func stepField(name string) string { return "step " + name }
+
+// loadSteps reads what earlier runs have saved. Its caller holds the lock.
+func (r *run) loadSteps(ctx context.Context) error {
+	window := newDeadline(ctx, min(claimWindow, r.core.life))
+	defer window.end(nil)
+	for try := 1; ; try++ {
+		saved, err := r.core.steps.store.Steps(window, r.ask.id)
+		if err == nil {
+			if r.steps.saved = saved; saved == nil {
+				r.steps.saved = map[string][]byte{}
+			}
+			return nil
+		}
+		if ctx.Err() == nil {
+			r.core.storeFailed(r.base, "steps", r.ask.id, err)
+		}
+		if errors.Is(err, ErrUnreadable) || try == claimTries || !pause(window, jitter(10*time.Millisecond<<try)) {
+			return fmt.Errorf("read the saved steps: %w", err)
+		}
+	}
+}
+
+// saveStep makes the result of a step durable. It tries for SettleWait, whatever becomes of the handler's context: the
+// effect is there.
+func (r *run) saveStep(name string, result []byte) error {
+	if limit := r.core.steps.limit; int64(len(result)) > limit {
+		return fmt.Errorf("save the result: it has %d bytes, Options.MaxStepResult allows %d", len(result), limit)
+	}
+	envelope := r.core.keyring.fold(stepField(name), r.ask.id, r.owner.Token, result)
+	window := newDeadline(r.base, min(r.policy.SettleWait, r.core.life))
+	defer window.end(nil)
+	for wait := 10 * time.Millisecond; ; wait *= 2 {
+		owned, err := r.core.steps.store.SaveStep(window, r.ask.id, r.owner, name, envelope)
+		switch {
+		case err == nil && owned:
+			return nil
+		case err == nil:
+			r.lease.fenced()
+			return ErrFenced
+		}
+		r.core.storeFailed(r.base, "savestep", r.ask.id, err)
+		if errors.Is(err, ErrFull) || !pause(window, jitter(wait)) {
+			return fmt.Errorf("save the result: %w", err)
+		}
+	}
+}
