@@ -160,6 +160,8 @@ func TestRecordHeader_ChangesInPlace(t *testing.T) {
 		"begun":  {func(b []byte) { b[3] |= 1 }, func(r *Record) { r.Begun = true }},
 		"maybe":  {func(b []byte) { b[3] |= 2 }, func(r *Record) { r.Maybe = true }},
 		"seized": {func(b []byte) { b[2], b[3] = 4, 4 }, func(r *Record) { r.State, r.Seized = Unknown, true }},
+		"steps":  {func(b []byte) { b[3] |= 8 }, func(r *Record) { r.Steps = true }},
+		"owed":   {func(b []byte) { b[3] |= 16 }, func(r *Record) { r.Owed = true }},
 		"policy": {func(b []byte) { b[5] = 0 }, func(r *Record) { r.OnLost = Hold }},
 		"fence":  {func(b []byte) { binary.BigEndian.PutUint64(b[6:], math.MaxUint64) }, func(r *Record) { r.Fence = math.MaxUint64 }},
 		"token":  {func(b []byte) { copy(b[14:30], theirs[:]) }, func(r *Record) { r.Token = theirs }},
@@ -218,6 +220,7 @@ func TestR41a_Unreadable(t *testing.T) {
 		{set(offState, 5), "state is state(5)", "no such state"},
 		{set(offFlags, 32), "flags are 0x20 at byte 3", "a flag that may mean anything"},
 		{set(offFlags, 4), "seized but done", "seized is a kind of unknown"},
+		{set(offFlags, 16), "done, and owed", "done is the end that was owed"},
 		{set(offWrote, 1), "outcome is running", "no outcome"},
 		{set(offWrote, 5), "outcome is state(5)", "no such outcome"},
 		{set(offOnLost, 2), "policy is lost-policy(2)", "no such policy"},
@@ -307,6 +310,7 @@ func TestAppendBinary_RefusesWhatCannotBe(t *testing.T) {
 		"outcome is running":      func(r *Record) { r.Wrote = Running },
 		"policy is":               func(r *Record) { r.OnLost = 2 },
 		"running with an outcome": func(r *Record) { r.State, r.Response = Running, nil },
+		"done, and owed":          func(r *Record) { r.Owed = true },
 		"seized but done":         func(r *Record) { r.Seized = true },
 		"unknown with an answer":  func(r *Record) { r.State = Unknown },
 		"time before 1970":        func(r *Record) { r.LeaseEnd = -1 },
@@ -485,11 +489,13 @@ func FuzzRecordRoundTrip(f *testing.F) {
 	f.Add(uint8(Done), uint8(0), uint8(Done), uint64(1), int64(t0), int64(time.Hour), uint32(1), []byte("token and fingerprint"), "POST /", "c", "", 201, "A", "x\ny", "B", []byte("body"), []byte(nil))
 	f.Add(uint8(Unknown), uint8(7), uint8(Absent), uint64(math.MaxUint64), int64(math.MaxInt64), int64(Forever), uint32(math.MaxUint32), []byte{}, "", "", "lost", 0, "", "", "", []byte{}, []byte("sealed"))
 	f.Add(uint8(Running), uint8(3), uint8(Absent), uint64(0), int64(0), int64(1), uint32(0), []byte{1}, "\x00", strings.Repeat("c", 200), "", 0, "Z", "", "Z", []byte{}, []byte{0})
+	f.Add(uint8(Free), uint8(48), uint8(Free), uint64(9), int64(t0), int64(time.Hour), uint32(2), []byte{2}, "POST /", "c", "503", 0, "", "", "", []byte(nil), []byte("sealed"))
 	f.Fuzz(func(t *testing.T, state, flags, wrote uint8, fence uint64, at, retention int64, attempt uint32, digits []byte,
 		operation, correlation, reason string, status int, name, values, trailer string, body, sealed []byte,
 	) {
 		r := Record{
 			State: State(state), OnLost: LostPolicy(flags >> 3 & 1), Begun: flags&1 != 0, Maybe: flags&2 != 0, Seized: flags&4 != 0,
+			Steps: flags&16 != 0, Owed: flags&32 != 0,
 			Wrote: State(wrote), Fence: fence, Attempt: attempt,
 			Created: Time(at), Started: Time(at / 2), LeaseEnd: Time(at / 3), Settled: Time(at / 4), Retention: time.Duration(retention),
 			Operation: operation, Correlation: correlation, Error: reason, Sealed: slices.Clone(sealed),

@@ -69,6 +69,31 @@ func TestR53_R55_Case24_Expires(t *testing.T) {
 		{mustSettle(t, hold, end, owner, Outcome{State: Done}), end.Add(testRetention), "done late: retention counts from completion"},
 		{mustSettle(t, hold, t0, owner, Outcome{State: Free}), t0.Add(time.Hour), "free: an hour"},
 		{mustSettle(t, rerun, t0, owner, Outcome{State: Free}), t0.Add(time.Hour), "free with maybe: an hour"},
+		{
+			mark(mustSettle(t, rerun, t0, owner, Outcome{State: Free}), func(r *Record) { r.Steps = true }),
+			t0.Add(testRetention), "free with steps: its retention",
+		},
+		{
+			mark(mustSettle(t, rerun, t0, owner, Outcome{State: Free}), func(r *Record) { r.Steps, r.Retention = true, time.Minute }),
+			t0.Add(time.Hour), "free with steps, and a shorter retention: an hour, as without",
+		},
+		{
+			mustSettle(t, rerun, t0, owner, Outcome{State: Free, Owed: true}),
+			t0.Add(7 * testRetention), "free and owed: a completer may still finish it",
+		},
+		{
+			mark(mustSettle(t, rerun, t0, owner, Outcome{State: Free, Owed: true}), func(r *Record) { r.Steps, r.Retention = true, time.Minute }),
+			t0.Add(7 * time.Minute), "owed prevails over steps: those who may ask for it do so by then",
+		},
+		{mark(rerun, func(r *Record) { r.Steps = true }), end.Add(7 * testRetention), "lapsed with steps: it may still be finished"},
+		{mark(rerun, func(r *Record) { r.Owed = true }), end.Add(testRetention), "lapsed and owed, without a request: nobody can finish it"},
+		{mark(hold, func(r *Record) { r.Steps = true }), never, "lapsed under Hold with steps: somebody must decide"},
+		{mark(rerun, func(r *Record) { r.Begun, r.Steps = true, true }), end.Add(testRetention), "begun with steps: as begun"},
+		{
+			mark(mustSettle(t, hold, t0, owner, Outcome{State: Done}), func(r *Record) { r.Steps, r.Tombstone = true, time.Hour }),
+			t0.Add(testRetention), "a tombstone: first the steps go",
+		},
+		{mark(hold, func(r *Record) { r.Begun, r.Steps, r.Tombstone = true, true, time.Hour }), end.Add(testRetention), "begun, with both"},
 		{rerun, end.Add(testRetention), "lapsed under Rerun: no sooner than its owner must have ended"},
 		{mark(rerun, func(r *Record) { r.Sealed = []byte("request") }), end.Add(7 * testRetention), "a completer may still finish it"},
 		{
@@ -116,6 +141,8 @@ func TestR54_ATombstoneOutlivesTheAnswer(t *testing.T) {
 	done := mustSettle(t, run, t0, run.Owner(), Outcome{State: Done, Response: &Response{Status: 201}})
 	bare := done
 	bare.Response, bare.Sealed = nil, nil
+	stepped := bare
+	stepped.Steps = true
 	other := Claim{Token: theirs, Fingerprint: Fingerprint{Raw: [16]byte{1}}}
 	for _, tt := range []struct {
 		record Record
@@ -127,6 +154,9 @@ func TestR54_ATombstoneOutlivesTheAnswer(t *testing.T) {
 		{done, time.Hour - time.Microsecond, ReadsDone, false, Done},
 		{done, time.Hour, ReadsExpired, true, Done},
 		{bare, time.Hour, ReadsExpired, false, Done},
+		{stepped, time.Hour - time.Microsecond, ReadsDone, false, Done},
+		{stepped, time.Hour, ReadsExpired, true, Done},
+		{stepped, 3 * time.Hour, ReadsAbsent, true, Absent},
 		{bare, 3*time.Hour - time.Microsecond, ReadsExpired, false, Done},
 		{bare, 3 * time.Hour, ReadsAbsent, true, Absent},
 		{done, 3 * time.Hour, ReadsAbsent, true, Absent},
@@ -147,7 +177,7 @@ func TestR54_ATombstoneOutlivesTheAnswer(t *testing.T) {
 		switch {
 		case swept != tt.swept || rec.State != tt.left:
 			t.Errorf("after %v sweeping it changes %t and leaves %v, want %t, %v", tt.at, swept, rec.State, tt.swept, tt.left)
-		case swept && rec.State == Done && (rec.Response != nil || rec.Sealed != nil || rec.Operation == "" || rec.Fence != r.Fence):
+		case swept && rec.State == Done && (rec.Response != nil || rec.Sealed != nil || rec.Steps || rec.Operation == "" || rec.Fence != r.Fence):
 			t.Errorf("after %v the tombstone is %+v", tt.at, rec)
 		}
 	}
@@ -174,8 +204,11 @@ func TestR53_ForeverIsNotOverSoonerThanSaid(t *testing.T) {
 	claim := Claim{Token: mine, OnLost: Rerun, Retention: Forever, Sealed: []byte("request")}
 	run := mustClaim(t, Record{}, t0, claim)
 	begun, _ := run.Extend(t0, run.Owner(), Extension{Begun: true})
+	stepped, _ := run.SaveStep(t0, run.Owner())
 	for name, r := range map[string]Record{
 		"lapsed, sealed":   run,
+		"free with steps":  mustSettle(t, stepped, t0, run.Owner(), Outcome{State: Free}),
+		"free and owed":    mustSettle(t, run, t0, run.Owner(), Outcome{State: Free, Owed: true}),
 		"begun and lapsed": begun,
 		"done":             mustSettle(t, run, t0, run.Owner(), Outcome{State: Done}),
 	} {

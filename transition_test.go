@@ -119,6 +119,7 @@ func (s situation) record() (r Record, now Time, c Claim) {
 		Fence: 7, Token: mine, Fingerprint: held, Attempt: 3,
 		Created: t0 - 5, Started: t0, LeaseEnd: t0.Add(testLease), Retention: testRetention,
 		Operation: "POST /held", Correlation: "held", Error: "lost before", Sealed: []byte("held"),
+		Steps: true, Owed: s.state != Done, // done clears what is owed
 		unknown: "\x02\x01\x63\x01x",
 	}
 	if s.state != Running {
@@ -448,6 +449,132 @@ func TestExtend(t *testing.T) {
 	}
 }
 
+// a step is saved by the owner of a run, and by nobody else.
+func TestR84_SaveStep(t *testing.T) {
+	t.Parallel()
+	now := t0.Add(time.Minute) // the lease is over
+	run, owner := holding(Rerun)
+	hold, _ := holding(Hold)
+	begun, _ := run.Extend(t0, owner, Extension{Lease: testLease, Begun: true})
+	saved, _ := run.SaveStep(t0, owner)
+	taken := mustClaim(t, saved, now, Claim{Token: theirs, OnLost: Rerun})
+	seized := mustSeize(t, run, now, theirs)
+	for _, tt := range []struct {
+		record Record
+		by     Owner
+		want   bool
+		reason string
+	}{
+		{run, owner, true, "lapsed, and nobody has taken over: what it did is still its operation's"},
+		{hold, owner, true, "lapsed under Hold: its owner may live on"},
+		{begun, owner, true, "begun is running"},
+		{saved, owner, true, "another step, or the same again"},
+		{taken, taken.Owner(), true, "the next run's owner"},
+		{taken, owner, false, "taken over"},
+		{run, Owner{Fence: owner.Fence - 1, Token: mine}, false, "another fence"},
+		{run, Owner{Fence: owner.Fence, Token: theirs}, false, "another token"},
+		{run, Owner{Fence: owner.Fence - 1, Token: mine, Above: true}, false, "above is for releases"},
+		{run, Owner{}, false, "nobody"},
+		{mustSettle(t, run, now, owner, Outcome{State: Done}), owner, false, "done: the answer does not know of it"},
+		{mustSettle(t, saved, now, owner, Outcome{State: Free}), owner, false, "free: the next run may have begun to read"},
+		{mustSettle(t, run, now, owner, Outcome{State: Unknown}), owner, false, "unknown"},
+		{seized, owner, false, "an operator has taken it"},
+		{seized, seized.Owner(), false, "an operator decides, it does not run"},
+		{Record{}, Owner{}, false, "absent has no owner"},
+	} {
+		got, ok := tt.record.SaveStep(now, tt.by)
+		want := tt.record
+		want.Now = now
+		want.Steps = want.Steps || tt.want
+		if ok != tt.want || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s\n got %v %+v\nwant %v %+v", tt.reason, ok, got, tt.want, want)
+		}
+	}
+}
+
+// steps last as long as their operation, whatever becomes of its runs.
+func TestR84_StepsLastAsLongAsTheirOperation(t *testing.T) {
+	t.Parallel()
+	lapse := t0.Add(testLease)
+	claim := Claim{Token: theirs, Lease: testLease, Retention: testRetention, OnLost: Rerun}
+	r, owner := holding(Rerun)
+	r, _ = r.SaveStep(t0, owner)
+	begun, _ := r.Extend(t0, owner, Extension{Lease: testLease, Begun: true})
+	freed := mustSettle(t, r, t0, owner, Outcome{State: Free})
+	done := mustSettle(t, r, t0, owner, Outcome{State: Done, Response: &Response{}})
+	seized := mustSeize(t, freed, t0, theirs)
+	for _, tt := range []struct {
+		record Record
+		want   bool
+		reason string
+	}{
+		{freed, true, "released"},
+		{mustClaim(t, freed, t0, claim), true, "released, and run again"},
+		{mustClaim(t, r, lapse, claim), true, "taken over"},
+		{mustClaim(t, r, t0, Claim{Token: mine}), true, "its own claim again"},
+		{mustSettle(t, r, t0, Owner{Token: mine, Above: true}, Outcome{State: Free}), true, "released by token"},
+		{done, true, "done: kept with the answer"},
+		{mustSettle(t, r, t0, owner, Outcome{State: Unknown}), true, "unknown: an operator may want to know"},
+		{mustSettle(t, begun, t0, owner, Outcome{State: Free}), true, "begun and released"},
+		{seized, true, "seized"},
+		{mustSettle(t, seized, t0, seized.Owner(), Outcome{State: Free}), true, "released by an operator"},
+		{mustClaim(t, done, t0.Add(testRetention), claim), false, "another operation, after the retention"},
+		{mustClaim(t, begun, lapse.Add(testRetention), claim), false, "another operation, after a begun one"},
+	} {
+		if tt.record.Steps != tt.want {
+			t.Errorf("%s: Steps is %v", tt.reason, tt.record.Steps)
+		}
+	}
+}
+
+// what is owed is so from the release that says it, until the operation has its end.
+func TestR52_OwedUntilTheEnd(t *testing.T) {
+	t.Parallel()
+	now := t0.Add(time.Second)
+	claim := Claim{Token: theirs, Lease: testLease, Retention: testRetention, OnLost: Rerun}
+	run, owner := holding(Rerun)
+	owed := mustSettle(t, run, t0, owner, Outcome{State: Free, Owed: true})
+	again := mustClaim(t, owed, now, claim)
+	begun, _ := again.Extend(now, again.Owner(), Extension{Lease: testLease, Begun: true})
+	seized := mustSeize(t, owed, now, mine)
+	other := mustSeize(t, run, now, theirs)
+	for _, tt := range []struct {
+		record Record
+		want   bool
+		reason string
+	}{
+		{owed, true, "its owner gave up, and somebody was promised the end"},
+		{again, true, "the next run"},
+		{mustClaim(t, again, now.Add(testLease), Claim{Token: mine, OnLost: Rerun}), true, "taken over"},
+		{mustSettle(t, again, now, again.Owner(), Outcome{State: Free}), true, "released again, without saying so"},
+		{mustSettle(t, again, now, Owner{Token: theirs, Above: true}, Outcome{State: Free}), true, "released by token"},
+		{mustSettle(t, again, now, again.Owner(), Outcome{State: Unknown}), true, "unknown: still no end"},
+		{seized, true, "seized: somebody is deciding"},
+		{mustSettle(t, seized, now, seized.Owner(), Outcome{State: Free}), true, "released by an operator: it can be finished now"},
+		{mustSettle(t, seized, now, seized.Owner(), Outcome{State: Unknown}), true, "undecided by an operator"},
+		{mustSettle(t, other, now, other.Owner(), Outcome{State: Free, Owed: true}), true, "an operator's release may say so first"},
+		{mustSettle(t, again, now, again.Owner(), Outcome{State: Done}), false, "done is the end"},
+		{mustSettle(t, seized, now, seized.Owner(), Outcome{State: Done}), false, "done, by an operator"},
+		{mustSettle(t, begun, now, begun.Owner(), Outcome{State: Free, Owed: true}), false, "begun and released: done without an answer"},
+		{mustSettle(t, begun, now, begun.Owner(), Outcome{State: Unknown}), false, "begun and lost: the same"},
+		{mustSettle(t, run, now, owner, Outcome{State: Done, Owed: true}), false, "only a release is owed"},
+		{mustSettle(t, run, now, owner, Outcome{State: Unknown, Owed: true}), false, "unknown is an operator's, not a completer's"},
+		{mustSettle(t, run, now, Owner{Token: mine, Above: true}, Outcome{State: Free, Owed: true}), false, "nothing ran, so nothing is promised"},
+		{mustClaim(t, begun, now.Add(testLease+testRetention), claim), false, "another operation"},
+	} {
+		if tt.record.Owed != tt.want {
+			t.Errorf("%s: Owed is %v", tt.reason, tt.record.Owed)
+		}
+	}
+	if late, ok := owed.Settle(now, owner, Outcome{State: Free}); !ok || !late.Owed {
+		t.Errorf("the release again: %v, Owed %v; want no change", ok, late.Owed)
+	}
+	first := mustSettle(t, run, t0, owner, Outcome{State: Free})
+	if late, ok := first.Settle(now, owner, Outcome{State: Free, Owed: true}); !ok || late.Owed {
+		t.Errorf("the release again, with Owed: %v, Owed %v; want no change", ok, late.Owed)
+	}
+}
+
 // Settle, from state to state.
 func TestSettle(t *testing.T) {
 	t.Parallel()
@@ -579,6 +706,7 @@ func TestR46_R48_Case02_Case41_StaleOwnerIsFenced(t *testing.T) {
 		}{
 			{"extend", func(r Record) (Record, bool) { return r.Extend(lapse, stale, Extension{}) }},
 			{"begin", func(r Record) (Record, bool) { return r.Extend(lapse, stale, Extension{Begun: true}) }},
+			{"step", func(r Record) (Record, bool) { return r.SaveStep(lapse, stale) }},
 			{"complete", func(r Record) (Record, bool) { return r.Settle(lapse, stale, Outcome{State: Done}) }},
 			{"fail", func(r Record) (Record, bool) { return r.Settle(lapse, stale, Outcome{State: Unknown}) }},
 			{"release", func(r Record) (Record, bool) { return r.Settle(lapse, stale, Outcome{State: Free}) }},
@@ -833,6 +961,8 @@ type walk struct {
 	lost    bool           // in this operation: a run was lost, or released under Rerun, and no operator has decided since
 	closed  bool           // in this operation: stored unknown, and no operator has decided since
 	begun   bool
+	steps   bool // in this operation: one was saved
+	owed    bool // in this operation: a release has said so
 	runs    uint32
 	log     []string
 }
@@ -926,7 +1056,7 @@ func (h *walk) claim() {
 		h.failf("a run began without raising the fence")
 	}
 	if ended {
-		h.lost, h.closed, h.begun, h.runs = false, false, false, 0
+		h.lost, h.closed, h.begun, h.steps, h.owed, h.runs = false, false, false, false, false, 0
 	}
 	h.runs++
 	hold := c.OnLost == Hold || before.OnLost == Hold && before.State == Running
@@ -963,9 +1093,22 @@ func (h *walk) extend() {
 	h.begun = h.begun || x.Begun
 }
 
+func (h *walk) saveStep() {
+	by, before := h.owner(), h.record
+	r, ok := before.SaveStep(h.now, by)
+	h.put(r, ok, "save step", by)
+	if !ok {
+		return
+	}
+	if h.settled[by] || by != before.Owner() || before.State != Running {
+		h.failf("a step was saved by %v", by)
+	}
+	h.steps = true
+}
+
 func (h *walk) settle() {
 	by, before := h.owner(), h.record
-	o := Outcome{State: []State{Done, Free, Unknown}[h.rng.IntN(3)], Error: "e"}
+	o := Outcome{State: []State{Done, Free, Unknown}[h.rng.IntN(3)], Error: "e", Owed: h.rng.IntN(6) == 0}
 	if o.State == Done {
 		o.Response = &Response{Status: 200, Body: []byte{byte(h.rng.Uint32())}}
 	}
@@ -992,6 +1135,7 @@ func (h *walk) settle() {
 	if h.begun && r.State != Done {
 		h.failf("begun was settled as %v", r.State)
 	}
+	h.owed = r.State != Done && (h.owed || o.Owed && r.State == Free && !by.Above)
 	switch {
 	case r.State == Done:
 		h.lost, h.closed = false, false
@@ -1037,6 +1181,10 @@ func (h *walk) sweep() {
 		h.failf("a record that waits for a decision expired")
 	case before.State == Done && !h.ended():
 		h.failf("expired within its retention")
+	case before.State == Free && h.owed && h.now < before.Settled.Add(7*testRetention):
+		h.failf("expired, and its end was owed")
+	case before.State == Free && h.steps && h.now < before.Settled.Add(testRetention):
+		h.failf("expired with its steps within its retention")
 	}
 	h.log = append(h.log, fmt.Sprintf("%v swept\n", h.now))
 	h.record = Record{Fence: before.Fence}
@@ -1060,6 +1208,9 @@ func (h *walk) check() {
 	r.Now = h.now
 	if r.State != Absent && r.Attempt != h.runs {
 		h.failf("attempt %d after %d runs", r.Attempt, h.runs)
+	}
+	if r.State != Absent && (r.Steps != h.steps || r.Owed != h.owed) {
+		h.failf("Steps is %v, Owed %v; want %v, %v", r.Steps, r.Owed, h.steps, h.owed)
 	}
 	if r.State == Free && h.lost != r.Maybe {
 		h.failf("maybe is %v, but an effect may have happened: %v", r.Maybe, h.lost)
@@ -1114,8 +1265,10 @@ func TestR46_R47_R48_RandomVerbsKeepTheInvariants(t *testing.T) {
 				h.sweep()
 			case 3:
 				h.forget()
-			case 4, 5, 6, 7, 8:
+			case 4, 5, 6, 7:
 				h.extend()
+			case 8:
+				h.saveStep()
 			case 9, 10, 11, 12:
 				h.settle()
 			default:

@@ -299,6 +299,75 @@ func TestASealedRequestWithoutRoomIsRefused(t *testing.T) {
 	}
 }
 
+func TestR60_AStepWithoutRoomIsRefusedAndTheOutcomeFits(t *testing.T) {
+	t.Parallel()
+	s, c := open(t, memstore.Options{MaxBytes: 1000})
+	save := func(n int, by semel.Owner, name string, size int, want error) {
+		t.Helper()
+		owned, err := s.SaveStep(t.Context(), id(n), by, name, make([]byte, size))
+		if !errors.Is(err, want) || owned != (want == nil) {
+			t.Fatalf("step %q of %d bytes: owned is %t, error %v; want %v", name, size, owned, err, want)
+		}
+	}
+	saved := func(n int, want ...string) {
+		t.Helper()
+		got, err := s.Steps(t.Context(), id(n))
+		for _, name := range want {
+			if _, ok := got[name]; !ok {
+				t.Errorf("step %q is missing", name)
+			}
+		}
+		if rec := load(t, s, id(n)); err != nil || len(got) != len(want) || rec.Steps != (len(want) > 0) {
+			t.Errorf("%d steps, want %d; the record says %t; error %v", len(got), len(want), rec.Steps, err)
+		}
+	}
+	first := claim(t, s, id(0), ask(time.Minute))
+	save(0, first.Owner(), "big", 1001, semel.ErrFull)
+	saved(0)
+	save(0, first.Owner(), "charge", 900, nil)
+	save(0, first.Owner(), "ship", 100, semel.ErrFull)
+	save(0, first.Owner(), "charge", 900, nil) // again: it takes no more room
+	saved(0, "charge")
+	settle(t, s, id(0), first.Owner(), semel.Outcome{State: semel.Done, Error: strings.Repeat("why ", 100)})
+
+	second := claim(t, s, id(1), ask(time.Hour))
+	save(1, second.Owner(), "charge", 900, semel.ErrFull)
+	c.advance(time.Minute) // the first one's retention is over: there is room
+	save(1, second.Owner(), "charge", 900, nil)
+	saved(0)
+	saved(1, "charge")
+
+	// Each way in which they go gives their room back.
+	for n := 2; n < 5; n++ {
+		switch last := load(t, s, id(n-1)); n {
+		case 2:
+			settle(t, s, id(n-1), last.Owner(), semel.Outcome{State: semel.Free})
+			if forgot, err := s.Forget(t.Context(), id(n-1), last.Owner()); !forgot || err != nil {
+				t.Fatal(forgot, err)
+			}
+		case 3:
+			settle(t, s, id(n-1), last.Owner(), semel.Outcome{State: semel.Done})
+			c.advance(2 * time.Hour)
+			claim(t, s, id(n-1), ask(time.Hour))
+		case 4:
+			settle(t, s, id(n-1), last.Owner(), semel.Outcome{State: semel.Done})
+			c.advance(time.Hour)
+			if _, err := s.Sweep(t.Context(), 100); err != nil {
+				t.Fatal(err)
+			}
+		}
+		asked := ask(time.Hour)
+		if n == 3 {
+			asked.Tombstone = time.Hour
+		}
+		rec := claim(t, s, id(n), asked)
+		save(n, rec.Owner(), "charge", 990, nil)
+	}
+	if got := load(t, s, id(3)); got.Reads(semel.Hold) != semel.ReadsExpired || got.Steps {
+		t.Errorf("the tombstone reads as %s, Steps %t", got.Reads(semel.Hold), got.Steps)
+	}
+}
+
 func TestASealedRequestIsTheStoresOwnCopy(t *testing.T) {
 	t.Parallel()
 	s, _ := open(t, memstore.Options{})
@@ -482,6 +551,8 @@ func TestErrorsSayWhichVerbFailed(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, _, claimErr := s.Claim(ctx, id(0), ask(time.Hour))
+	_, saveErr := s.SaveStep(ctx, id(0), semel.Owner{}, "charge", nil)
+	_, stepsErr := s.Steps(ctx, id(0))
 	_, extendErr := s.Extend(ctx, id(0), semel.Owner{}, semel.Extension{})
 	_, _, settleErr := s.Settle(ctx, id(0), semel.Owner{}, semel.Outcome{State: semel.Free})
 	_, loadErr := s.Load(ctx, id(0))
@@ -492,6 +563,7 @@ func TestErrorsSayWhichVerbFailed(t *testing.T) {
 	for verb, err := range map[string]error{
 		"claim": claimErr, "extend": extendErr, "settle": settleErr, "load": loadErr,
 		"sweep": sweepErr, "seize": seizeErr, "forget": forgetErr, "list": listErr,
+		"save step": saveErr, "steps": stepsErr,
 	} {
 		if !errors.Is(err, context.Canceled) || !strings.HasPrefix(err.Error(), "memstore: "+verb+": ") {
 			t.Errorf("%s: error %v", verb, err)

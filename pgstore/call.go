@@ -27,6 +27,14 @@ func (c *call) add(oid uint32, value []byte) *call {
 // bytes adds a bytea; nil is NULL.
 func (c *call) bytes(b []byte) *call { return c.add(pgtype.ByteaOID, b) }
 
+// orNull returns b, or nil if it is empty.
+func orNull(b []byte) []byte {
+	if len(b) == 0 {
+		return nil
+	}
+	return b
+}
+
 // text adds a string as a bytea.
 func (c *call) text(s string) *call { return c.add(pgtype.ByteaOID, append([]byte{}, s...)) }
 

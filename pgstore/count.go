@@ -16,7 +16,7 @@ const countRecords = `SELECT {schema}.clock_1(),
 	(SELECT count(*) FILTER (WHERE r.state = 4) FROM {schema}.records r WHERE r.state IN (1, 4)),
 	(SELECT min(r.started) FROM {schema}.records r WHERE r.state IN (1, 4) AND r.state = 1),
 	least((SELECT min(r.expires) FROM {schema}.records r WHERE r.expires IS NOT NULL),
-		(SELECT min({schema}.lost_1(r.begun, r.lease_end, r.retention, r.tombstone, r.sealed IS NOT NULL))
+		(SELECT min({schema}.lost_1(r.begun, r.lease_end, r.retention, r.tombstone, r.sealed IS NOT NULL OR r.steps))
 			FROM {schema}.records r WHERE r.state = 1 AND (r.on_lost = 1 OR r.begun))),
 	pg_total_relation_size('{schema}.records')
 		+ (SELECT coalesce(sum(pg_total_relation_size(i.inhrelid)), 0)::bigint FROM pg_inherits i WHERE i.inhparent = '{schema}.answers'::regclass)`

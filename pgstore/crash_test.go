@@ -38,7 +38,7 @@ func TestTheServerIsKilledAtEachVerb(t *testing.T) {
 	for round := range 2 {
 		id, c := newID(), ask(semel.Hold)
 		var rec semel.Record
-		var owned bool
+		var owned, saved bool
 		for _, step := range []struct {
 			what string
 			verb func(ctx context.Context) error
@@ -48,6 +48,15 @@ func TestTheServerIsKilledAtEachVerb(t *testing.T) {
 			{"extend", func(ctx context.Context) (err error) {
 				owned, err = s.Extend(ctx, id, rec.Owner(), semel.Extension{Lease: time.Hour})
 				return err
+			}, semel.Running},
+			{"save step", func(ctx context.Context) (err error) {
+				owned, err = s.SaveStep(ctx, id, rec.Owner(), "charge", []byte("paid"))
+				return err
+			}, semel.Running},
+			{"claim all", func(ctx context.Context) error {
+				got := s.ClaimAll(ctx, []semel.ClaimOf{{ID: id, Claim: c}, {ID: id, Claim: c}})
+				rec, owned = got[1].Record, got[0].Owned && got[1].Owned
+				return got[0].Err
 			}, semel.Running},
 			{"seize", func(ctx context.Context) (err error) { rec, err = s.Seize(ctx, id, semel.Token{1}); return err }, semel.Unknown},
 			{"settle", func(ctx context.Context) (err error) {
@@ -78,6 +87,13 @@ func TestTheServerIsKilledAtEachVerb(t *testing.T) {
 				t.Fatalf("after %s: owned is %t, attempt %d, fence %d, want true, 1 and %d", step.what, owned, now.Attempt, now.Fence, rec.Fence)
 			case step.want == semel.Done && string(now.Response.Body) != "kept":
 				t.Fatalf("after %s the answer is %q", step.what, now.Response.Body)
+			}
+			if got := steps(t, s, id); now.Steps != (len(got) > 0) || now.Steps && got["charge"] != "paid" {
+				t.Fatalf("after %s the record says that it has steps: %t; they are %v", step.what, now.Steps, got)
+			}
+			saved = saved || step.what == "save step"
+			if now.Steps != (saved && now.State != semel.Absent) || stored(t, s, id) != len(steps(t, s, id)) {
+				t.Fatalf("after %s the record says that it has steps: %t; %d are stored", step.what, now.Steps, stored(t, s, id))
 			}
 		}
 	}

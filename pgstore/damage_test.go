@@ -71,6 +71,10 @@ func TestR41a_ARecordThatCannotBeReadIsAnError(t *testing.T) {
 		exec(t, s, "UPDATE {schema}.records SET expires = 1, state = 1, wrote = 0 WHERE id = $1", id[:])
 		_, err = s.Extend(ctx, id, rec.Owner(), semel.Extension{})
 		unreadable("extend", err)
+		_, err = s.SaveStep(ctx, id, rec.Owner(), "charge", nil)
+		unreadable("save step", err)
+		_, err = s.Steps(ctx, id)
+		unreadable("steps", err)
 		if n, err := s.Sweep(ctx, 10); n != 0 || err != nil {
 			t.Errorf("%s: sweep changed %d records, error %v", row.what, n, err)
 		}

@@ -19,17 +19,26 @@ const (
 
 // A listing looks for ids and sizes first, and then reads records by their ids, as Load does, so many as go into a page.
 const (
-	idAndSize = "SELECT r.id, coalesce(octet_length(r.answer), 0)::bigint + coalesce(octet_length(r.sealed), 0), r.answer_day IS NOT NULL FROM {schema}.records r "
-	listAll   = idAndSize + "WHERE r.id > $1 ORDER BY r.id LIMIT $2"
-	listScope = idAndSize + "WHERE r.id > $1 AND r.id <= $3 ORDER BY r.id LIMIT $2"
-	listLive  = idAndSize + "WHERE r.state IN (1, 4)"
+	idAndSize = "SELECT r.id, coalesce(octet_length(r.answer), 0)::bigint + coalesce(octet_length(r.sealed), 0), r.answer_day IS NOT NULL, " +
+		"r.started FROM {schema}.records r WHERE "
+	whole     = idAndSize + "(r.sealed IS NOT NULL OR NOT $1) AND "
+	listAll   = whole + "r.id > $2 ORDER BY r.id LIMIT $3"
+	listScope = whole + "r.id > $2 AND r.id <= $4 ORDER BY r.id LIMIT $3"
+	listLive  = whole + "r.state IN (1, 4)"
 	listPage  = "SELECT {schema}.load_1(substr($1, 48 * n + 1, 48)) FROM generate_series(0, octet_length($1) / 48 - 1) n ORDER BY n"
+
+	// listSealed is for completers: it goes by the index of sealed requests, and leaves those out of which somebody takes care.
+	// What was tried again a moment ago comes last.
+	listSealed = idAndSize + "r.sealed IS NOT NULL AND r.state IN (1, 3) AND (r.started, r.id) > ($1, $2) " +
+		"AND (r.state = 3 OR r.on_lost = 1 AND NOT r.begun AND r.lease_end <= (SELECT {schema}.clock_1())) " +
+		"ORDER BY r.started, r.id LIMIT $3"
 )
 
 // A seen is a record that a listing is about to read.
 type seen struct {
-	id   semel.ID
-	size int
+	id      semel.ID
+	size    int
+	started int64
 }
 
 // List implements [semel.Lister]. It passes over records that can't be read, and returns an error that wraps
@@ -44,6 +53,7 @@ func (s *Store) List(ctx context.Context, q semel.Query, yield func(semel.ID, se
 			return true
 		case rec.State == semel.Absent, // by now
 			q.Operation != "" && q.Operation != rec.Operation,
+			q.Sealed && len(rec.Sealed) == 0,
 			q.Reading != semel.ReadsAbsent && q.Reading != rec.Reads(rec.OnLost):
 			return true
 		}
@@ -53,14 +63,16 @@ func (s *Store) List(ctx context.Context, q semel.Query, yield func(semel.ID, se
 	var err error
 	switch {
 	case q.Scope != nil:
-		err = s.listBetween(ctx, s.sql.listScope, q.Scope, each)
+		err = s.listBetween(ctx, s.sql.listScope, q, each)
 	case q.Reading == semel.ReadsRunning, q.Reading == semel.ReadsUnknown: // only these states read so
 		var all []seen
-		if all, err = s.look(ctx, &call{sql: s.sql.listLive}); err == nil {
+		if all, err = s.look(ctx, (&call{sql: s.sql.listLive}).bool(q.Sealed)); err == nil {
 			_, err = s.give(ctx, all, each)
 		}
+	case q.Reading == semel.ReadsFree && q.Sealed:
+		err = s.listSealed(ctx, each)
 	default:
-		err = s.listBetween(ctx, s.sql.list, nil, each)
+		err = s.listBetween(ctx, s.sql.list, q, each)
 	}
 	if err == nil {
 		err = errors.Join(unreadable...)
@@ -72,25 +84,46 @@ func (s *Store) List(ctx context.Context, q semel.Query, yield func(semel.ID, se
 }
 
 // listBetween lists, page by page, all records, or those of a scope.
-func (s *Store) listBetween(ctx context.Context, query string, scope *semel.ScopeID, each func(semel.ID, semel.Record, error) bool) error {
+func (s *Store) listBetween(ctx context.Context, query string, q semel.Query, each func(semel.ID, semel.Record, error) bool) error {
 	var last, end []byte
-	if scope != nil {
-		last = scope[:] // shorter than any id of the scope, so before them
-		end = append(bytes.Clone(last), bytes.Repeat([]byte{0xff}, len(semel.ID{})-len(scope))...)
+	if q.Scope != nil {
+		last = q.Scope[:] // shorter than any id of the scope, so before them
+		end = append(bytes.Clone(last), bytes.Repeat([]byte{0xff}, len(semel.ID{})-len(q.Scope))...)
 	}
-	for {
-		c := (&call{sql: query}).bytes(append([]byte{}, last...)).int8(pageRows)
-		if scope != nil {
+	return s.listPages(ctx, func(after *seen) *call {
+		if after != nil {
+			last = after.id[:]
+		}
+		c := (&call{sql: query}).bool(q.Sealed).bytes(append([]byte{}, last...)).int8(pageRows)
+		if q.Scope != nil {
 			c.bytes(end)
 		}
-		page, err := s.look(ctx, c)
+		return c
+	}, each)
+}
+
+// listSealed lists, page by page, the sealed requests that may have to be completed.
+func (s *Store) listSealed(ctx context.Context, each func(semel.ID, semel.Record, error) bool) error {
+	return s.listPages(ctx, func(after *seen) *call {
+		if after == nil {
+			after = &seen{started: -1}
+		}
+		return (&call{sql: s.sql.listSealed}).int8(after.started).bytes(after.id[:]).int8(pageRows)
+	}, each)
+}
+
+// listPages lists page by page. Next makes the call for the page after a record, or the first one.
+func (s *Store) listPages(ctx context.Context, next func(after *seen) *call, each func(semel.ID, semel.Record, error) bool) error {
+	var last *seen
+	for {
+		page, err := s.look(ctx, next(last))
 		if err != nil || len(page) == 0 {
 			return err
 		}
 		if more, err := s.give(ctx, page, each); err != nil || !more {
 			return err
 		}
-		last = page[len(page)-1].id[:]
+		last = &page[len(page)-1]
 	}
 }
 
@@ -102,6 +135,7 @@ func (s *Store) look(ctx context.Context, c *call) ([]seen, error) {
 		if boolOf(row[2]) {
 			it.size += apartBytes
 		}
+		it.started = int8Of(row[3])
 		return it, nil
 	})
 }

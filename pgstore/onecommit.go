@@ -76,7 +76,7 @@ func (t *transaction) claimAnew(ctx context.Context) error {
 }
 
 func unchanged(now, was *semel.Record) bool {
-	return now.State == was.State && (was.State == semel.Absent || now.Owner() == was.Owner() && now.LeaseEnd == was.LeaseEnd)
+	return now.State == was.State && (was.State == semel.Absent || now.Owner() == was.Owner() && now.LeaseEnd == was.LeaseEnd && now.Steps == was.Steps)
 }
 
 // lock begins the transaction, tries to take the operation's lock, and reads its record, in this order.
@@ -138,15 +138,15 @@ func (c *claimed) settling(s *Store, by semel.Owner, o semel.Outcome) (*call, fu
 	was := &c.was
 	f := (&call{sql: s.sql.finish}).bytes(c.id[:])
 	if was.State == semel.Absent {
-		f.add(pgtype.Int2OID, nil).add(pgtype.Int8OID, nil).bytes(nil).add(pgtype.Int8OID, nil)
+		f.add(pgtype.Int2OID, nil).add(pgtype.Int8OID, nil).bytes(nil).add(pgtype.Int8OID, nil).add(pgtype.BoolOID, nil)
 	} else {
-		f.int2(int16(was.State)).int8(int64(was.Fence)).bytes(was.Token[:]).int8(int64(was.LeaseEnd))
+		f.int2(int16(was.State)).int8(int64(was.Fence)).bytes(was.Token[:]).int8(int64(was.LeaseEnd)).bool(was.Steps)
 	}
 	f.int8(int64(rec.Fence)).int8(int64(rec.Created)).int8(int64(rec.Started)).int8(int64(rec.LeaseEnd)).
 		int8(int64(rec.Retention)).int8(int64(rec.Tombstone)).int8(int64(rec.Attempt)).
-		int2(int16(rec.State)).int2(int16(rec.Wrote)).int2(int16(rec.OnLost)).bool(rec.Maybe).
+		int2(int16(rec.State)).int2(int16(rec.Wrote)).int2(int16(rec.OnLost)).bool(rec.Maybe).bool(rec.Steps).bool(rec.Owed).
 		bytes(rec.Token[:]).bytes(fingerprintBytes(rec.Fingerprint)).text(rec.Operation).text(rec.Correlation).text(rec.Error).
-		bytes(answer).bytes(rec.Sealed).bool(s.apart).bool(s.notify)
+		bytes(answer).bytes(orNull(rec.Sealed)).bool(s.apart).bool(s.notify)
 	return f, func(row [][]byte) (semel.Record, error) {
 		fields, err := splitRow(row[0])
 		if err == nil && len(fields) != 2 {

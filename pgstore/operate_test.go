@@ -154,17 +154,19 @@ func TestPeopleCanReadTheOperations(t *testing.T) {
 	id, c := newID(), ask(semel.Rerun)
 	c.Operation, c.Correlation, c.Sealed = "PUT /café", "bad \xff\x00", []byte("1234567")
 	rec := claim(t, s, id, c)
-	row := s.pool.QueryRow(context.Background(), inSchema("SELECT id, state, on_lost, operation, correlation, created, settled, expires, sealed_bytes, attempt FROM {schema}.operations", s.schema))
+	saveStep(t, s, id, rec.Owner(), "charge", "")
+	row := s.pool.QueryRow(context.Background(), inSchema("SELECT id, state, on_lost, operation, correlation, created, settled, expires, sealed_bytes, attempt, steps, owed FROM {schema}.operations", s.schema))
 	var name, state, policy, operation, correlation string
 	var created time.Time
 	var settled, expires *time.Time
 	var sealed, attempt int
-	if err := row.Scan(&name, &state, &policy, &operation, &correlation, &created, &settled, &expires, &sealed, &attempt); err != nil {
+	var steps, owed bool
+	if err := row.Scan(&name, &state, &policy, &operation, &correlation, &created, &settled, &expires, &sealed, &attempt, &steps, &owed); err != nil {
 		t.Fatal(err)
 	}
 	if name != id.String() || state != "running" || policy != "rerun" || operation != "PUT /café" || correlation != `bad \377\000` ||
-		!created.Equal(rec.Created.Time()) || settled != nil || expires != nil || sealed != 7 || attempt != 1 {
-		t.Error(name, state, policy, operation, correlation, created, settled, expires, sealed, attempt)
+		!created.Equal(rec.Created.Time()) || settled != nil || expires != nil || sealed != 7 || attempt != 1 || !steps || owed {
+		t.Error(name, state, policy, operation, correlation, created, settled, expires, sealed, attempt, steps, owed)
 	}
 	settle(t, s, id, rec.Owner(), done("ok"))
 	exec(t, s, "SELECT * FROM {schema}.operations")

@@ -19,7 +19,7 @@ type found struct {
 }
 
 // foundColumns are the columns of the type found_1.
-const foundColumns = 26
+const foundColumns = 28
 
 // splitRow returns the fields of a composite value in the binary format: a number of fields, and for each the type, the
 // length, -1 for NULL, and the bytes. A function's row costs the server less as one value than as columns.
@@ -60,7 +60,7 @@ func readFound(composite []byte) (f found, err error) {
 	f.owned, f.written = boolOf(row[0]), boolOf(row[1])
 	f.rec.Now = semel.Time(int8Of(row[2]))
 	if row[3] == nil {
-		f.rec.Fence = uint64(int8Of(row[10])) // the one that is remembered, if the function says so
+		f.rec.Fence = uint64(int8Of(row[12])) // the one that is remembered, if the function says so
 		return f, nil                         // there is no record
 	}
 	if err := f.decode(row); err != nil {
@@ -75,8 +75,8 @@ func (f *found) decode(row [][]byte) error {
 	}
 	r := &f.rec
 	state, wrote, onLost := int2Of(row[4]), int2Of(row[5]), int2Of(row[6])
-	attempt := int8Of(row[11])
-	token, print := row[19], row[20]
+	attempt := int8Of(row[13])
+	token, print := row[21], row[22]
 	switch {
 	case state < int16(semel.Running) || state > int16(semel.Unknown):
 		return fmt.Errorf("state is %d", state)
@@ -93,18 +93,19 @@ func (f *found) decode(row [][]byte) error {
 	}
 	r.State, r.Wrote, r.OnLost = semel.State(state), semel.State(wrote), semel.LostPolicy(onLost)
 	r.Begun, r.Maybe, r.Seized = boolOf(row[7]), boolOf(row[8]), boolOf(row[9])
-	r.Fence = uint64(int8Of(row[10]))
+	r.Steps, r.Owed = boolOf(row[10]), boolOf(row[11])
+	r.Fence = uint64(int8Of(row[12]))
 	r.Attempt = uint32(attempt)
-	r.Created, r.Started = semel.Time(int8Of(row[12])), semel.Time(int8Of(row[13]))
-	r.LeaseEnd, r.Settled = semel.Time(int8Of(row[14])), semel.Time(int8Of(row[15]))
-	r.Retention, r.Tombstone = time.Duration(int8Of(row[16])), time.Duration(int8Of(row[17]))
-	f.day = int4Of(row[18])
+	r.Created, r.Started = semel.Time(int8Of(row[14])), semel.Time(int8Of(row[15]))
+	r.LeaseEnd, r.Settled = semel.Time(int8Of(row[16])), semel.Time(int8Of(row[17]))
+	r.Retention, r.Tombstone = time.Duration(int8Of(row[18])), time.Duration(int8Of(row[19]))
+	f.day = int4Of(row[20])
 	r.Token = semel.Token(token)
 	r.Fingerprint = fingerprintOf(print)
-	r.Operation, r.Correlation, r.Error = string(row[21]), string(row[22]), string(row[23])
+	r.Operation, r.Correlation, r.Error = string(row[23]), string(row[24]), string(row[25])
 	switch {
-	case row[24] != nil:
-		answer, err := decodeAnswer(row[24])
+	case row[26] != nil:
+		answer, err := decodeAnswer(row[26])
 		if err != nil {
 			return err
 		}
@@ -112,8 +113,8 @@ func (f *found) decode(row [][]byte) error {
 	case f.day != 0 && !f.written && r.Reads(r.OnLost) == semel.ReadsDone:
 		return fmt.Errorf("the answer is missing in the partition of day %d", f.day)
 	}
-	if row[25] != nil {
-		r.Sealed = append([]byte{}, row[25]...)
+	if row[27] != nil {
+		r.Sealed = append([]byte{}, row[27]...)
 	}
 	return nil
 }

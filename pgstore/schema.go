@@ -38,7 +38,7 @@ func readMigrations() []string {
 }
 
 // recordColumns are the fields of the type found_1 that come from the table, in their order.
-const recordColumns = "r.layout, r.state, r.wrote, r.on_lost, r.begun, r.maybe, r.seized, r.fence, r.attempt, r.created, r.started, " +
+const recordColumns = "r.layout, r.state, r.wrote, r.on_lost, r.begun, r.maybe, r.seized, r.steps, r.owed, r.fence, r.attempt, r.created, r.started, " +
 	"r.lease_end, r.settled, r.retention, r.tombstone, r.answer_day, r.token, r.fingerprint, r.operation, r.correlation, r.error, r.answer, r.sealed"
 
 var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)

@@ -119,6 +119,7 @@ func TestARoleNeedsNoMoreThanTheTables(t *testing.T) {
 	if owned, err := clerk.Extend(context.Background(), id, rec.Owner(), semel.Extension{}); !owned || err != nil {
 		t.Errorf("extend: %t, %v", owned, err)
 	}
+	saveStep(t, clerk, id, rec.Owner(), "charge", "paid")
 	settle(t, clerk, id, rec.Owner(), done("ok"))
 	if forgot, err := clerk.Forget(context.Background(), id, rec.Owner()); !forgot || err != nil {
 		t.Errorf("forget: %t, %v", forgot, err)

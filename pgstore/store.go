@@ -55,9 +55,9 @@ type Options struct {
 	ahead int32 // for how many days after today partitions are made
 }
 
-// Store is a [semel.Store] in a PostgreSQL database. It is also a [semel.Seizer], [semel.Lister], [semel.Auditor],
-// [semel.Counter] and [semel.Waker]. It is safe for concurrent use. Any number of stores, in any number of processes, may
-// be open on one schema.
+// Store is a [semel.Store] in a PostgreSQL database. It is also a [semel.StepStore], [semel.BatchClaimer], [semel.Seizer],
+// [semel.Lister], [semel.Auditor], [semel.Counter] and [semel.Waker]. It is safe for concurrent use. Any number of stores, in
+// any number of processes, may be open on one schema.
 type Store struct {
 	app    *pgxpool.Pool // the application's: business transactions
 	pool   *pgxpool.Pool // the store's own: verbs
@@ -71,18 +71,20 @@ type Store struct {
 }
 
 var (
-	_ semel.Store   = (*Store)(nil)
-	_ semel.Seizer  = (*Store)(nil)
-	_ semel.Lister  = (*Store)(nil)
-	_ semel.Auditor = (*Store)(nil)
-	_ semel.Counter = (*Store)(nil)
-	_ semel.Waker   = (*Store)(nil)
+	_ semel.StepStore    = (*Store)(nil)
+	_ semel.BatchClaimer = (*Store)(nil)
+	_ semel.Seizer       = (*Store)(nil)
+	_ semel.Lister       = (*Store)(nil)
+	_ semel.Auditor      = (*Store)(nil)
+	_ semel.Counter      = (*Store)(nil)
+	_ semel.Waker        = (*Store)(nil)
 )
 
 // statements are the texts that are sent, with the schema's name in them.
 type statements struct {
 	load, claim, extend, settle, seize, forget, sweep, partition string
-	list, listScope, listLive, listPage                          string
+	list, listScope, listLive, listSealed, listPage              string
+	saveStep, steps, claimAll                                    string
 	audit, trail, trailOf                                        string
 	count                                                        string
 	begin, finish                                                string // of transactions
@@ -91,24 +93,28 @@ type statements struct {
 func newStatements(schema string) statements {
 	in := func(template string) string { return inSchema(template, schema) }
 	return statements{
-		load:      in("SELECT {schema}.load_1($1)"),
-		claim:     in("SELECT {schema}.claim_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"),
-		extend:    in("SELECT {schema}.extend_1($1, $2, $3, $4, $5)"),
-		settle:    in("SELECT {schema}.settle_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"),
-		seize:     in("SELECT {schema}.seize_1($1, $2)"),
-		forget:    in("SELECT {schema}.forget_1($1, $2, $3)"),
-		sweep:     in("SELECT {schema}.sweep_1($1)"),
-		partition: in("SELECT {schema}.partition_1($1)"),
-		list:      in(listAll),
-		listScope: in(listScope),
-		listLive:  in(listLive),
-		listPage:  in(listPage),
-		audit:     in(insertAudit),
-		trail:     in(listAudit),
-		trailOf:   in(listAuditOf),
-		count:     in(countRecords),
-		begin:     in("SELECT {schema}.begin_1($1, $2, $3, $4)"),
-		finish:    in("SELECT {schema}.finish_1(" + placeholders(25) + ")"),
+		load:       in("SELECT {schema}.load_1($1)"),
+		claim:      in("SELECT {schema}.claim_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"),
+		extend:     in("SELECT {schema}.extend_1($1, $2, $3, $4, $5)"),
+		settle:     in("SELECT {schema}.settle_1(" + placeholders(11) + ")"),
+		seize:      in("SELECT {schema}.seize_1($1, $2)"),
+		forget:     in("SELECT {schema}.forget_1($1, $2, $3)"),
+		sweep:      in("SELECT {schema}.sweep_1($1)"),
+		partition:  in("SELECT {schema}.partition_1($1)"),
+		list:       in(listAll),
+		listScope:  in(listScope),
+		listLive:   in(listLive),
+		listSealed: in(listSealed),
+		listPage:   in(listPage),
+		saveStep:   in("SELECT {schema}.save_step_1($1, $2, $3, $4, $5)"),
+		steps:      in(stepsOf),
+		claimAll:   in(claimAll),
+		audit:      in(insertAudit),
+		trail:      in(listAudit),
+		trailOf:    in(listAuditOf),
+		count:      in(countRecords),
+		begin:      in("SELECT {schema}.begin_1($1, $2, $3, $4)"),
+		finish:     in("SELECT {schema}.finish_1(" + placeholders(28) + ")"),
 	}
 }
 

@@ -83,8 +83,8 @@ func TestR55_SweepWorksInSmallParts(t *testing.T) {
 	s := openStore(t, Options{})
 	const n = 2*sweepChunk + 1
 	exec(t, s, `INSERT INTO {schema}.records (fence, created, started, lease_end, settled, expires, retention, tombstone, attempt, layout, state,
-		wrote, on_lost, begun, maybe, seized, id, token, fingerprint, operation, correlation, error)
-		SELECT 1, 1, 1, 1, 1, 2, 1000, 0, 1, 1, 2, 2, 0, false, false, false, sha256(i::text::bytea) || substr(sha256(i::text::bytea), 1, 16),
+		wrote, on_lost, begun, maybe, seized, steps, owed, id, token, fingerprint, operation, correlation, error)
+		SELECT 1, 1, 1, 1, 1, 2, 1000, 0, 1, 1, 2, 2, 0, false, false, false, false, false, sha256(i::text::bytea) || substr(sha256(i::text::bytea), 1, 16),
 		substr(sha256(''), 1, 16), sha256('') || substr(sha256(''), 1, 8), '', '', '' FROM generate_series(1, $1::int) i`, n)
 	var all sync.WaitGroup
 	counts := make([]int, 3)

@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"io"
 	"net"
@@ -11,16 +12,19 @@ import (
 	"time"
 )
 
-// A cutter passes connections on to a server, and cuts the first one on which a COMMIT comes after it was armed: its client
-// learns nothing of what becomes of that.
+// A cutter passes connections on to a server, and cuts the first one on which a COMMIT, or another statement, comes after it
+// was armed: its client learns nothing of what becomes of that.
 type cutter struct {
 	t      testing.TB
 	target string
 	armed  atomic.Pointer[cut]
+	trips  atomic.Int64 // round trips of all connections: their clients have waited for the server so often
 }
 
 // A cut decides what becomes of a COMMIT whose client is gone. The server has executed what came before it.
 type cut struct {
+	statement string // what is waited for in the place of a COMMIT
+
 	ready  func()      // returns when the server has executed what came before the COMMIT; nil: the COMMIT is not held back
 	commit bool        // it is passed on after that; else the server's connection is closed
 	gone   chan string // gets a value when the server's connection is closed
@@ -88,7 +92,10 @@ func (c *cutter) serve(client net.Conn) {
 		if first && binary.BigEndian.Uint32(message[4:]) == cancelRequest {
 			return // it would end what the server is to be held in
 		}
-		if cut := c.armed.Load(); cut != nil && !first && commits(message) && c.armed.CompareAndSwap(cut, nil) {
+		if !first && message[0] == 'S' {
+			c.trips.Add(1)
+		}
+		if cut := c.armed.Load(); cut != nil && !first && executes(message, cmp.Or(cut.statement, commitSQL)) && c.armed.CompareAndSwap(cut, nil) {
 			deaf.Store(true)
 			rest := append(message, readRest(client)...)
 			if cut.ready != nil {
@@ -110,14 +117,14 @@ func (c *cutter) serve(client net.Conn) {
 	}
 }
 
-// commits reports whether a message is the first of those that execute a COMMIT: an unnamed statement, or the use of the one
+// executes reports whether a message is the first of those that execute a statement: an unnamed one, or the use of the one
 // that was prepared.
-func commits(message []byte) bool {
+func executes(message []byte, sql string) bool {
 	switch message[0] {
 	case 'P':
-		return message[5] == 0 && bytes.Contains(message, []byte(commitSQL+"\x00"))
+		return message[5] == 0 && bytes.Contains(message, []byte(sql+"\x00"))
 	case 'B':
-		return bytes.Contains(message, []byte(statementName(commitSQL)+"\x00"))
+		return bytes.Contains(message, []byte(statementName(sql)+"\x00"))
 	}
 	return false
 }

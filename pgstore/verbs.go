@@ -86,16 +86,12 @@ func (s *Store) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Re
 }
 
 func (s *Store) claimCall(id semel.ID, c semel.Claim) *call {
-	sealed := c.Sealed
-	if len(sealed) == 0 {
-		sealed = nil
-	}
 	return (&call{sql: s.sql.claim}).
 		bytes(id[:]).bytes(c.Token[:]).bytes(fingerprintBytes(c.Fingerprint)).int2(int16(c.OnLost)).
 		int8(int64(positive(c.Lease, semel.DefaultLease))).
 		int8(int64(positive(c.Retention, semel.DefaultRetention))).
 		int8(int64(max(c.Tombstone, 0))).
-		text(c.Operation).text(c.Correlation).bytes(sealed)
+		text(c.Operation).text(c.Correlation).bytes(orNull(c.Sealed))
 }
 
 // Extend implements [semel.Store].
@@ -159,7 +155,7 @@ func (s *Store) settleCall(id semel.ID, by semel.Owner, o semel.Outcome, strict 
 		fence = 1<<63 - 1
 	}
 	return (&call{sql: s.sql.settle}).
-		bytes(id[:]).int8(int64(fence)).bytes(by.Token[:]).bool(by.Above).int2(int16(o.State)).
+		bytes(id[:]).int8(int64(fence)).bytes(by.Token[:]).bool(by.Above).int2(int16(o.State)).bool(o.Owed).
 		text(o.Error).bytes(answer).bool(strict).bool(s.apart).bool(s.notify), nil
 }
 

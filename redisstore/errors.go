@@ -17,7 +17,8 @@ var (
 	ErrRedirected = errors.New("key is on another node: the client does not follow the Cluster")
 	// ErrClusterDown means that the Cluster does not serve the key's slot, or none.
 	ErrClusterDown = errors.New("cluster is down")
-	// ErrTryAgain means that the key's slot is being moved to another node.
+	// ErrTryAgain means that the key's slot is being moved to another node, and that some of the record's keys are there
+	// already.
 	ErrTryAgain = errors.New("slot is being moved")
 	// ErrPrimaryDown means that the server is a replica that has lost its primary.
 	ErrPrimaryDown = errors.New("replica has no link to its primary")
@@ -65,6 +66,8 @@ func codeOf(err error) string {
 		}
 		text = strings.TrimPrefix(text, "ERR ") // some clients take it away
 		switch {
+		case strings.Contains(text, "Script attempted to access a non local key"):
+			return "TRYAGAIN" // of a record's keys, which are in one slot, some have been moved already
 		case strings.HasPrefix(text, "Error running script"):
 			// Before 7.0, when a command in a script fails: "… @user_script:9: -OOM command not allowed …".
 			_, inner, _ := strings.Cut(text, ": -")

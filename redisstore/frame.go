@@ -25,6 +25,10 @@ import (
 // this one keeps it as it is.
 //
 // The second key holds the fence, so that it is never taken for another run's, and the two parts.
+//
+// Steps are a hash under the record's key, a colon, and when the operation was created (microseconds since the Unix epoch),
+// so that they are never taken for another operation's. Values are those of stepValue, and names their fields. The key ends
+// with the record's, or with the retention if a tombstone is left.
 const (
 	frameVersion = 1
 	headStart    = 1
@@ -149,7 +153,7 @@ func readParts(rec *semel.Record, frame string) error {
 	}
 	at := frameHead
 	for part := range parts {
-		size := int(binary.BigEndian.Uint32(bytesOf(frame[offLengths+4*part : offLengths+4*part+4])))
+		size := partSize(frame, part)
 		if apart && part == partSealed && at == len(frame) {
 			return nil // their key has ended
 		}
@@ -167,6 +171,11 @@ func readParts(rec *semel.Record, frame string) error {
 		return fmt.Errorf("the parts end at byte %d of %d", at, len(frame))
 	}
 	return nil
+}
+
+// partSize returns how long a part is, from a frame's head.
+func partSize(head string, part int) int {
+	return int(binary.BigEndian.Uint32(bytesOf(head[offLengths+4*part : offLengths+4*part+4])))
 }
 
 func readPart(rec *semel.Record, part int, text string) error {

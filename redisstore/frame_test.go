@@ -51,7 +51,7 @@ func TestTheHeadIsWhereTheScriptsLook(t *testing.T) {
 		{7, "\x01", "lost policy"},
 		{8, strings.Repeat("\x00", 8), "fence"},
 		{16, strings.Repeat("\xa4", 16), "token"},
-		{32, strings.Repeat("\x00", 32), "times"},
+		{32, strings.Repeat("\x00", 32), "times"}, // the first is when the operation was created
 		{64, "\x01\x02\x03\x04\x05\x06\x07\x08", "retention"},
 		{72, "\x11\x12\x13\x14\x15\x16\x17\x18", "tombstone"},
 		{80, "\x00\x00\x00\x01", "attempt"},
@@ -66,10 +66,10 @@ func TestTheHeadIsWhereTheScriptsLook(t *testing.T) {
 			t.Errorf("%s at %d: %q, want %q", row.what, row.at, got[:len(row.want)], row.want)
 		}
 	}
-	flags := semel.Record{State: semel.Unknown, Begun: true, Maybe: true, Seized: true, Retention: 1}
+	flags := semel.Record{State: semel.Unknown, Begun: true, Maybe: true, Seized: true, Steps: true, Owed: true, Retention: 1}
 	b, err := flags.AppendBinary(nil)
-	if err != nil || b[3] != 7 {
-		t.Errorf("all flags are %d, error %v; the scripts know 7", b[3], err)
+	if err != nil || b[3] != 31 {
+		t.Errorf("all flags are %d, error %v; the scripts know 31", b[3], err)
 	}
 }
 
@@ -111,7 +111,7 @@ func TestR41a_DamageIsUnreadable(t *testing.T) {
 		"a later layout version":        damaged(1, layoutVersion+1)[:2] + string(rune(layoutVersion+1)) + frame[3:],
 		"state 0":                       damaged(offState, 0),
 		"a state that there is not":     damaged(offState, 9),
-		"a flag that there is not":      damaged(4, 8),
+		"a flag that there is not":      damaged(4, 32),
 		"an answer that is apart":       damaged(offApart, 1),
 		"a mark of another version":     "\x02\x01\x01\x00\x00\x00\x00" + "12345678",
 		"something behind":              frame + "x",

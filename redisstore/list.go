@@ -4,31 +4,33 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/semelhq/semel"
 )
 
-const (
-	scanCount = "512" // keys that one SCAN looks at, about
-	loadsOnce = 32    // records that a listing reads at once
-)
+const scanCount = "512" // keys that one SCAN looks at, about
 
-// List implements [semel.Lister]. It goes through all keys of all nodes, also those of others: it is for operators, and
-// slow on a large server. It passes over records that can't be read, and returns an error that wraps
+// List implements [semel.Lister]. It goes through all keys of all nodes, also those of others: it is for operators and
+// completers, and slow on a large server. For a reading, or sealed requests, it looks at the first 152 bytes of each record,
+// and reads those that match. It passes over records that can't be read, and returns an error that wraps
 // [semel.ErrUnreadable] in the end, which names them. In a Cluster it needs a client that is a [NodeVisitor].
 func (s *Store) List(ctx context.Context, q semel.Query, yield func(semel.ID, semel.Record) bool) error {
 	var unreadable []error
 	seen := map[semel.ID]bool{} // a scan may show a key twice
 	given := 0
-	err := s.scan(ctx, s.pattern(q.Scope), func(ids []semel.ID) error {
+	err := s.scan(ctx, s.pattern(q.Scope), func(node Client, ids []semel.ID) error {
 		fresh := ids[:0]
 		for _, id := range ids {
 			if !seen[id] && (q.Scope == nil || *q.Scope == id.Scope()) {
 				seen[id] = true
 				fresh = append(fresh, id)
 			}
+		}
+		fresh, err := s.candidates(ctx, node, q, fresh)
+		if err != nil {
+			return err
 		}
 		for i, l := range s.loadAll(ctx, fresh) {
 			switch {
@@ -39,6 +41,7 @@ func (s *Store) List(ctx context.Context, q semel.Query, yield func(semel.ID, se
 				return l.err
 			case l.rec.State == semel.Absent,
 				q.Operation != "" && q.Operation != l.rec.Operation,
+				q.Sealed && len(l.rec.Sealed) == 0,
 				q.Reading != semel.ReadsAbsent && q.Reading != l.rec.Reads(l.rec.OnLost):
 				continue
 			}
@@ -74,8 +77,82 @@ func (s *Store) pattern(scope *semel.ScopeID) string {
 	return p + "*}"
 }
 
-// scan calls each with the operations that have a key.
-func (s *Store) scan(ctx context.Context, pattern string, each func([]semel.ID) error) error {
+// candidates returns those operations of which a look at the head does not say that they do not match. A record that can't
+// be read is one of them.
+func (s *Store) candidates(ctx context.Context, node Client, q semel.Query, ids []semel.ID) ([]semel.ID, error) {
+	if !q.Sealed && q.Reading == semel.ReadsAbsent || len(ids) == 0 {
+		return ids, nil
+	}
+	now, err := timeOf(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	errs, matches := make([]error, len(ids)), make([]bool, len(ids))
+	each(len(ids), func(i int) {
+		var head string
+		if head, errs[i] = headOf(ctx, s.client, s.key(ids[i])); errs[i] == nil {
+			matches[i] = mayMatch(q, head, now)
+		}
+	})
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	left := ids[:0]
+	for i, id := range ids {
+		if matches[i] {
+			left = append(left, id)
+		}
+	}
+	return left, nil
+}
+
+func mayMatch(q semel.Query, head string, now semel.Time) bool {
+	rec, err := readHead(head)
+	if err != nil || rec.State == semel.Absent {
+		return err != nil
+	}
+	rec.Now = now
+	return (!q.Sealed || partSize(head, partSealed) > 0) && (q.Reading == semel.ReadsAbsent || q.Reading == rec.Reads(rec.OnLost))
+}
+
+// headOf returns the first bytes of what a key holds.
+func headOf(ctx context.Context, client Client, key string) (string, error) {
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	got, err := client.Do(ctx, key, "GETRANGE", key, "0", strconv.Itoa(frameHead-1))
+	if err != nil {
+		return "", interpretError(err)
+	}
+	head, ok := textOf(got)
+	if !ok {
+		return "", fmt.Errorf("GETRANGE replied a %T", got)
+	}
+	return head, nil
+}
+
+// timeOf returns the clock of a node.
+func timeOf(ctx context.Context, node Client) (semel.Time, error) {
+	got, err := node.Do(ctx, "", "TIME")
+	if err != nil {
+		return 0, interpretError(err)
+	}
+	pair, _ := got.([]any)
+	if len(pair) != 2 {
+		return 0, fmt.Errorf("TIME replied a %T of %d parts", got, len(pair))
+	}
+	seconds, _ := textOf(pair[0])
+	micros, _ := textOf(pair[1])
+	sec, err1 := strconv.ParseInt(seconds, 10, 64)
+	usec, err2 := strconv.ParseInt(micros, 10, 64)
+	if err1 != nil || err2 != nil {
+		return 0, fmt.Errorf("TIME replied %.40q and %.40q", seconds, micros)
+	}
+	return semel.Time(sec*1e6 + usec), nil
+}
+
+// scan calls visit with the operations that have a key on a node, some at a time.
+func (s *Store) scan(ctx context.Context, pattern string, visit func(node Client, ids []semel.ID) error) error {
 	return s.eachNode(ctx, func(ctx context.Context, node Client) error {
 		for cursor := "0"; ; {
 			if err := ctx.Err(); err != nil {
@@ -95,7 +172,7 @@ func (s *Store) scan(ctx context.Context, pattern string, each func([]semel.ID) 
 					ids = append(ids, id)
 				}
 			}
-			if err := each(ids); err != nil {
+			if err := visit(node, ids); err != nil {
 				return err
 			}
 			if cursor = next; cursor == "0" {
@@ -138,14 +215,6 @@ type loaded struct {
 // loadAll reads records, several at a time.
 func (s *Store) loadAll(ctx context.Context, ids []semel.ID) []loaded {
 	all := make([]loaded, len(ids))
-	var wg sync.WaitGroup
-	for first := range min(loadsOnce, len(ids)) {
-		wg.Go(func() {
-			for i := first; i < len(ids); i += loadsOnce {
-				all[i].rec, all[i].err = s.load(ctx, ids[i])
-			}
-		})
-	}
-	wg.Wait()
+	each(len(ids), func(i int) { all[i].rec, all[i].err = s.load(ctx, ids[i]) })
 	return all
 }

@@ -30,6 +30,10 @@ var (
 	seizeText string
 	//go:embed scripts/forget.lua
 	forgetText string
+	//go:embed scripts/savestep.lua
+	saveStepText string
+	//go:embed scripts/steps.lua
+	stepsText string
 	//go:embed scripts/audit.lua
 	auditText string
 	//go:embed scripts/cacheget.lua
@@ -43,6 +47,8 @@ var (
 	settleScript    = newScript(settleText)
 	seizeScript     = newScript(seizeText)
 	forgetScript    = newScript(forgetText)
+	saveStepScript  = newScript(saveStepText)
+	stepsScript     = newScript(stepsText)
 	auditScript     = newScript(auditText)
 	cacheGetScript  = newScript(cacheGetText)
 	cacheFillScript = newScript(cacheFillText)
@@ -83,6 +89,10 @@ func (s *script) ask(ctx context.Context, client Client, key string, args ...any
 	if err != nil {
 		return reply{}, err
 	}
+	return parseReply(got)
+}
+
+func parseReply(got any) (reply, error) {
 	text, _ := textOf(got)
 	seconds, rest, _ := strings.Cut(text, " ")
 	micros, value, ok := strings.Cut(rest, " ")

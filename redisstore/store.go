@@ -33,8 +33,8 @@ type Options struct {
 
 const defaultPrefix = "semel:"
 
-// Store is a [semel.Store] in Redis. It is also a [semel.Seizer], [semel.Lister], [semel.Auditor] and [semel.Waker]. It is safe for
-// concurrent use, and has nothing to close. Several stores, in several processes, share records that have the same prefix.
+// Store is a [semel.Store] in Redis. It is also a [semel.StepStore], [semel.BatchClaimer], [semel.Seizer], [semel.Lister],
+// [semel.Auditor] and [semel.Waker]. It is safe for concurrent use, and has nothing to close. Several stores, in several processes, share records that have the same prefix.
 type Store struct {
 	client   Client
 	prefix   string
@@ -45,11 +45,12 @@ type Store struct {
 }
 
 var (
-	_ semel.Store   = (*Store)(nil)
-	_ semel.Seizer  = (*Store)(nil)
-	_ semel.Lister  = (*Store)(nil)
-	_ semel.Auditor = (*Store)(nil)
-	_ semel.Waker   = (*Store)(nil)
+	_ semel.StepStore    = (*Store)(nil)
+	_ semel.BatchClaimer = (*Store)(nil)
+	_ semel.Seizer       = (*Store)(nil)
+	_ semel.Lister       = (*Store)(nil)
+	_ semel.Auditor      = (*Store)(nil)
+	_ semel.Waker        = (*Store)(nil)
 )
 
 // Open returns a store on the client. It asks the server, and with a [NodeVisitor] each node of a Cluster, what it is:
@@ -74,7 +75,7 @@ func Open(ctx context.Context, client Client, o Options) (*Store, error) {
 	return s, nil
 }
 
-// key returns the key of a record. The part in braces decides about its slot, also of the second key.
+// key returns the key of a record. The part in braces decides about its slot, also of those of its answer and steps.
 func (s *Store) key(id semel.ID) string { return keyOf(s.prefix, id) }
 
 func keyOf(prefix string, id semel.ID) string {

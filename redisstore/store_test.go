@@ -84,11 +84,15 @@ func TestRefusalsComeThroughEveryVerb(t *testing.T) {
 				return err
 			},
 			"Load":       func(ctx context.Context) error { _, err := s.Load(ctx, id); return err },
+			"SaveStep":   func(ctx context.Context) error { _, err := s.SaveStep(ctx, id, by, "charge", nil); return err },
+			"Steps":      func(ctx context.Context) error { _, err := s.Steps(ctx, id); return err },
+			"ClaimAll":   func(ctx context.Context) error { return s.ClaimAll(ctx, []semel.ClaimOf{{ID: id}})[0].Err },
 			"Seize":      func(ctx context.Context) error { _, err := s.Seize(ctx, id, semel.Token{}); return err },
 			"Forget":     func(ctx context.Context) error { _, err := s.Forget(ctx, id, by); return err },
 			"Audit":      func(ctx context.Context) error { return s.Audit(ctx, semel.AuditEntry{}) },
 			"AuditTrail": func(ctx context.Context) error { return s.AuditTrail(ctx, nil, 0, nil) },
 			"List":       func(ctx context.Context) error { return s.List(ctx, semel.Query{}, nil) },
+			"List some":  func(ctx context.Context) error { return s.List(ctx, semel.Query{Sealed: true}, nil) },
 			"Get":        func(ctx context.Context) error { _, _, err := c.Get(ctx, id); return err },
 			"Fill":       func(ctx context.Context) error { return c.Fill(ctx, id, done, 1) },
 			"Drop":       func(ctx context.Context) error { return c.Forget(ctx, id) },
@@ -119,6 +123,27 @@ func TestAGarbledReplyIsAnError(t *testing.T) {
 		if _, owned, err := s.Claim(t.Context(), semel.ID{}, semel.Claim{}); err == nil || owned {
 			t.Errorf("%v: owned is %t, error %v", reply, owned, err)
 		}
+		if saved, err := s.Steps(t.Context(), semel.ID{}); err == nil {
+			t.Errorf("%v reads as the steps %v", reply, saved)
+		}
+	}
+	frame := frameOf(t)
+	stepped := frame[:4] + "\x08\x00\x00" + frame[7:frameHead] // running under Hold, with steps
+	for _, reply := range []any{
+		[]any{},
+		[]any{"01700000000 5 "},
+		[]any{"0", []any{}},
+		[]any{nil, []any{}},
+		[]any{"01700000000 5 " + stepped, nil},
+		[]any{"01700000000 5 " + stepped, "charge"},
+		[]any{"01700000000 5 " + stepped, []any{"charge"}},
+		[]any{"01700000000 5 " + stepped, []any{"charge", "7"}},
+		[]any{"01700000000 5 " + stepped, []any{nil, nil}},
+	} {
+		s := openFake(t, func(string, []string) (any, error) { return reply, nil })
+		if saved, err := s.Steps(t.Context(), semel.ID{}); err == nil {
+			t.Errorf("%.80q reads as the steps %q", reply, saved)
+		}
 	}
 }
 
@@ -138,6 +163,14 @@ func TestAScriptThatDisagreesIsAnError(t *testing.T) {
 	s = openFake(t, func(string, []string) (any, error) { return "11700000000 5 " + frame, nil }) // another's, but settled
 	if _, owned, err := s.Settle(t.Context(), semel.ID{}, semel.Owner{}, semel.Outcome{State: semel.Done}); !errors.Is(err, errDisagree) || owned {
 		t.Errorf("Settle: owned is %t, error %v", owned, err)
+	}
+	s = openFake(t, func(string, []string) (any, error) { return "01700000000 5 " + frame, nil }) // the owner's, but not saved
+	if owned, err := s.SaveStep(t.Context(), semel.ID{}, by, "charge", nil); !errors.Is(err, errDisagree) || owned {
+		t.Errorf("SaveStep: owned is %t, error %v", owned, err)
+	}
+	s = openFake(t, func(string, []string) (any, error) { return "11700000000 5 " + frame, nil }) // another's, but saved
+	if owned, err := s.SaveStep(t.Context(), semel.ID{}, semel.Owner{}, "charge", nil); !errors.Is(err, errDisagree) || owned {
+		t.Errorf("SaveStep: owned is %t, error %v", owned, err)
 	}
 	s = openFake(t, func(string, []string) (any, error) { return "01700000000 5 " + frame, nil }) // running, but not seized
 	if _, err := s.Seize(t.Context(), semel.ID{}, semel.Token{1}); !errors.Is(err, errDisagree) {

@@ -41,17 +41,16 @@ func (s *Store) claim(ctx context.Context, id semel.ID, c semel.Claim) (rec seme
 	if err != nil {
 		return rec, false, err
 	}
-	hold, after := "hold", never
-	if c.OnLost == semel.Rerun {
-		hold, after = "rerun", micros(c.Retention)
-	}
-	r, err := s.ask(ctx, claimScript, id, frame, micros(c.Lease), after, hold)
+	r, err := s.ask(ctx, claimScript, id, frame, micros(c.Lease), c.OnLost.String())
 	if err != nil {
 		return rec, false, err
 	}
 	before, err := readFrame(r.value)
 	if err != nil {
 		return rec, false, err
+	}
+	if before.State != semel.Done && !before.Begun && before.Expired(r.now) {
+		before = semel.Record{Fence: before.Fence} // its key goes a few milliseconds late
 	}
 	rec, owned = before.Claim(r.now, c)
 	if owned != r.wrote {
@@ -90,13 +89,15 @@ func (s *Store) Settle(ctx context.Context, id semel.ID, by semel.Owner, o semel
 }
 
 func (s *Store) settle(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (rec semel.Record, owned bool, err error) {
-	above := "0"
+	mode := "0"
 	switch {
 	case o.State != semel.Done && o.State != semel.Free && o.State != semel.Unknown, by.Above && o.State != semel.Free:
 		rec, err = s.load(ctx, id)
 		return rec, false, err
 	case by.Above:
-		above = "1"
+		mode = "1"
+	case o.Owed && o.State == semel.Free:
+		mode = "2"
 	}
 	answer := ""
 	if o.State == semel.Done {
@@ -108,7 +109,7 @@ func (s *Store) settle(ctx context.Context, id semel.ID, by semel.Owner, o semel
 	if s.channel != "" {
 		told = string(id[:])
 	}
-	r, err := s.ask(ctx, settleScript, id, ownerBytes(by), above, string(rune(o.State)),
+	r, err := s.ask(ctx, settleScript, id, ownerBytes(by), mode, string(rune(o.State)),
 		string(appendPart(nil, o.Error)), answer, s.channel, told)
 	if err != nil {
 		return rec, false, err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
+	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -20,7 +21,9 @@ const (
 	listAll   = "SELECT rowid, id, record FROM semel_records WHERE rowid > ? ORDER BY rowid LIMIT ?"
 	listScope = "SELECT rowid, id, record FROM semel_records WHERE id > ? AND id <= ? ORDER BY id LIMIT ?"
 	listLive  = "SELECT rowid FROM semel_records WHERE state IN (1, 4)"
-	listOne   = "SELECT rowid, id, record FROM semel_records WHERE rowid = ?"
+	// Of sealed records that run, only those are read whose lease is over: it ends at the time in the 8 bytes from the 47th on.
+	listSealed = "SELECT rowid FROM semel_records WHERE sealed = 1 AND (state = 3 OR substr(record, 47, 8) <= ?)"
+	listOne    = "SELECT rowid, id, record FROM semel_records WHERE rowid = ?"
 )
 
 // An item is a record in a listing.
@@ -41,7 +44,7 @@ func (s *Store) List(ctx context.Context, q semel.Query, yield func(semel.ID, se
 			unreadable = append(unreadable, it.err)
 			return true
 		}
-		if q.Operation != "" && q.Operation != it.rec.Operation || q.Reading != semel.ReadsAbsent && q.Reading != it.rec.Reads(it.rec.OnLost) {
+		if !selects(&q, &it.rec) {
 			return true
 		}
 		given++
@@ -52,7 +55,9 @@ func (s *Store) List(ctx context.Context, q semel.Query, yield func(semel.ID, se
 	case q.Scope != nil:
 		err = s.listScope(ctx, *q.Scope, each)
 	case q.Reading == semel.ReadsRunning, q.Reading == semel.ReadsUnknown:
-		err = s.listLive(ctx, each) // only these states read so
+		err = s.listNoted(ctx, each, listLive) // only these states read so
+	case q.Reading == semel.ReadsFree && q.Sealed:
+		err = s.listNoted(ctx, each, listSealed, binary.BigEndian.AppendUint64(nil, uint64(s.clock.tell())))
 	default:
 		err = s.listAll(ctx, each)
 	}
@@ -63,6 +68,11 @@ func (s *Store) List(ctx context.Context, q semel.Query, yield func(semel.ID, se
 		return fmt.Errorf("sqlitestore: list: %w", err)
 	}
 	return nil
+}
+
+func selects(q *semel.Query, rec *semel.Record) bool {
+	return (q.Operation == "" || q.Operation == rec.Operation) && (!q.Sealed || len(rec.Sealed) > 0) &&
+		(q.Reading == semel.ReadsAbsent || q.Reading == rec.Reads(rec.OnLost))
 }
 
 func (s *Store) listAll(ctx context.Context, each func(item) bool) error {
@@ -95,9 +105,10 @@ func (s *Store) listScope(ctx context.Context, scope semel.ScopeID, each func(it
 	}
 }
 
-// listLive first notes where the records are, so that one that is claimed again meanwhile is not given twice.
-func (s *Store) listLive(ctx context.Context, each func(item) bool) error {
-	rowids, err := s.live(ctx)
+// listNoted first notes where the records are that a query gives, so that one that is claimed again meanwhile is not given
+// twice.
+func (s *Store) listNoted(ctx context.Context, each func(item) bool, query string, args ...any) error {
+	rowids, err := s.note(ctx, query, args...)
 	if err != nil {
 		return err
 	}
@@ -115,10 +126,10 @@ func (s *Store) listLive(ctx context.Context, each func(item) bool) error {
 	return nil
 }
 
-func (s *Store) live(ctx context.Context) (rowids []int64, err error) {
+func (s *Store) note(ctx context.Context, query string, args ...any) (rowids []int64, err error) {
 	err = s.read(ctx, func(c *session) error {
 		rowids = nil
-		rows, err := c.conn.QueryContext(ctx, listLive)
+		rows, err := c.conn.QueryContext(ctx, query, args...)
 		return each(rows, err, func() (more bool, err error) {
 			var rowid int64
 			err = rows.Scan(&rowid)

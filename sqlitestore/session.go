@@ -36,6 +36,8 @@ const (
 	updateRecord
 	rewriteRecord
 	deleteRecord
+	insertStep
+	selectSteps
 	deleteSteps
 	selectMeta
 	updateMeta
@@ -45,10 +47,12 @@ const (
 // texts are the statements that run with each verb. They are prepared once for each connection.
 var texts = [statements]string{
 	selectRecord:  "SELECT rowid, record FROM semel_records WHERE id = ?",
-	insertRecord:  "INSERT INTO semel_records (id, state, started, expires, record) VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING",
-	updateRecord:  "UPDATE semel_records SET state = ?, started = ?, expires = ?, record = ? WHERE rowid = ? AND id = ? AND substr(record, 1, 126) = ?",
+	insertRecord:  "INSERT INTO semel_records (id, state, started, expires, sealed, record) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING",
+	updateRecord:  "UPDATE semel_records SET state = ?, started = ?, expires = ?, sealed = ?, record = ? WHERE rowid = ? AND id = ? AND substr(record, 1, 126) = ?",
 	rewriteRecord: "UPDATE semel_records SET record = ? WHERE rowid = ? AND id = ? AND substr(record, 1, 126) = ?",
 	deleteRecord:  "DELETE FROM semel_records WHERE rowid = ?",
+	insertStep:    "INSERT INTO semel_steps (id, name, saved, result) VALUES (?, ?, ?, ifnull(?, x'')) ON CONFLICT DO NOTHING",
+	selectSteps:   "SELECT name, result FROM semel_steps WHERE id = ?",
 	deleteSteps:   "DELETE FROM semel_steps WHERE id = ?",
 	selectMeta:    "SELECT clock, fence FROM semel_meta",
 	updateMeta:    "UPDATE semel_meta SET clock = max(clock, ?), fence = max(fence, ?), records = records + ?",

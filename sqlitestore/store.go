@@ -29,9 +29,9 @@ type Options struct {
 // maxReaders is how many connections read at most; more than there are cores only displace each other's caches.
 const maxReaders = 4
 
-// Store is a [semel.Store] in a SQLite database. It is also a [semel.Seizer], [semel.Lister], [semel.Transactor],
-// [semel.Auditor] and [semel.Counter]. It is safe for concurrent use. Several stores, in several processes of one
-// machine, may be open on one file.
+// Store is a [semel.Store] in a SQLite database. It is also a [semel.StepStore], [semel.BatchClaimer], [semel.Seizer],
+// [semel.Lister], [semel.Transactor], [semel.Auditor] and [semel.Counter]. It is safe for concurrent use. Several stores, in
+// several processes of one machine, may be open on one file.
 type Store struct {
 	db       *sql.DB
 	clock    *clock
@@ -45,12 +45,13 @@ type Store struct {
 }
 
 var (
-	_ semel.Store      = (*Store)(nil)
-	_ semel.Seizer     = (*Store)(nil)
-	_ semel.Lister     = (*Store)(nil)
-	_ semel.Transactor = (*Store)(nil)
-	_ semel.Auditor    = (*Store)(nil)
-	_ semel.Counter    = (*Store)(nil)
+	_ semel.StepStore    = (*Store)(nil)
+	_ semel.BatchClaimer = (*Store)(nil)
+	_ semel.Seizer       = (*Store)(nil)
+	_ semel.Lister       = (*Store)(nil)
+	_ semel.Transactor   = (*Store)(nil)
+	_ semel.Auditor      = (*Store)(nil)
+	_ semel.Counter      = (*Store)(nil)
 )
 
 // Open returns a store in the database, and makes or migrates its schema. It takes up to five connections out of db for

@@ -122,10 +122,12 @@ func (u *unit) change(id semel.ID, guess *row, next func(old *row) (rec semel.Re
 	}
 	stored, err := u.write(id, &old, &rec)
 	if err == nil && !stored {
-		err = fmt.Errorf("%w: the index of ids does not agree with the records", ErrCorrupt)
+		err = errIndex
 	}
 	return rec, err
 }
+
+var errIndex = fmt.Errorf("%w: the index of ids does not agree with the records", ErrCorrupt)
 
 // write stores rec in the place of old, and reports false if the record is another one.
 func (u *unit) write(id semel.ID, old *row, rec *semel.Record) (stored bool, err error) {
@@ -133,15 +135,22 @@ func (u *unit) write(id semel.ID, old *row, rec *semel.Record) (stored bool, err
 	if err != nil {
 		return false, err
 	}
-	expires := expiresColumn(rec)
+	if old.Steps && !rec.Steps {
+		// Of an operation that is past its retention: should the next statement fail, nobody will miss them.
+		if _, err := u.run(deleteSteps, id[:]); err != nil {
+			return false, err
+		}
+		u.wrote = true
+	}
+	expires, sealed := expiresColumn(rec), sealedColumn(rec)
 	var r sql.Result
 	switch {
 	case !old.found:
-		r, err = u.run(insertRecord, id[:], int64(rec.State), int64(rec.Started), expires, data)
-	case rec.State == old.State && rec.Started == old.Started && expires == expiresColumn(&old.Record):
+		r, err = u.run(insertRecord, id[:], int64(rec.State), int64(rec.Started), expires, sealed, data)
+	case rec.State == old.State && rec.Started == old.Started && expires == expiresColumn(&old.Record) && sealed == sealedColumn(&old.Record):
 		r, err = u.run(rewriteRecord, data, old.rowid, id[:], old.head[:])
 	default:
-		r, err = u.run(updateRecord, int64(rec.State), int64(rec.Started), expires, data, old.rowid, id[:], old.head[:])
+		r, err = u.run(updateRecord, int64(rec.State), int64(rec.Started), expires, sealed, data, old.rowid, id[:], old.head[:])
 	}
 	if err != nil {
 		return false, err
@@ -172,6 +181,14 @@ func expiresColumn(rec *semel.Record) any {
 	return nil
 }
 
+// sealedColumn returns 1 for a record with a sealed request that may have to be finished.
+func sealedColumn(rec *semel.Record) int64 {
+	if len(rec.Sealed) > 0 && (rec.State == semel.Running || rec.State == semel.Free) {
+		return 1
+	}
+	return 0
+}
+
 const never = semel.Time(1<<63 - 1)
 
 // claim is the verb of that name. An absent record is a guess: then inserting it finds out.
@@ -180,22 +197,13 @@ func (u *unit) claim(id semel.ID, c semel.Claim, absent bool) (rec semel.Record,
 	if absent {
 		guess = &row{}
 	}
-	var failed error
 	rec, err = u.change(id, guess, func(old *row) (semel.Record, bool) {
 		if !old.found {
 			old.Fence = max(u.fence, u.raised) // of deleted ones
 		}
 		rec, owned = old.Claim(u.now, c)
-		if owned && old.found && old.Reads(c.OnLost) == semel.ReadsAbsent {
-			// The steps belong to the operation that has expired. Should the next statement fail, it has expired all the same.
-			_, failed = u.run(deleteSteps, id[:])
-			u.wrote = true
-		}
-		return rec, owned && failed == nil
+		return rec, owned
 	})
-	if err == nil {
-		err = failed
-	}
 	return rec, owned && err == nil, noRoom(err)
 }
 

@@ -17,7 +17,7 @@ func (s *Store) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Re
 	if rec, owned := seen.Claim(seen.Now, c); !owned {
 		return rec, false, nil
 	}
-	rec, owned, err := decide(ctx, s, &call{size: 1024 + len(c.Sealed)}, func(u *unit) (semel.Record, bool, error) {
+	rec, owned, err := decide(ctx, s, &call{size: claimSize(&c)}, func(u *unit) (semel.Record, bool, error) {
 		return u.claim(id, c, seen.State == semel.Absent)
 	})
 	if err != nil {
@@ -25,6 +25,8 @@ func (s *Store) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Re
 	}
 	return rec, owned, nil
 }
+
+func claimSize(c *semel.Claim) int { return 1024 + len(c.Sealed) }
 
 // Extend implements [semel.Store]. It fails with [semel.ErrHeld] if ctx ends while a transaction of this store keeps the
 // extension from being executed: the transaction does that before it lets go of the database.

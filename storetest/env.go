@@ -213,6 +213,13 @@ func (h handle) end(id semel.ID, by semel.Owner, o semel.Outcome) semel.Record {
 	return rec
 }
 
+// ran claims and settles, and must own.
+func (h handle) ran(id semel.ID, c semel.Claim, o semel.Outcome) semel.Record {
+	h.e.Helper()
+	rec := h.begin(id, c)
+	return h.end(id, rec.Owner(), o)
+}
+
 func (h handle) load(id semel.ID) semel.Record {
 	h.e.Helper()
 	rec, err := h.Store.Load(h.e.ctx, id)
@@ -318,5 +325,8 @@ func answer() *semel.Response {
 func done(a *semel.Response) semel.Outcome { return semel.Outcome{State: semel.Done, Response: a} }
 
 func free(why string) semel.Outcome { return semel.Outcome{State: semel.Free, Error: why} }
+
+// owed is free with an end that is owed.
+func owed(why string) semel.Outcome { return semel.Outcome{State: semel.Free, Error: why, Owed: true} }
 
 func unknown(why string) semel.Outcome { return semel.Outcome{State: semel.Unknown, Error: why} }

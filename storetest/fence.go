@@ -26,6 +26,11 @@ func (e *env) lateOwnerChanges(what string, id semel.ID, late semel.Record) {
 	if _, owned := e.a.settle(id, releasing(by.Token, 0), free("late")); owned {
 		e.Errorf("%s: release-by-token was granted to the late owner", what)
 	}
+	if s, ok := e.a.Store.(semel.StepStore); ok {
+		if owned, err := s.SaveStep(e.ctx, id, by, "late", []byte("late")); err != nil || owned {
+			e.Errorf("%s: SaveStep by the late owner: owned is %t, error %v", what, owned, err)
+		}
+	}
 	e.unchanged(what, id, want)
 }
 

@@ -103,6 +103,48 @@ var listChecks = []check{
 		},
 	},
 	{
+		name: "it selects by sealed request",
+		promise: "List with Sealed gives the records that have a sealed request, an empty one is none, also together with the other " +
+			"conditions (R-52).",
+		needs: lister,
+		run: func(e *env) {
+			sealed := e.situations() // all with one
+			for i := range 6 {
+				s := situation{name: "without", id: newID(), claim: ask(semel.Rerun)}
+				s.claim.Sealed = [][]byte{nil, {}}[i%2]
+				rec := e.a.begin(s.id, s.claim)
+				if i >= 2 {
+					e.b.end(s.id, rec.Owner(), []semel.Outcome{free(""), owed(""), done(nil)}[i%3])
+				}
+			}
+			const operation = "PUT /accounts/{id}"
+			one := situation{name: "of its operation", id: newID(), claim: ask(semel.Rerun)}
+			one.claim.Operation, one.claim.Sealed = operation, []byte{0}
+			one.rec = e.a.ran(one.id, one.claim, free(""))
+			sealed = append(sealed, one)
+
+			e.listed("sealed", e.b.list(semel.Query{Sealed: true}), sealed)
+			for _, reading := range []semel.Reading{semel.ReadsRunning, semel.ReadsDone, semel.ReadsFree, semel.ReadsUnknown} {
+				var want []situation
+				for _, s := range sealed {
+					if s.rec.Reads(s.rec.OnLost) == reading {
+						want = append(want, s)
+					}
+				}
+				e.listed("sealed, "+reading.String(), e.b.list(semel.Query{Sealed: true, Reading: reading}), want)
+			}
+			scope := one.id.Scope()
+			e.listed("sealed, by scope", e.b.list(semel.Query{Sealed: true, Scope: &scope}), []situation{one})
+			e.listed("sealed, by operation", e.b.list(semel.Query{Sealed: true, Operation: operation}), []situation{one})
+			e.listed("sealed, by all", e.b.list(semel.Query{
+				Sealed: true, Scope: &scope, Operation: operation, Reading: semel.ReadsFree,
+			}), []situation{one})
+			if got := len(e.b.list(semel.Query{Sealed: true, Reading: semel.ReadsFree, Limit: 2})); got != 2 {
+				e.Errorf("sealed, free, limit 2: %d records", got)
+			}
+		},
+	},
+	{
 		name:    "it stops",
 		promise: "List gives at most Limit matching records, and none after yield has returned false.",
 		needs:   lister,

@@ -13,28 +13,38 @@ import (
 type model struct {
 	mu      sync.Mutex
 	records map[semel.ID]semel.Record
+	steps   map[semel.ID]map[string]string
 	clock   semel.Time
 
 	claim       func(semel.Record, semel.Time, semel.Claim) (semel.Record, bool)
 	extend      func(semel.Record, semel.Time, semel.Owner, semel.Extension) (semel.Record, bool)
 	settle      func(semel.Record, semel.Time, semel.Owner, semel.Outcome) (semel.Record, bool)
+	saveStep    func(semel.Record, semel.Time, semel.Owner) (semel.Record, bool)
 	seize       func(semel.Record, semel.Time, semel.Token) (semel.Record, bool)
 	forgettable func(semel.Record, semel.Time, semel.Owner) bool
 	expires     func(semel.Record) semel.Time
 	swept       func(semel.Record, semel.Time) (semel.Record, bool)
 	matches     func(semel.ID, semel.Record, semel.Query) bool
 
-	stored  func(semel.Record) semel.Record           // what storing makes of a record
-	told    func(v verb, owned bool, now *semel.Time) // what Now is told to be
-	filed   func(semel.ID) semel.ID                   // under which id a record is filed
-	open    func(m *model) semel.Store                // what a handle is
-	lost    func(semel.Record) bool                   // what a restart loses
-	batch   func(limit int) (most, says int)          // how many Sweep deletes, and says; -1 is the truth
-	endless bool                                      // List heeds neither Limit nor yield
-	deaf    verbs                                     // verbs that don't look at their context
-	torn    verbs                                     // verbs that let others in between reading and writing
-	hasty   verbs                                     // verbs that acknowledge before they write, and don't if their context ends
-	wordy   bool                                      // refused claims write
+	stored    func(semel.Record) semel.Record           // what storing makes of a record
+	told      func(v verb, owned bool, now *semel.Time) // what Now is told to be
+	filed     func(semel.ID) semel.ID                   // under which id a record is filed
+	open      func(m *model) semel.Store                // what a handle is
+	lost      func(semel.Record) bool                   // what a restart loses
+	batch     func(limit int) (most, says int)          // how many Sweep deletes, and says; -1 is the truth
+	endless   bool                                      // List heeds neither Limit nor yield
+	deaf      verbs                                     // verbs that don't look at their context
+	torn      verbs                                     // verbs that let others in between reading and writing
+	hasty     verbs                                     // verbs that acknowledge before they write, and don't if their context ends
+	forgetful bool                                      // a restart loses steps
+	wordy     bool                                      // refused claims write
+
+	keeps   func(v verb, old, rec semel.Record) bool                          // whether the steps stay as a record is written or deleted
+	shelf   func(semel.ID) semel.ID                                           // where the steps of a record are kept
+	named   func(string) string                                               // under which name a step is kept
+	kept    func(had bool, old, result string) string                         // what is kept of a result
+	shown   func(map[string][]byte) map[string][]byte                         // what Steps makes of them
+	batched func(claims []semel.ClaimOf, all []semel.Claimed) []semel.Claimed // what ClaimAll makes of its results
 }
 
 type verb uint8
@@ -43,6 +53,8 @@ const (
 	claiming verb = iota
 	extending
 	settling
+	stepping
+	showing
 	loading
 	sweeping
 	seizing
@@ -65,10 +77,12 @@ func (set verbs) has(v verb) bool { return set&(1<<v) != 0 }
 func newModel() *model {
 	return &model{
 		records:     map[semel.ID]semel.Record{},
+		steps:       map[semel.ID]map[string]string{},
 		clock:       semel.TimeOf(time.Date(2031, 5, 6, 7, 8, 9, 0, time.UTC)),
 		claim:       semel.Record.Claim,
 		extend:      semel.Record.Extend,
 		settle:      semel.Record.Settle,
+		saveStep:    semel.Record.SaveStep,
 		seize:       semel.Record.Seize,
 		forgettable: func(r semel.Record, now semel.Time, by semel.Owner) bool { return r.Forgettable(now, by) },
 		expires:     func(r semel.Record) semel.Time { return r.Expires() },
@@ -80,12 +94,26 @@ func newModel() *model {
 		open:        func(m *model) semel.Store { return m },
 		lost:        func(semel.Record) bool { return false },
 		batch:       func(limit int) (int, int) { return limit, -1 },
+		keeps:       func(_ verb, _, rec semel.Record) bool { return rec.Steps },
+		named:       func(name string) string { return name },
+		shelf:       func(id semel.ID) semel.ID { return id },
+		kept:        firstStays,
+		shown:       func(saved map[string][]byte) map[string][]byte { return saved },
+		batched:     func(_ []semel.ClaimOf, all []semel.Claimed) []semel.Claimed { return all },
 	}
+}
+
+func firstStays(had bool, old, result string) string {
+	if had {
+		return old
+	}
+	return result
 }
 
 func matches(id semel.ID, r semel.Record, q semel.Query) bool {
 	return (q.Scope == nil || *q.Scope == id.Scope()) &&
 		(q.Operation == "" || q.Operation == r.Operation) &&
+		(!q.Sealed || len(r.Sealed) > 0) &&
 		(q.Reading == semel.ReadsAbsent || q.Reading == r.Reads(r.OnLost))
 }
 
@@ -101,6 +129,7 @@ func (m *model) means() means {
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			maps.DeleteFunc(m.records, func(_ semel.ID, r semel.Record) bool { return m.lost(r) })
+			maps.DeleteFunc(m.steps, func(id semel.ID, _ map[string]string) bool { return m.forgetful || m.records[id].State == semel.Absent })
 		},
 	}
 }
@@ -129,6 +158,9 @@ func (m *model) do(ctx context.Context, v verb, id semel.ID, rule func(semel.Rec
 		if ctx.Err() != nil {
 			return rec, owned, nil
 		}
+	}
+	if owned && !m.keeps(v, old, rec) {
+		delete(m.steps, m.shelf(id))
 	}
 	switch {
 	case owned && rec.State == semel.Absent:
@@ -162,6 +194,44 @@ func (m *model) Settle(ctx context.Context, id semel.ID, by semel.Owner, o semel
 	return m.do(ctx, settling, id, func(r semel.Record, now semel.Time) (semel.Record, bool) { return m.settle(r, now, by, o) })
 }
 
+func (m *model) SaveStep(ctx context.Context, id semel.ID, by semel.Owner, name string, result []byte) (bool, error) {
+	text := string(result)
+	_, owned, err := m.do(ctx, stepping, id, func(r semel.Record, now semel.Time) (semel.Record, bool) {
+		rec, owned := m.saveStep(r, now, by)
+		if owned {
+			id, name := m.shelf(m.filed(id)), m.named(name)
+			if m.steps[id] == nil {
+				m.steps[id] = map[string]string{}
+			}
+			old, had := m.steps[id][name]
+			m.steps[id][name] = m.kept(had, old, text)
+		}
+		return rec, owned
+	})
+	return owned, err
+}
+
+func (m *model) Steps(ctx context.Context, id semel.ID) (map[string][]byte, error) {
+	if err := ctx.Err(); err != nil && !m.deaf.has(showing) {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	saved := map[string][]byte{}
+	for name, result := range m.steps[m.shelf(m.filed(id))] {
+		saved[name] = []byte(result)
+	}
+	return m.shown(saved), nil
+}
+
+func (m *model) ClaimAll(ctx context.Context, claims []semel.ClaimOf) []semel.Claimed {
+	all := make([]semel.Claimed, len(claims))
+	for i, c := range claims {
+		all[i].Record, all[i].Owned, all[i].Err = m.Claim(ctx, c.ID, c.Claim)
+	}
+	return m.batched(claims, all)
+}
+
 func (m *model) Load(ctx context.Context, id semel.ID) (semel.Record, error) {
 	rec, _, err := m.do(ctx, loading, id, func(r semel.Record, _ semel.Time) (semel.Record, bool) { return r, false })
 	return rec, err
@@ -186,7 +256,11 @@ func (m *model) Sweep(ctx context.Context, limit int) (int, error) {
 		m.mu.Lock()
 	}
 	for _, id := range ids {
-		if rec, changed := m.swept(m.records[id], m.clock); changed && rec.State != semel.Absent {
+		rec, changed := m.swept(m.records[id], m.clock)
+		if !m.keeps(sweeping, m.records[id], rec) {
+			delete(m.steps, m.shelf(id))
+		}
+		if changed && rec.State != semel.Absent {
 			m.records[id] = rec
 			continue
 		}
@@ -262,6 +336,19 @@ func (m *model) bendExtend(f func(r *semel.Record, now semel.Time, by *semel.Own
 		f(&bent, now, &by, &x)
 		if rec, owned := bent.Extend(now, by, x); owned {
 			return rec, true
+		}
+		return r, false
+	}
+}
+
+// bendSave lets f change what SaveStep looks at.
+func (m *model) bendSave(f func(r *semel.Record, now semel.Time, by *semel.Owner)) {
+	m.saveStep = func(r semel.Record, now semel.Time, by semel.Owner) (semel.Record, bool) {
+		bent := r
+		f(&bent, now, &by)
+		if _, owned := bent.SaveStep(now, by); owned {
+			r.Steps = true
+			return r, true
 		}
 		return r, false
 	}

@@ -145,6 +145,23 @@ var releaseChecks = []check{
 		},
 	},
 	{
+		name:    "it owes nothing",
+		promise: "Release-by-token sets no Owed, for nothing ran that anybody could be promised, and leaves what an earlier run owed.",
+		run: func(e *env) {
+			for _, before := range []semel.Outcome{free(""), owed("gave up")} {
+				id, c := newID(), ask(semel.Rerun)
+				want := e.a.ran(id, c, before)
+				r := retry(c)
+				e.b.begin(id, r)
+				rec := e.a.end(id, releasing(r.Token, want.Fence), owed("gave up"))
+				if rec.Owed != before.Owed {
+					e.Errorf("owed %t, want %t, as the run before it left that", rec.Owed, before.Owed)
+				}
+				e.unchanged("released by token", id, rec)
+			}
+		},
+	},
+	{
 		name:    "an earlier run's mark stays",
 		promise: "Release-by-token of a run that took over leaves maybe: the run before it may have had its effect.",
 		run: func(e *env) {

@@ -97,6 +97,28 @@ var seizeChecks = []check{
 		},
 	},
 	{
+		name:    "what is owed outlasts a decision to free",
+		promise: "Seize keeps Owed, and so does its owner's release, which may also set it; its settle to done clears it.",
+		needs:   seizer,
+		run: func(e *env) {
+			for _, before := range []semel.Outcome{free(""), owed("gave up")} {
+				for _, o := range []semel.Outcome{free("nothing there"), owed("nothing there"), done(answer())} {
+					id := newID()
+					e.a.ran(id, ask(semel.Rerun), before)
+					seized := e.b.seize(id, semel.NewToken())
+					if seized.Owed != before.Owed {
+						e.Errorf("seized: owed %t, want %t", seized.Owed, before.Owed)
+					}
+					rec := e.a.end(id, seized.Owner(), o)
+					if want := o.State == semel.Free && (before.Owed || o.Owed); rec.Owed != want {
+						e.Errorf("owed %t, then decided as %s: owed %t, want %t", before.Owed, o.State, rec.Owed, want)
+					}
+					e.unchanged("decided as "+o.State.String(), id, rec)
+				}
+			}
+		},
+	},
+	{
 		name: "a seized record is closed to others",
 		promise: "A seized record refuses every claim, also one with the seizing token, and Extend and release-by-token by its " +
 			"owner: it is no run.",

@@ -83,7 +83,7 @@ var settleChecks = []check{
 				want := e.a.begin(id, ask(semel.Rerun))
 				want = e.a.end(id, want.Owner(), o)
 				e.pass(2 * time.Millisecond)
-				o.Error = "second"
+				o.Error, o.Owed = "second", true
 				if o.State == semel.Done {
 					o.Response = &semel.Response{Status: 500, Body: []byte("second")}
 				}
@@ -171,6 +171,82 @@ var settleChecks = []check{
 				e.unchanged("settled again", id, want)
 				e.b.refuse("begun and settled", id, retry(c))
 			}
+		},
+	},
+	{
+		name: "owed stays until the end",
+		promise: "Settle to free with Owed notes that; it stays over later runs, takeovers, other releases and unknown, and done " +
+			"clears it (R-52).",
+		run: func(e *env) {
+			id, c := newID(), ask(semel.Rerun)
+			isOwed := func(what string, rec semel.Record) semel.Record {
+				e.Helper()
+				if !rec.Owed {
+					e.Errorf("%s: not owed any more", what)
+				}
+				e.unchanged(what, id, rec)
+				return rec
+			}
+			isOwed("free and owed", e.a.ran(id, c, owed("gave up")))
+			rec := isOwed("run again", e.b.begin(id, retry(c)))
+			rec = isOwed("extended", e.b.renew(id, rec.Owner(), semel.Extension{Lease: e.short}))
+			e.until(rec.LeaseEnd)
+			rec = isOwed("taken over", e.a.begin(id, retry(c)))
+			isOwed("free again", e.b.end(id, rec.Owner(), free("503 from upstream")))
+			rec = e.a.begin(id, retry(c))
+			rec = e.b.end(id, rec.Owner(), done(answer()))
+			if rec.Owed {
+				e.Errorf("done, and still owed")
+			}
+			e.unchanged("done", id, rec)
+
+			id = newID()
+			e.a.ran(id, c, owed("gave up"))
+			rec = e.b.begin(id, retry(c))
+			isOwed("unknown", e.a.end(id, rec.Owner(), unknown("timeout")))
+		},
+	},
+	{
+		name: "only a release is owed",
+		promise: "Owed with another outcome than free, or with the release of a run that had begun, sets nothing, and in a begun run " +
+			"clears what was owed.",
+		run: func(e *env) {
+			for _, o := range []semel.Outcome{done(answer()), done(nil), unknown("timeout")} {
+				o.Owed = true
+				id := newID()
+				rec := e.a.ran(id, ask(semel.Rerun), o)
+				if rec.Owed {
+					e.Errorf("settled as %s: owed", o.State)
+				}
+				e.unchanged("settled as "+o.State.String(), id, rec)
+			}
+			for _, before := range []semel.Outcome{free(""), owed("")} {
+				id, c := newID(), ask(semel.Rerun)
+				e.a.ran(id, c, before)
+				rec := e.b.begin(id, retry(c))
+				e.b.renew(id, rec.Owner(), semel.Extension{Lease: long, Begun: true})
+				rec = e.a.end(id, rec.Owner(), owed("aborted"))
+				if rec.State != semel.Done || rec.Owed {
+					e.Errorf("begun, and released: %s, owed %t; want done, false", rec.State, rec.Owed)
+				}
+				e.unchanged("begun and released", id, rec)
+			}
+		},
+	},
+	{
+		name:    "a new operation is not owed",
+		promise: "A claim after the retention of a run that began, and was lost, inherits nothing that was owed.",
+		run: func(e *env) {
+			id, c := newID(), ask(semel.Rerun)
+			c.Retention = e.short
+			e.a.ran(id, c, owed("gave up"))
+			rec := e.b.begin(id, retry(c))
+			rec = e.b.renew(id, rec.Owner(), semel.Extension{Lease: e.short, Begun: true})
+			e.until(rec.LeaseEnd.Add(e.short))
+			if rec = e.a.begin(id, ask(semel.Rerun)); rec.Owed || rec.Attempt != 1 {
+				e.Errorf("owed %t, attempt %d; want a new operation", rec.Owed, rec.Attempt)
+			}
+			e.unchanged("a new operation", id, rec)
 		},
 	},
 	{

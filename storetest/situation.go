@@ -22,6 +22,7 @@ var fates = []struct {
 	ends   semel.State // Running if it does not end
 	begun  bool
 	lapses bool
+	owed   bool
 }{
 	{name: "running under Hold", onLost: semel.Hold, ends: semel.Running},
 	{name: "running under Rerun", onLost: semel.Rerun, ends: semel.Running},
@@ -32,11 +33,18 @@ var fates = []struct {
 	{name: "done", onLost: semel.Hold, ends: semel.Done},
 	{name: "free under Hold", onLost: semel.Hold, ends: semel.Free},
 	{name: "free under Rerun", onLost: semel.Rerun, ends: semel.Free},
+	{name: "free and owed", onLost: semel.Rerun, ends: semel.Free, owed: true},
 	{name: "unknown", onLost: semel.Hold, ends: semel.Unknown},
 }
 
 // situations makes a record of every kind.
 func (e *env) situations() []situation {
+	e.Helper()
+	return e.situationsOf(func(semel.ID, *semel.Record) {})
+}
+
+// situationsOf does the same, and lets the owner of each run do something while it runs.
+func (e *env) situationsOf(during func(id semel.ID, rec *semel.Record)) []situation {
 	e.Helper()
 	var all []situation
 	var lapsed semel.Time
@@ -44,6 +52,7 @@ func (e *env) situations() []situation {
 		s := situation{name: f.name, id: newID(), claim: ask(f.onLost)}
 		s.claim.Sealed = []byte("sealed request")
 		rec := e.a.begin(s.id, s.claim)
+		during(s.id, &rec)
 		switch f.ends {
 		case semel.Running:
 			x := semel.Extension{Lease: long, Begun: f.begun}
@@ -59,7 +68,7 @@ func (e *env) situations() []situation {
 		case semel.Done:
 			rec = e.b.end(s.id, rec.Owner(), done(answer()))
 		default:
-			rec = e.b.end(s.id, rec.Owner(), semel.Outcome{State: f.ends, Error: "connection lost"})
+			rec = e.b.end(s.id, rec.Owner(), semel.Outcome{State: f.ends, Error: "connection lost", Owed: f.owed})
 		}
 		s.rec = rec
 		all = append(all, s)

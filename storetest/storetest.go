@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -70,6 +71,8 @@ var topics = []topic{
 	{"seize", seizeChecks},
 	{"forget", forgetChecks},
 	{"list", listChecks},
+	{"steps", slices.Concat(stepChecks, stepLifeChecks, stepPayloadChecks, stepRaceChecks)},
+	{"batch", batchChecks},
 	{"concurrency", concurrencyChecks},
 	{"context", contextChecks},
 	{"payload", payloadChecks},
@@ -78,7 +81,7 @@ var topics = []topic{
 }
 
 // Run checks every promise of the store on storages that newStorage makes, a new one for each check. Checks of one topic
-// run in parallel, and all have ended when Run returns.
+// run in parallel, but for those that restart the storage, and all have ended when Run returns.
 func Run(t *testing.T, newStorage func(t *testing.T) Storage) {
 	t.Helper()
 	storage := newStorage(t)
@@ -94,7 +97,9 @@ func Run(t *testing.T, newStorage func(t *testing.T) Storage) {
 					continue
 				}
 				t.Run(c.name, func(t *testing.T) {
-					t.Parallel()
+					if c.needs&restartable == 0 { // else it would stop the storage under others
+						t.Parallel()
+					}
 					c.prove(t, newStorage(t).bind(t))
 				})
 			}
@@ -108,6 +113,8 @@ type capability uint8
 const (
 	seizer capability = 1 << iota
 	lister
+	stepper
+	batcher
 	movable
 	restartable
 )
@@ -118,6 +125,12 @@ func capabilitiesOf(storage Storage, s semel.Store) (has capability) {
 	}
 	if _, ok := s.(semel.Lister); ok {
 		has |= lister
+	}
+	if _, ok := s.(semel.StepStore); ok {
+		has |= stepper
+	}
+	if _, ok := s.(semel.BatchClaimer); ok {
+		has |= batcher
 	}
 	if storage.Advance != nil {
 		has |= movable
@@ -130,7 +143,9 @@ func capabilitiesOf(storage Storage, s semel.Store) (has capability) {
 
 func (c capability) String() string {
 	s := ""
-	for i, name := range [...]string{"semel.Seizer", "semel.Lister", "Storage.Advance", "Storage.Restart"} {
+	for i, name := range [...]string{
+		"semel.Seizer", "semel.Lister", "semel.StepStore", "semel.BatchClaimer", "Storage.Advance", "Storage.Restart",
+	} {
 		if c&(1<<i) == 0 {
 			continue
 		}

@@ -150,6 +150,17 @@ var sweepChecks = []check{
 		},
 	},
 	{
+		name:    "one that is owed is deleted seven retentions later",
+		promise: "A free record whose end is owed, which a completer may still finish, is kept seven retentions.",
+		run: func(e *env) {
+			id, c := newID(), ask(semel.Rerun)
+			c.Retention = e.short
+			rec := e.a.ran(id, c, owed("gave up"))
+			e.until(rec.Settled.Add(6 * e.short))
+			e.sweepsFrom(id, rec.Settled.Add(7*e.short))
+		},
+	},
+	{
 		name:    "a free record is kept an hour",
 		promise: "A free record is kept for FreeRetention from its release, not longer and not shorter.",
 		needs:   movable,

@@ -12,8 +12,12 @@ type (
 		seizing
 		semel.Lister
 	}
-	auditing struct {
+	stepping struct {
 		listing
+		stepper
+	}
+	auditing struct {
+		stepping
 		semel.Auditor
 	}
 	counting struct {
@@ -22,17 +26,21 @@ type (
 	}
 )
 
-// capable returns s with the optional interfaces that its durable store has.
+// capable returns s with the optional interfaces that its durable store has. They are in a chain, and not in every
+// combination, of which there would be 64: all stores of this project have a beginning of it.
 func (s *Store) capable() semel.Store {
 	var with counting
 	with.Store = s
-	lists, audits, counts := false, false, false
+	lists, steps, audits, counts := false, false, false, false
 	durable, seizes := s.durable.(semel.Seizer)
 	with.seizer = seizer{s, durable}
 	if seizes {
 		with.Lister, lists = s.durable.(semel.Lister)
 	}
 	if lists {
+		with.stepper.durable, steps = s.durable.(semel.StepStore)
+	}
+	if steps {
 		with.Auditor, audits = s.durable.(semel.Auditor)
 	}
 	if audits {
@@ -55,6 +63,13 @@ func (s *Store) capable() semel.Store {
 		}{with.auditing, tx}
 	case audits:
 		return with.auditing
+	case steps && transacts:
+		return struct {
+			stepping
+			transactions
+		}{with.stepping, tx}
+	case steps:
+		return with.stepping
 	case lists && transacts:
 		return struct {
 			listing

@@ -47,6 +47,19 @@ func (s *Store) look(ctx context.Context, id semel.ID) (rec semel.Record, found 
 	return rec, true, l
 }
 
+// refusal returns the record by which a layer refuses a claim, or what its look has found out.
+func (s *Store) refusal(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, look) {
+	rec, found, l := s.look(ctx, id)
+	if !found {
+		return semel.Record{}, false, l
+	}
+	rec, claims := rec.Claim(rec.Now, c)
+	if claims {
+		return semel.Record{}, false, l
+	}
+	return rec, true, l
+}
+
 // serves reports whether a copy may be served at a time of this process, and sets its Now.
 func (s *Store) serves(rec *semel.Record, at time.Time) bool {
 	now, ok := s.clock.at(at)

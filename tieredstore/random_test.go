@@ -199,17 +199,31 @@ func (s *schedule) call(do func(ctx context.Context) func(*testing.T)) {
 func (s *schedule) begin() {
 	p, id := s.IntN(len(s.processes)), s.ids[s.IntN(len(s.ids))]
 	process, began := s.processes[p], s.now()
-	switch s.IntN(8) {
+	switch s.IntN(9) {
+	case 8:
+		claims := make([]semel.ClaimOf, 1+s.IntN(3))
+		for i := range claims {
+			claims[i] = semel.ClaimOf{ID: s.ids[s.IntN(len(s.ids))], Claim: s.ask()}
+		}
+		s.call(func(ctx context.Context) func(*testing.T) {
+			all := process.(semel.BatchClaimer).ClaimAll(ctx, claims)
+			return func(t *testing.T) {
+				for i := range all {
+					if all[i].Owned {
+						s.began(t, claims[i].ID, &all[i].Record)
+					} else {
+						s.served(t, p, began, &all[i].Record, all[i].Err)
+					}
+				}
+			}
+		})
 	case 0, 1, 2:
 		s.call(func(ctx context.Context) func(*testing.T) {
 			rec, err := process.Load(ctx, id)
 			return func(t *testing.T) { s.served(t, p, began, &rec, err) }
 		})
 	case 3, 4:
-		c := semel.Claim{
-			Token: semel.NewToken(), Lease: time.Hour, OnLost: semel.Hold,
-			Retention: time.Duration(1+s.IntN(20)) * time.Second,
-		}
+		c := s.ask()
 		s.call(func(ctx context.Context) func(*testing.T) {
 			rec, owned, err := process.Claim(ctx, id, c)
 			if !owned {
@@ -254,6 +268,12 @@ func (s *schedule) begin() {
 				}
 			}
 		})
+	}
+}
+
+func (s *schedule) ask() semel.Claim {
+	return semel.Claim{
+		Token: semel.NewToken(), Lease: time.Hour, OnLost: semel.Hold, Retention: time.Duration(1+s.IntN(20)) * time.Second,
 	}
 }
 

@@ -63,10 +63,11 @@ type Store struct {
 
 // New returns the durable store behind the layers. Nothing is started.
 //
-// The store is a [Dropper] and a [semel.Waker]. It is also a [semel.Transactor] if the durable store is one, and a
-// [semel.Seizer], [semel.Lister], [semel.Auditor] and [semel.Counter] as far as the durable store is: each only with
-// those before it. Handlers call the durable store's own methods for transactions, as they do without layers; in
-// one-commit mode the durable store answers repeats too.
+// The store is a [Dropper], a [semel.Waker] and a [semel.BatchClaimer], whose claims take one trip to the durable store if
+// that is one too. It is also a [semel.Transactor] if the durable store is one, and a [semel.Seizer], [semel.Lister],
+// [semel.StepStore], [semel.Auditor] and [semel.Counter] as far as the durable store is: each only with those before it.
+// Handlers call the durable store's own methods for transactions, as they do without layers; in one-commit mode the durable
+// store answers repeats too.
 func New(durable semel.Store, o Options) semel.Store {
 	if o.CacheTimeout <= 0 {
 		o.CacheTimeout = DefaultCacheTimeout
@@ -86,22 +87,24 @@ func (s *Store) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Re
 	if err := ctx.Err(); err != nil {
 		return semel.Record{}, false, err
 	}
-	rec, found, l := s.look(ctx, id)
-	if found {
-		if rec, claims := rec.Claim(rec.Now, c); !claims {
-			return rec, false, nil
-		}
+	rec, refused, l := s.refusal(ctx, id, c)
+	if refused {
+		return rec, false, nil
 	}
-	sent := s.clock.tell()
-	rec, owned, err := s.durable.Claim(ctx, id, c)
-	if err != nil {
-		return rec, owned, err
-	}
-	s.clock.learn(sent, rec.Now)
-	if !owned {
+	rec, owned, err := s.claimDurably(ctx, id, c)
+	if err == nil && !owned {
 		s.fill(ctx, id, &rec, l)
 	}
-	return rec, owned, nil
+	return rec, owned, err
+}
+
+func (s *Store) claimDurably(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+	sent := s.clock.tell()
+	rec, owned, err := s.durable.Claim(ctx, id, c)
+	if err == nil {
+		s.clock.learn(sent, rec.Now)
+	}
+	return rec, owned, err
 }
 
 // Load implements [semel.Store]. A copy of a done record is returned as the record; anything else is read from the

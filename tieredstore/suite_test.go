@@ -116,10 +116,11 @@ func (r rubble) Get(ctx context.Context, id semel.ID) (semel.Record, uint64, err
 // What the durable store is, the store in front of it is, and no more.
 func TestOptionalInterfacesAreThoseOfTheDurableStore(t *testing.T) {
 	t.Parallel()
-	type caps struct{ seizes, lists, audits, counts, transacts bool }
+	type caps struct{ seizes, lists, steps, audits, counts, transacts bool }
 	of := func(s semel.Store) (c caps) {
 		_, c.seizes = s.(semel.Seizer)
 		_, c.lists = s.(semel.Lister)
+		_, c.steps = s.(semel.StepStore)
 		_, c.audits = s.(semel.Auditor)
 		_, c.counts = s.(semel.Counter)
 		_, c.transacts = s.(semel.Transactor)
@@ -135,14 +136,19 @@ func TestOptionalInterfacesAreThoseOfTheDurableStore(t *testing.T) {
 			semel.Seizer
 			semel.Lister
 		}
+		stepper = struct {
+			semel.StepStore
+			semel.Seizer
+			semel.Lister
+		}
 		auditor = struct {
-			semel.Store
+			semel.StepStore
 			semel.Seizer
 			semel.Lister
 			semel.Auditor
 		}
 		counter = struct {
-			semel.Store
+			semel.StepStore
 			semel.Seizer
 			semel.Lister
 			semel.Auditor
@@ -153,6 +159,7 @@ func TestOptionalInterfacesAreThoseOfTheDurableStore(t *testing.T) {
 		struct{ semel.Store }{},
 		seizer{},
 		lister{},
+		stepper{},
 		auditor{},
 		counter{},
 		struct{ semel.Transactor }{},
@@ -168,12 +175,20 @@ func TestOptionalInterfacesAreThoseOfTheDurableStore(t *testing.T) {
 		struct {
 			semel.Seizer
 			semel.Lister
+			steps
+			semel.Transactor
+		}{},
+		struct {
+			semel.Seizer
+			semel.Lister
+			steps
 			semel.Auditor
 			semel.Transactor
 		}{},
 		struct {
 			semel.Seizer
 			semel.Lister
+			steps
 			semel.Auditor
 			semel.Counter
 			semel.Transactor
@@ -187,8 +202,11 @@ func TestOptionalInterfacesAreThoseOfTheDurableStore(t *testing.T) {
 		if _, ok := s.(tieredstore.Dropper); !ok {
 			t.Errorf("in front of a %T: no Dropper", durable)
 		}
+		if _, ok := s.(semel.BatchClaimer); !ok {
+			t.Errorf("in front of a %T: no BatchClaimer", durable)
+		}
 	}
-	// A Lister that is no Seizer is not one here either.
+	// Each is there only with those before it.
 	s := tieredstore.New(struct {
 		semel.Store
 		semel.Lister
@@ -196,7 +214,25 @@ func TestOptionalInterfacesAreThoseOfTheDurableStore(t *testing.T) {
 	if got := of(s); got != (caps{}) {
 		t.Errorf("in front of a Lister alone: %+v, want nothing", got)
 	}
+	s = tieredstore.New(struct {
+		semel.Store
+		semel.Seizer
+		semel.Lister
+		semel.Auditor
+	}{}, tieredstore.Options{})
+	if got := of(s); got != (caps{seizes: true, lists: true}) {
+		t.Errorf("in front of a store without steps: %+v, want no trail either", got)
+	}
 }
+
+// steps are what makes a store a StepStore.
+type steps struct{}
+
+func (steps) SaveStep(context.Context, semel.ID, semel.Owner, string, []byte) (bool, error) {
+	return true, nil
+}
+
+func (steps) Steps(context.Context, semel.ID) (map[string][]byte, error) { return nil, nil }
 
 // R-16 holds on the path of the layers: a key that was used for one request is refused to another, and the record and its
 // copies stay as they are.

@@ -20,6 +20,8 @@ CREATE TABLE {schema}.records (
 	begun       boolean  NOT NULL,
 	maybe       boolean  NOT NULL,
 	seized      boolean  NOT NULL,
+	steps       boolean  NOT NULL, -- there are some in "steps"
+	owed        boolean  NOT NULL, -- its end is owed to somebody who may not ask again
 	id          bytea    NOT NULL PRIMARY KEY, -- 48, of which the first 16 are the scope's
 	token       bytea    NOT NULL, -- 16
 	fingerprint bytea    NOT NULL, -- 40: raw (16), canonical (16), settings (8)
@@ -39,6 +41,16 @@ CREATE TABLE {schema}.records (
 CREATE INDEX records_live ON {schema}.records (started) WHERE state IN (1, 4);
 CREATE INDEX records_lost ON {schema}.records (started) WHERE state = 1 AND (on_lost = 1 OR begun);
 CREATE INDEX records_expires ON {schema}.records (expires) WHERE expires IS NOT NULL;
+CREATE INDEX records_sealed ON {schema}.records (started, id) WHERE sealed IS NOT NULL AND state IN (1, 3);
+
+-- Results of steps. Only the verbs keep them in step with the records: all that add or remove steps have locked the row of
+-- the record, and look here only if it says that it has steps. A constraint or a trigger would make every record pay.
+CREATE TABLE {schema}.steps (
+	id     bytea NOT NULL,
+	name   bytea NOT NULL,
+	result bytea NOT NULL,
+	PRIMARY KEY (id, name)
+);
 
 -- Answers, where the option to keep them apart is used. The day is that on which they expire, so that a partition whose
 -- day is over can be dropped whole, whatever the retentions of the answers in it. Those that never expire, and those for
@@ -92,6 +104,18 @@ CREATE FUNCTION {schema}.after_1(at bigint, ns bigint) RETURNS bigint LANGUAGE s
 CREATE FUNCTION {schema}.expires_1(ended bigint, retention bigint, tombstone bigint, payload boolean) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
 	$$ SELECT CASE WHEN payload THEN {schema}.after_1(ended, retention) ELSE {schema}.after_1({schema}.after_1(ended, retention), tombstone) END $$;
 
+-- Seven retentions, for what may still be finished without its client.
+CREATE FUNCTION {schema}.seven_1(retention bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
+	$$ SELECT CASE WHEN retention > 9223372036854775807 / 7 THEN 9223372036854775807 ELSE retention * 7 END $$;
+
+-- From when on sweep has to do with a record that was released at a time.
+CREATE FUNCTION {schema}.freed_1(settled bigint, retention bigint, owed boolean, steps boolean) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+	SELECT {schema}.after_1(settled, CASE
+		WHEN owed THEN {schema}.seven_1(retention)
+		WHEN steps THEN greatest(retention, 3600000000000)
+		ELSE 3600000000000
+	END) $$;
+
 -- What a verb found, or has written.
 CREATE TYPE {schema}.found_1 AS (
 	owned       boolean,
@@ -104,6 +128,8 @@ CREATE TYPE {schema}.found_1 AS (
 	begun       boolean,
 	maybe       boolean,
 	seized      boolean,
+	steps       boolean,
+	owed        boolean,
 	fence       bigint,
 	attempt     bigint,
 	created     bigint,
@@ -142,10 +168,11 @@ CREATE FUNCTION {schema}.claim_1(
 	p_operation bytea, p_correlation bytea, p_sealed bytea
 ) RETURNS {schema}.found_1 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-	t     bigint;
-	v     {schema}.found_1;
-	fresh boolean;
-	mark  bigint;
+	t         bigint;
+	v         {schema}.found_1;
+	fresh     boolean;
+	had_steps boolean;
+	mark      bigint;
 BEGIN
 	FOR tries IN 1..100 LOOP
 		t := {schema}.clock_1();
@@ -156,10 +183,10 @@ BEGIN
 			END IF;
 			INSERT INTO {schema}.records AS r (
 				fence, created, started, lease_end, settled, retention, tombstone, attempt, layout, state, wrote, on_lost,
-				begun, maybe, seized, id, token, fingerprint, operation, correlation, error, sealed
+				begun, maybe, seized, steps, owed, id, token, fingerprint, operation, correlation, error, sealed
 			) VALUES (
 				t / 1000, t, t, {schema}.after_1(t, p_lease), 0, p_retention, p_tombstone, 1, 1, 1, 0, p_on_lost,
-				false, false, false, p_id, p_token, p_fingerprint, p_operation, p_correlation, '', p_sealed
+				false, false, false, false, false, p_id, p_token, p_fingerprint, p_operation, p_correlation, '', p_sealed
 			) ON CONFLICT (id) DO NOTHING RETURNING true, true, t, {columns} INTO v;
 			IF FOUND THEN
 				-- Asked after the insert, which has waited for a deletion under way.
@@ -204,14 +231,20 @@ BEGIN
 			IF v.answer_day IS NOT NULL THEN
 				DELETE FROM {schema}.answers a WHERE a.id = p_id AND a.day = v.answer_day;
 			END IF;
+			had_steps := v.steps;
 			UPDATE {schema}.records r SET
 				fence = v.fence + 1, created = t, started = t, lease_end = {schema}.after_1(t, p_lease), settled = 0, expires = NULL,
 				retention = p_retention, tombstone = p_tombstone, attempt = 1, answer_day = NULL, layout = 1, state = 1, wrote = 0,
-				on_lost = p_on_lost, begun = false, maybe = false, seized = false, token = p_token, fingerprint = p_fingerprint,
-				operation = p_operation, correlation = p_correlation, error = '', answer = NULL, sealed = p_sealed
+				on_lost = p_on_lost, begun = false, maybe = false, seized = false, steps = false, owed = false, token = p_token,
+				fingerprint = p_fingerprint, operation = p_operation, correlation = p_correlation, error = '', answer = NULL,
+				sealed = p_sealed
 			WHERE r.id = p_id AND r.state = v.state AND r.fence = v.fence AND r.token = v.token
-				AND r.lease_end = v.lease_end AND r.begun = v.begun
+				AND r.lease_end = v.lease_end AND r.begun = v.begun AND r.steps = v.steps
 			RETURNING true, true, t, {columns} INTO v;
+			IF FOUND AND had_steps THEN
+				DELETE FROM {schema}.steps s WHERE s.id = p_id;
+				RETURN v;
+			END IF;
 		ELSIF v.token = p_token THEN
 			UPDATE {schema}.records r SET lease_end = {schema}.after_1(t, p_lease)
 			WHERE r.id = p_id AND r.state = v.state AND r.fence = v.fence AND r.token = v.token
@@ -253,7 +286,7 @@ END $$;
 -- With p_strict a settle that is not owned fails with SM001, so that a COMMIT that was sent along becomes a rollback.
 -- With p_apart the answer goes into the table "answers". With p_notify those who listen are told the id.
 CREATE FUNCTION {schema}.settle_1(
-	p_id bytea, p_fence bigint, p_token bytea, p_above boolean, p_state smallint, p_error bytea, p_answer bytea,
+	p_id bytea, p_fence bigint, p_token bytea, p_above boolean, p_state smallint, p_owed boolean, p_error bytea, p_answer bytea,
 	p_strict boolean, p_apart boolean, p_notify boolean
 ) RETURNS {schema}.found_1 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -263,6 +296,7 @@ DECLARE
 	v_answer  bytea;
 	v_expires bigint;
 	v_day     integer;
+	v_owed    boolean;
 BEGIN
 	FOR tries IN 1..100 LOOP
 		t := {schema}.clock_1();
@@ -279,9 +313,10 @@ BEGIN
 				t := v.clock;
 				v_state := CASE WHEN v.begun THEN 2 ELSE p_state END;
 				v_answer := CASE WHEN p_state = 2 THEN p_answer END;
+				v_owed := v_state <> 2 AND (v.owed OR v_state = 3 AND p_owed AND NOT p_above);
 				v_expires := CASE v_state
-					WHEN 2 THEN {schema}.expires_1(t, v.retention, v.tombstone, v_answer IS NOT NULL OR v.sealed IS NOT NULL)
-					WHEN 3 THEN {schema}.after_1(t, 3600000000000)
+					WHEN 2 THEN {schema}.expires_1(t, v.retention, v.tombstone, v_answer IS NOT NULL OR v.sealed IS NOT NULL OR v.steps)
+					WHEN 3 THEN {schema}.freed_1(t, v.retention, v_owed, v.steps)
 				END;
 				v_day := NULL;
 				IF p_apart AND v_answer IS NOT NULL THEN
@@ -291,14 +326,14 @@ BEGIN
 					PERFORM set_config('synchronous_commit', 'on', true);
 				END IF;
 				UPDATE {schema}.records r SET
-					state = v_state, wrote = p_state, settled = t, error = p_error, seized = false,
+					state = v_state, wrote = p_state, settled = t, error = p_error, seized = false, owed = v_owed,
 					expires = nullif(v_expires, 9223372036854775807),
 					answer = CASE WHEN v_day IS NULL THEN v_answer END, answer_day = v_day,
 					maybe = CASE WHEN v_state = 2 OR v_state = 3 AND v.seized THEN false
 						ELSE v.maybe OR v_state = 3 AND NOT p_above AND v.on_lost = 1 END,
 					attempt = v.attempt - CASE WHEN v_state = 3 AND NOT v.seized AND p_above THEN 1 ELSE 0 END
 				WHERE r.id = p_id AND r.state = v.state AND r.fence = v.fence AND r.token = v.token AND r.begun = v.begun
-					AND r.seized = v.seized
+					AND r.seized = v.seized AND r.steps = v.steps
 				RETURNING true, true, t, {columns} INTO v;
 				IF NOT FOUND THEN
 					CONTINUE;
@@ -383,8 +418,12 @@ BEGIN
 		END IF;
 		DELETE FROM {schema}.records r
 		WHERE r.id = p_id AND r.state = v.state AND r.fence = v.fence AND r.token = v.token AND r.lease_end = v.lease_end
-			AND r.begun = v.begun AND r.seized = v.seized;
+			AND r.begun = v.begun AND r.seized = v.seized
+		RETURNING r.steps INTO v.steps;
 		IF FOUND THEN
+			IF v.steps THEN
+				DELETE FROM {schema}.steps s WHERE s.id = p_id;
+			END IF;
 			IF v.answer_day IS NOT NULL THEN
 				DELETE FROM {schema}.answers a WHERE a.id = p_id AND a.day = v.answer_day;
 			END IF;
@@ -395,13 +434,42 @@ BEGIN
 	RAISE EXCEPTION 'the record changed under each of 100 attempts to forget it' USING ERRCODE = '40001';
 END $$;
 
+-- The lock of the record's row keeps off whoever would end the run or take it over; it is taken of that owner's record only.
+-- NULL: a later version's record.
+CREATE FUNCTION {schema}.save_step_1(p_id bytea, p_fence bigint, p_token bytea, p_name bytea, p_result bytea) RETURNS boolean
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+	had_steps boolean;
+BEGIN
+	SELECT r.steps INTO had_steps FROM {schema}.records r
+	WHERE r.id = p_id AND r.state = 1 AND r.fence = p_fence AND r.token = p_token AND r.layout <= 1 FOR NO KEY UPDATE;
+	IF NOT FOUND THEN
+		IF EXISTS (SELECT FROM {schema}.records r WHERE r.id = p_id AND r.layout > 1) THEN
+			RETURN NULL;
+		END IF;
+		RETURN false;
+	END IF;
+	IF current_setting('synchronous_commit') = 'off' THEN
+		PERFORM set_config('synchronous_commit', 'on', true);
+	END IF;
+	IF NOT had_steps THEN -- what is there was left by a record that was deleted by hand
+		DELETE FROM {schema}.steps s WHERE s.id = p_id;
+	END IF;
+	-- At a stricter level than READ COMMITTED whoever deletes the steps would not see this one in an older snapshot, unless
+	-- the row of the record has changed too.
+	IF NOT had_steps OR current_setting('transaction_isolation') <> 'read committed' THEN
+		UPDATE {schema}.records r SET steps = true WHERE r.id = p_id;
+	END IF;
+	INSERT INTO {schema}.steps (id, name, result) VALUES (p_id, p_name, p_result) ON CONFLICT (id, name) DO NOTHING;
+	RETURN true;
+END $$;
+
 -- What sweep has to do with a running record of which nobody has to decide, and when.
-CREATE FUNCTION {schema}.lost_1(begun boolean, lease_end bigint, retention bigint, tombstone bigint, sealed boolean) RETURNS bigint
+CREATE FUNCTION {schema}.lost_1(begun boolean, lease_end bigint, retention bigint, tombstone bigint, payload boolean) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
 	SELECT CASE
-		WHEN begun THEN {schema}.expires_1(lease_end, retention, tombstone, sealed)
-		WHEN sealed AND retention > 9223372036854775807 / 7 THEN 9223372036854775807
-		WHEN sealed THEN {schema}.after_1(lease_end, retention * 7) -- a completer may still finish it
+		WHEN begun THEN {schema}.expires_1(lease_end, retention, tombstone, payload)
+		WHEN payload THEN {schema}.after_1(lease_end, {schema}.seven_1(retention)) -- it may still be finished
 		ELSE {schema}.after_1(lease_end, retention)
 	END $$;
 
@@ -412,24 +480,27 @@ DECLARE
 	t        bigint := {schema}.clock_1();
 	gone     bytea[];
 	stripped bytea[];
+	stepped  bytea[];
 	changed  integer;
 	highest  bigint;
 BEGIN
-	SELECT array_agg(d.id) FILTER (WHERE NOT d.strip), array_agg(d.id) FILTER (WHERE d.strip), count(*) INTO gone, stripped, changed
+	SELECT array_agg(d.id) FILTER (WHERE NOT d.strip), array_agg(d.id) FILTER (WHERE d.strip), array_agg(d.id) FILTER (WHERE d.steps), count(*)
+	INTO gone, stripped, stepped, changed
 	FROM (
-		SELECT r.id, r.state = 2 AND t < {schema}.expires_1(r.settled, r.retention, r.tombstone, false) AS strip
+		SELECT r.id, r.steps, r.state = 2 AND t < {schema}.expires_1(r.settled, r.retention, r.tombstone, false) AS strip
 		FROM {schema}.records r
 		WHERE r.expires <= t AND r.layout <= 1
 		ORDER BY r.expires LIMIT p_limit FOR UPDATE SKIP LOCKED
 	) d;
 	IF changed < p_limit THEN
-		SELECT gone || array_agg(d.id) FILTER (WHERE NOT d.strip), stripped || array_agg(d.id) FILTER (WHERE d.strip), changed + count(*)
-		INTO gone, stripped, changed
+		SELECT gone || array_agg(d.id) FILTER (WHERE NOT d.strip), stripped || array_agg(d.id) FILTER (WHERE d.strip),
+			stepped || array_agg(d.id) FILTER (WHERE d.steps), changed + count(*)
+		INTO gone, stripped, stepped, changed
 		FROM (
-			SELECT r.id, r.begun AND t < {schema}.expires_1(r.lease_end, r.retention, r.tombstone, false) AS strip
+			SELECT r.id, r.steps, r.begun AND t < {schema}.expires_1(r.lease_end, r.retention, r.tombstone, false) AS strip
 			FROM {schema}.records r
 			WHERE r.state = 1 AND (r.on_lost = 1 OR r.begun) AND r.layout <= 1
-				AND {schema}.lost_1(r.begun, r.lease_end, r.retention, r.tombstone, r.sealed IS NOT NULL) <= t
+				AND {schema}.lost_1(r.begun, r.lease_end, r.retention, r.tombstone, r.sealed IS NOT NULL OR r.steps) <= t
 			ORDER BY r.started LIMIT p_limit - changed FOR UPDATE SKIP LOCKED
 		) d;
 	END IF;
@@ -438,7 +509,7 @@ BEGIN
 	END IF;
 	IF stripped IS NOT NULL THEN
 		UPDATE {schema}.records r SET
-			answer = NULL, answer_day = NULL, sealed = NULL,
+			answer = NULL, answer_day = NULL, sealed = NULL, steps = false,
 			expires = CASE WHEN r.state = 2 THEN nullif({schema}.expires_1(r.settled, r.retention, r.tombstone, false), 9223372036854775807) END
 		WHERE r.id = ANY (stripped);
 	END IF;
@@ -446,6 +517,9 @@ BEGIN
 		WITH deleted AS (DELETE FROM {schema}.records r WHERE r.id = ANY (gone) RETURNING r.fence)
 		SELECT max(d.fence) INTO highest FROM deleted d;
 		PERFORM {schema}.outlive_1(highest);
+	END IF;
+	IF stepped IS NOT NULL THEN
+		DELETE FROM {schema}.steps s WHERE s.id = ANY (stepped);
 	END IF;
 	-- Answers in a partition of a day go with it.
 	DELETE FROM {schema}.answers_default a WHERE a.id = ANY (gone || stripped);
@@ -509,7 +583,7 @@ CREATE VIEW {schema}.operations AS SELECT
 	translate(encode(id, 'base64'), '+/', '-_') AS id,
 	(ARRAY['running', 'done', 'free', 'unknown'])[state] AS state,
 	CASE on_lost WHEN 0 THEN 'hold' WHEN 1 THEN 'rerun' END AS on_lost,
-	begun, maybe, seized, attempt, fence,
+	begun, maybe, seized, steps, owed, attempt, fence,
 	{schema}.text_1(operation) AS operation,
 	{schema}.text_1(correlation) AS correlation,
 	{schema}.text_1(error) AS error,
@@ -554,10 +628,10 @@ END $$;
 -- p_was_fence is NULL if there was none. Else it fails with SM001, so that a COMMIT that was sent along becomes a rollback.
 -- It returns when it was, and the fence that the record has.
 CREATE FUNCTION {schema}.finish_1(
-	p_id bytea, p_was_state smallint, p_was_fence bigint, p_was_token bytea, p_was_lease_end bigint,
+	p_id bytea, p_was_state smallint, p_was_fence bigint, p_was_token bytea, p_was_lease_end bigint, p_was_steps boolean,
 	p_fence bigint, p_created bigint, p_started bigint, p_lease_end bigint, p_retention bigint, p_tombstone bigint, p_attempt bigint,
-	p_state smallint, p_wrote smallint, p_on_lost smallint, p_maybe boolean, p_token bytea, p_fingerprint bytea, p_operation bytea,
-	p_correlation bytea, p_error bytea, p_answer bytea, p_sealed bytea, p_apart boolean, p_notify boolean,
+	p_state smallint, p_wrote smallint, p_on_lost smallint, p_maybe boolean, p_steps boolean, p_owed boolean, p_token bytea,
+	p_fingerprint bytea, p_operation bytea, p_correlation bytea, p_error bytea, p_answer bytea, p_sealed bytea, p_apart boolean, p_notify boolean,
 	OUT t bigint, OUT v_fence bigint
 ) LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -572,8 +646,8 @@ BEGIN
 		PERFORM set_config('synchronous_commit', 'on', true);
 	END IF;
 	v_expires := CASE p_state
-		WHEN 2 THEN {schema}.expires_1(t, p_retention, p_tombstone, p_answer IS NOT NULL OR p_sealed IS NOT NULL)
-		WHEN 3 THEN {schema}.after_1(t, 3600000000000)
+		WHEN 2 THEN {schema}.expires_1(t, p_retention, p_tombstone, p_answer IS NOT NULL OR p_sealed IS NOT NULL OR p_steps)
+		WHEN 3 THEN {schema}.freed_1(t, p_retention, p_owed, p_steps)
 	END;
 	IF p_apart AND p_answer IS NOT NULL THEN
 		v_day := least({schema}.after_1(t, p_retention) / 86400000000, 2147483646);
@@ -587,19 +661,22 @@ BEGIN
 			fence = v_fence, created = p_created, started = p_started, lease_end = p_lease_end, settled = t,
 			expires = nullif(v_expires, 9223372036854775807), retention = p_retention, tombstone = p_tombstone, attempt = p_attempt,
 			answer_day = v_day, layout = 1, state = p_state, wrote = p_wrote, on_lost = p_on_lost, begun = false, maybe = p_maybe,
-			seized = false, token = p_token, fingerprint = p_fingerprint, operation = p_operation, correlation = p_correlation,
-			error = p_error, answer = CASE WHEN v_day IS NULL THEN p_answer END, sealed = p_sealed
+			seized = false, steps = p_steps, owed = p_owed, token = p_token, fingerprint = p_fingerprint, operation = p_operation,
+			correlation = p_correlation, error = p_error, answer = CASE WHEN v_day IS NULL THEN p_answer END, sealed = p_sealed
 		WHERE r.id = p_id AND r.state = p_was_state AND r.fence = p_was_fence AND r.token = p_was_token
-			AND r.lease_end = p_was_lease_end;
+			AND r.lease_end = p_was_lease_end AND r.steps = p_was_steps;
 		written := FOUND;
+		IF written AND p_was_steps AND NOT p_steps THEN
+			DELETE FROM {schema}.steps s WHERE s.id = p_id;
+		END IF;
 	END IF;
 	IF NOT written THEN -- there was none, or it was swept
 		INSERT INTO {schema}.records (
 			fence, created, started, lease_end, settled, expires, retention, tombstone, attempt, answer_day, layout, state, wrote,
-			on_lost, begun, maybe, seized, id, token, fingerprint, operation, correlation, error, answer, sealed
+			on_lost, begun, maybe, seized, steps, owed, id, token, fingerprint, operation, correlation, error, answer, sealed
 		) VALUES (
 			v_fence, p_created, p_started, p_lease_end, t, nullif(v_expires, 9223372036854775807), p_retention, p_tombstone, p_attempt,
-			v_day, 1, p_state, p_wrote, p_on_lost, false, p_maybe, false, p_id, p_token, p_fingerprint, p_operation, p_correlation,
+			v_day, 1, p_state, p_wrote, p_on_lost, false, p_maybe, false, false, p_owed, p_id, p_token, p_fingerprint, p_operation, p_correlation,
 			p_error, CASE WHEN v_day IS NULL THEN p_answer END, p_sealed
 		) ON CONFLICT (id) DO NOTHING;
 		IF NOT FOUND THEN

@@ -1,5 +1,5 @@
--- KEYS[1] the record; ARGV: the frame of a first run, with fence and times zero; its lease in microseconds; the retention
--- of a run lost under Rerun in microseconds, or 1e300 for none; "hold" or "rerun".
+-- KEYS[1] the record; ARGV: the frame of a first run, with fence and times zero; its lease in microseconds, or 1e300 for one
+-- without end; "hold" or "rerun".
 -- Replies "1" if the caller owns, else "0"; the time; and the record as it was before.
 local v = redis.call('GET', KEYS[1])
 local t = redis.call('TIME')
@@ -8,7 +8,7 @@ local now = t[1] * 1000000 + t[2]
 -- What most claims find goes first, without functions: nothing, which needs no end under Hold; or a record that is done,
 -- and within its retention, also if rounding is off by a microsecond or two.
 if not v then
-  if ARGV[3] == '1e300' and ARGV[2] ~= '1e300' then
+  if ARGV[3] == 'hold' and ARGV[2] ~= '1e300' then
     local sub, new = string.sub, ARGV[1]
     local lease, ms = now + ARGV[2], (now - now % 1000) / 1000
     local fl, nl, ll = ms % 4294967296, now % 4294967296, lease % 4294967296
@@ -36,22 +36,27 @@ local function reply(wrote)
 end
 --PRELUDE
 local state = byte(v, 4)
-local new, lease, after = ARGV[1], now + ARGV[2], tonumber(ARGV[3])
+local new, lease = ARGV[1], now + ARGV[2]
 
 -- A new operation.
 local function fresh(fence)
   local f = sub(new, 1, 7) .. fence .. sub(new, 16, 31) .. enc(now) .. enc(now) .. enc(lease) .. sub(new, 56)
-  local times = sub(new, 145, 148) ~= '\0\0\0\0' and 7 or 1 -- a completer may still finish it
-  put(KEYS[1], f, ending(f, lease + after * times))
+  local steps = #v >= 152 and stepsof(v)
+  put(KEYS[1], f, ending(f, expires(f, 1, lease, 0)))
+  if steps then
+    call('DEL', steps)
+  end
   return reply(true)
 end
 
-if v == '' then
-  return fresh(enc(math.floor(now / 1000)))
-end
-if state == 0 and #v == 15 and byte(v, 1) == 1 then
+-- The fence of one of which there is no record: from the clock, and above that of what is left.
+local function newfence()
   local ms = math.floor(now / 1000)
-  return fresh(num(v, 8) >= ms and nextfence(v) or enc(ms))
+  return v ~= '' and num(v, 8) >= ms and nextfence(v) or enc(ms)
+end
+
+if v == '' or state == 0 and #v == 15 and byte(v, 1) == 1 then
+  return fresh(newfence())
 end
 if not readable(v) then
   return reply(false)
@@ -59,7 +64,6 @@ end
 
 local flags = byte(v, 5)
 local begun, maybe = flags % 2 == 1, flags % 4 > 1
-local lapsed = state == 1 and now >= num(v, 48)
 if state == 2 or state == 1 and begun then
   local kept = num(v, state == 2 and 56 or 48) + us(v, 64)
   if now >= kept + us(v, 72) then
@@ -68,6 +72,8 @@ if state == 2 or state == 1 and begun then
   if state == 2 or now >= kept then
     return reply(false)
   end
+elseif now >= expires(v, state, num(v, state == 1 and 48 or 56), flags) then
+  return fresh(newfence()) -- its key has not gone yet
 end
 if sub(v, 88, 103) ~= sub(new, 88, 103) and sub(v, 104, 127) ~= sub(new, 104, 127) then
   return reply(false)
@@ -76,25 +82,18 @@ if sub(v, 16, 31) == sub(new, 16, 31) then
   if state ~= 1 then
     return reply(false)
   end
-  -- Its own claim, whose reply was lost. The first command makes Redis let the second pass when its memory is full.
-  local _, _, _, _, s = unpack('>I4I4I4I4I4', v, 129)
-  local ms
-  if begun then
-    ms = ending(v, lease + us(v, 64) + us(v, 72))
-  elseif byte(v, 7) == 1 then
-    ms = ending(v, lease + us(v, 64) * (s > 0 and 7 or 1))
-  end
-  if ms then
-    call('PEXPIREAT', KEYS[1], ms)
-  else
-    call('PERSIST', KEYS[1])
-  end
+  -- Its own claim, whose reply was lost.
+  local ms, steps = ending(v, expires(v, 1, lease, flags)), stepsof(v)
+  keep(KEYS[1], ms) -- makes Redis let the next command pass when its memory is full
   call('SETRANGE', KEYS[1], 47, enc(lease))
+  if steps then
+    keep(steps, ms)
+  end
   return reply(true)
 end
-local hold = ARGV[4] == 'hold'
+local hold = ARGV[3] == 'hold'
 if state == 1 then
-  if not lapsed or begun or hold or byte(v, 7) ~= 1 then
+  if now < num(v, 48) or begun or hold or byte(v, 7) ~= 1 then
     return reply(false)
   end
   maybe = true
@@ -103,12 +102,16 @@ elseif state ~= 3 or maybe and hold then
 end
 
 -- The next run of the operation. It keeps what is not the run's own.
-local a, b, c, x, s = unpack('>I4I4I4I4I4', v, 129)
+local a, b = unpack('>I4I4', v, 129)
 local na, nb = unpack('>I4I4', new, 129)
 local attempt = unpack('>I4', v, 80)
-local f = sub(v, 1, 3) .. '\1' .. string.char((begun and 1 or 0) + (maybe and 2 or 0)) .. '\0' .. sub(new, 7, 7)
+local f = sub(v, 1, 3) .. '\1' .. string.char((begun and 1 or 0) + (maybe and 2 or 0) + flags - flags % 8) .. '\0' .. sub(new, 7, 7)
   .. nextfence(v) .. sub(new, 16, 31) .. sub(v, 32, 39) .. enc(now) .. enc(lease) .. '\0\0\0\0\0\0\0\0'
   .. sub(new, 64, 79) .. pack('>I4', attempt + 1) .. sub(v, 84, 132) .. sub(new, 133, 136) .. sub(v, 137, 152 + a)
   .. sub(new, 153 + na, 152 + na + nb) .. sub(v, 153 + a + b)
-put(KEYS[1], f, ending(f, lease + after * (s > 0 and 7 or 1)))
+local ms, steps = ending(f, expires(f, 1, lease, byte(f, 5))), stepsof(f)
+put(KEYS[1], f, ms)
+if steps then
+  keep(steps, ms)
+end
 return reply(true)

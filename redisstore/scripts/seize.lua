@@ -11,13 +11,17 @@ if readable(v) then
   elseif state == 3 then
     seizable = flags % 4 > 1
   elseif state == 4 then
-    seizable = flags < 4 or sub(v, 16, 31) ~= ARGV[1]
+    seizable = flags % 8 < 4 or sub(v, 16, 31) ~= ARGV[1]
   end
 end
 if seizable then
+  local steps = stepsof(v)
   call('PERSIST', KEYS[1]) -- makes Redis let the next command pass when its memory is full
-  call('SET', KEYS[1], sub(v, 1, 3) .. '\4' .. string.char(byte(v, 5) % 4 + 4) .. '\0' .. sub(v, 7, 7) .. nextfence(v) .. ARGV[1]
+  call('SET', KEYS[1], sub(v, 1, 3) .. '\4' .. string.char(byte(v, 5) + (byte(v, 5) % 8 < 4 and 4 or 0)) .. '\0' .. sub(v, 7, 7) .. nextfence(v) .. ARGV[1]
     .. sub(v, 32, 55) .. enc(now) .. sub(v, 64))
+  if steps then
+    keep(steps)
+  end
 elseif byte(v, 128) == 1 then
   local apart = call('GET', KEYS[1] .. '~')
   if apart and sub(apart, 1, 8) == sub(v, 8, 15) then

@@ -1,5 +1,5 @@
--- KEYS[1] the record; ARGV: fence and token of the owner; "1" if any fence above that one will do; the outcome as a byte;
--- the parts error and answer; the channel that is told, and what.
+-- KEYS[1] the record; ARGV: fence and token of the owner; "1" if any fence above that one will do, "2" if the end is owed,
+-- else "0"; the outcome as a byte; the parts error and answer; the channel that is told, and what.
 -- Replies "1" if the caller owns and the run ended now, else "0"; the time; and the record as it was before.
 local v = redis.call('GET', KEYS[1]) or ''
 local t = redis.call('TIME')
@@ -47,23 +47,24 @@ if above then
   owned = sub(v, 16, 31) == sub(by, 9, 24) and (hi > byhi or hi == byhi and lo > bylo)
 end
 local state, flags = byte(v, 4), byte(v, 5)
-local begun, maybe, seized = flags % 2 == 1, flags % 4 > 1, flags > 3
+local begun, maybe, seized = flags % 2 == 1, flags % 4 > 1, flags % 8 > 3
 if not owned or not (state == 1 or state == 4 and seized and not above) then
   return reply(false)
 end
 
 local now = t[1] * 1000000 + t[2]
+local steps, owed = stepsof(v), flags > 15
 local err, answer = ARGV[4], ''
 local attempt = unpack('>I4', v, 80)
 if outcome == 2 or begun then
-  state, maybe = 2, false
+  state, maybe, owed = 2, false, false
   if outcome == 2 then
     answer = ARGV[5]
   end
 elseif outcome == 4 then
   state = 4
 else
-  state = 3
+  state, owed = 3, owed or ARGV[2] == '2'
   if seized then
     maybe = false
   elseif above then
@@ -74,15 +75,10 @@ else
 end
 local a, b, c, x, s = unpack('>I4I4I4I4I4', v, 129)
 local sealed = sub(v, 153 + a + b + c + x, 152 + a + b + c + x + s)
-local kept, expires, apart = now + us(v, 64), math.huge, false
-if state == 2 then
-  local tombstone = us(v, 72)
-  expires = kept + tombstone
-  apart = tombstone > 0 and kept < math.huge and s + #answer > 0
-elseif state == 3 then
-  expires = now + 3600000000
-end
-local f = sub(v, 1, 3) .. string.char(state, (begun and 1 or 0) + (maybe and 2 or 0), outcome) .. sub(v, 7, 55)
+local kept = now + us(v, 64)
+local apart = state == 2 and us(v, 72) > 0 and kept < math.huge and s + #answer > 0
+flags = (begun and 1 or 0) + (maybe and 2 or 0) + (steps and 8 or 0) + (owed and 16 or 0)
+local f = sub(v, 1, 3) .. string.char(state, flags, outcome) .. sub(v, 7, 55)
   .. enc(now) .. sub(v, 64, 79) .. pack('>I4', attempt % 4294967296) .. sub(v, 84, 127) .. (apart and '\1' or '\0')
   .. sub(v, 129, 136) .. pack('>I4', #err) .. sub(v, 141, 148) .. pack('>I4', #answer)
   .. sub(v, 153, 152 + a + b) .. err .. sub(v, 153 + a + b + c, 152 + a + b + c + x)
@@ -94,7 +90,11 @@ if apart then
 else
   f = f .. sealed .. answer
 end
-put(KEYS[1], f, ending(f, expires))
+local ms = ending(f, expires(f, state, now, flags))
+put(KEYS[1], f, ms)
+if steps then
+  keep(steps, state == 2 and ending(f, kept) or ms) -- a tombstone has none
+end
 if ARGV[6] ~= '' then
   redis.pcall('PUBLISH', ARGV[6], ARGV[7])
 end

@@ -7,12 +7,14 @@ CREATE TABLE semel_records (
 	state   INTEGER NOT NULL,             -- 1 running, 2 done, 3 free, 4 unknown
 	started INTEGER NOT NULL,             -- the present run's claim
 	expires INTEGER,                      -- from when on it may be swept; NULL if it waits for a decision
+	sealed  INTEGER NOT NULL,             -- 1 if it has a sealed request and is running or free, so may have to be finished
 	record  BLOB    NOT NULL
 );
 CREATE INDEX semel_records_live ON semel_records (state, started) WHERE state IN (1, 4);
 CREATE INDEX semel_records_expires ON semel_records (expires) WHERE expires IS NOT NULL;
+CREATE INDEX semel_records_sealed ON semel_records (state) WHERE sealed = 1;
 
--- The recovery points of a running or released operation.
+-- The results of steps. They last as long as the operation; its record says whether there are any.
 CREATE TABLE semel_steps (
 	id     BLOB    NOT NULL,
 	name   TEXT    NOT NULL,
@@ -20,7 +22,9 @@ CREATE TABLE semel_steps (
 	result BLOB    NOT NULL,
 	PRIMARY KEY (id, name)
 ) WITHOUT ROWID;
-CREATE TRIGGER semel_records_deleted AFTER DELETE ON semel_records BEGIN
+-- Flag 8 in the record's 4th byte says that there are steps: then the byte's second hexadecimal digit is 8 or more. To look
+-- for the steps of records without any would cost a sweep half as much again.
+CREATE TRIGGER semel_records_deleted AFTER DELETE ON semel_records WHEN substr(hex(substr(OLD.record, 4, 1)), 2) >= '8' BEGIN
 	DELETE FROM semel_steps WHERE id = OLD.id;
 END;
 

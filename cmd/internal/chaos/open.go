@@ -100,7 +100,7 @@ type trappedRequests struct {
 }
 
 // decisions are what requests contain that change a record.
-var decisions = [][]byte{[]byte("COMMIT"), []byte(".claim_1("), []byte(".extend_1("), []byte(".settle_1("), []byte("EVALSHA")}
+var decisions = [][]byte{[]byte("COMMIT"), []byte(".claim_1("), []byte(".extend_1("), []byte(".settle_1("), []byte(".save_step_1("), []byte("EVALSHA")}
 
 func (r *trappedRequests) Write(p []byte) (int, error) {
 	n, err := r.Writer.Write(p)

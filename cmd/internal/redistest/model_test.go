@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"reflect"
 	"testing"
@@ -23,7 +24,7 @@ func TestScriptsFollowTheRules(t *testing.T) {
 				t.Parallel()
 				m := &model{
 					T: t, store: open(t, lib.connect(t, single.get(t).Addr()), redisstore.Options{}),
-					rand: rand.New(rand.NewPCG(seed, 7)), records: map[semel.ID]semel.Record{},
+					rand: rand.New(rand.NewPCG(seed, 7)), records: map[semel.ID]semel.Record{}, steps: map[semel.ID]map[string]string{},
 				}
 				for range 3 {
 					m.ids = append(m.ids, newID())
@@ -47,6 +48,7 @@ type model struct {
 	ids     []semel.ID
 	tokens  []semel.Token // few, so that they meet again
 	records map[semel.ID]semel.Record
+	steps   map[semel.ID]map[string]string
 	owners  []semel.Owner // all that there were
 }
 
@@ -55,7 +57,7 @@ func pick[T any](m *model, of ...T) T { return of[m.rand.IntN(len(of))] }
 func (m *model) step() {
 	id := pick(m, m.ids...)
 	before := m.records[id]
-	switch m.rand.IntN(12) {
+	switch m.rand.IntN(14) {
 	case 0, 1, 2, 3:
 		m.claim(id, before)
 	case 4, 5:
@@ -66,7 +68,9 @@ func (m *model) step() {
 		m.seize(id, before)
 	case 10:
 		m.forget(id, before)
-	case 11:
+	case 11, 12:
+		m.saveStep(id, before)
+	case 13:
 		time.Sleep(time.Duration(m.rand.IntN(3000)) * time.Microsecond)
 	}
 	rec, err := m.store.Load(context.Background(), id)
@@ -74,6 +78,58 @@ func (m *model) step() {
 		m.Fatalf("Load: %v", err)
 	}
 	m.agree("Load", id, rec, true, func(r semel.Record) semel.Record { return r })
+	m.compareSteps(id, rec)
+}
+
+// compareSteps takes the record as it was loaded just before.
+func (m *model) compareSteps(id semel.ID, rec semel.Record) {
+	saved, err := m.store.Steps(context.Background(), id)
+	if err != nil {
+		m.Fatalf("Steps: %v", err)
+	}
+	want := m.steps[id]
+	if !rec.Steps {
+		want = nil
+	}
+	got := map[string]string{}
+	for name, result := range saved {
+		got[name] = string(result)
+	}
+	if maps.Equal(got, want) {
+		return
+	}
+	if later, err := m.store.Load(context.Background(), id); err != nil || later.Steps || len(got) > 0 {
+		m.Errorf("the steps of %+v are %q, want %q (error %v)", rec, got, want, err)
+	}
+}
+
+func (m *model) saveStep(id semel.ID, before semel.Record) {
+	by := m.owner(before)
+	by.Above = m.rand.IntN(10) == 0
+	name, result := pick(m, "charge", "ship", "mail"), fmt.Sprint(m.rand.Int())
+	owned, err := m.store.SaveStep(context.Background(), id, by, name, []byte(result))
+	if err != nil {
+		m.Fatalf("SaveStep: %v", err)
+	}
+	rec, err := m.store.Load(context.Background(), id)
+	if err != nil {
+		m.Fatalf("Load: %v", err)
+	}
+	m.agree("SaveStep", id, rec, true, func(r semel.Record) semel.Record {
+		r, ok := r.SaveStep(rec.Now, by)
+		if ok != owned {
+			r.Error = fmt.Sprint("owned is ", ok)
+		}
+		return r
+	})
+	if m.records[id].Steps && owned {
+		if m.steps[id] == nil {
+			m.steps[id] = map[string]string{}
+		}
+		if _, saved := m.steps[id][name]; !saved {
+			m.steps[id][name] = result
+		}
+	}
 }
 
 // owner returns the record's owner mostly, else another one.
@@ -156,6 +212,7 @@ func (m *model) settle(id semel.ID, before semel.Record) {
 	}
 	o := semel.Outcome{
 		State: pick(m, semel.Done, semel.Done, semel.Free, semel.Unknown, semel.Running), Error: pick(m, "", "", "timeout"),
+		Owed: m.rand.IntN(4) == 0,
 	}
 	if o.State == semel.Done {
 		o.Response = pick(m, nil, done("answer").Response, done("another").Response)
@@ -229,6 +286,9 @@ func (m *model) agree(verb string, id semel.ID, got semel.Record, loaded bool, r
 		want = semel.Record{Fence: max(before.Fence, want.Fence)}
 	}
 	m.records[id] = want
+	if !want.Steps {
+		delete(m.steps, id)
+	}
 }
 
 // same compares records as a reader sees them: without Now, without what a tombstone does not show, and an absent one
@@ -246,7 +306,7 @@ func shown(r semel.Record) semel.Record {
 		return semel.Record{}
 	}
 	if reads := r.Reads(r.OnLost); r.Tombstone > 0 && (reads == semel.ReadsExpired || reads == semel.ReadsAbsent) {
-		r.Response, r.Sealed = nil, nil
+		r.Response, r.Sealed, r.Steps = nil, nil, false
 	}
 	return r
 }

@@ -103,6 +103,23 @@ func settle(t testing.TB, s semel.Store, id semel.ID, by semel.Owner, o semel.Ou
 	return rec
 }
 
+// saveStep saves a step that must be the owner's.
+func saveStep(t testing.TB, s semel.StepStore, id semel.ID, by semel.Owner, name, result string) {
+	t.Helper()
+	if owned, err := s.SaveStep(context.Background(), id, by, name, []byte(result)); err != nil || !owned {
+		t.Fatalf("SaveStep: owned is %t, error %v", owned, err)
+	}
+}
+
+func steps(t testing.TB, s semel.StepStore, id semel.ID) map[string][]byte {
+	t.Helper()
+	saved, err := s.Steps(context.Background(), id)
+	if err != nil {
+		t.Fatalf("Steps: %v", err)
+	}
+	return saved
+}
+
 func load(t testing.TB, s semel.Store, id semel.ID) semel.Record {
 	t.Helper()
 	rec, err := s.Load(context.Background(), id)

@@ -197,55 +197,6 @@ func TestR46_FencesGrowOverDeletion(t *testing.T) {
 	}
 }
 
-// Steps belong to their operation: they go with the record, and do not pass to a new operation with the same key.
-func TestStepsGoWithTheirOperation(t *testing.T) {
-	t.Parallel()
-	c := newClock()
-	s, db := openStore(t, newFile(t), sqlitestore.Options{Clock: c.now})
-	steps := func(id semel.ID) (n int) {
-		t.Helper()
-		if err := db.QueryRow("SELECT count(*) FROM semel_steps WHERE id = ?", id[:]).Scan(&n); err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
-	begin := func() (semel.ID, semel.Claim, semel.Record) {
-		id, asked := newID(), ask(semel.Rerun)
-		rec := claim(t, s, id, asked)
-		execSQL(t, db, "INSERT INTO semel_steps (id, name, saved, result) VALUES (?, 'charge', 1, x'00'), (?, 'ship', 1, x'00')", id[:], id[:])
-		return id, asked, rec
-	}
-	released, asked, rec := begin()
-	settle(t, s, released, rec.Owner(), semel.Outcome{State: semel.Free})
-	claim(t, s, released, again(asked))
-	if n := steps(released); n != 2 {
-		t.Errorf("after a release and another run: %d steps, want 2", n)
-	}
-	forgotten, _, rec := begin()
-	settle(t, s, forgotten, rec.Owner(), done("x"))
-	if forgot, err := s.Forget(t.Context(), forgotten, rec.Owner()); !forgot || err != nil {
-		t.Fatal(forgot, err)
-	}
-	if n := steps(forgotten); n != 0 {
-		t.Errorf("forgotten: %d steps", n)
-	}
-	renewed, asked, rec := begin()
-	settle(t, s, renewed, rec.Owner(), done("x"))
-	swept, _, rec := begin()
-	settle(t, s, swept, rec.Owner(), done("x"))
-	c.advance(2 * time.Hour)
-	claim(t, s, renewed, again(asked))
-	if n := steps(renewed); n != 0 {
-		t.Errorf("a new operation has %d steps of the old one", n)
-	}
-	if _, err := s.Sweep(t.Context(), 10); err != nil {
-		t.Fatal(err)
-	}
-	if n := steps(swept); n != 0 {
-		t.Errorf("swept: %d steps", n)
-	}
-}
-
 // The columns by which records are found say what the records do, whatever verbs led to them.
 func TestTheColumnsAgreeWithTheRecords(t *testing.T) {
 	t.Parallel()
@@ -261,6 +212,9 @@ func TestTheColumnsAgreeWithTheRecords(t *testing.T) {
 		}
 		rec := claim(t, s, id, asked)
 		c.advance(time.Second)
+		if i%4 == 1 {
+			saveStep(t, s, id, rec.Owner(), "charge", "7")
+		}
 		if i%3 == 0 {
 			if owned, err := s.Extend(t.Context(), id, rec.Owner(), semel.Extension{Lease: 3 * time.Hour, Begun: i%2 == 0}); !owned || err != nil {
 				t.Fatal(owned, err)
@@ -282,7 +236,7 @@ func TestTheColumnsAgreeWithTheRecords(t *testing.T) {
 			s.Claim(t.Context(), id, again(asked)) //nolint:errcheck // refused for those with Maybe
 		}
 	}
-	rows, err := db.Query("SELECT id, state, started, coalesce(expires, 9223372036854775807), record FROM semel_records")
+	rows, err := db.Query("SELECT id, state, started, coalesce(expires, 9223372036854775807), sealed, record FROM semel_records")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,12 +246,16 @@ func TestTheColumnsAgreeWithTheRecords(t *testing.T) {
 		var id, data []byte
 		var state semel.State
 		var started, expires semel.Time
+		var sealed bool
 		var rec semel.Record
-		if err := errors.Join(rows.Scan(&id, &state, &started, &expires, &data), rec.UnmarshalBinary(data)); err != nil {
+		if err := errors.Join(rows.Scan(&id, &state, &started, &expires, &sealed, &data), rec.UnmarshalBinary(data)); err != nil {
 			t.Fatal(err)
 		}
 		if rec.State != state || rec.Started != started || rec.Expires() != expires {
 			t.Errorf("a record that is %s, started %d and expires %d has the columns %s, %d, %d", rec.State, rec.Started, rec.Expires(), state, started, expires)
+		}
+		if open := rec.State == semel.Running || rec.State == semel.Free; sealed != (open && len(rec.Sealed) > 0) {
+			t.Errorf("a record that is %s, with a sealed request of %d bytes, has the column %t", rec.State, len(rec.Sealed), sealed)
 		}
 	}
 	if n != 120 {

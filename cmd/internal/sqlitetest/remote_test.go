@@ -48,6 +48,9 @@ type question struct {
 	Token     semel.Token
 	Limit     int
 	Query     semel.Query
+	Name      string // of a step
+	Result    []byte
+	Claims    []semel.ClaimOf
 	Key       string // of an order
 	OneCommit bool
 }
@@ -57,7 +60,15 @@ type reply struct {
 	Records []wireRecord
 	Owned   bool
 	N       int
+	Steps   map[string][]byte
+	Claimed []wireClaimed
 	Err     *wireError
+}
+
+type wireClaimed struct {
+	Record wireRecord
+	Owned  bool
+	Err    *wireError
 }
 
 type wireRecord struct {
@@ -213,6 +224,14 @@ func execute(ctx context.Context, s *sqlitestore.Store, q question) reply {
 		r.Owned, err = s.Extend(ctx, q.ID, q.By, q.Extension)
 	case "settle":
 		rec, r.Owned, err = s.Settle(ctx, q.ID, q.By, q.Outcome)
+	case "save step":
+		r.Owned, err = s.SaveStep(ctx, q.ID, q.By, q.Name, q.Result)
+	case "steps":
+		r.Steps, err = s.Steps(ctx, q.ID)
+	case "claim all":
+		for i, c := range s.ClaimAll(ctx, q.Claims) {
+			r.Claimed = append(r.Claimed, wireClaimed{wrapRecord(q.Claims[i].ID, c.Record), c.Owned, wrapError(c.Err)})
+		}
 	case "load":
 		rec, err = s.Load(ctx, q.ID)
 	case "sweep":
@@ -414,6 +433,34 @@ func (r *remote) Extend(ctx context.Context, id semel.ID, by semel.Owner, x seme
 
 func (r *remote) Settle(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
 	return r.one(ctx, question{Verb: "settle", ID: id, By: by, Outcome: o})
+}
+
+func (r *remote) SaveStep(ctx context.Context, id semel.ID, by semel.Owner, name string, result []byte) (bool, error) {
+	_, owned, err := r.one(ctx, question{Verb: "save step", ID: id, By: by, Name: name, Result: result})
+	return owned, err
+}
+
+func (r *remote) Steps(ctx context.Context, id semel.ID) (map[string][]byte, error) {
+	a, err := r.ask(ctx, question{Verb: "steps", ID: id})
+	return a.Steps, err
+}
+
+func (r *remote) ClaimAll(ctx context.Context, claims []semel.ClaimOf) []semel.Claimed {
+	all := make([]semel.Claimed, len(claims))
+	a, err := r.ask(ctx, question{Verb: "claim all", Claims: claims})
+	for i := range all {
+		if err != nil {
+			all[i].Err = err
+			continue
+		}
+		c := a.Claimed[i]
+		rec, err := c.Record.record()
+		all[i] = semel.Claimed{Record: rec, Owned: c.Owned, Err: err}
+		if c.Err != nil {
+			all[i].Err = c.Err
+		}
+	}
+	return all
 }
 
 func (r *remote) Load(ctx context.Context, id semel.ID) (semel.Record, error) {

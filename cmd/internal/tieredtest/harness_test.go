@@ -25,6 +25,8 @@ import (
 // A durable store can be opened by several processes.
 type durable interface {
 	semel.Transactor
+	semel.BatchClaimer
+	semel.StepStore
 	semel.Seizer
 	semel.Lister
 	semel.Auditor
@@ -175,12 +177,19 @@ func load(t testing.TB, s semel.Store, id semel.ID) semel.Record {
 	return rec
 }
 
-// counted is a durable store that counts what it is asked. A gate, if there is one, is passed after each Load and refused
-// Claim: what was read is on its way back.
+// counted is a durable store that counts what it is asked, batches by their claims too. A gate, if there is one, is passed after
+// each Load and refused Claim: what was read is on its way back.
 type counted struct {
 	durable
-	asked atomic.Int64
-	gate  func()
+	asked  atomic.Int64
+	claims atomic.Int64 // in batches
+	gate   func()
+}
+
+func (s *counted) ClaimAll(ctx context.Context, claims []semel.ClaimOf) []semel.Claimed {
+	s.asked.Add(1)
+	s.claims.Add(int64(len(claims)))
+	return s.durable.ClaimAll(ctx, claims)
 }
 
 func (s *counted) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {

@@ -1,0 +1,165 @@
+package redistest
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/redisstore"
+)
+
+// counted notes which commands are sent, and holds some of them.
+type counted struct {
+	redisstore.Client
+	gate func(command string)
+
+	mu   sync.Mutex
+	sent map[string]int
+}
+
+func (c *counted) Do(ctx context.Context, key string, args ...any) (any, error) {
+	command := args[0].(string)
+	c.mu.Lock()
+	if c.sent == nil {
+		c.sent = map[string]int{}
+	}
+	c.sent[command]++
+	c.mu.Unlock()
+	if c.gate != nil {
+		c.gate(command)
+	}
+	return c.Client.Do(ctx, key, args...)
+}
+
+func (c *counted) reset() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sent = nil
+}
+
+// The claims of a batch do not wait for each other, but for those of their own operation.
+func TestABatchIsSentAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, lib := range clientLibraries {
+		for where, addrs := range map[string][]string{"one server": {single.get(t).Addr()}, "a Cluster": cluster.get(t).Addrs()} {
+			t.Run(lib.name+", "+where, func(t *testing.T) {
+				t.Parallel()
+				const together = 16
+				var all sync.WaitGroup
+				all.Add(together)
+				var sent atomic.Int64
+				client := &counted{Client: lib.connect(t, addrs...)}
+				s := open(t, client, redisstore.Options{})
+				claim(t, s, newID(), ask(semel.Hold)) // makes the script known
+				client.gate = func(string) {
+					if sent.Add(1) <= together { // the first of them go on when so many are under way
+						all.Done()
+						all.Wait()
+					}
+				}
+				id, c := newID(), ask(semel.Hold)
+				claims := []semel.ClaimOf{{ID: id, Claim: c}, {ID: id, Claim: retry(c)}}
+				for range 200 {
+					claims = append(claims, semel.ClaimOf{ID: newID(), Claim: ask(semel.Rerun)})
+				}
+				claims = append(claims, semel.ClaimOf{ID: id, Claim: c}) // sent again
+				got := s.ClaimAll(t.Context(), claims)
+				for i, r := range got {
+					want := claims[i].Token
+					if i == 1 {
+						want = c.Token
+					}
+					if r.Err != nil || r.Owned != (i != 1) || r.Record.Token != want {
+						t.Errorf("claim %d: owned is %t, error %v, %+v", i, r.Owned, r.Err, r.Record)
+					}
+				}
+				if len(got) != len(claims) {
+					t.Errorf("%d results of %d claims", len(got), len(claims))
+				}
+			})
+		}
+	}
+}
+
+// Of records that a query is not about only the head is read: neither their answers nor their sealed requests.
+func TestAQueryReadsOnlyWhatMatches(t *testing.T) {
+	t.Parallel()
+	eachLibrary(t, func(t *testing.T, lib clientLibrary) {
+		client := &counted{Client: lib.connect(t, single.get(t).Addr())}
+		s := open(t, client, redisstore.Options{})
+		sealed := func(c *semel.Claim) { c.Sealed = []byte("sealed") }
+		run := func(p semel.LostPolicy, change func(c *semel.Claim), o semel.Outcome) semel.ID {
+			id, c := newID(), ask(p)
+			if change != nil {
+				change(&c)
+			}
+			rec := claim(t, s, id, c)
+			if o.State != semel.Absent {
+				settle(t, s, id, rec.Owner(), o)
+			}
+			return id
+		}
+		free := semel.Outcome{State: semel.Free}
+		for range 20 {
+			run(semel.Hold, nil, done("answer"))
+			run(semel.Rerun, nil, free)
+		}
+		ended := run(semel.Rerun, sealed, done("answer"))
+		marked := run(semel.Hold, func(c *semel.Claim) { c.Sealed, c.Tombstone = []byte("sealed"), time.Hour }, done("answer"))
+		running := run(semel.Rerun, sealed, semel.Outcome{})
+		freed := run(semel.Rerun, sealed, free)
+		lapsed := run(semel.Rerun, func(c *semel.Claim) { sealed(c); c.Lease = time.Microsecond }, semel.Outcome{})
+		for _, row := range []struct {
+			q    semel.Query
+			want []semel.ID
+		}{
+			{semel.Query{Sealed: true}, []semel.ID{ended, marked, running, freed, lapsed}},
+			{semel.Query{Sealed: true, Reading: semel.ReadsFree}, []semel.ID{freed, lapsed}},
+			{semel.Query{Reading: semel.ReadsRunning}, []semel.ID{running}},
+			{semel.Query{Sealed: true, Reading: semel.ReadsDone}, []semel.ID{ended, marked}},
+			{semel.Query{Reading: semel.ReadsUnknown}, nil},
+		} {
+			client.reset()
+			var got []semel.ID
+			err := s.List(t.Context(), row.q, func(id semel.ID, rec semel.Record) bool {
+				got = append(got, id)
+				if row.q.Sealed && string(rec.Sealed) != "sealed" {
+					t.Errorf("%+v: %s is sealed as %q", row.q, id, rec.Sealed)
+				}
+				return true
+			})
+			slices.SortFunc(got, compareIDs)
+			slices.SortFunc(row.want, compareIDs)
+			if err != nil || !slices.Equal(got, row.want) {
+				t.Errorf("%+v: %v, want %v; error %v", row.q, got, row.want, err)
+			}
+			if n := client.sent["EVALSHA"]; n != len(row.want) {
+				t.Errorf("%+v: %d records were read, want the %d that match", row.q, n, len(row.want))
+			}
+		}
+
+		expired := run(semel.Hold, func(c *semel.Claim) {
+			c.Sealed, c.Retention, c.Tombstone = []byte("sealed"), time.Millisecond, time.Hour
+		}, done("answer"))
+		for until := time.Now().Add(30 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+			if rec := load(t, s, expired); rec.Reads(semel.Hold) == semel.ReadsExpired {
+				break
+			} else if time.Now().After(until) {
+				t.Fatalf("it is %s", rec.State)
+			}
+		}
+		err := s.List(t.Context(), semel.Query{Sealed: true, Reading: semel.ReadsExpired}, func(id semel.ID, rec semel.Record) bool {
+			t.Errorf("%s is listed, sealed as %q: a tombstone has no request", id, rec.Sealed)
+			return true
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func compareIDs(a, b semel.ID) int { return slices.Compare(a[:], b[:]) }

@@ -1,0 +1,60 @@
+package pgstore
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/semelhq/semel"
+)
+
+// stepsOf gives one row without a name for a record that has no steps, and none where there is no record.
+const stepsOf = `SELECT r.layout, s.name, s.result FROM {schema}.records r LEFT JOIN {schema}.steps s ON r.steps AND s.id = r.id
+	WHERE r.id = $1`
+
+// SaveStep implements [semel.StepStore]. It fails with [semel.ErrFull] if the server's disk has no room for the result, or a
+// field has none. While a transaction that has changed the record is in doubt, it waits for the end of that, or of ctx.
+func (s *Store) SaveStep(ctx context.Context, id semel.ID, by semel.Owner, name string, result []byte) (owned bool, err error) {
+	if by.Above {
+		return false, ctx.Err()
+	}
+	if len(result) > maxAnswer {
+		return false, fmt.Errorf("pgstore: save step: %w: the result has %d bytes, at most %d go into a field",
+			semel.ErrFull, len(result), maxAnswer)
+	}
+	err = s.do(ctx, s.saveStepCall(id, by, name, result), func(row [][]byte) error {
+		owned = boolOf(row[0])
+		return readable(row[0])
+	})
+	if err != nil {
+		return false, fmt.Errorf("pgstore: save step: %w", noRoom(err))
+	}
+	return owned, nil
+}
+
+func (s *Store) saveStepCall(id semel.ID, by semel.Owner, name string, result []byte) *call {
+	if result == nil {
+		result = []byte{} // NULL otherwise
+	}
+	return (&call{sql: s.sql.saveStep}).bytes(id[:]).int8(int64(by.Fence)).bytes(by.Token[:]).text(name).bytes(result)
+}
+
+// Steps implements [semel.StepStore]. They are from the server that decides.
+func (s *Store) Steps(ctx context.Context, id semel.ID) (map[string][]byte, error) {
+	steps := map[string][]byte{}
+	err := again(ctx, func() error {
+		clear(steps)
+		return s.once(ctx, (&call{sql: s.sql.steps}).bytes(id[:]), func(row [][]byte) error {
+			if int2Of(row[0]) > layoutVersion {
+				return readable(nil)
+			}
+			if row[1] != nil {
+				steps[string(row[1])] = append([]byte{}, row[2]...)
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("pgstore: steps: %w", err)
+	}
+	return steps, nil
+}

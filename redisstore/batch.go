@@ -1,0 +1,45 @@
+package redisstore
+
+import (
+	"context"
+	"sync"
+
+	"github.com/semelhq/semel"
+)
+
+const atOnce = 32 // commands that a listing or a batch has under way
+
+// ClaimAll implements [semel.BatchClaimer]. The claims are sent without waiting for each other: a client that pipelines
+// what is sent at once, as rueidis does, takes few round trips for all of them, and others take as many connections. One
+// script for all of them would keep the server from everything else, and can't be in a Cluster.
+func (s *Store) ClaimAll(ctx context.Context, claims []semel.ClaimOf) []semel.Claimed {
+	all := make([]semel.Claimed, len(claims))
+	var ids []semel.ID
+	of := map[semel.ID][]int{} // the claims of each, which follow one another
+	for i := range claims {
+		id := claims[i].ID
+		if of[id] == nil {
+			ids = append(ids, id)
+		}
+		of[id] = append(of[id], i)
+	}
+	each(len(ids), func(n int) {
+		for _, i := range of[ids[n]] {
+			all[i].Record, all[i].Owned, all[i].Err = s.Claim(ctx, ids[n], claims[i].Claim)
+		}
+	})
+	return all
+}
+
+// each calls do with 0 to n-1, several at a time.
+func each(n int, do func(i int)) {
+	var wg sync.WaitGroup
+	for first := range min(atOnce, n) {
+		wg.Go(func() {
+			for i := first; i < n; i += atOnce {
+				do(i)
+			}
+		})
+	}
+	wg.Wait()
+}

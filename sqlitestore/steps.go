@@ -1,0 +1,81 @@
+package sqlitestore
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/semelhq/semel"
+)
+
+// SaveStep implements [semel.StepStore]. It fails with [semel.ErrFull] if the disk has no room for the result. Like a settle
+// it waits for a transaction of this store that has the database, until ctx ends.
+func (s *Store) SaveStep(ctx context.Context, id semel.ID, by semel.Owner, name string, result []byte) (bool, error) {
+	kept := append([]byte{}, result...) // whoever leads may write it after this call has returned
+	_, owned, err := decide(ctx, s, &call{size: 1024 + len(name) + len(kept)}, func(u *unit) (struct{}, bool, error) {
+		owned, err := u.saveStep(id, by, name, kept)
+		return struct{}{}, owned, err
+	})
+	if err != nil {
+		return false, fmt.Errorf("sqlitestore: save step: %w", noRoom(err)) // also if that came out in the commit: it can be repeated
+	}
+	return owned, nil
+}
+
+// saveStep is the verb of that name. There are steps only of a record that says so; should a damaged record have left some
+// when it was deleted, they go before the first of the new one.
+func (u *unit) saveStep(id semel.ID, by semel.Owner, name string, result []byte) (owned bool, err error) {
+	old, err := u.find(id)
+	if err != nil {
+		return false, err
+	}
+	rec, owned := old.SaveStep(u.now, by)
+	if !owned {
+		return false, nil
+	}
+	if !old.Steps {
+		if _, err := u.run(deleteSteps, id[:]); err != nil {
+			return false, noRoom(err)
+		}
+	}
+	if _, err := u.run(insertStep, id[:], name, int64(u.now), result); err != nil {
+		return false, noRoom(err)
+	}
+	u.wrote = true
+	if old.Steps {
+		return true, nil
+	}
+	stored, err := u.write(id, &old, &rec)
+	if err == nil && !stored {
+		err = errIndex
+	}
+	if err == nil {
+		return true, nil
+	}
+	if _, undone := u.run(deleteSteps, id[:]); undone != nil { // it is the only one
+		u.reset()
+	}
+	return false, noRoom(err)
+}
+
+// Steps implements [semel.StepStore].
+func (s *Store) Steps(ctx context.Context, id semel.ID) (saved map[string][]byte, err error) {
+	err = s.read(ctx, func(c *session) error {
+		saved = map[string][]byte{}
+		st, err := c.stmt(selectSteps)
+		if err != nil {
+			return err
+		}
+		rows, err := st.QueryContext(detached, id[:])
+		return each(rows, err, func() (more bool, err error) {
+			var name string
+			var result []byte
+			err = rows.Scan(&name, &result)
+			saved[name] = result
+			return true, err
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("sqlitestore: steps: %w", err)
+	}
+	return saved, nil
+}

@@ -1,0 +1,218 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/semelhq/semel"
+)
+
+// claimAll claims a batch and checks that there is a result for each claim, and that none failed.
+func (h handle) claimAll(claims []semel.ClaimOf) []semel.Claimed {
+	h.e.Helper()
+	all := h.Store.(semel.BatchClaimer).ClaimAll(h.e.ctx, claims)
+	if len(all) != len(claims) {
+		h.e.Fatalf("ClaimAll of %d claims returned %d results", len(claims), len(all))
+	}
+	for i, c := range all {
+		if c.Err != nil {
+			h.e.Fatalf("ClaimAll: claim %d: %v", i, c.Err)
+		}
+	}
+	return all
+}
+
+var batchChecks = []check{
+	{
+		name: "each is answered as Claim would",
+		promise: "ClaimAll answers each claim as Claim would, in the order of the claims: it starts the runs that may start, and " +
+			"refuses the others without writing.",
+		needs: batcher,
+		run: func(e *env) {
+			var claims []semel.ClaimOf
+			var before []situation
+			for _, s := range append(e.situations(), e.situations()...) {
+				r := retry(s.claim)
+				switch len(before) % 3 {
+				case 1:
+					r.Fingerprint = newFingerprint()
+				case 2:
+					r.OnLost = semel.Rerun
+				}
+				claims, before = append(claims, semel.ClaimOf{ID: s.id, Claim: r}), append(before, s)
+				absent := situation{name: "absent", id: newID(), claim: ask(semel.Rerun)}
+				absent.claim.Sealed = []byte("sealed request")
+				claims, before = append(claims, semel.ClaimOf{ID: absent.id, Claim: absent.claim}), append(before, absent)
+			}
+			start := e.now()
+			for i, got := range e.a.claimAll(claims) {
+				what := fmt.Sprintf("claim %d, %s", i, before[i].name)
+				at := got.Record.Now
+				if at < start {
+					e.Errorf("%s: Now is %s, after %s was told", what, at.Time(), start.Time())
+				}
+				want, owned := before[i].rec.Claim(at, claims[i].Claim)
+				if got.Owned != owned {
+					e.Errorf("%s: owned is %t, want %t", what, got.Owned, owned)
+				}
+				if want.State == semel.Running && before[i].rec.State == semel.Absent {
+					want.Fence = got.Record.Fence // the store may remember higher ones
+				}
+				e.same(what, got.Record, want)
+				e.unchanged(what, before[i].id, want)
+			}
+		},
+	},
+	{
+		name:    "a batch sees itself",
+		promise: "Claims of one operation in one batch are answered as if one came after the other: the first may own, others are refused.",
+		needs:   batcher,
+		run: func(e *env) {
+			id, c := newID(), ask(semel.Rerun)
+			between := newID()
+			second, other := retry(c), ask(semel.Rerun)
+			got := e.b.claimAll([]semel.ClaimOf{
+				{ID: id, Claim: c}, {ID: id, Claim: second}, {ID: between, Claim: ask(semel.Hold)}, {ID: id, Claim: other}, {ID: id, Claim: c},
+			})
+			for i, want := range []bool{true, false, true, false, true} {
+				if got[i].Owned != want {
+					e.Errorf("claim %d: owned is %t, want %t", i, got[i].Owned, want)
+				}
+			}
+			for _, i := range []int{1, 3, 4} {
+				if got[i].Record.Fence != got[0].Record.Fence || got[i].Record.Token != c.Token || got[i].Record.Attempt != 1 {
+					e.Errorf("claim %d: fence %d, attempt %d, want the record of the first claim, fence %d, attempt 1", i,
+						got[i].Record.Fence, got[i].Record.Attempt, got[0].Record.Fence)
+				}
+			}
+			e.unchanged("claimed in one batch", id, got[4].Record)
+
+			// One that the record as it was would have refused for another reason.
+			id, c = newID(), ask(semel.Rerun)
+			e.a.ran(id, c, free("503 from upstream"))
+			again, hold := retry(c), retry(c)
+			hold.OnLost = semel.Hold
+			got = e.b.claimAll([]semel.ClaimOf{{ID: id, Claim: again}, {ID: id, Claim: hold}})
+			if !got[0].Owned || got[1].Owned {
+				e.Errorf("a free record: owned is %t, then %t; want true, false", got[0].Owned, got[1].Owned)
+			}
+			e.same("the record that the second claim gets", got[1].Record, got[0].Record)
+		},
+	},
+	{
+		name:    "an empty batch is nothing",
+		promise: "ClaimAll without claims returns no results and changes nothing.",
+		needs:   batcher,
+		run: func(e *env) {
+			id := newID()
+			rec := e.a.begin(id, ask(semel.Hold))
+			e.b.claimAll(nil)
+			e.b.claimAll([]semel.ClaimOf{})
+			e.unchanged("an empty batch", id, rec)
+		},
+	},
+	{
+		name:    "a batch may be large",
+		promise: "ClaimAll of five hundred claims starts each run, with what its claim carries.",
+		needs:   batcher,
+		run: func(e *env) {
+			claims := make([]semel.ClaimOf, 500)
+			for i := range claims {
+				claims[i] = semel.ClaimOf{ID: newID(), Claim: ask(semel.Rerun)}
+				claims[i].Sealed = noise(i)
+			}
+			for i, got := range e.a.claimAll(claims) {
+				want := semel.Record{}
+				if want, _ = want.Claim(got.Record.Now, claims[i].Claim); !got.Owned {
+					e.Fatalf("claim %d was refused", i)
+				}
+				want.Fence = got.Record.Fence
+				e.same(fmt.Sprintf("claim %d", i), got.Record, want)
+				if i%50 == 0 {
+					e.unchanged(fmt.Sprintf("claim %d", i), claims[i].ID, want)
+				}
+			}
+		},
+	},
+	{
+		name: "one of many batches wins each",
+		promise: "Of batches that claim the same operations at once, in whatever order, each operation is owned by one, and none " +
+			"waits for another without end (R-26).",
+		needs: batcher,
+		run: func(e *env) {
+			const batches, operations = 8, 40
+			var first []semel.ClaimOf
+			for i := range operations {
+				id, c := newID(), ask(semel.Rerun)
+				if i%2 == 0 { // as one that is free
+					rec := e.a.begin(id, c)
+					e.a.end(id, rec.Owner(), free(""))
+				}
+				first = append(first, semel.ClaimOf{ID: id, Claim: c})
+			}
+			claims := make([][]semel.ClaimOf, batches)
+			results := make([][]semel.Claimed, batches)
+			for b := range claims {
+				claims[b] = slices.Clone(first)
+				for i := range claims[b] {
+					claims[b][i].Claim = retry(claims[b][i].Claim)
+				}
+				if b%2 == 1 {
+					slices.Reverse(claims[b])
+				}
+			}
+			e.together(batches, func(b int) {
+				results[b] = e.both(b/2).Store.(semel.BatchClaimer).ClaimAll(e.ctx, claims[b])
+			})
+			owners := map[semel.ID]int{}
+			for b, all := range results {
+				if len(all) != operations {
+					e.Fatalf("ClaimAll of %d claims returned %d results", operations, len(all))
+				}
+				for i, r := range all {
+					if r.Err != nil {
+						e.Fatalf("ClaimAll: claim %d: %v", i, r.Err)
+					}
+					id := claims[b][i].ID
+					if r.Owned {
+						owners[id]++
+						e.same("the winner's record", e.a.load(id), r.Record)
+					}
+					if r.Owned != (r.Record.Token == claims[b][i].Token) {
+						e.Errorf("owned is %t, and the record has the claim's token: %t", r.Owned, !r.Owned)
+					}
+				}
+			}
+			for _, c := range first {
+				if owners[c.ID] != 1 {
+					e.Errorf("an operation is owned by %d of %d batches, want 1", owners[c.ID], batches)
+				}
+			}
+		},
+	},
+	{
+		name:    "an ended context is an error and changes nothing",
+		promise: "ClaimAll with a context that has ended returns an error for each claim, and does nothing.",
+		needs:   batcher,
+		run: func(e *env) {
+			for why, ctx := range ended() {
+				claims := []semel.ClaimOf{{ID: newID(), Claim: ask(semel.Hold)}, {ID: newID(), Claim: ask(semel.Rerun)}}
+				all := e.claimAllUnder(ctx, claims)
+				if len(all) != len(claims) {
+					e.Fatalf("ClaimAll of %d claims, context %s, returned %d results", len(claims), why, len(all))
+				}
+				for i, r := range all {
+					if r.Err == nil || r.Owned {
+						e.Errorf("claim %d with a context %s: owned is %t, error %v", i, why, r.Owned, r.Err)
+					}
+					e.unchanged("context "+why, claims[i].ID, semel.Record{})
+				}
+			}
+		},
+	},
+}
+
+func (e *env) claimAllUnder(ctx context.Context, claims []semel.ClaimOf) []semel.Claimed {
+	return e.a.Store.(semel.BatchClaimer).ClaimAll(ctx, claims)
+}

@@ -1,0 +1,186 @@
+package storetest
+
+import (
+	"github.com/semelhq/semel"
+)
+
+var owedFaults = []fault{
+	{
+		"what is owed is forgotten by the next run",
+		func(m *model) {
+			m.bendClaimed(func(_ semel.Record, rec *semel.Record, _ semel.Claim) { rec.Owed = false })
+		},
+		[]string{"settle/owed stays until the end"},
+	},
+	{
+		"a release notes nothing that is owed",
+		func(m *model) {
+			m.bendSettle(func(_ *semel.Record, _ semel.Time, _ *semel.Owner, o *semel.Outcome) { o.Owed = false })
+		},
+		[]string{
+			"settle/owed stays until the end",
+			"seize/what is owed outlasts a decision to free",
+			"sweep/one that is owed is deleted seven retentions later",
+		},
+	},
+	{
+		"a release that owes nothing clears what was owed",
+		func(m *model) {
+			m.bendSettled(func(_ semel.Record, rec *semel.Record, _ semel.Owner, o semel.Outcome) {
+				if rec.State == semel.Free {
+					rec.Owed = o.Owed
+				}
+			})
+		},
+		[]string{"settle/owed stays until the end", "seize/what is owed outlasts a decision to free"},
+	},
+	{
+		"unknown clears what was owed",
+		func(m *model) {
+			m.bendSettled(func(_ semel.Record, rec *semel.Record, _ semel.Owner, _ semel.Outcome) {
+				rec.Owed = rec.Owed && rec.State != semel.Unknown
+			})
+		},
+		[]string{"settle/owed stays until the end"},
+	},
+	{
+		"done is still owed",
+		func(m *model) {
+			m.bendSettled(func(old semel.Record, rec *semel.Record, _ semel.Owner, o semel.Outcome) {
+				if o.State == semel.Done {
+					rec.Owed = old.Owed
+				}
+			})
+		},
+		[]string{"settle/owed stays until the end", "seize/what is owed outlasts a decision to free"},
+	},
+	{
+		"any outcome is owed",
+		func(m *model) {
+			m.bendSettled(func(_ semel.Record, rec *semel.Record, _ semel.Owner, o semel.Outcome) { rec.Owed = rec.Owed || o.Owed })
+		},
+		[]string{"settle/only a release is owed", "release/it owes nothing"},
+	},
+	{
+		"a begun run that is released is still owed",
+		func(m *model) {
+			m.bendSettled(func(old semel.Record, rec *semel.Record, _ semel.Owner, _ semel.Outcome) {
+				if old.Begun {
+					rec.Owed = old.Owed
+				}
+			})
+		},
+		[]string{"settle/only a release is owed"},
+	},
+	{
+		"a repeated release may still be owed",
+		func(m *model) {
+			m.settle = func(r semel.Record, now semel.Time, by semel.Owner, o semel.Outcome) (semel.Record, bool) {
+				rec, owned := r.Settle(now, by, o)
+				if owned && r.State == semel.Free {
+					rec.Owed = r.Owed || o.Owed
+				}
+				return rec, owned
+			}
+		},
+		[]string{"settle/a repeated settle succeeds and changes nothing"},
+	},
+	{
+		"a new operation is owed",
+		func(m *model) {
+			m.bendClaimed(func(old semel.Record, rec *semel.Record, _ semel.Claim) { rec.Owed = old.Owed })
+		},
+		[]string{"settle/a new operation is not owed"},
+	},
+	{
+		"release-by-token owes",
+		func(m *model) {
+			m.bendSettled(func(_ semel.Record, rec *semel.Record, by semel.Owner, o semel.Outcome) {
+				rec.Owed = rec.Owed || by.Above && o.Owed && rec.State == semel.Free
+			})
+		},
+		[]string{"release/it owes nothing"},
+	},
+	{
+		"release-by-token clears what was owed",
+		func(m *model) {
+			m.bendSettled(func(_ semel.Record, rec *semel.Record, by semel.Owner, _ semel.Outcome) {
+				rec.Owed = rec.Owed && !by.Above
+			})
+		},
+		[]string{"release/it owes nothing"},
+	},
+	{
+		"Seize clears what was owed",
+		func(m *model) {
+			m.bendSeize(
+				func(*semel.Record, *semel.Token) {},
+				func(_ semel.Record, rec *semel.Record) { rec.Owed = false },
+			)
+		},
+		[]string{"seize/what is owed outlasts a decision to free"},
+	},
+	{
+		"a seizing owner's release owes nothing",
+		func(m *model) {
+			m.bendSettled(func(old semel.Record, rec *semel.Record, _ semel.Owner, _ semel.Outcome) {
+				rec.Owed = rec.Owed && !old.Seized
+			})
+		},
+		[]string{"seize/what is owed outlasts a decision to free"},
+	},
+	{
+		"Sweep does not mind what is owed",
+		func(m *model) {
+			m.expires = func(r semel.Record) semel.Time {
+				r.Owed = false
+				return r.Expires()
+			}
+		},
+		[]string{
+			"sweep/one that is owed is deleted seven retentions later",
+			"steps/a free record that is owed is kept seven retentions, with steps too",
+		},
+	},
+	{
+		"Owed is not stored",
+		func(m *model) {
+			m.stored = func(r semel.Record) semel.Record {
+				r.Owed = false
+				return r
+			}
+		},
+		[]string{"settle/owed stays until the end", "sweep/one that is owed is deleted seven retentions later"},
+	},
+	{
+		"List ignores Sealed",
+		func(m *model) {
+			m.matches = func(id semel.ID, r semel.Record, q semel.Query) bool {
+				q.Sealed = false
+				return matches(id, r, q)
+			}
+		},
+		[]string{"list/it selects by sealed request"},
+	},
+	{
+		"List of sealed records ignores the other conditions",
+		func(m *model) {
+			m.matches = func(id semel.ID, r semel.Record, q semel.Query) bool {
+				if q.Sealed {
+					q = semel.Query{Sealed: true}
+				}
+				return matches(id, r, q)
+			}
+		},
+		[]string{"list/it selects by sealed request"},
+	},
+	{
+		"List of sealed records leaves out what is done",
+		func(m *model) {
+			m.matches = func(id semel.ID, r semel.Record, q semel.Query) bool {
+				return matches(id, r, q) && !(q.Sealed && r.State == semel.Done)
+			}
+		},
+		[]string{"list/it selects by sealed request"},
+	},
+}

@@ -1,0 +1,95 @@
+package tieredstore
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/semelhq/semel"
+)
+
+const looksOnce = 32 // calls of the cache that one batch has under way
+
+// ClaimAll implements [semel.BatchClaimer]. The layers refuse what they would refuse to Claim; the others go to the durable
+// store together, or one after another if that is no BatchClaimer.
+func (s *Store) ClaimAll(ctx context.Context, claims []semel.ClaimOf) []semel.Claimed {
+	all := make([]semel.Claimed, len(claims))
+	if err := ctx.Err(); err != nil {
+		for i := range all {
+			all[i].Err = err
+		}
+		return all
+	}
+	looks, refused := make([]look, len(claims)), make([]bool, len(claims))
+	s.each(len(claims), func(i int) {
+		all[i].Record, refused[i], looks[i] = s.refusal(ctx, claims[i].ID, claims[i].Claim)
+	})
+	var rest []semel.ClaimOf
+	var at []int // where they stand among the claims
+	for i := range claims {
+		if !refused[i] {
+			rest, at = append(rest, claims[i]), append(at, i)
+		}
+	}
+	if len(rest) == 0 {
+		return all
+	}
+	for n, result := range s.claimAllDurably(ctx, rest) {
+		all[at[n]] = result
+	}
+	s.each(len(at), func(n int) {
+		if result := &all[at[n]]; result.Err == nil && !result.Owned {
+			s.fill(ctx, rest[n].ID, &result.Record, looks[at[n]])
+		}
+	})
+	return all
+}
+
+// claimAllDurably returns one result for each claim.
+func (s *Store) claimAllDurably(ctx context.Context, claims []semel.ClaimOf) []semel.Claimed {
+	b, ok := s.durable.(semel.BatchClaimer)
+	if !ok {
+		all := make([]semel.Claimed, len(claims))
+		for i, c := range claims {
+			all[i].Record, all[i].Owned, all[i].Err = s.claimDurably(ctx, c.ID, c.Claim)
+		}
+		return all
+	}
+	sent := s.clock.tell()
+	all := b.ClaimAll(ctx, claims)
+	for i := range all {
+		if all[i].Err == nil {
+			s.clock.learn(sent, all[i].Record.Now)
+		}
+	}
+	return all
+}
+
+// each calls do with 0 to n-1: one after another if only this process's memory is asked, else several at a time. It panics
+// if one of them does.
+func (s *Store) each(n int, do func(i int)) {
+	if s.cache == nil || n == 1 {
+		for i := range n {
+			do(i)
+		}
+		return
+	}
+	var wg sync.WaitGroup
+	var thrown atomic.Pointer[any]
+	for first := range min(looksOnce, n) {
+		wg.Go(func() {
+			defer func() {
+				if p := recover(); p != nil {
+					thrown.CompareAndSwap(nil, &p)
+				}
+			}()
+			for i := first; i < n; i += looksOnce {
+				do(i)
+			}
+		})
+	}
+	wg.Wait()
+	if p := thrown.Load(); p != nil {
+		panic(*p)
+	}
+}

@@ -1,0 +1,187 @@
+package tieredstore_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/tieredstore"
+)
+
+// batching is a durable store that notes of each trip what was claimed in it.
+type batching struct {
+	*counted
+	trips [][]semel.ID
+	fails error
+}
+
+func (b *batching) ClaimAll(ctx context.Context, claims []semel.ClaimOf) []semel.Claimed {
+	all := make([]semel.Claimed, len(claims))
+	var ids []semel.ID
+	for i, c := range claims {
+		ids = append(ids, c.ID)
+		all[i].Record, all[i].Owned, all[i].Err = b.counted.Claim(ctx, c.ID, c.Claim)
+		if b.fails != nil {
+			all[i] = semel.Claimed{Err: b.fails}
+		}
+	}
+	b.trips = append(b.trips, ids)
+	return all
+}
+
+// What a layer knows to be done it refuses; the rest of a batch goes to the durable store in one trip, in its order. Copies are
+// made of what was refused there.
+func TestABatchAsksTheDurableStoreOnceForWhatNoLayerKnows(t *testing.T) {
+	t.Parallel()
+	for _, l := range allLayers {
+		t.Run(l.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			d := &batching{counted: w.durable}
+			o := tieredstore.Options{Clock: w.now}
+			if l.cached {
+				o.Cache = w.cache
+			}
+			if l.memory {
+				o.Memory = bigMemory
+			}
+			s := tieredstore.New(d, o)
+			known, knownClaim := newID(), ask(semel.Hold)
+			settled := finish(t, s, known, knownClaim)
+			refuse(t, s, known, retry(knownClaim)) // makes the copies
+			ended, endedClaim := newID(), ask(semel.Hold)
+			finish(t, s, ended, endedClaim)
+			running, runningClaim := newID(), ask(semel.Hold)
+			if _, owned, err := s.Claim(t.Context(), running, runningClaim); !owned || err != nil {
+				t.Fatal(owned, err)
+			}
+			fresh, freshClaim := newID(), ask(semel.Hold)
+
+			claims := []semel.ClaimOf{
+				{ID: known, Claim: retry(knownClaim)},
+				{ID: fresh, Claim: freshClaim},
+				{ID: ended, Claim: retry(endedClaim)},
+				{ID: known, Claim: ask(semel.Hold)}, // another request
+				{ID: running, Claim: runningClaim},  // sent again
+				{ID: fresh, Claim: retry(freshClaim)},
+			}
+			all := s.(semel.BatchClaimer).ClaimAll(t.Context(), claims)
+			for i, want := range []struct {
+				owned bool
+				token semel.Token
+			}{
+				{false, knownClaim.Token},
+				{true, freshClaim.Token},
+				{false, endedClaim.Token},
+				{false, knownClaim.Token},
+				{true, runningClaim.Token},
+				{false, freshClaim.Token},
+			} {
+				got := all[i]
+				if got.Err != nil || got.Owned != want.owned || got.Record.Token != want.token || got.Record.Now != semel.TimeOf(w.now()) {
+					t.Errorf("claim %d: owned is %t, record %+v, error %v", i, got.Owned, got.Record, got.Err)
+				}
+			}
+			if got := all[3].Record; got.Fingerprint != settled.Fingerprint || got.Response == nil {
+				t.Errorf("another request got %+v", got)
+			}
+			rest := []semel.ID{fresh, ended, running, fresh}
+			if !l.cached && !l.memory {
+				rest = []semel.ID{known, fresh, ended, known, running, fresh}
+			}
+			if len(d.trips) != 1 || !slices.Equal(d.trips[0], rest) {
+				t.Errorf("the durable store was asked for %d batches, %v; want %v", len(d.trips), d.trips, rest)
+			}
+			if !l.cached && !l.memory {
+				return
+			}
+			d.asked.Store(0)
+			d.trips = nil
+			for i, got := range s.(semel.BatchClaimer).ClaimAll(t.Context(), []semel.ClaimOf{
+				{ID: ended, Claim: retry(endedClaim)}, {ID: known, Claim: retry(knownClaim)},
+			}) {
+				if got.Err != nil || got.Owned || got.Record.Response == nil {
+					t.Errorf("repeat %d: owned is %t, record %+v, error %v", i, got.Owned, got.Record, got.Err)
+				}
+			}
+			d.none(t, "repeats")
+			if len(d.trips) != 0 {
+				t.Errorf("a batch of nothing was sent")
+			}
+		})
+	}
+}
+
+// A batch is refused or fails one claim at a time: what the durable store says of one is no word about the others.
+func TestABatchThatFailsFillsNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := &batching{counted: w.durable, fails: errDown}
+	s := tieredstore.New(d, tieredstore.Options{Clock: w.now, Cache: w.cache, Memory: bigMemory})
+	known, c := newID(), ask(semel.Hold)
+	finish(t, s, known, c)
+	refuse(t, s, known, retry(c))
+	other := newID()
+	finish(t, s, other, c)
+	fills := w.cache.called("fill")
+	all := s.(semel.BatchClaimer).ClaimAll(t.Context(), []semel.ClaimOf{
+		{ID: other, Claim: retry(c)}, {ID: known, Claim: retry(c)}, {ID: newID(), Claim: retry(c)},
+	})
+	if !errors.Is(all[0].Err, errDown) || all[1].Err != nil || all[1].Record.Response == nil || !errors.Is(all[2].Err, errDown) {
+		t.Errorf("the batch returned %+v", all)
+	}
+	if w.cache.called("fill") != fills || w.cache.holds(other) {
+		t.Error("a copy was made of what was not read")
+	}
+	if n := len(s.(semel.BatchClaimer).ClaimAll(t.Context(), nil)); n != 0 {
+		t.Errorf("no claims have %d results", n)
+	}
+}
+
+// Where the durable store takes one claim at a time a batch is one after another, in its order.
+func TestABatchOfADurableStoreWithoutBatches(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.process(layers{cached: true})
+	id, c := newID(), ask(semel.Hold)
+	all := s.(semel.BatchClaimer).ClaimAll(t.Context(), []semel.ClaimOf{
+		{ID: id, Claim: c}, {ID: newID(), Claim: retry(c)}, {ID: id, Claim: retry(c)},
+	})
+	for i, owned := range []bool{true, true, false} {
+		if all[i].Err != nil || all[i].Owned != owned {
+			t.Errorf("claim %d: owned is %t, error %v", i, all[i].Owned, all[i].Err)
+		}
+	}
+	if all[2].Record.Token != c.Token {
+		t.Errorf("the second claim of an operation got %+v", all[2].Record)
+	}
+}
+
+// A copy of a record that is done says as the record does that there are steps; they are the durable store's.
+func TestR84_ACopyKeepsThatThereAreSteps(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.process(layers{cached: true, memory: true})
+	id, c := newID(), ask(semel.Rerun)
+	rec, owned, err := s.Claim(t.Context(), id, c)
+	if err != nil || !owned {
+		t.Fatal(owned, err)
+	}
+	if owned, err := s.(semel.StepStore).SaveStep(t.Context(), id, rec.Owner(), "charge", []byte("7")); err != nil || !owned {
+		t.Fatal(owned, err)
+	}
+	if _, owned, err = s.Settle(t.Context(), id, rec.Owner(), done("paid")); err != nil || !owned {
+		t.Fatal(owned, err)
+	}
+	for i := range 3 { // the first makes the copies
+		if got := refuse(t, s, id, retry(c)); !got.Steps {
+			t.Errorf("repeat %d: the record says that there are no steps", i)
+		}
+		saved, err := s.(semel.StepStore).Steps(t.Context(), id)
+		if err != nil || string(saved["charge"]) != "7" {
+			t.Errorf("repeat %d: the steps are %q, error %v", i, saved, err)
+		}
+	}
+}
