@@ -140,10 +140,10 @@ func TestR84_AReleasedRunResumesAfterItsLastSavedStep(t *testing.T) {
 	}
 }
 
-// TestR84_Case42_KilledAtEveryVerb: a process dies at any of its verbs, its successor takes over when the lease is over.
+// TestR84_KilledAtEveryVerb: a process dies at any of its verbs, its successor takes over when the lease is over.
 // A downstream that deduplicates by the derived key has one effect a step, and a step whose save was executed is not run
 // again.
-func TestR84_Case42_KilledAtEveryVerb(t *testing.T) {
+func TestR84_KilledAtEveryVerb(t *testing.T) {
 	t.Parallel()
 	finished := 0
 	for budget := int64(1); budget <= 8; budget++ {
@@ -637,7 +637,9 @@ func TestR61_SavedStepsAreEncrypted(t *testing.T) {
 		})
 		return text, err
 	}
-	attempt(keyring(t, first), "charge")
+	if _, err := attempt(keyring(t, first), "charge"); err != nil {
+		t.Fatal(err)
+	}
 	saved, err := store.Steps(t.Context(), keyed("k"))
 	if err != nil || len(saved["charge"]) == 0 || bytes.Contains(saved["charge"], []byte("secret")) {
 		t.Fatalf("saved is %q, %v", saved, err)
