@@ -3,7 +3,9 @@ package semel
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -37,13 +39,17 @@ func (g *Guard) enter(ctx context.Context, a *ask) (*run, *Record, *Problem) {
 	if p := g.withinCaps(ctx, a, now); p != nil {
 		return nil, nil, p
 	}
+	rec, r, p := g.claim(ctx, a)
+	return g.follow(ctx, a, now.Add(a.wait), rec, r, p)
+}
+
+// follow is enter from what came of the first claim on; it waits for another run until the deadline.
+func (g *Guard) follow(ctx context.Context, a *ask, deadline time.Time, rec Record, r *run, p *Problem) (*run, *Record, *Problem) {
 	var ticket *ticket
 	defer func() { g.waiting.leave(ticket) }()
-	deadline := now.Add(a.wait)
 	waits := a.wait > 0
 	raced := 0
-	for {
-		rec, r, p := g.claim(ctx, a)
+	for ; ; rec, r, p = g.claim(ctx, a) {
 		switch {
 		case p != nil:
 			return nil, nil, p
@@ -99,71 +105,187 @@ func (g *Guard) inProgress(rec *Record) *Problem {
 	return p
 }
 
-// claim sends a claim until it is acknowledged, a bounded number of times. Each copy has the same token, so that a claim
-// whose reply was lost is recognised. A claim that may have been executed without this guard running it is released.
+// claim sends a claim until it is acknowledged, a bounded number of times.
 func (g *Guard) claim(ctx context.Context, a *ask) (Record, *run, *Problem) {
-	if err := ctx.Err(); err != nil {
-		return Record{}, nil, g.problem(CodeStoreUnavailable, "").because(err)
-	}
-	if g.owed.full() {
-		return Record{}, nil, g.problem(CodeStoreUnavailable, "")
+	if p := g.mayClaim(ctx); p != nil {
+		return Record{}, nil, p
 	}
 	if g.policy.OneCommit {
 		return g.claimTx(ctx, a)
 	}
-	c := g.claimOf(a)
-	var (
-		rec   Record
-		owned bool
-		err   error
-		asked bool // some copy of it was sent
-		sent  = time.Now()
-		try   int
-	)
-	window := newDeadlineAt(ctx, sent.Add(min(claimWindow, g.life)))
-	defer window.end(nil)
-	for try = 1; ; try++ {
-		if try > 1 {
-			sent = time.Now()
+	one := [1]claiming{{ask: *a, claim: g.claimOf(a)}}
+	s := g.newSending(ctx)
+	defer s.window.end(nil)
+	s.send(one[:])
+	s.rest(one[:])
+	return one[0].rec, one[0].run, one[0].problem
+}
+
+// mayClaim refuses what is asked for a client that has gone, or while too many releases are owed.
+func (g *Guard) mayClaim(ctx context.Context) *Problem {
+	err := ctx.Err()
+	if err == nil && !g.owed.full() {
+		return nil
+	}
+	return g.problem(CodeStoreUnavailable, "").because(err)
+}
+
+// A claiming is a claim on its way. Each copy of it has the same token, so that a claim whose reply was lost is recognised.
+type claiming struct {
+	ask   ask
+	claim Claim
+
+	copies   int       // that were sent
+	sent     time.Time // the last of them
+	rec      Record    // the last reply, with owned and err
+	owned    bool
+	err      error
+	answered bool // that was an answer of the store: any but a failure
+
+	// What came of it; without a run and a problem, the record as it stands.
+	judged  bool
+	run     *run
+	problem *Problem
+}
+
+// A sending sends a list of claims, in one round trip as far as the store can, and again those that got no answer: a bounded
+// number of times, and not for long. Several claims need a [BatchClaimer]. The list is not a part of it, so that a single
+// claim takes no memory.
+type sending struct {
+	g       *Guard
+	ctx     context.Context
+	window  *deadline // for all tries
+	tries   int
+	left    int         // not judged after the last try
+	refused bool        // by the breaker
+	then    func(i int) // called when a claim is judged; nil for none
+}
+
+// newSending begins a sending, which ends with its window.
+func (g *Guard) newSending(ctx context.Context) sending {
+	return sending{g: g, ctx: ctx, window: newDeadline(ctx, min(claimWindow, g.life))}
+}
+
+// send sends a copy of each claim that is not judged, and judges those that are answered.
+func (s *sending) send(list []claiming) {
+	s.tries++
+	s.left = 0
+	sent := time.Now()
+	asked, err := s.g.through(s.ctx, func() error { return s.trip(list, sent) })
+	s.refused = !asked
+	for i := range list {
+		c := &list[i]
+		switch {
+		case c.judged:
+			continue
+		case asked && c.answered:
+			s.judge(list, i)
+			continue
+		case !asked:
+			c.err = err
+		case s.ctx.Err() == nil: // else the client has gone, which is no failure of the store
+			s.g.storeFailed(s.ctx, "claim", c.ask.id, c.err)
 		}
-		var let bool
-		let, err = g.through(ctx, func() (err error) {
-			rec, owned, err = g.store.Claim(window, a.id, c)
-			return err
-		})
-		asked = asked || let
-		if !let {
-			break
-		}
-		if err == nil || errors.Is(err, ErrFull) || errors.Is(err, ErrUnreadable) {
-			break
-		}
-		if ctx.Err() == nil { // else the client has gone, which is no failure of the store
-			g.storeFailed(ctx, "claim", a.id, err)
-		}
-		if try == claimTries || !pause(window, jitter(10*time.Millisecond<<try)) {
-			break
+		s.left++
+	}
+}
+
+// trip is one round trip to the store. It returns an error if nothing was answered.
+func (s *sending) trip(list []claiming, sent time.Time) (failed error) {
+	for i := range list {
+		if c := &list[i]; !c.judged {
+			c.copies++
+			c.sent = sent
 		}
 	}
-	late := owned && time.Since(sent) > marginOf(g.policy.Lease)
-	acknowledged := err == nil || errors.Is(err, ErrFull) || errors.Is(err, ErrUnreadable)
-	if err == nil && owned && !late {
-		r := g.newRun(ctx, a, rec, c.Token, sent)
-		r.resent = try > 1
-		return rec, r, nil
+	if len(list) == 1 {
+		c := &list[0]
+		c.rec, c.owned, c.err = s.g.store.Claim(s.window, c.ask.id, c.claim)
+	} else {
+		s.claimAll(list)
 	}
-	if late || asked && (!acknowledged || try > 1) {
-		g.observe(ctx, a, &rec, EventGaveUp, err)
-		g.owed.add(a.id, Owner{Token: c.Token, Above: true}, sent)
+	some := false
+	for i := range list {
+		c := &list[i]
+		if c.judged {
+			continue
+		}
+		c.answered = c.err == nil || errors.Is(c.err, ErrFull) || errors.Is(c.err, ErrUnreadable)
+		some = some || c.answered
+		failed = c.err
 	}
-	switch {
-	case errors.Is(err, ErrUnreadable):
-		g.storeFailed(ctx, "claim", a.id, err)
-		return Record{}, nil, g.problem(CodeReplayUnavailable, "").because(err)
-	case err != nil, late:
-		return Record{}, nil, g.problem(CodeStoreUnavailable, "").because(err)
+	if some {
+		return nil
 	}
-	return rec, nil, nil
+	return failed
+}
+
+func (s *sending) claimAll(list []claiming) {
+	claims := make([]ClaimOf, 0, len(list))
+	for i := range list {
+		if c := &list[i]; !c.judged {
+			claims = append(claims, ClaimOf{c.ask.id, c.claim})
+		}
+	}
+	all := s.g.store.(BatchClaimer).ClaimAll(s.window, claims)
+	if len(all) != len(claims) { // whose they are can't be told
+		err := fmt.Errorf("claim %d operations: the store returned %d results", len(claims), len(all))
+		all = slices.Repeat([]Claimed{{Err: err}}, len(claims))
+	}
+	for i := range list {
+		if c := &list[i]; !c.judged {
+			c.rec, c.owned, c.err = all[0].Record, all[0].Owned, all[0].Err
+			all = all[1:]
+		}
+	}
+}
+
+// rest sends again what is left, as often as that goes, and gives up what is left then.
+func (s *sending) rest(list []claiming) {
+	for s.left > 0 && !s.refused && s.tries < claimTries && pause(s.window, jitter(10*time.Millisecond<<s.tries)) {
+		s.send(list)
+	}
+	for i := range list {
+		if !list[i].judged {
+			s.judge(list, i)
+		}
+	}
+}
+
+// abandon releases what is not judged, and won't be.
+func (s *sending) abandon(list []claiming) {
+	for i := range list {
+		if c := &list[i]; !c.judged && c.copies > 0 {
+			s.g.owed.add(c.ask.id, Owner{Token: c.claim.Token, Above: true}, c.sent)
+		}
+	}
+}
+
+// judge says what came of a claim that was answered, or is given up. A claim that may have been executed without this guard
+// running it is released.
+func (s *sending) judge(list []claiming, i int) {
+	g, c := s.g, &list[i]
+	c.judged = true
+	late := c.owned && time.Since(c.sent) > marginOf(g.policy.Lease)
+	if c.err == nil && c.owned && !late {
+		c.run = g.newRun(s.ctx, &c.ask, c.rec, c.claim.Token, c.sent)
+		c.run.resent = c.copies > 1
+	} else {
+		if late || c.copies > 0 && (!c.answered || c.copies > 1) {
+			g.observe(s.ctx, &c.ask, &c.rec, EventGaveUp, c.err)
+			g.owed.add(c.ask.id, Owner{Token: c.claim.Token, Above: true}, c.sent)
+		}
+		switch {
+		case errors.Is(c.err, ErrUnreadable):
+			g.storeFailed(s.ctx, "claim", c.ask.id, c.err)
+			c.problem = g.problem(CodeReplayUnavailable, "").because(c.err)
+		case c.err != nil, late:
+			c.problem = g.problem(CodeStoreUnavailable, "").because(c.err)
+		}
+	}
+	if s.then != nil {
+		s.then(i)
+	}
 }
 
 // claimOf returns what the guard asks the store for, with a token of its own.

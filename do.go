@@ -73,7 +73,7 @@ func Do[T any](ctx context.Context, g *Guard, key Key, request Fingerprinter, fn
 		return runJob(&c, run, fn)
 	case rec != nil:
 		return replayResult[T](&c, rec)
-	case p.Code == CodeStoreUnavailable && g.policy.FailOpen && ctx.Err() == nil:
+	case c.bypasses(p):
 		defer c.decided(ResultBypassed, nil)
 		return fn(outside(ctx))
 	}
@@ -91,17 +91,27 @@ type call struct {
 
 // enter asks for the operation. Exactly one of the three is set.
 func (c *call) enter(key Key, request Fingerprinter) (*run, *Record, *Problem) {
+	if p := c.identify(key, request); p != nil {
+		return nil, nil, p
+	}
+	run, rec, problem := c.g.enter(c.ctx, &c.ask)
+	c.run = run
+	return run, rec, problem
+}
+
+// identify fills in what the call asks for.
+func (c *call) identify(key Key, request Fingerprinter) *Problem {
 	g, p := c.g, c.g.policy
 	c.ask.kind, c.ask.operation = KindDo, p.Operation
 	if key.Scope == "" {
-		return nil, nil, g.problem(CodeScopeInvalid, "the scope is empty")
+		return g.problem(CodeScopeInvalid, "the scope is empty")
 	}
 	if err := checkKey(key.Value, &p.KeyFormat); err != nil {
-		return nil, nil, g.problem(CodeKeyInvalid, detailOf(err, ErrKeyInvalid)).because(err)
+		return g.problem(CodeKeyInvalid, detailOf(err, ErrKeyInvalid)).because(err)
 	}
 	b, err := request.FingerprintBytes()
 	if err != nil {
-		return nil, nil, g.problem(CodeRequestUnreadable, "").because(fmt.Errorf("fingerprint the request: %w", err))
+		return g.problem(CodeRequestUnreadable, "").because(fmt.Errorf("fingerprint the request: %w", err))
 	}
 	d := g.identity.start("semel do request 1")
 	d.string(p.Operation)
@@ -119,9 +129,12 @@ func (c *call) enter(key Key, request Fingerprinter) (*run, *Record, *Problem) {
 	if c.ask.wait = p.Wait; p.Patience > 0 {
 		c.ask.wait = min(p.Wait, p.Patience)
 	}
-	run, rec, problem := g.enter(c.ctx, &c.ask)
-	c.run = run
-	return run, rec, problem
+	return nil
+}
+
+// bypasses reports whether the function is to run unprotected instead of being refused.
+func (c *call) bypasses(p *Problem) bool {
+	return p.Code == CodeStoreUnavailable && c.g.policy.FailOpen && c.ctx.Err() == nil
 }
 
 func refused[T any](c *call, p *Problem) (zero T, err error) {
@@ -152,18 +165,40 @@ type job[T any] struct {
 	value    T
 	err      error
 	returned bool
-	thrown   any
+	broken   *PanicError // thrown by fn, or by whatever read or stored what it returned
 	lost     bool
 	nothing  bool // it was rolled back, although fn returned a value
 	rec      Record
 	how      settled
 }
 
-// runJob runs fn on a goroutine of its own, and returns its result, or that it goes on.
+// runJob runs fn, and returns its result, or throws what it threw, or returns that it goes on.
 func runJob[T any](c *call, r *run, fn func(context.Context) (T, error)) (T, error) {
-	j := &job[T]{policy: c.g.policy, run: r, ended: make(chan struct{})}
+	j := startJob(r, fn)
+	err := j.wait(c)
+	switch {
+	case err != nil:
+		return goesOn[T](c, err)
+	case j.broken == nil:
+		return j.result(c)
+	}
+	c.decided(ResultFailed, nil)
+	if j.broken.Value == nil {
+		runtime.Goexit()
+	}
+	panic(j.broken.Value)
+}
+
+// startJob runs fn on a goroutine of its own.
+func startJob[T any](r *run, fn func(context.Context) (T, error)) *job[T] {
+	j := &job[T]{policy: r.policy, run: r, ended: make(chan struct{})}
 	r.face = j
 	go j.do(fn)
+	return j
+}
+
+// wait returns when the job has ended, or with an error when the call's context does or Patience has passed.
+func (j *job[T]) wait(c *call) error {
 	ctx := c.ctx
 	if patience := c.g.policy.Patience; patience > 0 {
 		var cancel context.CancelFunc
@@ -172,18 +207,23 @@ func runJob[T any](c *call, r *run, fn func(context.Context) (T, error)) (T, err
 	}
 	select {
 	case <-j.ended:
-		return j.result(c)
+		return nil
 	case <-ctx.Done():
-		return refused[T](c, c.g.problem(CodeOutcomePending, "the operation goes on").because(ctx.Err()))
+		return ctx.Err()
 	}
 }
 
-// do runs fn and settles its outcome, however it ends. What fn throws is thrown again by result, if Do still waits.
+// goesOn is what a call returns that waits no longer.
+func goesOn[T any](c *call, err error) (T, error) {
+	return refused[T](c, c.g.problem(CodeOutcomePending, "the operation goes on").because(err))
+}
+
+// do runs fn and settles its outcome, however it ends. What fn throws is thrown again by runJob, if Do still waits.
 func (j *job[T]) do(fn func(context.Context) (T, error)) {
 	defer close(j.ended)
 	defer func() {
 		if thrown := recover(); thrown != nil { // by the store or the observer
-			j.thrown = thrown
+			j.broken = caught(thrown)
 		}
 	}()
 	defer j.finish()
@@ -192,7 +232,9 @@ func (j *job[T]) do(fn func(context.Context) (T, error)) {
 }
 
 func (j *job[T]) finish() {
-	j.thrown = recover()
+	if thrown := recover(); !j.returned {
+		j.broken = caught(thrown)
+	}
 	j.run.joint.close()
 	j.run.lease.handlerEnded()
 	o := j.outcome()
@@ -200,7 +242,7 @@ func (j *job[T]) finish() {
 		j.lost, j.nothing = false, true // nothing of it will be recorded, so there is no doubt
 	}
 	if !j.returned {
-		j.run.event(EventPanic, panicError(j.thrown))
+		j.run.event(EventPanic, panicError(j.broken.Value))
 	}
 	j.rec, j.how = j.run.settle(o)
 	if s := &j.run.joint; j.how == settledOwn && s.state >= doubtful && s.result != nil { // it has committed
@@ -215,7 +257,7 @@ func (j *job[T]) outcome() (o Outcome) {
 	p := j.policy
 	defer func() {
 		if thrown := recover(); thrown != nil {
-			j.thrown, j.returned = thrown, false
+			j.broken, j.returned = caught(thrown), false
 			o = p.lost("the result could not be read")
 		}
 	}()
@@ -295,15 +337,9 @@ func (j *job[T]) freeze(err error) (Outcome, bool, error) {
 	return j.decide(j.policy, value, r.err), err == nil || isFinal(err), nil
 }
 
-// result is what the call returns, or throws, once its run has ended.
+// result is what the call returns once its run has ended, unless that is broken.
 func (j *job[T]) result(c *call) (value T, err error) {
 	switch {
-	case j.thrown != nil:
-		c.decided(ResultFailed, nil)
-		panic(j.thrown)
-	case !j.returned:
-		c.decided(ResultFailed, nil)
-		runtime.Goexit()
 	case j.how == settledLater:
 		return refused[T](c, c.g.problem(CodeOutcomePending, ""))
 	case j.how == settledNothing, j.nothing && j.how == settledOwn:

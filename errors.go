@@ -36,6 +36,8 @@ var (
 	ErrEarlyData = errors.New("request sent as early data")
 	// ErrRequestUnreadable means that the connection broke while the request's body was read; nothing was run.
 	ErrRequestUnreadable = errors.New("request could not be read")
+	// ErrOperationNotFound means that there is no such operation, or that it is another principal's.
+	ErrOperationNotFound = errors.New("operation not found")
 	// ErrStoreUnavailable means that the store could not be asked; nothing was run.
 	ErrStoreUnavailable = errors.New("store unavailable")
 )

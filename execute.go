@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// execute runs next and answers with its outcome. Without Patience it runs on the request's own goroutine. With it, the
-// client may be answered before the run has ended, so the handler gets a goroutine; what that throws is thrown again.
+// execute runs next and answers with its outcome. It runs on the request's own goroutine, unless the client may be
+// answered before the run has ended: then the handler gets a goroutine, and what that throws is thrown again.
 func (x *exchange) execute(next http.Handler) {
-	patience := x.g.policy.Patience
-	x.prepareRun()
-	if patience <= 0 {
+	parting := x.parting()
+	x.prepareRun(parting.depart != nil)
+	if parting.depart == nil {
 		defer x.failed()
 		x.handle(next)
 		x.answer()
@@ -31,16 +31,15 @@ func (x *exchange) execute(next http.Handler) {
 		}()
 		x.handle(next)
 	}()
-	timer := time.NewTimer(patience - time.Since(x.started))
+	timer := time.NewTimer(parting.after - time.Since(x.started))
 	defer timer.Stop()
 	select {
 	case <-ended:
 	case <-timer.C:
-		if x.capture.detach() {
-			x.refuse(x.g.impatient())
+		if parting.depart() {
 			return
 		}
-		<-ended // the client is receiving the answer already
+		<-ended
 	}
 	if !x.returned {
 		x.decided(ResultFailed, "", 0, nil)
@@ -78,10 +77,10 @@ func (g *Guard) impatient() *Problem {
 }
 
 // prepareRun makes the request and the writer that the handler gets. What identifies the operation was taken before, so
-// that the handler may change the request as it likes. With Patience it may do so while the layers above, which have
-// been answered, still read theirs.
-func (x *exchange) prepareRun() {
-	if x.g.policy.Patience > 0 {
+// that the handler may change the request as it likes. If its client can depart it may do so while the layers above,
+// which have been answered, still read theirs.
+func (x *exchange) prepareRun(departs bool) {
+	if departs {
 		x.req = x.r.Clone(&x.run.ctx)
 	} else {
 		x.req = x.r.WithContext(&x.run.ctx)
@@ -115,6 +114,9 @@ func (x *exchange) finish() {
 		if x.run.provesNothing() {
 			x.outcome = Outcome{State: Free, Error: "the handler did not return; its transaction was rolled back", Owed: true}
 		}
+	}
+	if x.async {
+		x.stay()
 	}
 	x.rec, x.how = x.run.settle(x.outcome)
 	if !x.returned {

@@ -331,7 +331,11 @@ func (g *Guard) Stats() Stats {
 func (g *Guard) CORSHeaders() (allow, expose []string) {
 	allow = append(allow, g.policy.KeyHeaders...)
 	expose = append(expose, g.headers.markers...)
-	expose = append(expose, "Location", "Retry-After", "Idempotency-Expires", "Idempotency-Retryable", "Idempotency-Status")
+	expose = append(expose, "Location", "Link", "Retry-After", "Preference-Applied")
+	expose = append(expose, "Idempotency-Expires", "Idempotency-Retryable", "Idempotency-Status")
+	if g.policy.RespondAsync || g.policy.MaxWait > 0 {
+		allow = append(allow, "Prefer")
+	}
 	if g.headers.correlation != "" {
 		allow = append(allow, g.headers.correlation)
 		expose = append(expose, g.headers.correlation)

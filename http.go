@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"maps"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -18,6 +19,10 @@ import (
 // the path is part of what a request was, as the guard sees it.
 func (g *Guard) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s := takeResumption(r.Context()); s != nil {
+			g.resume(s, next, w, r)
+			return
+		}
 		switch {
 		case !g.policy.methods[r.Method]:
 			next.ServeHTTP(w, r)
@@ -42,6 +47,7 @@ type exchange struct {
 	keyValue  string
 	unkeyed   bool
 	async     bool // the client asked not to wait for its answer, and the route lets it
+	question  bool // it is about an operation ([Guard.Operations]), and runs nothing
 	made      bool // the correlation id was made, not sent
 	minted    bool // so was the key
 	body      *requestBody
@@ -59,6 +65,9 @@ type exchange struct {
 	nothing  bool // no effect, and no answer that would say so
 	rec      Record
 	how      settled
+
+	promising sync.Mutex
+	settling  bool // the client can't be told 202 any more
 }
 
 func (x *exchange) serve(next http.Handler) {
@@ -88,6 +97,8 @@ func (x *exchange) serve(next http.Handler) {
 		x.execute(next)
 	case rec != nil:
 		x.replay(rec)
+	case x.async && p.Code == CodeInProgress:
+		x.accept(ResultInProgress)
 	case p.Code == CodeStoreUnavailable && x.g.policy.FailOpen && x.r.Context().Err() == nil: // not a client that left
 		x.w.Header().Set("Idempotency-Status", "bypassed")
 		x.bypass(next, ResultBypassed)
@@ -165,11 +176,16 @@ func (x *exchange) bypass(next http.Handler, result Result) {
 
 // refuse answers with a problem of the guard's own.
 func (x *exchange) refuse(p *Problem) {
+	x.tell(p)
+	x.decided(resultOf(p.Code, x.run), p.Code, p.Status, p.cause)
+}
+
+func (x *exchange) tell(p *Problem) {
 	if x.keyHeader != "" {
 		x.keyedHeaders(x.w.Header())
 	}
+	x.linked(p)
 	x.g.writeProblem(x.w, x.r, p)
-	x.decided(resultOf(p.Code, x.run), p.Code, p.Status, p.cause)
 }
 
 // resultOf is the result of a request that was answered with a problem; r is its run, nil if there was none.

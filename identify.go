@@ -5,9 +5,7 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
-	"strconv"
 	"strings"
-	"time"
 )
 
 // identify tells who asks for what: it fills x.ask, or says that the request carries no key, or refuses it. Nothing is
@@ -67,7 +65,7 @@ func (x *exchange) identify(body io.Reader) *Problem {
 		x.ask.key += "\x00" + x.r.Method + " " + x.r.URL.EscapedPath() // a key holds no NUL
 	}
 	x.ask.id = g.identity.id(KindHTTP, scope, x.ask.key)
-	x.ask.wait = x.patienceToWait()
+	x.heedPreferences()
 	return nil
 }
 
@@ -184,40 +182,4 @@ func (x *exchange) closeBody() {
 	if x.body != nil {
 		x.body.close() //nolint:errcheck // only a temporary file's removal can fail, and nobody can mend that here
 	}
-}
-
-// patienceToWait is how long the request waits for another run: the route's wait, or what the client prefers within the
-// route's bound.
-func (x *exchange) patienceToWait() time.Duration {
-	p := x.g.policy
-	wait := p.Wait
-	if p.MaxWait > 0 {
-		if d, ok := preferredWait(x.r.Header["Prefer"]); ok {
-			wait = min(d, p.MaxWait)
-			x.w.Header().Set("Preference-Applied", "wait="+strconv.FormatInt(int64(wait/time.Second), 10))
-		}
-	}
-	if p.Patience > 0 {
-		wait = min(wait, p.Patience)
-	}
-	return wait
-}
-
-// preferredWait reads "Prefer: wait=N" (RFC 7240, section 4.3), in whole seconds.
-func preferredWait(lines []string) (time.Duration, bool) {
-	for _, line := range lines {
-		for pref := range strings.SplitSeq(line, ",") {
-			name, value, _ := strings.Cut(strings.TrimSpace(pref), "=")
-			if !strings.EqualFold(strings.TrimSpace(name), "wait") {
-				continue
-			}
-			value, _, _ = strings.Cut(value, ";")
-			n, err := strconv.ParseUint(strings.TrimSpace(value), 10, 31)
-			if err != nil {
-				return 0, false
-			}
-			return time.Duration(n) * time.Second, true
-		}
-	}
-	return 0, false
 }

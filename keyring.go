@@ -19,13 +19,14 @@ type EncryptionKey struct {
 	Key []byte
 }
 
-// A Keyring encrypts stored answers at rest: whoever reads the store learns an answer's status, size and times, and
-// nothing else of it. It is AES-256-GCM. Each answer is encrypted under a key of its own, derived from the ring's first
-// one and from the record's id and token, so that the number of answers under one key has no limit in practice; and it is
-// bound to both, so that an answer can't be moved to another record unnoticed.
+// A Keyring encrypts stored answers, steps and requests at rest: whoever reads the store learns an answer's status,
+// sizes, times and the names of steps, and nothing else of them. It is AES-256-GCM. Each text is encrypted under a key of its
+// own, derived from the ring's first one, from the record's id, and from a token, so that the number of texts under one key
+// has no limit in practice; and it is bound to those and to its field, so that it can't be moved unnoticed.
 //
-// To rotate, put a new key first and keep the old ones until the longest retention has passed. What was stored before
-// there was a keyring stays readable.
+// To rotate, put a new key first and keep the old ones until the longest retention has passed, seven times that where
+// requests are stored, and nothing from before is unknown any more. Answers and steps that were stored before there was a
+// keyring stay readable.
 //
 // A Keyring is safe for concurrent use. A nil one encrypts nothing.
 type Keyring struct {

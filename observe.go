@@ -51,6 +51,7 @@ type Result string
 const (
 	ResultExecuted   Result = "executed"
 	ResultReplayed   Result = "replayed"
+	ResultAccepted   Result = "accepted" // run, and told 202 before its end (Policy.RespondAsync)
 	ResultInProgress Result = "in_progress"
 	ResultMismatch   Result = "mismatch"
 	ResultUnknown    Result = "unknown"

@@ -35,6 +35,7 @@ const (
 	CodeEarlyData         Code = "IDEMPOTENCY_EARLY_DATA"
 	CodeStoreUnavailable  Code = "IDEMPOTENCY_STORE_UNAVAILABLE"
 	CodeRequestUnreadable Code = "IDEMPOTENCY_REQUEST_UNREADABLE"
+	CodeOperationNotFound Code = "IDEMPOTENCY_OPERATION_NOT_FOUND"
 )
 
 // A Problem is a refusal: an answer of the guard's own, as application/problem+json (RFC 9457). It is also the error
@@ -46,6 +47,10 @@ type Problem struct {
 	Detail    string `json:"detail,omitempty"`
 	Code      Code   `json:"code"`
 	Retryable bool   `json:"retryable"` // with the same key
+
+	// Operation is where the operation can be asked about, a path below [Options].Operations; "" where there is none, or
+	// nothing is left open. It is also sent as a Link of relation "status" (RFC 8631).
+	Operation string `json:"operation,omitempty"`
 
 	// RetryAfter is the Retry-After header, in whole seconds; zero means none.
 	RetryAfter time.Duration `json:"-"`
@@ -165,6 +170,11 @@ var problemKinds = map[Code]problemKind{
 		"the request's body could not be read",
 		"nothing was run",
 	},
+	CodeOperationNotFound: {
+		"operation-not-found", 404, false, ErrOperationNotFound,
+		"there is no such operation",
+		"it was never asked for, or is no longer kept, or is another principal's",
+	},
 }
 
 // ProblemOptions changes the form of the guard's own answers.
@@ -254,6 +264,9 @@ func (g *Guard) writeProblem(w http.ResponseWriter, r *http.Request, p *Problem)
 	}
 	if p.Code == CodeKeyMissing && form.Documentation != "" {
 		h.Add("Link", "<"+form.Documentation+`>; rel="describedby"`)
+	}
+	if p.Operation != "" {
+		h.Add("Link", "<"+p.Operation+`>; rel="status"`)
 	}
 	if form.Write != nil {
 		form.Write(w, r, p)

@@ -405,7 +405,7 @@ func TestAProblemIsAnErrorOfItsSentinelAndItsCause(t *testing.T) {
 		semel.CodeTooManyKeys: semel.ErrTooManyKeys, semel.CodeBodyTooLarge: semel.ErrBodyTooLarge,
 		semel.CodeDigestMismatch: semel.ErrDigestMismatch, semel.CodeEarlyData: semel.ErrEarlyData,
 		semel.CodeStoreUnavailable: semel.ErrStoreUnavailable, semel.CodeRequestUnreadable: semel.ErrRequestUnreadable,
-		semel.CodeKeyExpired: semel.ErrKeyExpired,
+		semel.CodeKeyExpired: semel.ErrKeyExpired, semel.CodeOperationNotFound: semel.ErrOperationNotFound,
 	}
 	for code, want := range sentinels {
 		p := &semel.Problem{Code: code, Title: "title", Detail: "detail"}

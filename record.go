@@ -107,7 +107,7 @@ type Record struct {
 	Maybe  bool       // an earlier run under Rerun may have had its effect
 	Seized bool       // Unknown was written by Seize, whose owner may settle
 	Steps  bool       // results of steps are saved with it
-	Owed   bool       // somebody was promised its end, or lost an answer, and may not ask again: a completer's to do
+	Owed   bool       // its client was promised its end, or has lost an answer, and may not ask again: a completer's to do
 	Wrote  State      // the outcome that (Fence, Token) settled with; Absent if it has not
 
 	Fence uint64 // grows with each run of the identity

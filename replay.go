@@ -15,13 +15,25 @@ import (
 // replay answers a repeat with what the record holds: the first answer, marked. It comes before everything the handler
 // would check, preconditions included.
 func (x *exchange) replay(rec *Record) {
-	answer, body, problem := x.replayable(rec)
+	status, problem := x.giveAgain(rec)
 	if problem != nil {
 		x.refuse(problem)
 		return
 	}
+	x.decided(ResultReplayed, "", status, nil)
+}
+
+// giveAgain sends the stored answer, marked, and returns its status; or it says why that can't be given.
+func (x *exchange) giveAgain(rec *Record) (int, *Problem) {
+	answer, body, problem := x.replayable(rec)
+	if problem != nil {
+		return 0, problem
+	}
 	h := x.w.Header()
 	copyFields(h, answer.Header)
+	if x.question {
+		h["Cache-Control"] = x.value("no-store") // what may be kept of an answer to POST may not be of one to GET
+	}
 	body = x.decodeFor(h, body)
 	for _, name := range x.g.headers.markers {
 		h[name] = x.value("true")
@@ -36,7 +48,7 @@ func (x *exchange) replay(rec *Record) {
 		w.Write(body) //nolint:errcheck // the client has gone
 		return nil
 	})
-	x.decided(ResultReplayed, "", answer.Status, nil)
+	return answer.Status, nil
 }
 
 // longestUnpacked bounds what is unpacked of a stored body, in bytes, where the route has no higher limit: an answer is

@@ -15,6 +15,7 @@ import (
 // has no credentials: whoever finishes it has its own.
 type sealedRequest struct {
 	Scope     string
+	Key       string // what the operation's identity and its derived keys are made of, whatever the route's settings become
 	KeyHeader string
 	KeyValue  string // as it stood in the header
 	Method    string
@@ -35,7 +36,8 @@ var headersSealed = []string{
 // headersNeverSealed carry credentials, or belong to one connection.
 var headersNeverSealed = []string{
 	"Authorization", "Cookie", "Cookie2", "Connection", "Content-Length", "Expect", "Host", "Te", "Trailer", "Transfer-Encoding",
-	"Upgrade", "X-Api-Key", "X-Auth-Token", "X-Amz-Security-Token", "X-Csrf-Token", "X-Xsrf-Token",
+	"Upgrade", "Api-Key", "Dpop", "X-Access-Token", "X-Api-Key", "X-Auth-Token", "X-Amz-Security-Token", "X-Csrf-Token",
+	"X-Goog-Api-Key", "X-Session-Token", "X-Xsrf-Token",
 }
 
 // compileSealing checks what the policy says about stored requests, and returns the headers that are stored with one; nil
@@ -84,7 +86,7 @@ func (x *exchange) sealRequest() *Problem {
 func (x *exchange) seal() ([]byte, error) {
 	p := x.g.policy
 	s := sealedRequest{
-		Scope: x.ask.scope, KeyHeader: x.keyHeader, KeyValue: x.keyValue,
+		Scope: x.ask.scope, Key: x.ask.key, KeyHeader: x.keyHeader, KeyValue: x.keyValue,
 		Method: x.r.Method, Target: x.r.URL.RequestURI(), Host: x.r.Host, Header: http.Header{},
 	}
 	for _, name := range p.sealHeaders {
@@ -108,15 +110,19 @@ const sealedVersion = 1
 // append appends the request's binary form.
 func (s *sealedRequest) append(b []byte) []byte {
 	b = append(b, sealedVersion)
-	for _, text := range []string{s.Scope, s.KeyHeader, s.KeyValue, s.Method, s.Target, s.Host} {
+	for _, text := range []string{s.Scope, s.Key, s.KeyHeader, s.KeyValue, s.Method, s.Target, s.Host} {
 		b = appendString(b, text)
 	}
 	b = appendFields(b, s.Header)
 	return append(b, s.Body...)
 }
 
-// openRequest decrypts the request of a record. An error wraps [ErrUnreadable].
+// openRequest decrypts the request of a record. One that is not encrypted was not stored by a guard: whoever can write to
+// the store must not have a request run by the service itself. An error wraps [ErrUnreadable].
 func (k *Keyring) openRequest(id ID, rec *Record) (*sealedRequest, error) {
+	if len(rec.Sealed) > 0 && rec.Sealed[0] == envelopeOpen {
+		return nil, fmt.Errorf("open stored %s: %w: it is not encrypted", sealedField, ErrUnreadable)
+	}
 	text, err := k.unfold(sealedField, id, rec.Sealed)
 	if err != nil {
 		return nil, err
@@ -126,7 +132,7 @@ func (k *Keyring) openRequest(id ID, rec *Record) (*sealedRequest, error) {
 	}
 	d := decoder{data: text, at: 1}
 	var s sealedRequest
-	for _, field := range []*string{&s.Scope, &s.KeyHeader, &s.KeyValue, &s.Method, &s.Target, &s.Host} {
+	for _, field := range []*string{&s.Scope, &s.Key, &s.KeyHeader, &s.KeyValue, &s.Method, &s.Target, &s.Host} {
 		*field = string(d.bytes("text"))
 	}
 	s.Header = d.fields("header")

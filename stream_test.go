@@ -181,7 +181,7 @@ func TestR38_R32_AStreamThatCannotEndWellIsBrokenOff(t *testing.T) {
 							t.Parallel()
 							s, l := &faulty{Store: memstore.New()}, &ledger{}
 							g, _ := newGuard(t, s, semel.Policy{
-								Stream: true, OnLost: onLost, Patience: patience, SettleWait: 20 * time.Millisecond,
+								Stream: true, OnLost: onLost, Patience: patience, SettleWait: 100 * time.Millisecond,
 							})
 							inner := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 								l.add()

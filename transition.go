@@ -34,6 +34,7 @@ func (r Record) Claim(now Time, c Claim) (Record, bool) {
 	}
 	if r.State == Running {
 		r.Maybe = true // taken over: the lost run may have had its effect
+		r.lose()
 	}
 	return r.started(now, c, r.Fence+1), true
 }
@@ -54,6 +55,10 @@ func (r Record) started(now Time, c Claim, fence uint64) Record {
 	r.Correlation = c.Correlation
 	return r
 }
+
+// lose notes that a run is over whose owner has settled nothing, so that its client has no answer: whoever can finish the
+// operation, from its stored request, owes that.
+func (r *Record) lose() { r.Owed = r.Owed || len(r.Sealed) > 0 }
 
 // Extend moves the lease of a running record, and sets Begun if asked to. It reports false, and changes nothing, for
 // any other owner or state: a late heartbeat must not reopen what was settled.
@@ -128,6 +133,9 @@ func (r Record) Seize(now Time, t Token) (Record, bool) {
 	case r.State == Unknown, r.State == Free && r.Maybe:
 	default:
 		return r, false
+	}
+	if r.State == Running {
+		r.lose()
 	}
 	r.State, r.Seized, r.Wrote = Unknown, true, Absent
 	r.Fence++

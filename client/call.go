@@ -12,37 +12,43 @@ import (
 func (h *hop) run() (*http.Response, error) {
 	c := h.c
 	defer h.body.drop()
-	if h.keyed && !c.fresh(time.Now()) {
-		c.reason = ReasonRetention
-		return nil, c.fail(nil)
-	}
 	status := h.statusURL()
 	ask := false // about the operation, before sending again
 	for {
+		if h.keyed && !c.fresh(time.Now()) { // a computer may have slept over any delay
+			c.reason = ReasonRetention
+			return nil, c.fail(nil)
+		}
 		h.number = c.retries + 1
 		kind, rep := KindRequest, reply{}
 		if ask {
 			kind, rep = KindStatus, h.question(status, c.text)
-			switch {
-			case rep.err == nil && h.ctx.Err() != nil:
+			if rep.err == nil && h.ctx.Err() != nil {
 				rep.discard()
 				rep = reply{err: h.ctx.Err()}
-			case running(&rep):
-				return h.poll(kind, rep, status, c.text)
-			case rep.err == nil && rep.res.StatusCode < 300 && rep.doc != nil && rep.doc.State != "":
+			}
+			if running(&rep) {
+				if kind, rep = h.poll(kind, rep, status, c.text); !nothingKept(&rep) {
+					return h.end(&rep)
+				}
+			}
+			switch {
+			case told(&rep) && !nothingKept(&rep):
 				h.report(kind, &rep, step{})
 				c.note(&rep)
 				return rep.res, nil
-			case !h.retryable(&rep): // never seen, or nobody there who would know
+			case !h.retryable(&rep): // never seen, not kept, or nobody there who would know
 				h.report(kind, &rep, step{again: true})
 				rep.discard()
-				kind = KindRequest
+				ask, c.state = false, ""
+				continue
 			}
 		}
 		if kind == KindRequest {
 			rep = h.attempt()
 			if location := h.polled(&rep); location != nil {
-				return h.poll(kind, rep, location, "")
+				_, rep = h.poll(kind, rep, location, "")
+				return h.end(&rep)
 			}
 			ask = status != nil && (rep.err != nil || lost(rep.res.StatusCode, rep.doc))
 		}

@@ -22,6 +22,7 @@ type document struct {
 	Code      semel.Code `json:"code"`
 	Retryable *bool      `json:"retryable"`
 	State     string     `json:"state"`
+	Operation string     `json:"operation"`
 }
 
 const (
@@ -57,7 +58,7 @@ func (d *document) problem(status int, h http.Header) *semel.Problem {
 	}
 	p := &semel.Problem{
 		Type: d.Type, Title: d.Title, Status: status, Detail: d.Detail, Code: d.Code,
-		Retryable: d.Retryable != nil && *d.Retryable,
+		Retryable: d.Retryable != nil && *d.Retryable, Operation: d.Operation,
 	}
 	p.RetryAfter, _ = deltaOrDate(h.Get("Retry-After"), h.Get("Date"), time.Now())
 	return p
@@ -83,6 +84,7 @@ var again = map[semel.Code]bool{
 	semel.CodeBodyTooLarge:      false,
 	semel.CodeDigestMismatch:    false,
 	semel.CodeRequestUnreadable: false,
+	semel.CodeOperationNotFound: false,
 }
 
 // retryable reports whether a response is worth another attempt (R-66). The code of one of the guard's own problems

@@ -95,9 +95,21 @@ func running(rep *reply) bool {
 		rep.res.StatusCode == http.StatusOK && rep.doc != nil && rep.doc.State == stateRunning
 }
 
+// told reports whether an answer about an operation tells its state.
+func told(rep *reply) bool {
+	return rep.err == nil && rep.res.StatusCode < 300 && rep.doc != nil && rep.doc.State != ""
+}
+
+// nothingKept reports whether an answer about an operation says that it has failed and nothing is kept of it, so that its key
+// may be sent again as if it had never been seen.
+func nothingKept(rep *reply) bool {
+	return told(rep) && rep.doc.State == stateFailed && rep.doc.Retryable != nil && *rep.doc.Retryable
+}
+
 // States of an operation, as they are shown. stateRefused is ours: who should know did not tell.
 const (
 	stateRunning = "running"
+	stateFailed  = "failed"
 	stateUnknown = "unknown"
 	stateExpired = "expired"
 	stateRefused = "refused"
@@ -121,8 +133,9 @@ func (c *call) note(rep *reply) {
 }
 
 // poll asks about an operation until it has ended, beginning with an answer that says that it has not. Questions that fail
-// are asked again as often in a row as a request would be.
-func (h *hop) poll(kind AttemptKind, rep reply, u *url.URL, key string) (*http.Response, error) {
+// are asked again as often in a row as a request would be. What it returns is the end of the call, and reported; but not if
+// it was asked by key and nothing is kept.
+func (h *hop) poll(kind AttemptKind, rep reply, u *url.URL, key string) (AttemptKind, reply) {
 	c, o := h.c, &h.c.t.o
 	failures := 0
 	for {
@@ -149,11 +162,11 @@ func (h *hop) poll(kind AttemptKind, rep reply, u *url.URL, key string) (*http.R
 		}
 		if c.reason != "" || h.ctx.Err() != nil {
 			h.report(kind, &rep, step{})
-			return h.end(&rep)
+			return kind, rep
 		}
 		h.report(kind, &rep, step{again: true, delay: delay})
 		if err := c.pause(h.ctx, &rep, delay); err != nil {
-			return nil, c.fail(err)
+			return kind, reply{err: err}
 		}
 		kind = KindPoll
 		rep = h.question(u, key)
@@ -162,10 +175,12 @@ func (h *hop) poll(kind AttemptKind, rep reply, u *url.URL, key string) (*http.R
 			failures = 0
 		case h.retryable(&rep):
 			failures++
+		case key != "" && nothingKept(&rep):
+			return kind, rep
 		default:
 			c.note(&rep)
 			h.report(kind, &rep, step{})
-			return h.end(&rep)
+			return kind, rep
 		}
 	}
 }

@@ -59,9 +59,10 @@ type Options struct {
 	PollEvery time.Duration
 	// StatusURL, if set, is asked with GET and the same key, instead of sending the request again, after an answer was lost
 	// it knows the operations by key. An operation that runs is asked about again until it has ended, every second
-	// unless PollEvery is set; one that has ended, that is, one with another member "state", ends the call with what was told
-	// of it; any other answer, as 404 for a key that was never seen, means that the request is sent again. It may be relative
-	// to the request's URL; one of another origin is asked only with CrossOrigin. Defaults to sending the request again.
+	// unless PollEvery is set. One that has failed and of which nothing is kept (state failed, and retryable true) means that
+	// the request is sent again, as does an answer without a member "state", such as 404 for a key that was never seen. Any
+	// other state ends the call with what was told of it. It may be relative to the request's URL; one of another origin is
+	// asked only with CrossOrigin. Defaults to sending the request again.
 	StatusURL string
 	// CrossOrigin lets the key and the correlation id go along when a redirect leads to another origin, or a 202 names an
 	// operation there. Defaults to sending neither, and not asking.

@@ -397,6 +397,69 @@ func TestAttemptsAreTold(t *testing.T) {
 	})
 }
 
+func TestR70_AFailureOfWhichNothingIsKeptIsSentAgain(t *testing.T) {
+	t.Parallel()
+	const failed = `{"id":"op-1","state":"failed","attempts":1,"retryable":true}`
+	type told struct {
+		kind   client.AttemptKind
+		number int
+		again  bool
+	}
+	for name, c := range map[string]struct {
+		late     time.Duration // of the answer that tells of the failure
+		told     []told
+		requests int
+		reason   client.Reason
+	}{
+		"at once": {0, []told{
+			{client.KindRequest, 1, true},
+			{client.KindStatus, 2, true},
+			{client.KindPoll, 2, true},
+			{client.KindRequest, 2, false},
+		}, 4, ""},
+		"but not when its key has grown too old": {client.DefaultMaxAge, []told{
+			{client.KindRequest, 1, true},
+			{client.KindStatus, 2, true},
+			{client.KindPoll, 2, true},
+		}, 3, client.ReasonRetention},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var seen attempts
+				net := &wire{answer: func(n int, _ *http.Request) (*http.Response, error) {
+					switch n {
+					case 1:
+						return nil, errBroken
+					case 2:
+						return response(200, `{"state":"running"}`), nil
+					case 3:
+						time.Sleep(c.late)
+						return response(200, failed), nil
+					}
+					return response(201, "{}"), nil
+				}}
+				hc := newClient(t, net, client.Options{OnAttempt: seen.add, StatusURL: "/operations"})
+				a, err := client.Do(t.Context(), hc, client.NewKey(), post(t, "{}"))
+				if c.reason == "" {
+					if err != nil || a.Status != 201 || a.State != "" || a.Attempts != 2 {
+						t.Errorf("%+v, %v; want the answer of the second attempt, and no state", a, err)
+					}
+				} else if e := checkError(t, err, c.reason); e.Attempts != 1 || errors.Is(err, semel.ErrInProgress) {
+					t.Errorf("%v, want 1 sent, and none in progress", e)
+				}
+				var got []told
+				for _, x := range seen.list {
+					got = append(got, told{x.Kind, x.Number, x.Again})
+				}
+				if n := len(net.requests()); n != c.requests || !slices.Equal(got, c.told) {
+					t.Errorf("%d requests, told %v; want %d, %v", n, got, c.requests, c.told)
+				}
+			})
+		})
+	}
+}
+
 func TestOptionsAreValidated(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

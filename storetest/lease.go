@@ -27,6 +27,40 @@ var leaseChecks = []check{
 		},
 	},
 	{
+		name: "a taken over run leaves its end owed",
+		promise: "The run that takes over an operation whose request is stored finds it owed: the lost run's client has no answer. " +
+			"That lasts over every release, by its owner and by token, until the operation is done (R-52).",
+		run: func(e *env) {
+			for _, sealed := range []bool{true, false} {
+				id, c := newID(), ask(semel.Rerun)
+				c.Lease = e.short
+				if sealed {
+					c.Sealed = []byte("sealed request")
+				}
+				lapsed := e.a.begin(id, c)
+				e.until(lapsed.LeaseEnd)
+				for i, end := range []func(rec semel.Record) semel.Record{
+					func(rec semel.Record) semel.Record { return e.b.end(id, releasing(rec.Token, 0), free("gave up")) },
+					func(rec semel.Record) semel.Record { return e.a.end(id, rec.Owner(), free("answered 503")) },
+				} {
+					rec := e.both(i).begin(id, retry(c))
+					if rec.Owed != sealed {
+						e.Errorf("sealed %v, claim %d: owed is %v", sealed, i+1, rec.Owed)
+					}
+					want := end(rec)
+					if want.Owed != sealed {
+						e.Errorf("sealed %v, claim %d, released: owed is %v", sealed, i+1, want.Owed)
+					}
+					e.unchanged("released", id, want)
+				}
+				rec := e.b.begin(id, retry(c))
+				if rec = e.b.end(id, rec.Owner(), done(answer())); rec.Owed {
+					e.Errorf("sealed %v: done, and owed", sealed)
+				}
+			}
+		},
+	},
+	{
 		name: "it ends when it says",
 		promise: "A run is taken over exactly from its lease's end on, as the store's clock tells it: not before, and never " +
 			"because of the claimant's clock (R-46, R-50).",

@@ -6,6 +6,33 @@ import (
 
 var owedFaults = []fault{
 	{
+		"a taken over run owes nothing",
+		func(m *model) {
+			m.bendClaimed(func(old semel.Record, rec *semel.Record, _ semel.Claim) {
+				if old.State == semel.Running && old.Token != rec.Token {
+					rec.Owed = old.Owed
+				}
+			})
+		},
+		[]string{"lease/a taken over run leaves its end owed"},
+	},
+	{
+		"a taken over run is owed though its request is not stored",
+		func(m *model) {
+			m.bendClaimed(func(old semel.Record, rec *semel.Record, _ semel.Claim) {
+				rec.Owed = rec.Owed || old.State == semel.Running && old.Token != rec.Token
+			})
+		},
+		[]string{"lease/a taken over run leaves its end owed"},
+	},
+	{
+		"a seized run owes nothing",
+		func(m *model) {
+			m.bendSeize(func(*semel.Record, *semel.Token) {}, func(old semel.Record, rec *semel.Record) { rec.Owed = old.Owed })
+		},
+		[]string{"seize/it takes a record from its owner"},
+	},
+	{
 		"what is owed is forgotten by the next run",
 		func(m *model) {
 			m.bendClaimed(func(_ semel.Record, rec *semel.Record, _ semel.Claim) { rec.Owed = false })

@@ -19,6 +19,7 @@ var seizeChecks = []check{
 				rec := e.b.seize(s.id, t)
 				want := s.rec
 				want.State, want.Seized, want.Wrote = semel.Unknown, true, semel.Absent
+				want.Owed = want.Owed || s.rec.State == semel.Running // its request is stored, and its run is over without an answer
 				want.Fence, want.Token, want.Settled = s.rec.Fence+1, t, rec.Settled
 				e.same(s.name+", seized", rec, want)
 				e.unchanged(s.name+", seized", s.id, want)

@@ -162,7 +162,7 @@ func TestDemoOnceSucceeds(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, err := exec.Command(program, "demo", "--once").CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "13 of 13 scenes came out right") {
+	if err != nil || !strings.Contains(string(out), "14 of 14 scenes came out right") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	if strings.Contains(string(out), "\x1b") {

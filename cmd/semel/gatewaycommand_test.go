@@ -86,6 +86,17 @@ func TestR73_CheckReportsEveryMistake(t *testing.T) {
 	}
 }
 
+func TestR33_ThePathOfOperationsIsAFlag(t *testing.T) {
+	t.Parallel()
+	args := []string{"gateway", "--upstream", "http://127.0.0.1:9000", "--scope", "single", "--check", "--operations"}
+	if status, stdout, stderr := run(t, append(args, "/operations")...); status != 0 {
+		t.Errorf("exit status %d\n%s%s", status, stdout, stderr)
+	}
+	if status, _, stderr := run(t, append(args, "/op/")...); status != 2 || !strings.Contains(stderr, `operations "/op/" is not a path such as /operations`) {
+		t.Errorf("exit status %d, standard error %q", status, stderr)
+	}
+}
+
 func TestAFileAndFlagsThatSayTheSameAreRefused(t *testing.T) {
 	t.Parallel()
 	path := writeConfig(t, configured)

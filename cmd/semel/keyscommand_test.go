@@ -383,7 +383,7 @@ func TestR87_JSONForScripts(t *testing.T) {
 	}
 	all := []string{
 		"answer", "attempts", "begun", "correlation", "created", "error", "expires", "fence", "id", "lease_end", "maybe", "now",
-		"on_lost", "operation", "reads", "retention_seconds", "seized", "settled", "started", "state",
+		"on_lost", "operation", "owed", "reads", "retention_seconds", "sealed", "seized", "settled", "started", "state", "steps",
 	}
 	if got := names(s.must("show", "--json", s.id("paid"))); !slices.Equal(got, all) {
 		t.Errorf("show has %v", got)

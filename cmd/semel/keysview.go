@@ -31,6 +31,9 @@ type operationView struct {
 	Begun       bool           `json:"begun"`
 	Maybe       bool           `json:"maybe"`
 	Seized      bool           `json:"seized"`
+	Steps       bool           `json:"steps"`  // results of steps are saved
+	Owed        bool           `json:"owed"`   // to be finished without its client
+	Sealed      bool           `json:"sealed"` // its request is stored
 	Correlation string         `json:"correlation"`
 	Error       string         `json:"error"`
 	Created     *time.Time     `json:"created"` // all times on the store's clock; null if not set
@@ -72,6 +75,7 @@ func viewOf(id semel.ID, rec *semel.Record, body bool) operationView {
 	v := operationView{
 		ID: id.String(), Reads: rec.Reads(rec.OnLost).String(), State: rec.State.String(), Operation: rec.Operation,
 		Attempts: rec.Attempt, Fence: rec.Fence, OnLost: rec.OnLost.String(), Begun: rec.Begun, Maybe: rec.Maybe, Seized: rec.Seized,
+		Steps: rec.Steps, Owed: rec.Owed, Sealed: len(rec.Sealed) > 0,
 		Correlation: rec.Correlation, Error: rec.Error, Created: instant(rec.Created), Started: instant(rec.Started),
 		LeaseEnd: instant(rec.LeaseEnd), Settled: instant(rec.Settled), Now: instant(rec.Now), Answer: answerOf(rec.Response, body),
 	}
@@ -253,6 +257,15 @@ func (v *operationView) marks() string {
 	}
 	if v.Seized {
 		list = append(list, "seized: somebody is deciding, or was interrupted")
+	}
+	if v.Steps {
+		list = append(list, "steps: results of some are saved")
+	}
+	if v.Owed {
+		list = append(list, "owed: a completer finishes it without its client")
+	}
+	if v.Sealed {
+		list = append(list, "sealed: its request is stored")
 	}
 	return strings.Join(list, "; ")
 }

@@ -254,7 +254,8 @@ BEGIN
 			UPDATE {schema}.records r SET
 				fence = v.fence + 1, started = t, lease_end = {schema}.after_1(t, p_lease), settled = 0, expires = NULL,
 				retention = p_retention, tombstone = p_tombstone, attempt = v.attempt + 1, state = 1, wrote = 0, on_lost = p_on_lost,
-				maybe = v.maybe OR v.state = 1, seized = false, token = p_token, correlation = p_correlation
+				maybe = v.maybe OR v.state = 1, owed = v.owed OR v.state = 1 AND v.sealed IS NOT NULL, seized = false,
+				token = p_token, correlation = p_correlation
 			WHERE r.id = p_id AND r.state = v.state AND r.fence = v.fence AND r.token = v.token
 				AND r.lease_end = v.lease_end AND r.begun = v.begun
 			RETURNING true, true, t, {columns} INTO v;
@@ -378,7 +379,8 @@ BEGIN
 		END IF;
 		t := v.clock;
 		UPDATE {schema}.records r SET
-			state = 4, seized = true, wrote = 0, fence = v.fence + 1, token = p_token, settled = t, expires = NULL
+			state = 4, seized = true, wrote = 0, fence = v.fence + 1, token = p_token, settled = t, expires = NULL,
+			owed = v.owed OR v.state = 1 AND v.sealed IS NOT NULL
 		WHERE r.id = p_id AND r.state = v.state AND r.fence = v.fence AND r.token = v.token AND r.lease_end = v.lease_end
 			AND r.begun = v.begun
 		RETURNING true, true, t, {columns} INTO v;

@@ -96,7 +96,7 @@ if state == 1 then
   if now < num(v, 48) or begun or hold or byte(v, 7) ~= 1 then
     return reply(false)
   end
-  maybe = true
+  maybe, flags = true, lost(v, flags)
 elseif state ~= 3 or maybe and hold then
   return reply(false)
 end

@@ -94,6 +94,14 @@ local function stepsof(v)
   end
 end
 
+-- The flags of a record whose run is over without its owner's settle: its end is owed if its request is stored.
+local function lost(v, flags)
+  if flags < 16 and sub(v, 145, 148) ~= '\0\0\0\0' then
+    return flags + 16
+  end
+  return flags
+end
+
 -- When the record may go, in microseconds: semel.Record.Expires, with the tombstone. It is as the verb leaves it: in the given
 -- state, which its lease ends or it was settled at the given time, with the given flags.
 local function expires(v, state, at, flags)

@@ -3,11 +3,12 @@
 local v = call('GET', KEYS[1]) or ''
 local t = call('TIME')
 local now = t[1] * 1000000 + t[2]
-local seizable = false
+local seizable, flags = false, byte(v, 5)
 if readable(v) then
-  local state, flags = byte(v, 4), byte(v, 5)
+  local state = byte(v, 4)
   if state == 1 then
     seizable = flags % 2 == 0 or now < num(v, 48)
+    flags = lost(v, flags)
   elseif state == 3 then
     seizable = flags % 4 > 1
   elseif state == 4 then
@@ -17,7 +18,7 @@ end
 if seizable then
   local steps = stepsof(v)
   call('PERSIST', KEYS[1]) -- makes Redis let the next command pass when its memory is full
-  call('SET', KEYS[1], sub(v, 1, 3) .. '\4' .. string.char(byte(v, 5) + (byte(v, 5) % 8 < 4 and 4 or 0)) .. '\0' .. sub(v, 7, 7) .. nextfence(v) .. ARGV[1]
+  call('SET', KEYS[1], sub(v, 1, 3) .. '\4' .. string.char(flags + (flags % 8 < 4 and 4 or 0)) .. '\0' .. sub(v, 7, 7) .. nextfence(v) .. ARGV[1]
     .. sub(v, 32, 55) .. enc(now) .. sub(v, 64))
   if steps then
     keep(steps)

@@ -20,6 +20,7 @@ type request struct {
 	path    string
 	key     string // "" sends none
 	account string
+	prefer  string // "" sends none
 	body    string
 }
 
@@ -58,7 +59,26 @@ func (r request) send(ctx context.Context) reply {
 	if r.key != "" {
 		req.Header.Set("Idempotency-Key", r.key)
 	}
+	if r.prefer != "" {
+		req.Header.Set("Prefer", r.prefer)
+	}
 	return receive(plainTransport.RoundTrip(req))
+}
+
+// state asks what became of an operation; "" if that is not told.
+func (r request) state(ctx context.Context, location string) string {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.to+location, http.NoBody)
+	if err != nil {
+		return ""
+	}
+	req.Header.Set("X-Account", r.account)
+	var told struct {
+		State string `json:"state"`
+	}
+	if rep := receive(plainTransport.RoundTrip(req)); rep.err != nil || json.Unmarshal([]byte(rep.body), &told) != nil {
+		return ""
+	}
+	return told.State
 }
 
 func receive(res *http.Response, err error) reply {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -147,6 +148,46 @@ func killedAndReconciled(ctx context.Context, a *act) {
 	a.charges(ctx, "order-13", 1)
 }
 
+func promisedAndKilled(ctx context.Context, a *act) {
+	const keys = "async.keys" // of the gateway, which stores the request encrypted
+	if !a.did(os.WriteFile(filepath.Join(a.dir, keys), []byte("1 "+strings.Repeat("5e", 32)+"\n"), 0o600)) {
+		return
+	}
+	p, err := a.newConfiguredProcess("async", asyncConfig)
+	if !a.did(err) || !a.did(p.start(ctx)) {
+		return
+	}
+	r := payFor("order-14", "pay-order-14", answersAfter(2*time.Second)).via(p.front)
+	r.path, r.prefer = safePath, "respond-async"
+	rep := a.exchange(ctx, r)
+	location := rep.header.Get("Location")
+	promised := rep.status == http.StatusAccepted && location != ""
+	a.check(promised, "202: the client is told where to ask, and need not")
+	state := ""
+	if promised {
+		charged := func() bool {
+			n, err := a.ledger.charges("order-14")
+			return err == nil && len(n) > 0
+		}
+		if !a.did(until(ctx, charged)) || !a.did(p.kill()) || !a.did(p.start(ctx)) {
+			return
+		}
+		a.note("the card is charged; kill -9 has ended the gateway, and it is started again, on the same file")
+		for range 200 {
+			if state = r.state(ctx, location); state != "running" {
+				break
+			}
+			pause(ctx, 100*time.Millisecond)
+		}
+		a.note("GET of that Location says: %s", state)
+	}
+	r.prefer = ""
+	again := a.exchange(ctx, r)
+	a.check(state == "succeeded" && again.status == http.StatusCreated && again.replayed(),
+		"it was finished without its client; who asks all the same gets the answer")
+	a.charges(ctx, "order-14", 1)
+}
+
 // receiptOf is the answer that the service gives to the payment which made a charge.
 func receiptOf(c charge) (string, error) {
 	b, err := json.Marshal(receipt{c.ID, c.Order, c.Amount, c.Currency, "captured"})
@@ -168,6 +209,21 @@ func (a *act) insistQuietly(ctx context.Context, r request) (rep reply) {
 	}))
 	return rep
 }
+
+const asyncConfig = `listen: %s
+admin: %s
+upstream: %s
+store: %s
+scope: header:X-Account
+operations: /operations
+encryption_keys_file: async.keys
+routes:
+  - match: POST /payments/safe
+    unkeyed: refuse
+    on_lost: rerun
+    respond_async: true
+    lease: 1s
+`
 
 const reconcileConfig = `listen: %s
 admin: %s

@@ -23,6 +23,7 @@ var scenes = [...]scene{
 	{"... and its operator decides", "Somebody who can ask the bank says what happened, and why.", "201 replayed", settledByTheOperator, true},
 	{"kill -9, and run again", "For a service that is safe to ask again.", "cut, 201", killedAndRunAgain, true},
 	{"kill -9, and reconcile", "The gateway asks the service what became of the operation.", "cut, 201 replayed", killedAndReconciled, true},
+	{"Answered 202, then kill -9", "The client does not wait for its answer. What it was promised is kept.", "202, 201 replayed", promisedAndKilled, true},
 }
 
 var first = payFor("order-1", "pay-order-1")

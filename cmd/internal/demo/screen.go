@@ -58,6 +58,9 @@ func (s *screen) request(r request, prefix string) {
 	if r.key != "" {
 		s.printf("     Idempotency-Key: %s\n", r.key)
 	}
+	if r.prefer != "" {
+		s.printf("     Prefer: %s\n", r.prefer)
+	}
 	s.body(r.body)
 }
 

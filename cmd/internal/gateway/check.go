@@ -78,7 +78,7 @@ func (c *Config) check() (faults []fault) {
 	}
 	_, err := semel.New(memstore.New(), scope, semel.Hold, semel.Options{
 		CorrelationHeader: c.CorrelationHeader, IdentitySecret: c.IdentitySecret, DerivationSecret: c.DerivationSecret,
-		Problems: semel.ProblemOptions{Base: c.ProblemBase, Documentation: c.Documentation},
+		Problems: semel.ProblemOptions{Base: c.ProblemBase, Documentation: c.Documentation}, Operations: c.Operations,
 	})
 	for _, text := range settingErrors(err) {
 		fail(settingOf(text), "%s", text)
@@ -92,6 +92,8 @@ func (c *Config) check() (faults []fault) {
 			fail(at, "match is missing: a route needs a pattern such as POST /payments/{id}")
 		} else if err := patterns.add(r.Match); err != nil {
 			fail(at+".match", "match: %v", err)
+		} else if c.asksAbout(patternPath(r.Match)) {
+			fail(at+".match", "match: %s is below operations, %s, where the gateway answers itself", r.Match, c.Operations)
 		}
 		faults = append(faults, r.check(c, at)...)
 	}
@@ -126,6 +128,7 @@ func (r *Route) check(c *Config, at string) (faults []fault) {
 	}
 	r.checkMethods(fail)
 	r.checkMint(fail)
+	r.checkFinishing(c, fail)
 	if k := r.KeepIf; k != nil {
 		if k.Pointer == "" {
 			fail("keep_if", "keep_if: pointer is missing")
@@ -223,6 +226,9 @@ func settingErrors(err error) (texts []string) {
 		for _, where := range []string{"policy: ", "options: ", "Fingerprint: "} {
 			line = strings.TrimPrefix(line, where)
 		}
+		if strings.Contains(line, " can't be stored with a request: ") {
+			line = "SealHeaders: " + line
+		}
 		words, quoted, _ := strings.Cut(line, `"`)
 		if line != words {
 			quoted = `"` + quoted
@@ -243,6 +249,7 @@ var settingNames = strings.NewReplacer(
 	"Patience", "client_timeout", "Lease", "lease", "Retention", "retention", "Tombstone", "tombstone", "OnLost", "on_lost", "OnError", "on_error",
 	"Methods", "methods", "StoreHeaders", "store_headers", "CorrelationHeader", "correlation_header",
 	"Problems.Status", "problems.statuses", "Problems.Base", "problems.base", "Problems.Documentation", "problems.documentation",
+	"RespondAsync", "respond_async", "SealHeaders", "seal_headers", "Complete", "complete", "Operations", "operations",
 	"IdentitySecret", "identity_secret_file", "DerivationSecret", "derivation_secret_file",
 )
 

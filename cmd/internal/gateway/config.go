@@ -61,6 +61,10 @@ type Config struct {
 	// to none.
 	Documentation string
 
+	// Operations is the path below which the gateway itself tells what became of operations, such as "/operations";
+	// see [semel.Guard.Operations]. Answers that leave that open link to it. Defaults to none.
+	Operations string
+
 	// Default treats the requests that no route names.
 	Default Route
 	// Routes are the others. The most specific pattern counts, whatever their order.
@@ -72,6 +76,10 @@ type Config struct {
 
 	// Observers are told every event, besides the log and the metrics.
 	Observers []semel.Observer
+	// looksEvery is how often there is a look for operations to finish without their clients, and how long one rests first.
+	// Defaults to those of [semel.CompleterOptions].
+	looksEvery time.Duration
+
 	// Log gets one line a decision, and what operators must know. Defaults to no log.
 	Log *slog.Logger
 	// Instance names this process in the log. Defaults to the machine's name.

@@ -70,6 +70,7 @@ func topSettings(c *Config) map[string]setting {
 		"trusted_proxies": listOf(&c.TrustedProxies, func(to *netip.Prefix) setting {
 			return parsed(to, "a network such as 10.0.0.0/8", parseNetwork)
 		}),
+		"operations":         stringSetting(&c.Operations),
 		"correlation_header": stringSetting(&c.CorrelationHeader),
 		"shutdown_timeout":   durationSetting(&c.ShutdownTimeout),
 		"problems": mapping(map[string]setting{
@@ -150,6 +151,10 @@ func routeSettings(r *Route) map[string]setting {
 		"compress_above":      compressSetting(&p.CompressAbove),
 		"stream":              boolSetting(&p.Stream),
 		"store_headers":       listOf(&p.StoreHeaders, stringSetting),
+
+		"respond_async": boolSetting(&p.RespondAsync),
+		"complete":      boolSetting(&p.Complete),
+		"seal_headers":  listOf(&p.SealHeaders, stringSetting),
 
 		"fail_open": boolSetting(&p.FailOpen),
 		"observe":   boolSetting(&p.Observe),

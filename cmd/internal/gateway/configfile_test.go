@@ -50,7 +50,7 @@ func TestR73_AFileWithEverySettingIsRead(t *testing.T) {
 	if c.Listen != "127.0.0.1:8443" || c.Admin != "127.0.0.1:8081" || c.Upstream.String() != "http://127.0.0.1:9000/api" ||
 		c.StoreAddress != "postgres://semel@127.0.0.1/payments?schema=semel" || c.CacheAddress != "redis://127.0.0.1" ||
 		c.Breaker != (Breaker{Failures: 5, Open: time.Second}) || c.EncryptionKeysFile != "encryption.keys" || c.IdentitySecretFile != "identity.secret" || c.DerivationSecretFile != "derivation.secret" ||
-		c.Scope.String() != "header:X-Account" || len(c.TrustedProxies) != 3 || c.CorrelationHeader != "X-Request-Ref" ||
+		c.Scope.String() != "header:X-Account" || len(c.TrustedProxies) != 3 || c.CorrelationHeader != "X-Request-Ref" || c.Operations != "/operations" ||
 		c.ShutdownTimeout != 40*time.Second || c.ProblemBase != "https://api.example.com/problems/" ||
 		c.Documentation != "https://api.example.com/docs/idempotency" || c.Instance != "gateway-1" || c.UpstreamIdle != time.Second {
 		t.Errorf("the settings of all routes are %+v", c)
@@ -85,6 +85,7 @@ func TestR73_AFileWithEverySettingIsRead(t *testing.T) {
 			Policy: semel.Policy{
 				Methods: []string{"PUT"}, OnLost: semel.Rerun, OnError: semel.ReleaseErrors, KeyField: "/request_id", PerOperation: true,
 				Fingerprint: semel.FingerprintPolicy{ExcludeNames: []string{"trace_id"}}, Retention: semel.Forever, CompressAbove: -1,
+				RespondAsync: true, Complete: true, SealHeaders: []string{"X-Region"},
 			},
 		},
 		{
@@ -112,7 +113,7 @@ func TestTheRoutesOfAFileArePrinted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Store = memstore.New()
+	c.Store, c.Encryption = memstore.New(), newKeyring(t)
 	g, err := New(c)
 	if err != nil {
 		t.Fatal(err)
@@ -126,7 +127,7 @@ ROUTE                      PROTECTS               WITHOUT KEY  LOST   LEASE  DEA
 default                    POST,PATCH             pass         hold   30s    15m       24h
 POST /payments             POST                   refuse       hold   30s    2m        72h        reconcile
 POST /orders/{id}/confirm  POST                   mint         hold   30s    1m        24h        keep_if
-PUT /accounts/{id}         PUT                    pass         rerun  30s    15m       forever
+PUT /accounts/{id}         PUT                    pass         rerun  30s    15m       forever    respond_async, complete
 POST /uploads/             POST                   mint-random  hold   30s    15m       24h
 POST /reports              POST                   pass         hold   30s    15m       24h        fails open, streams
 shop.example.com/          POST,PATCH,PUT,DELETE  pass         hold   30s    15m       24h        observes only
@@ -284,6 +285,19 @@ func TestR73_EveryMistakeInAFileHasItsPlace(t *testing.T) {
 		{"pattern twice", minimal + "routes:\n  - match: POST /a\n  - match: POST /a\n", []string{`5:12: match: pattern "POST /a" conflicts with pattern "POST /a"`}},
 		{"conflict", minimal + "routes:\n  - match: POST /a/{x}\n  - match: POST /{x}/b\n", []string{`5:12: match: pattern "POST /{x}/b" conflicts with pattern "POST /a/{x}"`}},
 		{"reconcile", route("    reconcile: /operations\n"), []string{`5:16: reconcile "/operations": {operation} must stand`}},
+		{"operations", minimal + "operations: operations/\n", []string{`3:13: operations "operations/" is not a path such as /operations`}},
+		{"a route below operations", minimal + "operations: /op\nroutes:\n  - match: POST /op/{id}\n", []string{
+			"5:12: match: POST /op/{id} is below operations, /op, where the gateway answers itself",
+		}},
+		{"async without what it needs", route("    respond_async: true\n"), []string{
+			"5:20: respond_async and complete do not go with on_lost Hold", "5:20: respond_async stores requests, encrypted: encryption_keys_file is missing",
+			"5:20: respond_async: operations is missing",
+		}},
+		{"complete without keys", route("    complete: true\n    on_lost: rerun\n"), []string{"5:15: complete stores requests, encrypted: encryption_keys_file is missing"}},
+		{"seal_headers alone", route("    seal_headers: [X-Region]\n"), []string{"5:19: seal_headers without respond_async or complete"}},
+		{"sealed credentials", minimal + "encryption_keys_file: k\nroutes:\n  - match: POST /a\n    on_lost: rerun\n    complete: true\n    seal_headers: [X-Region, Authorization]\n", []string{
+			"8:30: seal_headers: Authorization can't be stored with a request: it carries credentials",
+		}},
 		{"merged", minimal + "default: &d\n  lease: -1s\nroutes:\n  - <<: *d\n    match: POST /a\n", []string{"4:10: lease is negative"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

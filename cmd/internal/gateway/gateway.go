@@ -27,7 +27,8 @@ type Gateway struct {
 	transport   *http.Transport
 	certificate certificate
 	metrics     *metrics
-	reconciler  *reconciler // nil if the store can't be searched
+	reconciler  *reconciler      // nil if the store can't be searched
+	completer   *semel.Completer // nil if no route's operations are finished without their clients
 	handler     http.Handler
 	admin       http.Handler
 	bodyTime    time.Duration
@@ -59,7 +60,8 @@ func New(c Config) (*Gateway, error) {
 		IdentitySecret: c.IdentitySecret, DerivationSecret: c.DerivationSecret,
 		Observer: append(observers, c.Observers...), MaxKeys: c.Scope.maxKeys(), CorrelationHeader: c.CorrelationHeader,
 		Problems: semel.ProblemOptions{Base: c.ProblemBase, Documentation: c.Documentation}, Encryption: c.Encryption,
-		Breaker: breaker.New(breaker.Options{Name: "store", Failures: c.Breaker.Failures, Open: c.Breaker.Open, Log: c.Log}),
+		Operations: c.Operations,
+		Breaker:    breaker.New(breaker.Options{Name: "store", Failures: c.Breaker.Failures, Open: c.Breaker.Open, Log: c.Log}),
 	})
 	if err != nil {
 		return nil, err
@@ -71,6 +73,11 @@ func New(c Config) (*Gateway, error) {
 	g.metrics.watch(g.guard)
 	if err := g.use(&g.cfg, cert); err != nil {
 		return nil, err
+	}
+	if c.finishes() {
+		if g.completer, err = g.newCompleter(); err != nil {
+			return nil, err
+		}
 	}
 	g.handler = http.HandlerFunc(g.serve)
 	g.admin = g.newAdmin()
@@ -175,6 +182,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 			}
 		})
 	}
+	finishing := g.beginFinishing(loopsCtx)
 	loops.Go(func() { failed <- serve(server, g.listener, "serve clients") })
 	loops.Go(func() { failed <- serve(admin, g.adminListener, "serve administration") })
 	defer admin.Close()
@@ -185,7 +193,12 @@ func (g *Gateway) Run(ctx context.Context) error {
 	case <-ctx.Done():
 	case err = <-failed:
 	}
-	return errors.Join(err, g.drain(ctx, server))
+	finishing.stop()
+	drained := g.drain(ctx, server)
+	if drained == nil {
+		<-finishing.ended // else it may wait for a run that the drain has not waited for
+	}
+	return errors.Join(err, drained)
 }
 
 func serve(s *http.Server, l net.Listener, what string) error {

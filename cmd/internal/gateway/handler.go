@@ -19,6 +19,10 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	correlate(w, r, g.cfg.CorrelationHeader)
+	if g.cfg.asksAbout(r.URL.Path) {
+		t.operations.ServeHTTP(w, r)
+		return
+	}
 	route := t.route(r)
 	keyed := route.carriesKey(r)
 	if route.readsBody(r, keyed) {

@@ -40,6 +40,7 @@ type metrics struct {
 var dangerous = map[semel.EventKind]bool{
 	semel.EventSettleAbandoned: true, semel.EventNotReplayable: true, semel.EventUnreadable: true, semel.EventGaveUp: true,
 	semel.EventPanic: true, semel.EventLeaseLost: true, semel.EventRunTooLong: true,
+	semel.EventCompletionFailed: true, semel.EventCompletionGivenUp: true,
 }
 
 // newMetrics returns metrics that know the given operations by name; see [metrics.know] and [metrics.watch].

@@ -12,7 +12,7 @@ import (
 
 // instrument returns s with its verbs measured under a name, and registers what s can tell of its size. What it returns
 // is a [semel.Seizer] and a [semel.Auditor] exactly if s is: the guard's own verbs and what it reconciles with; and it wakes
-// as s does. Whoever lists or counts uses s itself. Call it once.
+// and lists as s does. Whoever counts uses s itself. Call it once.
 func (m *metrics) instrument(s semel.Store, name string) semel.Store {
 	if counter, ok := s.(semel.Counter); ok {
 		m.registry.MustRegister(&storeSize{counter: counter, verb: m.verb(name, "count"), turn: make(chan struct{}, 1)})
@@ -111,6 +111,14 @@ func (s *measuredStore) Sweep(ctx context.Context, limit int) (int, error) {
 	n, err := s.store.Sweep(ctx, limit)
 	s.sweep.took(ctx, began, err)
 	return n, err
+}
+
+// List implements [semel.Lister]. Whether the store lists was looked at before.
+func (s *measuredStore) List(ctx context.Context, q semel.Query, yield func(semel.ID, semel.Record) bool) error {
+	if l, ok := s.store.(semel.Lister); ok {
+		return l.List(ctx, q, yield)
+	}
+	return errors.ErrUnsupported
 }
 
 // Wake implements [semel.Waker].

@@ -15,6 +15,9 @@ import (
 // use puts routes, upstream and certificate into service, at once for every request that comes from now on. Requests
 // under way end under what they came with.
 func (g *Gateway) use(c *Config, cert *tls.Certificate) error {
+	if err := c.canFinish(); err != nil {
+		return err
+	}
 	t := newTable(c, g.guard, g.transport)
 	questions, err := t.questions(c)
 	if err != nil {
@@ -109,6 +112,8 @@ func unchanged(was, is *Config) error {
 		{"scope", was.Scope, is.Scope},
 		{"trusted_proxies", was.TrustedProxies, is.TrustedProxies},
 		{"correlation_header", was.CorrelationHeader, is.CorrelationHeader},
+		{"operations", was.Operations, is.Operations},
+		{"respond_async or complete on any route", was.finishes(), is.finishes()},
 		{"problems.base", was.ProblemBase, is.ProblemBase},
 		{"instance", was.Instance, is.Instance},
 		{"shutdown_timeout", was.ShutdownTimeout, is.ShutdownTimeout},

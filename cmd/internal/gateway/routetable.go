@@ -49,6 +49,8 @@ func (r *Route) special() (special []string) {
 		{"observes only", p.Observe},
 		{"fails open", p.FailOpen},
 		{"streams", p.Stream},
+		{"respond_async", p.RespondAsync},
+		{"complete", p.Complete},
 		{"keep_if", r.KeepIf != nil},
 		{"reconcile", r.Reconcile != ""},
 	} {

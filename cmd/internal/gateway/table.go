@@ -14,6 +14,8 @@ type table struct {
 	patterns *patterns
 	routes   map[string]*guardedRoute // by pattern
 	others   *guardedRoute            // for the requests that no route names
+
+	operations http.Handler // of questions about operations; nil if there are none
 }
 
 // A guardedRoute is a route with its guard.
@@ -36,6 +38,9 @@ func newTable(c *Config, guard *semel.Guard, transport http.RoundTripper) *table
 		r := &c.Routes[i]
 		t.patterns.add(r.Match) //nolint:errcheck // Config.check has added the same ones
 		t.routes[r.Match] = newGuardedRoute(c, r, guard, transport)
+	}
+	if c.Operations != "" {
+		t.operations = guard.With(c.operationsPolicy()).Operations()
 	}
 	t.patterns.add(everything) //nolint:errcheck // where a route has it already, nothing is left for the others
 	return t

@@ -108,6 +108,9 @@ func (p *proxy) rewrite(r *httputil.ProxyRequest) {
 			h[name] = values[i : i+1 : i+1]
 		}
 		delete(h, "Expect") // the body is here already
+		if p.route.Policy.RespondAsync {
+			withoutTaken(h)
+		}
 		if p.route.KeepIf != nil {
 			h["Accept-Encoding"] = []string{"identity"} // so that the answer can be looked into
 		}
@@ -163,7 +166,7 @@ func withholdResend(out, in http.Header) {
 // hands.
 func (p *proxy) forward(r *httputil.ProxyRequest) {
 	h := r.Out.Header
-	trusted := p.cfg.trusts(r.In.RemoteAddr)
+	trusted := p.cfg.trusts(r.In.RemoteAddr) || isOwn(r.In)
 	if trusted {
 		h["X-Forwarded-For"] = r.In.Header["X-Forwarded-For"]
 	}

@@ -1,0 +1,91 @@
+package semel
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// heedPreferences says how long the request waits for another run: the route's wait, or what the client prefers within
+// the route's bound. With "respond-async", where the route allows that, it is also how long it waits for its own
+// run before it is told 202; without "wait" beside it, not at all.
+func (x *exchange) heedPreferences() {
+	p, prefers := x.g.policy, preferencesOf(x.r.Header["Prefer"])
+	wait := p.Wait
+	if x.async = p.RespondAsync && prefers.async; x.async {
+		wait = 0
+	}
+	if p.MaxWait > 0 && prefers.waits {
+		wait = min(prefers.wait, p.MaxWait)
+		x.w.Header().Set("Preference-Applied", "wait="+strconv.FormatInt(int64(wait/time.Second), 10))
+	}
+	if p.Patience > 0 {
+		wait = min(wait, p.Patience)
+	}
+	x.ask.wait = wait
+}
+
+// A parting says how long a client waits for its own run, and how it is sent away then; depart reports false if the
+// client has to stay, because it is receiving the answer or about to.
+type parting struct {
+	after  time.Duration
+	depart func() bool
+}
+
+// parting returns when the client is sent away; a zero one if it waits to the end. Only a run whose request is stored is
+// promised to be finished.
+func (x *exchange) parting() parting {
+	switch patience := x.g.policy.Patience; {
+	case x.async && x.run.sealed:
+		return parting{x.ask.wait, x.departAccepted}
+	case patience > 0:
+		return parting{patience, x.departImpatient}
+	}
+	return parting{}
+}
+
+func (x *exchange) departImpatient() bool {
+	if !x.capture.detach() {
+		return false
+	}
+	x.refuse(x.g.impatient())
+	return true
+}
+
+// departAccepted tells the client 202, unless its run is being settled: how that is done depends on whether it was promised
+// to be finished, so the one has to come before the other.
+func (x *exchange) departAccepted() bool {
+	x.promising.Lock()
+	departs := !x.settling && x.capture.detach()
+	if departs {
+		x.run.promised.Store(true)
+	}
+	x.promising.Unlock()
+	if departs {
+		x.accept(ResultAccepted)
+	}
+	return departs
+}
+
+// stay ends the time in which the client may be told 202.
+func (x *exchange) stay() {
+	x.promising.Lock()
+	defer x.promising.Unlock()
+	x.settling = true
+}
+
+// accept answers 202: the operation goes on, and can be asked about (RFC 9110, section 15.3.3).
+func (x *exchange) accept(result Result) {
+	h := x.w.Header()
+	applied := "respond-async"
+	if wait := h.Get("Preference-Applied"); wait != "" {
+		applied += ", " + wait
+	}
+	h.Set("Preference-Applied", applied)
+	h.Set("Location", x.g.linkTo(x.ask.id))
+	h.Set("Retry-After", "1")
+	s := x.g.newOperationStatus(x.ask.id)
+	s.State = stateRunning
+	s.write(x.w, http.StatusAccepted)
+	x.decided(result, "", http.StatusAccepted, nil)
+}

@@ -1,0 +1,60 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/semelhq/semel"
+)
+
+// newCompleter returns what finishes operations without their clients: of routes with respond_async or complete,
+// under the routes that are in service then.
+func (g *Gateway) newCompleter() (*semel.Completer, error) {
+	return g.guard.Completer(http.HandlerFunc(g.finish), semel.CompleterOptions{
+		Principal: g.principal, Interval: g.cfg.looksEvery, Backoff: g.cfg.looksEvery,
+	})
+}
+
+// finish serves a stored request as that of a client is served, below what tells who asks.
+func (g *Gateway) finish(w http.ResponseWriter, r *http.Request) {
+	correlate(w, r, g.cfg.CorrelationHeader)
+	g.table.Load().route(r).guarded.ServeHTTP(w, r)
+}
+
+type ownKey struct{}
+
+// principal makes a stored request the gateway's own. For whom it is the upstream is told as it was by the trusted proxy
+// that sent it; it has none of its client's credentials.
+func (g *Gateway) principal(ctx context.Context, r *http.Request, scope string) (*http.Request, error) {
+	if name := g.cfg.Scope.header; name != "" {
+		r.Header[http.CanonicalHeaderKey(name)] = []string{scope}
+	}
+	return r.WithContext(context.WithValue(ctx, ownKey{}, true)), nil
+}
+
+// isOwn reports whether the gateway itself has made the request.
+func isOwn(r *http.Request) bool { return r.Context().Value(ownKey{}) != nil }
+
+// A finishing is the completer at work.
+type finishing struct {
+	stop  context.CancelFunc
+	ended chan struct{}
+}
+
+// beginFinishing starts the completer. It begins nothing more once it is stopped; the runs that it has begun are the
+// guard's, and drained like all others.
+func (g *Gateway) beginFinishing(ctx context.Context) *finishing {
+	f := &finishing{ended: make(chan struct{})}
+	ctx, f.stop = context.WithCancel(ctx)
+	go func() {
+		defer close(f.ended)
+		if g.completer == nil {
+			return
+		}
+		if err := g.completer.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
+			g.cfg.Log.Error("finishing operations without their clients has ended", "error", err)
+		}
+	}()
+	return f
+}

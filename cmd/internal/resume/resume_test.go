@@ -1,0 +1,381 @@
+package resume
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/semelhq/semel/internal/servers"
+)
+
+// A service is a process that serves orders.
+type service struct {
+	url   string
+	cmd   *exec.Cmd
+	ended chan struct{}
+}
+
+func start(t *testing.T, s setup) *service {
+	t.Helper()
+	told, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &service{cmd: exec.Command(os.Args[0]), ended: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), setupVariable+"="+string(told))
+	p.cmd.Stderr = t.Output()
+	out, err := p.cmd.StdoutPipe()
+	if err == nil {
+		err = p.cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	for lines.Scan() && p.url == "" {
+		if address, ok := strings.CutPrefix(lines.Text(), "listening "); ok {
+			p.url = "http://" + address
+			break
+		}
+	}
+	go func() {
+		defer close(p.ended)
+		for lines.Scan() {
+		}
+		p.cmd.Wait() //nolint:errcheck // it is killed
+	}()
+	t.Cleanup(func() {
+		p.cmd.Process.Kill() //nolint:errcheck // it may have ended
+		<-p.ended
+	})
+	if p.url == "" {
+		t.Fatal("the service did not start")
+	}
+	return p
+}
+
+// died reports whether the process has ended by itself, and waits a little for that.
+func (p *service) died(within time.Duration) bool {
+	select {
+	case <-p.ended:
+		return true
+	case <-time.After(within):
+		return false
+	}
+}
+
+// answered is what came back for an order.
+type answered struct {
+	status   int
+	body     string
+	replayed bool
+	location string
+}
+
+func (p *service) order(order, prefer string) (answered, error) {
+	r, err := http.NewRequest(http.MethodPost, p.url+"/orders", strings.NewReader(order))
+	if err != nil {
+		return answered{}, err
+	}
+	r.Header["idempotency-key"] = []string{"key-of-" + order} // in this form net/http does not send it again by itself
+	if prefer != "" {
+		r.Header.Set("Prefer", prefer)
+	}
+	return send(r)
+}
+
+func send(r *http.Request) (answered, error) {
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return answered{}, err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	return answered{res.StatusCode, string(body), res.Header.Get("Idempotent-Replayed") == "true", res.Header.Get("Location")}, err
+}
+
+// untilDone sends the order until it is done.
+func (p *service) untilDone(t *testing.T, order string) answered {
+	t.Helper()
+	for range 400 {
+		a, err := p.order(order, "")
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case a.status == http.StatusCreated:
+			return a
+		case a.status != http.StatusConflict && a.status < 500:
+			t.Fatalf("answered %d %s", a.status, a.body)
+		}
+		time.Sleep(25 * time.Millisecond)
+	}
+	t.Fatal("the order does not end")
+	return answered{}
+}
+
+// state asks for the operation of an order by its key.
+func (p *service) state(t *testing.T, order string) string {
+	t.Helper()
+	r, err := http.NewRequest(http.MethodGet, p.url+"/operations", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Idempotency-Key", "key-of-"+order)
+	a, err := send(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc struct{ State string }
+	if a.status == http.StatusOK {
+		if err := json.Unmarshal([]byte(a.body), &doc); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return doc.State
+}
+
+// untilEnded waits until nobody has to ask for the operation any more.
+func (p *service) untilEnded(t *testing.T, order string) {
+	t.Helper()
+	for range 400 {
+		if p.state(t, order) == "succeeded" {
+			return
+		}
+		time.Sleep(25 * time.Millisecond)
+	}
+	t.Fatalf("nobody finishes the order: it is %q", p.state(t, order))
+}
+
+// A successor is who goes on with an order whose process has died.
+type successor string
+
+const (
+	byClient    successor = "client"
+	byCompleter successor = "completer"
+	byBoth      successor = "both"
+)
+
+// TestR52_R84_KilledAtEveryPoint: the process of an order is killed before and after each of its verbs and calls. However it
+// goes on, each of the three ledgers has one entry, and all answers are the same.
+func TestR52_R84_KilledAtEveryPoint(t *testing.T) {
+	t.Parallel()
+	for _, store := range storages {
+		for _, who := range store.successors {
+			t.Run(store.name+"/"+string(who), func(t *testing.T) {
+				t.Parallel()
+				last := pointsOf(t, store)
+				for at := int64(1); at <= last; at++ {
+					t.Run(fmt.Sprint(at), func(t *testing.T) {
+						t.Parallel()
+						killedAt(t, setup{Store: store.fresh(t), DieAt: at}, who)
+					})
+				}
+			})
+		}
+	}
+}
+
+// pointsOf counts the points of an order that nothing kills.
+func pointsOf(t *testing.T, store storage) int64 {
+	t.Helper()
+	const verbs, calls = 2 + 3*2 + 2, 3 * 2 // a claim, three saves, a settle
+	l := newLedgers(t)
+	s := setup{Store: store.fresh(t), Ledgers: l.url, DieAt: verbs + calls + 1}
+	p := start(t, s)
+	if a, err := p.order("counted", ""); err != nil || a.status != http.StatusCreated {
+		t.Fatalf("answered %d %s, %v: an order has more points than %d", a.status, a.body, err, s.DieAt-1)
+	}
+	s.DieAt--
+	p = start(t, setup{Store: store.fresh(t), Ledgers: l.url, DieAt: s.DieAt})
+	if a, err := p.order("counted-again", ""); err == nil || !p.died(10*time.Second) {
+		t.Fatalf("answered %d %s: an order has less points than %d", a.status, a.body, s.DieAt)
+	}
+	return s.DieAt
+}
+
+func killedAt(t *testing.T, s setup, who successor) {
+	l := newLedgers(t)
+	s.Ledgers = l.url
+	first := start(t, s)
+	if a, err := first.order("order", ""); err == nil {
+		t.Fatalf("answered %d %s by a process that was to die", a.status, a.body)
+	}
+	if !first.died(10 * time.Second) {
+		t.Fatal("the process did not die")
+	}
+	s.DieAt, s.Complete = 0, who != byClient
+	second := start(t, s)
+	var answers []answered
+	switch who {
+	case byClient:
+		answers = append(answers, second.untilDone(t, "order"))
+	case byCompleter:
+		if second.state(t, "order") != "" { // else the process died before it had claimed
+			second.untilEnded(t, "order")
+		}
+	case byBoth:
+		third := start(t, s)
+		var wg sync.WaitGroup
+		got := make([]answered, 4)
+		for i := range got {
+			wg.Go(func() { got[i] = []*service{second, third}[i%2].untilDone(t, "order") })
+		}
+		wg.Wait()
+		answers = got
+	}
+	answers = append(answers, second.untilDone(t, "order"))
+	for _, a := range answers {
+		if a.body != answers[0].body {
+			t.Errorf("answered %q and %q", answers[0].body, a.body)
+		}
+	}
+	if !answers[len(answers)-1].replayed && who != byCompleter {
+		t.Error("the last answer is not marked as a replay")
+	}
+	l.check(t, "order")
+}
+
+// TestR33_R52_ARestartFinishesWhatWasAnsweredWith202: nobody asks for the operation again, but for its state.
+func TestR33_R52_ARestartFinishesWhatWasAnsweredWith202(t *testing.T) {
+	t.Parallel()
+	for _, store := range storages {
+		t.Run(store.name, func(t *testing.T) {
+			t.Parallel()
+			const afterTheCharge = 2 + 2
+			l := newLedgers(t)
+			l.gate = make(chan struct{}) // so that the 202 has arrived before the process dies
+			s := setup{Store: store.fresh(t), Ledgers: l.url, DieAt: afterTheCharge}
+			first := start(t, s)
+			a, err := first.order("order", "respond-async")
+			close(l.gate)
+			if err != nil || a.status != http.StatusAccepted || !strings.HasPrefix(a.location, "/operations/") {
+				t.Fatalf("answered %d %s, Location %q, %v", a.status, a.body, a.location, err)
+			}
+			if !first.died(10 * time.Second) {
+				t.Fatal("the process did not die")
+			}
+			s.DieAt, s.Complete = 0, true
+			second := start(t, s)
+			second.untilEnded(t, "order")
+			l.check(t, "order")
+			if a, err := second.order("order", ""); err != nil || a.status != http.StatusCreated || !a.replayed {
+				t.Errorf("answered %d %s, replayed %v, %v", a.status, a.body, a.replayed, err)
+			}
+		})
+	}
+}
+
+// TestR84_Case42_ASlowStepIsNotRunBesideItself: a step takes longer than the lease. Neither a client's repeats at another
+// process nor that process's completer run it again while its own process lives.
+func TestR84_Case42_ASlowStepIsNotRunBesideItself(t *testing.T) {
+	t.Parallel()
+	for _, store := range storages {
+		t.Run(store.name, func(t *testing.T) {
+			t.Parallel()
+			l := newLedgers(t)
+			l.gate = make(chan struct{})
+			s := setup{Store: store.fresh(t), Ledgers: l.url, Complete: true}
+			first, second := start(t, s), start(t, s)
+			got := make(chan answered, 1)
+			go func() {
+				a, err := first.order("order", "")
+				if err != nil {
+					a.body = err.Error()
+				}
+				got <- a
+			}()
+			for l.called("charge") == 0 {
+				time.Sleep(time.Millisecond)
+			}
+			for until := time.Now().Add(4 * lease); time.Now().Before(until); {
+				if a, err := second.order("order", ""); err != nil || a.status != http.StatusConflict {
+					t.Fatalf("answered %d %s, %v while the step runs", a.status, a.body, err)
+				}
+				time.Sleep(lease / 5)
+			}
+			close(l.gate)
+			if a := <-got; a.status != http.StatusCreated || a.replayed {
+				t.Errorf("answered %d %s, replayed %v", a.status, a.body, a.replayed)
+			}
+			if a := second.untilDone(t, "order"); !a.replayed {
+				t.Errorf("answered %d %s, not as a replay", a.status, a.body)
+			}
+			for _, name := range ledgerNames {
+				if n := l.called(name); n != 1 {
+					t.Errorf("the ledger %s was called %d times, want 1", name, n)
+				}
+			}
+			l.check(t, "order")
+		})
+	}
+}
+
+// A storage is where a service keeps its records.
+type storage struct {
+	name       string
+	successors []successor
+	fresh      func(t *testing.T) string
+}
+
+var storages = []storage{
+	{"sqlite", []successor{byClient, byCompleter, byBoth}, func(t *testing.T) string {
+		return "sqlite://" + filepath.Join(t.TempDir(), "semel.db")
+	}},
+	{"postgres", []successor{byBoth}, func(t *testing.T) string {
+		return postgresServer.get(t).URL() + "&schema=" + uniqueName()
+	}},
+	{"redis", []successor{byBoth}, func(t *testing.T) string {
+		return "redis://" + redisServer.get(t).Addr() + "?prefix=" + uniqueName()
+	}},
+}
+
+// The servers that tests share, started when they are first asked for.
+var (
+	postgresServer = shared[*servers.Postgres]{start: func() (*servers.Postgres, error) { return servers.NewPostgres(servers.PostgresOptions{}) }}
+	redisServer    = shared[*servers.Redis]{start: func() (*servers.Redis, error) { return servers.NewRedis() }}
+	names          atomic.Int64
+)
+
+// uniqueName names a part of a server that no other test has.
+func uniqueName() string { return fmt.Sprint("resume_", names.Add(1)) }
+
+func closeServers() error { return errors.Join(postgresServer.close(), redisServer.close()) }
+
+type shared[S io.Closer] struct {
+	start func() (S, error)
+
+	once   sync.Once
+	server S
+	err    error
+	up     bool
+}
+
+func (s *shared[S]) get(t testing.TB) S {
+	t.Helper()
+	s.once.Do(func() {
+		s.server, s.err = s.start()
+		s.up = s.err == nil
+	})
+	if s.err != nil {
+		t.Fatal(s.err)
+	}
+	return s.server
+}
+
+func (s *shared[S]) close() error {
+	if !s.up {
+		return nil
+	}
+	return s.server.Close()
+}

@@ -1,0 +1,198 @@
+package semel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// A Completer finishes operations whose client does not ask again: those of routes with Policy.Complete or
+// Policy.RespondAsync whose run was lost, and those whose client was told that they will be finished. It runs their stored
+// requests as one more claimant: a client that asks again at the same time, another completer and a late owner are what
+// they are to any run. An operation that was released with an answer to its client is not run without one, and one under
+// Hold never is.
+//
+// A Completer is made by [Guard.Completer]. Several may work on one store.
+type Completer struct {
+	guard   *Guard
+	reader  *Guard // reads records as their own owners do
+	handler http.Handler
+	lister  Lister
+	o       CompleterOptions
+}
+
+// CompleterOptions are the settings of a [Completer]. The zero value of each field but Principal means the documented
+// default.
+type CompleterOptions struct {
+	// Principal gives a stored request the principal under which the service itself runs it, in the request's context or its
+	// header, as the layers between the completer's handler and the guard expect it, for the scope that the client had. The
+	// request carries no credentials of its client's. It may change r, or return another request. An error leaves the
+	// operation for later. It is called concurrently; ctx, which is also r's, ends after Policy.MaxRun, but not for what then
+	// runs. Required.
+	Principal func(ctx context.Context, r *http.Request, scope string) (*http.Request, error)
+	// Interval is the time between two looks into the store; each is shortened at random, by up to a half. Defaults to 5 s.
+	Interval time.Duration
+	// Backoff is how long an operation rests before it is run without its client: after its lease ran out, or its last run was
+	// released. It doubles with each run. Defaults to 1 s.
+	Backoff time.Duration
+	// MaxBackoff is the longest such rest. Defaults to 5 min, or Backoff if that is longer.
+	MaxBackoff time.Duration
+	// MaxAttempts is how many runs an operation has, its clients' included, before it is given up: it ends unknown, and an
+	// operator decides. If that sets it free again it has as many more. Negative means no limit. Defaults to 10.
+	MaxAttempts int
+	// Concurrency is how many operations are run at once, and how many are asked about. Defaults to 8.
+	Concurrency int
+	// Reconcile, if set, is asked what became of operations that read as unknown, of all routes and those under Hold too,
+	// as by [Guard.Reconcile]. An operation is asked about once its unknown outcome is as old as its run was then, Backoff at
+	// least and MaxBackoff at most. It is called concurrently; ctx ends after Policy.MaxRun. Needs a store that is a
+	// [Seizer]. Defaults to leaving them to operators.
+	Reconcile func(ctx context.Context, i Inquiry) (Finding, error)
+}
+
+// Defaults of [CompleterOptions].
+const (
+	completerInterval    = 5 * time.Second
+	completerBackoff     = time.Second
+	completerMaxBackoff  = 5 * time.Minute
+	completerMaxAttempts = 10
+	completerConcurrency = 8
+)
+
+// The kinds of events of a [Completer]. What its runs are and become is told as that of any run.
+const (
+	// EventCompletionFailed: an operation that is due could not be run without its client, or not be asked about; Err says
+	// why. It is tried again later, ever more rarely.
+	EventCompletionFailed EventKind = "completion_failed"
+	// EventCompletionGivenUp: an operation was run as often as CompleterOptions.MaxAttempts allows, and has ended unknown.
+	EventCompletionGivenUp EventKind = "completion_given_up"
+)
+
+// Completer returns a completer of the operations in the guard's store. h serves their requests: the routes as clients
+// are served, guarded by this guard or those made from it, without what authenticates clients above. All that h serves
+// must be guarded: what is not would be run without protection. Nothing is started; see [Completer.Run].
+//
+// The store must be a [Lister], and [Options].Encryption set.
+func (g *Guard) Completer(h http.Handler, o CompleterOptions) (*Completer, error) {
+	var errs []error
+	fail := func(format string, a ...any) { errs = append(errs, fmt.Errorf(format, a...)) }
+	lister, ok := g.store.(Lister)
+	if !ok {
+		fail("the store, a %T, can't be searched for what is to be finished: %w", g.store, errors.ErrUnsupported)
+	}
+	if g.keyring == nil {
+		fail("Options.Encryption is needed: without it no request is stored")
+	}
+	if h == nil {
+		fail("the handler is nil")
+	}
+	if o.Principal == nil {
+		fail("Principal is nil: say who runs the requests")
+	}
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{{"Interval", o.Interval}, {"Backoff", o.Backoff}, {"MaxBackoff", o.MaxBackoff}} {
+		if d.value < 0 {
+			fail("%s is negative: %v", d.name, d.value)
+		}
+	}
+	o.Interval = orDefault(o.Interval, completerInterval)
+	o.Backoff = orDefault(o.Backoff, completerBackoff)
+	if o.MaxBackoff == 0 {
+		o.MaxBackoff = max(completerMaxBackoff, o.Backoff)
+	}
+	if o.MaxBackoff < o.Backoff {
+		fail("MaxBackoff is %v, want at least Backoff, which is %v", o.MaxBackoff, o.Backoff)
+	}
+	if o.MaxAttempts == 0 {
+		o.MaxAttempts = completerMaxAttempts
+	}
+	if o.Concurrency < 0 {
+		fail("Concurrency is negative: %d", o.Concurrency)
+	}
+	if o.Concurrency == 0 {
+		o.Concurrency = completerConcurrency
+	}
+	if _, ok := g.store.(Seizer); o.Reconcile != nil && !ok {
+		fail("Reconcile: the store, a %T, can't be seized: %w", g.store, errors.ErrUnsupported)
+	}
+	if len(errs) > 0 {
+		return nil, fmt.Errorf("semel: new completer: %w", errors.Join(errs...))
+	}
+	return &Completer{guard: g, reader: g.reading(), handler: h, lister: lister, o: o}, nil
+}
+
+// reading returns the guard with a policy that leaves it to each record whether it is held, and that suits a claim whose
+// handler does not run.
+func (g *Guard) reading() *Guard {
+	p := *g.policy
+	p.OnLost, p.OneCommit = Rerun, false
+	return &Guard{core: g.core, policy: &p, keys: g.keys}
+}
+
+// Run finishes operations until ctx ends, and waits then for what it runs; it returns ctx's error. Runs do not end with
+// ctx, as those of any request do not end with their client; each has its policy's MaxRun.
+func (c *Completer) Run(ctx context.Context) error {
+	var loops sync.WaitGroup
+	if c.o.Reconcile != nil {
+		loops.Go(func() {
+			newRounds(c, Query{Reading: ReadsUnknown}, c.inquiryDue, c.inquire).run(ctx)
+		})
+	}
+	newRounds(c, Query{Sealed: true, Reading: ReadsFree}, c.completionDue, c.complete).run(ctx)
+	loops.Wait()
+	return ctx.Err()
+}
+
+// completionDue says from when on an operation may be run without its client; false if it must not be. It depends on the
+// record alone, so that all completers agree.
+func (c *Completer) completionDue(rec *Record) (Time, bool) {
+	if len(rec.Sealed) == 0 || rec.OnLost == Hold || rec.Reads(Rerun) != ReadsFree {
+		return 0, false
+	}
+	since := rec.Settled
+	if rec.State == Running {
+		since = rec.LeaseEnd
+	} else if !rec.Owed {
+		return 0, false // its client has an answer: nothing happened
+	}
+	return since.Add(c.delay(int(rec.Attempt) % c.round())), true
+}
+
+// inquiryDue says from when on an operation whose outcome is unknown may be asked about. Each inquiry seizes the record,
+// so that the time since doubles.
+func (c *Completer) inquiryDue(rec *Record) (Time, bool) {
+	switch {
+	case rec.Reads(rec.OnLost) != ReadsUnknown:
+		return 0, false
+	case rec.State == Running:
+		return rec.LeaseEnd.Add(c.o.Backoff), true
+	}
+	return rec.Settled.Add(min(max(rec.Settled.Sub(rec.Started), c.o.Backoff), c.o.MaxBackoff)), true
+}
+
+// delay returns the rest after so many attempts.
+func (c *Completer) delay(attempts int) time.Duration {
+	d := c.o.Backoff
+	for ; attempts > 1 && d < c.o.MaxBackoff; attempts-- {
+		d = min(2*d, Forever/2)
+	}
+	return min(d, c.o.MaxBackoff)
+}
+
+// round is the number of claims after which attempts count anew: those that run, and the one that gives up.
+func (c *Completer) round() int {
+	if c.o.MaxAttempts < 0 {
+		return math.MaxInt
+	}
+	return c.o.MaxAttempts + 1
+}
+
+// exhausted reports whether the next claim gives the operation up.
+func (c *Completer) exhausted(rec *Record) bool {
+	return c.o.MaxAttempts > 0 && (int(rec.Attempt)+1)%c.round() == 0
+}

@@ -1,0 +1,189 @@
+package semel
+
+import (
+	"container/heap"
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// rounds look into the store again and again for what is due, and do it, a bounded number at a time, the oldest first.
+// What fails is tried again ever more rarely, so that it holds up nothing else.
+type rounds struct {
+	c     *Completer
+	query Query
+	due   func(*Record) (Time, bool)
+	do    func(context.Context, ID) bool // reports whether it failed
+
+	slots chan struct{}
+	under sync.WaitGroup
+
+	mu     sync.Mutex
+	round  uint64
+	busy   map[ID]bool
+	failed map[ID]*failure
+}
+
+// A failure is what a process remembers of an operation that it could not run: its record shows nothing of that.
+type failure struct {
+	tries int
+	at    Time   // on the store's clock
+	round uint64 // in which it was last seen
+}
+
+const (
+	// Of more that is due at once the youngest are left for the next look.
+	maxDue = 1024
+	// Past this number of failures nothing more is remembered, and what is due is taken in any order, so that failures that
+	// are not remembered can't stand before the rest for ever.
+	maxFailures = 16_384
+)
+
+func newRounds(c *Completer, q Query, due func(*Record) (Time, bool), do func(context.Context, ID) bool) *rounds {
+	return &rounds{
+		c: c, query: q, due: due, do: do,
+		slots: make(chan struct{}, c.o.Concurrency), busy: map[ID]bool{}, failed: map[ID]*failure{},
+	}
+}
+
+func (r *rounds) run(ctx context.Context) {
+	defer r.under.Wait()
+	for {
+		began := time.Now()
+		list, more := r.list(ctx)
+		rest := jitter(r.c.o.Interval)
+		if more {
+			rest = min(rest, time.Since(began)) // so that a backlog does not keep the store busy with lists
+		}
+		if !r.start(ctx, list) || !pause(ctx, rest) {
+			return
+		}
+	}
+}
+
+// start starts what is due, as slots come free. It returns false if ctx ends before.
+func (r *rounds) start(ctx context.Context, list []dueOperation) bool {
+	for _, d := range list {
+		select {
+		case r.slots <- struct{}{}:
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		r.mark(d.id)
+		r.under.Go(func() {
+			failed := true // also if it ends its goroutine
+			defer func() {
+				r.note(d, failed)
+				<-r.slots
+			}()
+			failed = r.do(ctx, d.id)
+		})
+	}
+	return true
+}
+
+// list returns what is due, the oldest first; more says that this is not all.
+func (r *rounds) list(ctx context.Context) (list []dueOperation, more bool) {
+	r.mu.Lock()
+	r.round++
+	full := len(r.failed) >= maxFailures
+	r.mu.Unlock()
+	var found dueOperations
+	err := r.c.lister.List(ctx, r.query, func(id ID, rec Record) bool {
+		at, due := r.due(&rec)
+		if !due || !r.free(id, &rec) || rec.Now < at || id.Reserved() {
+			return true
+		}
+		d := dueOperation{id: id, rank: int64(at), now: rec.Now}
+		if full {
+			d.rank = rand.Int64()
+		}
+		heap.Push(&found, d)
+		if len(found) > maxDue {
+			heap.Pop(&found)
+			more = true
+		}
+		return true
+	})
+	if err != nil {
+		if ctx.Err() == nil {
+			r.c.guard.storeFailed(ctx, "list", ID{}, err)
+		}
+		return nil, false
+	}
+	r.forget()
+	list = make([]dueOperation, len(found))
+	for i := len(list) - 1; i >= 0; i-- {
+		list[i] = heap.Pop(&found).(dueOperation)
+	}
+	return list, more && !full
+}
+
+// free reports whether an operation is neither being done nor resting after a failure.
+func (r *rounds) free(id ID, rec *Record) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f := r.failed[id]
+	if f != nil {
+		f.round = r.round
+	}
+	return !r.busy[id] && (f == nil || rec.Now >= f.at.Add(r.c.delay(f.tries)))
+}
+
+func (r *rounds) mark(id ID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.busy[id] = true
+}
+
+// note remembers what became of an operation.
+func (r *rounds) note(d dueOperation, failed bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.busy, d.id)
+	f := r.failed[d.id]
+	switch {
+	case !failed:
+		delete(r.failed, d.id)
+	case f != nil:
+		f.tries++
+		f.at = d.now
+	case len(r.failed) < maxFailures:
+		r.failed[d.id] = &failure{tries: 1, at: d.now, round: r.round}
+	}
+}
+
+// forget drops the failures of operations that are no longer listed.
+func (r *rounds) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id, f := range r.failed {
+		if f.round < r.round && !r.busy[id] {
+			delete(r.failed, id)
+		}
+	}
+}
+
+// A dueOperation is one that a look has found.
+type dueOperation struct {
+	id   ID
+	rank int64 // the least first
+	now  Time  // the store's clock when it was found
+}
+
+// dueOperations are a heap, the last on top.
+type dueOperations []dueOperation
+
+func (h dueOperations) Len() int           { return len(h) }
+func (h dueOperations) Less(i, j int) bool { return h[i].rank > h[j].rank }
+func (h dueOperations) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *dueOperations) Push(x any)        { *h = append(*h, x.(dueOperation)) }
+func (h *dueOperations) Pop() any {
+	old := *h
+	last := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return last
+}

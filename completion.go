@@ -1,0 +1,174 @@
+package semel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+)
+
+// complete runs an operation without its client, if it is still due. It reports whether it failed to: what became of a run
+// that was started shows in the record.
+func (c *Completer) complete(ctx context.Context, id ID) (failed bool) {
+	rec, err := c.load(ctx, id)
+	if err != nil {
+		return errors.Is(err, ErrUnreadable) // else the next look shows whether the store works
+	}
+	if at, due := c.completionDue(&rec); !due || rec.Now < at {
+		return false
+	}
+	if c.exhausted(&rec) {
+		err = c.giveUp(ctx, id, &rec)
+	} else {
+		err = c.resume(ctx, id, &rec)
+	}
+	return c.failed(ctx, id, &rec, err)
+}
+
+// failed reports a failure, unless it comes of the completer's own end.
+func (c *Completer) failed(ctx context.Context, id ID, rec *Record, err error) bool {
+	if err == nil || ctx.Err() != nil {
+		return false
+	}
+	c.event(ctx, EventCompletionFailed, id, rec, err)
+	return true
+}
+
+func (c *Completer) event(ctx context.Context, kind EventKind, id ID, rec *Record, err error) {
+	c.guard.observer.Observe(context.WithoutCancel(ctx), Event{
+		Kind: kind, ID: id, Operation: rec.Operation, Correlation: rec.Correlation,
+		Attempt: rec.Attempt, Fence: rec.Fence, Err: err,
+	})
+}
+
+// load reads a record.
+func (c *Completer) load(ctx context.Context, id ID) (rec Record, err error) {
+	bounded := newDeadline(ctx, min(claimWindow, c.guard.life))
+	defer bounded.end(nil)
+	asked, err := c.guard.through(ctx, func() (err error) {
+		rec, err = c.guard.store.Load(bounded, id)
+		return err
+	})
+	if err != nil && asked && ctx.Err() == nil {
+		c.guard.storeFailed(ctx, "load", id, err)
+	}
+	return rec, err
+}
+
+// resume serves the stored request of a record that was just read.
+func (c *Completer) resume(ctx context.Context, id ID, rec *Record) error {
+	s, err := c.guard.keyring.openRequest(id, rec)
+	if err != nil {
+		return err
+	}
+	if c.guard.identity.id(KindHTTP, s.Scope, s.Key) != id {
+		return fmt.Errorf("the stored request is that of another operation, or of another identity secret: %w", ErrUnreadable)
+	}
+	r, err := s.request()
+	if err != nil {
+		return err
+	}
+	bounded, cancel := context.WithTimeout(ctx, c.reader.policy.MaxRun)
+	defer cancel()
+	return c.serve(bounded, r, &resumption{core: c.guard.core, id: id, rec: *rec, request: s})
+}
+
+// serve has the handler answer a request to nobody.
+func (c *Completer) serve(ctx context.Context, r *http.Request, s *resumption) (err error) {
+	defer func() {
+		if thrown := recover(); thrown != nil && thrown != http.ErrAbortHandler { //nolint:errorlint // as net/http compares it
+			err = fmt.Errorf("panic: %v\n%s", thrown, debug.Stack())
+		}
+	}()
+	r, err = c.o.Principal(ctx, r.WithContext(ctx), s.request.Scope)
+	switch {
+	case err != nil:
+		return fmt.Errorf("make its principal: %w", err)
+	case r == nil:
+		return errors.New("make its principal: Principal returned no request")
+	}
+	w := &nowhere{header: http.Header{}}
+	c.handler.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), resumptionKey{}, s)))
+	if !s.taken.Load() {
+		return fmt.Errorf("%s %s: no guard took it; it was answered with %d", r.Method, r.URL.EscapedPath(), w.status)
+	}
+	return s.failure()
+}
+
+// giveUp ends an operation unknown that was run often enough, without running it.
+func (c *Completer) giveUp(ctx context.Context, id ID, rec *Record) error {
+	p := *c.reader.policy
+	p.Retention, p.Tombstone = rec.Retention, rec.Tombstone
+	g := &Guard{core: c.guard.core, policy: &p, keys: c.guard.keys}
+	a := ask{
+		kind: KindHTTP, id: id, fingerprint: rec.Fingerprint, operation: rec.Operation, correlation: rec.Correlation,
+	}
+	o := Outcome{State: Unknown, Error: fmt.Sprintf("given up after %d runs", rec.Attempt)}
+	if rec.State == Free && rec.Error != "" {
+		o.Error += "; the last one: " + rec.Error
+	}
+	now, mine, err := g.end(ctx, &a, &resumption{rec: *rec}, o)
+	if err == nil && mine {
+		c.event(ctx, EventCompletionGivenUp, id, &now, errors.New(o.Error))
+	}
+	return err
+}
+
+// end claims an operation and settles it at once, if it is still what was due. It returns the record as it stands then, and
+// whether it did both.
+func (g *Guard) end(ctx context.Context, a *ask, s *resumption, o Outcome) (Record, bool, error) {
+	rec, run, p := g.claim(ctx, a)
+	switch {
+	case p != nil:
+		return rec, false, p
+	case run == nil:
+		return rec, false, nil
+	case !s.continues(&rec):
+		run.unstarted()
+		return rec, false, nil
+	}
+	run.lease.handlerEnded()
+	rec, how := run.settle(o)
+	return rec, how == settledOwn, nil
+}
+
+// inquire asks what became of an operation.
+func (c *Completer) inquire(ctx context.Context, id ID) bool {
+	asked, cancel := context.WithTimeout(ctx, c.reader.policy.MaxRun)
+	defer cancel()
+	rec := Record{}
+	ask := func(ctx context.Context, i Inquiry) (f Finding, err error) {
+		rec.Operation, rec.Correlation, rec.Attempt, rec.Fence = i.Operation, i.Correlation, uint32(i.Attempt), i.Fence
+		defer func() {
+			if thrown := recover(); thrown != nil {
+				err = fmt.Errorf("panic: %v\n%s", thrown, debug.Stack())
+			}
+		}()
+		return c.o.Reconcile(ctx, i)
+	}
+	_, err := c.reader.Reconcile(asked, id, ask)
+	return c.failed(ctx, id, &rec, err)
+}
+
+// nowhere is where the answer to nobody goes.
+type nowhere struct {
+	header http.Header
+	status int
+}
+
+func (w *nowhere) Header() http.Header { return w.header }
+
+func (w *nowhere) WriteHeader(status int) {
+	if w.status == 0 && status >= 200 {
+		w.status = status
+	}
+}
+
+func (w *nowhere) Write(b []byte) (int, error) {
+	w.WriteHeader(http.StatusOK)
+	return len(b), nil
+}
+
+// Flush lets streaming handlers work as they do with a client.
+func (w *nowhere) Flush() {}

@@ -1,0 +1,268 @@
+package semel
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Operations serves what became of operations (R-33), to their own principal only: an operation of another one, or of
+// another kind than an HTTP request, is as unknown as one that never was. Below [Options].Operations it answers GET and
+// HEAD of
+//
+//   - /{id}, an operation's public id: its status, a JSON document with the member state, which is running, succeeded,
+//     failed, unknown or expired;
+//   - the path itself, with a key in one of the policy's KeyHeaders: the same, for a client that has lost the id together
+//     with its answer. An operation whose method and path are part of its identity (PerOperation) is found by its id only;
+//   - /{id}/result: the stored answer, marked as a replay.
+//
+// Mount it at the path and below it, with what authenticates the principal above:
+//
+//	mux.Handle("/operations", operations)
+//	mux.Handle("/operations/", operations)
+//
+// Where a proxy makes the path another one for the server than for clients, http.StripPrefix takes that off.
+//
+// The policy is the one of the guard that it is called on: its AuthorizeReplay is asked, whatever the route of an
+// operation has, before anything of a stored answer but its status is shown. Operations panics without
+// [Options].Operations.
+func (g *Guard) Operations() http.Handler {
+	if g.path == "" {
+		panic("semel: operations: Options.Operations does not say where they are asked about")
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		x := &exchange{g: g, w: w, r: r, started: time.Now(), question: true}
+		x.tellOperation()
+	})
+}
+
+// linkTo is where an operation is asked about.
+func (c *core) linkTo(id ID) string {
+	return (&url.URL{Path: c.path}).EscapedPath() + "/" + id.String()
+}
+
+// linked adds to a refusal that leaves the outcome open where the operation is asked about. In one-commit mode there is no
+// record until the commit: asked about, such an operation would look as if it had never been.
+func (x *exchange) linked(p *Problem) {
+	switch p.Code {
+	case CodeInProgress, CodeOutcomePending, CodeOutcomeUnknown:
+		if x.g.path != "" && x.ask.id != (ID{}) && !x.g.policy.OneCommit {
+			p.Operation = x.g.linkTo(x.ask.id)
+		}
+	}
+}
+
+// tellOperation answers a question about an operation.
+func (x *exchange) tellOperation() {
+	h := x.w.Header()
+	h["Cache-Control"] = x.value("no-store")
+	x.correlate()
+	if x.r.Method != http.MethodGet && x.r.Method != http.MethodHead {
+		h.Set("Allow", "GET, HEAD")
+		http.Error(x.w, "operations are only asked about", http.StatusMethodNotAllowed)
+		return
+	}
+	path := x.r.URL.Path
+	if below, ok := strings.CutPrefix(path, x.g.path); ok {
+		path = below
+	}
+	name := strings.TrimPrefix(path, "/")
+	var result bool
+	if len(name) > len("/result") {
+		name, result = strings.CutSuffix(name, "/result")
+	}
+	rec, p := x.find(name)
+	switch {
+	case p != nil:
+		x.tell(p)
+	case result:
+		x.tellResult(&rec)
+	default:
+		x.tellStatus(&rec)
+	}
+}
+
+// find returns the record of an operation of the request's principal, by its public id, or by the request's key if that is
+// empty.
+func (x *exchange) find(name string) (Record, *Problem) {
+	g, byKey := x.g, name == ""
+	var key string
+	if byKey {
+		var p *Problem
+		if key, p = x.headerKey(); p != nil {
+			return Record{}, p
+		}
+		if key == "" {
+			return Record{}, g.problem(CodeKeyMissing, "send that of the operation in the header "+strings.Join(g.policy.KeyHeaders, " or "))
+		}
+	}
+	scope, err := g.scope.of(x.r)
+	if err != nil || scope == "" {
+		return Record{}, g.problem(CodeScopeInvalid, "it asks about an operation, but not whose").because(err)
+	}
+	if byKey {
+		x.ask.id = g.identity.id(KindHTTP, scope, key)
+	} else if x.ask.id, err = ParseID(name); err != nil || x.ask.id.Scope() != g.identity.scope(KindHTTP, scope) {
+		return Record{}, g.problem(CodeOperationNotFound, "")
+	}
+	rec, p := x.load()
+	if p == nil && rec.Reads(rec.OnLost) == ReadsAbsent {
+		p = g.problem(CodeOperationNotFound, "")
+	}
+	return rec, p
+}
+
+func (x *exchange) load() (rec Record, p *Problem) {
+	g, asker := x.g, x.r.Context()
+	ctx := newDeadline(asker, min(claimWindow, g.life))
+	defer ctx.end(nil)
+	asked, err := g.through(asker, func() (err error) {
+		rec, err = g.store.Load(ctx, x.ask.id)
+		return err
+	})
+	if err == nil {
+		return rec, nil
+	}
+	if asked && asker.Err() == nil {
+		g.storeFailed(asker, "load", x.ask.id, err)
+	}
+	if errors.Is(err, ErrUnreadable) {
+		p = g.problem(CodeReplayUnavailable, "its record can't be read")
+	} else {
+		p = g.problem(CodeStoreUnavailable, "")
+	}
+	p.Title = "what became of the operation can't be told"
+	return Record{}, p.because(err)
+}
+
+// States of an operation, as its principal sees them. Clients rely on them: any but running says that it has ended.
+const (
+	stateRunning   = "running"
+	stateSucceeded = "succeeded"
+	stateFailed    = "failed"
+	stateUnknown   = "unknown"
+	stateExpired   = "expired"
+)
+
+// An operationStatus is what is shown of an operation: nothing that only operators may see, nor its key.
+type operationStatus struct {
+	ID        string           `json:"id"`
+	State     string           `json:"state"`
+	Detail    string           `json:"detail,omitempty"`
+	Retryable bool             `json:"retryable,omitempty"` // with the same key
+	Attempts  uint32           `json:"attempts,omitempty"`
+	Created   time.Time        `json:"created,omitzero"`
+	Started   time.Time        `json:"started,omitzero"`
+	Ended     time.Time        `json:"ended,omitzero"`
+	Result    *operationResult `json:"result,omitempty"`
+	Links     operationLinks   `json:"links"`
+}
+
+type operationResult struct {
+	Status   int    `json:"status"`
+	Location string `json:"location,omitempty"`
+	Href     string `json:"href"`
+}
+
+type operationLinks struct {
+	Self   string `json:"self"`
+	Result string `json:"result"`
+}
+
+func (c *core) newOperationStatus(id ID) *operationStatus {
+	self := c.linkTo(id)
+	return &operationStatus{ID: id.String(), Links: operationLinks{Self: self, Result: self + "/result"}}
+}
+
+func (s *operationStatus) write(w http.ResponseWriter, status int) {
+	body, err := json.Marshal(s)
+	if err != nil {
+		panic("semel: marshal operation: " + err.Error()) // strings, ints and times of this era always marshal
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(body)+1))
+	w.WriteHeader(status)
+	w.Write(append(body, '\n')) //nolint:errcheck // the client is gone; nobody is left to tell
+}
+
+// goesOn reports whether the operation has not ended: it runs, or it is finished without its client, because its request
+// is stored, and its run was lost or promised an end.
+func (r *Record) goesOn() bool {
+	switch r.Reads(r.OnLost) {
+	case ReadsRunning:
+		return true
+	case ReadsFree:
+		return len(r.Sealed) > 0 && (r.State == Running || r.Owed)
+	}
+	return false
+}
+
+func (x *exchange) tellStatus(rec *Record) {
+	s := x.g.newOperationStatus(x.ask.id)
+	s.Attempts, s.Created, s.Started, s.Ended = rec.Attempt, rec.Created.Time(), rec.Started.Time(), rec.Settled.Time()
+	switch reads := rec.Reads(rec.OnLost); {
+	case rec.goesOn():
+		s.State, s.Ended = stateRunning, time.Time{}
+		x.w.Header().Set("Retry-After", strconv.FormatInt(seconds(retryAfterRunning(rec)), 10))
+	case reads == ReadsFree:
+		s.State, s.Retryable, s.Detail = stateFailed, true, "no outcome was kept; the same key runs it again"
+	case reads == ReadsDone:
+		x.tellEnded(s, rec)
+	case reads == ReadsExpired:
+		s.State, s.Detail = stateExpired, "it has ended, and its answer is no longer kept"
+	default:
+		s.State, s.Detail = stateUnknown, "it may have taken effect; its operator has to decide"
+	}
+	if x.keyHeader != "" {
+		x.keyedHeaders(x.w.Header())
+	}
+	s.write(x.w, http.StatusOK)
+}
+
+// tellEnded tells how an operation has ended, by the answer that is stored.
+func (x *exchange) tellEnded(s *operationStatus, rec *Record) {
+	if rec.Response == nil {
+		s.State, s.Detail = stateUnknown, "it has ended, but with which answer can't be told"
+		return
+	}
+	if s.State = stateSucceeded; rec.Response.Status >= http.StatusBadRequest {
+		s.State = stateFailed
+	}
+	answer, err := x.g.keyring.Open(x.ask.id, rec)
+	if err != nil {
+		x.g.storeFailed(x.r.Context(), "replay", x.ask.id, err)
+		s.Detail = "its answer can't be given again"
+		return
+	}
+	s.Result = &operationResult{Status: answer.Status, Href: s.Links.Result}
+	if f := x.g.policy.AuthorizeReplay; f == nil || f(x.r) == nil {
+		s.Result.Location = answer.Header.Get("Location")
+	}
+}
+
+// tellResult replays the stored answer, or says why there is none.
+func (x *exchange) tellResult(rec *Record) {
+	g := x.g
+	var p *Problem
+	switch reads := rec.Reads(rec.OnLost); {
+	case reads == ReadsDone:
+		_, p = x.giveAgain(rec)
+	case rec.goesOn():
+		p = g.inProgress(rec)
+	case reads == ReadsFree:
+		p = g.problem(CodeReplayUnavailable, "no outcome was kept; the same key runs it again")
+		p.Title = "the operation has no answer"
+	case reads == ReadsExpired:
+		p = g.problem(CodeReplayUnavailable, "it is no longer kept")
+	default:
+		p = g.problem(CodeOutcomeUnknown, "")
+	}
+	if p != nil {
+		x.tell(p)
+	}
+}

@@ -1,0 +1,107 @@
+package semel
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A resumption is what a completer's request carries in its context to the guard of its route: an identity that was
+// settled when its client sent it. Neither scope nor key nor fingerprint are made again, so that they are the same whatever
+// the route's settings are by now.
+type resumption struct {
+	core    *core
+	id      ID
+	rec     Record // as it was read just before; its operation was due
+	request *sealedRequest
+
+	taken atomic.Bool // by the first guard: what a handler passes its context to is not meant
+
+	mu  sync.Mutex
+	err error // why it was not run
+}
+
+type resumptionKey struct{}
+
+// takeResumption returns the resumption that the request is meant for, or nil.
+func takeResumption(ctx context.Context) *resumption {
+	s, _ := ctx.Value(resumptionKey{}).(*resumption)
+	if s == nil || s.taken.Swap(true) {
+		return nil
+	}
+	return s
+}
+
+func (s *resumption) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
+}
+
+func (s *resumption) failure() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// continues reports whether the run that a claim has started, after which the record is rec, goes on with what was due. A
+// claim wins a free record whether or not it is owed, and one that was forgotten meanwhile. Being owed lasts, and the claim
+// of a lapsed record makes it owed: so it proves that nobody has ended the operation with an answer to its client.
+func (s *resumption) continues(rec *Record) bool { return rec.Created == s.rec.Created && rec.Owed }
+
+// resume runs next for a completer. The exchange is that of any request, but for what a client would be told and how long
+// it would wait: nobody is there.
+func (g *Guard) resume(s *resumption, next http.Handler, w http.ResponseWriter, r *http.Request) {
+	p := *g.policy
+	switch {
+	case g.core != s.core:
+		s.fail(errors.New("the guard of its route is not one of the completer's"))
+		return
+	case !p.methods[r.Method], p.OnLost != Rerun, p.OneCommit, p.Observe:
+		s.fail(errors.New("the policy of its route no longer allows to run it again"))
+		return
+	}
+	p.Patience = 0
+	x := &exchange{g: &Guard{core: g.core, policy: &p, keys: g.keys}, w: w, r: r, started: time.Now()}
+	defer func() {
+		if x.run == nil {
+			x.closeBody()
+		}
+	}()
+	x.correlate()
+	x.keyHeader, x.keyValue = s.request.KeyHeader, s.request.KeyValue
+	x.ask.kind, x.ask.scope, x.ask.key, x.ask.id = KindHTTP, s.request.Scope, s.request.Key, s.id
+	x.ask.fingerprint = s.rec.Fingerprint
+	if x.ask.operation = p.Operation; x.ask.operation == "" {
+		x.ask.operation = operationName(r)
+	}
+	if problem := x.readBody(r.Body); problem != nil {
+		s.fail(problem)
+		x.refuse(problem)
+		return
+	}
+	x.keyedHeaders(w.Header())
+	rec, run, problem := x.g.claim(r.Context(), &x.ask)
+	switch {
+	case problem != nil:
+		s.fail(problem)
+		x.refuse(problem)
+	case run == nil: // others were faster
+	case !s.continues(&rec):
+		run.unstarted()
+	default:
+		run.promised.Store(true)
+		x.run = run
+		x.execute(next)
+	}
+}
+
+// unstarted gives a claim up whose handler was not started, so that it does not count as a run.
+func (r *run) unstarted() {
+	r.core.owed.add(r.ask.id, Owner{Token: r.owner.Token, Above: true}, r.sent)
+	r.resent = false
+	r.ended(Record{}, true)
+}
