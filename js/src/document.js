@@ -1,0 +1,34 @@
+const members = {
+  type: "string",
+  title: "string",
+  status: "number",
+  detail: "string",
+  code: "string",
+  retryable: "boolean",
+  state: "string",
+  operation: "string",
+};
+
+/**
+ * Reads the problem in a response's body (RFC 9457), or, in the answer to a question about an operation, what it tells of
+ * that; undefined if the body is neither.
+ */
+export function readDocument(response, bytes, question) {
+  const media = mediaType(response.headers);
+  const problem = response.status >= 400 && media === "application/problem+json";
+  const state = question && response.status < 300 && (media === "application/json" || media.endsWith("+json"));
+  if (!problem && !state) return undefined;
+  let document;
+  try {
+    document = JSON.parse(new TextDecoder().decode(bytes));
+  } catch {
+    return undefined;
+  }
+  if (document === null || typeof document !== "object" || Array.isArray(document)) return undefined;
+  const wellFormed = Object.entries(members).every(([name, type]) => document[name] == null || typeof document[name] === type);
+  return wellFormed ? document : undefined;
+}
+
+function mediaType(headers) {
+  return (headers.get("Content-Type") ?? "").split(";")[0].trim().toLowerCase();
+}

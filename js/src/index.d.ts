@@ -1,0 +1,238 @@
+/** One logical call's key. Keep it where it survives, before the call, until the call has a definite answer. */
+export interface Key {
+  /** 1 to 255 visible ASCII characters, or spaces; in the bare form without space, quote, backslash, comma and semicolon. */
+  readonly value: string;
+  /** When it was made, in milliseconds since 1970: the time from which maxAge counts. Defaults to now. */
+  readonly made?: number;
+}
+
+/** Makes a key: a random UUID (version 4, RFC 9562), made now. */
+export function newKey(): Required<Key>;
+
+/** A law of delays: how many milliseconds to wait before the retry of a number, from 0. random is in [0, 1). */
+export type Backoff = (retry: number, random: number) => number;
+
+/** Spreads the clients over the whole delay: random·min(limit, base·2^retry); both in milliseconds. */
+export function fullJitter(base: number, limit: number): Backoff;
+
+/** Keeps to the delay, and adds a little: min(limit, base·2^retry + random·base); both in milliseconds. */
+export function additiveJitter(base: number, limit: number): Backoff;
+
+/** What keys are kept in, such as sessionStorage or localStorage. */
+export interface KeyStorage {
+  getItem(name: string): string | null;
+  setItem(name: string, value: string): void;
+  removeItem(name: string): void;
+}
+
+/** The bound of all repeats of a client to a share of its calls: each call adds share, each repeat takes 1. */
+export interface BudgetOptions {
+  /** Removes the bound. */
+  off?: boolean;
+  /** How many repeats a call pays for, at most 1. Defaults to 0.1. */
+  share?: number;
+  /** How many repeats are paid for at the start, and at most. Defaults to 10. */
+  burst?: number;
+}
+
+/** Options of a client. All times are in milliseconds. */
+export interface ClientOptions {
+  /** Sends a request. Defaults to the platform's. */
+  fetch?: (url: string, init: RequestInit) => Promise<Response>;
+  /** Keeps the keys of operations; null keeps them in memory. Defaults to sessionStorage. */
+  storage?: KeyStorage | null;
+  /** Is put before an operation's name in the storage. Defaults to "semel:". */
+  storagePrefix?: string;
+  /** Carries the key. Defaults to Idempotency-Key. */
+  header?: string;
+  /** Sends keys as they are, not as an sf-string (RFC 9651, section 3.3.3). Defaults to false. */
+  bare?: boolean;
+  /**
+   * Carries an id that is the same in all attempts (R-72): the request's own, or a new one. null: none is sent. Defaults to
+   * X-Correlation-Id.
+   */
+  correlationHeader?: string | null;
+  /** The methods whose requests get a key; those of other unsafe ones may bring one. Defaults to POST and PATCH. */
+  methods?: string[];
+  /** Makes the key of a request that brings none; "" leaves it without one, and so without repeats. Defaults to a random UUID. */
+  keyFor?: (url: string | URL, init: CallInit) => string;
+  /** How often a request is sent, at most. Defaults to 4. */
+  maxAttempts?: number;
+  /** How long after its key was made a request may be sent: the time for which the server remembers. Defaults to 24 h. */
+  maxAge?: number;
+  /** The law of the delays. Defaults to fullJitter(100, 30000). */
+  backoff?: Backoff;
+  /** A number in [0, 1), for backoff. Defaults to Math.random. */
+  random?: () => number;
+  /** The longest delay that a server may ask for; more ends the call. Defaults to 1 min. */
+  maxRetryAfter?: number;
+  budget?: BudgetOptions;
+  /** How long one attempt may take, to the end of its answer. Defaults to 0, no limit. */
+  attemptTimeout?: number;
+  /** Waits while navigator.onLine is false, instead of spending attempts. Defaults to true. */
+  waitOnline?: boolean;
+  /** Asks for the operation that a 202 names in Location, so often, until it has ended. Defaults to 0: the 202 is the answer. */
+  pollEvery?: number;
+  /**
+   * Is asked with GET and the same key after an answer was lost (R-70). What it tells of the operation, by a member "state", is
+   * the answer; an operation that runs is asked about again. The request is sent again if the operation has failed and nothing is
+   * kept of it (state failed, and retryable true), or no state is told. Defaults to sending the request again.
+   */
+  statusURL?: string | URL;
+  /** Lets pollEvery and statusURL ask on another origin than the request's. Defaults to false. */
+  crossOrigin?: boolean;
+  /** Is told about each attempt when it has ended, without its key. */
+  onAttempt?: (attempt: Attempt) => void;
+  /** Is told that storage could not be used. Defaults to console.warn. */
+  onWarning?: (warning: Warning) => void;
+}
+
+/** What one call adds to the init of fetch. Its body must not be a stream if the request has a key. */
+export interface CallInit extends RequestInit {
+  /** How long all of the call may take, in milliseconds. Defaults to 0, no limit. */
+  timeout?: number;
+}
+
+export interface KeyedCallInit extends CallInit {
+  /** The key that the caller has kept, or derived. */
+  key?: string | Key;
+}
+
+/** A problem in an answer's body (RFC 9457). */
+export interface Problem {
+  type?: string;
+  title?: string;
+  status?: number;
+  detail?: string;
+  code?: string;
+  retryable?: boolean;
+  [extension: string]: unknown;
+}
+
+/** The operation's own answer, whatever its status, read to its end. */
+export interface Answer extends Response {
+  readonly idempotent: {
+    /** The call's key, undefined if it has none. */
+    readonly key?: Required<Key>;
+    /** How often the request was sent. */
+    readonly attempts: number;
+    /** Marked with Idempotent-Replayed: it was given before. */
+    readonly replayed: boolean;
+    /** Of the operation, where that was asked about instead: the answer is what was told of it. */
+    readonly state?: string;
+    readonly problem?: Problem;
+  };
+}
+
+export interface Attempt {
+  /** The request itself, a question to statusURL, or one to the Location of a 202. */
+  readonly kind: "request" | "status" | "poll";
+  /** In the call, from 1. */
+  readonly number: number;
+  readonly operation?: string;
+  readonly correlation?: string;
+  readonly method: string;
+  readonly host: string;
+  /** Undefined if there was no answer. */
+  readonly status?: number;
+  /** Why there was none. */
+  readonly error?: unknown;
+  readonly took: number;
+  /** There is another one, after delay. */
+  readonly again: boolean;
+  readonly delay?: number;
+  /** Why there is none although it was worth it. */
+  readonly reason?: Reason;
+}
+
+export interface Warning {
+  readonly message: string;
+  readonly operation: string;
+  readonly error?: unknown;
+}
+
+/** One thing that somebody wants. */
+export interface Operation {
+  readonly name: string;
+  /** The key that is kept; undefined if there is none, because nothing was sent yet or there was a definite answer. */
+  readonly key: Required<Key> | undefined;
+  /**
+   * Sends the request under the operation's key, as idempotentFetch does. While one is under way, it sends nothing and returns
+   * a copy of that one's answer.
+   */
+  fetch(url: string | URL, init: CallInit): Promise<Answer>;
+  /** Drops the key: the next request is a new wish. For when it is known what became of the last one. */
+  forget(): void;
+}
+
+export interface Client {
+  /**
+   * Makes one logical call: the same request, under one key, until it has a definite answer, or for as long as the options
+   * allow. Rejects with an IdempotencyError if there is none, and with a TypeError if it can't be made at all.
+   */
+  idempotentFetch(url: string | URL, init?: KeyedCallInit): Promise<Answer>;
+  /** The operation of a name. Its key is kept in the storage from before the first request until there is a definite answer. */
+  operation(name: string): Operation;
+}
+
+/** Returns a client; throws a TypeError that says all that is wrong with the options. */
+export function createClient(options?: ClientOptions): Client;
+
+export type Reason = "attempts" | "budget" | "deadline" | "retention" | "retry-after";
+
+export const Reason: {
+  /** maxAttempts */
+  readonly attempts: "attempts";
+  readonly budget: "budget";
+  /** The call's time is over, or would be before the next attempt. */
+  readonly deadline: "deadline";
+  /** maxAge: the server may have forgotten the key, and run it again. */
+  readonly retention: "retention";
+  /** The server asks for more patience than maxRetryAfter. */
+  readonly retryAfter: "retry-after";
+};
+
+export type Code = (typeof Code)[keyof typeof Code];
+
+export const Code: {
+  readonly keyMissing: "IDEMPOTENCY_KEY_REQUIRED";
+  readonly keyInvalid: "IDEMPOTENCY_KEY_INVALID";
+  readonly scopeInvalid: "IDEMPOTENCY_SCOPE_INVALID";
+  readonly keyReused: "IDEMPOTENCY_KEY_REUSED";
+  readonly inProgress: "IDEMPOTENCY_IN_PROGRESS";
+  readonly outcomePending: "IDEMPOTENCY_OUTCOME_PENDING";
+  readonly outcomeUnknown: "IDEMPOTENCY_OUTCOME_UNKNOWN";
+  readonly replayUnavailable: "IDEMPOTENCY_REPLAY_UNAVAILABLE";
+  readonly keyExpired: "IDEMPOTENCY_KEY_EXPIRED";
+  readonly replayForbidden: "IDEMPOTENCY_REPLAY_FORBIDDEN";
+  readonly tooManyAttempts: "IDEMPOTENCY_TOO_MANY_ATTEMPTS";
+  readonly tooManyKeys: "IDEMPOTENCY_TOO_MANY_KEYS";
+  readonly bodyTooLarge: "IDEMPOTENCY_BODY_TOO_LARGE";
+  readonly digestMismatch: "IDEMPOTENCY_DIGEST_MISMATCH";
+  readonly earlyData: "IDEMPOTENCY_EARLY_DATA";
+  readonly storeUnavailable: "IDEMPOTENCY_STORE_UNAVAILABLE";
+  readonly requestUnreadable: "IDEMPOTENCY_REQUEST_UNREADABLE";
+  readonly operationNotFound: "IDEMPOTENCY_OPERATION_NOT_FOUND";
+  /** The body is a stream: nothing was sent. */
+  readonly bodyNotRepeatable: "BODY_NOT_REPEATABLE";
+};
+
+/** The end of a call without the operation's own answer. Its text does not show the key. */
+export class IdempotencyError extends Error {
+  private constructor();
+  /** Which refusal it is, or what the operation's state stands for; undefined if neither. */
+  readonly code?: Code;
+  /** Why the call was not sent again although that was worth it: the operation may have taken effect. */
+  readonly reason?: Reason;
+  /** How often the request was sent; 0 means that nothing was. */
+  readonly attempts: number;
+  /** When the server said to come again. */
+  readonly retryAt?: Date;
+  readonly problem?: Problem;
+  /** The call's key; not enumerable, so that logs don't show it. */
+  readonly key?: Required<Key>;
+  /** The last response that came; not enumerable. */
+  readonly response?: Response;
+  /** The error of the last attempt, or the reason of the signal that ended the call. */
+  readonly cause?: unknown;
+}

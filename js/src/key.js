@@ -1,0 +1,52 @@
+import { Code, IdempotencyError } from "./errors.js";
+
+const longestKey = 255;
+
+/** Makes a key: a random UUID (version 4, RFC 9562), made now. */
+export function newKey() {
+  return { value: randomUUID(), made: Date.now() };
+}
+
+/** A random UUID. Pages that were not fetched over TLS have no crypto.randomUUID. */
+export function randomUUID() {
+  if (crypto.randomUUID) return crypto.randomUUID();
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  bytes[6] = (bytes[6] & 0x0f) | 0x40;
+  bytes[8] = (bytes[8] & 0x3f) | 0x80;
+  const hex = Array.from(bytes, (b) => b.toString(16).padStart(2, "0")).join("");
+  return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join("-");
+}
+
+/** The key that a caller gives, as text or with its age; undefined if none. */
+export function keyOf(given) {
+  if (given === undefined || given === null) return undefined;
+  const { value, made = Date.now() } = typeof given === "string" ? { value: given } : given;
+  encode(value, false);
+  if (!Number.isFinite(made)) invalid("the time when the key was made is not a number of milliseconds");
+  return { value, made };
+}
+
+/** The header's text for a key: an sf-string (RFC 9651, section 3.3.3), or as it is. An error never repeats the key. */
+export function encode(key, bare) {
+  if (typeof key !== "string") invalid("the key is not a string");
+  if (key.length === 0 || key.length > longestKey) invalid(`the key has ${key.length} characters, want 1 to ${longestKey}`);
+  if (!/^[ -~]*$/.test(key)) invalid("the key is not of visible ASCII characters");
+  if (!bare) return `"${key.replace(/["\\]/g, "\\$&")}"`;
+  if (/[ "\\,;]/.test(key)) invalid("the key has a character that is not allowed in the bare form");
+  return key;
+}
+
+/** The key in a header's text, in either form. The parameters behind a closing quote are left to the server. */
+export function decode(text) {
+  const trimmed = text.replace(/^[ \t]+|[ \t]+$/g, "");
+  if (!trimmed.startsWith('"')) return encode(trimmed, true);
+  const quoted = /^"((?:[^"\\]|\\["\\])*)" *(?:;.*)?$/s.exec(trimmed);
+  if (!quoted) invalid("the key's quotes are malformed");
+  const key = quoted[1].replace(/\\(.)/g, "$1");
+  encode(key, false);
+  return key;
+}
+
+function invalid(detail) {
+  throw new IdempotencyError({ code: Code.keyInvalid, detail });
+}

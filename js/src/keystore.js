@@ -1,0 +1,76 @@
+import { keyOf, newKey } from "./key.js";
+import { tell } from "./tell.js";
+
+/**
+ * The keys of operations that have no definite answer yet, by the operations' names. What can't be stored, because storage is
+ * full, forbidden or not there, is kept in memory, and told.
+ */
+export class KeyStore {
+  #storage;
+  #prefix;
+  #warn;
+  #memory = new Map(); // goes before the storage; null: forgotten, though the storage could not be told
+
+  /** storage null means memory, undefined the tab's own. */
+  constructor({ storage, storagePrefix, onWarning }) {
+    this.#prefix = storagePrefix;
+    this.#warn = (message, operation, error) => tell(onWarning, { message, operation, error });
+    if (storage === null) return;
+    this.#storage = () => storage ?? globalThis.sessionStorage; // a page may forbid even to look at it
+  }
+
+  /** The key that is kept for an operation, undefined if there is none. */
+  read(operation) {
+    if (this.#memory.has(operation)) return this.#memory.get(operation) ?? undefined;
+    let text;
+    try {
+      text = this.#storage?.()?.getItem(this.#prefix + operation);
+    } catch (error) {
+      this.#warn("the key that may be stored can't be read", operation, error);
+      return undefined;
+    }
+    if (text === null || text === undefined) return undefined;
+    const key = parse(text);
+    if (!key) this.#warn("what is stored is not a key", operation);
+    return key;
+  }
+
+  /** Makes a key for an operation, and keeps it. */
+  make(operation) {
+    const key = newKey();
+    try {
+      const storage = this.#storage?.();
+      if (this.#storage && !storage) throw new Error("there is no storage");
+      storage?.setItem(this.#prefix + operation, JSON.stringify(key));
+      if (storage) {
+        this.#memory.delete(operation);
+        return key;
+      }
+    } catch (error) {
+      this.#warn("a key can't be stored and does not survive a reload", operation, error);
+    }
+    this.#memory.set(operation, key);
+    return key;
+  }
+
+  /** Forgets the key of an operation, if it is still this one. */
+  remove(operation, key) {
+    if (this.read(operation)?.value !== key.value) return;
+    this.#memory.delete(operation);
+    try {
+      this.#storage?.()?.removeItem(this.#prefix + operation);
+    } catch (error) {
+      this.#memory.set(operation, null);
+      this.#warn("the key of an operation that has ended can't be removed", operation, error);
+    }
+  }
+}
+
+function parse(text) {
+  try {
+    const { value, made } = JSON.parse(text);
+    return made === undefined ? undefined : keyOf({ value, made });
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,438 @@
+import assert from "node:assert/strict";
+import { afterEach, beforeEach, test } from "node:test";
+
+import { Clock } from "../harness/clock.js";
+import { payment, shop, url } from "../harness/shop.js";
+import { createClient, IdempotencyError } from "../src/index.js";
+
+const ok = { status: 201, json: { id: 1 } };
+const never = (init) => new Promise((_, fail) => init.signal.addEventListener("abort", () => fail(init.signal.reason)));
+
+let clock;
+beforeEach(() => (clock = new Clock().install()));
+afterEach(() => clock.uninstall());
+
+/** Lets a browser be without a network until back is called. */
+function offline(t) {
+  const was = Object.getOwnPropertyDescriptor(globalThis, "navigator");
+  const events = new EventTarget();
+  const state = { onLine: false };
+  Object.defineProperty(globalThis, "navigator", { configurable: true, value: state });
+  globalThis.addEventListener = events.addEventListener.bind(events);
+  globalThis.removeEventListener = events.removeEventListener.bind(events);
+  t.after(() => {
+    if (was) Object.defineProperty(globalThis, "navigator", was);
+    else delete globalThis.navigator;
+    delete globalThis.addEventListener;
+    delete globalThis.removeEventListener;
+  });
+  return {
+    state,
+    event: () => events.dispatchEvent(new Event("online")),
+    back() {
+      state.onLine = true;
+      this.event();
+    },
+  };
+}
+
+test("without a network nothing is sent, and no attempt is lost", async (t) => {
+  const network = offline(t);
+  const { client, server } = shop([ok]);
+  const answer = client.idempotentFetch(url, payment);
+  await clock.settle();
+  network.event(); // a false alarm
+  await clock.settle();
+  assert.equal(server.requests.length, 0);
+  network.back();
+  assert.equal((await answer).idempotent.attempts, 1);
+});
+
+test("a network that goes away between attempts is waited for", async (t) => {
+  const network = offline(t);
+  network.state.onLine = true;
+  const cut = () => {
+    network.state.onLine = false;
+    throw new TypeError("the network is gone");
+  };
+  const { client, keys } = shop([cut, ok]);
+  const answer = client.idempotentFetch(url, payment);
+  await clock.settle();
+  await clock.step(); // the delay
+  assert.equal(keys().length, 1);
+  network.back();
+  assert.equal((await answer).idempotent.attempts, 2);
+  assert.equal(keys()[0], keys()[1]);
+});
+
+test("waiting for the network ends with the call's time, or by its signal", async (t) => {
+  offline(t);
+  const { client, server } = shop([]);
+  const { error } = await clock.until(client.idempotentFetch(url, { ...payment, timeout: 5000 }));
+  assert.equal(error.reason, "deadline");
+  assert.equal(error.attempts, 0);
+
+  const controller = new AbortController();
+  const answer = client.idempotentFetch(url, { ...payment, signal: controller.signal });
+  answer.catch(() => {});
+  await clock.settle();
+  controller.abort();
+  await assert.rejects(answer, (e) => e.cause.name === "AbortError");
+  assert.equal(server.requests.length, 0);
+});
+
+test("a client that need not wait for the network does not", async (t) => {
+  offline(t);
+  const { client } = shop([ok], { waitOnline: false });
+  assert.equal((await client.idempotentFetch(url, payment)).status, 201);
+});
+
+test("R-68: a key that has grown too old while the computer slept is not sent", async () => {
+  const { client, server } = shop([{ network: true }]);
+  const answer = client.idempotentFetch(url, payment);
+  answer.catch(() => {});
+  await clock.settle();
+  clock.now += 24 * 3600 * 1000;
+  const { error } = await clock.until(answer);
+  assert.equal(error.reason, "retention");
+  assert.equal(server.requests.length, 1);
+});
+
+test("an abort ends an attempt, and says why", async () => {
+  const { client, attempts } = shop([never]);
+  const controller = new AbortController();
+  const answer = client.idempotentFetch(url, { ...payment, signal: controller.signal });
+  answer.catch(() => {});
+  await clock.settle();
+  controller.abort();
+  const { error } = await clock.until(answer);
+  assert.ok(error instanceof IdempotencyError);
+  assert.equal(error.cause, controller.signal.reason);
+  assert.equal(error.reason, undefined);
+  assert.equal(error.attempts, 1);
+  assert.equal(attempts[0].again, false);
+});
+
+test("an abort ends a delay", async () => {
+  const { client, server } = shop([{ status: 503 }]);
+  const controller = new AbortController();
+  const answer = client.idempotentFetch(url, { ...payment, signal: controller.signal });
+  answer.catch(() => {});
+  await clock.settle();
+  controller.abort();
+  const { error } = await clock.until(answer);
+  assert.equal(error.cause.name, "AbortError");
+  assert.equal(error.response.status, 503);
+  assert.equal(server.requests.length, 1);
+  assert.equal(clock.waiting, 0);
+});
+
+test("what was aborted before is not sent", async () => {
+  const { client, server } = shop([]);
+  await assert.rejects(client.idempotentFetch(url, { ...payment, signal: AbortSignal.abort() }), { attempts: 0 });
+  assert.equal(server.requests.length, 0);
+});
+
+test("an abort after the answer does not break it, and nothing is left to fire", async () => {
+  const { client, server } = shop([ok]);
+  const controller = new AbortController();
+  const answer = await client.idempotentFetch(url, { ...payment, signal: controller.signal, timeout: 1000 });
+  controller.abort();
+  assert.equal(server.requests[0].signal.aborted, false);
+  assert.equal(clock.waiting, 0);
+  assert.deepEqual(await answer.json(), { id: 1 });
+});
+
+test("the call's time ends an attempt", async () => {
+  const { client } = shop([never]);
+  const { error } = await clock.until(client.idempotentFetch(url, { ...payment, timeout: 700 }));
+  assert.equal(error.reason, "deadline");
+  assert.equal(error.cause.name, "TimeoutError");
+});
+
+test("an attempt has its time, and leaves some for another", async () => {
+  const { client, attempts } = shop([never, ok], { attemptTimeout: 2000 });
+  const { value } = await clock.until(client.idempotentFetch(url, payment));
+  assert.equal(value.status, 201);
+  assert.equal(attempts[0].error.name, "TimeoutError");
+  assert.equal(attempts[0].took, 2000);
+  assert.equal(clock.waiting, 0);
+});
+
+test("a delay is never cut short", async () => {
+  const { client, server } = shop([{ status: 503 }, ok], { random: () => 0.333 });
+  await clock.until(client.idempotentFetch(url, payment));
+  assert.equal(server.requests[1].at - server.requests[0].at, 34);
+});
+
+test("what a server asked for is forgotten with its next answer", async () => {
+  const problem = { code: "IDEMPOTENCY_KEY_REUSED", retryable: false };
+  const { client } = shop([{ status: 503, headers: { "Retry-After": "1" } }, { status: 422, problem }]);
+  const { error } = await clock.until(client.idempotentFetch(url, payment));
+  assert.equal(error.code, "IDEMPOTENCY_KEY_REUSED");
+  assert.equal(error.retryAt, undefined);
+});
+
+test("R-70: an abort ends a question, and is no attempt", async () => {
+  const { client, server, attempts } = shop([{ network: true }, never], { statusURL: "/operations" });
+  const controller = new AbortController();
+  const answer = client.idempotentFetch(url, { ...payment, signal: controller.signal });
+  answer.catch(() => {});
+  await clock.settle();
+  await clock.step(); // the delay
+  assert.equal(server.requests[1].method, "GET");
+  controller.abort();
+  const { error } = await clock.until(answer);
+  assert.equal(error.cause, controller.signal.reason);
+  assert.equal(error.attempts, 1);
+  assert.deepEqual(attempts.map(({ kind, again }) => [kind, again]), [["request", true], ["status", false]]);
+  assert.equal(server.requests.length, 2);
+});
+
+test("R-68: a key that grew too old while an operation was asked about is not sent again", async () => {
+  const late = () => {
+    clock.now += 24 * 3600 * 1000;
+    return new Response('{"state":"failed","retryable":true}', { headers: { "Content-Type": "application/json" } });
+  };
+  const { client, server } = shop([{ network: true }, late], { statusURL: "/operations" });
+  const { error } = await clock.until(client.idempotentFetch(url, payment));
+  assert.equal(error.reason, "retention");
+  assert.equal(error.code, undefined);
+  assert.equal(server.requests.length, 2);
+});
+
+test("R-70: each question is told, also the one after which the request is sent again", async () => {
+  const failed = { status: 200, json: { state: "failed", retryable: true } };
+  const script = [{ network: true }, { status: 200, json: { state: "running" } }, failed, ok];
+  const { client, attempts } = shop(script, { statusURL: "/operations" });
+  const { value } = await clock.until(client.idempotentFetch(url, payment));
+  assert.equal(value.idempotent.attempts, 2);
+  assert.equal(value.idempotent.state, undefined);
+  assert.deepEqual(attempts.map(({ kind, number, again }) => [kind, number, again]), [
+    ["request", 1, true],
+    ["status", 2, true],
+    ["poll", 2, true],
+    ["request", 2, false],
+  ]);
+});
+
+test("R-70: a question has the request's credentials, and nothing that is about its body", async () => {
+  const { client, server } = shop([{ network: true }, { status: 200, json: { state: "succeeded" } }], { statusURL: "/operations" });
+  const headers = { Authorization: "Bearer 7", "Content-Type": "application/json", "If-Match": "x", Prefer: "wait=5" };
+  await clock.until(client.idempotentFetch(url, { ...payment, headers }));
+  const [request, question] = server.requests;
+  assert.equal(question.headers.get("Authorization"), "Bearer 7");
+  assert.equal(question.headers.get("X-Correlation-Id"), request.headers.get("X-Correlation-Id"));
+  for (const name of ["Content-Type", "If-Match", "Prefer"]) assert.equal(question.headers.get(name), null, name);
+});
+
+test("questions that fail are counted in a row", async () => {
+  const location = { headers: { Location: "/operations/1" } };
+  const running = { status: 202, ...location };
+  const down = { status: 503 };
+  const options = { pollEvery: 50, maxAttempts: 2 };
+  const { client } = shop([running, down, running, down, { status: 200, json: { state: "succeeded" } }], options);
+  const { value } = await clock.until(client.idempotentFetch(url, payment));
+  assert.equal(value.idempotent.state, "succeeded");
+
+  const failing = shop([running, down, down], options);
+  const { error } = await clock.until(failing.client.idempotentFetch(url, payment));
+  assert.equal(error.reason, "attempts");
+});
+
+test("an operation is not asked about without a network", async (t) => {
+  const network = offline(t);
+  network.state.onLine = true;
+  const accepted = () => {
+    network.state.onLine = false;
+    return new Response("", { status: 202, headers: { Location: "/operations/1" } });
+  };
+  const { client, server } = shop([accepted, { status: 200, json: { state: "succeeded" } }], { pollEvery: 50 });
+  const answer = client.idempotentFetch(url, payment);
+  await clock.settle();
+  await clock.step(); // the delay
+  assert.equal(server.requests.length, 1);
+  network.back();
+  assert.equal((await answer).idempotent.state, "succeeded");
+});
+
+test("a delay longer than the platform's longest timer is waited for", async () => {
+  const forty = 40 * 24 * 3600;
+  const { client, server } = shop([{ status: 503, headers: { "Retry-After": String(forty) } }, ok], {
+    maxRetryAfter: forty * 1000,
+    maxAge: 2 * forty * 1000,
+  });
+  const { value } = await clock.until(client.idempotentFetch(url, payment));
+  assert.equal(value.status, 201);
+  assert.equal(server.requests[1].at - server.requests[0].at, forty * 1000);
+});
+
+test("R-68: all calls of a client share its budget", async () => {
+  const down = { status: 503 };
+  const { client, server } = shop([down, down, down, down, ok], { budget: { share: 0.5, burst: 1 }, maxAttempts: 2 });
+  const reasons = [];
+  for (let i = 0; i < 3; i++) {
+    const { error } = await clock.until(client.idempotentFetch(url, payment));
+    reasons.push(error?.reason);
+  }
+  assert.deepEqual(reasons, ["attempts", "budget", undefined]); // two halves pay for the third call's repeat
+  assert.equal(server.requests.length, 5);
+});
+
+for (const [text, delay] of [
+  ["Sunday, 06-Nov-94 08:49:47 GMT", 10_000],
+  ["Sun Nov  6 08:49:47 1994", 10_000],
+  ["Sun, 06 Nov 1994 08:49:47 UTC", 100],
+  ["Sun, 31 Feb 1995 08:49:47 GMT", 100],
+  ["Sun, 06 Nov 1994 25:49:47 GMT", 100],
+  ["1994-11-06T08:49:47Z", 100],
+  ["0x10", 100],
+  ["1e3", 100],
+  ["7, 7", 100],
+]) {
+  test(`R-67: Retry-After: ${text}`, async () => {
+    const headers = { "Retry-After": text, Date: "Sun, 06 Nov 1994 08:49:37 GMT" };
+    const { client, server } = shop([{ status: 503, headers }, ok]);
+    await clock.until(client.idempotentFetch(url, payment));
+    assert.equal(server.requests[1].at - server.requests[0].at, delay);
+  });
+}
+
+test("a stream is refused before anything is sent", async () => {
+  const { client, server } = shop([]);
+  const streams = [new Blob(["x"]).stream(), (async function* () {})()];
+  for (const body of streams) {
+    const call = client.idempotentFetch(url, { method: "POST", body, duplex: "half" });
+    await assert.rejects(call, { name: "IdempotencyError", code: "BODY_NOT_REPEATABLE", attempts: 0 });
+  }
+  assert.equal(server.requests.length, 0);
+});
+
+for (const [what, make, change] of [
+  ["bytes", () => new TextEncoder().encode("a=1"), (b) => b.fill(0)],
+  ["parameters", () => new URLSearchParams("a=1"), (b) => b.set("a", "2")],
+  ["a form", () => formOf({ a: "1" }), (b) => b.set("a", "2")],
+  ["a form with a file", () => formOf({ a: "1", f: new Blob(["x"]) }), (b) => b.delete("f")],
+  ["a blob", () => new Blob(["a=1"], { type: "text/plain" }), () => {}],
+  ["text", () => "a=1", () => {}],
+]) {
+  test(`R-65: a body of ${what} has the same bytes in each attempt`, async () => {
+    const { client, server } = shop([{ status: 503 }, ok]);
+    const body = make();
+    const answer = client.idempotentFetch(url, { method: "POST", body });
+    change(body);
+    await clock.until(answer);
+    const [first, second] = server.requests;
+    assert.match(first.body, /1/);
+    assert.equal(first.body, second.body);
+    assert.equal(first.headers.get("Content-Type"), second.headers.get("Content-Type"));
+    if (body instanceof FormData) assert.match(first.headers.get("Content-Type"), /^multipart\/form-data; boundary=/);
+  });
+}
+
+function formOf(fields) {
+  const form = new FormData();
+  for (const [name, value] of Object.entries(fields)) form.set(name, value);
+  return form;
+}
+
+test("R-72: all attempts have one correlation id, the caller's own if there is one", async () => {
+  const { client, server } = shop([{ status: 503 }, ok, ok, ok]);
+  await clock.until(client.idempotentFetch(url, payment));
+  await client.idempotentFetch(url, payment);
+  await client.idempotentFetch(url, { ...payment, headers: { "X-Correlation-Id": "mine" } });
+  const [a, b, c, d] = server.requests.map((r) => r.headers.get("X-Correlation-Id"));
+  assert.match(a, /^[0-9a-f-]{36}$/);
+  assert.equal(a, b);
+  assert.notEqual(b, c);
+  assert.equal(d, "mine");
+});
+
+test("attempts are told without the key", async () => {
+  const { client, attempts } = shop([{ status: 503 }, ok]);
+  await clock.until(client.idempotentFetch(url, { ...payment, key: "secret-1" }));
+  assert.deepEqual(
+    attempts.map(({ kind, number, method, host, status, again, delay }) => [kind, number, method, host, status, again, delay]),
+    [
+      ["request", 1, "POST", "api.example", 503, true, 100],
+      ["request", 2, "POST", "api.example", 201, false, undefined],
+    ],
+  );
+  assert.doesNotMatch(JSON.stringify(attempts), /secret/);
+});
+
+test("R-71: an error tells what the caller needs, and shows the key to nobody else", async () => {
+  const problem = { code: "IDEMPOTENCY_KEY_REUSED", title: "used before", retryable: false };
+  const { client } = shop([{ status: 422, problem }]);
+  const { error } = await clock.until(client.idempotentFetch(url, { ...payment, key: "secret-1" }));
+  assert.equal(error.key.value, "secret-1");
+  assert.deepEqual(error.problem, problem);
+  assert.deepEqual(await error.response.json(), problem);
+  assert.doesNotMatch(`${error.stack} ${JSON.stringify(error)} ${Object.values(error)}`, /secret/);
+});
+
+test("a request that can't be made is refused as fetch does, once", async () => {
+  const { client, server } = shop([]);
+  await assert.rejects(client.idempotentFetch(url, { ...payment, method: "CONNECT", key: "order-42" }), TypeError);
+  await assert.rejects(client.idempotentFetch(url, { ...payment, mode: "no-cors" }), TypeError);
+  await assert.rejects(client.idempotentFetch(new Request(url, payment)), TypeError);
+  await assert.rejects(client.idempotentFetch(url, { ...payment, timeout: -1 }), TypeError);
+  await assert.rejects(client.idempotentFetch("not an address", payment), TypeError);
+  assert.equal(server.requests.length, 0);
+});
+
+for (const key of ["", 7, {}, { value: 7 }, { value: "a", made: "2026-01-01" }, { value: "a", made: NaN }, { value: "é" }]) {
+  test(`what is no key is refused: ${JSON.stringify(key)}`, async () => {
+    const { client, server } = shop([], { bare: true });
+    await assert.rejects(client.idempotentFetch(url, { ...payment, key }), { code: "IDEMPOTENCY_KEY_INVALID", attempts: 0 });
+    assert.equal(server.requests.length, 0);
+  });
+}
+
+test("what makes keys must make texts", async () => {
+  const { client, server } = shop([], { keyFor: () => 42 });
+  await assert.rejects(client.idempotentFetch(url, payment), { code: "IDEMPOTENCY_KEY_INVALID" });
+  assert.equal(server.requests.length, 0);
+});
+
+test("keys can be made by the caller, or not at all", async () => {
+  const made = ["order-42-charge", ""];
+  const { client, keys } = shop([ok, ok], { keyFor: () => made.shift() });
+  await client.idempotentFetch(url, payment);
+  await client.idempotentFetch(url, payment);
+  assert.deepEqual(keys(), ['"order-42-charge"', null]);
+});
+
+test("a page without TLS has keys as well", async (t) => {
+  const { randomUUID } = crypto;
+  Object.defineProperty(crypto, "randomUUID", { configurable: true, value: undefined });
+  t.after(() => Object.defineProperty(crypto, "randomUUID", { configurable: true, value: randomUUID }));
+  const { client, keys } = shop([ok]);
+  await client.idempotentFetch(url, payment);
+  assert.match(keys()[0], /^"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"$/);
+});
+
+test("all that is wrong with the options is told at once", () => {
+  const wrong = {
+    maxAttemps: 3,
+    maxAttempts: 0,
+    maxAge: -1,
+    header: "a b",
+    correlationHeader: "",
+    methods: ["GET"],
+    budget: { share: 2, burst: -1, size: 1 },
+    storage: {},
+    onAttempt: 7,
+    statusURL: "http://[::1",
+  };
+  assert.throws(
+    () => createClient(wrong),
+    (e) => {
+      assert.ok(e instanceof TypeError);
+      for (const name of Object.keys(wrong)) assert.match(e.message, new RegExp(`\\b${name}\\b`));
+      for (const name of ["share", "burst", "size", "getItem"]) assert.match(e.message, new RegExp(name));
+      return true;
+    },
+  );
+  assert.throws(() => createClient({ header: "X-Id", correlationHeader: "x-id" }), TypeError);
+});

@@ -1,0 +1,211 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { MemoryStorage, RefusingStorage } from "../harness/storage.js";
+import { payment, shop, url } from "../harness/shop.js";
+
+const ok = { status: 201, json: { id: 1 } };
+const exhausted = { maxAttempts: 1 };
+
+test("R-65: a reload sends the same key, until there is an answer", async () => {
+  const storage = new MemoryStorage();
+  const before = shop([{ network: true }], { storage, ...exhausted });
+  await assert.rejects(before.client.operation("checkout-42").fetch(url, payment), { reason: "attempts" });
+  assert.equal(storage.items.size, 1);
+
+  const after = shop([ok, ok], { storage });
+  const operation = after.client.operation("checkout-42");
+  assert.equal(`"${operation.key.value}"`, before.keys()[0]);
+  assert.equal((await operation.fetch(url, payment)).status, 201);
+  assert.equal(after.keys()[0], before.keys()[0]);
+  assert.equal(storage.items.size, 0);
+  assert.equal(operation.key, undefined);
+
+  await operation.fetch(url, payment); // another wish
+  assert.notEqual(after.keys()[1], after.keys()[0]);
+});
+
+test("R-65: the key is stored before anything is sent", async () => {
+  const storage = new MemoryStorage();
+  const stored = [];
+  const look = () => {
+    stored.push(...storage.items.entries());
+    return new Response("{}", { status: 201 });
+  };
+  const { client, keys } = shop([look], { storage });
+  await client.operation("checkout-42").fetch(url, payment);
+  assert.equal(stored.length, 1);
+  assert.equal(stored[0][0], "semel:checkout-42");
+  assert.equal(`"${JSON.parse(stored[0][1]).value}"`, keys()[0]);
+});
+
+test("operations of different names have different keys", async () => {
+  const { client, keys } = shop([ok, ok]);
+  await client.operation("a").fetch(url, payment);
+  await client.operation("b").fetch(url, payment);
+  assert.notEqual(keys()[0], keys()[1]);
+});
+
+test("R-65: a second call while one is under way sends nothing, and gets the same answer", async () => {
+  let answer;
+  const slow = () => new Promise((done) => (answer = () => done(new Response('{"id":1}', { status: 201 }))));
+  const { client, server } = shop([slow]);
+  const both = [client.operation("checkout-42").fetch(url, payment), client.operation("checkout-42").fetch(url, payment)];
+  while (!answer) await new Promise(setImmediate);
+  answer();
+  const [first, second] = await Promise.all(both);
+  assert.deepEqual([await first.json(), await second.json()], [{ id: 1 }, { id: 1 }]);
+  assert.equal(second.idempotent.attempts, 1);
+  assert.equal(server.requests.length, 1);
+});
+
+test("a call that failed is not under way any more", async () => {
+  const { client, keys } = shop([{ network: true }, ok], exhausted);
+  const operation = client.operation("checkout-42");
+  await assert.rejects(operation.fetch(url, payment));
+  assert.equal((await operation.fetch(url, payment)).status, 201);
+  assert.equal(keys()[0], keys()[1]);
+});
+
+for (const [what, status, code] of [
+  ["another request's key", 422, "IDEMPOTENCY_KEY_REUSED"],
+  ["an unknown outcome", 409, "IDEMPOTENCY_OUTCOME_UNKNOWN"],
+  ["an answer that is gone", 409, "IDEMPOTENCY_REPLAY_UNAVAILABLE"],
+  ["an expired key", 422, "IDEMPOTENCY_KEY_EXPIRED"],
+]) {
+  test(`the key stays after ${what}, until it is told to go`, async () => {
+    const { client } = shop([{ status, problem: { code, retryable: false } }]);
+    const operation = client.operation("checkout-42");
+    await assert.rejects(operation.fetch(url, payment), { code });
+    assert.notEqual(operation.key, undefined);
+    operation.forget();
+    assert.equal(operation.key, undefined);
+  });
+}
+
+test("a refusal by the application is a definite answer", async () => {
+  const { client } = shop([{ status: 402, problem: { code: "CARD_DECLINED" } }]);
+  const operation = client.operation("checkout-42");
+  assert.equal((await operation.fetch(url, payment)).status, 402);
+  assert.equal(operation.key, undefined);
+});
+
+for (const [what, script, stays] of [
+  ["at once", [{ status: 401 }], false],
+  ["after a lost answer", [{ network: true }, { status: 401 }], true],
+  ["after a lost answer, as a replay", [{ network: true }, { status: 401, headers: { "Idempotent-Replayed": "true" } }], false],
+]) {
+  test(`a login asked for ${what} ${stays ? "leaves the key" : "is the answer"}`, async () => {
+    const { client } = shop(script, { random: () => 0 });
+    const operation = client.operation("checkout-42");
+    assert.equal((await operation.fetch(url, payment)).status, 401);
+    assert.equal(operation.key !== undefined, stays);
+  });
+}
+
+test("whoever may not come in after a lost answer keeps the key, until there is an answer", async () => {
+  const { client, keys } = shop([{ network: true }, { status: 403 }, ok], { random: () => 0 });
+  const operation = client.operation("checkout-42");
+  assert.equal((await operation.fetch(url, payment)).status, 403);
+  assert.equal((await operation.fetch(url, payment)).status, 201);
+  assert.equal(keys()[2], keys()[0]);
+  assert.equal(operation.key, undefined);
+});
+
+test("a key that another tab has made meanwhile is left alone", async () => {
+  const storage = new MemoryStorage();
+  const replace = () => {
+    storage.setItem("semel:checkout-42", JSON.stringify({ value: "other", made: Date.now() }));
+    return new Response("{}", { status: 201 });
+  };
+  const { client } = shop([replace], { storage });
+  const operation = client.operation("checkout-42");
+  await operation.fetch(url, payment);
+  assert.equal(operation.key.value, "other");
+});
+
+for (const refused of [["setItem"], ["getItem", "setItem", "removeItem"]]) {
+  test(`storage that refuses ${refused} costs no payment: the key is kept in memory, and that is told`, async () => {
+    const storage = new RefusingStorage(...refused);
+    const { client, keys, warnings } = shop([{ network: true }, ok], { storage, ...exhausted });
+    await assert.rejects(client.operation("checkout-42").fetch(url, payment), { reason: "attempts" });
+    assert.ok(warnings.length > 0);
+    assert.equal(warnings.at(-1).operation, "checkout-42");
+    assert.equal(warnings.at(-1).error.name, "QuotaExceededError");
+    assert.equal((await client.operation("checkout-42").fetch(url, payment)).status, 201);
+    assert.equal(keys()[0], keys()[1]);
+    assert.equal(client.operation("checkout-42").key, undefined);
+  });
+}
+
+test("a key that can't be removed is forgotten all the same", async () => {
+  const storage = new RefusingStorage("removeItem");
+  const { client, keys, warnings } = shop([ok, ok], { storage });
+  await client.operation("checkout-42").fetch(url, payment);
+  assert.equal(warnings.length, 1);
+  await client.operation("checkout-42").fetch(url, payment);
+  assert.notEqual(keys()[0], keys()[1]);
+});
+
+test("storage that may not even be looked at costs no payment", async (t) => {
+  const was = Object.getOwnPropertyDescriptor(globalThis, "sessionStorage");
+  const get = () => {
+    throw new DOMException("forbidden", "SecurityError");
+  };
+  Object.defineProperty(globalThis, "sessionStorage", { configurable: true, get });
+  t.after(() => (was ? Object.defineProperty(globalThis, "sessionStorage", was) : delete globalThis.sessionStorage));
+  const { client, warnings } = shop([ok], { storage: undefined });
+  assert.equal((await client.operation("checkout-42").fetch(url, payment)).status, 201);
+  assert.ok(warnings.some((w) => w.error.name === "SecurityError"));
+});
+
+test("a hook that fails later costs no payment either", async (t) => {
+  t.mock.method(console, "error", () => {});
+  const { client } = shop([ok], { onAttempt: async () => Promise.reject(new Error("the hook's own")) });
+  assert.equal((await client.operation("checkout-42").fetch(url, payment)).status, 201);
+  await new Promise(setImmediate);
+  assert.equal(console.error.mock.callCount(), 1);
+});
+
+test("a hook that throws costs no payment", async (t) => {
+  t.mock.method(console, "error", () => {});
+  const fail = () => {
+    throw new Error("the hook's own");
+  };
+  const { client } = shop([ok], { storage: new RefusingStorage("setItem"), onWarning: fail, onAttempt: fail });
+  assert.equal((await client.operation("checkout-42").fetch(url, payment)).status, 201);
+  assert.ok(console.error.mock.callCount() >= 2);
+});
+
+for (const text of ["", "nonsense", "null", "{}", '{"value":7,"made":1}', '{"value":"x"}', '{"value":"é","made":1}']) {
+  test(`what is stored but is not a key is replaced: ${JSON.stringify(text)}`, async () => {
+    const storage = new MemoryStorage();
+    storage.setItem("semel:checkout-42", text);
+    const { client, warnings, keys } = shop([ok], { storage });
+    await client.operation("checkout-42").fetch(url, payment);
+    assert.match(keys()[0], /^"[0-9a-f-]{36}"$/);
+    assert.equal(warnings.length, 1);
+  });
+}
+
+test("R-68: a key from storage that is too old is not sent, and not replaced by a new one", async () => {
+  const storage = new MemoryStorage();
+  storage.setItem("semel:checkout-42", JSON.stringify({ value: "old", made: Date.now() - 24 * 3600 * 1000 }));
+  const { client, server } = shop([], { storage });
+  const operation = client.operation("checkout-42");
+  await assert.rejects(operation.fetch(url, payment), { reason: "retention", attempts: 0 });
+  assert.equal(server.requests.length, 0);
+  assert.equal(operation.key.value, "old");
+});
+
+test("an operation has a name, an unsafe method, and no other key", async () => {
+  const { client, server } = shop([]);
+  for (const name of ["", undefined, 42]) assert.throws(() => client.operation(name), TypeError);
+  const operation = client.operation("checkout-42");
+  await assert.rejects(operation.fetch(url), TypeError);
+  await assert.rejects(operation.fetch(url, { method: "get" }), TypeError);
+  await assert.rejects(operation.fetch(url, { ...payment, key: "mine" }), TypeError);
+  const other = { ...payment, headers: { "Idempotency-Key": "mine" } };
+  await assert.rejects(operation.fetch(url, other), { code: "IDEMPOTENCY_KEY_INVALID" });
+  assert.equal(server.requests.length, 0);
+});
