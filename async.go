@@ -56,7 +56,7 @@ func (x *exchange) departImpatient() bool {
 // to be finished, so the one has to come before the other.
 func (x *exchange) departAccepted() bool {
 	x.promising.Lock()
-	departs := !x.settling && x.capture.detach()
+	departs := !x.settling && x.capture.detachUnbegun()
 	if departs {
 		x.run.promised.Store(true)
 	}

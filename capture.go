@@ -47,10 +47,11 @@ type capture struct {
 	unbegun error // the record could not be marked begun: no byte leaves
 	unkept  error // the temporary file could not be written: the answer is gone
 
-	mu    sync.Mutex
-	live  http.ResponseWriter // nil once the client was answered without this run
-	begun bool                // the first byte of the answer may have left
-	ended bool                // the outcome is settled
+	mu     sync.Mutex
+	live   http.ResponseWriter // nil once the client was answered without this run
+	begun  bool                // the first byte of the answer may have left
+	begins bool                // it is about to
+	ended  bool                // the outcome is settled
 }
 
 func (c *capture) init(x *exchange, live http.ResponseWriter) {
@@ -68,6 +69,21 @@ func (c *capture) detach() bool {
 	}
 	c.live = nil
 	return true
+}
+
+// beginning notes that the record is about to say that the first byte of the answer may have left.
+func (c *capture) beginning() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.begins = true
+}
+
+// detachUnbegun is detach for a client that is promised an end: a run that has begun, or is about to, is never run again.
+func (c *capture) detachUnbegun() bool {
+	c.mu.Lock()
+	begins := c.begins
+	c.mu.Unlock()
+	return !begins && c.detach()
 }
 
 // conclude is called when the outcome is settled. From then on the client is there for the answer, or for good gone.
@@ -247,6 +263,7 @@ func (c *capture) begin(first []byte) error {
 	if !c.streams || c.begun || c.holds || c.client() == nil {
 		return nil
 	}
+	c.beginning()
 	if c.unbegun = c.x.run.markBegun(); c.unbegun != nil {
 		return c.unbegun
 	}
@@ -312,6 +329,7 @@ func (c *capture) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if c.begun || c.holds || c.size > 0 || !canHijack(c.client()) {
 		return nil, nil, http.ErrNotSupported
 	}
+	c.beginning()
 	if c.unbegun = c.x.run.markBegun(); c.unbegun != nil {
 		return nil, nil, c.unbegun
 	}

@@ -101,7 +101,7 @@ func (g *Guard) mismatch(rec *Record, a *ask) *Problem {
 
 func (g *Guard) inProgress(rec *Record) *Problem {
 	p := g.problem(CodeInProgress, "")
-	p.RetryAfter = retryAfterRunning(rec)
+	p.RetryAfter, p.stored = retryAfterRunning(rec), len(rec.Sealed) > 0
 	return p
 }
 
@@ -272,8 +272,8 @@ func (s *sending) judge(list []claiming, i int) {
 		c.run.resent = c.copies > 1
 	} else {
 		if late || c.copies > 0 && (!c.answered || c.copies > 1) {
-			g.observe(s.ctx, &c.ask, &c.rec, EventGaveUp, c.err)
 			g.owed.add(c.ask.id, Owner{Token: c.claim.Token, Above: true}, c.sent)
+			g.observe(s.ctx, &c.ask, &c.rec, EventGaveUp, c.err)
 		}
 		switch {
 		case errors.Is(c.err, ErrUnreadable):

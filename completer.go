@@ -4,15 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
 	"sync"
 	"time"
 )
 
-// A Completer finishes operations whose client does not ask again: those of routes with Policy.Complete or
-// Policy.RespondAsync whose run was lost, and those whose client was told that they will be finished. It runs their stored
-// requests as one more claimant: a client that asks again at the same time, another completer and a late owner are what
+// A Completer finishes operations whose client does not ask again: those whose request is stored, by
+// Policy.Complete or because their client asked for a 202 (Policy.RespondAsync), if their run was lost, and those whose
+// client was told that they will be finished. It runs their stored requests as one more claimant: a client that asks again at the same time, another completer and a late owner are what
 // they are to any run. An operation that was released with an answer to its client is not run without one, and one under
 // Hold never is.
 //
@@ -42,13 +41,13 @@ type CompleterOptions struct {
 	// MaxBackoff is the longest such rest. Defaults to 5 min, or Backoff if that is longer.
 	MaxBackoff time.Duration
 	// MaxAttempts is how many runs an operation has, its clients' included, before it is given up: it ends unknown, and an
-	// operator decides. If that sets it free again it has as many more. Negative means no limit. Defaults to 10.
+	// operator decides. Each time that sets it free it has one more. Negative means no limit. Defaults to 10.
 	MaxAttempts int
 	// Concurrency is how many operations are run at once, and how many are asked about. Defaults to 8.
 	Concurrency int
 	// Reconcile, if set, is asked what became of operations that read as unknown, of all routes and those under Hold too,
-	// as by [Guard.Reconcile]. An operation is asked about once its unknown outcome is as old as its run was then, Backoff at
-	// least and MaxBackoff at most. It is called concurrently; ctx ends after Policy.MaxRun. Needs a store that is a
+	// as by [Guard.Reconcile]. An operation whose lease ran out is asked about after Backoff; any other once its unknown
+	// outcome is as old as its run was then, Backoff at least and MaxBackoff at most. It is called concurrently; ctx ends after Policy.MaxRun. Needs a store that is a
 	// [Seizer]. Defaults to leaving them to operators.
 	Reconcile func(ctx context.Context, i Inquiry) (Finding, error)
 }
@@ -160,7 +159,10 @@ func (c *Completer) completionDue(rec *Record) (Time, bool) {
 	} else if !rec.Owed {
 		return 0, false // its client has an answer: nothing happened
 	}
-	return since.Add(c.delay(int(rec.Attempt) % c.round())), true
+	if rec.freed() {
+		return since.Add(c.o.Backoff), true
+	}
+	return since.Add(c.delay(int(rec.Attempt))), true
 }
 
 // inquiryDue says from when on an operation whose outcome is unknown may be asked about. Each inquiry seizes the record,
@@ -184,15 +186,11 @@ func (c *Completer) delay(attempts int) time.Duration {
 	return min(d, c.o.MaxBackoff)
 }
 
-// round is the number of claims after which attempts count anew: those that run, and the one that gives up.
-func (c *Completer) round() int {
-	if c.o.MaxAttempts < 0 {
-		return math.MaxInt
-	}
-	return c.o.MaxAttempts + 1
+// exhausted reports whether the next claim gives the operation up: it was run often enough, and nobody has said since that
+// nothing happened.
+func (c *Completer) exhausted(rec *Record) bool {
+	return c.o.MaxAttempts > 0 && int(rec.Attempt) >= c.o.MaxAttempts && !rec.freed()
 }
 
-// exhausted reports whether the next claim gives the operation up.
-func (c *Completer) exhausted(rec *Record) bool {
-	return c.o.MaxAttempts > 0 && (int(rec.Attempt)+1)%c.round() == 0
-}
+// freed reports whether an operator or reconcile has set an operation free that is owed: only they clear Maybe of one.
+func (r *Record) freed() bool { return r.State == Free && !r.Maybe }

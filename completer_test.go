@@ -668,7 +668,7 @@ func TestR52_R23_ChangedSettingsChangeNoStoredRequest(t *testing.T) {
 		after.KeyField = "/id"
 		after.Mint = func(*http.Request, []byte) (string, error) { return "minted-key", nil }
 		after.KeyFormat = semel.KeyFormat{MaxLength: 2}
-		after.Patience, after.Wait, after.FailOpen = time.Millisecond, time.Second, true
+		after.Patience, after.Wait = time.Millisecond, time.Second
 		o := semel.Options{Policy: after, Encryption: keyring(t, encryptionKey("a", 1)), MaxAttempts: 1, MaxKeys: 1}
 		changed, err := semel.New(mem, semel.ScopeFunc(func(*http.Request) (string, error) { return "", errors.New("nobody") }), semel.Rerun, o)
 		if err != nil {
@@ -808,6 +808,35 @@ func TestR52_ACompleterOutlivesFailures(t *testing.T) {
 		checkEffects(t, &paid, 2)
 		if got := seen.count(semel.EventStoreError); got != 3 || exits != 3 {
 			t.Errorf("%d failures of the store, %d runs; want 3 and 3", got, exits)
+		}
+		end()
+	})
+}
+
+// A listing passes over records that can't be read, and says so in the end: what it has given is finished.
+func TestR52_R41a_AnUnreadableRecordHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		mem := memstore.New()
+		_, end := abandon(t, mem, finishing(), post("k", `{}`))
+		s := struct {
+			semel.Store
+			listerFunc
+			semel.Seizer
+		}{mem, func(ctx context.Context, q semel.Query, yield func(semel.ID, semel.Record) bool) error {
+			if err := mem.List(ctx, q, yield); err != nil {
+				return err
+			}
+			return fmt.Errorf("another operation: %w", semel.ErrUnreadable)
+		}, mem}
+		g, seen := newFinishing(t, s, finishing())
+		var paid ledger
+		stop := finish(t, g, g.Handler(http.HandlerFunc(paid.pay)), semel.CompleterOptions{})
+		time.Sleep(5 * time.Minute)
+		stop()
+		checkEffects(t, &paid, 1)
+		if seen.count(semel.EventUnreadable) == 0 {
+			t.Error("nobody is told of the record that can't be read")
 		}
 		end()
 	})

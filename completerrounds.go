@@ -3,6 +3,7 @@ package semel
 import (
 	"container/heap"
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -112,7 +113,9 @@ func (r *rounds) list(ctx context.Context) (list []dueOperation, more bool) {
 		if ctx.Err() == nil {
 			r.c.guard.storeFailed(ctx, "list", ID{}, err)
 		}
-		return nil, false
+		if !errors.Is(err, ErrUnreadable) { // else only records that can't be read are missing
+			return nil, false
+		}
 	}
 	r.forget()
 	list = make([]dueOperation, len(found))

@@ -81,6 +81,8 @@ func (c *Completer) serve(ctx context.Context, r *http.Request, s *resumption) (
 			err = fmt.Errorf("panic: %v\n%s", thrown, debug.Stack())
 		}
 	}()
+	// Without a server in their context handlers such as httputil.ReverseProxy end in order where they would abort.
+	ctx = context.WithValue(ctx, http.ServerContextKey, &http.Server{Handler: c.handler})
 	r, err = c.o.Principal(ctx, r.WithContext(ctx), s.request.Scope)
 	switch {
 	case err != nil:
@@ -89,7 +91,11 @@ func (c *Completer) serve(ctx context.Context, r *http.Request, s *resumption) (
 		return errors.New("make its principal: Principal returned no request")
 	}
 	w := &nowhere{header: http.Header{}}
-	c.handler.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), resumptionKey{}, s)))
+	ctx = context.WithValue(r.Context(), resumptionKey{}, s)
+	if ctx.Value(http.ServerContextKey) == nil { // Principal has made a context of its own
+		ctx = context.WithValue(ctx, http.ServerContextKey, &http.Server{Handler: c.handler})
+	}
+	c.handler.ServeHTTP(w, r.WithContext(ctx))
 	if !s.taken.Load() {
 		return fmt.Errorf("%s %s: no guard took it; it was answered with %d", r.Method, r.URL.EscapedPath(), w.status)
 	}

@@ -29,7 +29,8 @@ type ItemResult[T any] struct {
 	Err   error
 }
 
-// PanicError is the error of an item whose function did not return. The run is settled as lost: Policy.OnLost decides.
+// PanicError is the error of an item whose function did not return, or for which the store or the observer panicked. If it
+// was the function, the run is settled as lost: Policy.OnLost decides.
 type PanicError struct {
 	Value any    // that it panicked with; nil if it ended by runtime.Goexit
 	Stack []byte // where, as [debug.Stack] says it
@@ -60,7 +61,7 @@ func caught(thrown any) *PanicError { return &PanicError{Value: thrown, Stack: d
 // hardly anything in doubt that it did not start. Other stores, and all in one-commit mode, are asked for each item.
 //
 // Items with the same key have their turns in their order: with the same request, all but the first get its result; with
-// another one, [ErrKeyReused]. An item whose operation runs elsewhere, and may be waited for (Policy.Wait), is asked for
+// another one, [ErrKeyReused]. Each counts for [Options].MaxAttempts and MaxKeys. An item whose operation runs elsewhere, and may be waited for (Policy.Wait), is asked for
 // again when the others have begun.
 //
 // When ctx ends, items that have not begun are not run, and get [ErrStoreUnavailable]; those that run go on, and get
@@ -156,6 +157,10 @@ func (b *batch[T]) ready() (list []*entry) {
 		}
 		if b.admit(e) {
 			list = append(list, e)
+		} else {
+			b.mu.Lock()
+			b.pass(e)
+			b.mu.Unlock()
 		}
 	}
 	b.mu.Lock()
@@ -354,20 +359,29 @@ func (b *batch[T]) leave(e *entry) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.free++
-	id := e.call.ask.id
-	switch {
-	case e.again:
+	if e.again {
 		e.again = false
 		b.later = append(b.later, e)
-	case len(e.chain) > 0:
-		next := e.chain[0]
-		next.chain = e.chain[1:]
-		b.under[id] = next
-		b.later = append(b.later, next)
-	default:
-		delete(b.under, id)
+	} else {
+		b.pass(e)
 	}
 	b.nudge()
+}
+
+// pass gives the next item of the operation its turn. Its caller holds the lock.
+func (b *batch[T]) pass(e *entry) {
+	id := e.call.ask.id
+	if b.under[id] != e {
+		return // ctx has ended: it was refused without a turn
+	}
+	if len(e.chain) == 0 {
+		delete(b.under, id)
+		return
+	}
+	next := e.chain[0]
+	next.chain, e.chain = e.chain[1:], nil
+	b.under[id] = next
+	b.later = append(b.later, next)
 }
 
 // pursue is Do, from the claim on.

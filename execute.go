@@ -91,7 +91,7 @@ func (x *exchange) prepareRun(departs bool) {
 		x.req.ContentLength, x.req.TransferEncoding = x.body.size(), nil
 	}
 	x.capture.init(x, x.w)
-	x.capture.holds = x.g.policy.OneCommit
+	x.capture.holds = x.g.policy.OneCommit || x.alone // what nobody receives has not begun
 	x.run.face = x
 }
 
@@ -117,6 +117,9 @@ func (x *exchange) finish() {
 	}
 	if x.async {
 		x.stay()
+	}
+	if x.r.Context().Err() != nil {
+		x.run.promised.Store(true) // its client has gone: nobody gets the answer
 	}
 	x.rec, x.how = x.run.settle(x.outcome)
 	if !x.returned {
@@ -166,7 +169,7 @@ func (x *exchange) decideAnswer(p *policy) Outcome {
 	}
 	c.end()
 	v := p.verdict(Verdict(x.run.op.verdict.Load()), c.status, c.sent, c.stored())
-	o := Outcome{State: p.stateFor(v)}
+	o := Outcome{State: p.stateFor(v), Owed: v == VerdictLost}
 	if o.State != Done {
 		o.Error = "answered " + strconv.Itoa(c.status)
 		return o

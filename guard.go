@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -36,6 +37,8 @@ type core struct {
 	sweep    time.Duration
 	steps    stepOptions
 	path     string // of Operations; "" for none
+
+	authorizes atomic.Bool // some policy has AuthorizeReplay
 
 	attempts *attemptCounter
 	waiting  waiting
@@ -227,6 +230,9 @@ func (c *core) compile(p Policy) (*policy, error) {
 	}
 	if _, ok := c.store.(Transactor); p.OneCommit && !ok && c.store != nil {
 		err = errors.Join(err, fmt.Errorf("policy: OneCommit: the store, a %T, has no transactions", c.store))
+	}
+	if p.AuthorizeReplay != nil {
+		c.authorizes.Store(true)
 	}
 	if (p.RespondAsync || p.Complete) && c.store != nil {
 		if _, ok := c.store.(Lister); !ok {

@@ -48,6 +48,7 @@ type exchange struct {
 	unkeyed   bool
 	async     bool // the client asked not to wait for its answer, and the route lets it
 	question  bool // it is about an operation ([Guard.Operations]), and runs nothing
+	alone     bool // there is no client: a completer runs it
 	made      bool // the correlation id was made, not sent
 	minted    bool // so was the key
 	body      *requestBody
@@ -97,7 +98,7 @@ func (x *exchange) serve(next http.Handler) {
 		x.execute(next)
 	case rec != nil:
 		x.replay(rec)
-	case x.async && p.Code == CodeInProgress:
+	case x.async && p.Code == CodeInProgress && p.stored:
 		x.accept(ResultInProgress)
 	case p.Code == CodeStoreUnavailable && x.g.policy.FailOpen && x.r.Context().Err() == nil: // not a client that left
 		x.w.Header().Set("Idempotency-Status", "bypassed")

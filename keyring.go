@@ -24,8 +24,8 @@ type EncryptionKey struct {
 // own, derived from the ring's first one, from the record's id, and from a token, so that the number of texts under one key
 // has no limit in practice; and it is bound to those and to its field, so that it can't be moved unnoticed.
 //
-// To rotate, put a new key first and keep the old ones until the longest retention has passed, seven times that where
-// requests are stored, and nothing from before is unknown any more. Answers and steps that were stored before there was a
+// To rotate, give each process the new key as a later one, then put it first, and keep the old ones until the longest
+// retention has passed, seven times that where requests or steps are stored, and nothing from before is unknown any more. Answers and steps that were stored before there was a
 // keyring stay readable.
 //
 // A Keyring is safe for concurrent use. A nil one encrypts nothing.

@@ -51,7 +51,7 @@ type Result string
 const (
 	ResultExecuted   Result = "executed"
 	ResultReplayed   Result = "replayed"
-	ResultAccepted   Result = "accepted" // run, and told 202 before its end (Policy.RespondAsync)
+	ResultAccepted   Result = "accepted" // run, and told 202 before its end (Policy.RespondAsync); a repeat that is told 202 is in_progress
 	ResultInProgress Result = "in_progress"
 	ResultMismatch   Result = "mismatch"
 	ResultUnknown    Result = "unknown"

@@ -27,8 +27,8 @@ import (
 //
 // Where a proxy makes the path another one for the server than for clients, http.StripPrefix takes that off.
 //
-// The policy is the one of the guard that it is called on: its AuthorizeReplay is asked, whatever the route of an
-// operation has, before anything of a stored answer but its status is shown. Operations panics without
+// The policy is the one of the guard that it is called on: its AuthorizeReplay is asked before anything of a stored answer
+// but its status is shown, whatever the route of the operation has. If it has none, and a route has, nothing else is shown. Operations panics without
 // [Options].Operations.
 func (g *Guard) Operations() http.Handler {
 	if g.path == "" {
@@ -197,7 +197,7 @@ func (r *Record) goesOn() bool {
 	case ReadsRunning:
 		return true
 	case ReadsFree:
-		return len(r.Sealed) > 0 && (r.State == Running || r.Owed)
+		return len(r.Sealed) > 0 && r.OnLost == Rerun && (r.State == Running || r.Owed)
 	}
 	return false
 }
@@ -211,6 +211,9 @@ func (x *exchange) tellStatus(rec *Record) {
 		x.w.Header().Set("Retry-After", strconv.FormatInt(seconds(retryAfterRunning(rec)), 10))
 	case reads == ReadsFree:
 		s.State, s.Retryable, s.Detail = stateFailed, true, "no outcome was kept; the same key runs it again"
+		if rec.Maybe || rec.State == Running {
+			s.Detail = "no outcome was kept, but it may have taken effect: run it again with the same key only"
+		}
 	case reads == ReadsDone:
 		x.tellEnded(s, rec)
 	case reads == ReadsExpired:
@@ -240,9 +243,21 @@ func (x *exchange) tellEnded(s *operationStatus, rec *Record) {
 		return
 	}
 	s.Result = &operationResult{Status: answer.Status, Href: s.Links.Result}
-	if f := x.g.policy.AuthorizeReplay; f == nil || f(x.r) == nil {
+	if x.mayShow() == nil {
 		s.Result.Location = answer.Header.Get("Location")
 	}
+}
+
+// mayShow says why nothing of a stored answer may be shown but its status. Where any route asks, so must this one: which
+// route the operation is of can't be told.
+func (x *exchange) mayShow() error {
+	if f := x.g.policy.AuthorizeReplay; f != nil {
+		return f(x.r)
+	}
+	if x.g.authorizes.Load() {
+		return errors.New("routes have Policy.AuthorizeReplay, and that of Guard.Operations has none")
+	}
+	return nil
 }
 
 // tellResult replays the stored answer, or says why there is none.
@@ -251,7 +266,11 @@ func (x *exchange) tellResult(rec *Record) {
 	var p *Problem
 	switch reads := rec.Reads(rec.OnLost); {
 	case reads == ReadsDone:
-		_, p = x.giveAgain(rec)
+		if err := x.mayShow(); err != nil {
+			p = g.problem(CodeReplayForbidden, "").because(err)
+		} else {
+			_, p = x.giveAgain(rec)
+		}
 	case rec.goesOn():
 		p = g.inProgress(rec)
 	case reads == ReadsFree:

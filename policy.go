@@ -98,15 +98,16 @@ type Policy struct {
 	// RespondAsync lets a client ask not to wait for its answer, with "Prefer: respond-async" (RFC 7240, section 4.1), or only
 	// for a while, with "wait=N" beside it: past that it is told 202 and where the operation can be asked about
 	// ([Options].Operations), and the run goes on. Its request is stored, encrypted, so that a [Completer] finishes it
-	// should its process die. Needs Rerun, [Options].Encryption, and a store that is a [Lister]. Not with OneCommit, Observe
-	// or Stream. Defaults to letting clients wait.
+	// should its process die. Needs Rerun, [Options].Encryption, and a store that is a [Lister]. Not with OneCommit, Observe,
+	// FailOpen or Stream. Requests that do not ask for it are not stored. Defaults to letting clients wait.
 	RespondAsync bool
 	// Complete stores the request of each operation, encrypted, so that a [Completer] can finish one whose run was lost
-	// though no client asks again. Needs what RespondAsync needs, but for Options.Operations. Defaults to storing no
-	// request.
+	// though no client asks again. Needs what RespondAsync needs, but for Options.Operations. Not with OneCommit,
+	// Observe or FailOpen, and not for [Do]. Defaults to storing no request.
 	Complete bool
-	// SealHeaders are request headers that are stored with a request, besides those that describe its body, those of
-	// Fingerprint, Accept and Accept-Language. Headers that carry credentials can't be. Defaults to no more.
+	// SealHeaders are request headers that are stored with a request, besides those that describe its body or make it
+	// conditional, those of Fingerprint, Accept, Accept-Language and the correlation id. Headers that carry credentials can't
+	// be, nor can such of Fingerprint. Defaults to no more.
 	SealHeaders []string
 	// Problems, if not nil, is the form of the guard's own answers on this route. Defaults to that of [Options].
 	Problems *ProblemOptions

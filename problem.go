@@ -55,7 +55,8 @@ type Problem struct {
 	// RetryAfter is the Retry-After header, in whole seconds; zero means none.
 	RetryAfter time.Duration `json:"-"`
 
-	cause error // for logs; never shown
+	cause  error // for logs; never shown
+	stored bool  // the request of the run that is in progress is
 }
 
 func (p *Problem) Error() string {

@@ -127,7 +127,7 @@ type Record struct {
 	Correlation string
 	Error       string    // why the last run ended without an answer
 	Response    *Response // the answer to replay; nil for done without an answer. Read-only
-	Sealed      []byte    // read-only
+	Sealed      []byte    // the request, encrypted, for a completer; nil if it is not stored. Read-only
 
 	// Now is the store's clock when it gave the record out. It is not stored.
 	Now Time

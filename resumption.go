@@ -65,7 +65,8 @@ func (g *Guard) resume(s *resumption, next http.Handler, w http.ResponseWriter, 
 		return
 	}
 	p.Patience = 0
-	x := &exchange{g: &Guard{core: g.core, policy: &p, keys: g.keys}, w: w, r: r, started: time.Now()}
+	p.Retention, p.Tombstone = max(s.rec.Retention, p.MaxRun+p.Lease), s.rec.Tombstone // as its client was told
+	x := &exchange{g: &Guard{core: g.core, policy: &p, keys: g.keys}, w: w, r: r, started: time.Now(), alone: true}
 	defer func() {
 		if x.run == nil {
 			x.closeBody()

@@ -22,6 +22,7 @@ type run struct {
 	joint    joint
 	lease    lease
 	steps    steps
+	stepped  bool        // earlier runs have saved steps
 	sealed   bool        // its request is stored
 	promised atomic.Bool // its client was told that it will be finished
 	resent   bool        // the claim was sent more than once: a copy may still arrive
@@ -38,7 +39,7 @@ func (g *Guard) newRun(ctx context.Context, a *ask, rec Record, token Token, sen
 		base:  context.WithoutCancel(ctx),
 	}
 	r.op = Operation{run: r, Attempt: int(rec.Attempt), Fence: rec.Fence}
-	r.steps.some, r.sealed = rec.Steps, len(rec.Sealed) > 0
+	r.stepped, r.steps.some, r.sealed = rec.Steps, rec.Steps, len(rec.Sealed) > 0
 	r.ctx.parent, r.ctx.at, r.ctx.cause, r.ctx.op = r.base, sent.Add(g.policy.MaxRun), ErrMaxRun, &r.op
 	g.work.begin(r)
 	if g.policy.OneCommit {

@@ -52,7 +52,12 @@ func (p *Policy) compileSealing(fail func(string, ...any)) []string {
 	for _, x := range []struct {
 		name string
 		set  bool
-	}{{"OnLost Hold", p.OnLost == Hold}, {"OneCommit", p.OneCommit}, {"Observe", p.Observe}} {
+	}{
+		{"OnLost Hold", p.OnLost == Hold},
+		{"OneCommit", p.OneCommit},
+		{"Observe", p.Observe},
+		{"FailOpen", p.FailOpen}, // what was run unprotected would be run again from the request of a claim that got no reply
+	} {
 		if x.set {
 			fail("policy: RespondAsync and Complete do not go with %s", x.name)
 		}

@@ -23,12 +23,14 @@ import (
 // run at the same time. To tell what a change of the code has to go with, change the name.
 //
 // Errors besides fn's: [ErrStepTaken] if the name was used before in this run; [ErrStepInTx] within a transaction, in which
-// a step could be undone that has had its effect elsewhere; [ErrSettled] once the operation has ended; [ErrFenced] if the
-// run no longer owns the operation: fn may have had its effect then, and its result counts for nothing. One that wraps
-// [errors.ErrUnsupported] if the store is no [StepStore]. One of [Options].StepCodec, or of the store, if a result can't be
-// read or saved; a result above Options.MaxStepResult can't. In the last cases fn has had its effect, and the value is
-// returned along with the error: with that answered as a 5xx, or returned from the function of [Do], a run under [Rerun]
-// will come to the step again.
+// a step could be undone that has had its effect elsewhere; [ErrSettled] once the operation has ended; the cause of its end,
+// if ctx or the run's own context has ended before fn began ([ErrFenced], [ErrLeaseLost], [ErrMaxRun]); one that wraps
+// [errors.ErrUnsupported] if the store is no [StepStore]; one of the store, or of [Options].StepCodec, if what is saved can't
+// be read. In all these cases fn has not run, and the value is zero. [ErrFenced] also comes if the run lost the operation
+// while fn ran; and there is an error if the result can't be encoded, is above Options.MaxStepResult, or can't be saved. Then
+// fn may have had its effect, and its value is returned along with the error: with that answered as a 5xx, or returned from
+// the function of [Do], a later run under [Rerun] will come to the step again. If the run was fenced the value counts for
+// nothing.
 //
 // Without an operation, as for a request without a key, and in observe mode, fn just runs.
 func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, error)) (value T, err error) {
@@ -46,6 +48,7 @@ func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, 
 	}
 	if found {
 		if err := r.core.steps.codec.Unmarshal(saved, &value); err != nil {
+			r.steps.giveBack(name)
 			var zero T
 			return zero, stepError(name, fmt.Errorf("decode the saved result: %w", err))
 		}
@@ -165,14 +168,15 @@ func (r *run) takeStep(ctx context.Context, name string) (result []byte, found b
 			return nil, false, err
 		}
 	}
+	if err := r.mayStart(ctx); err != nil {
+		return nil, false, err
+	}
 	if envelope, ok := s.saved[name]; ok {
 		if result, err = r.core.keyring.unfold(stepField(name), r.ask.id, envelope); err != nil {
 			r.core.storeFailed(r.base, "steps", r.ask.id, err)
 			return nil, false, err
 		}
 		found = true
-	} else if err := r.mayStart(ctx); err != nil {
-		return nil, false, err
 	}
 	if s.taken == nil {
 		s.taken = map[string]bool{}
@@ -181,7 +185,7 @@ func (r *run) takeStep(ctx context.Context, name string) (result []byte, found b
 	return result, found, nil
 }
 
-// mayStart says why no effect should be begun any more: the run, or the caller, has been told to stop.
+// mayStart says why no step should be begun any more, nor its result be taken: the run, or the caller, has been told to stop.
 func (r *run) mayStart(ctx context.Context) error {
 	for _, c := range []context.Context{&r.ctx, ctx} {
 		if c.Err() != nil {
@@ -196,6 +200,13 @@ func (s *steps) giveBack(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.taken, name)
+}
+
+// doubt has the steps read again before the next one: one may have been saved whose save got no reply.
+func (s *steps) doubt() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.saved, s.some = nil, true
 }
 
 func stepField(name string) string { return "step " + name }
@@ -235,12 +246,15 @@ func (r *run) saveStep(name string, result []byte) error {
 		switch {
 		case err == nil && owned:
 			return nil
+		case err == nil && r.joint.closed.Load():
+			return ErrSettled
 		case err == nil:
 			r.lease.fenced()
 			return ErrFenced
 		}
 		r.core.storeFailed(r.base, "savestep", r.ask.id, err)
-		if errors.Is(err, ErrFull) || !pause(window, jitter(wait)) {
+		if errors.Is(err, ErrFull) || errors.Is(err, ErrUnreadable) || !pause(window, jitter(wait)) {
+			r.steps.doubt()
 			return fmt.Errorf("save the result: %w", err)
 		}
 	}

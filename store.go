@@ -44,8 +44,8 @@ type Store interface {
 // decision takes two steps, so that a late owner can't interfere: Seize, then Settle or Forget as the new owner.
 type Seizer interface {
 	// Seize raises the fence, replaces the token by t and stores the record as unknown, in one compare-and-set, if it is
-	// running, unknown, or free with Maybe; a begun record whose lease is over counts as done ([Record.Seize]). It returns the record as it stands after the call; its Token
-	// is t if it was seized.
+	// running, unknown, or free with Maybe; a begun record whose lease is over counts as done ([Record.Seize]). It returns the
+	// record as it stands after the call; its Token is t if it was seized.
 	Seize(ctx context.Context, id ID, t Token) (Record, error)
 
 	// Forget deletes the record if it is done (or counts as done), free, or seized, and has by's fence and token
@@ -53,7 +53,7 @@ type Seizer interface {
 	Forget(ctx context.Context, id ID, by Owner) (bool, error)
 }
 
-// A Lister is a [Store] whose records can be looked through by operators. Listing is not a snapshot: records that
+// A Lister is a [Store] whose records can be looked through, by operators and completers. Listing is not a snapshot: records that
 // change meanwhile may be seen in either state.
 type Lister interface {
 	// List calls yield for the records that match q, in no particular order, until yield returns false or q.Limit

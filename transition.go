@@ -123,7 +123,8 @@ func (r Record) SaveStep(now Time, by Owner) (Record, bool) {
 }
 
 // Seize raises the fence and replaces the token of a record that is running (unless it is begun and its lease over: then
-// it counts as done), unknown, or free with Maybe, and makes it unknown. It reports false, and changes nothing, for any other record. Repeated with the same token it reports true.
+// it counts as done), unknown, or free with Maybe, and makes it unknown. It reports false, and changes nothing, for any
+// other record. Repeated with the same token it reports true.
 func (r Record) Seize(now Time, t Token) (Record, bool) {
 	r.Now = now
 	switch {

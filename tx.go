@@ -93,6 +93,7 @@ func (j *joint) close() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.over = true
+	j.closed.Store(true) // a commit that has failed meanwhile may have taken it back
 }
 
 type jointState uint8
@@ -280,8 +281,8 @@ func (r *run) commit(tx Tx, o Outcome) error {
 	return fmt.Errorf("settle and commit: %w", err)
 }
 
-// elsewhere reports whether there may be an effect that no rollback takes back.
-func (r *run) elsewhere() bool { return r.op.derived.Load() || r.op.lost.Load() != nil }
+// elsewhere reports whether there may be an effect that no rollback takes back: of this run, or of a step of an earlier one.
+func (r *run) elsewhere() bool { return r.stepped || r.op.derived.Load() || r.op.lost.Load() != nil }
 
 // provesNothing reports whether the run's last transaction has left no trace, and nothing else can have either.
 func (r *run) provesNothing() bool { return r.joint.state == rolledBack && !r.elsewhere() }

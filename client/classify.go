@@ -98,8 +98,8 @@ func retryable(status int, h http.Header, d *document, keyed bool) bool {
 			return false
 		}
 	}
-	if strings.EqualFold(strings.Trim(h.Get("Idempotency-Retryable"), " \t"), "false") {
-		return false // kept, and only replayed
+	if kept(h) {
+		return false
 	}
 	switch status {
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests,
@@ -110,6 +110,19 @@ func retryable(status int, h http.Header, d *document, keyed bool) bool {
 	}
 	return false
 }
+
+// kept reports whether an answer is said to be kept, so that it will only be replayed.
+func kept(h http.Header) bool {
+	return strings.EqualFold(strings.Trim(h.Get("Idempotency-Retryable"), " \t"), "false")
+}
+
+// replayed reports whether an answer was given before.
+func replayed(h http.Header) bool { return h.Get("Idempotent-Replayed") == "true" }
+
+// open reports whether a status leaves open what became of the operation. Whatever stands between may answer with any 5xx
+// after it has passed the request on, and so may a server that has failed halfway; only one that is kept, or replayed, will
+// stay.
+func open(status int, h http.Header) bool { return status >= 500 && !kept(h) && !replayed(h) }
 
 // inProgress reports whether a 409 means that the same call is being worked on, and not a conflict of the application's,
 // which repeating can't solve. Servers that don't say so in a problem say when to come again.

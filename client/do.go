@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 
@@ -30,8 +31,10 @@ type Answer struct {
 // again with the same key: the answer, once there is one, is the same. A zero key is made as for any request.
 //
 // The answer is read to its end as a part of each attempt, so that one which breaks off is asked for again. It is returned
-// whatever its status, unless it says that there is no answer to give: then, and on any other failure, the error is an
-// [*Error].
+// whatever its status, unless it says that there is no answer to give, or leaves open whether there was an effect: then, and
+// on any other failure, the error is an [*Error]. A 5xx to a call with a key leaves it open, unless it is marked as a replay
+// (Idempotent-Replayed: true) or as kept (Idempotency-Retryable: false): if it was not worth another attempt, the error is
+// [semel.ErrOutcomePending].
 func Do(ctx context.Context, hc *http.Client, key Key, r *http.Request) (*Answer, error) {
 	t, ok := hc.Transport.(*Transport)
 	if !ok {
@@ -74,6 +77,9 @@ func (c *call) answered() (*Answer, error) {
 	}
 	if a.cut {
 		e.Err = ErrAnswerTooLarge
+	}
+	if c.text != "" && c.reason == "" && e.state == nil && !refused && open(a.Status, a.Header) {
+		e.state = fmt.Errorf("%d: %w", a.Status, semel.ErrOutcomePending)
 	}
 	c.sign(a)
 	if a.cut || c.reason != "" || e.state != nil || refused {

@@ -45,7 +45,8 @@ const (
 
 // An Error is the end of a call without the operation's own answer. errors.Is finds in it [ErrExhausted]; the sentinel of
 // the problem with which the server refused, such as [semel.ErrKeyReused], [semel.ErrInProgress],
-// [semel.ErrOutcomeUnknown], [semel.ErrReplayUnavailable] or [semel.ErrKeyExpired]; and the error of the last attempt.
+// [semel.ErrOutcomeUnknown], [semel.ErrReplayUnavailable] or [semel.ErrKeyExpired]; [semel.ErrOutcomePending] for an answer
+// from which that can't be told; and the error of the last attempt.
 // Its text does not show the key.
 type Error struct {
 	// Key is the call's key; its Value is "" if it has none.
@@ -61,7 +62,7 @@ type Error struct {
 	// Err is the error of the last attempt, nil if it was answered.
 	Err error
 
-	state error // what an operation that was asked about instead said
+	state error // what the answer, or that about the operation, says of its outcome
 }
 
 func (e *Error) Error() string {

@@ -133,7 +133,7 @@ func (rep *reply) readWhole(limit int64) error {
 	}
 	rep.answer = &Answer{
 		Status: res.StatusCode, Header: res.Header, Body: text, URL: res.Request.URL,
-		Replayed: res.Header.Get("Idempotent-Replayed") == "true", cut: cut,
+		Replayed: replayed(res.Header), cut: cut,
 	}
 	res.Body = io.NopCloser(bytes.NewReader(text))
 	return nil

@@ -24,6 +24,7 @@ type call struct {
 	key         Key
 	text        string // of the key in the header; "" if the call has none
 	correlation string
+	step        string   // the key of the step in which the call is made; "" outside of steps
 	origin      *url.URL // of the first hop
 	foreign     bool     // a redirect has led elsewhere; what comes back from there is not trusted with the key again
 
@@ -41,7 +42,7 @@ type (
 )
 
 // sentBy is the context of a sent request. It shows the call to the next hop, and hides from what else the base may send
-// that there is one.
+// that there is one; begin does so for its step.
 type sentBy struct {
 	context.Context
 	c *call
@@ -129,6 +130,11 @@ func (c *call) hop(r *http.Request) (*hop, error) {
 func (c *call) begin(r *http.Request, own, id []string) error {
 	c.begun, c.origin = true, r.URL
 	o := &c.t.o
+	derived, inStep := semel.StepKey(r.Context())
+	c.step = derived
+	if above, ok := r.Context().Value(sentContext{}).(*call); ok && above.step == derived {
+		inStep = false // sent by the base, and no part of the step's effect
+	}
 	c.t.budget.deposit()
 	if o.CorrelationHeader != "" {
 		c.correlation = c.correlationOf(r.Context(), id)
@@ -141,7 +147,6 @@ func (c *call) begin(r *http.Request, own, id []string) error {
 	if k, ok := r.Context().Value(keyContext{}).(Key); ok && given.Value == "" {
 		given = k
 	}
-	derived, inStep := semel.StepKey(r.Context())
 	var err error
 	switch {
 	case len(own) > 1:

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -286,6 +287,33 @@ func TestR68_TheBudgetIsShared(t *testing.T) {
 			t.Errorf("%d requests for 10 calls, want one repeat", got)
 		}
 	})
+}
+
+// TestR71_AnOpenAnswerIsAnError: with a 5xx that nobody repeats it is as open as with a lost answer whether there was an effect.
+func TestR71_AnOpenAnswerIsAnError(t *testing.T) {
+	t.Parallel()
+	key := client.Key{Value: "order-42", Made: time.Now()}
+	for _, status := range []int{501, 505, 506, 507, 508, 510, 511, 520, 522, 524, 530, 599} {
+		a, err := client.Do(t.Context(), newClient(t, statuses(status), client.Options{}), key, post(t, "{}"))
+		e := checkError(t, err, "")
+		if a != nil || !errors.Is(err, semel.ErrOutcomePending) || e.Answer == nil || e.Answer.Status != status ||
+			string(e.Answer.Body) != "{}" || e.Key.Value != key.Value {
+			t.Errorf("%d: %+v, %v; want ErrOutcomePending with the answer", status, a, err)
+		}
+		if !strings.Contains(err.Error(), ": "+strconv.Itoa(status)+": ") {
+			t.Errorf("%d: the text %q does not tell it", status, err)
+		}
+		for _, mark := range [][]string{{"Idempotency-Retryable", " FALSE"}, {"Idempotent-Replayed", "true"}} {
+			net := &wire{answer: func(int, *http.Request) (*http.Response, error) { return response(status, "{}", mark...), nil }}
+			a, err := client.Do(t.Context(), newClient(t, net, client.Options{}), key, post(t, "{}"))
+			if err != nil || a.Status != status {
+				t.Errorf("%d with %q: %+v, %v; want the answer", status, mark, a, err)
+			}
+		}
+		if got, _, err := fetch(newClient(t, statuses(status), client.Options{}), post(t, "{}")); got != status || err != nil {
+			t.Errorf("%d by http.Client: %d, %v; want the response", status, got, err)
+		}
+	}
 }
 
 func TestR71_ErrorsSayWhatAnIdempotentCallHasToSay(t *testing.T) {

@@ -86,3 +86,87 @@ func TestR72_AStepsCallsCarryItsKey(t *testing.T) {
 		}
 	}
 }
+
+// TestR72_WhatTheBaseSendsIsNotOfTheStep: a token that the base gets for a step's call is no part of the step's effect, so it
+// does not go out under its key, nor does what a handler in the process sends; a step of that handler's own has its key.
+func TestR72_WhatTheBaseSendsIsNotOfTheStep(t *testing.T) {
+	t.Parallel()
+	var direct, beneath, inner []string
+	send := func(ctx context.Context, hc *http.Client, method, url string) {
+		r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader("x"))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		res, err := hc.Do(r)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		res.Body.Close()
+	}
+	named := func(list *[]string) roundTrip {
+		return func(r *http.Request) (*http.Response, error) {
+			key := ""
+			for name, lines := range r.Header {
+				if strings.EqualFold(name, "Idempotency-Key") {
+					key += strings.Join(lines, " | ")
+				}
+			}
+			*list = append(*list, key+" "+r.Header.Get("X-Correlation-Id"))
+			return response(201, "{}"), nil
+		}
+	}
+	bare := client.Options{Bare: true, Key: func(*http.Request) string { return "own" }}
+	third := newClient(t, named(&beneath), bare)
+	second := newClient(t, roundTrip(func(r *http.Request) (*http.Response, error) {
+		send(r.Context(), third, http.MethodPost, "https://tokens.example/further")
+		return named(&beneath)(r)
+	}), bare)
+	stepped := newClient(t, named(&inner), bare)
+	var innerKey string
+	shop := newGuard(t, semel.Policy{}).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		innerKey = semel.FromContext(r.Context()).Key("charge") + " c-1"
+		_, err := semel.Step(r.Context(), "charge", func(ctx context.Context) (int, error) {
+			send(ctx, stepped, http.MethodPost, target)
+			return 1, nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}))
+	first := newClient(t, roundTrip(func(r *http.Request) (*http.Response, error) {
+		send(r.Context(), second, http.MethodPost, "https://tokens.example/token")
+		in := httptest.NewRequestWithContext(r.Context(), http.MethodPost, "/", strings.NewReader("{}"))
+		in.Header.Set("Idempotency-Key", "of-the-shop")
+		in.Header.Set("X-Correlation-Id", "c-1")
+		shop.ServeHTTP(httptest.NewRecorder(), in)
+		return named(&direct)(r)
+	}), bare)
+
+	var charge string
+	h := newGuard(t, semel.Policy{}).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		charge = semel.FromContext(r.Context()).Key("charge") + " c-1"
+		_, err := semel.Step(r.Context(), "charge", func(ctx context.Context) (int, error) {
+			send(ctx, first, http.MethodPost, target)
+			send(ctx, first, http.MethodGet, target)
+			return 1, nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}))
+	r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader("{}"))
+	r.Header.Set("Idempotency-Key", "k")
+	r.Header.Set("X-Correlation-Id", "c-1")
+	h.ServeHTTP(httptest.NewRecorder(), r)
+	if want := []string{charge, " c-1"}; !slices.Equal(direct, want) {
+		t.Errorf("the step's calls went out with %q, want %q", direct, want)
+	}
+	if want := []string{"own c-1", "own c-1", "own c-1", "own c-1"}; !slices.Equal(beneath, want) {
+		t.Errorf("beneath them went out %q, want %q", beneath, want)
+	}
+	if innerKey == charge || !slices.Equal(inner, []string{innerKey}) { // the second time the shop replays
+		t.Errorf("the shop's own step sent %q, want %q once", inner, innerKey)
+	}
+}

@@ -39,6 +39,7 @@ func (*keysCommand) Help() string {
   done      it has ended; repeats get its answer, or 409 replay-unavailable if it has none
   free      it was released, or lost where it may run again; the next attempt runs it
   unknown   it may have taken effect; repeats get 409 outcome-unknown until somebody decides
+  expired   it has ended, and its answer is gone; repeats get 422 key-expired
 
 Find out at the source of the effect what happened, then decide: complete, release or forget. Every decision needs a ` +
 		`reason, and is kept with it in the store.
@@ -136,7 +137,8 @@ Examples:
 type keysRelease struct{ target }
 
 func (*keysRelease) Help() string {
-	return `By this you promise that the operation had no effect and will have none: the next attempt runs it. If it had one, that is repeated.
+	return `By this you promise that the operation had no effect and will have none: the next attempt runs it, or a gateway by itself
+if it is owed to its client. If it had one, that is repeated.
 
 Example:
 

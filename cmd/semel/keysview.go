@@ -22,7 +22,7 @@ import (
 // operationView is an operation as it is printed. The names in JSON are documented in docs/operations.md and stay.
 type operationView struct {
 	ID          string         `json:"id"`
-	Reads       string         `json:"reads"` // running, done, free, unknown, absent
+	Reads       string         `json:"reads"` // running, done, free, unknown, expired, absent
 	State       string         `json:"state"` // as it is stored
 	Operation   string         `json:"operation"`
 	Attempts    uint32         `json:"attempts"`

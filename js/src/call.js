@@ -1,5 +1,5 @@
 import { keepBody } from "./body.js";
-import { codeOfState, isGuards, lost, nothingKept, refused, retryable, running, told } from "./classify.js";
+import { codeOfState, isGuards, lost, nothingKept, open, refused, replayed, retryable, running, told } from "./classify.js";
 import { Code, IdempotencyError, Reason } from "./errors.js";
 import { exchange } from "./exchange.js";
 import { decode, encode, newKey, randomUUID } from "./key.js";
@@ -233,7 +233,8 @@ export class Call {
   /** Returns the answer with which the call ended, or throws the error. */
   #end(reply) {
     const { response, document } = this.last ?? {};
-    const code = codeOfState(this.state) ?? (isGuards(document?.code) ? document.code : undefined);
+    let code = codeOfState(this.state) ?? (isGuards(document?.code) ? document.code : undefined);
+    if (this.keyed && !this.reason && !reply.failed && open(response)) code ??= Code.outcomePending;
     if (reply.failed || this.reason || code) {
       if (this.signal.aborted && reply.error?.name === "TimeoutError") this.reason ??= Reason.deadline;
       throw new IdempotencyError({
@@ -250,10 +251,10 @@ export class Call {
     const facts = {
       key: this.key,
       attempts: this.sent,
-      replayed: response.headers.get("Idempotent-Replayed") === "true",
+      replayed: replayed(response.headers),
       state: this.state,
       problem: response.status >= 400 ? document : undefined,
     };
-    return { response, facts };
+    return { response, facts, nothingKept: nothingKept(this.last) };
   }
 }

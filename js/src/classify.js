@@ -35,7 +35,7 @@ export function retryable(status, headers, document, keyed) {
   const known = again.get(document?.code);
   if (known !== undefined) return known;
   if (document?.retryable === false) return false;
-  if (headers.get("Idempotency-Retryable")?.toLowerCase() === "false") return false; // kept, and only replayed
+  if (kept(headers)) return false;
   switch (status) {
     case 408:
     case 425:
@@ -50,6 +50,18 @@ export function retryable(status, headers, document, keyed) {
   }
   return false;
 }
+
+/** Whether an answer is said to be kept, so that it will only be replayed. */
+const kept = (headers) => headers.get("Idempotency-Retryable")?.toLowerCase() === "false";
+
+/** Whether an answer was given before. */
+export const replayed = (headers) => headers.get("Idempotent-Replayed") === "true";
+
+/**
+ * Whether an answer leaves open what became of the operation. Whatever stands between may answer with any 5xx after it has
+ * passed the request on, and so may a server that has failed halfway; only one that is kept, or replayed, will stay.
+ */
+export const open = ({ status, headers }) => status >= 500 && !kept(headers) && !replayed(headers);
 
 /**
  * Whether a 409 means that the same call is being worked on, and not a conflict of the application's, which repeating can't

@@ -13,9 +13,9 @@ export function createClient(options = {}) {
   const underWay = new Map(); // answers by operation
 
   async function send(url, init, key, operation) {
-    const { response, facts } = await new Call(compiled, budget, url, init, key, operation).run();
+    const { response, facts, nothingKept } = await new Call(compiled, budget, url, init, key, operation).run();
     Object.defineProperty(response, "idempotent", { value: Object.freeze(facts) });
-    return { response, ...facts };
+    return { response, ...facts, nothingKept };
   }
 
   async function idempotentFetch(url, { key, ...init } = {}) {

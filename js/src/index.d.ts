@@ -154,7 +154,10 @@ export interface Warning {
 /** One thing that somebody wants. */
 export interface Operation {
   readonly name: string;
-  /** The key that is kept; undefined if there is none, because nothing was sent yet or there was a definite answer. */
+  /**
+   * The key that is kept; undefined if there is none, because nothing was sent yet or there was a definite answer. That a 202 has
+   * ended in a failure of which nothing is kept is none.
+   */
   readonly key: Required<Key> | undefined;
   /**
    * Sends the request under the operation's key, as idempotentFetch does. While one is under way, it sends nothing and returns
@@ -168,7 +171,8 @@ export interface Operation {
 export interface Client {
   /**
    * Makes one logical call: the same request, under one key, until it has a definite answer, or for as long as the options
-   * allow. Rejects with an IdempotencyError if there is none, and with a TypeError if it can't be made at all.
+   * allow. Rejects with an IdempotencyError if there is none, and with a TypeError if it can't be made at all. A 5xx is definite
+   * only if it is marked as kept (Idempotency-Retryable: false) or as a replay (Idempotent-Replayed: true).
    */
   idempotentFetch(url: string | URL, init?: KeyedCallInit): Promise<Answer>;
   /** The operation of a name. Its key is kept in the storage from before the first request until there is a definite answer. */

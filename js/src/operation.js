@@ -39,8 +39,9 @@ export class Operation {
     if (isSafe((init.method ?? "GET").toUpperCase())) throw new TypeError("idempotent call: an operation needs an unsafe method");
     const kept = this.key;
     const key = kept ?? this.#keys.make(this.name);
-    const { response, attempts, replayed } = await this.#send(url, init, key, this.name);
-    if (isDefinite(response.status, replayed, kept !== undefined || attempts > 1)) this.#keys.remove(this.name, key);
+    const { response, attempts, replayed, nothingKept } = await this.#send(url, init, key, this.name);
+    // Of what failed and is not kept, another run finds the steps that have succeeded under the same key.
+    if (!nothingKept && isDefinite(response, replayed, kept !== undefined || attempts > 1)) this.#keys.remove(this.name, key);
     return response;
   }
 }
@@ -54,8 +55,9 @@ function copyOf(response) {
 
 /**
  * Whether an answer says what became of the operation. That somebody has to log in again, or may not come in, says nothing of an
- * attempt whose answer was lost before that: the next one needs its key.
+ * attempt whose answer was lost before that: the next one needs its key. Nor does a 202 that was preferred to waiting (RFC 7240).
  */
-function isDefinite(status, replayed, sentBefore) {
-  return replayed || !sentBefore || ![401, 403, 407].includes(status);
+function isDefinite(response, replayed, sentBefore) {
+  const goesOn = response.status === 202 && /respond-async/i.test(response.headers.get("Preference-Applied") ?? "");
+  return replayed || (!goesOn && (!sentBefore || ![401, 403, 407].includes(response.status)));
 }

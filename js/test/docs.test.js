@@ -55,6 +55,7 @@ for (const [step, text] of [
   [{ status: 409, problem: { code: "IDEMPOTENCY_OUTCOME_UNKNOWN" } }, "being looked up"],
   [{ status: 422, problem: { code: "IDEMPOTENCY_KEY_EXPIRED" } }, "being looked up"],
   [{ status: 503, headers: { "Retry-After": "3600" } }, "not known yet: try again"],
+  [{ status: 520 }, "not known yet: try again"],
 ]) {
   test(`the checkout shows after ${step.status} ${step.problem?.code ?? ""}: ${text}`, async (t) => {
     const [, code] = await snippets("../../docs/client.md");

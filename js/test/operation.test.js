@@ -103,6 +103,55 @@ for (const [what, script, stays] of [
   });
 }
 
+test("R-33: a 202 that was preferred to waiting leaves the key, until there is an answer", async () => {
+  const accepted = { status: 202, headers: { Location: "/operations/1", "Preference-Applied": "respond-async" } };
+  const { client, keys } = shop([accepted, ok, { status: 202 }], { random: () => 0 });
+  const operation = client.operation("checkout-42");
+  assert.equal((await operation.fetch(url, payment)).status, 202);
+  assert.equal((await operation.fetch(url, payment)).status, 201);
+  assert.equal(keys()[1], keys()[0]);
+  assert.equal(operation.key, undefined);
+  assert.equal((await operation.fetch(url, payment)).status, 202); // of an application that always answers so
+  assert.equal(operation.key, undefined);
+});
+
+for (const status of [500, 501, 503, 505, 507, 520, 522, 524, 599]) {
+  test(`a ${status} leaves the key, unless it is kept or replayed`, async () => {
+    const lost = { network: true };
+    const kept = { "Idempotency-Retryable": "false" };
+    for (const headers of [kept, { ...kept, "Idempotent-Replayed": "true" }]) {
+      const { client, keys } = shop([lost, { status }, { status, headers }], { maxAttempts: 1 });
+      const operation = client.operation("checkout-42");
+      await assert.rejects(operation.fetch(url, payment), { reason: "attempts" });
+      await assert.rejects(operation.fetch(url, payment), (error) => error.response.status === status && error.key !== undefined);
+      assert.equal(`"${operation.key.value}"`, keys()[0]);
+      assert.equal((await operation.fetch(url, payment)).status, status);
+      assert.deepEqual(keys(), [keys()[0], keys()[0], keys()[0]]);
+      assert.equal(operation.key, undefined);
+    }
+  });
+}
+
+for (const [what, told, stays] of [
+  ["failed, and is not kept", { state: "failed", retryable: true }, true],
+  ["failed", { state: "failed" }, false],
+  ["failed for good", { state: "failed", retryable: false }, false],
+  ["succeeded", { state: "succeeded", retryable: true }, false],
+]) {
+  test(`R-33: a 202 whose operation ${what} ${stays ? "leaves the key" : "is answered"}`, async () => {
+    const accepted = { status: 202, headers: { Location: "/operations/1", "Preference-Applied": "respond-async" } };
+    const { client, keys } = shop([accepted, { status: 200, json: told }, ok], { pollEvery: 1 });
+    const operation = client.operation("checkout-42");
+    const answer = await operation.fetch(url, payment);
+    assert.equal(answer.idempotent.state, told.state);
+    assert.equal(answer.idempotent.nothingKept, undefined);
+    assert.equal(operation.key !== undefined, stays);
+    assert.equal((await operation.fetch(url, payment)).status, 201);
+    assert.equal(keys()[2] === keys()[0], stays);
+    assert.equal(operation.key, undefined);
+  });
+}
+
 test("whoever may not come in after a lost answer keeps the key, until there is an answer", async () => {
   const { client, keys } = shop([{ network: true }, { status: 403 }, ok], { random: () => 0 });
   const operation = client.operation("checkout-42");

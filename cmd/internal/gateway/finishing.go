@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 
 	"github.com/semelhq/semel"
 )
@@ -20,6 +21,28 @@ func (g *Gateway) newCompleter() (*semel.Completer, error) {
 func (g *Gateway) finish(w http.ResponseWriter, r *http.Request) {
 	correlate(w, r, g.cfg.CorrelationHeader)
 	g.table.Load().route(r).guarded.ServeHTTP(w, r)
+}
+
+const forwardedProto = "X-Forwarded-Proto"
+
+// vouch makes what a request says of where it comes from the gateway's own word, before it may be stored: what is stored
+// comes back as from the gateway itself. The scheme is noted, because the connection that tells it is not stored.
+func (c *Config) vouch(r *http.Request) {
+	h := r.Header
+	if !c.trusts(r.RemoteAddr) {
+		for name := range h {
+			if strings.HasPrefix(name, "X-Forwarded-") || name == "Forwarded" {
+				delete(h, name)
+			}
+		}
+	}
+	if len(h[forwardedProto]) > 0 {
+		return
+	}
+	h[forwardedProto] = []string{"http"}
+	if r.TLS != nil {
+		h[forwardedProto] = []string{"https"}
+	}
 }
 
 type ownKey struct{}

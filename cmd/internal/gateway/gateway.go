@@ -194,11 +194,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 	case err = <-failed:
 	}
 	finishing.stop()
-	drained := g.drain(ctx, server)
-	if drained == nil {
-		<-finishing.ended // else it may wait for a run that the drain has not waited for
-	}
-	return errors.Join(err, drained)
+	return errors.Join(err, g.drain(ctx, server, finishing))
 }
 
 func serve(s *http.Server, l net.Listener, what string) error {
@@ -212,9 +208,9 @@ func serve(s *http.Server, l net.Listener, what string) error {
 	return nil
 }
 
-// drain ends the gateway's work in order: clients first, then the runs that have outlived their clients, settles and
-// releases.
-func (g *Gateway) drain(ctx context.Context, server *http.Server) error {
+// drain ends the gateway's work in order: clients and the completer first, so that nothing new begins, then the runs that
+// have outlived them, settles and releases.
+func (g *Gateway) drain(ctx context.Context, server *http.Server, finishing *finishing) error {
 	g.draining.Store(true)
 	log, began := g.cfg.Log, time.Now()
 	log.Info("draining", "at_most", g.cfg.ShutdownTimeout.String())
@@ -224,6 +220,10 @@ func (g *Gateway) drain(ctx context.Context, server *http.Server) error {
 	if err := server.Shutdown(ctx); err != nil {
 		errs = append(errs, fmt.Errorf("drain: requests under way: %w", err))
 		server.Close()
+	}
+	select {
+	case <-finishing.ended:
+	case <-ctx.Done():
 	}
 	if err := g.guard.Drain(ctx); err != nil {
 		errs = append(errs, err)

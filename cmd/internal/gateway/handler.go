@@ -28,6 +28,9 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 	if route.readsBody(r, keyed) {
 		r = bounded(w, r, g.bodyTime, route.maxBody)
 	}
+	if route.stores {
+		g.cfg.vouch(r)
+	}
 	if keyed {
 		route.guarded.ServeHTTP(w, r)
 	} else {

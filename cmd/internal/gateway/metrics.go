@@ -110,7 +110,7 @@ func newMetrics(known []string) *metrics {
 	m.registry.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "idempotency_replay_ratio",
-			Help: "Share of replays among the requests that got an outcome, executed or replayed, since the start; 0 before the first.",
+			Help: "Share of replays among the requests that got an outcome, executed, accepted or replayed, since the start; 0 before the first.",
 		}, m.replayRatio),
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -189,7 +189,7 @@ func (m *metrics) decided(e *semel.Event) {
 	}
 	m.requests.WithLabelValues(operation, string(e.Result)).Inc()
 	switch e.Result {
-	case semel.ResultExecuted:
+	case semel.ResultExecuted, semel.ResultAccepted:
 		m.executedRuns.Add(1)
 	case semel.ResultReplayed:
 		m.replayedOnes.Add(1)

@@ -309,6 +309,7 @@ func TestR86_EveryVerbOfTheStoreIsMeasured(t *testing.T) {
 	check("load", rec.State == semel.Absent, err)
 	_, err = s.Sweep(ctx, 1)
 	check("sweep", true, err)
+	check("list", true, s.(semel.Lister).List(ctx, semel.Query{}, func(semel.ID, semel.Record) bool { return true }))
 	check("audit", true, s.(semel.Auditor).Audit(ctx, semel.AuditEntry{}))
 	check("audit", true, s.(semel.Auditor).AuditTrail(ctx, nil, 1, nil))
 	want := `idempotency_store_seconds{store="memory",verb="audit"} 2
@@ -316,6 +317,7 @@ idempotency_store_seconds{store="memory",verb="claim"} 1
 idempotency_store_seconds{store="memory",verb="count"} 1
 idempotency_store_seconds{store="memory",verb="extend"} 1
 idempotency_store_seconds{store="memory",verb="forget"} 1
+idempotency_store_seconds{store="memory",verb="list"} 1
 idempotency_store_seconds{store="memory",verb="load"} 1
 idempotency_store_seconds{store="memory",verb="seize"} 1
 idempotency_store_seconds{store="memory",verb="settle"} 1

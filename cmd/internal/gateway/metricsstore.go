@@ -21,6 +21,9 @@ func (m *metrics) instrument(s semel.Store, name string) semel.Store {
 		store: s, claim: m.verb(name, "claim"), extend: m.verb(name, "extend"), settle: m.verb(name, "settle"),
 		load: m.verb(name, "load"), sweep: m.verb(name, "sweep"),
 	}
+	if _, lists := s.(semel.Lister); lists {
+		base.list = m.verb(name, "list")
+	}
 	seizer, seizes := s.(semel.Seizer)
 	auditor, audits := s.(semel.Auditor)
 	var (
@@ -76,6 +79,7 @@ func (v *measuredVerb) took(ctx context.Context, began time.Time, err error) {
 type measuredStore struct {
 	store                              semel.Store
 	claim, extend, settle, load, sweep measuredVerb
+	list                               measuredVerb // of a store that lists
 }
 
 func (s *measuredStore) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
@@ -115,10 +119,14 @@ func (s *measuredStore) Sweep(ctx context.Context, limit int) (int, error) {
 
 // List implements [semel.Lister]. Whether the store lists was looked at before.
 func (s *measuredStore) List(ctx context.Context, q semel.Query, yield func(semel.ID, semel.Record) bool) error {
-	if l, ok := s.store.(semel.Lister); ok {
-		return l.List(ctx, q, yield)
+	l, ok := s.store.(semel.Lister)
+	if !ok {
+		return errors.ErrUnsupported
 	}
-	return errors.ErrUnsupported
+	began := time.Now()
+	err := l.List(ctx, q, yield)
+	s.list.took(ctx, began, err)
+	return err
 }
 
 // Wake implements [semel.Waker].

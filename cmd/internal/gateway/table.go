@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 
 	"github.com/semelhq/semel"
 )
@@ -29,6 +30,7 @@ type guardedRoute struct {
 	reads      map[string]bool // methods for which the guard reads the body, if there is a key
 	always     bool            // it does so without one, too
 	maxBody    int64           // the largest body that it takes, in bytes
+	stores     bool            // requests, to be finished without their clients
 }
 
 func newTable(c *Config, guard *semel.Guard, transport http.RoundTripper) *table {
@@ -48,8 +50,13 @@ func newTable(c *Config, guard *semel.Guard, transport http.RoundTripper) *table
 
 func newGuardedRoute(c *Config, r *Route, guard *semel.Guard, transport http.RoundTripper) *guardedRoute {
 	policy := r.policy(c)
+	stores := policy.Complete || policy.RespondAsync
+	if stores {
+		policy.SealHeaders = append(slices.Clone(policy.SealHeaders), forwardedProto)
+	}
 	g := &guardedRoute{
-		proxy: newProxy(c, r, transport), keyHeaders: r.keyHeaders(), reads: map[string]bool{},
+		stores: stores,
+		proxy:  newProxy(c, r, transport), keyHeaders: r.keyHeaders(), reads: map[string]bool{},
 		always: policy.KeyField != "" || policy.Mint != nil, maxBody: policy.MaxRequestBody,
 	}
 	if g.maxBody == 0 {

@@ -83,6 +83,27 @@ func TestALargeBatchIsManyGroups(t *testing.T) {
 	}
 }
 
+// Of claims of one operation the first owns it, also if it is so large that it is not of the group that those after it
+// would be in.
+func TestALargeClaimIsNotOvertaken(t *testing.T) {
+	t.Parallel()
+	s, _ := openStore(t, newFile(t), sqlitestore.Options{})
+	first, large, small := newID(), ask(semel.Rerun), ask(semel.Rerun)
+	large.Sealed = make([]byte, 9<<20)
+	small.Fingerprint = large.Fingerprint
+	got := s.ClaimAll(t.Context(), []semel.ClaimOf{
+		{ID: newID(), Claim: ask(semel.Rerun)}, {ID: first, Claim: large}, {ID: first, Claim: small}, {ID: newID(), Claim: ask(semel.Rerun)},
+	})
+	for i, owned := range []bool{true, true, false, true} {
+		if got[i].Err != nil || got[i].Owned != owned {
+			t.Errorf("claim %d: owned is %t, error %v", i, got[i].Owned, got[i].Err)
+		}
+	}
+	if rec := load(t, s, first); rec.Token != large.Token || len(rec.Sealed) != len(large.Sealed) {
+		t.Errorf("the operation is not the first claim's: %d sealed bytes", len(rec.Sealed))
+	}
+}
+
 // What has no room in a batch fails, and the rest of it is claimed.
 func TestR60_ABatchThatDoesNotFitIsClaimedInPart(t *testing.T) {
 	t.Parallel()

@@ -395,12 +395,19 @@ func TestR47_HandlersThatHoldEveryConnectionLoseNoLease(t *testing.T) {
 			t.Errorf("a handler was cancelled: %v", context.Cause(ctx))
 		}
 	}
-	var wg sync.WaitGroup
+	var wg, others sync.WaitGroup
+	others.Add(left - 1)
 	for i := range left {
 		wg.Go(func() {
 			key := semel.Key{Scope: "s", Value: fmt.Sprint("k", i)}
+			runs := func() {}
+			if i > 0 {
+				runs = sync.OnceFunc(others.Done)
+			}
+			defer runs()
 			_, err := semel.Do(t.Context(), g, key, semel.Bytes("x"), func(ctx context.Context) (int, error) {
-				if i == 0 { // one has the write lock too
+				if i == 0 { // one has the write lock too, once the others have claimed
+					others.Wait()
 					return 1, s.Tx(context.Background(), func(context.Context, *sql.Tx) error {
 						hold(ctx)
 						return nil
@@ -411,6 +418,7 @@ func TestR47_HandlersThatHoldEveryConnectionLoseNoLease(t *testing.T) {
 					return 0, err
 				}
 				defer conn.Close()
+				runs()
 				hold(ctx)
 				return 1, nil
 			})
@@ -420,7 +428,11 @@ func TestR47_HandlersThatHoldEveryConnectionLoseNoLease(t *testing.T) {
 		})
 	}
 	for range left {
-		<-held
+		select {
+		case <-held:
+		case <-time.After(time.Minute):
+			t.Fatal("not all handlers run")
+		}
 	}
 	timer := time.NewTimer(3 * lease)
 	<-timer.C
