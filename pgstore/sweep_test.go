@@ -258,3 +258,56 @@ func TestStoresMayDifferInWhereAnswersAre(t *testing.T) {
 		}
 	}
 }
+
+// A claim that finds a record expired, and is overtaken by one that begins afresh and ends on the same day, leaves the new
+// answer alone: it deletes the old one only once it has the record.
+func TestAClaimThatWasOvertakenLeavesTheNewAnswerApart(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, Options{PartitionAnswers: true})
+	clock := mover{pool: s.pool}
+	now := load(t, s, newID()).Now.Time()
+	clock.advance(s.schema, now.Truncate(day).Add(day+12*time.Hour).Sub(now)) // noon: what follows is all of one day
+	id := newID()
+	finished(t, s, id)
+	clock.advance(s.schema, 2*time.Hour)
+	// A claim whose transaction says so waits between its look at the record and what it does about it.
+	exec(t, s, `CREATE OR REPLACE FUNCTION {schema}.expires_1(ended bigint, retention bigint, tombstone bigint, payload boolean) RETURNS bigint
+		LANGUAGE plpgsql VOLATILE AS $$
+		BEGIN
+			IF current_setting('semel_test.waits', true) = 'yes' THEN
+				PERFORM pg_advisory_xact_lock(hashtext('{schema}'));
+			END IF;
+			RETURN {schema}.after_1({schema}.after_1(ended, retention), tombstone);
+		END $$`)
+	gate, late := begin(t, s, pgx.TxOptions{}), begin(t, s, pgx.TxOptions{})
+	txValue[string](t, s, gate, "SELECT pg_advisory_xact_lock(hashtext('{schema}'))::text")
+	txValue[string](t, s, late, "SELECT set_config('semel_test.waits', 'yes', true)")
+	overtaken := make(chan found)
+	go func() {
+		defer close(overtaken)
+		overtaken <- inTx(t, late, s.claimCall(id, ask(semel.Hold)))
+	}()
+	waitsForLock(t, s, gate)
+	rec := claim(t, s, id, ask(semel.Hold))
+	settle(t, s, id, rec.Owner(), done("second"))
+	if err := gate.Rollback(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	f := <-overtaken
+	if err := late.Commit(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	for what, rec := range map[string]semel.Record{"the claim that was overtaken": f.rec, "a load": load(t, s, id)} {
+		if rec.State != semel.Done || rec.Response == nil || string(rec.Response.Body) != "second" {
+			t.Errorf("%s found %s, answer %+v", what, rec.State, rec.Response)
+		}
+	}
+	if f.owned {
+		t.Error("the claim that was overtaken owns the record")
+	}
+	clock.advance(s.schema, 2*time.Hour)
+	claim(t, s, id, ask(semel.Hold))
+	if n := value[int](t, s, "SELECT count(*) FROM {schema}.answers"); n != 0 {
+		t.Errorf("%d answers are left of a record that was begun afresh", n)
+	}
+}

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/semelhq/semel"
 )
@@ -31,15 +32,24 @@ func (s *Store) ClaimAll(ctx context.Context, claims []semel.ClaimOf) []semel.Cl
 	return all
 }
 
-// each calls do with 0 to n-1, several at a time.
+// each calls do with 0 to n-1, several at a time. It panics if one of them does.
 func each(n int, do func(i int)) {
 	var wg sync.WaitGroup
+	var thrown atomic.Pointer[any]
 	for first := range min(atOnce, n) {
 		wg.Go(func() {
+			defer func() {
+				if p := recover(); p != nil {
+					thrown.CompareAndSwap(nil, &p)
+				}
+			}()
 			for i := first; i < n; i += atOnce {
 				do(i)
 			}
 		})
 	}
 	wg.Wait()
+	if p := thrown.Load(); p != nil {
+		panic(*p)
+	}
 }

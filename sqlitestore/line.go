@@ -99,14 +99,18 @@ func (l *line) remove(c *call) {
 	}
 }
 
-// group takes the calls out of the line that the leader executes: those that came first. It is called with the write
-// lock held, so that whoever has left while the leader waited for it is not among them.
+// group takes the calls out of the line that the leader executes: those that came first, up to one that does not fit, which
+// no later one may overtake; one that is larger than a group is one alone. It is called with the write lock held, so that
+// whoever has left while the leader waited for it is not among them.
 func (l *line) group() []*call {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	size, n := 0, 0
+	size, n, full := 0, 0, false
 	return l.take(func(c *call) bool {
-		if c.do == nil || n > 0 && (n >= groupCalls || size+c.size > groupBytes) {
+		if c.do == nil { // a transaction has no part in a group
+			return false
+		}
+		if full = full || n > 0 && (n >= groupCalls || size+c.size > groupBytes); full {
 			return false
 		}
 		size, n = size+c.size, n+1

@@ -3,6 +3,7 @@ package sqlitestore
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/semelhq/semel"
@@ -138,6 +139,21 @@ func TestAGroupIsBounded(t *testing.T) {
 	}
 	if calls := l.group(); len(calls) != groupCalls {
 		t.Errorf("a group of %d calls, want %d", len(calls), groupCalls)
+	}
+}
+
+// One that does not fit is not overtaken: it may be an earlier claim of the same operation. It is the first of the next group.
+func TestNoVerbOvertakesOneThatDoesNotFit(t *testing.T) {
+	t.Parallel()
+	var l line
+	small := l.mustEnter(t, verb(1), true)
+	l.mustEnter(t, &call{}, false) // asks for the lead alone
+	large, huge := l.mustEnter(t, verb(groupBytes), false), l.mustEnter(t, verb(2*groupBytes), false)
+	last, behind := l.mustEnter(t, verb(1), false), l.mustEnter(t, verb(1), false)
+	for i, want := range [][]*call{{small}, {large}, {huge}, {last, behind}, nil} {
+		if got := l.group(); !slices.Equal(got, want) {
+			t.Errorf("group %d has %d calls, want %d", i, len(got), len(want))
+		}
 	}
 }
 

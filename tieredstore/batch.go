@@ -2,16 +2,18 @@ package tieredstore
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/semelhq/semel"
 )
 
-const looksOnce = 32 // calls of the cache that one batch has under way
+const atOnce = 32 // calls of the cache, or of a durable store that takes no batches, that one batch has under way
 
 // ClaimAll implements [semel.BatchClaimer]. The layers refuse what they would refuse to Claim; the others go to the durable
-// store together, or one after another if that is no BatchClaimer.
+// store together, or several at a time if that is no BatchClaimer.
 func (s *Store) ClaimAll(ctx context.Context, claims []semel.ClaimOf) []semel.Claimed {
 	all := make([]semel.Claimed, len(claims))
 	if err := ctx.Err(); err != nil {
@@ -49,14 +51,14 @@ func (s *Store) ClaimAll(ctx context.Context, claims []semel.ClaimOf) []semel.Cl
 func (s *Store) claimAllDurably(ctx context.Context, claims []semel.ClaimOf) []semel.Claimed {
 	b, ok := s.durable.(semel.BatchClaimer)
 	if !ok {
-		all := make([]semel.Claimed, len(claims))
-		for i, c := range claims {
-			all[i].Record, all[i].Owned, all[i].Err = s.claimDurably(ctx, c.ID, c.Claim)
-		}
-		return all
+		return s.claimEach(ctx, claims)
 	}
 	sent := s.clock.tell()
 	all := b.ClaimAll(ctx, claims)
+	if len(all) != len(claims) { // whose they are can't be told
+		err := fmt.Errorf("tieredstore: claim %d operations: the durable store returned %d results", len(claims), len(all))
+		return slices.Repeat([]semel.Claimed{{Err: err}}, len(claims))
+	}
 	for i := range all {
 		if all[i].Err == nil {
 			s.clock.learn(sent, all[i].Record.Now)
@@ -65,25 +67,53 @@ func (s *Store) claimAllDurably(ctx context.Context, claims []semel.ClaimOf) []s
 	return all
 }
 
-// each calls do with 0 to n-1: one after another if only this process's memory is asked, else several at a time. It panics
-// if one of them does.
-func (s *Store) each(n int, do func(i int)) {
-	if s.cache == nil || n == 1 {
-		for i := range n {
-			do(i)
+// claimEach makes claims of the durable store that do not wait for each other, but for those of their own operation.
+func (s *Store) claimEach(ctx context.Context, claims []semel.ClaimOf) []semel.Claimed {
+	all := make([]semel.Claimed, len(claims))
+	var ids []semel.ID
+	of := map[semel.ID][]int{} // the claims of each, which follow one another
+	for i := range claims {
+		id := claims[i].ID
+		if of[id] == nil {
+			ids = append(ids, id)
 		}
+		of[id] = append(of[id], i)
+	}
+	together(len(ids), func(n int) {
+		for _, i := range of[ids[n]] {
+			all[i].Record, all[i].Owned, all[i].Err = s.claimDurably(ctx, ids[n], claims[i].Claim)
+		}
+	})
+	return all
+}
+
+// each calls do with 0 to n-1: one after another if only this process's memory is asked, else several at a time.
+func (s *Store) each(n int, do func(i int)) {
+	if s.cache != nil {
+		together(n, do)
+		return
+	}
+	for i := range n {
+		do(i)
+	}
+}
+
+// together calls do with 0 to n-1, several at a time. It panics if one of them does.
+func together(n int, do func(i int)) {
+	if n == 1 {
+		do(0)
 		return
 	}
 	var wg sync.WaitGroup
 	var thrown atomic.Pointer[any]
-	for first := range min(looksOnce, n) {
+	for first := range min(atOnce, n) {
 		wg.Go(func() {
 			defer func() {
 				if p := recover(); p != nil {
 					thrown.CompareAndSwap(nil, &p)
 				}
 			}()
-			for i := first; i < n; i += looksOnce {
+			for i := first; i < n; i += atOnce {
 				do(i)
 			}
 		})

@@ -3,7 +3,10 @@ package tieredstore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/semelhq/semel"
@@ -140,22 +143,98 @@ func TestABatchThatFailsFillsNothing(t *testing.T) {
 	}
 }
 
-// Where the durable store takes one claim at a time a batch is one after another, in its order.
+// Where the durable store takes one claim at a time, those of a batch do not wait for each other, but for those of their own
+// operation. So many claims take no longer than a guard's patience, whatever the layers are.
 func TestABatchOfADurableStoreWithoutBatches(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	s := w.process(layers{cached: true})
-	id, c := newID(), ask(semel.Hold)
-	all := s.(semel.BatchClaimer).ClaimAll(t.Context(), []semel.ClaimOf{
-		{ID: id, Claim: c}, {ID: newID(), Claim: retry(c)}, {ID: id, Claim: retry(c)},
-	})
-	for i, owned := range []bool{true, true, false} {
-		if all[i].Err != nil || all[i].Owned != owned {
-			t.Errorf("claim %d: owned is %t, error %v", i, all[i].Owned, all[i].Err)
-		}
+	for _, l := range allLayers {
+		t.Run(l.name, func(t *testing.T) {
+			t.Parallel()
+			const meet = 16
+			w := newWorld(t)
+			s := w.process(l)
+			id, c := newID(), ask(semel.Hold)
+			claims := []semel.ClaimOf{{ID: id, Claim: c}, {ID: id, Claim: retry(c)}}
+			for range 100 {
+				claims = append(claims, semel.ClaimOf{ID: newID(), Claim: retry(c)})
+			}
+			claims = append(claims, semel.ClaimOf{ID: id, Claim: c}) // sent again
+			var under, most, sent atomic.Int64
+			var met sync.WaitGroup
+			met.Add(meet)
+			w.durable.gate = func(string) {
+				n := under.Add(1)
+				for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+				}
+				if sent.Add(1) <= meet { // the first of them go on when so many are under way
+					met.Done()
+					met.Wait()
+				}
+				under.Add(-1)
+			}
+			for i, got := range s.(semel.BatchClaimer).ClaimAll(t.Context(), claims) {
+				want := claims[i].Token
+				if i == 1 {
+					want = c.Token
+				}
+				if got.Err != nil || got.Owned != (i != 1) || got.Record.Token != want {
+					t.Errorf("claim %d: owned is %t, error %v, %+v", i, got.Owned, got.Err, got.Record)
+				}
+			}
+			if n := most.Load(); n > 32 {
+				t.Errorf("%d claims were under way at once, want 32 at most", n)
+			}
+		})
 	}
-	if all[2].Record.Token != c.Token {
-		t.Errorf("the second claim of an operation got %+v", all[2].Record)
+}
+
+// A panic in one of them is its caller's.
+func TestABatchOfADurableStoreThatPanics(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.process(layers{})
+	w.durable.gate = func(string) { panic("no driver") }
+	c := ask(semel.Hold)
+	defer func() {
+		if p := recover(); p != "no driver" {
+			t.Errorf("the panic is %v", p)
+		}
+	}()
+	s.(semel.BatchClaimer).ClaimAll(t.Context(), []semel.ClaimOf{{ID: newID(), Claim: c}, {ID: newID(), Claim: retry(c)}})
+	t.Error("it returned")
+}
+
+// miscounting is a durable store that returns too few or too many results.
+type miscounting struct {
+	*counted
+	results int
+}
+
+func (m miscounting) ClaimAll(context.Context, []semel.ClaimOf) []semel.Claimed {
+	return make([]semel.Claimed, m.results)
+}
+
+// Whose a result is can't be told where their number is not that of the claims: no claim was acknowledged then.
+func TestABatchWithTheWrongNumberOfResultsFails(t *testing.T) {
+	t.Parallel()
+	for _, results := range []int{0, 1, 3} {
+		w := newWorld(t)
+		s := tieredstore.New(miscounting{w.durable, results}, tieredstore.Options{Clock: w.now, Cache: w.cache, Memory: bigMemory})
+		known, c := newID(), ask(semel.Hold)
+		finish(t, s, known, c)
+		refuse(t, s, known, retry(c))
+		all := s.(semel.BatchClaimer).ClaimAll(t.Context(), []semel.ClaimOf{
+			{ID: newID(), Claim: c}, {ID: known, Claim: retry(c)}, {ID: newID(), Claim: c},
+		})
+		if len(all) != 3 || all[1].Err != nil || all[1].Record.State != semel.Done {
+			t.Fatalf("%d results: the batch returned %+v", results, all)
+		}
+		for _, i := range []int{0, 2} {
+			want := fmt.Sprintf("tieredstore: claim 2 operations: the durable store returned %d results", results)
+			if got := all[i]; got.Err == nil || got.Err.Error() != want || got.Owned {
+				t.Errorf("claim %d: owned is %t, error %v, want %s", i, got.Owned, got.Err, want)
+			}
+		}
 	}
 }
 

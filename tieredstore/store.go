@@ -64,10 +64,10 @@ type Store struct {
 // New returns the durable store behind the layers. Nothing is started.
 //
 // The store is a [Dropper], a [semel.Waker] and a [semel.BatchClaimer], whose claims take one trip to the durable store if
-// that is one too. It is also a [semel.Transactor] if the durable store is one, and a [semel.Seizer], [semel.Lister],
-// [semel.StepStore], [semel.Auditor] and [semel.Counter] as far as the durable store is: each only with those before it.
-// Handlers call the durable store's own methods for transactions, as they do without layers; in one-commit mode the durable
-// store answers repeats too.
+// that is one too, and go there several at a time if not. It is also a [semel.Transactor] if the durable store is one, and
+// a [semel.Seizer], [semel.Lister], [semel.StepStore], [semel.Auditor] and [semel.Counter] as far as the durable store is:
+// each only with those before it. Handlers call the durable store's own methods for transactions, as they do without layers;
+// in one-commit mode the durable store answers repeats too.
 func New(durable semel.Store, o Options) semel.Store {
 	if o.CacheTimeout <= 0 {
 		o.CacheTimeout = DefaultCacheTimeout

@@ -172,6 +172,7 @@ DECLARE
 	v         {schema}.found_1;
 	fresh     boolean;
 	had_steps boolean;
+	had_day   integer;
 	mark      bigint;
 BEGIN
 	FOR tries IN 1..100 LOOP
@@ -228,10 +229,8 @@ BEGIN
 		END IF;
 		t := v.clock;
 		IF fresh THEN
-			IF v.answer_day IS NOT NULL THEN
-				DELETE FROM {schema}.answers a WHERE a.id = p_id AND a.day = v.answer_day;
-			END IF;
 			had_steps := v.steps;
+			had_day := v.answer_day;
 			UPDATE {schema}.records r SET
 				fence = v.fence + 1, created = t, started = t, lease_end = {schema}.after_1(t, p_lease), settled = 0, expires = NULL,
 				retention = p_retention, tombstone = p_tombstone, attempt = 1, answer_day = NULL, layout = 1, state = 1, wrote = 0,
@@ -241,8 +240,13 @@ BEGIN
 			WHERE r.id = p_id AND r.state = v.state AND r.fence = v.fence AND r.token = v.token
 				AND r.lease_end = v.lease_end AND r.begun = v.begun AND r.steps = v.steps
 			RETURNING true, true, t, {columns} INTO v;
-			IF FOUND AND had_steps THEN
-				DELETE FROM {schema}.steps s WHERE s.id = p_id;
+			IF FOUND THEN
+				IF had_steps THEN
+					DELETE FROM {schema}.steps s WHERE s.id = p_id;
+				END IF;
+				IF had_day IS NOT NULL THEN -- not before: it may be the answer of whoever has begun afresh meanwhile
+					DELETE FROM {schema}.answers a WHERE a.id = p_id AND a.day = had_day;
+				END IF;
 				RETURN v;
 			END IF;
 		ELSIF v.token = p_token THEN
