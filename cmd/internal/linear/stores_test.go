@@ -140,7 +140,7 @@ func openSQLite(t *testing.T, path string) *sqlitestore.Store {
 
 func openPostgres(t *testing.T, schema string) *pgstore.Store {
 	t.Helper()
-	pool, err := pgxpool.New(context.Background(), postgres.get(t).URL())
+	pool, err := pgxpool.New(context.Background(), postgres.Get(t).URL())
 	must(t, err)
 	t.Cleanup(pool.Close)
 	s, err := pgstore.Open(context.Background(), pool, pgstore.Options{Schema: schema, MaxConns: 4})
@@ -158,7 +158,7 @@ func openRedis(t *testing.T, prefix string) *redisstore.Store {
 
 func connect(t *testing.T) *redisclient.Client {
 	t.Helper()
-	c, err := redisclient.Open("redis://" + redis.get(t).Addr())
+	c, err := redisclient.Open("redis://" + redis.Get(t).Addr())
 	must(t, err)
 	t.Cleanup(c.Close)
 	return c

@@ -45,7 +45,7 @@ func (c *counted) reset() {
 func TestABatchIsSentAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, lib := range clientLibraries {
-		for where, addrs := range map[string][]string{"one server": {single.get(t).Addr()}, "a Cluster": cluster.get(t).Addrs()} {
+		for where, addrs := range map[string][]string{"one server": {single.Get(t).Addr()}, "a Cluster": cluster.Get(t).Addrs()} {
 			t.Run(lib.name+", "+where, func(t *testing.T) {
 				t.Parallel()
 				const together = 16
@@ -89,7 +89,7 @@ func TestABatchIsSentAtOnce(t *testing.T) {
 func TestAQueryReadsOnlyWhatMatches(t *testing.T) {
 	t.Parallel()
 	eachLibrary(t, func(t *testing.T, lib clientLibrary) {
-		client := &counted{Client: lib.connect(t, single.get(t).Addr())}
+		client := &counted{Client: lib.connect(t, single.Get(t).Addr())}
 		s := open(t, client, redisstore.Options{})
 		sealed := func(c *semel.Claim) { c.Sealed = []byte("sealed") }
 		run := func(p semel.LostPolicy, change func(c *semel.Claim), o semel.Outcome) semel.ID {

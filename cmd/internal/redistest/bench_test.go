@@ -78,7 +78,7 @@ func BenchmarkReplay(b *testing.B) {
 
 func each(b *testing.B, bench func(b *testing.B, client redisstore.Client)) {
 	for _, lib := range clientLibraries {
-		b.Run(lib.name, func(b *testing.B) { bench(b, lib.connect(b, single.get(b).Addr())) })
+		b.Run(lib.name, func(b *testing.B) { bench(b, lib.connect(b, single.Get(b).Addr())) })
 	}
 }
 
@@ -108,7 +108,7 @@ func cpu(b *testing.B) (here, there float64) {
 		b.Fatal(err)
 	}
 	here = time.Duration(own.Utime.Nano() + own.Stime.Nano()).Seconds()
-	info, _ := do(b, rueidisTo(b, single.get(b).Addr()), "", "INFO", "cpu").(string)
+	info, _ := do(b, rueidisTo(b, single.Get(b).Addr()), "", "INFO", "cpu").(string)
 	for line := range strings.Lines(info) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
 		if name == "used_cpu_sys" || name == "used_cpu_user" {

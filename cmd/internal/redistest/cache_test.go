@@ -48,7 +48,7 @@ func forget(t *testing.T, c *redisstore.Cache, id semel.ID) {
 func TestACacheGivesBackWhatItWasGiven(t *testing.T) {
 	t.Parallel()
 	eachLibrary(t, func(t *testing.T, lib clientLibrary) {
-		client := lib.connect(t, single.get(t).Addr())
+		client := lib.connect(t, single.Get(t).Addr())
 		o := redisstore.CacheOptions{Prefix: prefix()}
 		a, b := redisstore.NewCache(client, o), redisstore.NewCache(client, o)
 		id, want := newID(), durable(time.Hour)
@@ -82,7 +82,7 @@ func TestACacheGivesBackWhatItWasGiven(t *testing.T) {
 
 func TestACacheKeepsOnlyWhatIsDone(t *testing.T) {
 	t.Parallel()
-	c := redisstore.NewCache(rueidisTo(t, single.get(t).Addr()), redisstore.CacheOptions{Prefix: prefix()})
+	c := redisstore.NewCache(rueidisTo(t, single.Get(t).Addr()), redisstore.CacheOptions{Prefix: prefix()})
 	for what, change := range map[string]func(r *semel.Record){
 		"absent":              func(r *semel.Record) { *r = semel.Record{Now: r.Now} },
 		"running":             func(r *semel.Record) { r.State, r.Response, r.Wrote = semel.Running, nil, semel.Absent },
@@ -104,7 +104,7 @@ func TestACacheKeepsOnlyWhatIsDone(t *testing.T) {
 // The reader that was slow: it looked, the operation was forgotten, and only then does it fill in what it had read before.
 func TestACacheTakesNothingBackThatWasForgotten(t *testing.T) {
 	t.Parallel()
-	client := rueidisTo(t, single.get(t).Addr())
+	client := rueidisTo(t, single.Get(t).Addr())
 	name := prefix()
 	c := redisstore.NewCache(client, redisstore.CacheOptions{Prefix: name})
 	for _, row := range []struct {
@@ -161,7 +161,7 @@ func TestACacheUnderManyHands(t *testing.T) {
 	eachLibrary(t, func(t *testing.T, lib clientLibrary) {
 		o := redisstore.CacheOptions{Prefix: prefix()}
 		caches := []*redisstore.Cache{
-			redisstore.NewCache(lib.connect(t, cluster.get(t).Addrs()...), o), redisstore.NewCache(lib.connect(t, cluster.get(t).Addrs()...), o),
+			redisstore.NewCache(lib.connect(t, cluster.Get(t).Addrs()...), o), redisstore.NewCache(lib.connect(t, cluster.Get(t).Addrs()...), o),
 		}
 		for range 20 {
 			id, rec := newID(), durable(time.Hour)
@@ -202,7 +202,7 @@ func find(t *testing.T, c *redisstore.Cache, id semel.ID) (semel.Record, uint64,
 // An entry is gone before the retention is over.
 func TestACacheEndsBeforeTheRetention(t *testing.T) {
 	t.Parallel()
-	client := rueidisTo(t, single.get(t).Addr())
+	client := rueidisTo(t, single.Get(t).Addr())
 	name := prefix()
 	c := redisstore.NewCache(client, redisstore.CacheOptions{Prefix: name, Keep: 10 * time.Minute})
 	for _, row := range []struct {

@@ -22,7 +22,7 @@ func ttl(t *testing.T, c redisstore.Client, key string) time.Duration {
 // decision never does.
 func TestR55_KeysEndByThemselves(t *testing.T) {
 	t.Parallel()
-	client := rueidisTo(t, single.get(t).Addr())
+	client := rueidisTo(t, single.Get(t).Addr())
 	name := prefix()
 	s := open(t, client, redisstore.Options{Prefix: name})
 	const hour, never = time.Hour, -time.Millisecond // as PTTL says
@@ -95,7 +95,7 @@ func TestR55_KeysEndByThemselves(t *testing.T) {
 // the answer ends with its retention, and the tombstone stays; in a Cluster both keys are in one slot.
 func TestR54_TheAnswerEndsBeforeItsTombstone(t *testing.T) {
 	t.Parallel()
-	client := goRedisTo(t, cluster.get(t).Addrs()...)
+	client := goRedisTo(t, cluster.Get(t).Addrs()...)
 	name := prefix()
 	s := open(t, client, redisstore.Options{Prefix: name})
 	id, c := newID(), ask(semel.Hold)
@@ -131,7 +131,7 @@ func TestR54_TheAnswerEndsBeforeItsTombstone(t *testing.T) {
 func TestR41a_WhatCantBeReadIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	eachLibrary(t, func(t *testing.T, lib clientLibrary) {
-		client := lib.connect(t, single.get(t).Addr())
+		client := lib.connect(t, single.Get(t).Addr())
 		name := prefix()
 		s := open(t, client, redisstore.Options{Prefix: name})
 		frame := func(p semel.LostPolicy, then func(id semel.ID, by semel.Owner)) (semel.Owner, string) {
@@ -218,7 +218,7 @@ func TestR41a_WhatCantBeReadIsLeftAlone(t *testing.T) {
 func TestR62_KeysAreInert(t *testing.T) {
 	t.Parallel()
 	eachLibrary(t, func(t *testing.T, lib clientLibrary) {
-		client := lib.connect(t, single.get(t).Addr())
+		client := lib.connect(t, single.Get(t).Addr())
 		for i, odd := range []string{"*", "[a-z]", "a?b\\", "{", "}", "{x}", "\r\nDEL *\r\n", "\x00\xff", "EVAL", " ", "ümlaut"} {
 			name := prefix() + odd
 			other := open(t, client, redisstore.Options{Prefix: prefix() + strings.Repeat("a", i)})
@@ -251,7 +251,7 @@ func TestR62_KeysAreInert(t *testing.T) {
 func TestR46_FencesGrowOverForget(t *testing.T) {
 	t.Parallel()
 	eachLibrary(t, func(t *testing.T, lib clientLibrary) {
-		s := open(t, lib.connect(t, single.get(t).Addr()), redisstore.Options{})
+		s := open(t, lib.connect(t, single.Get(t).Addr()), redisstore.Options{})
 		id := newID()
 		var last uint64
 		for range 200 {
@@ -274,9 +274,9 @@ func TestR46_FencesGrowOverForget(t *testing.T) {
 func TestTwoStoresWithOnePrefixShareRecords(t *testing.T) {
 	t.Parallel()
 	name := prefix()
-	a := open(t, rueidisTo(t, single.get(t).Addr()), redisstore.Options{Prefix: name})
-	b := open(t, goRedisTo(t, single.get(t).Addr()), redisstore.Options{Prefix: name})
-	stranger := open(t, goRedisTo(t, single.get(t).Addr()), redisstore.Options{})
+	a := open(t, rueidisTo(t, single.Get(t).Addr()), redisstore.Options{Prefix: name})
+	b := open(t, goRedisTo(t, single.Get(t).Addr()), redisstore.Options{Prefix: name})
+	stranger := open(t, goRedisTo(t, single.Get(t).Addr()), redisstore.Options{})
 	id, c := newID(), ask(semel.Hold)
 	rec := claim(t, a, id, c)
 	settle(t, b, id, rec.Owner(), done("answer"))
@@ -307,7 +307,7 @@ func TestTwoStoresWithOnePrefixShareRecords(t *testing.T) {
 func TestListingAClusterNeedsAllItsNodes(t *testing.T) {
 	t.Parallel()
 	eachLibrary(t, func(t *testing.T, lib clientLibrary) {
-		s := open(t, lib.connect(t, cluster.get(t).Addrs()...), redisstore.Options{})
+		s := open(t, lib.connect(t, cluster.Get(t).Addrs()...), redisstore.Options{})
 		want := map[semel.ID]bool{}
 		for range 2000 {
 			id := newID()
@@ -325,13 +325,13 @@ func TestListingAClusterNeedsAllItsNodes(t *testing.T) {
 			t.Errorf("%d are missing, error %v", len(want), err)
 		}
 	})
-	blind := open(t, onlyDo{rueidisTo(t, cluster.get(t).Addrs()...)}, redisstore.Options{})
+	blind := open(t, onlyDo{rueidisTo(t, cluster.Get(t).Addrs()...)}, redisstore.Options{})
 	claim(t, blind, newID(), ask(semel.Hold))
 	err := blind.List(t.Context(), semel.Query{}, func(semel.ID, semel.Record) bool { return true })
 	if err == nil || !strings.Contains(err.Error(), "NodeVisitor") {
 		t.Errorf("with a client that does not know the nodes: error %v", err)
 	}
-	single := open(t, onlyDo{rueidisTo(t, single.get(t).Addr())}, redisstore.Options{})
+	single := open(t, onlyDo{rueidisTo(t, single.Get(t).Addr())}, redisstore.Options{})
 	claim(t, single, newID(), ask(semel.Hold))
 	n := 0
 	if err := single.List(t.Context(), semel.Query{}, func(semel.ID, semel.Record) bool { n++; return true }); err != nil || n != 1 {
@@ -346,7 +346,7 @@ type onlyDo struct{ redisstore.Client }
 func TestR87_TheTrail(t *testing.T) {
 	t.Parallel()
 	eachLibrary(t, func(t *testing.T, lib clientLibrary) {
-		s := open(t, lib.connect(t, cluster.get(t).Addrs()...), redisstore.Options{})
+		s := open(t, lib.connect(t, cluster.Get(t).Addrs()...), redisstore.Options{})
 		ids := []semel.ID{newID(), newID()}
 		const n = 600
 		var want []semel.AuditEntry

@@ -23,7 +23,7 @@ func TestScriptsFollowTheRules(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, seed %d", lib.name, seed), func(t *testing.T) {
 				t.Parallel()
 				m := &model{
-					T: t, store: open(t, lib.connect(t, single.get(t).Addr()), redisstore.Options{}),
+					T: t, store: open(t, lib.connect(t, single.Get(t).Addr()), redisstore.Options{}),
 					rand: rand.New(rand.NewPCG(seed, 7)), records: map[semel.ID]semel.Record{}, steps: map[semel.ID]map[string]string{},
 				}
 				for range 3 {

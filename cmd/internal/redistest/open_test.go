@@ -44,12 +44,12 @@ func works(t *testing.T, url string) *redisclient.Client {
 
 func TestOneServerAndAClusterByURL(t *testing.T) {
 	t.Parallel()
-	works(t, "redis://"+single.get(t).Addr())
-	works(t, "redis://"+single.get(t).Addr()+"/3")
-	addrs := cluster.get(t).Addrs()
+	works(t, "redis://"+single.Get(t).Addr())
+	works(t, "redis://"+single.Get(t).Addr()+"/3")
+	addrs := cluster.Get(t).Addrs()
 	works(t, "redis+cluster://"+addrs[0])
 	works(t, "redis+cluster://"+addrs[2]+"?addr="+addrs[1])
-	for _, url := range []string{"redis+cluster://" + single.get(t).Addr(), "redis://127.0.0.1:1"} {
+	for _, url := range []string{"redis+cluster://" + single.Get(t).Addr(), "redis://127.0.0.1:1"} {
 		if c, err := redisclient.Open(url); err == nil {
 			c.Close()
 			t.Errorf("%s is opened", url)

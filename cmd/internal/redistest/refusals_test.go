@@ -130,7 +130,7 @@ func TestAUserMayBeDenied(t *testing.T) {
 // What a client that does not know Clusters gets from a node that has not the key.
 func TestAClientMustFollowTheCluster(t *testing.T) {
 	t.Parallel()
-	addr := cluster.get(t).Addrs()[0]
+	addr := cluster.Get(t).Addrs()[0]
 	client := redis.NewClient(&redis.Options{Addr: addr})
 	t.Cleanup(func() { client.Close() })
 	for name, c := range map[string]redisstore.Client{

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,49 +18,21 @@ import (
 
 // The servers that tests share, started when they are first asked for.
 var (
-	single  = shared[*servers.Redis]{start: func() (*servers.Redis, error) { return servers.NewRedis() }}
-	cluster = shared[*servers.RedisCluster]{start: func() (*servers.RedisCluster, error) { return servers.NewRedisCluster(3) }}
+	single  = servers.Shared[*servers.Redis]{Start: func() (*servers.Redis, error) { return servers.NewRedis() }}
+	cluster = servers.Shared[*servers.RedisCluster]{Start: func() (*servers.RedisCluster, error) { return servers.NewRedisCluster(3) }}
 )
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if err := single.close(); err != nil {
+	if err := single.Close(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
-	if err := cluster.close(); err != nil {
+	if err := cluster.Close(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
 	os.Exit(code)
-}
-
-type shared[S servers.Server] struct {
-	start func() (S, error)
-
-	once   sync.Once
-	server S
-	err    error
-	up     bool
-}
-
-func (s *shared[S]) get(t testing.TB) S {
-	t.Helper()
-	s.once.Do(func() {
-		s.server, s.err = s.start()
-		s.up = s.err == nil
-	})
-	if s.err != nil {
-		t.Fatal(s.err)
-	}
-	return s.server
-}
-
-func (s *shared[S]) close() error {
-	if !s.up {
-		return nil
-	}
-	return s.server.Close()
 }
 
 // startRedis starts a server of the test's own.

@@ -78,7 +78,7 @@ func (s saving) stepped(p semel.LostPolicy, change func(c *semel.Claim)) (semel.
 // never does.
 func TestR84_StepsEndWithTheirRecord(t *testing.T) {
 	t.Parallel()
-	s := newSaving(t, rueidisTo(t, single.get(t).Addr()))
+	s := newSaving(t, rueidisTo(t, single.Get(t).Addr()))
 	const hour, never = time.Hour, -time.Millisecond // as PTTL says
 	short := func(c *semel.Claim) { c.Retention = 10 * time.Minute }
 	tombstone := func(c *semel.Claim) { c.Tombstone = 9 * hour }
@@ -175,7 +175,7 @@ func TestR84_StepsEndWithTheirRecord(t *testing.T) {
 // an end that is owed is kept for seven retentions, also if another run follows; without steps too.
 func TestAnOwedEndIsKeptSevenRetentions(t *testing.T) {
 	t.Parallel()
-	s := newSaving(t, goRedisTo(t, single.get(t).Addr()))
+	s := newSaving(t, goRedisTo(t, single.Get(t).Addr()))
 	id, c := newID(), ask(semel.Rerun)
 	rec := claim(t, s, id, c)
 	settle(t, s, id, rec.Owner(), semel.Outcome{State: semel.Free, Owed: true})
@@ -197,7 +197,7 @@ func TestAnOwedEndIsKeptSevenRetentions(t *testing.T) {
 func TestNoStepsAreLeftOfAnOperationThatIsGone(t *testing.T) {
 	t.Parallel()
 	eachLibrary(t, func(t *testing.T, lib clientLibrary) {
-		s := newSaving(t, lib.connect(t, single.get(t).Addr()))
+		s := newSaving(t, lib.connect(t, single.Get(t).Addr()))
 		gone := func(what string, id semel.ID, rec semel.Record) {
 			t.Helper()
 			for until := time.Now().Add(30 * time.Second); s.exists(s.stepsKey(id, rec)); time.Sleep(5 * time.Millisecond) {
@@ -275,7 +275,7 @@ func ownerFence(fence uint64) []byte {
 // A record whose end has come, and whose key has not gone yet, is absent to a claim as it is to a reader.
 func TestAClaimFindsNothingWhereAReaderFindsNothing(t *testing.T) {
 	t.Parallel()
-	s := newSaving(t, goRedisTo(t, single.get(t).Addr()))
+	s := newSaving(t, goRedisTo(t, single.Get(t).Addr()))
 	for _, row := range []struct {
 		what string
 		then func(id semel.ID, by semel.Owner)
@@ -315,7 +315,7 @@ func TestAClaimFindsNothingWhereAReaderFindsNothing(t *testing.T) {
 func TestR41a_LostStepsAreUnreadable(t *testing.T) {
 	t.Parallel()
 	eachLibrary(t, func(t *testing.T, lib clientLibrary) {
-		s := newSaving(t, lib.connect(t, single.get(t).Addr()))
+		s := newSaving(t, lib.connect(t, single.Get(t).Addr()))
 		id, _, rec := s.stepped(semel.Rerun, nil)
 		s.save(id, rec.Owner(), "empty", "")
 		key := s.stepsKey(id, rec)
@@ -351,7 +351,7 @@ func TestR41a_LostStepsAreUnreadable(t *testing.T) {
 func TestR48_AFencedSaverSavesNothing(t *testing.T) {
 	t.Parallel()
 	eachLibrary(t, func(t *testing.T, lib clientLibrary) {
-		s := newSaving(t, lib.connect(t, cluster.get(t).Addrs()...))
+		s := newSaving(t, lib.connect(t, cluster.Get(t).Addrs()...))
 		id, c, rec := s.stepped(semel.Rerun, func(c *semel.Claim) { c.Lease = time.Millisecond })
 		key := s.key(id)
 		slot := func(key string) any { return do(t, s.client, key, "CLUSTER", "KEYSLOT", key) }

@@ -15,7 +15,7 @@ func TestR88_TheStoreKeepsEveryPromise(t *testing.T) {
 	for _, lib := range clientLibraries {
 		t.Run(lib.name, func(t *testing.T) {
 			t.Parallel()
-			storetest.Run(t, sharing(lib, single.get(t).Addr()))
+			storetest.Run(t, sharing(lib, single.Get(t).Addr()))
 		})
 	}
 }
@@ -25,7 +25,7 @@ func TestR88_TheStoreKeepsEveryPromiseInACluster(t *testing.T) {
 	for _, lib := range clientLibraries {
 		t.Run(lib.name, func(t *testing.T) {
 			t.Parallel()
-			storetest.Run(t, sharing(lib, cluster.get(t).Addrs()...))
+			storetest.Run(t, sharing(lib, cluster.Get(t).Addrs()...))
 		})
 	}
 }

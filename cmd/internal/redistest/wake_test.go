@@ -15,8 +15,8 @@ func TestASettleIsHeardElsewhere(t *testing.T) {
 	t.Parallel()
 	eachLibrary(t, func(t *testing.T, lib clientLibrary) {
 		for what, addrs := range map[string][]string{
-			"one server": {single.get(t).Addr()},
-			"a Cluster":  cluster.get(t).Addrs(),
+			"one server": {single.Get(t).Addr()},
+			"a Cluster":  cluster.Get(t).Addrs(),
 		} {
 			o := redisstore.Options{Prefix: prefix(), Notify: true}
 			there := open(t, lib.connect(t, addrs...), o)
@@ -99,13 +99,13 @@ func hears(t *testing.T, what string, s *redisstore.Store, heard chan semel.ID, 
 
 func TestWithoutNotifyNobodyIsTold(t *testing.T) {
 	t.Parallel()
-	s := open(t, rueidisTo(t, single.get(t).Addr()), redisstore.Options{})
+	s := open(t, rueidisTo(t, single.Get(t).Addr()), redisstore.Options{})
 	ctx, stop := context.WithTimeout(t.Context(), time.Millisecond)
 	defer stop()
 	if err := s.Wake(ctx, func(semel.ID) { t.Error("told") }); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Wake ended with %v", err)
 	}
-	_, err := redisstore.Open(t.Context(), onlyDo{rueidisTo(t, single.get(t).Addr())}, redisstore.Options{Notify: true})
+	_, err := redisstore.Open(t.Context(), onlyDo{rueidisTo(t, single.Get(t).Addr())}, redisstore.Options{Notify: true})
 	if err == nil {
 		t.Error("opened to notify with a client that can't listen")
 	}

@@ -333,49 +333,21 @@ var storages = []storage{
 		return "sqlite://" + filepath.Join(t.TempDir(), "semel.db")
 	}},
 	{"postgres", []successor{byBoth}, func(t *testing.T) string {
-		return postgresServer.get(t).URL() + "&schema=" + uniqueName()
+		return postgresServer.Get(t).URL() + "&schema=" + uniqueName()
 	}},
 	{"redis", []successor{byBoth}, func(t *testing.T) string {
-		return "redis://" + redisServer.get(t).Addr() + "?prefix=" + uniqueName()
+		return "redis://" + redisServer.Get(t).Addr() + "?prefix=" + uniqueName()
 	}},
 }
 
 // The servers that tests share, started when they are first asked for.
 var (
-	postgresServer = shared[*servers.Postgres]{start: func() (*servers.Postgres, error) { return servers.NewPostgres(servers.PostgresOptions{}) }}
-	redisServer    = shared[*servers.Redis]{start: func() (*servers.Redis, error) { return servers.NewRedis() }}
+	postgresServer = servers.Shared[*servers.Postgres]{Start: func() (*servers.Postgres, error) { return servers.NewPostgres(servers.PostgresOptions{}) }}
+	redisServer    = servers.Shared[*servers.Redis]{Start: func() (*servers.Redis, error) { return servers.NewRedis() }}
 	names          atomic.Int64
 )
 
 // uniqueName names a part of a server that no other test has.
 func uniqueName() string { return fmt.Sprint("resume_", names.Add(1)) }
 
-func closeServers() error { return errors.Join(postgresServer.close(), redisServer.close()) }
-
-type shared[S io.Closer] struct {
-	start func() (S, error)
-
-	once   sync.Once
-	server S
-	err    error
-	up     bool
-}
-
-func (s *shared[S]) get(t testing.TB) S {
-	t.Helper()
-	s.once.Do(func() {
-		s.server, s.err = s.start()
-		s.up = s.err == nil
-	})
-	if s.err != nil {
-		t.Fatal(s.err)
-	}
-	return s.server
-}
-
-func (s *shared[S]) close() error {
-	if !s.up {
-		return nil
-	}
-	return s.server.Close()
-}
+func closeServers() error { return errors.Join(postgresServer.Close(), redisServer.Close()) }

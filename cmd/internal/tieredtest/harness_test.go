@@ -78,7 +78,7 @@ var pool struct {
 // sharedPool returns the application's pool, which lasts until the tests are over. Stores have their own connections.
 func sharedPool(t testing.TB) *pgxpool.Pool {
 	t.Helper()
-	pool.once.Do(func() { pool.Pool, pool.err = pgxpool.New(context.Background(), postgres.get(t).URL()) })
+	pool.once.Do(func() { pool.Pool, pool.err = pgxpool.New(context.Background(), postgres.Get(t).URL()) })
 	must(t, pool.err)
 	return pool.Pool
 }
@@ -125,7 +125,7 @@ var client struct {
 // sharedClient returns a client of the shared server, which lasts until the tests are over.
 func sharedClient(t testing.TB) *redisclient.Client {
 	t.Helper()
-	client.once.Do(func() { client.Client, client.err = redisclient.Open("redis://" + redis.get(t).Addr()) })
+	client.once.Do(func() { client.Client, client.err = redisclient.Open("redis://" + redis.Get(t).Addr()) })
 	must(t, client.err)
 	return client.Client
 }

@@ -3,7 +3,6 @@ package tieredtest
 import (
 	"fmt"
 	"os"
-	"sync"
 	"testing"
 
 	"github.com/semelhq/semel/internal/servers"
@@ -11,10 +10,10 @@ import (
 
 // The servers that tests share, started when they are first asked for. Storages are apart by schema, file and prefix.
 var (
-	postgres = shared[*servers.Postgres]{start: func() (*servers.Postgres, error) {
+	postgres = servers.Shared[*servers.Postgres]{Start: func() (*servers.Postgres, error) {
 		return servers.NewPostgres(servers.PostgresOptions{Settings: map[string]string{"max_connections": "400"}})
 	}}
-	redis = shared[*servers.Redis]{start: func() (*servers.Redis, error) { return servers.NewRedis() }}
+	redis = servers.Shared[*servers.Redis]{Start: func() (*servers.Redis, error) { return servers.NewRedis() }}
 )
 
 func TestMain(m *testing.M) {
@@ -25,41 +24,13 @@ func TestMain(m *testing.M) {
 	if pool.Pool != nil {
 		pool.Close()
 	}
-	for _, err := range []error{postgres.close(), redis.close()} {
+	for _, err := range []error{postgres.Close(), redis.Close()} {
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1
 		}
 	}
 	os.Exit(code)
-}
-
-type shared[S servers.Server] struct {
-	start func() (S, error)
-
-	once   sync.Once
-	server S
-	err    error
-	up     bool
-}
-
-func (s *shared[S]) get(t testing.TB) S {
-	t.Helper()
-	s.once.Do(func() {
-		s.server, s.err = s.start()
-		s.up = s.err == nil
-	})
-	if s.err != nil {
-		t.Fatal(s.err)
-	}
-	return s.server
-}
-
-func (s *shared[S]) close() error {
-	if !s.up {
-		return nil
-	}
-	return s.server.Close()
 }
 
 // ownRedis starts a server that the test may hurt.

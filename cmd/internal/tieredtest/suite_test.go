@@ -41,14 +41,14 @@ func TestR88_OneProcessKeepsEveryPromise(t *testing.T) {
 				return storetest.Storage{Open: func(t *testing.T) semel.Store { return one }, Advance: clock.advance}
 			})
 		})
-		t.Run("postgres and "+l.name, func(t *testing.T) {
-			t.Parallel()
-			storetest.Run(t, func(t *testing.T) storetest.Storage {
-				one := tieredstore.New(makePostgres(t)(), l.options(cacheFor(t, l)))
-				return storetest.Storage{Open: func(t *testing.T) semel.Store { return one }}
-			})
-		})
 	}
+	t.Run("postgres and "+both.name, func(t *testing.T) {
+		t.Parallel()
+		storetest.Run(t, func(t *testing.T) storetest.Storage {
+			one := tieredstore.New(makePostgres(t)(), both.options(cacheFor(t, both)))
+			return storetest.Storage{Open: func(t *testing.T) semel.Store { return one }}
+		})
+	})
 }
 
 func cacheFor(t testing.TB, l layers) *redisstore.Cache {
@@ -61,7 +61,7 @@ func cacheFor(t testing.TB, l layers) *redisstore.Cache {
 // Here each handle is a process: it has a durable store and a client of its own, and shares the cache.
 func TestR88_TwoProcessesOnOneCacheKeepEveryPromise(t *testing.T) {
 	t.Parallel()
-	other := connect(t, redis.get(t).Addr())
+	other := connect(t, redis.Get(t).Addr())
 	storetest.Run(t, func(t *testing.T) storetest.Storage {
 		open, prefix := makePostgres(t), newPrefix()
 		opened := 0
