@@ -54,6 +54,18 @@ func TestReport(t *testing.T) {
 			out:  "    b_test.go:5: no\n--- FAIL: TestB (0.00s)\nFAIL\nFAIL\texample.org/p\t0.1s\n",
 			err:  "noskip: tests failed\n",
 		},
+		"a race is told, whatever test spoke last": {
+			in: stream(t,
+				"output TestA noise\n", "output TestA ==================\n", "output TestA WARNING: DATA RACE\n",
+				"output TestA Write at 0x1 by goroutine 1:\n", "output TestA ==================\n",
+				"output TestA more noise\n", "output TestA --- PASS: TestA (0.00s)\n", "pass TestA",
+				"output TestB     testing.go:1: race detected\n", "output TestB --- FAIL: TestB (0.00s)\n", "fail TestB",
+				"output - FAIL\n", "output - FAIL\texample.org/p\t0.1s\n", "fail -"),
+			code: exitFailed,
+			out: "WARNING: DATA RACE\nWrite at 0x1 by goroutine 1:\n" +
+				"    testing.go:1: race detected\n--- FAIL: TestB (0.00s)\nFAIL\nFAIL\texample.org/p\t0.1s\n",
+			err: "noskip: tests failed\n",
+		},
 		"a test that never ended is printed": {
 			in: stream(t,
 				"output TestA === RUN   TestA\n", "output TestA panic: boom\n",

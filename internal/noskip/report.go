@@ -78,20 +78,29 @@ func (r *report) endTest(e event) {
 
 // endPackage prints what is worth reading: one line of a package that passed;
 // of one that failed all but the output of the tests that passed. A test that
-// never ended (a panic, a time-out) is printed too. "skip" is what a package
-// without tests ends with.
+// never ended (a panic, a time-out) is printed too, and so is what the race
+// detector found, which stands in the output of whatever test spoke last. "skip"
+// is what a package without tests ends with.
 func (r *report) endPackage(e event) {
 	p := r.pkg(e.Package)
 	delete(r.packages, e.Package)
 	if e.Action == "fail" {
 		r.failed = true
 	}
+	race := false
 	for _, o := range p.output {
-		if e.Action == "fail" && p.ended[o.Test] != "pass" && !isProgress(o.Output) || isResult(o) {
+		race = race && o.Output != endOfRace || o.Output == startOfRace
+		if e.Action == "fail" && (race || p.ended[o.Test] != "pass") && !isProgress(o.Output) || isResult(o) {
 			r.print(o.Output)
 		}
 	}
 }
+
+// The lines that a report of the race detector begins and ends with.
+const (
+	startOfRace = "WARNING: DATA RACE\n"
+	endOfRace   = "==================\n"
+)
 
 // reason is what t.Skip was given.
 func (p *pkg) reason(test string) string {
