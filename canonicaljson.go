@@ -70,13 +70,20 @@ func takeCanonicalizer() *canonicalizer { return canonicalizers.Get().(*canonica
 
 // release gives c back to the pool, unless a large body has made it large.
 func (c *canonicalizer) release() {
+	if c.forget() {
+		canonicalizers.Put(c)
+	}
+}
+
+// forget lets go of the request, and reports whether c is small enough to be kept.
+func (c *canonicalizer) forget() bool {
 	const enough = 32 << 10
 	if max(cap(c.buf), cap(c.moved), cap(c.members)*16, cap(c.ordered)*16, cap(c.objects)*16, cap(c.active)*8,
 		cap(c.pairs)*16) > enough {
-		return
+		return false
 	}
 	c.src, c.out, c.rules = nil, nil, nil
-	canonicalizers.Put(c)
+	return true
 }
 
 // json leaves the canonical form of a document in c.out, and reports whether it has one. It takes time and memory in
