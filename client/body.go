@@ -40,12 +40,16 @@ func bodyOf(r *http.Request, repeats bool, limit int64) (body, error) {
 	case r.ContentLength > 0 && r.ContentLength != int64(len(text)):
 		return b, fmt.Errorf("client: the request's body has %d bytes, its ContentLength is %d", len(text), r.ContentLength)
 	}
-	b.length = int64(len(text))
-	b.again = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(text)), nil }
-	b.first = io.NopCloser(bytes.NewReader(text))
-	if len(text) == 0 {
-		b.first, b.again = http.NoBody, func() (io.ReadCloser, error) { return http.NoBody, nil }
+	if len(r.Trailer) == 0 || r.ContentLength > 0 { // a trailer needs a body whose length is not told (RFC 9112, section 7.1.2)
+		b.length = int64(len(text))
+	} else {
+		b.length = -1
 	}
+	b.again = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(text)), nil }
+	if b.length == 0 {
+		b.again = func() (io.ReadCloser, error) { return http.NoBody, nil }
+	}
+	b.first, _ = b.again()
 	return b, nil
 }
 

@@ -1,6 +1,9 @@
 package client
 
-import "sync"
+import (
+	"math"
+	"sync"
+)
 
 // bucket holds the retries that are paid for, in millionths, so that ten tenths are one.
 type bucket struct {
@@ -14,7 +17,7 @@ func newBucket(b Budget) *bucket {
 	if b.Off {
 		return nil
 	}
-	burst := int64(b.Burst) * token
+	burst := min(int64(b.Burst), math.MaxInt64/token-1) * token // a share more does not overflow either
 	return &bucket{tokens: burst, share: int64(b.Share*token + 0.5), burst: burst}
 }
 

@@ -133,9 +133,9 @@ func (h *hop) next(rep *reply) step {
 
 // pause waits between two attempts.
 func (c *call) pause(ctx context.Context, rep *reply, d time.Duration) error {
-	rep.discard()
 	timer := time.NewTimer(d)
 	defer timer.Stop()
+	rep.discard()
 	select {
 	case <-timer.C:
 		return ctx.Err() // both may be over
@@ -179,7 +179,14 @@ func (h *hop) report(kind AttemptKind, rep *reply, next step) {
 	if kind != KindRequest {
 		a.Method = http.MethodGet
 	}
+	returned := false
+	defer func() {
+		if !returned { // it panics, and nobody else will close the answer
+			rep.discard()
+		}
+	}()
 	c.t.o.OnAttempt(a)
+	returned = true
 }
 
 // statusURL returns where to ask about the operation of a keyed request, nil if nowhere.

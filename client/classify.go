@@ -15,14 +15,10 @@ import (
 
 // document is what is read from a body of JSON: a problem's members (RFC 9457), and the state of an operation.
 type document struct {
-	Type      string     `json:"type"`
-	Title     string     `json:"title"`
-	Status    int        `json:"status"`
-	Detail    string     `json:"detail"`
-	Code      semel.Code `json:"code"`
-	Retryable *bool      `json:"retryable"`
-	State     string     `json:"state"`
-	Operation string     `json:"operation"`
+	Type, Title, Detail string
+	Code                semel.Code
+	Retryable           *bool
+	State, Operation    string
 }
 
 const (
@@ -33,7 +29,7 @@ const (
 // media returns the type of a body, in lower case and without parameters.
 func media(h http.Header) string {
 	t, _, err := mime.ParseMediaType(h.Get("Content-Type"))
-	if err != nil {
+	if err != nil && !errors.Is(err, mime.ErrInvalidMediaParameter) {
 		return ""
 	}
 	return t
@@ -44,16 +40,37 @@ func readProblem(status int, h http.Header, body []byte) *document {
 	if status < 400 || media(h) != mediaProblem {
 		return nil
 	}
-	var d document
-	if json.Unmarshal(body, &d) != nil {
+	return readDocument(body)
+}
+
+// readDocument returns what an object of JSON tells, nil if the text is none.
+func readDocument(text []byte) *document {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(text, &members) != nil {
 		return nil
 	}
+	var d document
+	member(members, "type", &d.Type)
+	member(members, "title", &d.Title)
+	member(members, "detail", &d.Detail)
+	member(members, "code", &d.Code)
+	member(members, "retryable", &d.Retryable)
+	member(members, "state", &d.State)
+	member(members, "operation", &d.Operation)
 	return &d
+}
+
+// member reads one member. One of another type counts as absent (RFC 9457, section 3.1).
+func member[T any](members map[string]json.RawMessage, name string, v *T) {
+	var value T
+	if json.Unmarshal(members[name], &value) == nil {
+		*v = value
+	}
 }
 
 // problem returns d as what the guard would have written.
 func (d *document) problem(status int, h http.Header) *semel.Problem {
-	if d == nil {
+	if d == nil || status < 400 { // or the state of an operation
 		return nil
 	}
 	p := &semel.Problem{

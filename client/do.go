@@ -28,32 +28,50 @@ type Answer struct {
 
 // Do makes one logical call with ctx through hc, whose Transport must be a [*Transport], under a key that the caller has
 // kept. If it ends with an [*Error] that is [ErrExhausted], or the process dies meanwhile, the same request is to be made
-// again with the same key: the answer, once there is one, is the same. A zero key is made as for any request.
+// again with the same key: the answer, once there is one, is the same. r itself may be passed again: where its body has no
+// GetBody, Do gives it one. A zero key is made as for any request.
 //
 // The answer is read to its end as a part of each attempt, so that one which breaks off is asked for again. It is returned
 // whatever its status, unless it says that there is no answer to give, or leaves open whether there was an effect: then, and
 // on any other failure, the error is an [*Error]. A 5xx to a call with a key leaves it open, unless it is marked as a replay
 // (Idempotent-Replayed: true) or as kept (Idempotency-Retryable: false): if it was not worth another attempt, the error is
-// [semel.ErrOutcomePending].
+// [semel.ErrOutcomePending]. A 401, 403 or 407 is returned, but says nothing of earlier attempts under the key.
 func Do(ctx context.Context, hc *http.Client, key Key, r *http.Request) (*Answer, error) {
 	t, ok := hc.Transport.(*Transport)
 	if !ok {
-		return nil, errors.New("client: the Transport of the http.Client is not a *client.Transport")
+		if r.Body != nil {
+			r.Body.Close()
+		}
+		return nil, &Error{Key: key, Err: errors.New("client: the Transport of the http.Client is not a *client.Transport")}
 	}
 	c := &call{t: t, whole: true, key: key}
-	r = r.WithContext(context.WithValue(ctx, doContext{}, c))
-	b, err := bodyOf(r, true, t.o.MaxBody) // for http.Client too: it follows a 307 only with a GetBody
-	if err != nil {
-		r.Body.Close()
+	if err := rewound(r, t.o.MaxBody); err != nil {
 		return nil, c.failed(err)
 	}
-	r.Body, r.GetBody, r.ContentLength = b.first, b.again, b.length
-	res, err := hc.Do(r)
+	res, err := hc.Do(r.WithContext(context.WithValue(ctx, doContext{}, c)))
 	if err != nil {
 		return nil, c.failed(err)
 	}
 	res.Body.Close()
 	return c.answered()
+}
+
+// rewound makes a request's body start from its beginning, also if an earlier call has read it, and gives it a GetBody:
+// http.Client follows a 307 only with one.
+func rewound(r *http.Request, limit int64) error {
+	if r.Body == nil || r.Body == http.NoBody {
+		return nil
+	}
+	b, err := bodyOf(r, true, limit)
+	if err != nil {
+		r.Body.Close()
+		return err
+	}
+	r.GetBody, r.ContentLength = b.again, b.length
+	b.first.Close()
+	b.used = true
+	r.Body, err = b.next()
+	return err
 }
 
 // failed returns the error of a call that http.Client ended with err.
@@ -75,14 +93,14 @@ func (c *call) answered() (*Answer, error) {
 	if a.Problem != nil {
 		_, refused = again[a.Problem.Code]
 	}
-	if a.cut {
-		e.Err = ErrAnswerTooLarge
-	}
 	if c.text != "" && c.reason == "" && e.state == nil && !refused && open(a.Status, a.Header) {
 		e.state = fmt.Errorf("%d: %w", a.Status, semel.ErrOutcomePending)
 	}
+	if a.cut && c.reason == "" && e.state == nil && !refused {
+		e.Err = ErrAnswerTooLarge
+	}
 	c.sign(a)
-	if a.cut || c.reason != "" || e.state != nil || refused {
+	if e.Err != nil || c.reason != "" || e.state != nil || refused {
 		return nil, e
 	}
 	a.State = c.state

@@ -18,6 +18,9 @@ var (
 	ErrBodyNotRepeatable = errors.New("request body can't be sent again")
 	// ErrAnswerTooLarge means that the server has answered with more than Options.MaxAnswer. Trying again won't help.
 	ErrAnswerTooLarge = errors.New("answer larger than allowed")
+	// ErrCrossOrigin means that a redirect leads to another origin, where the key may not go unless Options.CrossOrigin is
+	// set. Nothing was sent there.
+	ErrCrossOrigin = errors.New("redirect of a request with a key to another origin")
 )
 
 // errAskElsewhere ends a call whose operation is said to be where it may not be asked about.

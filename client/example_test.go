@@ -9,8 +9,11 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/client"
@@ -75,14 +78,18 @@ func (o *orders) pay(ctx context.Context, hc *http.Client, url string, order ord
 		return err
 	}
 	answer, err := client.Do(ctx, hc, order.key, r)
+	var e *client.Error
 	switch {
 	case err == nil && answer.Status < 300:
 		o.set(order.id, "paid")
+	case err == nil && slices.Contains([]int{401, 403, 407}, answer.Status):
+		o.set(order.id, "pending") // an earlier attempt may have been let in: mend the credentials, keep the key
 	case err == nil:
 		o.set(order.id, "declined") // by the application: a definite answer as well
 	case errors.Is(err, semel.ErrKeyReused):
 		return fmt.Errorf("order %s has the key of another request: %w", order.id, err) // a bug here
-	case errors.Is(err, semel.ErrOutcomeUnknown), errors.Is(err, semel.ErrReplayUnavailable):
+	case errors.Is(err, semel.ErrOutcomeUnknown), errors.Is(err, semel.ErrReplayUnavailable),
+		errors.Is(err, semel.ErrKeyExpired), errors.As(err, &e) && e.Reason == client.ReasonRetention:
 		o.set(order.id, "to be looked up") // by its number, at the service: never with a new key
 	default:
 		o.set(order.id, "pending") // it may have been paid: again later, with the same key
@@ -150,4 +157,32 @@ func TestDocLogsAttempts(t *testing.T) {
 	if status, _, err := fetch(&http.Client{Transport: transport}, post(t, "{}")); status != 201 || !strings.Contains(text.String(), "number=1 status=201") {
 		t.Errorf("%d, %v, logged %s", status, err, text.String())
 	}
+}
+
+func TestDocJudgesAnswers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		refused := func(code string) *wire {
+			return &wire{answer: func(int, *http.Request) (*http.Response, error) { return problem(409, code), nil }}
+		}
+		old := client.Key{Value: "k", Made: time.Now().Add(-client.DefaultMaxAge)}
+		for _, c := range []struct {
+			net  *wire
+			key  client.Key
+			want string
+		}{
+			{statuses(201), client.Key{}, "paid"},
+			{statuses(402), client.Key{}, "declined"},
+			{statuses(0, 401), client.Key{}, "pending"}, // the token is over, the first attempt may have paid
+			{statuses(503), client.Key{}, "pending"},
+			{refused("IDEMPOTENCY_OUTCOME_UNKNOWN"), client.Key{}, "to be looked up"},
+			{refused("IDEMPOTENCY_KEY_EXPIRED"), client.Key{}, "to be looked up"},
+			{statuses(201), old, "to be looked up"},
+		} {
+			o := &orders{state: map[string]string{}}
+			if err := o.pay(t.Context(), newClient(t, c.net, client.Options{}), target, order{"42", c.key}); err != nil || o.state["42"] != c.want {
+				t.Errorf("after %d requests: %q, %v; want %q", len(c.net.requests()), o.state["42"], err, c.want)
+			}
+		}
+	})
 }

@@ -3,7 +3,6 @@ package client
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,6 +13,9 @@ import (
 // peekLimit is how much of a streamed answer is looked at: problems, and the states of operations, are small.
 const peekLimit = 64 << 10
 
+// drainTime is how long the rest of an answer is waited for that nobody wants: no longer than its connection is worth.
+const drainTime = 100 * time.Millisecond
+
 // reply is what came of one request.
 type reply struct {
 	res  *http.Response // nil with an error
@@ -21,27 +23,26 @@ type reply struct {
 	doc  *document // a problem, or the state of an operation that was asked about
 	took time.Duration
 
-	answer *Answer // where it was read to its end
+	answer *Answer            // where it was read to its end
+	cancel context.CancelFunc // ends the reading of an answer that was not
 }
 
 // exchange sends one request, and reads the answer as far as the call needs it. question says that the answer tells the
 // state of an operation.
 func (c *call) exchange(r *http.Request, question bool) (rep reply) {
 	started := time.Now()
-	var (
-		cancel context.CancelFunc
-		timer  *time.Timer
-	)
-	sent := r
+	ctx, cancel := context.WithCancel(r.Context())
+	rep.cancel = cancel
+	var timer *time.Timer
 	if limit := c.t.o.AttemptTimeout; limit > 0 {
-		var ctx context.Context
-		ctx, cancel = context.WithCancel(r.Context())
 		timer = time.AfterFunc(limit, cancel)
-		sent = r.WithContext(ctx)
 	}
-	res, err := c.t.base.RoundTrip(sent)
+	res, err := c.t.base.RoundTrip(r.WithContext(ctx))
+	if res == nil && err == nil {
+		err = fmt.Errorf("client: the base, a %T, has returned neither a response nor an error", c.t.base)
+	}
 	if err == nil {
-		if res.Request == nil || res.Request.Context().Value(sentContext{}) == nil {
+		if sent := res.Request; sent == nil || sent.Context().Value(sentContext{}) != any(c) {
 			res.Request = r // the next hop finds the call in it
 		}
 		if res.Body == nil {
@@ -52,26 +53,23 @@ func (c *call) exchange(r *http.Request, question bool) (rep reply) {
 			res.Body.Close()
 		}
 	}
-	if timer != nil {
-		late := !timer.Stop() && r.Context().Err() == nil
-		switch {
-		case late && err == nil && c.whole: // it came all the same
-			cancel()
-		case late:
-			if err == nil {
-				res.Body.Close()
-			}
-			err = errAttemptTimeout
-		case err != nil || c.whole:
-			cancel()
-		default:
-			if _, upgraded := res.Body.(io.Writer); !upgraded { // its context lives as long as the caller's
-				res.Body = &cancelBody{res.Body, cancel}
-			}
+	late := timer != nil && !timer.Stop() && r.Context().Err() == nil
+	if late && !(err == nil && c.whole) { // else it came all the same
+		if err == nil {
+			res.Body.Close()
 		}
+		err = errAttemptTimeout
 	}
-	if err != nil {
+	switch {
+	case err != nil:
+		cancel()
 		rep = reply{err: err}
+	case c.whole:
+		cancel()
+	default:
+		if _, upgraded := res.Body.(io.Writer); !upgraded { // its context lives as long as the caller's
+			res.Body = &cancelBody{res.Body, cancel}
+		}
 	}
 	rep.took = time.Since(started)
 	return rep
@@ -106,10 +104,7 @@ func (rep *reply) look(text []byte, problem, state bool) {
 	case problem:
 		rep.doc = readProblem(rep.res.StatusCode, rep.res.Header, text)
 	case state:
-		var d document
-		if json.Unmarshal(text, &d) == nil {
-			rep.doc = &d
-		}
+		rep.doc = readDocument(text)
 	}
 }
 
@@ -139,13 +134,16 @@ func (rep *reply) readWhole(limit int64) error {
 	return nil
 }
 
-// discard ends a response that is not returned. A short rest of it is read, so that its connection can be used again.
+// discard ends a response that is not returned. A short rest of it is read, if it comes at once, so that its connection can
+// be used again.
 func (rep *reply) discard() {
 	if rep.res == nil {
 		return
 	}
 	if n := rep.res.ContentLength; n >= 0 && n <= peekLimit {
+		timer := time.AfterFunc(drainTime, rep.cancel)
 		io.CopyN(io.Discard, rep.res.Body, n) //nolint:errcheck // the connection is given up then
+		timer.Stop()
 	}
 	rep.res.Body.Close()
 }

@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -98,7 +99,7 @@ func newFlaky(h http.Handler, seed uint64) *flaky {
 			return nil, errBroken
 		case p < 50:
 			f.faults["dropped meanwhile"]++
-			f.wg.Go(func() { serve(h, r) })
+			f.wg.Go(func() { serve(h, r.WithContext(context.WithoutCancel(r.Context()))) })
 			return nil, errBroken
 		case p < 55:
 			f.storm = f.random.IntN(4)
@@ -325,7 +326,7 @@ func TestR70_ALostAnswerEndsAsAStatusQuery(t *testing.T) {
 		var questions []http.Header
 		net := &wire{answer: func(n int, r *http.Request) (*http.Response, error) {
 			if r.Method == http.MethodPost {
-				go serve(guarded, r)
+				go serve(guarded, r.WithContext(context.WithoutCancel(r.Context())))
 				return nil, errBroken
 			}
 			questions = append(questions, r.Header)

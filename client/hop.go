@@ -61,8 +61,8 @@ func (s sentBy) Value(k any) any {
 // callOf returns the call that a request belongs to: a new one, unless Do says so or http.Client makes the request for a
 // redirect.
 func (t *Transport) callOf(r *http.Request) *call {
-	if c, ok := r.Context().Value(doContext{}).(*call); ok && c.t == t {
-		return c
+	if c, ok := r.Context().Value(doContext{}).(*call); ok && c.t == t && (!c.begun || r.Response != nil) {
+		return c // and not to what CheckRedirect sends with the context of the hop to come
 	}
 	if r.Response != nil && r.Response.Request != nil {
 		if c, ok := r.Response.Request.Context().Value(sentContext{}).(*call); ok && c.t == t {
@@ -107,7 +107,11 @@ func (c *call) hop(r *http.Request) (*hop, error) {
 	case !o.CrossOrigin && !sameOrigin(c.origin, r.URL):
 		c.foreign = true
 	}
-	h.keyed = c.text != "" && !safe(r.Method) && !c.foreign && (!redirected || keepsBody(r.Response))
+	if c.foreign && c.text != "" && !safe(r.Method) {
+		// Without its key it could take effect there each time that the call is made.
+		return nil, c.failed(fmt.Errorf("client: %w: %s://%s", ErrCrossOrigin, r.URL.Scheme, r.URL.Host))
+	}
+	h.keyed = c.text != "" && !safe(r.Method) && (!redirected || keepsBody(r.Response))
 	h.again = h.keyed || safe(r.Method)
 	switch {
 	case h.keyed:
@@ -117,6 +121,9 @@ func (c *call) hop(r *http.Request) (*hop, error) {
 	}
 	if !c.foreign && c.correlation != "" {
 		h.header[o.CorrelationHeader] = []string{c.correlation}
+	}
+	if err := sendable(r.Method, h.header); err != nil {
+		return nil, err
 	}
 	if !safe(r.Method) {
 		conceal(h.header)
@@ -198,6 +205,25 @@ func (c *call) correlationOf(ctx context.Context, own []string) string {
 
 // fresh reports whether the key may be sent at a time.
 func (c *call) fresh(at time.Time) bool { return at.Before(c.key.Made.Add(c.t.o.MaxAge)) }
+
+// sendable reports what http.Transport would refuse to send, which an attempt more does not mend. It does not repeat what the
+// headers hold.
+func sendable(method string, header http.Header) error {
+	if method != "" && !isToken(method) {
+		return fmt.Errorf("client: %q is not a method", method)
+	}
+	for name, lines := range header {
+		if !isToken(name) {
+			return fmt.Errorf("client: %q is not a header's name", name)
+		}
+		for _, line := range lines {
+			if strings.ContainsFunc(line, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
+				return fmt.Errorf("client: header %s: a control character, such as the end of a line, can't be sent", name)
+			}
+		}
+	}
+	return nil
+}
 
 // keepsBody reports whether a redirect asks for the same request elsewhere.
 func keepsBody(res *http.Response) bool {

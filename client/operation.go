@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// within returns u if it may be asked about an operation, with the request's credentials: on the request's own origin.
+// within returns u if it may be asked about an operation: on the request's own origin, or wherever CrossOrigin allows.
 func (h *hop) within(u *url.URL) *url.URL {
 	if h.c.t.o.CrossOrigin || sameOrigin(h.r.URL, u) {
 		return u
@@ -63,8 +63,9 @@ func (h *hop) askAt(u *url.URL, key string) reply {
 	if u.Host != h.r.URL.Host {
 		r.Host = ""
 	}
+	stranger := !sameOrigin(h.r.URL, u) && (c.t.status == nil || !sameOrigin(h.r.URL.ResolveReference(c.t.status), u))
 	for name, lines := range h.header {
-		if asksToo(name) {
+		if asksToo(name) && (!stranger || c.tells(name)) {
 			r.Header[name] = append([]string(nil), lines...)
 		}
 	}
@@ -84,6 +85,13 @@ func asksToo(name string) bool {
 		return false
 	}
 	return !strings.HasPrefix(name, "Content-") && !strings.HasPrefix(name, "If-")
+}
+
+// tells reports whether a request's header goes along to an origin that only a server has named: none that may authenticate
+// the caller.
+func (c *call) tells(name string) bool {
+	name = http.CanonicalHeaderKey(name)
+	return name == c.t.o.CorrelationHeader || name == "User-Agent" || strings.HasPrefix(name, "Accept")
 }
 
 // running reports whether an answer about an operation says that it has not ended: 202, or the state running.

@@ -64,8 +64,10 @@ type Options struct {
 	// other state ends the call with what was told of it. It may be relative to the request's URL; one of another origin is
 	// asked only with CrossOrigin. Defaults to sending the request again.
 	StatusURL string
-	// CrossOrigin lets the key and the correlation id go along when a redirect leads to another origin, or a 202 names an
-	// operation there. Defaults to sending neither, and not asking.
+	// CrossOrigin lets key and correlation id go along when a redirect leads to another origin, and asks there about an
+	// operation if a 202 names it there, or StatusURL does. Credentials, and other headers of the request than Accept-* and
+	// User-Agent, go with a question no further than the origins of the request and of StatusURL. Defaults to ending the call
+	// there, with [ErrCrossOrigin], and not asking. A redirect to a safe method (303) is followed in any case, without both.
 	CrossOrigin bool
 
 	// OnAttempt is told about each attempt when it has ended. It is called concurrently, and the call waits for it.

@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -94,21 +95,25 @@ func TestR69_TheKeyStaysOnItsOrigin(t *testing.T) {
 			case "context":
 				r = r.WithContext(client.WithKey(r.Context(), client.Key{Value: "mine"}))
 			}
-			if status, _, err := fetch(newClient(t, net, client.Options{CrossOrigin: c.cross}), r); status != 201 {
-				t.Fatalf("%s: %d, %v", c.name, status, err)
+			status, _, err := fetch(newClient(t, net, client.Options{CrossOrigin: c.cross}), r)
+			keys := net.keys()
+			if !c.kept {
+				if e := checkError(t, err, ""); !errors.Is(err, client.ErrCrossOrigin) || e.Attempts != 1 || len(keys) != 1 {
+					t.Errorf("%s, %s key: %v after %d requests, want ErrCrossOrigin after one", c.name, how, err, len(keys))
+				}
+				continue
 			}
-			keys, second := net.keys(), net.requests()[1]
-			if keys[0] == "" || (keys[1] == keys[0]) != c.kept || (keys[1] == "") == c.kept {
-				t.Errorf("%s, %s key: %q, kept must be %v", c.name, how, keys, c.kept)
+			if status != 201 || len(keys) != 2 || keys[0] == "" || keys[1] != keys[0] {
+				t.Errorf("%s, %s key: %d, %v; keys %q, want one, twice", c.name, how, status, err, keys)
 			}
-			if got := second.header.Get("X-Correlation-Id") != ""; got != c.kept {
-				t.Errorf("%s: the correlation id went along: %v", c.name, got)
+			if net.requests()[1].header.Get("X-Correlation-Id") == "" {
+				t.Errorf("%s: the correlation id did not go along", c.name)
 			}
 		}
 	}
 }
 
-// A hop to another origin has no key there, and so is sent once.
+// A request without a key has none to lose: it goes where it is sent, once.
 func TestR69_AHopWithoutKeyIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	net := &wire{answer: func(n int, _ *http.Request) (*http.Response, error) {
@@ -117,7 +122,9 @@ func TestR69_AHopWithoutKeyIsNotRepeated(t *testing.T) {
 		}
 		return nil, errBroken
 	}}
-	if _, _, err := fetch(newClient(t, net, client.Options{}), post(t, "{}")); err == nil || len(net.requests()) != 2 {
+	r := post(t, "{}")
+	r.Method = http.MethodDelete
+	if _, _, err := fetch(newClient(t, net, client.Options{}), r); !errors.Is(err, errBroken) || len(net.requests()) != 2 {
 		t.Errorf("%v after %d requests, want an error after 2", err, len(net.requests()))
 	}
 }
@@ -182,5 +189,129 @@ func TestR69_APostAfterA302HasNoKey(t *testing.T) {
 		if want := map[bool]int{false: 2, true: 3}[kept]; len(keys) != want || (keys[1] == keys[0]) != kept {
 			t.Errorf("%d: keys %q", status, keys)
 		}
+	}
+}
+
+// Where CrossOrigin lets an operation be asked about elsewhere, what authenticates the caller stays where it belongs: with the
+// request's own origin, and with the one that the caller has named.
+func TestR70_CredentialsAreNotToldToAnOriginThatOnlyAServerNames(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const elsewhere = "https://elsewhere.example/operations"
+		for name, c := range map[string]struct {
+			o      client.Options
+			script []*http.Response // nil: the answer is lost
+			told   []bool           // whether the credentials went along with each request
+		}{
+			"the Location of a 202": {
+				client.Options{PollEvery: time.Second},
+				[]*http.Response{response(202, "{}", "Location", elsewhere), response(200, `{"state":"succeeded"}`)},
+				[]bool{true, false},
+			},
+			"a redirect of a question": {
+				client.Options{PollEvery: time.Second},
+				[]*http.Response{
+					response(202, "{}", "Location", "/operations"), response(307, "", "Location", elsewhere),
+					response(200, `{"state":"succeeded"}`),
+				},
+				[]bool{true, true, false},
+			},
+			"StatusURL": {
+				client.Options{StatusURL: elsewhere},
+				[]*http.Response{nil, response(200, `{"state":"succeeded"}`)},
+				[]bool{true, true},
+			},
+			"a redirect of StatusURL": {
+				client.Options{StatusURL: "/operations"},
+				[]*http.Response{nil, response(307, "", "Location", elsewhere), response(200, `{"state":"succeeded"}`)},
+				[]bool{true, true, false},
+			},
+		} {
+			net := &wire{answer: func(n int, _ *http.Request) (*http.Response, error) {
+				if c.script[n-1] == nil {
+					return nil, errBroken
+				}
+				return c.script[n-1], nil
+			}}
+			c.o.CrossOrigin = true
+			r := post(t, "{}")
+			credentials := []string{"Authorization", "Cookie", "X-Api-Key"}
+			for _, name := range credentials {
+				r.Header.Set(name, "secret")
+			}
+			r.Header.Set("Accept-Language", "la")
+			a, err := client.Do(t.Context(), newClient(t, net, c.o), client.NewKey(), r)
+			if err != nil || a.State != "succeeded" || len(net.requests()) != len(c.told) {
+				t.Errorf("%s: %+v, %v after %d requests", name, a, err, len(net.requests()))
+				continue
+			}
+			for i, got := range net.requests() {
+				for _, credential := range credentials {
+					if told := got.header.Get(credential) != ""; told != c.told[i] {
+						t.Errorf("%s: request %d to %s: %s went along %v, want %v", name, i+1, got.url, credential, told, c.told[i])
+					}
+				}
+				if got.header.Get("Accept-Language") != "la" || got.header.Get("X-Correlation-Id") == "" {
+					t.Errorf("%s: request %d has %v", name, i+1, got.header)
+				}
+			}
+		}
+	})
+}
+
+// A hop belongs to its own call, also if its base gives back a response that names the request of another one.
+func TestR65_AHopHasTheKeyOfItsOwnCall(t *testing.T) {
+	t.Parallel()
+	net := &wire{answer: func(n int, _ *http.Request) (*http.Response, error) {
+		if n%2 == 1 {
+			return response(308, "", "Location", "/b"), nil
+		}
+		return response(201, "{}"), nil
+	}}
+	var first *http.Request
+	base := roundTrip(func(r *http.Request) (*http.Response, error) {
+		res, err := net.RoundTrip(r)
+		if err == nil && first == nil {
+			first = res.Request
+		}
+		res.Request = first
+		return res, err
+	})
+	hc := newClient(t, base, client.Options{})
+	for range 2 {
+		if status, _, err := fetch(hc, post(t, "{}")); status != 201 {
+			t.Fatalf("%d, %v", status, err)
+		}
+	}
+	if keys := net.keys(); keys[0] != keys[1] || keys[2] != keys[3] || keys[0] == keys[2] {
+		t.Errorf("keys %q, want two, each for two hops", keys)
+	}
+}
+
+// What CheckRedirect sends, with the context of the hop that it is asked about, is a call of its own.
+func TestR65_WhatCheckRedirectSendsIsNoHop(t *testing.T) {
+	t.Parallel()
+	net := &wire{answer: func(_ int, r *http.Request) (*http.Response, error) {
+		if r.URL.Path == "/payments" {
+			return response(307, "", "Location", "/b"), nil
+		}
+		return response(201, "{}"), nil
+	}}
+	hc := newClient(t, net, client.Options{})
+	hc.CheckRedirect = func(r *http.Request, _ []*http.Request) error {
+		log, err := http.NewRequestWithContext(r.Context(), http.MethodPost, "https://api.example/log", nil)
+		if err != nil {
+			return err
+		}
+		_, _, err = fetch(hc, log)
+		return err
+	}
+	a, err := client.Do(t.Context(), hc, client.Key{Value: "k"}, post(t, "{}"))
+	if err != nil || a.Attempts != 2 || a.URL.Path != "/b" {
+		t.Errorf("%+v, %v; want the second hop's answer", a, err)
+	}
+	keys := net.keys()
+	if len(keys) != 3 || keys[0] != `"k"` || keys[2] != `"k"` || keys[1] == "" || keys[1] == keys[0] {
+		t.Errorf("keys %q, want another one for what CheckRedirect sent", keys)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -517,5 +518,13 @@ func TestOptionsAreValidated(t *testing.T) {
 	}
 	if _, err := client.New(nil, client.Options{}); err != nil {
 		t.Errorf("the zero options: %v", err)
+	}
+}
+
+func TestR68_TheLargestBurstIsOne(t *testing.T) {
+	t.Parallel()
+	o := client.Options{Budget: client.Budget{Burst: math.MaxInt}, Random: func() float64 { return 0 }}
+	if status, _, err := fetch(newClient(t, statuses(503, 503, 201), o), post(t, "{}")); status != 201 {
+		t.Errorf("%d, %v; want two repeats paid for", status, err)
 	}
 }

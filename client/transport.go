@@ -1,6 +1,7 @@
 package client
 
 import (
+	"errors"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -37,8 +38,15 @@ func New(base http.RoundTripper, o Options) (*Transport, error) {
 	return &Transport{base: base, o: o, status: status, budget: newBucket(o.Budget)}, nil
 }
 
-// RoundTrip implements [http.RoundTripper]. The error of a call that has a key, or was sent more than once, is an [*Error].
+// RoundTrip implements [http.RoundTripper]. The error of a call that has a key, or was sent more than once, is an [*Error],
+// unless the request itself can't be sent.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if t.base == nil {
+		if r.Body != nil {
+			r.Body.Close()
+		}
+		return nil, errors.New("client: a Transport that was not made by New")
+	}
 	h, err := t.callOf(r).hop(r)
 	if err != nil {
 		if r.Body != nil {

@@ -9,14 +9,17 @@ export function keepBody(body) {
   if (body === undefined || body === null || typeof body === "string" || body instanceof Blob) {
     return Promise.resolve({ body });
   }
-  if (isStream(body)) {
-    const detail = "the request's body is a stream, which can't be sent again: nothing was sent";
-    return Promise.reject(new IdempotencyError({ code: Code.bodyNotRepeatable, detail }));
-  }
   const copy = new Response(body);
   return copy.arrayBuffer().then((bytes) => ({ body: bytes, type: copy.headers.get("Content-Type") }));
 }
 
-export function isStream(body) {
+/** Refuses a body that can't be kept. */
+export function checkBody(body) {
+  if (!isStream(body)) return;
+  const detail = "the request's body is a stream, which can't be sent again: nothing was sent";
+  throw new IdempotencyError({ code: Code.bodyNotRepeatable, detail });
+}
+
+function isStream(body) {
   return typeof body === "object" && body !== null && (typeof body.getReader === "function" || Symbol.asyncIterator in body);
 }

@@ -1,9 +1,9 @@
-import { keepBody } from "./body.js";
+import { checkBody, keepBody } from "./body.js";
 import { codeOfState, isGuards, lost, nothingKept, open, refused, replayed, retryable, running, told } from "./classify.js";
 import { Code, IdempotencyError, Reason } from "./errors.js";
 import { exchange } from "./exchange.js";
-import { decode, encode, newKey, randomUUID } from "./key.js";
-import { Limit, sleep, untilOnline } from "./limit.js";
+import { decode, encode, keyOf, newKey, randomUUID } from "./key.js";
+import { limitOf, sleep, untilOnline } from "./limit.js";
 import { isSafe } from "./options.js";
 import { poll, polledAt, question, statusAt } from "./poll.js";
 import { retryAfter } from "./retryafter.js";
@@ -19,29 +19,39 @@ export class Call {
   last = undefined; // the reply whose response is the last answer
   state = undefined; // of the operation, where it was asked about
 
-  /** given is the key that the caller has kept, undefined if none. */
-  constructor(options, budget, url, init, given, operation) {
+  /**
+   * Throws what is wrong with a call, before anything of it is kept or sent. owner, undefined if none, is the operation that it
+   * is of: its name, and the key under which it is made.
+   */
+  constructor(options, budget, url, init, owner) {
     if (typeof url !== "string" && !(url instanceof URL)) {
       throw new TypeError("idempotent call: want an address and an init; a Request's body can be sent only once");
     }
-    const { timeout = 0, ...rest } = init;
-    if (!Number.isFinite(timeout) || timeout < 0) throw new TypeError("idempotent call: timeout is not a number of milliseconds");
+    if (init === null || typeof init !== "object" || init instanceof Request) {
+      throw new TypeError("idempotent call: want an init that is an object, and no Request");
+    }
+    const { key, timeout: _, ...rest } = init;
     this.options = options;
     this.budget = budget;
-    this.operation = operation;
+    this.operation = owner?.name;
     this.url = new URL(url, globalThis.document?.baseURI ?? globalThis.location?.href);
     this.method = (rest.method ?? "GET").toUpperCase();
     this.headers = new Headers(rest.headers);
     this.init = { ...rest, method: this.method, headers: this.headers };
-    this.timeout = timeout;
-    budget.deposit();
+    if (owner && key !== undefined) throw new TypeError("idempotent call: an operation has a key of its own");
+    if (owner && isSafe(this.method)) throw new TypeError("idempotent call: an operation needs an unsafe method");
     this.#correlate();
-    this.#takeKey(url, init, given);
+    this.#takeKey(url, init, owner?.key ?? keyOf(key));
     this.keyed = this.text !== undefined;
     this.repeats = this.keyed || isSafe(this.method);
     if (this.keyed && rest.mode === "no-cors") {
       throw new TypeError('idempotent call: in the mode "no-cors" the platform drops the key');
     }
+    if (this.repeats) {
+      checkBody(rest.body);
+      new Request(this.url, { ...this.init, signal: undefined }); // throws what fetch would throw on each attempt
+    }
+    this.limit = limitOf(init);
   }
 
   get signal() {
@@ -55,7 +65,7 @@ export class Call {
     this.headers.set(name, this.correlation); // it travels with the key
   }
 
-  /** Decides on the key: what the caller put into the header wins. */
+  /** Decides on the key: what the caller put into the header wins. given is the one that was kept, undefined if none. */
   #takeKey(url, init, given) {
     const o = this.options;
     if (isSafe(this.method)) return;
@@ -82,24 +92,21 @@ export class Call {
     this.headers.set(o.header, this.text);
   }
 
-  /** Makes the call; rejects with an IdempotencyError if it ends without an answer of the operation's own. */
+  /** Makes the call, once; rejects with an IdempotencyError if it ends without an answer of the operation's own. */
   async run() {
-    this.limit = new Limit(this.init.signal, this.timeout, "the call's time is over");
     try {
-      await this.#prepare();
+      this.budget.deposit();
+      if (this.repeats) await this.#keepBody();
       return this.#end(await this.#send());
     } finally {
       this.limit.close();
     }
   }
 
-  /** Makes sure that the request can be sent, and sent again, before anything is. */
-  async #prepare() {
-    if (!this.repeats) return;
+  async #keepBody() {
     const { body, type } = await keepBody(this.init.body);
     this.init.body = body;
     if (type && !this.headers.has("Content-Type")) this.headers.set("Content-Type", type);
-    new Request(this.url, { ...this.init, signal: undefined }); // throws what fetch would throw on each attempt
   }
 
   async #send() {
@@ -117,7 +124,7 @@ export class Call {
     let ask = false; // about the operation, before sending again
     for (;;) {
       this.number = this.retries + 1;
-      if (this.options.waitOnline) await untilOnline(this.signal);
+      const network = !this.options.waitOnline || (await untilOnline(this.signal));
       this.signal.throwIfAborted();
       if (!this.fresh(Date.now())) {
         this.reason = Reason.retention; // a computer may have slept over any delay
@@ -149,6 +156,10 @@ export class Call {
         const location = polledAt(this, reply);
         if (location) return (await poll(this, kind, reply, location)).reply;
         ask = status !== undefined && (reply.failed || lost(reply.response.status, reply.document));
+      }
+      if (!network && reply.failed && this.repeats && this.retryable(reply)) {
+        this.report(kind, reply, 0); // the browser was right, and that costs no attempt
+        continue;
       }
       const delay = this.repeats && this.retryable(reply) ? this.#next(reply) : undefined;
       this.report(kind, reply, delay);
@@ -186,7 +197,7 @@ export class Call {
         this.retryAt = now + told;
       }
     }
-    const delay = Math.max(0, asked, o.backoff(this.retries, o.random()));
+    const delay = Math.max(0, asked, o.backoff(this.retries, o.random()) || 0);
     if (this.retries + 1 >= o.maxAttempts) this.reason = Reason.attempts;
     else if (asked > o.maxRetryAfter) this.reason = Reason.retryAfter;
     else if (now + delay >= this.limit.deadline) this.reason = Reason.deadline;
@@ -248,13 +259,14 @@ export class Call {
         cause: reply.error,
       });
     }
-    const facts = {
+    const idempotent = Object.freeze({
       key: this.key,
       attempts: this.sent,
       replayed: replayed(response.headers),
       state: this.state,
       problem: response.status >= 400 ? document : undefined,
-    };
-    return { response, facts, nothingKept: nothingKept(this.last) };
+    });
+    Object.defineProperty(response, "idempotent", { value: idempotent });
+    return { response, nothingKept: nothingKept(this.last) };
   }
 }

@@ -1,6 +1,5 @@
 import { Budget } from "./budget.js";
 import { Call } from "./call.js";
-import { keyOf } from "./key.js";
 import { KeyStore } from "./keystore.js";
 import { Operation } from "./operation.js";
 import { compile } from "./options.js";
@@ -10,21 +9,16 @@ export function createClient(options = {}) {
   const compiled = compile(options);
   const budget = new Budget(compiled.budget);
   const keys = new KeyStore(compiled);
-  const underWay = new Map(); // answers by operation
+  const underWay = new Map(); // calls and their answers, by operation
+  const prepare = (url, init, owner) => new Call(compiled, budget, url, init, owner);
 
-  async function send(url, init, key, operation) {
-    const { response, facts, nothingKept } = await new Call(compiled, budget, url, init, key, operation).run();
-    Object.defineProperty(response, "idempotent", { value: Object.freeze(facts) });
-    return { response, ...facts, nothingKept };
-  }
-
-  async function idempotentFetch(url, { key, ...init } = {}) {
-    return (await send(url, init, keyOf(key))).response;
+  async function idempotentFetch(url, init = {}) {
+    return (await prepare(url, init).run()).response;
   }
 
   function operation(name) {
     if (typeof name !== "string" || name === "") throw new TypeError("idempotent client: an operation needs a name");
-    return new Operation(name, keys, underWay, send);
+    return new Operation(name, keys, underWay, prepare);
   }
 
   return Object.freeze({ idempotentFetch, operation });

@@ -25,8 +25,9 @@ export function readDocument(response, bytes, question) {
     return undefined;
   }
   if (document === null || typeof document !== "object" || Array.isArray(document)) return undefined;
-  const wellFormed = Object.entries(members).every(([name, type]) => document[name] == null || typeof document[name] === type);
-  return wellFormed ? document : undefined;
+  // A member of another type counts as absent (RFC 9457, section 3.1); members that are not known stay.
+  const read = ([name, value]) => !Object.hasOwn(members, name) || typeof value === members[name];
+  return Object.fromEntries(Object.entries(document).filter(read));
 }
 
 function mediaType(headers) {

@@ -52,8 +52,14 @@ function message({ code, reason, attempts, retryAt, response, cause, detail }) {
     text += `: retries exhausted by ${reason}`;
     if (retryAt) text += `, to come again at ${retryAt.toISOString()}`;
   }
-  if (cause !== undefined) return `${text}: ${cause?.message ?? cause}`;
+  if (cause !== undefined) return `${text}: ${told(cause)}`;
   if (detail) return `${text}: ${detail}`;
   if (response) text += `: ${response.status}`;
   return code ? `${text} ${code}` : text;
+}
+
+/** Node.js says only "fetch failed", and what did is the cause of that. */
+function told(error) {
+  const text = `${error?.message || error?.code || error}`;
+  return error?.cause instanceof Error ? `${text}: ${told(error.cause)}` : text;
 }

@@ -18,7 +18,7 @@ export function fullJitter(base: number, limit: number): Backoff;
 /** Keeps to the delay, and adds a little: min(limit, base·2^retry + random·base); both in milliseconds. */
 export function additiveJitter(base: number, limit: number): Backoff;
 
-/** What keys are kept in, such as sessionStorage or localStorage. */
+/** What keys are kept in, such as sessionStorage or localStorage. It answers at once: promises are refused. */
 export interface KeyStorage {
   getItem(name: string): string | null;
   setItem(name: string, value: string): void;
@@ -69,7 +69,10 @@ export interface ClientOptions {
   budget?: BudgetOptions;
   /** How long one attempt may take, to the end of its answer. Defaults to 0, no limit. */
   attemptTimeout?: number;
-  /** Waits while navigator.onLine is false, instead of spending attempts. Defaults to true. */
+  /**
+   * Waits while navigator.onLine is false, instead of spending attempts. Some browsers say so though they have a network: every
+   * 30 s the request is sent all the same, and costs no attempt if it is lost. Defaults to true.
+   */
   waitOnline?: boolean;
   /** Asks for the operation that a 202 names in Location, so often, until it has ended. Defaults to 0: the 202 is the answer. */
   pollEvery?: number;
@@ -87,7 +90,7 @@ export interface ClientOptions {
   onWarning?: (warning: Warning) => void;
 }
 
-/** What one call adds to the init of fetch. Its body must not be a stream if the request has a key. */
+/** What one call adds to the init of fetch, which must be no Request. Its body must not be a stream if it has a key. */
 export interface CallInit extends RequestInit {
   /** How long all of the call may take, in milliseconds. Defaults to 0, no limit. */
   timeout?: number;
@@ -161,7 +164,8 @@ export interface Operation {
   readonly key: Required<Key> | undefined;
   /**
    * Sends the request under the operation's key, as idempotentFetch does. While one is under way, it sends nothing and returns
-   * a copy of that one's answer.
+   * a copy of that one's answer, or its error; signal and timeout end only this wait for it. If whoever made that one aborts it,
+   * this one is sent after all.
    */
   fetch(url: string | URL, init: CallInit): Promise<Answer>;
   /** Drops the key: the next request is a new wish. For when it is known what became of the last one. */
@@ -228,7 +232,7 @@ export class IdempotencyError extends Error {
   readonly code?: Code;
   /** Why the call was not sent again although that was worth it: the operation may have taken effect. */
   readonly reason?: Reason;
-  /** How often the request was sent; 0 means that nothing was. */
+  /** How often the request was sent until then; 0 means that nothing was. */
   readonly attempts: number;
   /** When the server said to come again. */
   readonly retryAt?: Date;

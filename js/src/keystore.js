@@ -1,4 +1,4 @@
-import { keyOf, newKey } from "./key.js";
+import { keyOf } from "./key.js";
 import { tell } from "./tell.js";
 
 /**
@@ -30,27 +30,29 @@ export class KeyStore {
       return undefined;
     }
     if (text === null || text === undefined) return undefined;
+    if (typeof text.then === "function") {
+      Promise.resolve(text).catch(() => {});
+      throw new TypeError("idempotent client: want a storage that answers at once, not with a promise");
+    }
     const key = parse(text);
     if (!key) this.#warn("what is stored is not a key", operation);
     return key;
   }
 
-  /** Makes a key for an operation, and keeps it. */
-  make(operation) {
-    const key = newKey();
+  /** Keeps the key of an operation. */
+  keep(operation, key) {
     try {
       const storage = this.#storage?.();
       if (this.#storage && !storage) throw new Error("there is no storage");
       storage?.setItem(this.#prefix + operation, JSON.stringify(key));
       if (storage) {
         this.#memory.delete(operation);
-        return key;
+        return;
       }
     } catch (error) {
       this.#warn("a key can't be stored and does not survive a reload", operation, error);
     }
     this.#memory.set(operation, key);
-    return key;
   }
 
   /** Forgets the key of an operation, if it is still this one. */

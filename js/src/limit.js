@@ -45,32 +45,63 @@ export class Limit {
   }
 }
 
+/** What ends a call, as its init says. */
+export function limitOf({ signal, timeout = 0 }) {
+  if (!Number.isFinite(timeout) || timeout < 0) throw new TypeError("idempotent call: timeout is not a number of milliseconds");
+  if (signal && typeof signal.addEventListener !== "function") throw new TypeError("idempotent call: signal is not an AbortSignal");
+  return new Limit(signal, timeout, "the call's time is over");
+}
+
 /** Waits so many milliseconds, or rejects with the signal's reason. */
 export function sleep(ms, signal) {
   return orAborted(signal, (done) => after(ms, done));
 }
 
-/** Waits until the browser is no longer known to be without a network, or rejects with the signal's reason. */
+/** For how long a browser is believed that it is without a network: some don't see the one that they have. */
+const belief = 30_000;
+
+/**
+ * Waits until the browser is no longer known to be without a network, or has said so for as long as it is believed; rejects with
+ * the signal's reason. Whether a network is known is what it returns.
+ */
 export async function untilOnline(signal) {
-  while (globalThis.navigator?.onLine === false) {
+  const offline = () => globalThis.navigator?.onLine === false;
+  const until = Date.now() + belief;
+  while (offline() && Date.now() < until) {
     await orAborted(signal, (done) => {
-      globalThis.addEventListener("online", done);
-      return () => globalThis.removeEventListener("online", done);
+      globalThis.addEventListener?.("online", done);
+      const stop = after(until - Date.now(), done);
+      return () => {
+        globalThis.removeEventListener?.("online", done);
+        stop();
+      };
     });
   }
+  return !offline();
 }
 
-/** Waits for what start tells done, or rejects with the signal's reason; what start returns undoes it. */
+/** Waits for a promise, which may know nothing of the signal, or rejects with the signal's reason. */
+export function unlessAborted(promise, signal) {
+  return orAborted(signal, (done, failed) => {
+    promise.then(done, failed);
+    return () => {};
+  });
+}
+
+/** Waits for what start tells done, or failed, or rejects with the signal's reason; what start returns undoes it. */
 function orAborted(signal, start) {
   return new Promise((resolve, reject) => {
-    signal.throwIfAborted();
-    const end = (settle) => {
+    const end = (settle, value) => {
       undo();
       signal.removeEventListener("abort", aborted);
-      settle();
+      settle(value);
     };
-    const aborted = () => end(() => reject(signal.reason));
-    const undo = start(() => end(resolve));
-    signal.addEventListener("abort", aborted);
+    const aborted = () => end(reject, signal.reason);
+    const undo = start(
+      (value) => end(resolve, value),
+      (error) => end(reject, error),
+    );
+    if (signal.aborted) aborted();
+    else signal.addEventListener("abort", aborted);
   });
 }

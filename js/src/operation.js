@@ -1,4 +1,6 @@
-import { isSafe } from "./options.js";
+import { IdempotencyError, Reason } from "./errors.js";
+import { newKey } from "./key.js";
+import { limitOf, unlessAborted } from "./limit.js";
 
 /**
  * One thing that somebody wants, under a name of the caller's. Its key is kept until there is a definite answer, so that a
@@ -7,13 +9,13 @@ import { isSafe } from "./options.js";
 export class Operation {
   #keys;
   #underWay;
-  #send;
+  #prepare;
 
-  constructor(name, keys, underWay, send) {
+  constructor(name, keys, underWay, prepare) {
     this.name = name;
     this.#keys = keys;
     this.#underWay = underWay;
-    this.#send = send;
+    this.#prepare = prepare;
   }
 
   get key() {
@@ -25,25 +27,55 @@ export class Operation {
     if (key) this.#keys.remove(this.name, key);
   }
 
-  fetch(url, init = {}) {
-    let answer = this.#underWay.get(this.name);
-    if (!answer) {
-      answer = this.#once(url, init).finally(() => this.#underWay.delete(this.name));
-      this.#underWay.set(this.name, answer);
+  async fetch(url, init = {}) {
+    for (;;) {
+      const other = this.#underWay.get(this.name);
+      if (!other) return copyOf(await this.#begin(url, init));
+      try {
+        return copyOf(await join(other, init));
+      } catch (error) {
+        if (init.signal?.aborted || !isGivenUp(other, error)) throw error;
+      }
     }
-    return answer.then(copyOf);
   }
 
-  async #once(url, init) {
-    if ("key" in init) throw new TypeError("idempotent call: an operation has a key of its own");
-    if (isSafe((init.method ?? "GET").toUpperCase())) throw new TypeError("idempotent call: an operation needs an unsafe method");
+  #begin(url, init) {
     const kept = this.key;
-    const key = kept ?? this.#keys.make(this.name);
-    const { response, attempts, replayed, nothingKept } = await this.#send(url, init, key, this.name);
+    const key = kept ?? newKey();
+    const call = this.#prepare(url, init, { name: this.name, key });
+    if (!kept) this.#keys.keep(this.name, key);
+    const answer = this.#run(call, kept).finally(() => this.#underWay.delete(this.name));
+    this.#underWay.set(this.name, { call, answer });
+    return answer;
+  }
+
+  async #run(call, kept) {
+    const { response, nothingKept } = await call.run();
+    const { attempts, replayed } = response.idempotent;
     // Of what failed and is not kept, another run finds the steps that have succeeded under the same key.
-    if (!nothingKept && isDefinite(response, replayed, kept !== undefined || attempts > 1)) this.#keys.remove(this.name, key);
+    if (!nothingKept && isDefinite(response, replayed, kept !== undefined || attempts > 1)) this.#keys.remove(this.name, call.key);
     return response;
   }
+}
+
+/** Waits for the answer of a call that somebody else has made, for as long as an init allows. */
+async function join({ call, answer }, init) {
+  const limit = limitOf(init);
+  try {
+    return await unlessAborted(answer, limit.signal);
+  } catch (error) {
+    if (!limit.signal.aborted || error !== limit.signal.reason) throw error;
+    const reason = error?.name === "TimeoutError" ? Reason.deadline : undefined;
+    throw new IdempotencyError({ reason, attempts: call.sent, key: call.key, cause: error });
+  } finally {
+    limit.close();
+  }
+}
+
+/** Whether a call has ended because whoever made it wants no answer any more: that is not the wish of those who joined. */
+function isGivenUp({ call }, error) {
+  const { signal } = call.init;
+  return Boolean(signal?.aborted) && error?.cause === signal.reason;
 }
 
 /** A body can be read only once, and each caller has a right to it. */

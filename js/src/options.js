@@ -51,10 +51,11 @@ export function compile(given) {
     check(o[name] === undefined || typeof o[name] === "function", `${name} is not a function`);
   }
   check(o.statusURL === undefined || isAddress(o.statusURL), `statusURL is not an address: ${quote(o.statusURL)}`);
-  if (o.storage) {
+  if (o.storage !== null && o.storage !== undefined) {
     for (const name of ["getItem", "setItem", "removeItem"]) check(hasMethod(o.storage, name), `storage has no ${name}`);
   }
   checkBudget(o.budget, check);
+  if (wrong.length === 0) checkDelay(o, check);
   if (wrong.length > 0) throw new TypeError(`idempotent client: ${wrong.join("; ")}`);
   return Object.freeze({ ...o, methods: [...o.methods], fetch: o.fetch ?? ((url, init) => globalThis.fetch(url, init)) });
 }
@@ -69,6 +70,12 @@ function checkBudget(budget, check) {
   check(!off || (share === undefined && burst === undefined), "budget is off, but has a share or a burst");
   check(share === undefined || (share >= 0 && share <= 1), `budget.share is ${quote(share)}, want 0 to 1`);
   check(burst === undefined || (Number.isInteger(burst) && burst >= 0), `budget.burst is ${quote(burst)}, want a number from 0`);
+}
+
+/** Tries the law of delays once, since what is no number would only be seen when a request has to be repeated. */
+function checkDelay({ backoff, random }, check) {
+  const delay = backoff(0, random());
+  check(Number.isFinite(delay) && delay >= 0, `backoff gives ${quote(delay)}, want a number of milliseconds`);
 }
 
 /** Whether a method is safe (RFC 9110, section 9.2.1), so that it may be repeated without a key. */

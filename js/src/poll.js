@@ -26,7 +26,7 @@ export function polledAt(call, { response }) {
   }
 }
 
-/** Returns an address if it may be asked about an operation, with the request's credentials: on the request's own origin. */
+/** Returns an address if it may be asked about an operation: on the request's own origin, or wherever crossOrigin allows. */
 function within(call, url) {
   return call.options.crossOrigin || url.origin === call.url.origin ? url : undefined;
 }
@@ -34,9 +34,15 @@ function within(call, url) {
 /** What describes a request's body, what it depends on, or how it is to be handled, does not go along with a question. */
 const notAsked = /^(content-.*|if-.*|prefer|expect|range|digest|repr-digest|want-content-digest)$/;
 
+/** What is told to an origin that only a server has named: nothing that may authenticate the caller. */
+const toldAnyone = /^(accept|accept-.*|user-agent)$/;
+
 /** Asks about an operation, by key if there is a text of one. */
 export function question(call, url, text) {
-  const headers = new Headers([...call.headers].filter(([name]) => !notAsked.test(name)));
+  const { statusURL, correlationHeader } = call.options;
+  const named = url.origin === call.url.origin || (statusURL !== undefined && url.origin === new URL(statusURL, call.url).origin);
+  const asked = (name) => !notAsked.test(name) && (named || toldAnyone.test(name) || name === correlationHeader?.toLowerCase());
+  const headers = new Headers([...call.headers].filter(([name]) => asked(name)));
   headers.delete(call.options.header);
   if (text !== undefined) headers.set(call.options.header, text);
   const { body, integrity, keepalive, ...init } = call.init;
@@ -66,14 +72,14 @@ export async function poll(call, kind, reply, url, text) {
     call.report(kind, reply, call.reason ? undefined : delay);
     if (call.reason) return { kind, reply };
     await sleep(delay, call.signal);
-    if (o.waitOnline) await untilOnline(call.signal);
+    const network = !o.waitOnline || (await untilOnline(call.signal));
 
     kind = "poll";
     reply = await question(call, url, text);
     if (running(reply)) {
       failures = 0;
     } else if (call.retryable(reply)) {
-      failures++;
+      if (network || !reply.failed) failures++;
     } else if (text !== undefined && nothingKept(reply)) {
       return { kind, reply };
     } else {

@@ -3,7 +3,7 @@ import { afterEach, beforeEach, test } from "node:test";
 
 import { Clock } from "../harness/clock.js";
 import { payment, shop, url } from "../harness/shop.js";
-import { createClient, IdempotencyError } from "../src/index.js";
+import { createClient, fullJitter, IdempotencyError } from "../src/index.js";
 
 const ok = { status: 201, json: { id: 1 } };
 const never = (init) => new Promise((_, fail) => init.signal.addEventListener("abort", () => fail(init.signal.reason)));
@@ -87,6 +87,66 @@ test("a client that need not wait for the network does not", async (t) => {
   assert.equal((await client.idempotentFetch(url, payment)).status, 201);
 });
 
+test("a network that comes back unseen is not waited for for ever", async (t) => {
+  const network = offline(t);
+  const { client } = shop([ok]);
+  const answer = client.idempotentFetch(url, payment);
+  await clock.settle();
+  network.state.onLine = true; // and no event, as in a page that was frozen
+  const { value } = await clock.until(answer);
+  assert.equal(value.idempotent.attempts, 1);
+  assert.equal(clock.waiting, 0);
+});
+
+test("a browser that does not see its network is not believed for ever", async (t) => {
+  offline(t);
+  const start = clock.now;
+  const { client, server } = shop([{ status: 503 }, ok]);
+  const { value } = await clock.until(client.idempotentFetch(url, payment));
+  assert.equal(value.status, 201);
+  assert.deepEqual(server.requests.map((r) => r.at - start), [30_000, 60_100]);
+  assert.equal(clock.waiting, 0);
+});
+
+test("to try without a network costs no attempt, and no budget", async (t) => {
+  const network = offline(t);
+  const gone = { network: true };
+  const { client, server, attempts } = shop([gone, gone, gone, ok], { maxAttempts: 1, budget: { share: 0, burst: 0 } });
+  const answer = client.idempotentFetch(url, payment);
+  answer.catch(() => {});
+  for (let i = 0; i < 3; i++) {
+    await clock.settle();
+    await clock.step();
+  }
+  network.back();
+  const { value } = await clock.until(answer);
+  assert.equal(value.status, 201);
+  assert.equal(server.requests.length, 4);
+  assert.equal(new Set(server.requests.map((r) => r.key)).size, 1);
+  assert.deepEqual(attempts.map(({ number, again }) => [number, again]), [[1, true], [1, true], [1, true], [1, false]]);
+});
+
+test("what may be sent only once is sent only once without a network, too", async (t) => {
+  offline(t);
+  const { client, server } = shop([{ network: true }]);
+  const { error } = await clock.until(client.idempotentFetch(url, { method: "DELETE" }));
+  assert.equal(error.cause, server.broke);
+  assert.equal(error.attempts, 1);
+});
+
+test("questions without a network cost no attempt", async (t) => {
+  const network = offline(t);
+  network.state.onLine = true;
+  const accepted = () => {
+    network.state.onLine = false;
+    return new Response("", { status: 202, headers: { Location: "/operations/1" } });
+  };
+  const gone = { network: true };
+  const { client } = shop([accepted, gone, gone, { status: 200, json: { state: "succeeded" } }], { pollEvery: 50, maxAttempts: 1 });
+  const { value } = await clock.until(client.idempotentFetch(url, payment));
+  assert.equal(value.idempotent.state, "succeeded");
+});
+
 test("R-68: a key that has grown too old while the computer slept is not sent", async () => {
   const { client, server } = shop([{ network: true }]);
   const answer = client.idempotentFetch(url, payment);
@@ -149,6 +209,20 @@ test("the call's time ends an attempt", async () => {
   assert.equal(error.reason, "deadline");
   assert.equal(error.cause.name, "TimeoutError");
 });
+
+for (const [what, hang] of [
+  ["fetch", () => new Promise(() => {})],
+  ["body", () => new Response(new ReadableStream({ pull: () => new Promise(() => {}) }), { status: 201 })],
+]) {
+  test(`a ${what} that knows nothing of the signal is left alone when the time is over`, async () => {
+    const { client, attempts } = shop([hang, hang], { attemptTimeout: 700 });
+    const { error } = await clock.until(client.idempotentFetch(url, { ...payment, timeout: 1000 }));
+    assert.equal(error.reason, "deadline");
+    assert.equal(error.attempts, 2);
+    assert.equal(attempts[0].took, 700);
+    assert.equal(clock.waiting, 0);
+  });
+}
 
 test("an attempt has its time, and leaves some for another", async () => {
   const { client, attempts } = shop([never, ok], { attemptTimeout: 2000 });
@@ -216,6 +290,26 @@ test("R-70: each question is told, also the one after which the request is sent 
   ]);
 });
 
+test("R-70: an origin that only the server has named is not told the request's credentials", async () => {
+  const elsewhere = "https://elsewhere.example/operations/1";
+  const accepted = { status: 202, headers: { Location: elsewhere } };
+  const ended = { status: 200, json: { state: "succeeded" } };
+  const headers = { Authorization: "Bearer 7", "X-Api-Key": "secret", "Accept-Language": "la" };
+  for (const [script, options, told] of [
+    [[accepted, ended], { pollEvery: 1000 }, false],
+    [[{ network: true }, ended], { statusURL: elsewhere }, true],
+  ]) {
+    const { client, server } = shop(script, { ...options, crossOrigin: true });
+    const { value } = await clock.until(client.idempotentFetch(url, { ...payment, headers }));
+    assert.equal(value.idempotent.state, "succeeded");
+    const [request, question] = server.requests;
+    assert.equal(question.headers.has("Authorization"), told);
+    assert.equal(question.headers.has("X-Api-Key"), told);
+    assert.equal(question.headers.get("Accept-Language"), "la");
+    assert.equal(question.headers.get("X-Correlation-Id"), request.headers.get("X-Correlation-Id"));
+  }
+});
+
 test("R-70: a question has the request's credentials, and nothing that is about its body", async () => {
   const { client, server } = shop([{ network: true }, { status: 200, json: { state: "succeeded" } }], { statusURL: "/operations" });
   const headers = { Authorization: "Bearer 7", "Content-Type": "application/json", "If-Match": "x", Prefer: "wait=5" };
@@ -254,6 +348,12 @@ test("an operation is not asked about without a network", async (t) => {
   assert.equal(server.requests.length, 1);
   network.back();
   assert.equal((await answer).idempotent.state, "succeeded");
+});
+
+test("a law of delays that knows no later retry asks for none", async () => {
+  const { client, server } = shop([{ status: 503 }, { status: 503 }, ok], { backoff: (retry) => [10][retry] });
+  await clock.until(client.idempotentFetch(url, payment));
+  assert.deepEqual(server.requests.slice(1).map((r, i) => r.at - server.requests[i].at), [10, 0]);
 });
 
 test("a delay longer than the platform's longest timer is waited for", async () => {
@@ -371,13 +471,24 @@ test("R-71: an error tells what the caller needs, and shows the key to nobody el
   assert.doesNotMatch(`${error.stack} ${JSON.stringify(error)} ${Object.values(error)}`, /secret/);
 });
 
+test("an error says what is behind the platform's own", async () => {
+  const refused = Object.assign(new AggregateError([]), { code: "ECONNREFUSED" });
+  const fail = () => Promise.reject(new TypeError("fetch failed", { cause: refused }));
+  const { client } = shop([fail], { maxAttempts: 1 });
+  const { error } = await clock.until(client.idempotentFetch(url, payment));
+  assert.equal(error.message, "idempotent call, 1 sent: retries exhausted by attempts: fetch failed: ECONNREFUSED");
+});
+
 test("a request that can't be made is refused as fetch does, once", async () => {
   const { client, server } = shop([]);
   await assert.rejects(client.idempotentFetch(url, { ...payment, method: "CONNECT", key: "order-42" }), TypeError);
   await assert.rejects(client.idempotentFetch(url, { ...payment, mode: "no-cors" }), TypeError);
   await assert.rejects(client.idempotentFetch(new Request(url, payment)), TypeError);
   await assert.rejects(client.idempotentFetch(url, { ...payment, timeout: -1 }), TypeError);
+  await assert.rejects(client.idempotentFetch(url, { ...payment, signal: {} }), /signal/);
   await assert.rejects(client.idempotentFetch("not an address", payment), TypeError);
+  await assert.rejects(client.idempotentFetch(url, new Request(url, payment)), /no Request/); // nothing of it can be spread
+  await assert.rejects(client.idempotentFetch(url, null), /init/);
   assert.equal(server.requests.length, 0);
 });
 
@@ -435,4 +546,8 @@ test("all that is wrong with the options is told at once", () => {
     },
   );
   assert.throws(() => createClient({ header: "X-Id", correlationHeader: "x-id" }), TypeError);
+  assert.throws(() => createClient({ storage: false }), /storage has no getItem/);
+  for (const backoff of [() => {}, fullJitter("a", 1000), () => -1]) {
+    assert.throws(() => createClient({ backoff }), /backoff gives/);
+  }
 });

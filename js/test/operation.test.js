@@ -59,6 +59,53 @@ test("R-65: a second call while one is under way sends nothing, and gets the sam
   assert.equal(server.requests.length, 1);
 });
 
+const slow = ({ signal }) => new Promise((_, fail) => signal.addEventListener("abort", () => fail(signal.reason)));
+
+test("who gives up a call takes it from nobody who has joined it", async () => {
+  const { client, keys } = shop([slow, ok]);
+  const operation = client.operation("checkout-42");
+  const controller = new AbortController();
+  const first = operation.fetch(url, { ...payment, signal: controller.signal });
+  const others = [operation.fetch(url, payment), operation.fetch(url, payment)];
+  while (keys().length === 0) await new Promise(setImmediate);
+  controller.abort();
+  others.push(operation.fetch(url, payment)); // as a component does that is mounted again at once
+  await assert.rejects(first, (error) => error.cause === controller.signal.reason);
+  for (const other of await Promise.all(others)) assert.equal(other.status, 201);
+  assert.equal(keys().length, 2);
+  assert.equal(keys()[1], keys()[0]);
+});
+
+test("who has joined a call may give it up, and takes it from nobody else", async () => {
+  let answer;
+  const held = () => new Promise((done) => (answer = () => done(new Response("{}", { status: 201 }))));
+  const { client, keys } = shop([held]);
+  const operation = client.operation("checkout-42");
+  const first = operation.fetch(url, payment);
+  while (!answer) await new Promise(setImmediate);
+  const controller = new AbortController();
+  const second = operation.fetch(url, { ...payment, signal: controller.signal });
+  const third = operation.fetch(url, { ...payment, timeout: 1 });
+  await assert.rejects(third, { name: "IdempotencyError", reason: "deadline", attempts: 1 });
+  controller.abort();
+  await assert.rejects(second, (error) => error.name === "IdempotencyError" && error.cause === controller.signal.reason);
+  await assert.rejects(operation.fetch(url, { ...payment, timeout: "soon" }), TypeError);
+  answer();
+  assert.equal((await first).status, 201);
+  assert.equal(keys().length, 1);
+});
+
+test("a signal that all have in common ends all", async () => {
+  const { client, keys } = shop([slow]);
+  const controller = new AbortController();
+  const init = { ...payment, signal: controller.signal };
+  const both = [client.operation("checkout-42").fetch(url, init), client.operation("checkout-42").fetch(url, init)];
+  while (keys().length === 0) await new Promise(setImmediate);
+  controller.abort();
+  for (const call of both) await assert.rejects(call, (error) => error.cause === controller.signal.reason);
+  assert.equal(keys().length, 1);
+});
+
 test("a call that failed is not under way any more", async () => {
   const { client, keys } = shop([{ network: true }, ok], exhausted);
   const operation = client.operation("checkout-42");
@@ -208,6 +255,18 @@ test("storage that may not even be looked at costs no payment", async (t) => {
   assert.ok(warnings.some((w) => w.error.name === "SecurityError"));
 });
 
+test("storage that answers with promises is refused before anything is sent", async () => {
+  for (const late of [async () => null, () => Promise.reject(new Error("late"))]) {
+    const storage = Object.assign(new MemoryStorage(), { getItem: late });
+    const { client, server } = shop([ok], { storage });
+    const operation = client.operation("checkout-42");
+    await assert.rejects(operation.fetch(url, payment), { name: "TypeError", message: /promise/ });
+    assert.throws(() => operation.key, TypeError);
+    await new Promise(setImmediate);
+    assert.equal(server.requests.length, 0);
+  }
+});
+
 test("a hook that fails later costs no payment either", async (t) => {
   t.mock.method(console, "error", () => {});
   const { client } = shop([ok], { onAttempt: async () => Promise.reject(new Error("the hook's own")) });
@@ -257,4 +316,30 @@ test("an operation has a name, an unsafe method, and no other key", async () => 
   const other = { ...payment, headers: { "Idempotency-Key": "mine" } };
   await assert.rejects(operation.fetch(url, other), { code: "IDEMPOTENCY_KEY_INVALID" });
   assert.equal(server.requests.length, 0);
+  assert.equal(operation.key, undefined);
+});
+
+for (const [what, address, init] of [
+  ["a stream", url, { method: "POST", body: new Blob(["x"]).stream(), duplex: "half" }],
+  ["a wrong address", "nowhere", payment],
+  ["a mode without headers", url, { ...payment, mode: "no-cors" }],
+  ["a wrong signal", url, { ...payment, signal: 5 }],
+  ["a wrong time", url, { ...payment, timeout: -1 }],
+]) {
+  test(`what can't be sent for ${what} leaves no key`, async () => {
+    const storage = new MemoryStorage();
+    const { client, server } = shop([], { storage });
+    await assert.rejects(client.operation("checkout-42").fetch(address, init));
+    assert.equal(server.requests.length, 0);
+    assert.equal(storage.items.size, 0);
+  });
+}
+
+test("what can't be sent does not cost the key of what was", async () => {
+  const { client, keys } = shop([{ network: true }, ok], exhausted);
+  const operation = client.operation("checkout-42");
+  await assert.rejects(operation.fetch(url, payment), { reason: "attempts" });
+  await assert.rejects(operation.fetch("nowhere", payment), TypeError);
+  await operation.fetch(url, payment);
+  assert.equal(keys()[1], keys()[0]);
 });

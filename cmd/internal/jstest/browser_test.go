@@ -41,6 +41,43 @@ func TestR65_OneChargeWhateverHappensToThePage(t *testing.T) {
 		p.paid(1)
 	})
 
+	t.Run("the tab is duplicated in the middle", func(t *testing.T) {
+		arrived, release := s.hold(t, "twins")
+		p := open(t, b, s, "twins")
+		p.do(chromedp.Click("#pay"))
+		await(t, arrived, "the payment")
+		p.do(chromedp.Evaluate[chromedp.Void]("void (twin = open(location.href))")) // with a copy of sessionStorage
+		p.do(poll(`twin?.document?.getElementById("state")?.textContent === "resumed"`))
+		release()
+		p.do(poll(`twin.document.getElementById("state").textContent === "done"`))
+		p.paid(1)
+		other, err := chromedp.Run(p.ctx, chromedp.Evaluate[string](`twin.document.querySelector("#answers li").textContent`))
+		if want := "201 " + s.charge("twins"); other != want || err != nil {
+			t.Errorf("the other tab has %q, %v, want %q", other, err, want)
+		}
+	})
+
+	t.Run("storage is full", func(t *testing.T) {
+		arrived, release := s.hold(t, "full")
+		p := open(t, b, s, "full")
+		p.do(chromedp.Evaluate[chromedp.Void](`(() => {
+			for (let size = 1 << 22; size > 0; size >>= 1) {
+				try {
+					for (let i = 0; ; i++) sessionStorage.setItem("fill-" + size + "-" + i, "x".repeat(size));
+				} catch {}
+			}
+		})()`))
+		p.do(chromedp.Click("#pay"), chromedp.Click("#pay"))
+		await(t, arrived, "the payment")
+		kept, err := chromedp.Run(p.ctx, chromedp.Evaluate[bool](`sessionStorage.getItem("semel:checkout-full") !== null`))
+		if kept || err != nil {
+			t.Errorf("the key is stored: %v, %v; want no room for it", kept, err)
+		}
+		p.do(chromedp.Evaluate[chromedp.Void]("sessionStorage.clear()"))
+		release()
+		p.paid(2)
+	})
+
 	t.Run("offline and back", func(t *testing.T) {
 		p := open(t, b, s, "offline")
 		p.network(false)
