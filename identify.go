@@ -172,6 +172,10 @@ func (g *Guard) bodyProblem(err error) *Problem {
 		return g.problem(CodeBodyTooLarge, detailOf(err, ErrBodyTooLarge)).because(err)
 	case errors.Is(err, ErrDigestMismatch):
 		return g.problem(CodeDigestMismatch, "").because(err)
+	case errors.Is(err, errRedact):
+		p := g.problem(CodeRequestUnreadable, errRedact.Error()+": "+detailOf(err, errRedact)).because(err)
+		p.Retryable = false
+		return p
 	case errors.As(err, &file):
 		return g.problem(CodeStoreUnavailable, "").because(err) // our temporary file has failed, not the request
 	}

@@ -109,6 +109,12 @@ type Policy struct {
 	// conditional, those of Fingerprint, Accept, Accept-Language and the correlation id. Headers that carry credentials can't
 	// be, nor can such of Fingerprint. Defaults to no more.
 	SealHeaders []string
+	// Redact lists JSON Pointers (RFC 6901) to fields that are not stored with a request, such as "/card/code". The
+	// token * stands for every element of an array: "/items/*/secret". In a form a pointer names a field, "card[code]"
+	// too. A [Completer] runs the request without them. A request that is to be stored, and whose body is neither JSON nor a
+	// form, or can't be taken apart, is refused with 400. Answers are not redacted: a replay is true, or there is none.
+	// Needs RespondAsync or Complete. Defaults to none.
+	Redact []string
 	// Problems, if not nil, is the form of the guard's own answers on this route. Defaults to that of [Options].
 	Problems *ProblemOptions
 
@@ -180,6 +186,7 @@ type policy struct {
 	fingerprinter *requestFingerprinter
 	storeHeaders  map[string]bool // nil: all but the never-list
 	sealHeaders   []string        // of Policy.Complete and RespondAsync
+	redactor      *redactor       // nil for nothing to leave out of what is stored
 	problems      *ProblemOptions // the route's own; else the guard's, once it is known
 }
 
@@ -303,6 +310,9 @@ func (p Policy) compile() (*policy, error) {
 		}
 	}
 	c.sealHeaders = p.compileSealing(fail)
+	if c.redactor, err = newRedactor(p.Redact); err != nil {
+		fail("policy: %w", err)
+	}
 	if p.OneCommit {
 		for _, x := range []struct {
 			name string

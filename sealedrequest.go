@@ -22,7 +22,7 @@ type sealedRequest struct {
 	Target    string // path and query, as sent
 	Host      string
 	Header    http.Header
-	Body      []byte // as sent
+	Body      []byte // as sent, or without the redacted fields
 }
 
 const sealedField = "request"
@@ -46,6 +46,9 @@ func (p *Policy) compileSealing(fail func(string, ...any)) []string {
 	if !p.RespondAsync && !p.Complete {
 		if len(p.SealHeaders) > 0 {
 			fail("policy: SealHeaders without RespondAsync or Complete: no request is stored")
+		}
+		if len(p.Redact) > 0 {
+			fail("policy: Redact without RespondAsync or Complete: no request is stored")
 		}
 		return nil
 	}
@@ -102,12 +105,32 @@ func (x *exchange) seal() ([]byte, error) {
 	if name := x.g.headers.correlation; name != "" {
 		s.Header[name] = []string{x.ask.correlation}
 	}
-	body, err := io.ReadAll(x.body.open())
-	if err != nil {
+	var err error
+	if s.Body, err = x.storedBody(s.Header); err != nil {
 		return nil, fmt.Errorf("store the request: %w", err)
 	}
-	s.Body = body
 	return x.g.keyring.fold(sealedField, x.ask.id, NewToken(), s.append(nil)), nil
+}
+
+// bodyHeaders are those of the stored headers that are true of a body's very bytes only.
+var bodyHeaders = []string{"Content-Encoding", "Content-Digest", "Repr-Digest", "Digest", "Content-Md5"}
+
+// storedBody returns the body as it is stored. Without its redacted fields it is another one, of which header no longer tells
+// coding and digests.
+func (x *exchange) storedBody(header http.Header) ([]byte, error) {
+	if redactor := x.g.policy.redactor; redactor != nil {
+		rest, had, err := redactor.body(x.body, x.r.Header["Content-Type"])
+		if err != nil {
+			return nil, err
+		}
+		if had {
+			for _, name := range bodyHeaders {
+				delete(header, name)
+			}
+			return rest, nil
+		}
+	}
+	return io.ReadAll(x.body.open())
 }
 
 const sealedVersion = 1

@@ -26,6 +26,10 @@ Examples:
 func (m *Main) migrate(ctx context.Context, c *migrateCommand) (err error) {
 	if c.Print {
 		script, err := stores.Migrations(c.Store)
+		if err == nil && script == "" {
+			// Not on standard output, which is SQL.
+			_, err = fmt.Fprintf(m.Stderr, "%s: this kind of store has no schema\n", stores.Redacted(c.Store))
+		}
 		if err == nil {
 			_, err = fmt.Fprint(m.Stdout, script)
 		}

@@ -60,7 +60,7 @@ func TestMigratePrintsWhatItDoes(t *testing.T) {
 	if status != 0 || !strings.Contains(stdout, "which is the one needed") {
 		t.Errorf("after the printed script: exit status %d, %q, %q", status, stdout, stderr)
 	}
-	if status, stdout, _ := run(t, "migrate", "--print", "--store", "memory://"); status != 0 || stdout != "" {
+	if status, stdout, stderr := run(t, "migrate", "--print", "--store", "memory://"); status != 0 || stdout != "" || !strings.Contains(stderr, "has no schema") {
 		t.Errorf("of a store without a schema: exit status %d, %q", status, stdout)
 	}
 	if status, _, stderr := run(t, "migrate", "--print", "--store", "mysql://x"); status != 1 || !strings.Contains(stderr, "unknown kind") {

@@ -241,7 +241,7 @@ func settingErrors(err error) (texts []string) {
 // settingNames are the configuration's words for the library's. Of two that begin alike the longer one comes first.
 var settingNames = strings.NewReplacer(
 	"every byte is compared under Exact, which", "byte_exact: every byte is compared, which",
-	"excluded field", "exclude", "excluded name", "exclude_names", "compared header", "fingerprint_headers:",
+	"redacted field", "redact", "excluded field", "exclude", "excluded name", "exclude_names", "compared header", "fingerprint_headers:",
 	"ExcludeNames", "exclude_names", "Exclude", "exclude", "NullIsAbsent", "absent_equals_null", "field Host", "setting compare_host",
 	"KeyFormat: MaxLength", "key_max_length", "KeyHeaders", "key_headers", "KeyField", "key_field",
 	"MaxRequestBody", "max_request_body", "SpoolRequestAbove", "spool_request_above", "MaxResponseBody", "max_response_body",
@@ -249,7 +249,9 @@ var settingNames = strings.NewReplacer(
 	"Patience", "client_timeout", "Lease", "lease", "Retention", "retention", "Tombstone", "tombstone", "OnLost", "on_lost", "OnError", "on_error",
 	"Methods", "methods", "StoreHeaders", "store_headers", "CorrelationHeader", "correlation_header",
 	"Problems.Status", "problems.statuses", "Problems.Base", "problems.base", "Problems.Documentation", "problems.documentation",
-	"RespondAsync", "respond_async", "SealHeaders", "seal_headers", "Complete", "complete", "Operations", "operations",
+	"go with OnLost Hold", "go with on_lost: hold, the default: they need on_lost: rerun",
+	"go with Stream", "go with stream", "go with Observe", "go with observe", "go with FailOpen", "go with fail_open",
+	"RespondAsync", "respond_async", "SealHeaders", "seal_headers", "Redact", "redact", "Complete", "complete", "Operations", "operations",
 	"IdentitySecret", "identity_secret_file", "DerivationSecret", "derivation_secret_file",
 )
 

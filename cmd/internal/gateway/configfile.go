@@ -155,6 +155,7 @@ func routeSettings(r *Route) map[string]setting {
 		"respond_async": boolSetting(&p.RespondAsync),
 		"complete":      boolSetting(&p.Complete),
 		"seal_headers":  listOf(&p.SealHeaders, stringSetting),
+		"redact":        listOf(&p.Redact, stringSetting),
 
 		"fail_open": boolSetting(&p.FailOpen),
 		"observe":   boolSetting(&p.Observe),

@@ -85,7 +85,7 @@ func TestR73_AFileWithEverySettingIsRead(t *testing.T) {
 			Policy: semel.Policy{
 				Methods: []string{"PUT"}, OnLost: semel.Rerun, OnError: semel.ReleaseErrors, KeyField: "/request_id", PerOperation: true,
 				Fingerprint: semel.FingerprintPolicy{ExcludeNames: []string{"trace_id"}}, Retention: semel.Forever, CompressAbove: -1,
-				RespondAsync: true, Complete: true, SealHeaders: []string{"X-Region"},
+				RespondAsync: true, Complete: true, SealHeaders: []string{"X-Region"}, Redact: []string{"/card/code"},
 			},
 		},
 		{
@@ -177,6 +177,9 @@ func TestAMinimalFileHasTheDocumentedDefaults(t *testing.T) {
 func TestR73_EveryMistakeInAFileHasItsPlace(t *testing.T) {
 	t.Parallel()
 	route := func(lines string) string { return minimal + "routes:\n  - match: POST /a\n" + lines }
+	sealing := func(lines string) string {
+		return minimal + "operations: /o\nencryption_keys_file: k\nroutes:\n  - match: POST /a\n    on_lost: rerun\n" + lines
+	}
 	for _, c := range []struct {
 		name, content string
 		want          []string // place and a part of the text
@@ -260,6 +263,7 @@ func TestR73_EveryMistakeInAFileHasItsPlace(t *testing.T) {
 		{"key length", route("    key_max_length: 300\n"), []string{"5:21: key_max_length is 300, want 1 to 255"}},
 		{"short uuid", route("    key_format: uuid\n    key_max_length: 20\n"), []string{"6:21: key_max_length is 20, but a UUID has 36 characters"}},
 		{"pointer", route("    exclude:\n      - /a~2\n"), []string{`6:9: exclude: JSON Pointer "/a~2": ~ must be followed by 0 or 1`}},
+		{"redacts nothing", route("    redact: [/a]\n"), []string{"5:13: redact without respond_async or complete: no request is stored"}},
 		{"whole body", route("    exclude: [\"\"]\n"), []string{"5:14: exclude: an empty JSON Pointer stands for the whole body"}},
 		{"excluded name", route("    exclude_names: [\"\"]\n"), []string{`5:21: exclude_names "" is empty or not UTF-8`}},
 		{"exact", route("    byte_exact: true\n    exclude: [/a]\n"), []string{"5:17: byte_exact: every byte is compared, which can't go with exclude"}},
@@ -290,9 +294,15 @@ func TestR73_EveryMistakeInAFileHasItsPlace(t *testing.T) {
 			"5:12: match: POST /op/{id} is below operations, /op, where the gateway answers itself",
 		}},
 		{"async without what it needs", route("    respond_async: true\n"), []string{
-			"5:20: respond_async and complete do not go with on_lost Hold", "5:20: respond_async stores requests, encrypted: encryption_keys_file is missing",
+			"5:20: respond_async and complete do not go with on_lost: hold, the default: they need on_lost: rerun", "5:20: respond_async stores requests, encrypted: encryption_keys_file is missing",
 			"5:20: respond_async: operations is missing",
 		}},
+		{"async that streams", sealing("    respond_async: true\n    stream: true\n"), []string{"8:20: respond_async does not go with stream"}},
+		{"redacted pointer", sealing("    complete: true\n    redact: [/a, b]\n"), []string{
+			`9:18: redact: JSON Pointer "b" does not begin with /`,
+		}},
+		{"complete that fails open", sealing("    complete: true\n    fail_open: true\n"), []string{"8:5: respond_async and complete do not go with fail_open"}},
+		{"complete that observes", sealing("    complete: true\n    observe: true\n"), []string{"8:5: respond_async and complete do not go with observe"}},
 		{"complete without keys", route("    complete: true\n    on_lost: rerun\n"), []string{"5:15: complete stores requests, encrypted: encryption_keys_file is missing"}},
 		{"seal_headers alone", route("    seal_headers: [X-Region]\n"), []string{"5:19: seal_headers without respond_async or complete"}},
 		{"sealed credentials", minimal + "encryption_keys_file: k\nroutes:\n  - match: POST /a\n    on_lost: rerun\n    complete: true\n    seal_headers: [X-Region, Authorization]\n", []string{

@@ -308,7 +308,7 @@ func TestAStreamWithoutAKeyPassesAsItComes(t *testing.T) {
 func TestR86_EveryDecisionIsOneLogLineWithoutTheKey(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t, created)
-	g := start(t, u.URL, func(c *Config) { c.Default.Unkeyed = UnkeyedRefuse })
+	g := start(t, u.URL, func(c *Config) { c.StoreAddress, c.Default.Unkeyed = "memory://", UnkeyedRefuse })
 	post(t, g.url, "secret-key-1").wants(t, 201, "")
 	post(t, g.url, "secret-key-1").wants(t, 201, "")
 	if err := g.stop(); err != nil {
@@ -330,5 +330,17 @@ func TestR86_EveryDecisionIsOneLogLineWithoutTheKey(t *testing.T) {
 	}
 	if strings.Contains(log, `"level":"WARN"`) || strings.Count(log, "plain SHA-256") != 1 {
 		t.Errorf("a memory store needs no secret; that is one line of information, not a warning:\n%s", log)
+	}
+}
+
+func TestR15_AStoreThatLastsWithoutAnIdentitySecretIsAWarning(t *testing.T) {
+	t.Parallel()
+	for _, address := range []string{"redis://127.0.0.1", "postgres://127.0.0.1/payments"} {
+		g := start(t, newUpstream(t, created).URL, func(c *Config) { c.StoreAddress, c.Default.Unkeyed = address, UnkeyedRefuse })
+		log := g.log.String()
+		if strings.Count(log, `"level":"WARN","msg":"no identity secret: short keys can be guessed`) != 1 ||
+			!strings.Contains(log, `"event":"idempotency_plain_identity"`) || strings.Contains(log, "ends with the process") {
+			t.Errorf("%s: want one warning that keys can be guessed:\n%s", address, log)
+		}
 	}
 }

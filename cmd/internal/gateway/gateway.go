@@ -49,7 +49,7 @@ func New(c Config) (*Gateway, error) {
 		return nil, err
 	}
 	g := &Gateway{cfg: c, transport: newTransport(c.UpstreamIdle), bodyTime: bodyTime, metrics: newMetrics(nil)}
-	observers := observers{observer(c.Log, c.Instance), g.metrics}
+	observers := observers{observer(&c), g.metrics}
 	if _, lists := c.Store.(semel.Lister); lists {
 		if g.reconciler, err = newReconciler(c.Store, g.transport, c.CorrelationHeader, c.Log, func(result string) { g.metrics.reconciled.WithLabelValues(result).Inc() }); err != nil {
 			return nil, err

@@ -8,22 +8,27 @@ import (
 )
 
 // observer writes one line an event. A memory store needs no identity secret, because what could be read from its
-// records ends with the process, so that event is no warning here.
-func observer(log *slog.Logger, instance string) semel.Observer {
-	return quietIdentity{semel.LogObserver(log, instance), log}
+// records ends with the process, so that event is no warning there.
+func observer(c *Config) semel.Observer {
+	return identityTeller{semel.LogObserver(c.Log, c.Instance), c.Log, c.storeKind() != "memory"}
 }
 
-type quietIdentity struct {
+type identityTeller struct {
 	semel.Observer
-	log *slog.Logger
+	log   *slog.Logger
+	lasts bool // the store outlives the process
 }
 
-func (o quietIdentity) Observe(ctx context.Context, e semel.Event) {
-	if e.Kind == semel.EventPlainIdentity {
+func (o identityTeller) Observe(ctx context.Context, e semel.Event) {
+	switch {
+	case e.Kind != semel.EventPlainIdentity:
+		o.Observer.Observe(ctx, e)
+	case o.lasts:
+		o.log.LogAttrs(ctx, slog.LevelWarn, "no identity secret: short keys can be guessed from the store; to have one takes a new store",
+			slog.String("event", "idempotency_"+string(e.Kind)))
+	default:
 		o.log.LogAttrs(ctx, slog.LevelInfo, "no identity secret: record ids are plain SHA-256, which is enough for a store that ends with the process")
-		return
 	}
-	o.Observer.Observe(ctx, e)
 }
 
 // observers are told every event, one after the other.

@@ -1,0 +1,113 @@
+package semel
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// A redactor leaves named fields out of request bodies before they are stored.
+type redactor struct {
+	json     jsonRules
+	pointers [][]string // the same, for forms
+}
+
+// newRedactor reports all that is wrong with the pointers. Without any there is nothing to leave out, and it returns nil.
+func newRedactor(pointers []string) (*redactor, error) {
+	if len(pointers) == 0 {
+		return nil, nil
+	}
+	r := &redactor{}
+	var errs []error
+	for _, pointer := range pointers {
+		tokens, err := parseJSONPointer(pointer)
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("redacted field: %w", err))
+		case len(tokens) == 0:
+			errs = append(errs, errors.New("redacted field: an empty JSON Pointer stands for the whole body"))
+		default:
+			r.json.exclude(tokens)
+			r.pointers = append(r.pointers, tokens)
+		}
+	}
+	return r, errors.Join(errs...)
+}
+
+// errRedact means that a body's fields can't be told, so that the request can't be stored without some of them.
+var errRedact = errors.New("some fields of the request are not to be stored, but can't be told")
+
+var errRedactKind = errors.New("body is neither JSON nor a form in UTF-8, so that its fields can't be told")
+
+// body returns a body without the named fields, and whether it had any: one that had none is to be stored as it was sent.
+// In a body that can't be taken apart they can't be found, which is an error: what is not to be stored never is.
+func (r *redactor) body(b *requestBody, contentType []string) (rest []byte, had bool, err error) {
+	media := parseMediaType(contentType)
+	switch {
+	case b.plainSize == 0:
+		return nil, false, nil
+	case b.opaque != "":
+		err = errFieldUnreadable
+	case b.streamed:
+		err = errFieldSpooled
+	case media.json():
+		rest, had, err = r.jsonBody(b.plain)
+	case media.form():
+		rest, had, err = r.form(b.plain)
+	default:
+		err = errRedactKind
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("%w: %w", errRedact, err)
+	}
+	return rest, had, nil
+}
+
+func (r *redactor) jsonBody(src []byte) (rest []byte, had bool, err error) {
+	whole, without := takeCanonicalizer(), takeCanonicalizer()
+	defer whole.release()
+	defer without.release()
+	if !whole.json(src, &jsonRules{}) || !without.json(src, &r.json) {
+		return nil, false, errFieldMalformed
+	}
+	return bytes.Clone(without.out), !bytes.Equal(whole.out, without.out), nil
+}
+
+func (r *redactor) form(src []byte) (rest []byte, had bool, err error) {
+	if bytes.IndexByte(src, ';') >= 0 {
+		return nil, false, errors.New("semicolons in a form separate its fields to some readers only")
+	}
+	kept := slices.DeleteFunc(bytes.Split(src, []byte("&")), func(pair []byte) bool {
+		escaped, _, _ := bytes.Cut(pair, []byte("="))
+		name, bad := url.QueryUnescape(string(escaped))
+		if bad != nil {
+			err = bad
+			return false
+		}
+		hit := r.names(name)
+		had = had || hit
+		return hit
+	})
+	if err != nil {
+		return nil, false, fmt.Errorf("read form: %w", err)
+	}
+	return bytes.Join(kept, []byte("&")), had, nil
+}
+
+// names reports whether a pointer leads to the field of that name, or to what it is a part of. Servers build records and
+// lists of names in brackets: card[code] is taken for /card/code as well as for what it is.
+func (r *redactor) names(name string) bool {
+	first, rest, _ := strings.Cut(name, "[")
+	path := append([]string{first}, strings.Split(strings.TrimSuffix(rest, "]"), "][")...)
+	return slices.ContainsFunc(r.pointers, func(pointer []string) bool {
+		if len(pointer) == 1 && pointer[0] == name {
+			return true
+		}
+		return len(pointer) <= len(path) && slices.EqualFunc(pointer, path[:len(pointer)], func(token, part string) bool {
+			return token == part || token == everyElement
+		})
+	})
+}
