@@ -18,7 +18,7 @@ const countRecords = `SELECT {schema}.clock_1(),
 	least((SELECT min(r.expires) FROM {schema}.records r WHERE r.expires IS NOT NULL),
 		(SELECT min({schema}.lost_1(r.begun, r.lease_end, r.retention, r.tombstone, r.sealed IS NOT NULL OR r.steps))
 			FROM {schema}.records r WHERE r.state = 1 AND (r.on_lost = 1 OR r.begun))),
-	pg_total_relation_size('{schema}.records')
+	pg_total_relation_size('{schema}.records') + pg_total_relation_size('{schema}.steps')
 		+ (SELECT coalesce(sum(pg_total_relation_size(i.inhrelid)), 0)::bigint FROM pg_inherits i WHERE i.inhparent = '{schema}.answers'::regclass)`
 
 // Count implements [semel.Counter]. Its cost grows only with the number of records that run or are unknown. Records is what

@@ -12,6 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/semelhq/semel"
 )
 
 //go:embed migrations/*.sql
@@ -124,7 +126,7 @@ func (s *Store) migrate(ctx context.Context, allowed bool) error {
 		case err != nil:
 			return fmt.Errorf("read the schema's version: %w", err)
 		case have == want, have > want && readable <= want:
-			return nil
+			return s.checkVerbs(ctx, conn, have)
 		case have > want:
 			return fmt.Errorf("%w: it has version %d, which programs from version %d on can use; this one knows versions up to %d", ErrVersion, have, readable, want)
 		case !allowed:
@@ -135,6 +137,22 @@ func (s *Store) migrate(ctx context.Context, allowed bool) error {
 		}
 		return nil
 	})
+}
+
+// checkVerbs reports a schema whose functions are not those that its version should have, such as one that was made before that
+// version was released, or restored in part.
+func (s *Store) checkVerbs(ctx context.Context, conn *pgconn.PgConn, have int) error {
+	err := (&call{sql: s.sql.load}).bytes(make([]byte, len(semel.ID{}))).run(ctx, conn, func(row [][]byte) error {
+		fields, err := splitRow(row[0])
+		if err == nil && len(fields) != foundColumns {
+			err = fmt.Errorf("%w: its function load_1 returns %d columns, want %d", ErrSchema, len(fields), foundColumns)
+		}
+		return err
+	})
+	if err = interpretError(err); errors.Is(err, ErrSchema) {
+		return fmt.Errorf("%w: it says that it has version %d, and is not what that version makes: %w", ErrVersion, have, err)
+	}
+	return err
 }
 
 // upgrade runs, in one transaction, the migrations that the schema lacks.

@@ -8,7 +8,7 @@ import (
 )
 
 // stepsOf gives one row without a name for a record that has no steps, and none where there is no record.
-const stepsOf = `SELECT r.layout, s.name, s.result FROM {schema}.records r LEFT JOIN {schema}.steps s ON r.steps AND s.id = r.id
+const stepsOf = `SELECT r.layout, r.steps, s.name, s.result FROM {schema}.records r LEFT JOIN {schema}.steps s ON r.steps AND s.id = r.id
 	WHERE r.id = $1`
 
 // SaveStep implements [semel.StepStore]. It fails with [semel.ErrFull] if the server's disk has no room for the result, or a
@@ -38,7 +38,12 @@ func (s *Store) saveStepCall(id semel.ID, by semel.Owner, name string, result []
 	return (&call{sql: s.sql.saveStep}).bytes(id[:]).int8(int64(by.Fence)).bytes(by.Token[:]).text(name).bytes(result)
 }
 
-// Steps implements [semel.StepStore]. They are from the server that decides.
+// errNoSteps means that a record has steps, and that the table of steps has none of it: a run that took them for none would do
+// their effects again.
+var errNoSteps = fmt.Errorf("%w: its steps are missing in the database", semel.ErrUnreadable)
+
+// Steps implements [semel.StepStore]. They are from the server that decides. It fails with [semel.ErrUnreadable] if all of them
+// are lost.
 func (s *Store) Steps(ctx context.Context, id semel.ID) (map[string][]byte, error) {
 	steps := map[string][]byte{}
 	err := again(ctx, func() error {
@@ -47,8 +52,10 @@ func (s *Store) Steps(ctx context.Context, id semel.ID) (map[string][]byte, erro
 			if int2Of(row[0]) > layoutVersion {
 				return readable(nil)
 			}
-			if row[1] != nil {
-				steps[string(row[1])] = append([]byte{}, row[2]...)
+			if row[2] != nil {
+				steps[string(row[2])] = append([]byte{}, row[3]...)
+			} else if boolOf(row[1]) {
+				return errNoSteps
 			}
 			return nil
 		})

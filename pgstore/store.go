@@ -67,6 +67,7 @@ type Store struct {
 	notify bool
 	log    *slog.Logger
 	sql    statements
+	pooled atomic.Bool  // PgBouncer, or another pooler, stands before the server
 	parted atomic.Int64 // when partitions were seen to last, in seconds since the Unix epoch
 }
 
@@ -148,18 +149,18 @@ func open(ctx context.Context, app *pgxpool.Pool, o Options) (*Store, error) {
 	o.Schema = schema
 	o.IdleTimeout = timeout(o.IdleTimeout)
 	o.StatementTimeout = timeout(o.StatementTimeout)
-	pool, err := pgxpool.NewWithConfig(ctx, ownConfig(app.Config(), o.MaxConns))
-	if err != nil {
+	s := &Store{
+		app: app, schema: schema, o: o, apart: o.PartitionAnswers, notify: o.Notify, log: o.Log, sql: newStatements(schema),
+	}
+	var err error
+	if s.pool, err = pgxpool.NewWithConfig(ctx, s.ownConfig(app.Config())); err != nil {
 		return nil, interpretError(err)
 	}
-	s := &Store{
-		app: app, pool: pool, schema: schema, o: o, apart: o.PartitionAnswers, notify: o.Notify, log: o.Log, sql: newStatements(schema),
-	}
-	if err = s.refuseStandby(ctx); err == nil {
+	if err = s.meet(ctx); err == nil {
 		err = s.migrate(ctx, !o.NoMigration)
 	}
 	if err != nil {
-		pool.Close()
+		s.pool.Close()
 		return nil, interpretError(err)
 	}
 	s.partition(ctx)
@@ -169,13 +170,17 @@ func open(ctx context.Context, app *pgxpool.Pool, o Options) (*Store, error) {
 // What a verb does when its context ends. It first leaves the server the time that a verb takes, so that the outcome is
 // known and the connection can be used again; nor is then a verb executed after its caller has given up. One that waits,
 // for a lock for example, is then cancelled. From a server that does not answer the verb leaves without its connection.
+//
+// Through a pooler nothing is cancelled, because a cancel request ends PgBouncer before 1.19, with all its connections. What
+// is left behind on the server waits no longer than the transaction for which it waits.
 const (
 	cancelAfter = 20 * time.Millisecond
 	leaveAfter  = 500 * time.Millisecond
 )
 
 // ownConfig makes the configuration of the store's own pool from the application's.
-func ownConfig(c *pgxpool.Config, conns int32) *pgxpool.Config {
+func (s *Store) ownConfig(c *pgxpool.Config) *pgxpool.Config {
+	conns := s.o.MaxConns
 	if conns == 0 {
 		conns = max(4, 2*int32(runtime.GOMAXPROCS(0)))
 	}
@@ -186,6 +191,9 @@ func ownConfig(c *pgxpool.Config, conns int32) *pgxpool.Config {
 	c.AfterRelease, c.BeforeClose = nil, nil
 	c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	c.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
+		if s.pooled.Load() {
+			return &pgconn.DeadlineContextWatcherHandler{Conn: conn.Conn(), DeadlineDelay: leaveAfter}
+		}
 		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, CancelRequestDelay: cancelAfter, DeadlineDelay: leaveAfter}
 	}
 	c.ConnConfig.StatementCacheCapacity, c.ConnConfig.DescriptionCacheCapacity = 0, 0
@@ -207,15 +215,29 @@ func timeout(d time.Duration) time.Duration {
 	return max(d, time.Millisecond)
 }
 
-// refuseStandby fails on a server that can't decide anything.
-func (s *Store) refuseStandby(ctx context.Context) error {
-	standby := false
-	c := call{sql: "SELECT pg_is_in_recovery()"}
-	err := s.do(ctx, &c, func(row [][]byte) error { standby = boolOf(row[0]); return nil })
-	if err == nil && standby {
+// meet looks at the other end. It fails on a standby, which can't decide anything, and notes whether a pooler stands before
+// the server: that has told another process than the server's own.
+func (s *Store) meet(ctx context.Context) error {
+	var standby, pooled bool
+	err := again(ctx, func() error {
+		return s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+			conn := c.Conn().PgConn()
+			return (&call{sql: "SELECT pg_is_in_recovery(), pg_backend_pid()"}).run(ctx, conn, func(row [][]byte) error {
+				standby, pooled = boolOf(row[0]), uint32(int4Of(row[1])) != conn.PID()
+				return nil
+			})
+		})
+	})
+	switch {
+	case err != nil:
+		return err
+	case standby:
 		return ErrStandby
+	case pooled:
+		s.pooled.Store(true)
+		s.pool.Reset() // its connections were made for a server
 	}
-	return err
+	return nil
 }
 
 // Close waits for the verbs under way, and closes the store's own pool. Verbs called later fail with [ErrClosed].

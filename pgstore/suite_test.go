@@ -4,37 +4,21 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/internal/servers"
 	"github.com/semelhq/semel/storetest"
 )
-
-// storages makes storages in schemas of their own, each handle with a pool of its own.
-func storages(url string, o Options, set ...func(*pgxpool.Config)) func(t *testing.T) storetest.Storage {
-	return func(t *testing.T) storetest.Storage {
-		o := o
-		o.Schema = newSchema()
-		clock := mover{pool: newPool(t, url)}
-		return storetest.Storage{
-			Open:    func(t *testing.T) semel.Store { return openOn(t, newPool(t, url, set...), o) },
-			Advance: func(d time.Duration) { clock.advance(o.Schema, d) },
-		}
-	}
-}
 
 // The suite proves, as far as a store can keep them, R-16, R-23, R-26, R-46, R-48, R-50, R-51, R-53, R-54, R-55 and R-62, and
 // what case 1, case 2, case 3, case 7, case 11, case 12, case 19, case 21, case 24, case 37, case 41 and case 43 ask of a
 // store.
 func TestStoreKeepsItsPromisesOverACrashOfTheServer(t *testing.T) {
 	own := ownServer(t, servers.PostgresOptions{})
-	storages := storages(own.URL(), Options{})
+	storages := newStorages(t, own.URL(), Options{})
 	storetest.Run(t, func(t *testing.T) storetest.Storage {
-		s := storages(t)
+		s := storages.next(t)
 		s.Restart = func(t *testing.T) {
+			storages.forget()
 			if err := own.Kill(); err != nil {
 				t.Fatal(err)
 			}
@@ -47,9 +31,9 @@ func TestStoreKeepsItsPromisesOverACrashOfTheServer(t *testing.T) {
 }
 
 func TestStoreKeepsItsPromisesBehindPgBouncer(t *testing.T) {
-	storages := storages(bouncer.URL(), Options{})
+	storages := newStorages(t, bouncer.URL(), Options{})
 	storetest.Run(t, func(t *testing.T) storetest.Storage {
-		s := storages(t)
+		s := storages.next(t)
 		s.Advance = nil // as in production: the suite waits
 		return s
 	})
@@ -68,7 +52,7 @@ func TestStoreKeepsItsPromisesAtStricterIsolation(t *testing.T) {
 				ALTER ROLE %[1]s SET default_transaction_isolation = '%[2]s'`, role, level)); err != nil {
 				t.Fatal(err)
 			}
-			storetest.Run(t, storages(asRole(t, server.URL(), role), o))
+			storetest.Run(t, newStorages(t, asRole(t, server.URL(), role), o).next)
 		})
 	}
 }

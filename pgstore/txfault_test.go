@@ -282,7 +282,7 @@ func (o observer) Observe(_ context.Context, e semel.Event) { o(e) }
 // Handlers that hold every connection of the application for three leases lose none.
 func TestR47_HandlersThatHoldEveryConnectionLoseNoLease(t *testing.T) {
 	t.Parallel()
-	const lease = 3 * time.Second
+	const lease = 8 * time.Second // a machine that stands still for seconds ends none
 	s := newShop(t, modes[0], server.URL(), Options{})
 	g := s.guardWith(semel.Rerun, semel.Options{
 		Policy: semel.Policy{Lease: lease},

@@ -18,13 +18,12 @@ const scanCount = "512" // keys that one SCAN looks at, about
 // [semel.ErrUnreadable] in the end, which names them. In a Cluster it needs a client that is a [NodeVisitor].
 func (s *Store) List(ctx context.Context, q semel.Query, yield func(semel.ID, semel.Record) bool) error {
 	var unreadable []error
-	seen := map[semel.ID]bool{} // a scan may show a key twice
+	seen := map[semel.ID]bool{} // given or unreadable: a scan may show a key twice. All others would be too many to remember
 	given := 0
 	err := s.scan(ctx, s.pattern(q.Scope), func(node Client, ids []semel.ID) error {
 		fresh := ids[:0]
 		for _, id := range ids {
 			if !seen[id] && (q.Scope == nil || *q.Scope == id.Scope()) {
-				seen[id] = true
 				fresh = append(fresh, id)
 			}
 		}
@@ -33,9 +32,13 @@ func (s *Store) List(ctx context.Context, q semel.Query, yield func(semel.ID, se
 			return err
 		}
 		for i, l := range s.loadAll(ctx, fresh) {
+			id := fresh[i]
 			switch {
+			case seen[id]: // twice in one reply
+				continue
 			case errors.Is(l.err, semel.ErrUnreadable):
-				unreadable = append(unreadable, fmt.Errorf("operation %s: %w", fresh[i], l.err))
+				seen[id] = true
+				unreadable = append(unreadable, fmt.Errorf("operation %s: %w", id, l.err))
 				continue
 			case l.err != nil:
 				return l.err
@@ -45,8 +48,9 @@ func (s *Store) List(ctx context.Context, q semel.Query, yield func(semel.ID, se
 				q.Reading != semel.ReadsAbsent && q.Reading != l.rec.Reads(l.rec.OnLost):
 				continue
 			}
+			seen[id] = true
 			given++
-			if !yield(fresh[i], l.rec) || given == q.Limit {
+			if !yield(id, l.rec) || given == q.Limit {
 				return errEnough
 			}
 		}

@@ -47,7 +47,7 @@ func migrate(ctx context.Context, s *session, allowed bool) error {
 	case err != nil:
 		return err
 	case have == len(migrations):
-		return nil
+		return s.checkStatements(ctx, have)
 	case have > len(migrations):
 		return fmt.Errorf("%w: it has version %d, this program knows versions up to %d", ErrVersion, have, len(migrations))
 	case !allowed:
@@ -70,6 +70,31 @@ func migrate(ctx context.Context, s *session, allowed bool) error {
 		return fmt.Errorf("migrate from version %d: %w", have, err)
 	}
 	return migrate(ctx, s, false) // it may be newer now
+}
+
+// checkStatements reports a schema for which the store's statements are not made: one that was made before its version was
+// released, or is incomplete.
+func (s *session) checkStatements(ctx context.Context, have int) error {
+	return patiently(ctx, func() error {
+		for which := range statements {
+			if _, err := s.stmt(which); err != nil && missing(err) {
+				return fmt.Errorf("%w: it says that it has version %d, and is not what that version makes: %w", ErrVersion, have, err)
+			} else if err != nil {
+				return fmt.Errorf("prepare the store's statements: %w", err)
+			}
+		}
+		return nil
+	})
+}
+
+// missing reports whether a statement names a table or a column that there is not, in the words of SQLite.
+func missing(err error) bool {
+	for _, part := range []string{"no such table", "no such column", "has no column named"} {
+		if strings.Contains(err.Error(), part) {
+			return true
+		}
+	}
+	return false
 }
 
 // version returns the schema's version; 0 means that there is none yet.

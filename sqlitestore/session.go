@@ -52,7 +52,7 @@ var texts = [statements]string{
 	rewriteRecord: "UPDATE semel_records SET record = ? WHERE rowid = ? AND id = ? AND substr(record, 1, 126) = ?",
 	deleteRecord:  "DELETE FROM semel_records WHERE rowid = ?",
 	insertStep:    "INSERT INTO semel_steps (id, name, saved, result) VALUES (?, ?, ?, ifnull(?, x'')) ON CONFLICT DO NOTHING",
-	selectSteps:   "SELECT name, result FROM semel_steps WHERE id = ?",
+	selectSteps:   "SELECT record, NULL, NULL FROM semel_records WHERE id = ? UNION ALL SELECT NULL, name, result FROM semel_steps WHERE id = ?",
 	deleteSteps:   "DELETE FROM semel_steps WHERE id = ?",
 	selectMeta:    "SELECT clock, fence FROM semel_meta",
 	updateMeta:    "UPDATE semel_meta SET clock = max(clock, ?), fence = max(fence, ?), records = records + ?",

@@ -2,6 +2,7 @@ package sqlitestore
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 
 	"github.com/semelhq/semel"
@@ -57,25 +58,52 @@ func (u *unit) saveStep(id semel.ID, by semel.Owner, name string, result []byte)
 	return false, noRoom(err)
 }
 
-// Steps implements [semel.StepStore].
+// errNoSteps means that a record has steps, and that there are none of it: a run that took them for none would do their effects
+// again.
+var errNoSteps = fmt.Errorf("%w: its steps are missing in the database", semel.ErrUnreadable)
+
+// Steps implements [semel.StepStore]. It fails with [semel.ErrUnreadable] if all of them are lost.
 func (s *Store) Steps(ctx context.Context, id semel.ID) (saved map[string][]byte, err error) {
-	err = s.read(ctx, func(c *session) error {
-		saved = map[string][]byte{}
-		st, err := c.stmt(selectSteps)
-		if err != nil {
-			return err
-		}
-		rows, err := st.QueryContext(detached, id[:])
-		return each(rows, err, func() (more bool, err error) {
-			var name string
-			var result []byte
-			err = rows.Scan(&name, &result)
-			saved[name] = result
-			return true, err
-		})
+	err = s.read(ctx, func(c *session) (err error) {
+		saved, err = c.steps(id)
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("sqlitestore: steps: %w", err)
+	}
+	return saved, nil
+}
+
+// steps reads the record and its steps in one statement, so that both are of the same moment. Steps are only those of a record
+// that says so: there may be some that a damaged one has left.
+func (s *session) steps(id semel.ID) (map[string][]byte, error) {
+	st, err := s.stmt(selectSteps)
+	if err != nil {
+		return nil, err
+	}
+	var rec semel.Record
+	saved := map[string][]byte{}
+	rows, err := st.QueryContext(detached, id[:], id[:])
+	err = each(rows, err, func() (more bool, err error) {
+		var data sql.RawBytes
+		var name sql.NullString
+		var result []byte
+		if err := rows.Scan(&data, &name, &result); err != nil {
+			return false, err
+		}
+		if name.Valid {
+			saved[name.String] = result
+			return true, nil
+		}
+		return true, rec.UnmarshalBinary(data)
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case !rec.Steps:
+		return map[string][]byte{}, nil
+	case len(saved) == 0:
+		return nil, errNoSteps
 	}
 	return saved, nil
 }

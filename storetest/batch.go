@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/semelhq/semel"
 )
@@ -187,6 +188,67 @@ var batchChecks = []check{
 			for _, c := range first {
 				if owners[c.ID] != 1 {
 					e.Errorf("an operation is owned by %d of %d batches, want 1", owners[c.ID], batches)
+				}
+			}
+		},
+	},
+	{
+		name: "it ends and keeps steps as Claim does",
+		promise: "What ClaimAll begins as a new operation has no steps of the one before; what it runs again has all that were " +
+			"saved (R-84).",
+		needs: batcher | stepper,
+		run: func(e *env) {
+			again := ask(semel.Rerun)
+			freed, rec := e.stepped(again)
+			e.b.end(freed, rec.Owner(), free("503 from upstream"))
+			c := ask(semel.Rerun)
+			c.Retention = e.short
+			over, rec := e.stepped(c)
+			rec = e.a.end(over, rec.Owner(), done(answer()))
+			e.until(rec.Settled.Add(e.short))
+			begun := ask(semel.Rerun)
+			for i, got := range e.b.claimAll([]semel.ClaimOf{{ID: over, Claim: begun}, {ID: freed, Claim: retry(again)}}) {
+				if runsAgain := i == 1; !got.Owned || got.Record.Steps != runsAgain {
+					e.Errorf("claim %d: owned is %t, Steps %t; want true, %t", i, got.Owned, got.Record.Steps, runsAgain)
+				}
+			}
+			e.holds("begun anew", over, nil)
+			e.holds("run again", freed, twoSteps)
+		},
+	},
+	{
+		name: "one that ends meanwhile tells of each",
+		promise: "Of a batch whose context ends while it is claimed each claim was executed whole or not at all. What has no error " +
+			"holds, what has one can be sent again and succeeds as its own: it does not look refused (cases 7, 8).",
+		needs: batcher,
+		run: func(e *env) {
+			for i := range 12 {
+				claims := make([]semel.ClaimOf, 8)
+				for n := range claims {
+					claims[n] = semel.ClaimOf{ID: newID(), Claim: ask(semel.Hold)}
+				}
+				var all []semel.Claimed
+				e.cutOff(time.Duration(i)*130*time.Microsecond, func(ctx context.Context) {
+					all = e.claimAllUnder(ctx, claims)
+				})
+				if len(all) != len(claims) {
+					e.Fatalf("ClaimAll of %d claims returned %d results", len(claims), len(all))
+				}
+				for n, c := range claims {
+					now := e.a.load(c.ID)
+					switch r := all[n]; {
+					case r.Err == nil && !r.Owned:
+						e.Fatalf("a first claim of a batch whose context ended meanwhile was refused without an error")
+					case r.Err == nil:
+						e.same("acknowledged claim, cut off", now, r.Record)
+					case now.State != semel.Absent && (now.State != semel.Running || now.Token != c.Token || now.Attempt != 1):
+						e.Fatalf("a claim that was cut off left half a record: %+v", now)
+					}
+				}
+				for n, r := range e.b.claimAll(claims) {
+					if !r.Owned || r.Record.Token != claims[n].Token || r.Record.Attempt != 1 {
+						e.Fatalf("claim %d sent again: owned is %t, %+v", n, r.Owned, r.Record)
+					}
 				}
 			}
 		},

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"maps"
 	"strings"
 
 	"github.com/semelhq/semel"
@@ -124,6 +125,11 @@ var stepFaults = []fault{
 		"steps ignore their context",
 		func(m *model) { m.deaf = of(stepping, showing) },
 		[]string{"steps/an ended context is an error and changes nothing"},
+	},
+	{
+		"SaveStep acknowledges before it sets Steps",
+		func(m *model) { m.hasty = of(stepping) },
+		[]string{"steps/one that ends meanwhile saves all or nothing"},
 	},
 
 	// The flag.
@@ -494,6 +500,33 @@ var batchFaults = []fault{
 		func(m *model) { m.deaf = of(claiming) },
 		[]string{"batch/an ended context is an error and changes nothing"},
 	},
+	{
+		"a batch acknowledges before it writes",
+		func(m *model) { m.hasty = of(claiming) },
+		[]string{"batch/one that ends meanwhile tells of each"},
+	},
+	{
+		"claims that failed look refused",
+		func(m *model) {
+			m.batched = func(_ []semel.ClaimOf, all []semel.Claimed) []semel.Claimed {
+				for i := range all {
+					all[i].Err = nil
+				}
+				return all
+			}
+		},
+		[]string{"batch/one that ends meanwhile tells of each", "batch/an ended context is an error and changes nothing"},
+	},
+	{
+		"a batch leaves the steps of what is over",
+		func(m *model) { m.open = func(m *model) semel.Store { return hoarding{m} } },
+		[]string{"batch/it ends and keeps steps as Claim does"},
+	},
+	{
+		"a batch takes the steps of what runs again",
+		func(m *model) { m.open = func(m *model) semel.Store { return wasteful{m} } },
+		[]string{"batch/it ends and keeps steps as Claim does"},
+	},
 }
 
 // An eager handle keeps a step, and then looks whose it is.
@@ -569,4 +602,33 @@ func (s uniform) ClaimAll(ctx context.Context, claims []semel.ClaimOf) []semel.C
 		same[i].OnLost = claims[0].OnLost
 	}
 	return s.model.ClaimAll(ctx, same)
+}
+
+// A hoarding handle deletes no steps when it claims a batch.
+type hoarding struct{ *model }
+
+func (s hoarding) ClaimAll(ctx context.Context, claims []semel.ClaimOf) []semel.Claimed {
+	s.mu.Lock()
+	before := maps.Clone(s.steps)
+	s.mu.Unlock()
+	all := s.model.ClaimAll(ctx, claims)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.Copy(s.steps, before)
+	return all
+}
+
+// A wasteful handle deletes the steps of all that it claims in a batch.
+type wasteful struct{ *model }
+
+func (s wasteful) ClaimAll(ctx context.Context, claims []semel.ClaimOf) []semel.Claimed {
+	all := s.model.ClaimAll(ctx, claims)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, c := range claims {
+		if all[i].Owned {
+			delete(s.steps, c.ID)
+		}
+	}
+	return all
 }

@@ -2,8 +2,10 @@ package storetest
 
 import (
 	"bytes"
+	"context"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/semelhq/semel"
 )
@@ -288,6 +290,34 @@ var stepChecks = []check{
 				e.unchanged("SaveStep, context "+why, id, want)
 			}
 			e.holds("contexts that had ended", id, nil)
+		},
+	},
+	{
+		name: "one that ends meanwhile saves all or nothing",
+		promise: "A SaveStep whose context ends while it runs has saved its result and set Steps, or neither. What it acknowledged " +
+			"is there, what it did not can be sent again (cases 7, 8).",
+		needs: stepper,
+		run: func(e *env) {
+			for i := range 20 {
+				id := newID()
+				rec := e.a.begin(id, ask(semel.Hold))
+				var owned bool
+				var err error
+				e.cutOff(time.Duration(i)*45*time.Microsecond, func(ctx context.Context) {
+					owned, err = e.both(i).Store.(semel.StepStore).SaveStep(ctx, id, rec.Owner(), "charge", []byte("7"))
+				})
+				saved := map[string]string{"charge": "7"}
+				switch {
+				case err == nil && !owned:
+					e.Fatalf("the owner's step, whose context ended meanwhile, was refused without an error")
+				case err == nil || e.a.load(id).Steps:
+					e.holds("cut off", id, saved)
+				default:
+					e.sameSteps("cut off, and Steps is not set", e.b.steps(id), nil)
+				}
+				e.b.keep(id, rec.Owner(), "charge", "7")
+				e.holds("sent again", id, saved)
+			}
 		},
 	},
 }
