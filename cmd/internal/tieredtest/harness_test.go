@@ -59,8 +59,11 @@ func openSQLite(t testing.TB, path string, o sqlitestore.Options) *sqlitestore.S
 
 var made atomic.Int64
 
+// newSchema returns the name of a schema that no other test uses.
+func newSchema() string { return fmt.Sprintf("tiered_%d", made.Add(1)) }
+
 func makePostgres(t testing.TB) func() durable {
-	schema := fmt.Sprintf("tiered_%d", made.Add(1))
+	schema := newSchema()
 	return func() durable {
 		s, err := pgstore.Open(context.Background(), sharedPool(t), pgstore.Options{Schema: schema, MaxConns: 4})
 		must(t, err)

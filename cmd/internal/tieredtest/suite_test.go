@@ -44,8 +44,9 @@ func TestR88_OneProcessKeepsEveryPromise(t *testing.T) {
 	}
 	t.Run("postgres and "+both.name, func(t *testing.T) {
 		t.Parallel()
+		storages := &postgresStorages{outer: t}
 		storetest.Run(t, func(t *testing.T) storetest.Storage {
-			one := tieredstore.New(makePostgres(t)(), both.options(cacheFor(t, both)))
+			one := tieredstore.New(storages.next(t)(), both.options(cacheFor(t, both)))
 			return storetest.Storage{Open: func(t *testing.T) semel.Store { return one }}
 		})
 	})
@@ -62,8 +63,9 @@ func cacheFor(t testing.TB, l layers) *redisstore.Cache {
 func TestR88_TwoProcessesOnOneCacheKeepEveryPromise(t *testing.T) {
 	t.Parallel()
 	other := connect(t, redis.Get(t).Addr())
+	storages := &postgresStorages{outer: t}
 	storetest.Run(t, func(t *testing.T) storetest.Storage {
-		open, prefix := makePostgres(t), newPrefix()
+		open, prefix := storages.next(t), newPrefix()
 		opened := 0
 		return storetest.Storage{Open: func(t *testing.T) semel.Store {
 			c := sharedClient(t)
