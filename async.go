@@ -15,12 +15,15 @@ func (x *exchange) heedPreferences() {
 	if x.async = p.RespondAsync && prefers.async; x.async {
 		wait = 0
 	}
-	if p.MaxWait > 0 && prefers.waits {
+	applied := p.MaxWait > 0 && prefers.waits
+	if applied {
 		wait = min(prefers.wait, p.MaxWait)
-		x.w.Header().Set("Preference-Applied", "wait="+strconv.FormatInt(int64(wait/time.Second), 10))
 	}
 	if p.Patience > 0 {
 		wait = min(wait, p.Patience)
+	}
+	if applied {
+		x.w.Header().Set("Preference-Applied", "wait="+strconv.FormatInt(int64(wait/time.Second), 10))
 	}
 	x.ask.wait = wait
 }

@@ -131,7 +131,7 @@ func TestR33_R28_AClientMayWaitForAWhile(t *testing.T) {
 		{"not at all", 10 * s, 0, []string{"respond-async, wait=0"}, 3 * s, 0, "respond-async, wait=0", false},
 		{"the route has no bound", 0, 0, []string{"respond-async, wait=2"}, 3 * s, 0, "respond-async", false},
 		{"without a wait", 10 * s, 0, []string{"respond-async"}, 3 * s, 0, "respond-async", false},
-		{"the route's patience is shorter", 10 * s, s, []string{"respond-async, wait=2"}, 3 * s, s, "respond-async, wait=2", false},
+		{"the route's patience is shorter", 10 * s, s, []string{"respond-async, wait=2"}, 3 * s, s, "respond-async, wait=1", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -347,6 +347,56 @@ func TestR33_R32_ThrownWithinTheWait(t *testing.T) {
 	})
 }
 
+// startled is an observer that panics when it is told of a failure of the store.
+type startled struct{ *events }
+
+func (o startled) Observe(ctx context.Context, e semel.Event) {
+	o.events.Observe(ctx, e)
+	if e.Kind == semel.EventStoreError {
+		panic(errThrown)
+	}
+}
+
+// What the settle throws on the handler's own goroutine must not be taken for a settle: nobody is told of a success that no
+// record knows of.
+func TestR30_R32_ASettleThatThrowsIsNoSuccess(t *testing.T) {
+	t.Parallel()
+	for name, settle := range map[string]func() error{
+		"the observer panics": func() error { return errStoreDown },
+		"the store exits":     func() error { runtime.Goexit(); return nil },
+	} {
+		for _, patience := range []time.Duration{time.Hour, time.Second, 0} {
+			t.Run(fmt.Sprint(name, ", patience ", patience), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					store := &faulty{Store: memstore.New()}
+					store.settle = func(context.Context, semel.ID, semel.Owner, semel.Outcome) (semel.Record, bool, error) {
+						return semel.Record{}, false, settle()
+					}
+					p := shortLease(semel.Rerun)
+					p.Patience = patience
+					seen := &events{}
+					g, err := semel.New(store, semel.SingleTenant, semel.Rerun, semel.Options{Policy: p, Observer: startled{seen}})
+					if err != nil {
+						t.Fatal(err)
+					}
+					s := serve(g.Handler(paused(&ledger{}, 10*time.Second)), post("k", `{}`))
+					w := s.answer()
+					if patience == time.Second {
+						wantProblem(t, w, http.StatusGatewayTimeout, semel.CodeOutcomePending)
+						time.Sleep(10 * time.Second)
+					} else if w.Body.Len() > 0 || !s.exited && s.thrown != errThrown {
+						t.Errorf("answered %d %q, threw %v; want what the settle threw", w.Code, w.Body, s.thrown)
+					}
+					if n := seen.count(semel.EventPanic); n != 1 {
+						t.Errorf("%d panics reported, want 1", n)
+					}
+				})
+			})
+		}
+	}
+}
+
 // The process dies after its 202: the operation still goes on for whoever asks, because its request is stored, and another
 // process may run it.
 func TestR33_TheProcessDiesAfter202(t *testing.T) {
@@ -494,4 +544,39 @@ func TestR33_202OverHTTP10(t *testing.T) {
 	}
 	close(end)
 	drained(t, g)
+}
+
+// slowlyUnwrapped is a layer above the guard that takes its time to say what it wraps.
+type slowlyUnwrapped struct{ *httptest.ResponseRecorder }
+
+func (w slowlyUnwrapped) Unwrap() http.ResponseWriter {
+	time.Sleep(5 * time.Second)
+	return hijackable{w.ResponseRecorder, nil}
+}
+
+// Whoever was told 202 is promised an end: from then on nothing marks the run begun, which would never be run again.
+func TestR33_R38_NothingBeginsAfterThe202(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		p := async()
+		p.MaxWait = time.Minute
+		g, _, _ := asyncGuard(t, store, p)
+		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if _, _, err := w.(http.Hijacker).Hijack(); err == nil {
+				t.Error("hijacked after the 202")
+			}
+			time.Sleep(5 * time.Second)
+			io.WriteString(w, "done")
+		}))
+		w := slowlyUnwrapped{httptest.NewRecorder()}
+		h.ServeHTTP(w, post("k", `{}`, "Prefer", "respond-async, wait=2"))
+		wantAccepted(t, w.ResponseRecorder, "k", "respond-async, wait=2")
+		time.Sleep(4 * time.Second)
+		if rec := loaded(t, store, "k"); rec.Begun {
+			t.Error("the run that was promised an end has begun")
+		}
+		drained(t, g)
+		wantAnswer(t, answer(h, post("k", `{}`)), 200, "done", true)
+	})
 }

@@ -64,6 +64,11 @@ func (c *capture) init(x *exchange, live http.ResponseWriter) {
 func (c *capture) detach() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.leave()
+}
+
+// leave is detach, by a caller that holds c.mu.
+func (c *capture) leave() bool {
 	if c.begun || c.ended {
 		return false
 	}
@@ -71,19 +76,23 @@ func (c *capture) detach() bool {
 	return true
 }
 
-// beginning notes that the record is about to say that the first byte of the answer may have left.
-func (c *capture) beginning() {
+// beginning notes that the record is about to say that the first byte of the answer may have left. It reports false, and
+// notes nothing, if the client was answered without this run.
+func (c *capture) beginning() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.live == nil {
+		return false
+	}
 	c.begins = true
+	return true
 }
 
 // detachUnbegun is detach for a client that is promised an end: a run that has begun, or is about to, is never run again.
 func (c *capture) detachUnbegun() bool {
 	c.mu.Lock()
-	begins := c.begins
-	c.mu.Unlock()
-	return !begins && c.detach()
+	defer c.mu.Unlock()
+	return !c.begins && c.leave()
 }
 
 // conclude is called when the outcome is settled. From then on the client is there for the answer, or for good gone.
@@ -260,10 +269,9 @@ func keep[T []byte | string](c *capture, p T) error {
 // begin makes it durable that the first byte may leave, and sends the status and headers. It does nothing for an answer
 // that is not streamed, or whose client has been answered.
 func (c *capture) begin(first []byte) error {
-	if !c.streams || c.begun || c.holds || c.client() == nil {
+	if !c.streams || c.begun || c.holds || !c.beginning() {
 		return nil
 	}
-	c.beginning()
 	if c.unbegun = c.x.run.markBegun(); c.unbegun != nil {
 		return c.unbegun
 	}
@@ -326,10 +334,9 @@ func (c *capture) FlushError() error {
 // Hijack hands the connection over. What the handler does with it can't be seen, so the operation has begun and its
 // answer can't be replayed.
 func (c *capture) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	if c.begun || c.holds || c.size > 0 || !canHijack(c.client()) {
+	if c.begun || c.holds || c.size > 0 || !canHijack(c.client()) || !c.beginning() {
 		return nil, nil, http.ErrNotSupported
 	}
-	c.beginning()
 	if c.unbegun = c.x.run.markBegun(); c.unbegun != nil {
 		return nil, nil, c.unbegun
 	}

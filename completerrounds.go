@@ -17,6 +17,8 @@ type rounds struct {
 	due   func(*Record) (Time, bool)
 	do    func(context.Context, ID) bool // reports whether it failed
 
+	maxDue, maxFailures int
+
 	slots chan struct{}
 	under sync.WaitGroup
 
@@ -39,11 +41,13 @@ const (
 	// Past this number of failures nothing more is remembered, and what is due is taken in any order, so that failures that
 	// are not remembered can't stand before the rest for ever.
 	maxFailures = 16_384
+	// A listing that takes longer is cut off: a store that gives no answer must not keep the completer from its work.
+	longestList = 15 * time.Minute
 )
 
 func newRounds(c *Completer, q Query, due func(*Record) (Time, bool), do func(context.Context, ID) bool) *rounds {
 	return &rounds{
-		c: c, query: q, due: due, do: do,
+		c: c, query: q, due: due, do: do, maxDue: maxDue, maxFailures: maxFailures,
 		slots: make(chan struct{}, c.o.Concurrency), busy: map[ID]bool{}, failed: map[ID]*failure{},
 	}
 }
@@ -86,16 +90,20 @@ func (r *rounds) start(ctx context.Context, list []dueOperation) bool {
 	return true
 }
 
-// list returns what is due, the oldest first; more says that this is not all.
+// list returns what is due, the oldest first; more says that this is not all. What a listing has shown before it failed is
+// due all the same.
 func (r *rounds) list(ctx context.Context) (list []dueOperation, more bool) {
 	r.mu.Lock()
 	r.round++
-	full := len(r.failed) >= maxFailures
+	full := len(r.failed) >= r.maxFailures
 	r.mu.Unlock()
 	var found dueOperations
-	err := r.c.lister.List(ctx, r.query, func(id ID, rec Record) bool {
+	in := map[ID]bool{} // found: a record that changes meanwhile may be listed twice
+	bounded, cancel := context.WithTimeout(ctx, longestList)
+	defer cancel()
+	err := r.c.lister.List(bounded, r.query, func(id ID, rec Record) bool {
 		at, due := r.due(&rec)
-		if !due || !r.free(id, &rec) || rec.Now < at || id.Reserved() {
+		if !due || !r.free(id, &rec) || rec.Now < at || id.Reserved() || in[id] {
 			return true
 		}
 		d := dueOperation{id: id, rank: int64(at), now: rec.Now}
@@ -103,21 +111,21 @@ func (r *rounds) list(ctx context.Context) (list []dueOperation, more bool) {
 			d.rank = rand.Int64()
 		}
 		heap.Push(&found, d)
-		if len(found) > maxDue {
-			heap.Pop(&found)
+		in[id] = true
+		if len(found) > r.maxDue {
+			delete(in, heap.Pop(&found).(dueOperation).id)
 			more = true
 		}
 		return true
 	})
-	if err != nil {
-		if ctx.Err() == nil {
-			r.c.guard.storeFailed(ctx, "list", ID{}, err)
-		}
-		if !errors.Is(err, ErrUnreadable) { // else only records that can't be read are missing
-			return nil, false
-		}
+	if err != nil && ctx.Err() == nil {
+		r.c.guard.storeFailed(ctx, "list", ID{}, err)
 	}
-	r.forget()
+	if err == nil || errors.Is(err, ErrUnreadable) { // then only records that can't be read are missing
+		r.forget()
+	} else {
+		more = false
+	}
 	list = make([]dueOperation, len(found))
 	for i := len(list) - 1; i >= 0; i-- {
 		list[i] = heap.Pop(&found).(dueOperation)
@@ -154,7 +162,7 @@ func (r *rounds) note(d dueOperation, failed bool) {
 	case f != nil:
 		f.tries++
 		f.at = d.now
-	case len(r.failed) < maxFailures:
+	case len(r.failed) < r.maxFailures:
 		r.failed[d.id] = &failure{tries: 1, at: d.now, round: r.round}
 	}
 }

@@ -41,8 +41,10 @@ func newFewRounds(n int) (*rounds, *fewRecords) {
 // However much is due and fails, memory is bounded, and everything comes to its turn.
 func TestFailuresOfACompleterAreBounded(t *testing.T) {
 	t.Parallel()
+	const maxDue, maxFailures = 16, 16 * 16
 	const due = maxFailures + 8*maxDue
 	r, l := newFewRounds(due)
+	r.maxDue, r.maxFailures = maxDue, maxFailures
 	tried := map[ID]int{}
 	rounds := 0
 	for ; rounds < 400 && len(tried) < due; rounds++ {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"time"
 )
 
 // complete runs an operation without its client, if it is still due. It reports whether it failed to: what became of a run
@@ -18,12 +19,20 @@ func (c *Completer) complete(ctx context.Context, id ID) (failed bool) {
 	if at, due := c.completionDue(&rec); !due || rec.Now < at {
 		return false
 	}
-	if c.exhausted(&rec) {
-		err = c.giveUp(ctx, id, &rec)
-	} else {
-		err = c.resume(ctx, id, &rec)
-	}
-	return c.failed(ctx, id, &rec, err)
+	return c.attempt(ctx, id, &rec, func() error {
+		if c.exhausted(&rec) {
+			return c.giveUp(ctx, id, &rec)
+		}
+		return c.resume(ctx, id, &rec)
+	})
+}
+
+// attempt reports a failure of f, also if f ends its goroutine, as hooks and handlers can.
+func (c *Completer) attempt(ctx context.Context, id ID, rec *Record, f func() error) (failed bool) {
+	err := errors.New("it did not return: what was called has ended its goroutine")
+	defer func() { failed = c.failed(ctx, id, rec, err) }()
+	err = f()
+	return
 }
 
 // failed reports a failure, unless it comes of the completer's own end.
@@ -76,9 +85,14 @@ func (c *Completer) resume(ctx context.Context, id ID, rec *Record) error {
 
 // serve has the handler answer a request to nobody.
 func (c *Completer) serve(ctx context.Context, r *http.Request, s *resumption) (err error) {
+	w := &nowhere{header: http.Header{}}
+	what := r.Method + " " + r.URL.EscapedPath()
 	defer func() {
-		if thrown := recover(); thrown != nil && thrown != http.ErrAbortHandler { //nolint:errorlint // as net/http compares it
+		switch thrown := recover(); {
+		case thrown != nil && thrown != http.ErrAbortHandler: //nolint:errorlint // as net/http compares it
 			err = fmt.Errorf("panic: %v\n%s", thrown, debug.Stack())
+		case err == nil && !s.taken.Load():
+			err = fmt.Errorf("%s: no guard took it; it was answered with %d", what, w.status)
 		}
 	}()
 	// Without a server in their context handlers such as httputil.ReverseProxy end in order where they would abort.
@@ -90,15 +104,11 @@ func (c *Completer) serve(ctx context.Context, r *http.Request, s *resumption) (
 	case r == nil:
 		return errors.New("make its principal: Principal returned no request")
 	}
-	w := &nowhere{header: http.Header{}}
 	ctx = context.WithValue(r.Context(), resumptionKey{}, s)
 	if ctx.Value(http.ServerContextKey) == nil { // Principal has made a context of its own
 		ctx = context.WithValue(ctx, http.ServerContextKey, &http.Server{Handler: c.handler})
 	}
 	c.handler.ServeHTTP(w, r.WithContext(ctx))
-	if !s.taken.Load() {
-		return fmt.Errorf("%s %s: no guard took it; it was answered with %d", r.Method, r.URL.EscapedPath(), w.status)
-	}
 	return s.failure()
 }
 
@@ -122,7 +132,7 @@ func (c *Completer) giveUp(ctx context.Context, id ID, rec *Record) error {
 }
 
 // end claims an operation and settles it at once, if it is still what was due. It returns the record as it stands then, and
-// whether it did both.
+// whether it did both. A settle that gets no reply goes on without it, and counts as done: nobody else would tell of it.
 func (g *Guard) end(ctx context.Context, a *ask, s *resumption, o Outcome) (Record, bool, error) {
 	rec, run, p := g.claim(ctx, a)
 	switch {
@@ -135,8 +145,11 @@ func (g *Guard) end(ctx context.Context, a *ask, s *resumption, o Outcome) (Reco
 		return rec, false, nil
 	}
 	run.lease.handlerEnded()
-	rec, how := run.settle(o)
-	return rec, how == settledOwn, nil
+	now, how := run.settle(o)
+	if how == settledLater {
+		now = rec
+	}
+	return now, how == settledOwn || how == settledLater, nil
 }
 
 // inquire asks what became of an operation.
@@ -153,8 +166,10 @@ func (c *Completer) inquire(ctx context.Context, id ID) bool {
 		}()
 		return c.o.Reconcile(ctx, i)
 	}
-	_, err := c.reader.Reconcile(asked, id, ask)
-	return c.failed(ctx, id, &rec, err)
+	return c.attempt(ctx, id, &rec, func() error {
+		_, err := c.reader.Reconcile(asked, id, ask)
+		return err
+	})
 }
 
 // nowhere is where the answer to nobody goes.
@@ -176,5 +191,12 @@ func (w *nowhere) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Flush lets streaming handlers work as they do with a client.
+// What net/http's own writer can do lets handlers that rely on it work as they do with a client.
+
 func (w *nowhere) Flush() {}
+
+func (w *nowhere) SetReadDeadline(time.Time) error { return nil }
+
+func (w *nowhere) SetWriteDeadline(time.Time) error { return nil }
+
+func (w *nowhere) EnableFullDuplex() error { return nil }

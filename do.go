@@ -165,6 +165,7 @@ type job[T any] struct {
 	value    T
 	err      error
 	returned bool
+	settled  bool        // the settle returned: how tells what came of it
 	broken   *PanicError // thrown by fn, or by whatever read or stored what it returned
 	lost     bool
 	nothing  bool // it was rolled back, although fn returned a value
@@ -222,7 +223,7 @@ func goesOn[T any](c *call, err error) (T, error) {
 func (j *job[T]) do(fn func(context.Context) (T, error)) {
 	defer close(j.ended)
 	defer func() {
-		if thrown := recover(); thrown != nil { // by the store or the observer
+		if thrown := recover(); !j.settled { // it was thrown by the store or the observer
 			j.broken = caught(thrown)
 		}
 	}()
@@ -249,6 +250,7 @@ func (j *job[T]) finish() {
 		j.value, _ = s.result.value.(T) // an interface may hold nothing
 		j.err = s.result.err
 	}
+	j.settled = true
 }
 
 // outcome decides what the run is settled with. A result or an error that throws when it is read is lost: fn has ended

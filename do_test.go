@@ -348,6 +348,24 @@ func TestR32_AResultThatPanicsWhenItIsReadIsSettled(t *testing.T) {
 	}
 }
 
+// A settle that throws has made nothing durable, also one that only ends its goroutine.
+func TestR32_DoThrowsWhatItsSettleThrows(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &faulty{Store: memstore.New()}
+		store.settle = func(context.Context, semel.ID, semel.Owner, semel.Outcome) (semel.Record, bool, error) {
+			runtime.Goexit()
+			return semel.Record{}, false, nil
+		}
+		g, _ := newGuard(t, store, semel.Policy{})
+		r := semel.DoBatch(t.Context(), g, items(1), semel.BatchOptions{}, func(context.Context, int) (int, error) { return 1, nil })[0]
+		var broken *semel.PanicError
+		if !errors.As(r.Err, &broken) || broken.Value != nil || r.Value != 0 {
+			t.Errorf("%d, %v; want that its settle ended its goroutine", r.Value, r.Err)
+		}
+	})
+}
+
 func TestDoWithoutAnAnswerThatCanBeStored(t *testing.T) {
 	t.Parallel()
 	t.Run("not JSON", func(t *testing.T) { t.Parallel(); unstorable(t, semel.Policy{}, math.NaN()) })

@@ -24,9 +24,8 @@ func (x *exchange) execute(next http.Handler) {
 	go func() {
 		defer close(ended)
 		defer func() {
-			x.thrown = recover()
-			if !x.returned {
-				x.run.event(EventPanic, panicError(x.thrown))
+			if x.thrown = recover(); !x.settled {
+				x.reportThrown()
 			}
 		}()
 		x.handle(next)
@@ -41,7 +40,7 @@ func (x *exchange) execute(next http.Handler) {
 		}
 		<-ended
 	}
-	if !x.returned {
+	if !x.settled {
 		x.decided(ResultFailed, "", 0, nil)
 		if x.thrown == nil {
 			runtime.Goexit()
@@ -51,12 +50,19 @@ func (x *exchange) execute(next http.Handler) {
 	x.answer()
 }
 
-// failed reports a run whose handler did not return. What it threw goes on.
+// failed reports a run whose handler, or settle, did not return. What it threw goes on.
 func (x *exchange) failed() {
-	if !x.returned {
+	if !x.settled {
 		x.run.event(EventPanic, nil)
 		x.decided(ResultFailed, "", 0, nil)
 	}
+}
+
+// reportThrown reports what a handler, or the settle of its run, threw on a goroutine of its own. There, what the observer
+// throws would end the process.
+func (x *exchange) reportThrown() {
+	defer func() { recover() }() //nolint:errcheck // what was thrown first goes on
+	x.run.event(EventPanic, panicError(x.thrown))
 }
 
 // panicError describes what a handler threw on a goroutine of its own: if its client has been answered, nobody else will
@@ -127,6 +133,7 @@ func (x *exchange) finish() {
 		x.capture.discard()
 	}
 	x.capture.conclude()
+	x.settled = x.returned
 }
 
 // removeForm removes the temporary files of a multipart form that the handler has parsed. net/http removes only those of

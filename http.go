@@ -60,6 +60,7 @@ type exchange struct {
 	req      *http.Request // the handler's
 	capture  capture
 	returned bool // the handler returned: no panic, no Goexit
+	settled  bool // and so did the settle of its run: how tells what came of it
 	thrown   any  // what it panicked with, if it ran on a goroutine of its own
 	outcome  Outcome
 	lost     bool // no answer, perhaps an effect

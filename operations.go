@@ -18,7 +18,8 @@ import (
 //     failed, unknown or expired;
 //   - the path itself, with a key in one of the policy's KeyHeaders: the same, for a client that has lost the id together
 //     with its answer. An operation whose method and path are part of its identity (PerOperation) is found by its id only;
-//   - /{id}/result: the stored answer, marked as a replay.
+//   - /{id}/result: the stored answer, marked as a replay. A Location is as the handler wrote it, here and in the status: one
+//     that is relative is so to the first request.
 //
 // Mount it at the path and below it, with what authenticates the principal above:
 //

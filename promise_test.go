@@ -143,6 +143,69 @@ func TestR84_AStepWhoseSaveMayHaveBeenExecutedIsReadAgain(t *testing.T) {
 	})
 }
 
+// delayedSteps holds back the first save, which gets no reply, and executes it when it is told to.
+type delayedSteps struct {
+	*memstore.Store
+	late func() // executes what was held back
+	down bool
+}
+
+func (s *delayedSteps) SaveStep(ctx context.Context, id semel.ID, by semel.Owner, name string, result []byte) (bool, error) {
+	if s.down {
+		if s.late == nil {
+			s.late = func() { s.Store.SaveStep(context.Background(), id, by, name, result) } //nolint:errcheck // nobody hears of it
+		}
+		return false, errDown
+	}
+	return s.Store.SaveStep(ctx, id, by, name, result)
+}
+
+// A save that got no reply may be executed later, too, when the step has been read again and has run again: the run then
+// goes on with the result that later runs will get.
+func TestR84_AStepWhoseSaveIsExecutedLateHasOneResult(t *testing.T) {
+	t.Parallel()
+	for _, reads := range []bool{true, false} {
+		t.Run(fmt.Sprintf("the store can be read then: %v", reads), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				delayed := &delayedSteps{Store: memstore.New(), down: true}
+				store := &steppedStore{StepStore: delayed}
+				g, _ := newGuardWith(t, store, semel.Options{Policy: shortLease(semel.Rerun)})
+				n := 0
+				newID := func(context.Context) (string, error) { n++; return fmt.Sprint("order-", n), nil }
+				var used []string
+				h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					id, err := semel.Step(r.Context(), "order id", newID)
+					if err != nil {
+						delayed.down = false
+						id, err = semel.Step(r.Context(), "order id", func(ctx context.Context) (string, error) {
+							delayed.late()
+							if !reads {
+								store.read = func(func() (map[string][]byte, error)) (map[string][]byte, error) { return nil, errDown }
+							}
+							return newID(ctx)
+						})
+						store.read = nil
+					}
+					if err != nil {
+						http.Error(w, err.Error(), http.StatusInternalServerError)
+						return
+					}
+					if used = append(used, id); len(used) == 1 {
+						w.WriteHeader(http.StatusServiceUnavailable)
+					}
+				}))
+				for range 3 {
+					answer(h, post("k", `{}`))
+				}
+				if n != 2 || len(used) < 2 || used[0] != "order-1" || used[1] != used[0] {
+					t.Errorf("runs of one operation saw the results %q of a step, which ran %d times", used, n)
+				}
+			})
+		})
+	}
+}
+
 // A completer's run of a streaming route is lost after its first byte.
 func TestR38_R52_AStreamThatNobodyReceivesHasNotBegun(t *testing.T) {
 	t.Parallel()

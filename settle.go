@@ -3,6 +3,8 @@ package semel
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime/debug"
 	"time"
 )
 
@@ -89,7 +91,7 @@ func (r *run) trySettle(until time.Time, o *Outcome) (rec Record, owned, acknowl
 		if r.policy.OneCommit {
 			rec, owned, err = r.askCommitted(ctx)
 		} else {
-			rec, owned, err = r.core.store.Settle(ctx, r.ask.id, r.owner, *o)
+			rec, owned, err = r.sendSettle(ctx, o)
 		}
 		ctx.end(nil)
 		if err == nil {
@@ -108,6 +110,17 @@ func (r *run) trySettle(until time.Time, o *Outcome) (rec Record, owned, acknowl
 		}
 		time.Sleep(min(jitter(wait), left))
 	}
+}
+
+// sendSettle sends one settle. A store that panics has given no reply, and is asked again: else the run would never end, nor
+// its lease.
+func (r *run) sendSettle(ctx context.Context, o *Outcome) (rec Record, owned bool, err error) {
+	defer func() {
+		if thrown := recover(); thrown != nil {
+			err = fmt.Errorf("panic: %v\n%s", thrown, debug.Stack())
+		}
+	}()
+	return r.core.store.Settle(ctx, r.ask.id, r.owner, *o)
 }
 
 // ended ends the run: its lease, its contexts, and what Drain waits for.

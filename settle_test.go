@@ -395,3 +395,25 @@ func TestDrainWaitsForRuns(t *testing.T) {
 		two.answer()
 	})
 }
+
+// A store that panics in a settle has given no reply: the settle is sent again. Else the lease would be renewed for ever.
+func TestR32_ASettleThatPanicsIsSentAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		mem := memstore.New()
+		tries := 0
+		store := &faulty{Store: mem, settle: func(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+			if tries++; tries == 1 {
+				panic("broken store")
+			}
+			return mem.Settle(ctx, id, by, o)
+		}}
+		g, _ := newGuard(t, store, shortLease(semel.Rerun))
+		serve(g.Handler(say("paid")), post("k", `{}`)).answer()
+		time.Sleep(10 * time.Minute)
+		if rec := loaded(t, mem, "k"); rec.Reads(rec.OnLost) == semel.ReadsRunning {
+			t.Error("ten minutes after its handler has ended the operation still runs")
+		}
+		drained(t, g)
+	})
+}

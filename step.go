@@ -46,20 +46,17 @@ func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, 
 	if err != nil {
 		return value, stepError(name, err)
 	}
-	if found {
-		if err := r.core.steps.codec.Unmarshal(saved, &value); err != nil {
-			r.steps.giveBack(name)
-			var zero T
-			return zero, stepError(name, fmt.Errorf("decode the saved result: %w", err))
-		}
-		return value, nil
-	}
 	kept := false
 	defer func() {
 		if !kept {
 			r.steps.giveBack(name)
 		}
 	}()
+	if found {
+		value, err = decodeStep[T](r, name, saved)
+		kept = err == nil
+		return value, err
+	}
 	op.derived.Store(true)
 	if value, err = fn(context.WithValue(ctx, stepKey{}, &step{op, name})); err != nil {
 		return value, err
@@ -71,7 +68,22 @@ func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, 
 	if err := r.saveStep(name, result); err != nil {
 		return value, stepError(name, err)
 	}
-	kept = true
+	saved, doubted, err := r.savedFirst(name)
+	if err != nil {
+		return value, stepError(name, err)
+	}
+	if doubted {
+		value, err = decodeStep[T](r, name, saved)
+	}
+	kept = err == nil
+	return value, err
+}
+
+func decodeStep[T any](r *run, name string, saved []byte) (T, error) {
+	var value, zero T
+	if err := r.core.steps.codec.Unmarshal(saved, &value); err != nil {
+		return zero, stepError(name, fmt.Errorf("decode the saved result: %w", err))
+	}
 	return value, nil
 }
 
@@ -109,7 +121,8 @@ func checkStepName(name string) error {
 }
 
 // A StepCodec encodes and decodes the results of steps. It is called concurrently. A later version of a program must be able
-// to decode what an earlier one encoded, as long as operations last.
+// to decode what an earlier one encoded, as long as operations last. Unmarshal must not change data, and must copy what it
+// keeps of it: a store may share it.
 type StepCodec interface {
 	Marshal(v any) ([]byte, error)
 	Unmarshal(data []byte, v any) error
@@ -145,6 +158,7 @@ type steps struct {
 	saved map[string][]byte // by earlier runs; nil as long as they are not read
 	some  bool              // there are some
 	taken map[string]bool   // by this run
+	late  map[string]bool   // a save of this run got no reply: it may still be executed
 }
 
 // takeStep reserves a name for this run, and returns the result that an earlier run has saved, if one has.
@@ -165,6 +179,9 @@ func (r *run) takeStep(ctx context.Context, name string) (result []byte, found b
 	}
 	if s.some && s.saved == nil {
 		if err := r.loadSteps(ctx); err != nil {
+			if stop := r.mayStart(ctx); stop != nil {
+				err = stop
+			}
 			return nil, false, err
 		}
 	}
@@ -203,10 +220,32 @@ func (s *steps) giveBack(name string) {
 }
 
 // doubt has the steps read again before the next one: one may have been saved whose save got no reply.
-func (s *steps) doubt() {
+func (s *steps) doubt(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.saved, s.some = nil, true
+	if s.late == nil {
+		s.late = map[string]bool{}
+	}
+	s.late[name] = true
+}
+
+// savedFirst returns the result that stays of a step whose save was just acknowledged, if that may be another one: of a
+// save in this run that got no reply, and was executed after the step had been read again.
+func (r *run) savedFirst(name string) (result []byte, doubted bool, err error) {
+	s := &r.steps
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.late[name] {
+		return nil, false, nil
+	}
+	if err := r.loadSteps(r.base); err != nil {
+		return nil, true, err
+	}
+	if result, err = r.core.keyring.unfold(stepField(name), r.ask.id, s.saved[name]); err != nil {
+		r.core.storeFailed(r.base, "steps", r.ask.id, err)
+	}
+	return result, true, err
 }
 
 func stepField(name string) string { return "step " + name }
@@ -254,7 +293,7 @@ func (r *run) saveStep(name string, result []byte) error {
 		}
 		r.core.storeFailed(r.base, "savestep", r.ask.id, err)
 		if errors.Is(err, ErrFull) || errors.Is(err, ErrUnreadable) || !pause(window, jitter(wait)) {
-			r.steps.doubt()
+			r.steps.doubt(name)
 			return fmt.Errorf("save the result: %w", err)
 		}
 	}

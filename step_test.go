@@ -624,6 +624,71 @@ func TestStepsAreReadBeforeTheyAreRun(t *testing.T) {
 	}
 }
 
+// brokenCodec panics at its first result, and keeps the rest as they are.
+type brokenCodec struct{ broken bool }
+
+func (c *brokenCodec) Marshal(v any) ([]byte, error) { return []byte(v.(string)), nil }
+
+func (c *brokenCodec) Unmarshal(data []byte, v any) error {
+	if !c.broken {
+		c.broken = true
+		panic("broken codec")
+	}
+	*v.(*string) = string(data)
+	return nil
+}
+
+// A handler that outlives the panic of a codec can come to the step again.
+func TestAStepWhoseCodecPanicsKeepsItsName(t *testing.T) {
+	t.Parallel()
+	store := memstore.New()
+	o := semel.Options{Policy: semel.Policy{OnLost: semel.Rerun}, StepCodec: &brokenCodec{}}
+	step := func(ctx context.Context) (string, error) {
+		return semel.Step(ctx, "s", func(context.Context) (string, error) { return "text", nil })
+	}
+	inHandler(t, o, store, func(ctx context.Context) error {
+		if _, err := step(ctx); err != nil {
+			t.Error(err)
+		}
+		return io.ErrUnexpectedEOF
+	})
+	inHandler(t, o, store, func(ctx context.Context) error {
+		var thrown any
+		func() {
+			defer func() { thrown = recover() }()
+			step(ctx) //nolint:errcheck // it panics
+		}()
+		if text, err := step(ctx); thrown != "broken codec" || text != "text" || err != nil {
+			t.Errorf("thrown %v, then %q, %v", thrown, text, err)
+		}
+		return nil
+	})
+}
+
+// A run that ends while its steps are read says why it has ended.
+func TestAStepThatIsNotBegunSaysWhyTheRunHasEnded(t *testing.T) {
+	t.Parallel()
+	store := &steppedStore{StepStore: memstore.New()}
+	o := semel.Options{Policy: semel.Policy{OnLost: semel.Rerun}}
+	inHandler(t, o, store, func(ctx context.Context) error {
+		if _, err := semel.Step(ctx, "s", one); err != nil {
+			t.Error(err)
+		}
+		return io.ErrUnexpectedEOF
+	})
+	inHandler(t, o, store, func(ctx context.Context) error {
+		ctx, cancel := context.WithCancelCause(ctx)
+		store.read = func(func() (map[string][]byte, error)) (map[string][]byte, error) {
+			cancel(semel.ErrLeaseLost)
+			return nil, context.Canceled
+		}
+		if _, err := semel.Step(ctx, "s", one); !errors.Is(err, semel.ErrLeaseLost) {
+			t.Errorf("got %v, want the cause", err)
+		}
+		return nil
+	})
+}
+
 func TestR61_SavedStepsAreEncrypted(t *testing.T) {
 	t.Parallel()
 	store := memstore.New()
@@ -636,6 +701,12 @@ func TestR61_SavedStepsAreEncrypted(t *testing.T) {
 			return io.ErrUnexpectedEOF
 		})
 		return text, err
+	}
+	if _, err := attempt(nil, "before"); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := attempt(keyring(t, first), "before"); err != nil || text != "secret of before" {
+		t.Errorf("saved before there was a keyring: %q, %v", text, err)
 	}
 	if _, err := attempt(keyring(t, first), "charge"); err != nil {
 		t.Fatal(err)

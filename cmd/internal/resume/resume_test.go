@@ -28,6 +28,9 @@ type service struct {
 
 func start(t *testing.T, s setup) *service {
 	t.Helper()
+	if s.Lease == 0 {
+		s.Lease = shortLease
+	}
 	told, err := json.Marshal(s)
 	if err != nil {
 		t.Fatal(err)
@@ -285,7 +288,7 @@ func TestR84_Case42_ASlowStepIsNotRunBesideItself(t *testing.T) {
 			t.Parallel()
 			l := newLedgers(t)
 			l.gate = make(chan struct{})
-			s := setup{Store: store.fresh(t), Ledgers: l.url, Complete: true}
+			s := setup{Store: store.fresh(t), Ledgers: l.url, Complete: true, Lease: longLease}
 			first, second := start(t, s), start(t, s)
 			got := make(chan answered, 1)
 			go func() {
@@ -298,11 +301,11 @@ func TestR84_Case42_ASlowStepIsNotRunBesideItself(t *testing.T) {
 			for l.called("charge") == 0 {
 				time.Sleep(time.Millisecond)
 			}
-			for until := time.Now().Add(4 * lease); time.Now().Before(until); {
+			for until := time.Now().Add(5 * longLease / 2); time.Now().Before(until); {
 				if a, err := second.order("order", ""); err != nil || a.status != http.StatusConflict {
 					t.Fatalf("answered %d %s, %v while the step runs", a.status, a.body, err)
 				}
-				time.Sleep(lease / 5)
+				time.Sleep(longLease / 15)
 			}
 			close(l.gate)
 			if a := <-got; a.status != http.StatusCreated || a.replayed {

@@ -41,9 +41,14 @@ type setup struct {
 	Ledgers  string // URL of the systems that the steps reach
 	DieAt    int64  // the point at which the process kills itself; 0 for none
 	Complete bool   // run a completer
+	Lease    time.Duration
 }
 
-const lease = 500 * time.Millisecond
+// A lease that is over soon, and one that a loaded machine does not keep a process from renewing.
+const (
+	shortLease = 500 * time.Millisecond
+	longLease  = 3 * time.Second
+)
 
 // points are the places where a process can die: before and after each verb that changes the record, and each call of a
 // step. They are counted from 1.
@@ -108,7 +113,7 @@ func serve(told string) error {
 	if err != nil {
 		return err
 	}
-	policy := semel.Policy{OnLost: semel.Rerun, Lease: lease, Complete: true, RespondAsync: true}
+	policy := semel.Policy{OnLost: semel.Rerun, Lease: s.Lease, Complete: true, RespondAsync: true}
 	guard, err := semel.New(&watchedStore{opened.Store.(capable), p}, semel.SingleTenant, semel.Rerun, semel.Options{
 		Policy: policy, Encryption: ring, Operations: "/operations",
 		IdentitySecret: []byte("a secret of the tests"), DerivationSecret: []byte("another secret of the tests"),
