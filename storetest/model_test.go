@@ -15,6 +15,7 @@ type model struct {
 	records map[semel.ID]semel.Record
 	steps   map[semel.ID]map[string]string
 	clock   semel.Time
+	entered int // how many verbs have read a record
 
 	claim       func(semel.Record, semel.Time, semel.Claim) (semel.Record, bool)
 	extend      func(semel.Record, semel.Time, semel.Owner, semel.Extension) (semel.Record, bool)
@@ -137,6 +138,19 @@ func (m *model) means() means {
 // linger gives others time to come in between.
 func linger() { <-time.After(2 * time.Millisecond) }
 
+// letIn gives others time to come in between, until one has, however busy the machine is. It is called with m.mu held.
+func (m *model) letIn() {
+	before := m.entered
+	for range 25 {
+		m.mu.Unlock()
+		linger()
+		m.mu.Lock()
+		if m.entered != before {
+			return
+		}
+	}
+}
+
 // do reads a record, applies a rule and writes the result.
 func (m *model) do(ctx context.Context, v verb, id semel.ID, rule func(semel.Record, semel.Time) (semel.Record, bool)) (semel.Record, bool, error) {
 	if err := ctx.Err(); err != nil && !m.deaf.has(v) {
@@ -147,10 +161,9 @@ func (m *model) do(ctx context.Context, v verb, id semel.ID, rule func(semel.Rec
 	defer m.mu.Unlock()
 	now := m.clock
 	old := m.records[id]
+	m.entered++
 	if m.torn.has(v) {
-		m.mu.Unlock()
-		linger()
-		m.mu.Lock()
+		m.letIn()
 	}
 	rec, owned := rule(old, now)
 	if _, limited := ctx.Deadline(); m.hasty.has(v) && limited && time.Until(deadline(ctx)) < time.Second {
@@ -251,9 +264,7 @@ func (m *model) Sweep(ctx context.Context, limit int) (int, error) {
 		}
 	}
 	if m.torn.has(sweeping) && len(ids) > 0 {
-		m.mu.Unlock()
-		linger()
-		m.mu.Lock()
+		m.letIn()
 	}
 	for _, id := range ids {
 		rec, changed := m.swept(m.records[id], m.clock)
