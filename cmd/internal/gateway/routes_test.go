@@ -273,14 +273,14 @@ func TestR76_AtStartItWarnsOfWhatIsNotProtected(t *testing.T) {
 	log := g.log.String()
 	for _, want := range []string{
 		`"msg":"requests without a key pass unprotected","route":"default"`, `"msg":"requests without a key pass unprotected","route":"POST /pass"`,
-		`"msg":"the route only observes: no request is refused or replayed","route":"POST /observe"`,
+		`"msg":"the route only observes: no request is refused or replayed","route":"POST /observe"`, `"event":"idempotency_plain_identity"`,
 	} {
 		if !strings.Contains(log, want) {
 			t.Errorf("no %s in the log:\n%s", want, log)
 		}
 	}
-	if n := strings.Count(log, `"level":"WARN"`); n != 3 {
-		t.Errorf("%d warnings, want 3:\n%s", n, log)
+	if n := strings.Count(log, `"level":"WARN"`); n != 4 {
+		t.Errorf("%d warnings, want 4:\n%s", n, log)
 	}
 }
 
