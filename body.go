@@ -21,15 +21,18 @@ type bodyOptions struct {
 	dir    string   // of the temporary file; defaults to os.TempDir
 	length int64    // the Content-Length, 0 or negative if unknown; it is not trusted
 	coding []string // the field lines of Content-Encoding
+
+	reuse *requestBody // one that is over, whose memory may be used again; nil for none
 }
 
-// A requestBody is a request's body, read whole. Its bytes are never used for another request: a handler that keeps
-// reading after it returned sees its own body or none.
+// A requestBody is a request's body, read whole. Once somebody has read it, or may have, its bytes are never used for another
+// request: a handler that keeps reading after it returned sees its own body or none.
 type requestBody struct {
 	// As it was sent, in memory or in a file.
 	data     []byte
 	file     *os.File
 	unlinked bool
+	lent     bool // the bytes were shown to a function of the user
 	n        int64
 	closed   atomic.Bool
 	opened   atomic.Bool
@@ -60,11 +63,18 @@ func readBody(src io.Reader, o bodyOptions) (*requestBody, error) {
 	if src == nil {
 		src = http.NoBody
 	}
-	b := &requestBody{}
+	b := o.reuse
+	var room []byte
+	if b == nil {
+		b = &requestBody{}
+	} else {
+		room = b.data[:0]
+		*b = requestBody{}
+	}
 	if o.memory < o.limit {
 		b.spoolAbove = o.memory
 	}
-	data, err := readUpTo(src, o.memory, o.length)
+	data, err := readUpTo(src, room, o.memory, o.length)
 	switch {
 	case err != nil:
 		return nil, readError(err)
@@ -97,14 +107,24 @@ func readError(err error) error {
 	return fmt.Errorf("read request body: %w", err)
 }
 
-// readUpTo reads src to its end, or one byte or more beyond limit.
-func readUpTo(src io.Reader, limit, hint int64) ([]byte, error) {
+const longestReused = 16 << 10
+
+// reusable reports whether nobody can have a part of the body, which is over, and its memory is worth to be kept.
+func (b *requestBody) reusable() bool {
+	return !b.lent && !b.opened.Load() && b.file == nil && cap(b.data) <= longestReused
+}
+
+// readUpTo reads src to its end, or one byte or more beyond limit, into room if that is large enough.
+func readUpTo(src io.Reader, room []byte, limit, hint int64) ([]byte, error) {
 	const unknown, most = 512, 16 << 10 // first steps
 	first := int64(unknown)
 	if hint > 0 {
 		first = min(hint, most) + 1 // one to spare, in which to see the end
 	}
-	buf := make([]byte, 0, min(first, limit+1))
+	buf := room
+	if first = min(first, limit+1); first > int64(cap(room)) {
+		buf = make([]byte, 0, first)
+	}
 	for {
 		n, err := src.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
@@ -194,7 +214,7 @@ func contentCoding(lines []string) string {
 func (b *requestBody) inflate(o *bodyOptions) (ok bool, err error) {
 	src := watchedReader{Reader: b.sent()}
 	r := inflater{src: bufio.NewReader(&src), coding: b.coding}
-	plain, err := readUpTo(&r, o.memory, 0)
+	plain, err := readUpTo(&r, nil, o.memory, 0)
 	size := int64(len(plain))
 	if err == nil && size > o.memory && o.memory < o.limit {
 		plain, b.streamed = nil, true

@@ -31,10 +31,10 @@ type capture struct {
 
 	body     []byte
 	spill    *os.File // holds body instead, above the limit
-	unlinked bool     // spill has no name any more
 	size     int64
 	declared int64 // Content-Length that the handler declared, -1 if none
 	over     bool  // above the limit: can't be stored
+	unlinked bool  // spill has no name any more
 	streams  bool
 	hijacked bool
 	held     []byte

@@ -32,61 +32,61 @@ const (
 // and having stopped.
 func marginOf(lease time.Duration) time.Duration { return time.Duration(float64(lease) * leaseMargin) }
 
-// enter asks for the operation until there is an answer: a run to execute, or the record as it stands, or a refusal.
-// Exactly one of the three is set.
-func (g *Guard) enter(ctx context.Context, a *ask) (*run, *Record, *Problem) {
+// enter asks for the operation until there is an answer: a run to execute, or a refusal, or, with neither, the answer of
+// the record, which is left in rec.
+func (g *Guard) enter(ctx context.Context, a *ask, rec *Record) (*run, *Problem) {
 	now := time.Now()
 	if p := g.withinCaps(ctx, a, now); p != nil {
-		return nil, nil, p
+		return nil, p
 	}
-	rec, r, p := g.claim(ctx, a)
+	r, p := g.claim(ctx, a, rec)
 	return g.follow(ctx, a, now.Add(a.wait), rec, r, p)
 }
 
 // follow is enter from what came of the first claim on; it waits for another run until the deadline.
-func (g *Guard) follow(ctx context.Context, a *ask, deadline time.Time, rec Record, r *run, p *Problem) (*run, *Record, *Problem) {
+func (g *Guard) follow(ctx context.Context, a *ask, deadline time.Time, rec *Record, r *run, p *Problem) (*run, *Problem) {
 	var ticket *ticket
 	defer func() { g.waiting.leave(ticket) }()
 	waits := a.wait > 0
 	raced := 0
-	for ; ; rec, r, p = g.claim(ctx, a) {
+	for ; ; r, p = g.claim(ctx, a, rec) {
 		switch {
 		case p != nil:
-			return nil, nil, p
+			return nil, p
 		case r != nil:
-			g.keys.add(a.id.Scope(), &rec)
-			return r, nil, nil
+			g.keys.add(a.id.Scope(), rec)
+			return r, nil
 		case !rec.Fingerprint.Equal(a.fingerprint):
-			return nil, nil, g.mismatch(&rec, a)
+			return nil, g.mismatch(rec, a)
 		}
 		switch rec.Reads(g.policy.OnLost) {
 		case ReadsDone:
-			return nil, &rec, nil
+			return nil, nil
 		case ReadsExpired:
-			return nil, nil, g.problem(CodeKeyExpired, "")
+			return nil, g.problem(CodeKeyExpired, "")
 		case ReadsUnknown:
 			if rec.State == Running {
-				g.observe(ctx, a, &rec, EventLapsed, nil)
+				g.observe(ctx, a, rec, EventLapsed, nil)
 			}
-			return nil, nil, g.problem(CodeOutcomeUnknown, "ask for the operation's status, or for its operator's decision")
+			return nil, g.problem(CodeOutcomeUnknown, "ask for the operation's status, or for its operator's decision")
 		case ReadsRunning:
 			if !waits {
-				return nil, nil, g.inProgress(&rec)
+				return nil, g.inProgress(rec)
 			}
 			if ticket == nil {
 				if ticket = g.waiting.join(a.id, g.policy.MaxWaiters); ticket == nil {
-					return nil, nil, g.inProgress(&rec)
+					return nil, g.inProgress(rec)
 				}
 				continue // the owner may have settled before this request joined
 			}
-			waits = g.waiting.wait(ctx, ticket, g.core, &rec, deadline)
+			waits = g.waiting.wait(ctx, ticket, g.core, rec, deadline)
 			if ctx.Err() != nil {
-				return nil, nil, g.inProgress(&rec)
+				return nil, g.inProgress(rec)
 			}
 		case ReadsAbsent, ReadsFree:
 			// This claim's own token was spent meanwhile, by a release that overtook it. Nothing was run.
 			if raced++; raced == claimTries {
-				return nil, nil, g.problem(CodeStoreUnavailable, "")
+				return nil, g.problem(CodeStoreUnavailable, "")
 			}
 		}
 	}
@@ -105,20 +105,20 @@ func (g *Guard) inProgress(rec *Record) *Problem {
 	return p
 }
 
-// claim sends a claim until it is acknowledged, a bounded number of times.
-func (g *Guard) claim(ctx context.Context, a *ask) (Record, *run, *Problem) {
+// claim sends a claim until it is acknowledged, a bounded number of times. The record as it stands then is left in rec.
+func (g *Guard) claim(ctx context.Context, a *ask, rec *Record) (*run, *Problem) {
 	if p := g.mayClaim(ctx); p != nil {
-		return Record{}, nil, p
+		return nil, p
 	}
 	if g.policy.OneCommit {
-		return g.claimTx(ctx, a)
+		return g.claimTx(ctx, a, rec)
 	}
-	one := [1]claiming{{ask: *a, claim: g.claimOf(a)}}
+	one := [1]claiming{{ask: a, rec: rec, claim: g.claimOf(a)}}
 	s := g.newSending(ctx)
 	defer s.window.end(nil)
 	s.send(one[:])
 	s.rest(one[:])
-	return one[0].rec, one[0].run, one[0].problem
+	return one[0].run, one[0].problem
 }
 
 // mayClaim refuses what is asked for a client that has gone, or while too many releases are owed.
@@ -132,12 +132,12 @@ func (g *Guard) mayClaim(ctx context.Context) *Problem {
 
 // A claiming is a claim on its way. Each copy of it has the same token, so that a claim whose reply was lost is recognised.
 type claiming struct {
-	ask   ask
+	ask   *ask
 	claim Claim
+	rec   *Record // the last reply, with owned and err
 
 	copies   int       // that were sent
 	sent     time.Time // the last of them
-	rec      Record    // the last reply, with owned and err
 	owned    bool
 	err      error
 	answered bool // that was an answer of the store: any but a failure
@@ -155,6 +155,7 @@ type sending struct {
 	g       *Guard
 	ctx     context.Context
 	window  *deadline // for all tries
+	began   time.Time
 	tries   int
 	left    int         // not judged after the last try
 	refused bool        // by the breaker
@@ -163,14 +164,18 @@ type sending struct {
 
 // newSending begins a sending, which ends with its window.
 func (g *Guard) newSending(ctx context.Context) sending {
-	return sending{g: g, ctx: ctx, window: newDeadline(ctx, min(claimWindow, g.life))}
+	now := time.Now()
+	return sending{g: g, ctx: ctx, began: now, window: newDeadlineAt(ctx, now.Add(min(claimWindow, g.life)))}
 }
 
 // send sends a copy of each claim that is not judged, and judges those that are answered.
 func (s *sending) send(list []claiming) {
+	sent := s.began // the first copy is sent at once
+	if s.tries > 0 {
+		sent = time.Now()
+	}
 	s.tries++
 	s.left = 0
-	sent := time.Now()
 	asked, err := s.g.through(s.ctx, func() error { return s.trip(list, sent) })
 	s.refused = !asked
 	for i := range list {
@@ -200,7 +205,7 @@ func (s *sending) trip(list []claiming, sent time.Time) (failed error) {
 	}
 	if len(list) == 1 {
 		c := &list[0]
-		c.rec, c.owned, c.err = s.g.store.Claim(s.window, c.ask.id, c.claim)
+		*c.rec, c.owned, c.err = s.g.store.Claim(s.window, c.ask.id, c.claim)
 	} else {
 		s.claimAll(list)
 	}
@@ -234,7 +239,7 @@ func (s *sending) claimAll(list []claiming) {
 	}
 	for i := range list {
 		if c := &list[i]; !c.judged {
-			c.rec, c.owned, c.err = all[0].Record, all[0].Owned, all[0].Err
+			*c.rec, c.owned, c.err = all[0].Record, all[0].Owned, all[0].Err
 			all = all[1:]
 		}
 	}
@@ -268,12 +273,12 @@ func (s *sending) judge(list []claiming, i int) {
 	c.judged = true
 	late := c.owned && time.Since(c.sent) > marginOf(g.policy.Lease)
 	if c.err == nil && c.owned && !late {
-		c.run = g.newRun(s.ctx, &c.ask, c.rec, c.claim.Token, c.sent)
+		c.run = g.newRun(s.ctx, c.ask, c.rec, c.claim.Token, c.sent)
 		c.run.resent = c.copies > 1
 	} else {
 		if late || c.copies > 0 && (!c.answered || c.copies > 1) {
 			g.owed.add(c.ask.id, Owner{Token: c.claim.Token, Above: true}, c.sent)
-			g.observe(s.ctx, &c.ask, &c.rec, EventGaveUp, c.err)
+			g.observe(s.ctx, c.ask, c.rec, EventGaveUp, c.err)
 		}
 		switch {
 		case errors.Is(c.err, ErrUnreadable):

@@ -134,7 +134,8 @@ func (c *Completer) giveUp(ctx context.Context, id ID, rec *Record) error {
 // end claims an operation and settles it at once, if it is still what was due. It returns the record as it stands then, and
 // whether it did both. A settle that gets no reply goes on without it, and counts as done: nobody else would tell of it.
 func (g *Guard) end(ctx context.Context, a *ask, s *resumption, o Outcome) (Record, bool, error) {
-	rec, run, p := g.claim(ctx, a)
+	var rec Record
+	run, p := g.claim(ctx, a, &rec)
 	switch {
 	case p != nil:
 		return rec, false, p

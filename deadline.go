@@ -52,7 +52,7 @@ func (d *deadline) made() context.Context {
 }
 
 // over reports whether the time has come or the parent has ended, so that the real context ends as soon as it is made.
-func (d *deadline) over() bool { return d.parent.Err() != nil || !time.Now().Before(d.at) }
+func (d *deadline) over() bool { return d.parent.Err() != nil || time.Until(d.at) <= 0 }
 
 // end cancels the context. A nil cause means that it is no longer needed.
 func (d *deadline) end(cause error) {

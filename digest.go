@@ -110,6 +110,10 @@ func (s *digest) uint(n uint64) {
 	if cap(s.buf)-len(s.buf) < binary.MaxVarintLen64 {
 		s.flush()
 	}
+	if n < 0x80 { // most are
+		s.buf = append(s.buf, byte(n))
+		return
+	}
 	s.buf = binary.AppendUvarint(s.buf, n)
 }
 

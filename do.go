@@ -67,12 +67,13 @@ func (e *ReplayedError) Code() string { return e.code }
 // Of the policy, what is about requests and answers of HTTP does not apply, nor does Policy.Observe.
 func Do[T any](ctx context.Context, g *Guard, key Key, request Fingerprinter, fn func(context.Context) (T, error)) (T, error) {
 	c := call{g: g, ctx: ctx, started: time.Now()}
-	run, rec, p := c.enter(key, request)
+	var rec Record
+	p := c.enter(key, request, &rec)
 	switch {
-	case run != nil:
-		return runJob(&c, run, fn)
-	case rec != nil:
-		return replayResult[T](&c, rec)
+	case c.run != nil:
+		return runJob(&c, c.run, fn)
+	case p == nil:
+		return replayResult[T](&c, &rec)
 	case c.bypasses(p):
 		defer c.decided(ResultBypassed, nil)
 		return fn(outside(ctx))
@@ -89,14 +90,12 @@ type call struct {
 	run     *run
 }
 
-// enter asks for the operation. Exactly one of the three is set.
-func (c *call) enter(key Key, request Fingerprinter) (*run, *Record, *Problem) {
-	if p := c.identify(key, request); p != nil {
-		return nil, nil, p
+// enter asks for the operation. Without a run and a refusal the answer is that of rec.
+func (c *call) enter(key Key, request Fingerprinter, rec *Record) (p *Problem) {
+	if p = c.identify(key, request); p == nil {
+		c.run, p = c.g.enter(c.ctx, &c.ask, rec)
 	}
-	run, rec, problem := c.g.enter(c.ctx, &c.ask)
-	c.run = run
-	return run, rec, problem
+	return p
 }
 
 // identify fills in what the call asks for.

@@ -281,13 +281,13 @@ func (b *batch[T]) start(list []*entry) {
 func (b *batch[T]) claim(list []*entry) {
 	claims := make([]claiming, len(list))
 	for i, e := range list {
-		claims[i] = claiming{ask: e.call.ask, claim: b.g.claimOf(&e.call.ask)}
+		claims[i] = claiming{ask: &e.call.ask, rec: &e.rec, claim: b.g.claimOf(&e.call.ask)}
 	}
 	s := b.g.newSending(b.ctx)
 	s.then = func(i int) {
 		e, c := list[i], &claims[i]
 		list[i] = nil
-		e.claimed, e.rec, e.run, e.problem = true, c.rec, c.run, c.problem
+		e.claimed, e.run, e.problem = true, c.run, c.problem
 		go b.serve(e)
 	}
 	whole := func(send func([]claiming)) (returned bool) {
@@ -393,19 +393,19 @@ func (b *batch[T]) pursue(e *entry) (value T, decided bool, err error) {
 	if p := b.counted(e); p != nil {
 		e.problem = p
 	} else if !e.claimed {
-		e.rec, e.run, e.problem = b.g.claim(b.ctx, &c.ask)
+		e.run, e.problem = b.g.claim(b.ctx, &c.ask, &e.rec)
 	}
 	e.claimed = false
 	if b.puts(e) {
 		return value, false, nil
 	}
-	run, rec, p := b.g.follow(b.ctx, &c.ask, e.until, e.rec, e.run, e.problem)
+	run, p := b.g.follow(b.ctx, &c.ask, e.until, &e.rec, e.run, e.problem)
 	c.run = run
 	switch {
 	case run != nil:
 		value, err = b.run(e)
-	case rec != nil:
-		value, err = replayResult[T](c, rec)
+	case p == nil:
+		value, err = replayResult[T](c, &e.rec)
 	case c.bypasses(p):
 		defer c.decided(ResultBypassed, nil)
 		value, err = b.fn(outside(b.ctx), e.i)

@@ -160,14 +160,18 @@ func sortedSet(list []string) []string {
 func (f *requestFingerprinter) of(d *digester, r *http.Request, b *requestBody) (Fingerprint, error) {
 	c := takeCanonicalizer()
 	defer c.release()
-	path := r.URL.EscapedPath()
+	path, contentType := r.URL.EscapedPath(), r.Header["Content-Type"]
+	var conditions [len(conditionalHeaders)][]string
+	for i, name := range conditionalHeaders {
+		conditions[i] = r.Header[name]
+	}
 
 	raw := d.start(rawDomain)
 	raw.string(r.Method)
 	raw.string(path)
 	raw.string(r.URL.RawQuery)
-	raw.strings(r.Header["Content-Type"])
-	f.writeHeaders(raw, r.Header)
+	raw.strings(contentType)
+	f.writeHeaders(raw, conditions[:], r.Header)
 	raw.flag(f.host)
 	if f.host {
 		raw.string(r.Host)
@@ -183,13 +187,13 @@ func (f *requestFingerprinter) of(d *digester, r *http.Request, b *requestBody) 
 		canonical.flag(false)
 		canonical.string(r.URL.RawQuery)
 	}
-	f.writeHeaders(canonical, r.Header)
+	f.writeHeaders(canonical, conditions[:], r.Header)
 	canonical.flag(f.host)
 	if f.host {
 		canonical.string(strings.ToLower(r.Host))
 	}
 
-	media := parseMediaType(r.Header["Content-Type"])
+	media := parseMediaType(contentType)
 	form, parts, err := f.canonicalize(d, c, &media, b)
 	if err != nil {
 		return Fingerprint{}, err
@@ -233,10 +237,10 @@ func (f *requestFingerprinter) of(d *digester, r *http.Request, b *requestBody) 
 	return fp, nil
 }
 
-// writeHeaders writes the header fields that count besides Content-Type.
-func (f *requestFingerprinter) writeHeaders(s *digest, h http.Header) {
-	for _, name := range conditionalHeaders {
-		s.strings(h[name])
+// writeHeaders writes the header fields that count besides Content-Type; conditions are the lines of conditionalHeaders.
+func (f *requestFingerprinter) writeHeaders(s *digest, conditions [][]string, h http.Header) {
+	for _, lines := range conditions {
+		s.strings(lines)
 	}
 	s.uint(uint64(len(f.headers)))
 	for _, name := range f.headers {

@@ -8,9 +8,9 @@ import (
 
 // A point is what an answer was when a transaction began.
 type point struct {
-	fresh   bool // nothing was written
 	header  http.Header
 	verdict uint32
+	fresh   bool // nothing was written
 	left    bool // the transaction was rolled back, and has left an error
 }
 

@@ -2,8 +2,10 @@ package semel
 
 import (
 	"context"
-	"crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
 	"maps"
+	"math/rand/v2"
 	"net/http"
 	"sync"
 	"time"
@@ -29,8 +31,10 @@ func (g *Guard) Handler(next http.Handler) http.Handler {
 		case g.policy.Observe:
 			g.shadow(next, w, r)
 		default:
-			x := &exchange{g: g, w: w, r: r, started: time.Now()}
+			x := takeExchange()
+			x.g, x.w, x.r, x.started = g, w, r, time.Now()
 			x.serve(next)
+			x.release()
 		}
 	})
 }
@@ -52,24 +56,44 @@ type exchange struct {
 	made      bool // the correlation id was made, not sent
 	minted    bool // so was the key
 	body      *requestBody
-	room      [8]string // for headers of one value
-	values    int       // how much of it is taken
+	spare     *requestBody // that of an earlier exchange, to be used again
+	room      []string     // for headers of one value
 
 	// Of the run, if there is one. Written on the handler's goroutine.
 	run      *run
 	req      *http.Request // the handler's
 	capture  capture
+	thrown   any // what it panicked with, if it ran on a goroutine of its own
+	outcome  Outcome
 	returned bool // the handler returned: no panic, no Goexit
 	settled  bool // and so did the settle of its run: how tells what came of it
-	thrown   any  // what it panicked with, if it ran on a goroutine of its own
-	outcome  Outcome
 	lost     bool // no answer, perhaps an effect
 	nothing  bool // no effect, and no answer that would say so
-	rec      Record
 	how      settled
 
-	promising sync.Mutex
 	settling  bool // the client can't be told 202 any more
+	promising sync.Mutex
+
+	rec Record // as it stands: after the claim, and after the settle if there is a run
+}
+
+// exchanges holds those that ran nothing, for their memory to be used again: most are repeats then.
+var exchanges = sync.Pool{New: func() any { return &exchange{} }}
+
+func takeExchange() *exchange { return exchanges.Get().(*exchange) }
+
+// release gives x back when its request has been answered, unless a handler, or another function of the user, may hold on
+// to a part of it. It is not called if one has thrown. The values of headers, which outlast x, have memory of their own.
+func (x *exchange) release() {
+	if x.run != nil || x.body != nil && !x.body.reusable() {
+		return
+	}
+	body := x.body
+	if body == nil {
+		body = x.spare
+	}
+	*x = exchange{spare: body}
+	exchanges.Put(x)
 }
 
 func (x *exchange) serve(next http.Handler) {
@@ -92,13 +116,13 @@ func (x *exchange) serve(next http.Handler) {
 		return
 	}
 	x.keyedHeaders(x.w.Header())
-	run, rec, p := x.g.enter(x.r.Context(), &x.ask)
+	run, p := x.g.enter(x.r.Context(), &x.ask, &x.rec)
 	switch {
 	case run != nil:
 		x.run = run
 		x.execute(next)
-	case rec != nil:
-		x.replay(rec)
+	case p == nil:
+		x.replay(&x.rec)
 	case x.async && p.Code == CodeInProgress && p.stored:
 		x.accept(ResultInProgress)
 	case p.Code == CodeStoreUnavailable && x.g.policy.FailOpen && x.r.Context().Err() == nil: // not a client that left
@@ -119,20 +143,28 @@ func (x *exchange) correlate() {
 	if v := x.r.Header[name]; len(v) == 1 && plainID(v[0]) {
 		x.ask.correlation = v[0]
 	} else {
-		x.ask.correlation, x.made = rand.Text(), true
+		x.ask.correlation, x.made = newCorrelation(), true
 	}
 	x.w.Header()[name] = x.value(x.ask.correlation)
 }
 
-// value returns the values of a header that has one. They come from the exchange's own room, so that what the guard adds
-// to an answer does not cost an allocation a header.
+// newCorrelation makes a correlation id: 128 random bits. It is no secret, so it need not cost what a token does.
+func newCorrelation() string {
+	var id [16]byte
+	binary.LittleEndian.PutUint64(id[:8], rand.Uint64())
+	binary.LittleEndian.PutUint64(id[8:], rand.Uint64())
+	return hex.EncodeToString(id[:])
+}
+
+// value returns the values of a header that has one. They share memory, so that what the guard adds to an answer does not
+// cost an allocation a header.
 func (x *exchange) value(v string) []string {
-	if x.values == len(x.room) {
-		return []string{v}
+	if len(x.room) == cap(x.room) {
+		x.room = make([]string, 0, 7) // most answers need no more
 	}
-	x.room[x.values] = v
-	x.values++
-	return x.room[x.values-1 : x.values : x.values]
+	n := len(x.room)
+	x.room = append(x.room, v)
+	return x.room[n : n+1 : n+1]
 }
 
 // completed gives a copy of the request the correlation id and the key that were made for it. The caller's request, and
@@ -141,8 +173,10 @@ func (x *exchange) completed(r *http.Request) {
 	if !x.made && !x.minted {
 		return
 	}
-	h := make(http.Header, len(r.Header)+2)
-	maps.Copy(h, r.Header)
+	h := maps.Clone(r.Header)
+	if h == nil {
+		h = http.Header{}
+	}
 	if x.made {
 		h[x.g.headers.correlation] = x.value(x.ask.correlation)
 	}

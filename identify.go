@@ -131,6 +131,7 @@ func (x *exchange) mintKey(body io.Reader) (string, *Problem) {
 		}
 	}
 	p := x.g.policy
+	x.body.lent = true
 	key, err := p.Mint(x.r, x.body.plain)
 	switch {
 	case err != nil:
@@ -155,12 +156,12 @@ func (x *exchange) readBody(src io.Reader) *Problem {
 	p := x.g.policy
 	body, err := readBody(src, bodyOptions{
 		limit: p.MaxRequestBody, memory: p.SpoolRequestAbove, dir: x.g.tempDir,
-		length: x.r.ContentLength, coding: x.r.Header["Content-Encoding"],
+		length: x.r.ContentLength, coding: x.r.Header["Content-Encoding"], reuse: x.spare,
 	})
 	if err != nil {
 		return x.g.bodyProblem(err)
 	}
-	x.body = body
+	x.body, x.spare = body, nil
 	return nil
 }
 

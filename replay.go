@@ -30,7 +30,7 @@ func (x *exchange) giveAgain(rec *Record) (int, *Problem) {
 		return 0, problem
 	}
 	h := x.w.Header()
-	copyFields(h, answer.Header)
+	x.copyFields(h, answer.Header)
 	if x.question {
 		h["Cache-Control"] = x.value("no-store") // what may be kept of an answer to POST may not be of one to GET
 	}
@@ -42,7 +42,7 @@ func (x *exchange) giveAgain(rec *Record) (int, *Problem) {
 	var trailer http.Header
 	if len(answer.Trailer) > 0 {
 		trailer = http.Header{}
-		copyFields(trailer, answer.Trailer)
+		x.copyFields(trailer, answer.Trailer)
 	}
 	x.writeBody(x.w, answer.Status, trailer, int64(len(body)), func(w io.Writer) error { //nolint:errcheck // memory can be read
 		w.Write(body) //nolint:errcheck // the client has gone
@@ -84,16 +84,14 @@ func (x *exchange) replayable(rec *Record) (*Response, []byte, *Problem) {
 
 // copyFields adds stored fields to dst. It copies them: what is stored is shared, and must not be within reach of whoever
 // changes the answer's header later.
-func copyFields(dst, stored http.Header) {
-	n := 0
-	for _, values := range stored {
-		n += len(values)
-	}
-	all := make([]string, 0, n)
+func (x *exchange) copyFields(dst, stored http.Header) {
 	for name, values := range stored {
-		from := len(all)
-		all = append(all, values...)
-		setField(dst, name, all[from:len(all):len(all)])
+		if len(values) == 1 {
+			values = x.value(values[0])
+		} else {
+			values = slices.Clone(values)
+		}
+		setField(dst, name, values)
 	}
 }
 
@@ -191,7 +189,7 @@ func (x *exchange) keptHeaders(dst http.Header, rec *Record, status int) {
 func (c *capture) writeLive() error {
 	h := c.live.Header()
 	if c.shared {
-		copyFields(h, c.sent)
+		c.x.copyFields(h, c.sent)
 	} else {
 		answerHeaders(h, c.sent)
 	}

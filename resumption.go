@@ -85,13 +85,13 @@ func (g *Guard) resume(s *resumption, next http.Handler, w http.ResponseWriter, 
 		return
 	}
 	x.keyedHeaders(w.Header())
-	rec, run, problem := x.g.claim(r.Context(), &x.ask)
+	run, problem := x.g.claim(r.Context(), &x.ask, &x.rec)
 	switch {
 	case problem != nil:
 		s.fail(problem)
 		x.refuse(problem)
 	case run == nil: // others were faster
-	case !s.continues(&rec):
+	case !s.continues(&x.rec):
 		run.unstarted()
 	default:
 		run.promised.Store(true)
@@ -102,7 +102,7 @@ func (g *Guard) resume(s *resumption, next http.Handler, w http.ResponseWriter, 
 
 // unstarted gives a claim up whose handler was not started, so that it does not count as a run.
 func (r *run) unstarted() {
-	r.core.owed.add(r.ask.id, Owner{Token: r.owner.Token, Above: true}, r.sent)
+	r.core.owed.add(r.ask.id, Owner{Token: r.owner.Token, Above: true}, r.began)
 	r.resent = false
 	r.ended(Record{}, true)
 }

@@ -10,10 +10,10 @@ import (
 type run struct {
 	core   *core
 	policy *policy
-	ask    ask
+	ask    *ask // not changed once there is a run
 	owner  Owner
 	op     Operation
-	began  time.Time
+	began  time.Time // when the last copy of its claim was sent
 
 	base context.Context // the request's values, without its cancellation
 	ctx  deadline        // base with the operation, and with MaxRun as its deadline: the handler's
@@ -24,17 +24,16 @@ type run struct {
 	steps    steps
 	stepped  bool        // earlier runs have saved steps
 	sealed   bool        // its request is stored
-	promised atomic.Bool // its client was told that it will be finished
 	resent   bool        // the claim was sent more than once: a copy may still arrive
-	sent     time.Time   // the last copy of the claim
+	promised atomic.Bool // its client was told that it will be finished
 
 	before, after *run // in the list of runs under way
 }
 
 // newRun makes the run that a claim, sent at the given time, has won, and starts its lease. It must be settled.
-func (g *Guard) newRun(ctx context.Context, a *ask, rec Record, token Token, sent time.Time) *run {
+func (g *Guard) newRun(ctx context.Context, a *ask, rec *Record, token Token, sent time.Time) *run {
 	r := &run{
-		core: g.core, policy: g.policy, ask: *a, began: sent, sent: sent,
+		core: g.core, policy: g.policy, ask: a, began: sent,
 		owner: Owner{Fence: rec.Fence, Token: token},
 		base:  context.WithoutCancel(ctx),
 	}
@@ -105,7 +104,7 @@ func (o *Operation) Correlation() string { return o.run.ask.correlation }
 // of a downstream call; another name gives another key.
 func (o *Operation) Key(name string) string {
 	o.derived.Store(true)
-	a := &o.run.ask
+	a := o.run.ask
 	return o.run.core.derive.derivedKey(a.kind, a.scope, a.key, name)
 }
 

@@ -44,7 +44,7 @@ func (r *run) settle(o Outcome) (Record, settled) {
 	}
 	switch j.state {
 	case committed:
-		return r.ended(j.rec, true)
+		return r.ended(*j.rec, true)
 	case doubtful:
 		o = r.uncommitted()
 	}
@@ -52,7 +52,7 @@ func (r *run) settle(o Outcome) (Record, settled) {
 	// Whoever has had an answer does not expect more; without the request nobody could finish it.
 	o.Owed = o.State == Free && r.sealed && (o.Owed || r.promised.Load())
 	first := time.Now()
-	rec, owned, ok := r.trySettle(first.Add(r.policy.SettleWait), &o)
+	rec, owned, ok := r.trySettle(first, first.Add(r.policy.SettleWait), &o)
 	if ok {
 		return r.conclude(rec, owned)
 	}
@@ -69,7 +69,7 @@ func (r *run) conclude(rec Record, owned bool) (Record, settled) {
 
 // settleLater goes on without the client.
 func (r *run) settleLater(until time.Time, o Outcome) {
-	rec, owned, ok := r.trySettle(until, &o)
+	rec, owned, ok := r.trySettle(time.Now(), until, &o)
 	if !ok {
 		r.event(EventSettleAbandoned, context.DeadlineExceeded)
 		r.ended(rec, true)
@@ -78,13 +78,13 @@ func (r *run) settleLater(until time.Time, o Outcome) {
 	r.conclude(rec, owned)
 }
 
-// trySettle sends the settle until it is acknowledged or the time has come. No copy of it is under way for longer than a
-// request's life.
-func (r *run) trySettle(until time.Time, o *Outcome) (rec Record, owned, acknowledged bool) {
+// trySettle sends the settle, from now on, until it is acknowledged or the time has come. No copy of it is under way for
+// longer than a request's life.
+func (r *run) trySettle(now, until time.Time, o *Outcome) (rec Record, owned, acknowledged bool) {
 	const firstPause, longestPause = 10 * time.Millisecond, time.Second
-	for wait := firstPause; ; wait = min(2*wait, longestPause) {
+	for wait := firstPause; ; wait, now = min(2*wait, longestPause), time.Now() {
 		var err error
-		ctx := newDeadline(r.base, r.core.life)
+		ctx := newDeadlineAt(r.base, now.Add(r.core.life))
 		if until.Before(ctx.at) {
 			ctx.at = until
 		}
@@ -129,7 +129,7 @@ func (r *run) ended(rec Record, owned bool) (Record, settled) {
 	r.ctx.end(nil)
 	r.core.waiting.wake(r.ask.id)
 	if r.resent {
-		r.core.owed.add(r.ask.id, Owner{Fence: r.owner.Fence, Token: r.owner.Token, Above: true}, r.sent)
+		r.core.owed.add(r.ask.id, Owner{Fence: r.owner.Fence, Token: r.owner.Token, Above: true}, r.began)
 	}
 	defer r.core.work.end(r)
 	if !owned {

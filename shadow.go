@@ -37,18 +37,18 @@ func (g *Guard) shadow(next http.Handler, w http.ResponseWriter, r *http.Request
 		x.observed(ResultUnkeyed, 0, nil)
 	default:
 		x.ask.wait = 0
-		run, rec, problem := g.enter(r.Context(), &x.ask)
+		run, problem := g.enter(r.Context(), &x.ask, &x.rec)
 		if run != nil {
 			x.run = run
 			x.shadowRun(next, w)
 			return
 		}
-		if rec != nil {
-			_, _, problem = x.replayable(rec)
+		if problem == nil {
+			_, _, problem = x.replayable(&x.rec)
 		}
 		switch {
 		case problem == nil:
-			x.observed(ResultReplayed, rec.Response.Status, nil)
+			x.observed(ResultReplayed, x.rec.Response.Status, nil)
 		case problem.Code == CodeStoreUnavailable && g.policy.FailOpen:
 			x.observed(ResultBypassed, 0, problem)
 		default:

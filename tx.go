@@ -78,11 +78,11 @@ type joint struct {
 	mu    sync.Mutex // held while one is under way
 	over  bool       // the handler has ended: no more transactions
 	open  Tx         // in one-commit mode, while it is under way
-	claim Claim      // that it was begun with
+	claim *Claim     // that it was begun with
 	state jointState
 	// Of the last transaction that was to commit.
 	outcome Outcome
-	rec     Record
+	rec     *Record // once it has committed
 	result  *result // of DoTx
 }
 
@@ -123,18 +123,17 @@ type face interface {
 }
 
 // claimTx is claim in one-commit mode.
-func (g *Guard) claimTx(ctx context.Context, a *ask) (Record, *run, *Problem) {
+func (g *Guard) claimTx(ctx context.Context, a *ask, rec *Record) (*run, *Problem) {
 	window := newDeadline(ctx, min(g.policy.SettleWait, g.life))
 	defer window.end(nil)
 	c := g.claimOf(a)
 	sent := time.Now()
 	var (
 		tx    Tx
-		rec   Record
 		owned bool
 	)
 	asked, err := g.through(ctx, func() (err error) {
-		tx, rec, owned, err = g.store.(Transactor).BeginClaim(window, a.id, c)
+		tx, *rec, owned, err = g.store.(Transactor).BeginClaim(window, a.id, c)
 		return err
 	})
 	switch {
@@ -143,15 +142,15 @@ func (g *Guard) claimTx(ctx context.Context, a *ask) (Record, *run, *Problem) {
 			g.storeFailed(ctx, "claim", a.id, err)
 		}
 		if errors.Is(err, ErrUnreadable) {
-			return Record{}, nil, g.problem(CodeReplayUnavailable, "").because(err)
+			return nil, g.problem(CodeReplayUnavailable, "").because(err)
 		}
-		return Record{}, nil, g.problem(CodeStoreUnavailable, "").because(err)
+		return nil, g.problem(CodeStoreUnavailable, "").because(err)
 	case !owned:
-		return rec, nil, nil
+		return nil, nil
 	}
 	r := g.newRun(ctx, a, rec, c.Token, sent)
-	r.joint.open, r.joint.claim = tx, c
-	return rec, r, nil
+	r.joint.open, r.joint.claim = tx, &c
+	return r, nil
 }
 
 func (r *run) transact(ctx context.Context, s Transactor, fn func(context.Context, Tx) error) (err error) {
@@ -253,7 +252,7 @@ func (r *run) commit(tx Tx, o Outcome) error {
 	}
 	switch {
 	case err == nil && owned:
-		j.state, j.rec = committed, rec
+		j.state, j.rec = committed, &rec
 		r.core.waiting.wake(r.ask.id)
 		return nil
 	case err == nil:
@@ -302,7 +301,7 @@ var errStillOpen = errors.New("the operation's transaction has not ended yet")
 // askCommitted asks, in one-commit mode, what became of a commit that got no reply; owned says that there was none. It is
 // the same claim once more: it would win.
 func (r *run) askCommitted(ctx context.Context) (rec Record, owned bool, err error) {
-	tx, rec, owned, err := r.core.store.(Transactor).BeginClaim(ctx, r.ask.id, r.joint.claim)
+	tx, rec, owned, err := r.core.store.(Transactor).BeginClaim(ctx, r.ask.id, *r.joint.claim)
 	switch {
 	case errors.Is(err, ErrFull): // there is no record
 		return Record{}, true, nil
