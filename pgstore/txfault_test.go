@@ -181,7 +181,7 @@ func TestTimeoutsEndAStuckTransaction(t *testing.T) {
 			if m.pooled {
 				url = bouncer.URL()
 			}
-			s := newShop(t, m, url, Options{IdleTimeout: 200 * time.Millisecond, StatementTimeout: 200 * time.Millisecond})
+			s := newShop(t, m, url, Options{IdleTimeout: 2 * time.Second, StatementTimeout: time.Second})
 			g := s.guard(semel.Hold)
 			stuck := map[string]func(context.Context, pgx.Tx) error{
 				"idle": func(ctx context.Context, tx pgx.Tx) error {

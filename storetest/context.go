@@ -139,6 +139,7 @@ var contextChecks = []check{
 				case settled.err == nil:
 					e.same("acknowledged settle, cut off", now, settled.rec)
 				case now.State != semel.Done:
+					by.LeaseEnd = max(by.LeaseEnd, now.LeaseEnd) // the claim that was cut off may be executed late
 					e.same("a settle that was cut off", now, by)
 				}
 				rec := e.b.end(id, by.Owner(), o)

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"net/http"
 	"strings"
@@ -73,6 +74,7 @@ func (g *Gateway) beginFinishing(ctx context.Context) *finishing {
 	go func() {
 		defer close(f.ended)
 		if g.completer == nil {
+			g.tellLeft(ctx)
 			return
 		}
 		if err := g.completer.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
@@ -80,4 +82,24 @@ func (g *Gateway) beginFinishing(ctx context.Context) *finishing {
 		}
 	}()
 	return f
+}
+
+// tellLeft warns of operations that earlier routes have left to be finished. Without a keyring none of them could be.
+func (g *Gateway) tellLeft(ctx context.Context) {
+	lister, ok := g.cfg.Store.(semel.Lister)
+	if !ok || g.cfg.Encryption == nil {
+		return
+	}
+	left, found := semel.ID{}, false
+	err := lister.List(ctx, semel.Query{Sealed: true, Reading: semel.ReadsFree}, func(id semel.ID, rec semel.Record) bool {
+		left, found = id, rec.Owed || rec.State == semel.Running
+		return !found
+	})
+	switch {
+	case found:
+		g.cfg.Log.Warn("operations are left that nobody finishes: no route has respond_async or complete",
+			"digest", hex.EncodeToString(left[16:24]))
+	case err != nil && ctx.Err() == nil:
+		g.cfg.Log.Warn("whether operations are left to be finished can't be told", "error", err)
+	}
 }

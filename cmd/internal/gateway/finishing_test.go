@@ -1,12 +1,15 @@
 package gateway
 
 import (
+	"context"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/memstore"
 )
 
 func TestR33_R52_AStoredRequestComesBackWithItsScheme(t *testing.T) {
@@ -67,4 +70,57 @@ func TestR52_R76_AMintedKeyKeepsItsWindowWithoutItsClient(t *testing.T) {
 	if err != nil || !again.replayed() || time.Until(exp) < 90*time.Hour {
 		t.Errorf("a minted key with a window of 100 h is remembered for %v; replayed %v, %v", time.Until(exp), again.replayed(), err)
 	}
+}
+
+func TestOperationsThatNobodyFinishesAreToldAtTheStart(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		status int // of the upstream
+		left   bool
+	}{{503, true}, {201, false}} {
+		var n atomic.Int32
+		up := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {
+			n.Add(1)
+			w.WriteHeader(c.status)
+		})
+		store := &listing{Store: memstore.New()}
+		shared := func(finishes bool) func(*Config) {
+			return func(cfg *Config) {
+				cfg.Store, cfg.Scope, cfg.Encryption, cfg.Operations = store, Scope{header: "X-Account", set: true}, newKeyring(t), "/operations"
+				cfg.Routes = []Route{{Match: "POST /payments", Policy: semel.Policy{OnLost: semel.Rerun, RespondAsync: finishes, MaxWait: time.Minute}}}
+			}
+		}
+		first := start(t, up.URL, shared(true))
+		a := ask(t, "POST", first.url+"/payments", `{"amount":1}`, "Idempotency-Key", "k", "Content-Type", "application/json",
+			"X-Account", "acme", "Prefer", "respond-async")
+		if a.status != 202 {
+			t.Fatalf("answered %d %s", a.status, a.body)
+		}
+		eventually(t, "the run", func() bool { return n.Load() > 0 })
+		if err := first.stop(); err != nil {
+			t.Fatal(err)
+		}
+		store.ended.Store(0)
+		second := start(t, up.URL, shared(false))
+		eventually(t, "the listing", func() bool { return store.ended.Load() > 0 })
+		if err := second.stop(); err != nil {
+			t.Fatal(err)
+		}
+		if told := strings.Contains(second.log.String(), `"msg":"operations are left that nobody finishes`); told != c.left {
+			t.Errorf("upstream answers %d: told is %t\n%s", c.status, told, second.log)
+		}
+	}
+}
+
+// A listing store counts the listings of stored requests that have ended.
+type listing struct {
+	*memstore.Store
+	ended atomic.Int32
+}
+
+func (l *listing) List(ctx context.Context, q semel.Query, f func(semel.ID, semel.Record) bool) error {
+	if q.Sealed {
+		defer l.ended.Add(1)
+	}
+	return l.Store.List(ctx, q, f)
 }

@@ -280,18 +280,19 @@ func TestAClaimFindsNothingWhereAReaderFindsNothing(t *testing.T) {
 		what string
 		then func(id semel.ID, by semel.Owner)
 	}{
-		{"lost", func(semel.ID, semel.Owner) {}},
+		{"lost", func(id semel.ID, by semel.Owner) {
+			if owned, err := s.Extend(t.Context(), id, by, semel.Extension{Lease: 10 * time.Millisecond}); err != nil || !owned {
+				t.Fatalf("extend: owned is %t, error %v", owned, err)
+			}
+		}},
 		{"free and owed", func(id semel.ID, by semel.Owner) {
 			settle(t, s, id, by, semel.Outcome{State: semel.Free, Owed: true})
 		}},
 	} {
-		id, _, rec := s.stepped(semel.Rerun, func(c *semel.Claim) { c.Retention, c.Lease = 10*time.Millisecond, 10*time.Millisecond })
+		id, _, rec := s.stepped(semel.Rerun, func(c *semel.Claim) { c.Retention = 10 * time.Millisecond })
 		by := rec.Owner()
 		by.Fence = uint64(time.Now().Add(time.Hour).UnixMilli()) // keeps the keys
 		do(t, s.client, s.key(id), "SETRANGE", s.key(id), "7", string(ownerFence(by.Fence)))
-		if owned, err := s.Extend(t.Context(), id, by, semel.Extension{Lease: 10 * time.Millisecond}); err != nil || !owned {
-			t.Fatalf("extend: owned is %t, error %v", owned, err)
-		}
 		row.then(id, by)
 		for until := time.Now().Add(30 * time.Second); load(t, s, id).State != semel.Absent; time.Sleep(5 * time.Millisecond) {
 			if time.Now().After(until) {
