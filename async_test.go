@@ -273,7 +273,7 @@ func TestR33_NobodyIsTold202WhileItsRunIsSettled(t *testing.T) {
 // A run that ends as its client departs: told 202 or its answer, and owed accordingly.
 func TestR33_TheRunEndsAsItsClientDeparts(t *testing.T) {
 	t.Parallel()
-	p := async()
+	p := inRealTime(async())
 	store := memstore.New()
 	g, _, _ := asyncGuard(t, store, p)
 	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -504,7 +504,7 @@ func TestR33_R70_TheClientLeavesBeforeThe202(t *testing.T) {
 // The request is the handler's own after the 202 too: its body, also one in a file, and its header.
 func TestR33_TheRequestOutlastsThe202(t *testing.T) {
 	t.Parallel()
-	p := async()
+	p := inRealTime(async())
 	p.SpoolRequestAbove = 100
 	g, _, _ := asyncGuard(t, nil, p)
 	body := bytes.Repeat([]byte("x"), 10_000)
@@ -535,7 +535,7 @@ func TestR33_TheRequestOutlastsThe202(t *testing.T) {
 
 func TestR33_202OverHTTP10(t *testing.T) {
 	t.Parallel()
-	g, _, _ := asyncGuard(t, nil, async())
+	g, _, _ := asyncGuard(t, nil, inRealTime(async()))
 	end := make(chan struct{})
 	w := newWire(t, "HTTP/1.1", g.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end })))
 	text := exchangeOf(t, w.url, "POST /payments HTTP/1.0\r\nIdempotency-Key: k\r\nPrefer: respond-async\r\nContent-Length: 2\r\n\r\n{}")

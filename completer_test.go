@@ -907,7 +907,7 @@ func TestR52_OnlyTheRouteOfAStoredRequestIsResumed(t *testing.T) {
 func TestR61_NothingOfAStoredRequestCanBeRead(t *testing.T) {
 	t.Parallel()
 	mem := memstore.New()
-	g, _ := newFinishing(t, mem, finishing())
+	g, _ := newFinishing(t, mem, inRealTime(finishing()))
 	r := post("secret-key", `{"secret-body":1}`, "X-Principal", "secret-scope", "Accept-Language", "secret-header",
 		"Authorization", "Bearer secret-credential", "Cookie", "a=secret-credential", "Proxy-Authorization", "secret-credential",
 		"X-Api-Key", "secret-credential")

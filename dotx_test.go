@@ -321,7 +321,7 @@ func TestCase09_DoTxGoesOnWithoutItsCaller(t *testing.T) {
 			t.Run(fmt.Sprint(m.name, "/", silent), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
-					s := newTransactor(t)
+					m, s := m.brief(), newTransactor(t)
 					start := time.Now()
 					reply := func() error {
 						if silent && time.Since(start) < 20*time.Second {

@@ -15,7 +15,7 @@ import (
 // The project's own client follows a 202 up, and asks what became of an answer that it has lost.
 func TestR33_R70_TheClientAsksTheGuard(t *testing.T) {
 	t.Parallel()
-	g, ask, _ := asyncGuard(t, nil, async())
+	g, ask, _ := asyncGuard(t, nil, inRealTime(async()))
 	release := make(chan struct{})
 	var paid ledger
 	mux := http.NewServeMux()

@@ -39,19 +39,21 @@ func TestR52_AnAnswerThatBreaksOffIsNotStoredForNobody(t *testing.T) {
 	proxy := httputil.NewSingleHostReverseProxy(u)
 	proxy.ErrorLog = log.New(io.Discard, "", 0)
 	store := memstore.New()
-	g, _, _ := asyncGuard(t, store, async())
+	g, _, _ := asyncGuard(t, store, inRealTime(async()))
 	var runs atomic.Int32
+	told := make(chan struct{})
 	mux := http.NewServeMux()
 	mux.Handle("POST /payments", g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		runs.Add(1)
 		if semel.FromContext(r.Context()).Attempt == 1 {
-			time.Sleep(50 * time.Millisecond)
+			<-told
 			w.WriteHeader(503)
 			return
 		}
 		proxy.ServeHTTP(w, r)
 	})))
 	w := answer(mux, post("k", `{}`, "Prefer", asyncPreferred))
+	close(told)
 	if w.Code != 202 {
 		t.Fatal(w.Code)
 	}

@@ -72,7 +72,7 @@ func TestR61_R52_AStoredRequestLacksTheRedactedFields(t *testing.T) {
 // What can't be taken apart is not stored, and not run either: the promise that it will be finished could not be kept.
 func TestR61_ARequestThatCantBeRedactedIsRefused(t *testing.T) {
 	t.Parallel()
-	p := async()
+	p := inRealTime(async())
 	p.Redact = []string{"/card/code"}
 	store := memstore.New()
 	g, _, _ := asyncGuard(t, store, p)

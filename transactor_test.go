@@ -360,15 +360,21 @@ type txMode struct {
 
 func (m txMode) onlyOne() bool { return m.policy.OneCommit }
 
-// txModes are all of them.
+// txModes are all of them, for real time.
 func txModes() []txMode {
-	oneCommit := shortLease(semel.Hold)
+	oneCommit := inRealTime(shortLease(semel.Hold))
 	oneCommit.OneCommit = true
 	return []txMode{
-		{"hold", shortLease(semel.Hold)},
-		{"rerun", shortLease(semel.Rerun)},
+		{"hold", inRealTime(shortLease(semel.Hold))},
+		{"rerun", inRealTime(shortLease(semel.Rerun))},
 		{"one-commit", oneCommit},
 	}
+}
+
+// brief returns the mode for synctest's time.
+func (m txMode) brief() txMode {
+	m.policy.Lease = briefLease
+	return m
 }
 
 // inEachMode runs a test under each of the modes.

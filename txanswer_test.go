@@ -190,7 +190,7 @@ func TestR31_AnAnswerWrittenBeforeIsTriedAgain(t *testing.T) {
 				t.Parallel()
 				s := newTransactor(t)
 				s.commit = commitRefused
-				g, _ := newGuard(t, s, shortLease(onLost))
+				g, _ := newGuard(t, s, inRealTime(shortLease(onLost)))
 				h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					w.WriteHeader(status)
 					io.WriteString(w, "before")

@@ -135,7 +135,7 @@ func TestCase09_R31_TheReplyOfACommitIsFoundOutLate(t *testing.T) {
 			t.Run(fmt.Sprint(m.name, "/", committed), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
-					s := newTransactor(t)
+					m, s := m.brief(), newTransactor(t)
 					start := time.Now()
 					silent := func(ctx context.Context) error { // as after a network failure: no reply until it is over
 						if left := 8*time.Second - time.Since(start); left > 0 {
@@ -291,7 +291,7 @@ func TestR48_R31_DecidedWhileInDoubt(t *testing.T) {
 			mem := memstore.New()
 			s := transactions(t, mem)
 			s.commit = commitLost
-			g, _ := newGuard(t, s, shortLease(onLost))
+			g, _ := newGuard(t, s, inRealTime(shortLease(onLost)))
 			h := g.Handler(s.working(paying, func(_ http.ResponseWriter, r *http.Request, _ error) {
 				rec, err := mem.Seize(r.Context(), keyed("k"), semel.NewToken())
 				if err != nil {
@@ -377,7 +377,7 @@ func TestMaxRunPassesInATransaction(t *testing.T) {
 				t.Run(fmt.Sprint(m.name, "/", status, "/", obeys), func(t *testing.T) {
 					t.Parallel()
 					synctest.Test(t, func(t *testing.T) {
-						s := newTransactor(t)
+						m, s := m.brief(), newTransactor(t)
 						g, seen := newGuard(t, s, m.policy)
 						times := 0
 						h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx semel.Tx) error {
@@ -425,7 +425,7 @@ func TestR48_FencedInATransaction(t *testing.T) {
 				t.Parallel()
 				mem := memstore.New()
 				s := transactions(t, mem)
-				g, seen := newGuard(t, s, shortLease(onLost))
+				g, seen := newGuard(t, s, inRealTime(shortLease(onLost)))
 				h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx semel.Tx) error {
 					seized(t, mem)
 					return paying(w, r, tx)

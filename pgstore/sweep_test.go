@@ -164,6 +164,10 @@ func TestR55_AnswersAreDroppedByTheDay(t *testing.T) {
 	s := openStore(t, Options{PartitionAnswers: true})
 	clock := mover{pool: s.pool}
 	now := load(t, s, newID()).Now.Time()
+	clock.advance(s.schema, now.Truncate(day).Add(day+12*time.Hour).Sub(now)) // noon: what follows is all of one day
+	s.parted.Store(0)
+	sweep(t, s, 100, 0)
+	now = load(t, s, newID()).Now.Time()
 	name := func(d int) string { return now.AddDate(0, 0, d).Format("answers_20060102") }
 	if parts := partitions(t, s); len(parts) != daysAhead+2 || parts[name(0)] != 0 {
 		t.Fatalf("the partitions are %v", parts)

@@ -88,6 +88,8 @@ func (s *shop) guard(onLost semel.LostPolicy) *semel.Guard {
 
 func (s *shop) guardWith(onLost semel.LostPolicy, o semel.Options) *semel.Guard {
 	s.t.Helper()
+	// What comes late on a busy machine is waited for, and asked for as often as it takes; no test waits it out.
+	o.Policy.SettleWait, o.MaxAttempts = time.Minute, -1
 	g, err := semel.New(s.store, semel.SingleTenant, onLost, o)
 	if err != nil {
 		s.t.Fatal(err)

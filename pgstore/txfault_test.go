@@ -148,16 +148,18 @@ func TestR31_TheServerIsKilledUnderLoad(t *testing.T) {
 			}
 			close(ended)
 			clients.Wait()
-			rows := map[string]string{}
-			r, err := s.store.pool.Query(t.Context(), s.sql("SELECT item, id::text FROM {schema}.orders"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			var item, id string
+			var rows map[string]string
 			n := 0
-			if _, err := pgx.ForEachRow(r, []any{&item, &id}, func() error { rows[item] = id; n++; return nil }); err != nil {
-				t.Fatal(err)
-			}
+			try(t, "the orders", func(ctx context.Context) error { // a connection may still be one to a server that was killed
+				rows, n = map[string]string{}, 0
+				r, err := s.store.pool.Query(ctx, s.sql("SELECT item, id::text FROM {schema}.orders"))
+				if err != nil {
+					return interpretError(err)
+				}
+				var item, id string
+				_, err = pgx.ForEachRow(r, []any{&item, &id}, func() error { rows[item] = id; n++; return nil })
+				return interpretError(err)
+			})
 			if n != len(answers) || n != len(rows) || n == 0 {
 				t.Errorf("%d orders of %d clients for %d keys", n, len(rows), len(answers))
 			}
@@ -181,54 +183,58 @@ func TestTimeoutsEndAStuckTransaction(t *testing.T) {
 			if m.pooled {
 				url = bouncer.URL()
 			}
-			s := newShop(t, m, url, Options{IdleTimeout: 2 * time.Second, StatementTimeout: time.Second})
-			g := s.guard(semel.Hold)
-			stuck := map[string]func(context.Context, pgx.Tx) error{
-				"idle": func(ctx context.Context, tx pgx.Tx) error {
-					gone := func() bool {
-						return value[int64](t, s.store, "SELECT count(*) FROM pg_locks WHERE relation = '{schema}.orders'::regclass") == 0
-					}
-					for end := time.Now().Add(time.Minute); !gone(); time.Sleep(10 * time.Millisecond) {
+			gone := func(s *shop) bool {
+				return value[int64](t, s.store, "SELECT count(*) FROM pg_locks WHERE relation = '{schema}.orders'::regclass") == 0
+			}
+			for what, c := range map[string]struct {
+				limits Options
+				sticks func(ctx context.Context, s *shop, tx pgx.Tx) error
+			}{
+				"idle": {Options{IdleTimeout: 2 * time.Second}, func(_ context.Context, s *shop, _ pgx.Tx) error {
+					for end := time.Now().Add(time.Minute); !gone(s); time.Sleep(10 * time.Millisecond) {
 						if time.Now().After(end) {
 							return errors.New("the transaction has not ended")
 						}
 					}
 					return nil // it has noticed nothing
-				},
-				"in a statement": func(ctx context.Context, tx pgx.Tx) error {
+				}},
+				"in a statement": {Options{StatementTimeout: time.Second}, func(ctx context.Context, _ *shop, tx pgx.Tx) error {
 					_, err := tx.Exec(ctx, "SELECT pg_sleep(60)")
 					if !errors.Is(interpretError(err), ErrTimeout) {
 						t.Errorf("a statement that takes long: %v, want ErrTimeout", err)
 					}
 					return err
-				},
-			}
-			if !m.oneCommit {
-				delete(stuck, "in a statement")
-			}
-			want := int64(0)
-			for what, f := range stuck {
-				sticks := true
-				h := g.Handler(s.ordering(func(ctx context.Context, tx pgx.Tx) error {
+				}},
+			} {
+				if what == "in a statement" && !m.oneCommit {
+					continue
+				}
+				s := newShop(t, m, url, c.limits)
+				sticks, stuck := true, false
+				h := s.guard(semel.Hold).Handler(s.ordering(func(ctx context.Context, tx pgx.Tx) error {
 					if sticks {
-						return f(ctx, tx)
+						stuck = true
+						return c.sticks(ctx, s, tx)
 					}
 					return nil
 				}, func(err error) {
-					if sticks == (err == nil) || what == "idle" && sticks && !m.pooled && !errors.Is(err, semel.ErrRolledBack) {
+					if stuck && sticks && (err == nil || what == "idle" && !m.pooled && !errors.Is(err, semel.ErrRolledBack)) {
 						t.Errorf("%s: Tx: %v", what, err)
 					}
 				}))
-				key := "k" + strconv.Itoa(len(what))
-				if w := serveKey(h, key); w.Code != http.StatusServiceUnavailable || s.orders() != want {
-					t.Errorf("%s: answered %d, with %d orders", what, w.Code, s.orders())
+				// On a busy machine the limit may come before the handler does, or meet one that does not stick.
+				for !stuck && !t.Failed() {
+					if w := serveKey(h, "k"); w.Code != http.StatusServiceUnavailable || s.orders() != 0 {
+						t.Errorf("%s: answered %d, with %d orders", what, w.Code, s.orders())
+					}
 				}
-				sticks, want = false, want+1
-				if w := serveKey(h, key); w.Code != 201 || s.orders() != want {
-					t.Errorf("%s, the next try: answered %d, with %d orders", what, w.Code, s.orders())
+				sticks = false
+				untilAnswered(t, h, "k")
+				if s.orders() != 1 {
+					t.Errorf("%s, the next try: %d orders", what, s.orders())
 				}
+				s.idle()
 			}
-			s.idle()
 		})
 	}
 }
@@ -241,8 +247,10 @@ func TestR48_ARunThatWasTakenOverCommitsNothing(t *testing.T) {
 			return // nobody can take it
 		}
 		late, other := s, s.another()
+		o := semel.Options{Policy: s.policy()}
+		o.Policy.Lease = 10 * time.Minute // it is ended by hand, and not to be renewed in between
 		holds, over := make(chan struct{}), make(chan struct{})
-		slow := late.guard(semel.Rerun).Handler(late.ordering(func(ctx context.Context, tx pgx.Tx) error {
+		slow := late.guardWith(semel.Rerun, o).Handler(late.ordering(func(ctx context.Context, tx pgx.Tx) error {
 			close(holds)
 			<-over
 			return nil
@@ -255,7 +263,7 @@ func TestR48_ARunThatWasTakenOverCommitsNothing(t *testing.T) {
 		go func() { answer <- serveKey(slow, "k").Body.String() }()
 		<-holds
 		exec(s.t, s.store, "UPDATE {schema}.records SET lease_end = started")
-		quick := other.guard(semel.Rerun).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		quick := other.guardWith(semel.Rerun, o).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			err := other.tx(r.Context(), func(ctx context.Context, tx pgx.Tx) error {
 				w.WriteHeader(http.StatusCreated)
 				io.WriteString(w, `{"order":2}`)

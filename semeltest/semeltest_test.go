@@ -59,12 +59,14 @@ func payment() *http.Request {
 
 func TestAssertOncePassesForAGuardedHandler(t *testing.T) {
 	t.Parallel()
-	for _, p := range []semel.Policy{{}, {OnLost: semel.Rerun}, {Wait: 5 * time.Second}} {
-		var c counter
-		if !semeltest.AssertOnce(t, semeltest.New(t, p).Handler(&c), payment, c.effects) {
-			t.Errorf("%+v: AssertOnce returns false", p)
+	synctest.Test(t, func(t *testing.T) {
+		for _, p := range []semel.Policy{{}, {OnLost: semel.Rerun}, {Wait: 5 * time.Second}} {
+			var c counter
+			if !semeltest.AssertOnce(t, semeltest.New(t, p).Handler(&c), payment, c.effects) {
+				t.Errorf("%+v: AssertOnce returns false", p)
+			}
 		}
-	}
+	})
 }
 
 func TestAssertOnceFailsForWhatIsNotOnce(t *testing.T) {
@@ -163,7 +165,8 @@ func TestR30_ALostAnswerIsReplayed(t *testing.T) {
 	t.Parallel()
 	var c counter
 	first := func(n int) bool { return n == 1 }
-	srv := httptest.NewServer(semeltest.LosingHandler(semeltest.New(t, semel.Policy{}).Handler(&c), first))
+	// In real time the lease of tests might end while a busy machine does something else.
+	srv := httptest.NewServer(semeltest.LosingHandler(semeltest.New(t, semel.Policy{Lease: time.Minute}).Handler(&c), first))
 	defer srv.Close()
 	client := &http.Client{Transport: semeltest.LosingTransport(nil, first)}
 	send := func() (string, string, error) {
@@ -251,24 +254,26 @@ func TestCase04_R46_AKilledProcessFreesItsKeyWithItsLease(t *testing.T) {
 
 func TestBeforeItsDeathAMortalStoreIsTheStore(t *testing.T) {
 	t.Parallel()
-	store := memstore.New()
-	var c counter
-	h := semeltest.NewOn(t, semeltest.NewMortal(store), semel.Policy{Wait: time.Second}).Handler(&c)
-	semeltest.AssertOnce(t, h, payment, c.effects)
-	semeltest.AssertOnce(t, semeltest.NewOn(t, store, semel.Policy{}).Handler(&c), func() *http.Request {
-		r := payment()
-		r.Header.Set("Idempotency-Key", "k2")
-		return r
-	}, c.effects)
-	if store.Len() != 2 {
-		t.Errorf("%d records, want 2", store.Len())
-	}
-	m := semeltest.NewMortal(store)
-	rec, err := m.Load(t.Context(), semel.Identify(nil, semel.KindHTTP, "single", "k"))
-	if err != nil || rec.State != semel.Done {
-		t.Errorf("loaded %v, %v", rec.State, err)
-	}
-	if _, err := m.Sweep(t.Context(), 10); err != nil {
-		t.Error(err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		var c counter
+		h := semeltest.NewOn(t, semeltest.NewMortal(store), semel.Policy{Wait: time.Second}).Handler(&c)
+		semeltest.AssertOnce(t, h, payment, c.effects)
+		semeltest.AssertOnce(t, semeltest.NewOn(t, store, semel.Policy{}).Handler(&c), func() *http.Request {
+			r := payment()
+			r.Header.Set("Idempotency-Key", "k2")
+			return r
+		}, c.effects)
+		if store.Len() != 2 {
+			t.Errorf("%d records, want 2", store.Len())
+		}
+		m := semeltest.NewMortal(store)
+		rec, err := m.Load(t.Context(), semel.Identify(nil, semel.KindHTTP, "single", "k"))
+		if err != nil || rec.State != semel.Done {
+			t.Errorf("loaded %v, %v", rec.State, err)
+		}
+		if _, err := m.Sweep(t.Context(), 10); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -45,7 +45,7 @@ func TestABatchAsksTheDurableStoreOnceForWhatNoLayerKnows(t *testing.T) {
 			d := &batching{counted: w.durable}
 			o := tieredstore.Options{Clock: w.now}
 			if l.cached {
-				o.Cache = w.cache
+				o.Cache, o.CacheTimeout = w.cache, patient
 			}
 			if l.memory {
 				o.Memory = bigMemory
@@ -122,7 +122,7 @@ func TestABatchThatFailsFillsNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	d := &batching{counted: w.durable, fails: errDown}
-	s := tieredstore.New(d, tieredstore.Options{Clock: w.now, Cache: w.cache, Memory: bigMemory})
+	s := tieredstore.New(d, tieredstore.Options{Clock: w.now, Cache: w.cache, CacheTimeout: patient, Memory: bigMemory})
 	known, c := newID(), ask(semel.Hold)
 	finish(t, s, known, c)
 	refuse(t, s, known, retry(c))
@@ -219,7 +219,7 @@ func TestABatchWithTheWrongNumberOfResultsFails(t *testing.T) {
 	t.Parallel()
 	for _, results := range []int{0, 1, 3} {
 		w := newWorld(t)
-		s := tieredstore.New(miscounting{w.durable, results}, tieredstore.Options{Clock: w.now, Cache: w.cache, Memory: bigMemory})
+		s := tieredstore.New(miscounting{w.durable, results}, tieredstore.Options{Clock: w.now, Cache: w.cache, CacheTimeout: patient, Memory: bigMemory})
 		known, c := newID(), ask(semel.Hold)
 		finish(t, s, known, c)
 		refuse(t, s, known, retry(c))

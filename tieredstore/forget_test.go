@@ -135,7 +135,7 @@ func TestASlowReaderOfTheCacheBringsNothingIntoTheMemory(t *testing.T) {
 	w := newWorld(t)
 	held, release := make(chan struct{}), make(chan struct{})
 	slow := &lateGet{cache: w.cache}
-	s := tieredstore.New(w.durable, tieredstore.Options{Clock: w.now, Cache: slow, Memory: bigMemory})
+	s := tieredstore.New(w.durable, tieredstore.Options{Clock: w.now, Cache: slow, CacheTimeout: patient, Memory: bigMemory})
 	id := newID()
 	rec := finish(t, s, id, ask(semel.Hold))
 	other := w.process(layers{cached: true})

@@ -195,13 +195,16 @@ var allLayers = []layers{
 	{"both", true, true},
 }
 
+// patient is a timeout of the cache that does not pass while a test is held up.
+const patient = time.Hour
+
 var bigMemory = tieredstore.Memory{Entries: 10_000}
 
 // process returns one more process.
 func (w *world) process(l layers) semel.Store {
 	o := tieredstore.Options{Clock: w.now}
 	if l.cached {
-		o.Cache = w.cache
+		o.Cache, o.CacheTimeout = w.cache, patient
 	}
 	if l.memory {
 		o.Memory = bigMemory

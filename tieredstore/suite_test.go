@@ -50,7 +50,7 @@ func TestR88_ACacheThatFailsMakesNothingWrong(t *testing.T) {
 				w := newWorld(t)
 				return storetest.Storage{
 					Open: func(*testing.T) semel.Store {
-						return tieredstore.New(w.durable, tieredstore.Options{Clock: w.now, Cache: c(w.cache)})
+						return tieredstore.New(w.durable, tieredstore.Options{Clock: w.now, Cache: c(w.cache), CacheTimeout: patient})
 					},
 					Advance: w.advance,
 				}

@@ -212,8 +212,8 @@ func TestAGatewayWithAllItsFlagsServes(t *testing.T) {
 		exited <- m.Run(ctx, []string{
 			"gateway", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--upstream", u.URL, "--store", "memory://",
 			"--scope", "header:X-Account", "--trust-proxy", "127.0.0.0/8", "--trust-proxy", "::1", "--require-key", "--unkeyed", "refuse", "--lease", "5s",
-			"--retention", "1h", "--wait", "1s", "--client-timeout", "5s", "--deadline", "1m", "--on-lost", "rerun", "--on-error", "keep",
-			"--upstream-idle", "2s", "--shutdown-timeout", "5s", "--log-format", "json", "--log-level", "debug",
+			"--retention", "1h", "--wait", "1s", "--client-timeout", "1m", "--deadline", "1m", "--on-lost", "rerun", "--on-error", "keep",
+			"--upstream-idle", "2s", "--shutdown-timeout", "1m", "--log-format", "json", "--log-level", "debug",
 		})
 	}()
 	address, admin := addresses(t, &stderr)

@@ -67,7 +67,7 @@ routes:
 		listen, _ := addresses(t, log)
 		return cmd, "http://" + listen
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	send := func(method, url string, header ...string) (int, http.Header, string) {
 		t.Helper()

@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"net"
 	"strconv"
+	"sync"
+	"syscall"
 )
 
 // Ports are taken below those that a system gives to outgoing connections, so that none of them takes the port of a
@@ -18,15 +20,35 @@ const (
 	busOffset = 10_000
 )
 
-// freePort returns a port on which nobody listened a moment ago, nor on the bus port that belongs to it.
+// freePort returns a port on which nobody listened a moment ago, nor on the bus port that belongs to it. It is given to nobody
+// else as long as this process lives.
 func freePort() (int, error) {
 	for range 1000 {
 		port := firstPort + rand.IntN(endPort-firstPort)
-		if isFree(port) && isFree(port+busOffset) {
+		if reserve(port) && isFree(port) && isFree(port+busOffset) {
 			return port, nil
 		}
 	}
 	return 0, errors.New("no free port found")
+}
+
+var reservations struct {
+	mu  sync.Mutex
+	all []net.Listener // kept from being collected, which would close them
+}
+
+// reserve reports whether a port is nobody's, and makes it this process's: a server that is down finds its port free when it
+// starts again, although other tests, and other processes, start servers meanwhile. Whoever has a port listens on it at another
+// address of the loopback. Where the system has no such address, nothing is reserved.
+func reserve(port int) bool {
+	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.2", strconv.Itoa(port)))
+	if err != nil {
+		return !errors.Is(err, syscall.EADDRINUSE)
+	}
+	reservations.mu.Lock()
+	defer reservations.mu.Unlock()
+	reservations.all = append(reservations.all, l)
+	return true
 }
 
 func isFree(port int) bool {

@@ -4,6 +4,7 @@ package servers
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -110,13 +111,16 @@ func TestPauseStopsRunningStatements(t *testing.T) {
 	})
 	pids, err := freeze(p.pid)
 	must(t, err)
-	all, err := processes(pids...)
-	must(t, err)
-	for _, each := range all {
-		if each.state != 'T' {
-			t.Errorf("process %d is not stopped: %c", each.pid, each.state)
+	eventually(t, func() error { // one that waits for its turn stops when that comes
+		all, err := processes(pids...)
+		must(t, err)
+		for _, each := range all {
+			if each.state != 'T' {
+				return fmt.Errorf("process %d is not stopped: %c", each.pid, each.state)
+			}
 		}
-	}
+		return nil
+	})
 	p.frozen = pids
 	must(t, p.Resume())
 }

@@ -66,6 +66,20 @@ func TestATakenPortIsReported(t *testing.T) {
 	}
 }
 
+func TestAPortIsGivenOnce(t *testing.T) {
+	t.Parallel()
+	another, err := net.Listen("tcp", "127.0.0.2:0")
+	if err != nil {
+		return // the system has one address, and nothing can be reserved
+	}
+	another.Close()
+	port, err := freePort()
+	must(t, err)
+	if !isFree(port) || reserve(port) {
+		t.Errorf("port %d is not free, or free for others", port)
+	}
+}
+
 func TestAnotherPortIsTried(t *testing.T) {
 	t.Parallel()
 	var tried []int

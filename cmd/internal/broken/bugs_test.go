@@ -394,7 +394,7 @@ func (w *cutWriter) WriteHeader(int) { w.hangUp() }
 
 func (w *cutWriter) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
 
-// A sentWriter tells of the answer as soon as it is whole, before the handler returns.
+// A sentWriter tells of the answer as soon as it is whole, before the handler returns: whoever is told comes first.
 type sentWriter struct {
 	*httptest.ResponseRecorder
 	whole chan<- reply
@@ -403,6 +403,7 @@ type sentWriter struct {
 func (w *sentWriter) Write(p []byte) (int, error) {
 	n, err := w.ResponseRecorder.Write(p)
 	w.whole <- read(w.ResponseRecorder)
+	time.Sleep(time.Second) // of the bubble: until nobody else has anything to do
 	return n, err
 }
 

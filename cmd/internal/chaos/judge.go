@@ -16,7 +16,7 @@ type judge struct {
 	mode     Mode
 	began    time.Time
 	troubles []trouble
-	stalls   []trouble // of the machine: they explain a further run, and nothing else
+	stalls   []trouble // of the machine: they explain lost leases, and nothing else
 }
 
 // slack is for what a kill still does after it: a connection to a process that has gone, and is not back yet, breaks
@@ -110,14 +110,15 @@ func (j *judge) lostRun(e, next *effect) bool {
 	return explain(j.troubles, e.Front, from, to) || explain(j.stalls, "", from, to)
 }
 
-// lost reports whether an attempt may have been cut off by a trouble: it was under way then; or its front had put it off,
-// owed a release, and was killed before that was acknowledged, since else the key would be free.
+// lost reports whether an attempt may have been cut off by a trouble, or by a stall, which costs leases: it was under way
+// then; or its front had put it off, owed a release, and was killed before that was acknowledged, since else the key would be
+// free.
 func (j *judge) lost(o *operation) bool {
 	last := o.attempts[len(o.attempts)-1].done
 	return slices.ContainsFunc(o.attempts, func(a attempt) bool {
 		switch a.reading {
 		case broken, unknown, unreplayable:
-			return explain(j.troubles, "", a.sent, a.done)
+			return explain(j.troubles, "", a.sent, a.done) || explain(j.stalls, "", a.sent, a.done)
 		case later:
 			return explain(j.troubles, "", a.sent, last)
 		}

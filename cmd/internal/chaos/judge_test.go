@@ -193,7 +193,8 @@ func TestR90_TheJudge(t *testing.T) {
 	}
 }
 
-// What nobody did to a run, but a machine without time for it, explains that it is run again under Rerun, and nothing else.
+// What nobody did to a run, but a machine without time for it, explains that its lease was lost: it is run again under Rerun,
+// and was cut off under Hold. It explains nothing else.
 func TestR90_AStall(t *testing.T) {
 	t.Parallel()
 	start := time.UnixMicro(1_000_000_000)
@@ -209,7 +210,9 @@ func TestR90_AStall(t *testing.T) {
 	}{
 		{Rerun, success, []effect{run(1, 1), run(2, 301)}, ""},
 		{Hold, success, []effect{run(1, 1), run(2, 301)}, "2 effects"},
-		{Hold, unknown, []effect{run(1, 1)}, "unknown without a reason"},
+		{Hold, unknown, []effect{run(1, 1)}, ""},
+		{Tx, unknown, []effect{run(1, 1)}, "unknown, although it may be run again"},
+		{Hold, unreplayable, []effect{run(1, 1)}, "an answer that was not stored"},
 	} {
 		o := &operation{key: "k", payment: payment{Kind: plain}, request: "r", attempts: []attempt{
 			{request: "r", sent: at(0), done: at(400), reading: tc.last, value: run(1, 1).answer(plain)},

@@ -71,18 +71,22 @@ func (c Config) layer(ctx context.Context, s *stage, bug broken.Bug) error {
 	return serveUntil(ctx, listener, layer)
 }
 
-// listen listens on the address that was asked for, which a process that was killed may hold for a moment longer; or on the
-// preferred one if that is free, else on any.
+// listen listens on the address that was asked for; or on the preferred one if that is free, else on any.
 func (c Config) listen(ctx context.Context) (net.Listener, error) {
-	if c.Listen == "" {
-		l, err := net.Listen("tcp", preferredPort)
-		if errors.Is(err, syscall.EADDRINUSE) {
-			return net.Listen("tcp", freePort)
-		}
-		return l, err
+	if c.Listen != "" {
+		return listenOn(ctx, c.Listen)
 	}
+	l, err := net.Listen("tcp", preferredPort)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return net.Listen("tcp", freePort)
+	}
+	return l, err
+}
+
+// listenOn listens on an address that may be held for a moment longer, by a process that was killed, or by a connection.
+func listenOn(ctx context.Context, address string) (net.Listener, error) {
 	for tries := 0; ; tries++ {
-		l, err := net.Listen("tcp", c.Listen)
+		l, err := net.Listen("tcp", address)
 		if !errors.Is(err, syscall.EADDRINUSE) || tries == addressTries || ctx.Err() != nil {
 			return l, err
 		}
@@ -91,7 +95,7 @@ func (c Config) listen(ctx context.Context) (net.Listener, error) {
 }
 
 const (
-	addressTries = 50
+	addressTries = 200
 	addressPause = 20 * time.Millisecond
 )
 

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -21,9 +22,11 @@ type bugProcess struct {
 	out  *output
 }
 
+var targeted = regexp.MustCompile(`--target (http://[\d.:]+)`)
+
 func startBug(t *testing.T, listen, dir, bug string) *bugProcess {
 	t.Helper()
-	p := &bugProcess{exec.Command(program, "demo", "--bug", bug, "--listen", listen, "--dir", dir), "http://" + listen, &output{}}
+	p := &bugProcess{exec.Command(program, "demo", "--bug", bug, "--listen", listen, "--dir", dir), "", &output{}}
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -32,7 +35,13 @@ func startBug(t *testing.T, listen, dir, bug string) *bugProcess {
 		p.cmd.Process.Kill() //nolint:errcheck // it may have ended
 		p.cmd.Wait()         //nolint:errcheck // as above
 	})
-	if err := until(t.Context(), func() bool { return status(t.Context(), p.base+"/payments/count") == http.StatusOK }); err != nil {
+	err := until(t.Context(), func() bool {
+		if told := targeted.FindStringSubmatch(p.out.String()); told != nil {
+			p.base = told[1]
+		}
+		return p.base != "" && status(t.Context(), p.base+"/payments/count") == http.StatusOK
+	})
+	if err != nil {
 		t.Fatalf("the demo is not there: %v\n%s", err, p.out)
 	}
 	return p
@@ -47,10 +56,6 @@ func (p *bugProcess) kill(t *testing.T) {
 
 func TestAKilledDemoOfABugGoesOnWhereItWas(t *testing.T) {
 	t.Parallel()
-	listen, err := freeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, c := range []struct {
 		bug     string
 		charges string
@@ -59,7 +64,7 @@ func TestAKilledDemoOfABugGoesOnWhereItWas(t *testing.T) {
 		{"free-on-restart", "{\"count\":3}\n"},
 	} {
 		dir := t.TempDir()
-		p := startBug(t, listen, dir, c.bug)
+		p := startBug(t, freePort, dir, c.bug)
 		paid, lost := payFor("paid", "paid"), payFor("lost", "lost", answersAfter(5*time.Second))
 		first := paid.via(p.base).send(t.Context())
 		answered := make(chan reply, 1)
@@ -69,7 +74,7 @@ func TestAKilledDemoOfABugGoesOnWhereItWas(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.kill(t) // and not waited for: the address is free soon
-		p = startBug(t, listen, dir, c.bug)
+		p = startBug(t, strings.TrimPrefix(p.base, "http://"), dir, c.bug)
 		if r := <-answered; r.err == nil {
 			t.Errorf("%s: what was killed got %s", c.bug, r.brief())
 		}

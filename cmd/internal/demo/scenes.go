@@ -136,7 +136,7 @@ func lostAnswer(ctx context.Context, a *act) {
 }
 
 func impatience(ctx context.Context, a *act) {
-	const bank, patience = 800 * time.Millisecond, 300 * time.Millisecond
+	const bank, patience = 1600 * time.Millisecond, 600 * time.Millisecond
 	proxy := &impatientProxy{to: a.front, timeout: patience, tries: 2}
 	front, err := a.serve(proxy)
 	if !a.did(err) {

@@ -1,11 +1,11 @@
 package demo
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"strconv"
 	"sync"
@@ -66,7 +66,7 @@ func (s *service) handler() http.Handler {
 
 // start listens on the service's address: a free port at first, the same one after a stop.
 func (s *service) start() error {
-	listener, err := net.Listen("tcp", s.address)
+	listener, err := listenOn(context.Background(), s.address)
 	if err != nil {
 		return fmt.Errorf("start service: %w", err)
 	}

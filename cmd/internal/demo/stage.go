@@ -25,7 +25,7 @@ const (
 	freePort      = "127.0.0.1:0"
 
 	// shortLease is the lease of the gateway that shows a run outliving it.
-	shortLease = 500 * time.Millisecond
+	shortLease = time.Second
 )
 
 // A stage holds what the scenes play on: the service with its ledger, a gateway with the defaults, and one with a short

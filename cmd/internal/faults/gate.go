@@ -40,20 +40,33 @@ func newGate() *gate {
 
 func (g *gate) remove() { gates.Delete(g.id) }
 
-// change changes what the gate does from now on, and returns what it did before.
-func (g *gate) change(to func(*mode)) (was mode) {
+// change changes what the gate does from now on.
+func (g *gate) change(to func(*mode)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	was = g.mode
 	to(&g.mode)
-	return was
 }
 
 func (g *gate) resetAll() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.resetOpen()
+}
+
+// resetOpen is called with g.mu held.
+func (g *gate) resetOpen() {
 	close(g.reset)
 	g.reset = make(chan struct{})
+}
+
+// restore ends what the gate does. If bytes may have vanished, no connection from which they may passes anything more.
+func (g *gate) restore() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.mode.dropRequests || g.mode.dropReplies {
+		g.resetOpen()
+	}
+	g.mode = mode{}
 }
 
 func (g *gate) now() (mode, <-chan struct{}) {
@@ -108,7 +121,10 @@ func (t *gateToxic) Pipe(stub *toxics.ToxicStub) {
 
 // pass passes a piece on, or lets it vanish. It returns false if the connection is to be reset.
 func (t *gateToxic) pass(g *gate, stub *toxics.ToxicStub, piece *stream.StreamChunk, reset <-chan struct{}) bool {
-	m, _ := g.now()
+	m, now := g.now()
+	if now != reset {
+		return false
+	}
 	if t.Request && m.dropRequests || !t.Request && m.dropReplies {
 		return true
 	}

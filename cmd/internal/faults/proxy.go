@@ -82,9 +82,7 @@ func (p *Proxy) ResetAll() { p.gate.resetAll() }
 
 // Restore ends all faults. Connections from which bytes may have vanished are reset.
 func (p *Proxy) Restore() error {
-	if was := p.gate.change(func(m *mode) { *m = mode{} }); was.dropRequests || was.dropReplies {
-		p.gate.resetAll()
-	}
+	p.gate.restore()
 	if err := p.proxy.Start(); err != nil && !errors.Is(err, toxiproxy.ErrProxyAlreadyStarted) {
 		return fmt.Errorf("restore the proxy at %s: %w", p.Addr(), err)
 	}

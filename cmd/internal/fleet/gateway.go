@@ -1,9 +1,11 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -93,22 +95,47 @@ func NewGateway(name, dir string, service *Service, s *Storage, policy string) (
 	return g, nil
 }
 
-// Start starts the process and returns when it is ready.
+// Start starts the process and returns when it is ready. Whoever has its address meanwhile, as the near end of a connection
+// may, is waited for.
 func (g *Gateway) Start(ctx context.Context) error {
+	for tries := 0; ; tries++ {
+		taken, err := g.start(ctx)
+		if err == nil || !taken || tries == addressTries {
+			return err
+		}
+		select {
+		case <-time.After(addressPause):
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), err)
+		}
+	}
+}
+
+const (
+	addressTries = 60
+	addressPause = 500 * time.Millisecond
+)
+
+// start is Start, once. It reports whether the process has ended because its address was taken.
+func (g *Gateway) start(ctx context.Context) (taken bool, err error) {
 	self, err := os.Executable()
 	if err != nil {
-		return fmt.Errorf("start a gateway: %w", err)
+		return false, fmt.Errorf("start a gateway: %w", err)
+	}
+	before, err := os.ReadFile(g.log)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, fmt.Errorf("start a gateway: %w", err)
 	}
 	log, err := os.OpenFile(g.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		return fmt.Errorf("start a gateway: %w", err)
+		return false, fmt.Errorf("start a gateway: %w", err)
 	}
 	defer log.Close() //nolint:errcheck // the child has its own
 	g.cmd = exec.Command(self)
 	g.cmd.Env = append(os.Environ(), variable+"="+g.file, secret.Variable+"="+identitySecret)
 	g.cmd.Stdout, g.cmd.Stderr = log, log
 	if err := g.cmd.Start(); err != nil {
-		return fmt.Errorf("start a gateway: %w", err)
+		return false, fmt.Errorf("start a gateway: %w", err)
 	}
 	g.ended = make(chan struct{})
 	go func() {
@@ -120,16 +147,17 @@ func (g *Gateway) Start(ctx context.Context) error {
 		if err == nil {
 			answer.Body.Close()
 			if answer.StatusCode == http.StatusOK {
-				return nil
+				return false, nil
 			}
 		}
 		select {
 		case <-time.After(20 * time.Millisecond):
 		case <-g.ended:
 			said, _ := os.ReadFile(g.log)
-			return fmt.Errorf("start a gateway: it has ended: %s", said)
+			said = said[min(len(before), len(said)):]
+			return bytes.Contains(said, []byte("address already in use")), fmt.Errorf("start a gateway: it has ended: %s", said)
 		case <-ctx.Done():
-			return errors.Join(ctx.Err(), g.Kill())
+			return false, errors.Join(ctx.Err(), g.Kill())
 		}
 	}
 }

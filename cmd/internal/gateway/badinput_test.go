@@ -93,7 +93,7 @@ func TestR24_BodiesOverTheLimitAreRefused(t *testing.T) {
 	if len(bomb) > 1<<20 {
 		t.Fatalf("the bomb has %d bytes, which the limit would catch anyway", len(bomb))
 	}
-	ask(t, "POST", g.url+"/", long, "Idempotency-Key", "long").wants(t, 413, semel.CodeBodyTooLarge)
+	askTooMuch(t, "POST", g.url+"/", long, "Idempotency-Key", "long").wants(t, 413, semel.CodeBodyTooLarge)
 	ask(t, "POST", g.url+"/", bomb, "Idempotency-Key", "bomb", "Content-Encoding", "gzip").wants(t, 413, semel.CodeBodyTooLarge)
 	raw(t, g.Addr().String(), fmt.Sprintf("POST / HTTP/1.1\r\nHost: x\r\nIdempotency-Key: chunked\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(long), long)).
 		wants(t, 413, semel.CodeBodyTooLarge)

@@ -32,15 +32,19 @@ func (s *deadStore) Claim(ctx context.Context, id semel.ID, c semel.Claim) (seme
 func TestR63_R64_ADeadStoreIsNotAskedForEachRequest(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t, created)
-	var store *deadStore
-	g := start(t, u.URL, func(c *Config) {
-		store = &deadStore{Store: c.Store}
-		c.Store = store
-		c.Breaker = Breaker{Failures: 3, Open: 200 * time.Millisecond}
-		open := Route{Match: "POST /open", Policy: semel.Policy{FailOpen: true}}
-		c.Routes = append(c.Routes, open)
-	})
-	store.down.Store(true)
+	opensFor := func(open time.Duration) (*running, *deadStore) {
+		var store *deadStore
+		g := start(t, u.URL, func(c *Config) {
+			store = &deadStore{Store: c.Store}
+			c.Store = store
+			c.Breaker, c.ShutdownTimeout = Breaker{Failures: 3, Open: open}, 50*time.Millisecond
+			c.Routes = append(c.Routes, Route{Match: "POST /open", Policy: semel.Policy{FailOpen: true}})
+		})
+		store.down.Store(true)
+		return g, store
+	}
+	// One that stays open for longer than the requests take, and one that does not.
+	g, store := opensFor(time.Hour)
 	const requests = 30
 	for range requests {
 		a := ask(t, "POST", g.url+"/payments", "{}", "Idempotency-Key", "k")
@@ -56,6 +60,10 @@ func TestR63_R64_ADeadStoreIsNotAskedForEachRequest(t *testing.T) {
 	}
 	if !strings.Contains(g.log.String(), "circuit breaker is open") {
 		t.Error("the log does not say that the breaker has opened")
+	}
+	g, store = opensFor(200 * time.Millisecond)
+	for range 3 {
+		ask(t, "POST", g.url+"/payments", "{}", "Idempotency-Key", "k").wants(t, 503, semel.CodeStoreUnavailable)
 	}
 	store.down.Store(false)
 	for giveUp := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {

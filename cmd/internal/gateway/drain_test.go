@@ -146,7 +146,7 @@ func TestADrainedGatewayKeepsNoConnection(t *testing.T) {
 	}()
 	select {
 	case <-closed:
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Error("a connection to the upstream is still open")
 	}
 }

@@ -15,13 +15,14 @@ import (
 func TestR33_R52_AStoredRequestComesBackWithItsScheme(t *testing.T) {
 	t.Parallel()
 	var n atomic.Int32
+	told := make(chan struct{})
 	up := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("X-Forwarded-Proto") != "https" { // as SECURE_SSL_REDIRECT, force_ssl do
 			http.Redirect(w, r, "https://"+r.Host+r.URL.Path, http.StatusMovedPermanently)
 			return
 		}
 		if n.Add(1) == 1 {
-			time.Sleep(100 * time.Millisecond)
+			<-told
 			w.WriteHeader(503)
 			return
 		}
@@ -33,6 +34,7 @@ func TestR33_R52_AStoredRequestComesBackWithItsScheme(t *testing.T) {
 	if first.status != 202 {
 		t.Fatalf("answered %d %s", first.status, first.body)
 	}
+	close(told)
 	location := g.url + first.header.Get("Location")
 	var o operation
 	eventually(t, "the end", func() bool {
@@ -79,8 +81,10 @@ func TestOperationsThatNobodyFinishesAreToldAtTheStart(t *testing.T) {
 		left   bool
 	}{{503, true}, {201, false}} {
 		var n atomic.Int32
+		told := make(chan struct{})
 		up := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {
 			n.Add(1)
+			<-told
 			w.WriteHeader(c.status)
 		})
 		store := &listing{Store: memstore.New()}
@@ -96,6 +100,7 @@ func TestOperationsThatNobodyFinishesAreToldAtTheStart(t *testing.T) {
 		if a.status != 202 {
 			t.Fatalf("answered %d %s", a.status, a.body)
 		}
+		close(told)
 		eventually(t, "the run", func() bool { return n.Load() > 0 })
 		if err := first.stop(); err != nil {
 			t.Fatal(err)

@@ -82,6 +82,20 @@ func TestR42_R43_WhatAnUpstreamsStatusMeans(t *testing.T) {
 	}
 }
 
+// done waits until the first operation that the upstream sees is done. To ask for it until then would count as attempts.
+func done(t *testing.T, g *running, u *upstream) {
+	t.Helper()
+	eventually(t, "the run", func() bool { return len(u.requests()) > 0 })
+	id, err := semel.ParseID(u.requests()[0].Header.Get("Idempotency-Operation"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the end of the run", func() bool {
+		rec, err := g.cfg.Store.Load(t.Context(), id)
+		return err == nil && rec.State == semel.Done
+	})
+}
+
 func hangUp(w http.ResponseWriter, _ *http.Request) {
 	c, _, err := http.NewResponseController(w).Hijack()
 	if err == nil {
@@ -181,7 +195,7 @@ func TestR75_AConnectionRefusedBeforeAByteWasSentReleases(t *testing.T) {
 	for _, onLost := range []semel.LostPolicy{semel.Hold, semel.Rerun} {
 		t.Run(onLost.String(), func(t *testing.T) {
 			t.Parallel()
-			address := closedPort(t)
+			address, open := closedPort(t)
 			g := start(t, "http://"+address, func(c *Config) { c.Default.Policy.OnLost = onLost })
 			for range 2 {
 				down := post(t, g.url, "k")
@@ -197,10 +211,13 @@ func TestR75_AConnectionRefusedBeforeAByteWasSentReleases(t *testing.T) {
 				}
 			}
 			ask(t, "GET", g.url+"/", "").wants(t, 503, "UPSTREAM_UNAVAILABLE")
-			l, err := net.Listen("tcp", address)
-			if err != nil {
-				t.Fatal(err)
-			}
+			open()
+			var l net.Listener
+			eventually(t, "the port to be free", func() bool { // somebody else may be faster
+				var err error
+				l, err = net.Listen("tcp", address)
+				return err == nil
+			})
 			u := httptest.NewUnstartedServer(http.HandlerFunc(created))
 			u.Listener = l
 			u.Start()
@@ -252,10 +269,18 @@ func TestR75_ARunPastTheDeadlineIsLost(t *testing.T) {
 			g := start(t, u.URL, func(cfg *Config) {
 				cfg.Default.Policy.OnLost, cfg.Default.Policy.MaxRun = c.onLost, 700*time.Millisecond
 			})
-			post(t, g.url, "k").wants(t, c.status, c.code)
-			post(t, g.url, "k").wants(t, c.status, c.code)
-			if n := u.executions("k"); n != c.again {
-				t.Errorf("executed %d times, want %d", n, c.again)
+			// On a busy machine the deadline may pass before the service has seen the request. That shows nothing.
+			var first, again answer
+			var once, n int
+			for i := 0; (once < 1 || n < c.again) && i < 10; i++ {
+				key := fmt.Sprint("k", i)
+				first, once = post(t, g.url, key), u.executions(key)
+				again, n = post(t, g.url, key), u.executions(key)
+			}
+			first.wants(t, c.status, c.code)
+			again.wants(t, c.status, c.code)
+			if once != 1 || n != c.again {
+				t.Errorf("executed %d times, and then %d, want 1 and %d", once, n, c.again)
 			}
 		})
 	}
@@ -277,11 +302,8 @@ func TestR75_TheClientsTimeAndTheUpstreamsAreTwoThings(t *testing.T) {
 	meanwhile := post(t, g.url, "k")
 	meanwhile.wants(t, 409, semel.CodeInProgress)
 	close(release)
-	var late answer
-	eventually(t, "a replay", func() bool {
-		late = post(t, g.url, "k")
-		return late.status != 409
-	})
+	done(t, g, u)
+	late := post(t, g.url, "k")
 	late.wants(t, 201, "")
 	if !late.replayed() || late.body != `{"id":1}` {
 		t.Errorf("the late answer is %q, replayed %t", late.body, late.replayed())
@@ -311,11 +333,8 @@ func TestR29_ARunOutlivesItsClient(t *testing.T) {
 	client.Close()
 	post(t, g.url, "k").wants(t, 409, semel.CodeInProgress)
 	close(release)
-	var late answer
-	eventually(t, "a replay", func() bool {
-		late = post(t, g.url, "k")
-		return late.status != 409
-	})
+	done(t, g, u)
+	late := post(t, g.url, "k")
 	late.wants(t, 201, "")
 	if !late.replayed() {
 		t.Error("not a replay")
@@ -332,7 +351,7 @@ func TestR28_ARepeatMayWaitForTheRunInProgress(t *testing.T) {
 	})
 	var claims atomic.Int32
 	g := start(t, u.URL, func(c *Config) {
-		c.Store, c.Default.Policy.Wait = claimCounter{Store: c.Store, n: &claims}, 10*time.Second
+		c.Store, c.Default.Policy.Wait = claimCounter{Store: c.Store, n: &claims}, time.Minute
 	})
 	answers := make(chan answer, 2)
 	send := func() {
@@ -345,7 +364,7 @@ func TestR28_ARepeatMayWaitForTheRunInProgress(t *testing.T) {
 	go send()
 	<-began
 	go send()
-	eventually(t, "the repeat to wait", func() bool { return claims.Load() == 3 }) // refused, it looks once more
+	eventually(t, "the repeat to wait", func() bool { return claims.Load() >= 3 }) // refused, it looks once more
 	close(release)
 	a, b := <-answers, <-answers
 	a.wants(t, 201, "")
@@ -360,7 +379,7 @@ func TestCase37_ABodyOverTheLimitIsRefusedNotPassedUnprotected(t *testing.T) {
 	u := newUpstream(t, created)
 	g := start(t, u.URL)
 	big := strings.Repeat("x", 5<<20)
-	ask(t, "POST", g.url+"/", big, "Idempotency-Key", "k").wants(t, 413, semel.CodeBodyTooLarge)
+	askTooMuch(t, "POST", g.url+"/", big, "Idempotency-Key", "k").wants(t, 413, semel.CodeBodyTooLarge)
 	if n := len(u.requests()); n != 0 {
 		t.Errorf("upstream executed %d requests, want none", n)
 	}

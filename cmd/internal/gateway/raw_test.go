@@ -13,20 +13,18 @@ import (
 func raw(t *testing.T, address, request string) answer {
 	t.Helper()
 	c := dial(t, address)
-	if _, err := io.WriteString(c, request); err != nil {
-		t.Fatal(err)
-	}
+	io.WriteString(c, request) // a server that refuses early need not take all; it has answered then
 	return readAnswer(t, bufio.NewReader(c))
 }
 
 func dial(t *testing.T, address string) net.Conn {
 	t.Helper()
-	c, err := net.DialTimeout("tcp", address, 5*time.Second)
+	c, err := net.DialTimeout("tcp", address, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	return c

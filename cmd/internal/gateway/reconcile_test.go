@@ -326,7 +326,8 @@ func TestR75a_WhatTheUpstreamDoesNotSayInSoManyWordsIsLater(t *testing.T) {
 	}
 	t.Run("the upstream is down", func(t *testing.T) {
 		t.Parallel()
-		r := newReconciling(t, "http://"+closedPort(t))
+		address, _ := closedPort(t)
+		r := newReconciling(t, "http://"+address)
 		unknown(t, r.store, 1, operationName)
 		r.run(t)
 		eventually(t, "a second question", func() bool { return r.told("later") >= 2 })

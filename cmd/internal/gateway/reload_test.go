@@ -186,7 +186,7 @@ func TestR73_NoRequestIsDroppedWhileReloading(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t, created)
 	g := startFromFile(t, u.URL, "routes: [{match: POST /a}]\n")
-	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	var asked, executed atomic.Int64
 	var clients sync.WaitGroup

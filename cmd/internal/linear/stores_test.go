@@ -169,7 +169,7 @@ func openTiered(t *testing.T, name string, m tieredstore.Memory) semel.Store {
 	t.Helper()
 	return tieredstore.New(openPostgres(t, name), tieredstore.Options{
 		Cache:        redisstore.NewCache(connect(t), redisstore.CacheOptions{Prefix: name + ":"}),
-		CacheTimeout: 2 * time.Second, // a busy machine is not what is tested
+		CacheTimeout: time.Minute, // a busy machine is not what is tested
 		Memory:       m,
 	})
 }

@@ -135,7 +135,7 @@ func TestR48_AFailoverKeepsStaleOwnersOut(t *testing.T) {
 	rec := claim(t, old, finished, finishedClaim)
 	settle(t, old, finished, rec.Owner(), done("answer"))
 	taken, takenClaim := newID(), ask(semel.Rerun)
-	takenClaim.Lease = time.Millisecond
+	takenClaim.Lease = time.Microsecond // over at once
 	takenRun := claim(t, old, taken, takenClaim)
 	for until := time.Now().Add(30 * time.Second); load(t, s, taken).State == semel.Absent; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(until) {

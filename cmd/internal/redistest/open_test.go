@@ -1,6 +1,8 @@
 package redistest
 
 import (
+	"bufio"
+	"cmp"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -8,11 +10,13 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
+	"io"
 	"math/big"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -61,9 +65,16 @@ func TestAnEncryptedServerByURL(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	cert, key := selfSigned(t, dir)
-	port := freePort(t)
-	startRedis(t, "--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-auth-clients", "no")
-	url := "rediss://127.0.0.1:" + port
+	url := ""
+	onFreePort(t, func(port string) error {
+		r, err := servers.NewRedis("--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-auth-clients", "no")
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { r.Close() })
+		url = "rediss://127.0.0.1:" + port
+		return nil
+	})
 	works(t, url+"?skip_verify=true")
 	if c, err := redisclient.Open(url); err == nil {
 		c.Close()
@@ -80,8 +91,9 @@ func TestThePrimaryThatSentinelNames(t *testing.T) {
 	}
 	t.Cleanup(func() { primary.Close(); replica.Close() })
 	host, port, _ := strings.Cut(primary.Addr(), ":")
+	// A primary that only gets no time on a busy machine is not to be taken for one that is gone.
 	sentinel := startSentinel(t, fmt.Sprintf(`sentinel monitor mymaster %s %s 1
-sentinel down-after-milliseconds mymaster 500
+sentinel down-after-milliseconds mymaster 60000
 sentinel failover-timeout mymaster 5000
 `, host, port))
 	operator := rueidisTo(t, sentinel)
@@ -95,6 +107,7 @@ sentinel failover-timeout mymaster 5000
 	}
 	c := works(t, "redis://"+sentinel+"?master_set=mymaster")
 	s := open(t, c, redisstore.Options{})
+	do(t, operator, "", "SENTINEL", "SET", "mymaster", "down-after-milliseconds", "500")
 	if err := primary.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -110,33 +123,82 @@ sentinel failover-timeout mymaster 5000
 }
 
 // startSentinel starts a Sentinel, and returns its address.
-func startSentinel(t *testing.T, config string) string {
+func startSentinel(t *testing.T, config string) (addr string) {
 	t.Helper()
-	dir := t.TempDir()
-	port := freePort(t)
-	file := filepath.Join(dir, "sentinel.conf")
-	if err := os.WriteFile(file, []byte("port "+port+"\nbind 127.0.0.1\ndir "+dir+"\n"+config), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command("redis-server", file, "--sentinel")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cmd.Process.Kill(); err != nil {
-			t.Error(err)
-		}
-		cmd.Wait() //nolint:errcheck // it says that it was killed
-	})
-	addr := "127.0.0.1:" + port
-	for until := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		conn, err := net.Dial("tcp", addr)
-		if err == nil {
-			conn.Close()
-			return addr
-		}
-		if time.Now().After(until) {
+	onFreePort(t, func(port string) error {
+		dir := t.TempDir()
+		file := filepath.Join(dir, "sentinel.conf")
+		if err := os.WriteFile(file, []byte("port "+port+"\nbind 127.0.0.1\ndir "+dir+"\n"+config), 0o600); err != nil {
 			t.Fatal(err)
+		}
+		cmd := exec.Command("redis-server", file, "--sentinel")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			cmd.Wait() //nolint:errcheck // it says that it was killed
+		}()
+		t.Cleanup(func() {
+			cmd.Process.Kill() //nolint:errcheck // it may have ended
+			<-ended
+		})
+		addr = "127.0.0.1:" + port
+		for until := time.Now().Add(60 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+			err := answersAs(addr, cmd.Process.Pid)
+			if err == nil {
+				return nil
+			}
+			select {
+			case <-ended:
+				return fmt.Errorf("the Sentinel has ended: %w", err)
+			default:
+			}
+			if time.Now().After(until) {
+				t.Fatal(err)
+			}
+		}
+	})
+	return addr
+}
+
+// answersAs tells whether the process of that id answers at an address.
+func answersAs(addr string, pid int) error {
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		return err
+	}
+	if _, err := io.WriteString(conn, "INFO server\r\n"); err != nil {
+		return err
+	}
+	lines := bufio.NewScanner(conn)
+	for lines.Scan() {
+		if told, ok := strings.CutPrefix(lines.Text(), "process_id:"); ok {
+			if told != strconv.Itoa(pid) {
+				return fmt.Errorf("another process answers: %s", told)
+			}
+			return nil
+		}
+	}
+	return fmt.Errorf("%s says nothing of its process: %w", addr, cmp.Or(lines.Err(), io.EOF))
+}
+
+// onFreePort calls start with ports on which nobody listened a moment ago. Another process may be faster: then it is called
+// again.
+func onFreePort(t *testing.T, start func(port string) error) {
+	t.Helper()
+	for try := 1; ; try++ {
+		err := start(freePort(t))
+		if err == nil {
+			return
+		}
+		if try == 5 {
+			t.Fatalf("%d ports tried: %v", try, err)
 		}
 	}
 }

@@ -218,8 +218,11 @@ func TestNoStepsAreLeftOfAnOperationThatIsGone(t *testing.T) {
 		}
 		s.saved(id, nil)
 
-		soon := func(c *semel.Claim) { c.Retention, c.Lease = 50*time.Millisecond, 50*time.Millisecond }
+		soon := func(c *semel.Claim) { c.Retention = 50 * time.Millisecond }
 		id, _, rec = s.stepped(semel.Rerun, soon)
+		if owned, err := s.Extend(t.Context(), id, rec.Owner(), semel.Extension{Lease: 50 * time.Millisecond}); err != nil || !owned {
+			t.Fatalf("extend: owned is %t, error %v", owned, err)
+		}
 		gone("lost", id, rec) // after 7 retentions
 		if s.exists(s.key(id)) {
 			t.Error("the record of a lost run has outlived its steps")

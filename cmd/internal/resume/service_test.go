@@ -47,7 +47,7 @@ type setup struct {
 // A lease that is over soon, and one that a loaded machine does not keep a process from renewing.
 const (
 	shortLease = 500 * time.Millisecond
-	longLease  = 3 * time.Second
+	longLease  = 8 * time.Second
 )
 
 // points are the places where a process can die: before and after each verb that changes the record, and each call of a

@@ -147,6 +147,35 @@ func watch(t testing.TB, nth int32) *watched {
 	return &watched{Context: t.Context(), at: nth, waits: make(chan struct{})}
 }
 
+// An ending context passes its deadline when a verb waits, however long it took to come to that.
+type ending struct {
+	context.Context
+	asked atomic.Int32
+	at    int32
+	over  chan struct{}
+}
+
+// endAt returns a context that ends when it is waited for the nth time: see watch.
+func endAt(ctx context.Context, nth int32) *ending {
+	return &ending{Context: ctx, at: nth, over: make(chan struct{})}
+}
+
+func (e *ending) Done() <-chan struct{} {
+	if e.asked.Add(1) == e.at {
+		close(e.over)
+	}
+	return e.over
+}
+
+func (e *ending) Err() error {
+	select {
+	case <-e.over:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
+
 func (w *watched) Done() <-chan struct{} {
 	if w.asked.Add(1) == w.at {
 		close(w.waits)

@@ -53,12 +53,14 @@ func TestAnOperatorsForgetSaysIfACopyIsLeft(t *testing.T) {
 			way, err := faults.New(r.Addr())
 			must(t, err)
 			t.Cleanup(way.Close)
-			s := tieredstore.New(open(), both.options(cacheOn(connect(t, way.Addr()), "p:")))
+			o := both.options(cacheOn(connect(t, way.Addr()), "p:"))
+			o.CacheTimeout = 2 * time.Second // waited for if nothing answers
+			s := tieredstore.New(open(), o)
 			other := tieredstore.New(open(), redisOnly.options(cacheOn(connect(t, r.Addr()), "p:")))
 			id := newID()
 			rec := finish(t, s, id, ask())
 			load(t, s, id)     // makes the copies
-			load(t, other, id) // tells it the time: it would not serve a copy without
+			load(t, other, id) // makes that in the cache if s was held up; and tells it the time: it would not serve a copy without
 
 			tc.strike(t, r, way)
 			_, err = s.(semel.Seizer).Forget(t.Context(), id, rec.Owner())

@@ -102,7 +102,7 @@ var (
 func (l layers) options(c tieredstore.Cache) (o tieredstore.Options) {
 	if l.cached {
 		o.Cache = c
-		o.CacheTimeout = 2 * time.Second // a busy machine is not what is tested
+		o.CacheTimeout = 30 * time.Second // a busy machine is not what is tested
 	}
 	if l.memory {
 		o.Memory = tieredstore.Memory{Entries: 10_000}

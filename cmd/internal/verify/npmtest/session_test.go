@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -92,14 +93,19 @@ func (s *session) ledger() (l ledger) {
 	return l
 }
 
-// effects tells how often the order was paid.
-func (s *session) effects() string {
-	n := 0
-	for _, p := range s.ledger().Payments {
-		if p.Order == s.order {
+// paid returns how often an order was.
+func (l ledger) paid(order string) (n int) {
+	for _, p := range l.Payments {
+		if p.Order == order {
 			n++
 		}
 	}
+	return n
+}
+
+// effects tells how often the order was paid.
+func (s *session) effects() string {
+	n := s.ledger().paid(s.order)
 	if n == 1 {
 		return "1 effect"
 	}
@@ -116,18 +122,15 @@ func (s *session) until(what string, is func() bool) {
 	}
 }
 
-// begin sends a request and returns when its handler has begun. What it returns ends its client, and waits for that.
+// begin sends a request and returns when its handler has begun, or has ended already. What it returns ends its client, and
+// waits for that.
 func (s *session) begin(r request) (leave func()) {
 	ctx, cancel := context.WithCancel(s.Context())
 	var left sync.WaitGroup
 	left.Go(func() { s.api.send(ctx, r) })
 	s.until("a handler has begun", func() bool {
-		for _, order := range s.ledger().Running {
-			if order == s.order {
-				return true
-			}
-		}
-		return false
+		l := s.ledger()
+		return slices.Contains(l.Running, s.order) || l.paid(s.order) > 0
 	})
 	return func() { cancel(); left.Wait() }
 }
