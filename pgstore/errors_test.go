@@ -288,6 +288,52 @@ func TestTheServerCancelsTheStatement(t *testing.T) {
 	isKind(t, "settle", err, ErrTimeout)
 }
 
+// A cancel request may come so late that it hits the next verb on the connection. A second one is meant.
+func TestAVerbThatIsCancelledByMistakeIsSentAgain(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, Options{})
+	id := newID()
+	rec := claim(t, s, id, ask(semel.Hold))
+	tx := begin(t, s, pgx.TxOptions{})
+	txValue[int](t, s, tx, "SELECT 1 FROM {schema}.records WHERE id = $1 FOR UPDATE", id[:])
+	settled := make(chan error, 1)
+	settling := func() {
+		_, owned, err := s.Settle(context.Background(), id, rec.Owner(), done("x"))
+		if err == nil && !owned {
+			err = errors.New("it was refused to the owner")
+		}
+		settled <- err
+	}
+	// cancel cancels the statement that waits, and returns when it was sent.
+	cancel := func() (sent time.Time) {
+		pid := waitsForLock(t, s, tx)
+		sent = value[time.Time](t, s, "SELECT query_start FROM pg_stat_activity WHERE pid = $1", pid)
+		value[bool](t, s, "SELECT pg_cancel_backend($1)", pid)
+		return sent
+	}
+	waitsSince := func(sent time.Time) {
+		for end := time.Now().Add(time.Minute); !time.Now().After(end); {
+			if value[time.Time](t, s, "SELECT query_start FROM pg_stat_activity WHERE pid = $1", waitsForLock(t, s, tx)).After(sent) {
+				return
+			}
+		}
+		t.Fatal("it is not sent again")
+	}
+	go settling()
+	waitsSince(cancel())
+	cancel()
+	isKind(t, "cancelled twice", <-settled, ErrTimeout)
+
+	go settling()
+	waitsSince(cancel())
+	if err := tx.Rollback(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-settled; err != nil {
+		t.Errorf("cancelled once: %v", err)
+	}
+}
+
 func TestAClosedStoreSaysSo(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, Options{})

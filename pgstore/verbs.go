@@ -33,11 +33,19 @@ func collect[T any](ctx context.Context, s *Store, c *call, read func(row [][]by
 	return all, err
 }
 
-// again repeats what the server has rolled back.
+// again repeats what the server has rolled back; once also what it has cancelled, though nobody here asks for that: the
+// request was for the verb before on the connection, if it has come late.
 func again(ctx context.Context, once func() error) error {
+	cancelled := false
 	for try := 1; ; try++ {
 		err := once()
-		if !errors.Is(err, ErrSerialization) && !errors.Is(err, ErrDeadlock) || try == maxTries {
+		switch {
+		case try == maxTries:
+			return err
+		case errors.Is(err, ErrSerialization), errors.Is(err, ErrDeadlock):
+		case isCancelled(err) && !cancelled:
+			cancelled = true
+		default:
 			return err
 		}
 		pause := time.NewTimer(rand.N(time.Duration(try) * 2 * time.Millisecond))
@@ -48,6 +56,12 @@ func again(ctx context.Context, once func() error) error {
 			return err
 		}
 	}
+}
+
+// isCancelled reports whether the server has cancelled a statement: it was told to, or it has a timeout for statements.
+func isCancelled(err error) bool {
+	var told *pgconn.PgError
+	return errors.As(err, &told) && told.Code == "57014"
 }
 
 func (s *Store) once(ctx context.Context, c *call, read func(row [][]byte) error) error {
