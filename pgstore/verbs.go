@@ -43,7 +43,7 @@ func again(ctx context.Context, once func() error) error {
 		case try == maxTries:
 			return err
 		case errors.Is(err, ErrSerialization), errors.Is(err, ErrDeadlock):
-		case isCancelled(err) && !cancelled:
+		case isCancelled(err) && !cancelled && ctx.Err() == nil:
 			cancelled = true
 		default:
 			return err

@@ -110,9 +110,9 @@ func (j *judge) lostRun(e, next *effect) bool {
 	return explain(j.troubles, e.Front, from, to) || explain(j.stalls, "", from, to)
 }
 
-// lost reports whether an attempt may have been cut off by a trouble, or by a stall, which costs leases: it was under way
-// then; or its front had put it off, owed a release, and was killed before that was acknowledged, since else the key would be
-// free.
+// lost reports whether an attempt may have been cut off by a trouble, or have met a lease that was lost to a stall: it was
+// under way then; or its front had put it off, owed a release, and was killed before that was acknowledged, since else the key
+// would be free.
 func (j *judge) lost(o *operation) bool {
 	last := o.attempts[len(o.attempts)-1].done
 	return slices.ContainsFunc(o.attempts, func(a attempt) bool {

@@ -194,7 +194,7 @@ func TestR90_TheJudge(t *testing.T) {
 }
 
 // What nobody did to a run, but a machine without time for it, explains that its lease was lost: it is run again under Rerun,
-// and was cut off under Hold. It explains nothing else.
+// or cut off once its answer has begun, and reads as unknown under Hold. It explains nothing else.
 func TestR90_AStall(t *testing.T) {
 	t.Parallel()
 	start := time.UnixMicro(1_000_000_000)
@@ -204,18 +204,20 @@ func TestR90_AStall(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		mode    Mode
+		kind    kind
 		last    reading
 		effects []effect
 		want    string
 	}{
-		{Rerun, success, []effect{run(1, 1), run(2, 301)}, ""},
-		{Hold, success, []effect{run(1, 1), run(2, 301)}, "2 effects"},
-		{Hold, unknown, []effect{run(1, 1)}, ""},
-		{Tx, unknown, []effect{run(1, 1)}, "unknown, although it may be run again"},
-		{Hold, unreplayable, []effect{run(1, 1)}, "an answer that was not stored"},
+		{Rerun, plain, success, []effect{run(1, 1), run(2, 301)}, ""},
+		{Hold, plain, success, []effect{run(1, 1), run(2, 301)}, "2 effects"},
+		{Hold, plain, unknown, []effect{run(1, 1)}, ""},
+		{Tx, plain, unknown, []effect{run(1, 1)}, "unknown, although it may be run again"},
+		{Rerun, stream, unreplayable, []effect{run(1, 1)}, ""},
+		{Hold, plain, unreplayable, []effect{run(1, 1)}, "an answer that was not stored"},
 	} {
-		o := &operation{key: "k", payment: payment{Kind: plain}, request: "r", attempts: []attempt{
-			{request: "r", sent: at(0), done: at(400), reading: tc.last, value: run(1, 1).answer(plain)},
+		o := &operation{key: "k", payment: payment{Kind: tc.kind}, request: "r", attempts: []attempt{
+			{request: "r", sent: at(0), done: at(400), reading: tc.last, value: run(1, 1).answer(tc.kind)},
 		}}
 		j := judge{mode: tc.mode, began: start, stalls: []trouble{{what: "stalled", from: at(100), to: at(200)}}}
 		found := j.all([]*operation{o}, tc.effects)
