@@ -102,6 +102,27 @@ func TestR61_NothingRedactedIsInTheStore(t *testing.T) {
 	})
 }
 
+// TestField18_EachStoredRequestHasATokenOfItsOwn: what a request is encrypted under is derived from record and token. The
+// same token twice would be the same key twice.
+func TestField18_EachStoredRequestHasATokenOfItsOwn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		mem := memstore.New()
+		_, end := abandon(t, mem, finishing(), post("a", `{}`), post("b", `{}`))
+		tokens := map[semel.Token]bool{{}: true}
+		for _, key := range []string{"a", "b"} {
+			sealed := loaded(t, mem, key).Sealed
+			at := 2 + int(sealed[1]) // the envelope's kind, and the encryption key's id with its length
+			token := semel.Token(sealed[at : at+len(semel.Token{})])
+			if tokens[token] {
+				t.Errorf("the request of %s is stored under the token %v, which is zero or was used before", key, token)
+			}
+			tokens[token] = true
+		}
+		end()
+	})
+}
+
 func TestRedactNeedsAStoredRequest(t *testing.T) {
 	t.Parallel()
 	for want, p := range map[string]semel.Policy{

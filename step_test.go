@@ -578,6 +578,44 @@ func TestAStepsSaveIsRepeated(t *testing.T) {
 	}
 }
 
+// TestField18_StepsThatWereReadAreReadAgainAfterASaveWithoutAReply: the save may have been executed. A second try in the same
+// run gets what was saved, though the run has read the steps before.
+func TestField18_StepsThatWereReadAreReadAgainAfterASaveWithoutAReply(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &steppedStore{StepStore: memstore.New()}
+		o := semel.Options{Policy: semel.Policy{OnLost: semel.Rerun}}
+		inHandler(t, o, store, func(ctx context.Context) error {
+			if _, err := semel.Step(ctx, "first", one); err != nil {
+				t.Error(err)
+			}
+			return errDown // so that a second run reads what this one has saved
+		})
+		inHandler(t, o, store, func(ctx context.Context) error {
+			if _, err := semel.Step(ctx, "first", one); err != nil {
+				t.Error(err)
+			}
+			store.save = func(execute func() (bool, error)) (bool, error) {
+				execute() //nolint:errcheck // its reply is lost
+				return false, errDown
+			}
+			ran := 0
+			charge := func(context.Context) (int, error) {
+				ran++
+				return ran, nil
+			}
+			if _, err := semel.Step(ctx, "charge", charge); !errors.Is(err, errDown) {
+				t.Errorf("the save that got no reply: %v, want %v", err, errDown)
+			}
+			store.save = nil
+			if n, err := semel.Step(ctx, "charge", charge); n != 1 || err != nil || ran != 1 {
+				t.Errorf("tried again: %d, %v after %d calls, want the saved 1 and no second call", n, err, ran)
+			}
+			return nil
+		})
+	})
+}
+
 // TestStepsAreReadBeforeTheyAreRun: what can't be read is not taken for absent.
 func TestStepsAreReadBeforeTheyAreRun(t *testing.T) {
 	t.Parallel()
