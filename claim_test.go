@@ -122,7 +122,7 @@ func randomRuns(t *testing.T, onLost semel.LostPolicy, seed uint64) {
 		if effect[key] == nil {
 			effect[key] = map[uint64]int{}
 		}
-		effect[key][op.Fence]++
+		effect[key][op.Fence()]++
 		release := roll(5) == 0 && onLost == semel.Rerun
 		mu.Unlock()
 		if release {
@@ -130,7 +130,7 @@ func randomRuns(t *testing.T, onLost semel.LostPolicy, seed uint64) {
 			return
 		}
 		w.WriteHeader(http.StatusCreated)
-		io.WriteString(w, strconv.FormatUint(op.Fence, 10))
+		io.WriteString(w, strconv.FormatUint(op.Fence(), 10))
 	})
 	replace := func(i int) { // called with mu held
 		m := &mortal{Store: store}
@@ -340,7 +340,7 @@ func TestCase07_OwnClaimIsRecognisedWhenItsReplyWasLost(t *testing.T) {
 				var paid ledger
 				var attempt int
 				h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					attempt = semel.FromContext(r.Context()).Attempt
+					attempt = semel.FromContext(r.Context()).Attempt()
 					paid.pay(w, r)
 				}))
 				wantAnswer(t, answer(h, post("k", `{}`)), http.StatusCreated, "payment 1", false)
@@ -387,8 +387,8 @@ func TestCase43_ClaimWhoseReplyIsLostForGoodIsReleased(t *testing.T) {
 					t.Errorf("%d given up, %d effects; want 1 and 0", seen.count(semel.EventGaveUp), paid.count())
 				}
 				wantAnswer(t, answer(h, post("k", `{}`)), http.StatusCreated, "payment 1", false)
-				if op.Attempt != 1 || op.Fence <= free.Fence {
-					t.Errorf("attempt %d under fence %d after %d; a released claim counts no attempt, but a fence", op.Attempt, op.Fence, free.Fence)
+				if op.Attempt() != 1 || op.Fence() <= free.Fence {
+					t.Errorf("attempt %d under fence %d after %d; a released claim counts no attempt, but a fence", op.Attempt(), op.Fence(), free.Fence)
 				}
 				done := loaded(t, store, "k")
 				drained(t, g)
@@ -504,7 +504,7 @@ func TestCase43_ClientThatGoesMidClaim(t *testing.T) {
 		var paid ledger
 		var attempt int
 		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			attempt = semel.FromContext(r.Context()).Attempt
+			attempt = semel.FromContext(r.Context()).Attempt()
 			paid.pay(w, r)
 		}))
 		answer(h, post("k", `{}`).WithContext(ctx))

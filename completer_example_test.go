@@ -33,10 +33,10 @@ func ExampleGuard_Completer() {
 	store, shipped := memstore.New(), make(chan string)
 	ship := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		op := semel.FromContext(r.Context())
-		if op.Attempt == 1 {
+		if op.Attempt() == 1 {
 			panic(http.ErrAbortHandler)
 		}
-		shipped <- fmt.Sprintf("shipped for %v, in run %d", r.Context().Value(accountKey{}), op.Attempt)
+		shipped <- fmt.Sprintf("shipped for %v, in run %d", r.Context().Value(accountKey{}), op.Attempt())
 	})
 
 	guard, err := semel.New(store, semel.ScopeContext(accountKey{}), semel.Rerun, semel.Options{

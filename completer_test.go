@@ -130,7 +130,7 @@ func TestR52_AnAbandonedOperationIsFinishedOnceWithoutItsClient(t *testing.T) {
 		mux := http.NewServeMux()
 		mux.Handle("POST /payments", g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			text, _ := io.ReadAll(r.Body)
-			header, body, attempt = r.Header, string(text), semel.FromContext(r.Context()).Attempt
+			header, body, attempt = r.Header, string(text), semel.FromContext(r.Context()).Attempt()
 			principal, _ = r.Context().Value(who{}).(string)
 			if r.ContentLength != int64(len(text)) || r.Host != "example.com" || r.RequestURI != "/payments" {
 				broken++

@@ -261,7 +261,7 @@ func TestDeadlineHoldsItsOperation(t *testing.T) {
 	if FromContext(d) != nil {
 		t.Error("an operation where there is none")
 	}
-	d.op = &Operation{Attempt: 3}
+	d.op = &Operation{}
 	child, cancel := context.WithCancel(context.WithValue(d, deadlineKey{}, 1))
 	defer cancel()
 	for _, ctx := range []context.Context{d, child, newDeadline(child, time.Minute)} {

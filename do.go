@@ -147,7 +147,7 @@ func (c *call) decided(result Result, p *Problem) {
 		Kind: EventDecision, Result: result, ID: c.ask.id, Operation: c.ask.operation, Duration: time.Since(c.started),
 	}
 	if c.run != nil {
-		e.Attempt, e.Fence = uint32(c.run.op.Attempt), c.run.owner.Fence
+		e.Attempt, e.Fence = uint32(c.run.attempt), c.run.owner.Fence
 	}
 	if p != nil {
 		e.Code, e.Err = p.Code, p.cause

@@ -177,8 +177,8 @@ func TestR43_DoTreatsAnErrorAsA5xx(t *testing.T) {
 		runs := 0
 		do := func() (int, error) {
 			return semel.Do(t.Context(), g, theKey, semel.Bytes("r"), func(ctx context.Context) (int, error) {
-				if runs++; semel.FromContext(ctx).Attempt != runs {
-					t.Errorf("attempt %d of run %d", semel.FromContext(ctx).Attempt, runs)
+				if runs++; semel.FromContext(ctx).Attempt() != runs {
+					t.Errorf("attempt %d of run %d", semel.FromContext(ctx).Attempt(), runs)
 				}
 				if runs == 1 {
 					return 5, errors.New("deadlock detected")
@@ -737,8 +737,8 @@ func TestCase02_R48_ALateOwnerOfDoReturnsTheRecordsResult(t *testing.T) {
 				time.Sleep(10 * time.Second)
 				semel.Do(t.Context(), next, theKey, semel.Bytes("r"), func(ctx context.Context) (int, error) { //nolint:errcheck // seen in the record
 					op := semel.FromContext(ctx)
-					if op.Attempt != 2 {
-						t.Errorf("attempt %d took over, want 2", op.Attempt)
+					if op.Attempt() != 2 {
+						t.Errorf("attempt %d took over, want 2", op.Attempt())
 					}
 					return tc.second(op)
 				})

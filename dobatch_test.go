@@ -481,8 +481,8 @@ func TestCase07_ABatchRecognisesItsOwnClaims(t *testing.T) {
 				var l ledger
 				checkValues(t, semel.DoBatch(t.Context(), g, items(6), semel.BatchOptions{}, func(ctx context.Context, i int) (int, error) {
 					l.add()
-					if semel.FromContext(ctx).Attempt != 1 {
-						t.Errorf("item %d: attempt %d, want 1", i, semel.FromContext(ctx).Attempt)
+					if semel.FromContext(ctx).Attempt() != 1 {
+						t.Errorf("item %d: attempt %d, want 1", i, semel.FromContext(ctx).Attempt())
 					}
 					if !c.lost(1, i) && time.Since(start) != 0 {
 						t.Errorf("item %d was held up for %v by others", i, time.Since(start))

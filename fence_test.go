@@ -44,7 +44,7 @@ func TestR46_Case04_Case37_AbandonedRun(t *testing.T) {
 				var paid ledger
 				var attempts []int
 				takeover := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					attempts = append(attempts, semel.FromContext(r.Context()).Attempt) // of one run at most
+					attempts = append(attempts, semel.FromContext(r.Context()).Attempt()) // of one run at most
 					time.Sleep(time.Second)
 					paid.pay(w, r)
 				})
@@ -280,8 +280,8 @@ func TestR49_AttemptCountsRunsAndFenceOrdersThem(t *testing.T) {
 		var last *semel.Operation
 		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			op := semel.FromContext(r.Context())
-			if last != nil && (op.Attempt != last.Attempt+1 || op.Fence <= last.Fence || op.ID() != last.ID()) {
-				t.Errorf("attempt %d, fence %d, id %s after %d, %d, %s", op.Attempt, op.Fence, op.ID(), last.Attempt, last.Fence, last.ID())
+			if last != nil && (op.Attempt() != last.Attempt()+1 || op.Fence() <= last.Fence() || op.ID() != last.ID()) {
+				t.Errorf("attempt %d, fence %d, id %s after %d, %d, %s", op.Attempt(), op.Fence(), op.ID(), last.Attempt(), last.Fence(), last.ID())
 			}
 			last = op
 			w.WriteHeader(http.StatusTooManyRequests)
@@ -289,8 +289,8 @@ func TestR49_AttemptCountsRunsAndFenceOrdersThem(t *testing.T) {
 		for range 5 {
 			answer(h, post("k", `{}`))
 		}
-		if last.Attempt != 5 || last.ID() != keyed("k").String() {
-			t.Errorf("attempt %d of %s, want 5 of %s", last.Attempt, last.ID(), keyed("k"))
+		if last.Attempt() != 5 || last.ID() != keyed("k").String() {
+			t.Errorf("attempt %d of %s, want 5 of %s", last.Attempt(), last.ID(), keyed("k"))
 		}
 	})
 }

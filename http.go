@@ -260,7 +260,7 @@ func (x *exchange) decided(result Result, code Code, status int, err error) {
 		Correlation: x.ask.correlation, Status: status, Duration: time.Since(x.started), Err: err,
 	}
 	if x.run != nil {
-		e.Attempt, e.Fence = uint32(x.run.op.Attempt), x.run.owner.Fence
+		e.Attempt, e.Fence = uint32(x.run.attempt), x.run.owner.Fence
 	}
 	x.g.observer.Observe(context.WithoutCancel(x.r.Context()), e)
 }

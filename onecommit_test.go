@@ -70,8 +70,8 @@ func TestR16_OneCommitAnswersRepeatsWithoutATransaction(t *testing.T) {
 	g, seen := oneCommit(t, s)
 	h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx semel.Tx) error {
 		op := semel.FromContext(r.Context())
-		if _, bounded := r.Context().Deadline(); op.Attempt != 1 || op.Fence == 0 || !bounded {
-			t.Errorf("attempt %d, fence %d, bounded %v", op.Attempt, op.Fence, bounded)
+		if _, bounded := r.Context().Deadline(); op.Attempt() != 1 || op.Fence() == 0 || !bounded {
+			t.Errorf("attempt %d, fence %d, bounded %v", op.Attempt(), op.Fence(), bounded)
 		}
 		if stats := g.Stats(); stats.Running != 1 {
 			t.Errorf("stats %+v", stats)

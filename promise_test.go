@@ -45,7 +45,7 @@ func TestR52_AnAnswerThatBreaksOffIsNotStoredForNobody(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.Handle("POST /payments", g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		runs.Add(1)
-		if semel.FromContext(r.Context()).Attempt == 1 {
+		if semel.FromContext(r.Context()).Attempt() == 1 {
 			<-told
 			w.WriteHeader(503)
 			return
@@ -133,7 +133,7 @@ func TestR84_AStepWhoseSaveMayHaveBeenExecutedIsReadAgain(t *testing.T) {
 				t.Errorf("step: %v", err)
 			}
 			used = append(used, id)
-			if semel.FromContext(ctx).Attempt == 1 {
+			if semel.FromContext(ctx).Attempt() == 1 {
 				w.WriteHeader(503)
 			}
 		}))
@@ -359,7 +359,7 @@ func TestR31_R84_AResumedStepIsAnEffectThatNoRollbackTakesBack(t *testing.T) {
 			if _, err := semel.Step(r.Context(), "charge", one); err != nil {
 				t.Error(err)
 			}
-			if op := semel.FromContext(r.Context()); op.Attempt == 1 {
+			if op := semel.FromContext(r.Context()); op.Attempt() == 1 {
 				op.Release()
 				return
 			}

@@ -58,10 +58,10 @@ func TestReadmeGuardsAHandler(t *testing.T) {
 	}
 }
 
-func TestReadmeHandlerHasASay(t *testing.T) {
+func TestField11_ReadmeHandlerHasASay(t *testing.T) {
 	t.Parallel()
 	processor := &cardProcessor{}
-	guard, _ := newGuard(t, nil, semel.Policy{})
+	guard, _ := newGuard(t, nil, semel.Policy{KeyOptional: true})
 	h := guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		op := semel.FromContext(r.Context())
 		chargeID, err := processor.Charge(r.Context(), op.Key("charge")) // the same key in every run
@@ -82,6 +82,15 @@ func TestReadmeHandlerHasASay(t *testing.T) {
 	}
 	if len(processor.seen) != 2 || processor.seen[0] != processor.seen[1] {
 		t.Errorf("the processor saw the keys %q, want the same one twice", processor.seen)
+	}
+	// The same handler, asked without a key: each time another charge.
+	for range 2 {
+		if w := answer(h, post("", "{}")); w.Code != http.StatusOK {
+			t.Errorf("without a key: %d, want 200", w.Code)
+		}
+	}
+	if len(processor.seen) != 4 || processor.seen[2] == processor.seen[3] || processor.seen[2] == processor.seen[0] {
+		t.Errorf("the processor saw the keys %q, want another one for each request without a key", processor.seen)
 	}
 }
 

@@ -2,18 +2,21 @@ package semel
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
 	"sync/atomic"
 	"time"
 )
 
 // A run is one execution of an operation, from its claim to its settle.
 type run struct {
-	core   *core
-	policy *policy
-	ask    *ask // not changed once there is a run
-	owner  Owner
-	op     Operation
-	began  time.Time // when the last copy of its claim was sent
+	core    *core
+	policy  *policy
+	ask     *ask // not changed once there is a run
+	owner   Owner
+	op      Operation
+	attempt int
+	began   time.Time // when the last copy of its claim was sent
 
 	base context.Context // the request's values, without its cancellation
 	ctx  deadline        // base with the operation, and with MaxRun as its deadline: the handler's
@@ -37,7 +40,7 @@ func (g *Guard) newRun(ctx context.Context, a *ask, rec *Record, token Token, se
 		owner: Owner{Fence: rec.Fence, Token: token},
 		base:  context.WithoutCancel(ctx),
 	}
-	r.op = Operation{run: r, Attempt: int(rec.Attempt), Fence: rec.Fence}
+	r.op.run, r.attempt = r, int(rec.Attempt)
 	r.stepped, r.steps.some, r.sealed = rec.Steps, rec.Steps, len(rec.Sealed) > 0
 	r.ctx.parent, r.ctx.at, r.ctx.cause, r.ctx.op = r.base, sent.Add(g.policy.MaxRun), ErrMaxRun, &r.op
 	g.work.begin(r)
@@ -55,7 +58,7 @@ func (g *Guard) newRun(ctx context.Context, a *ask, rec *Record, token Token, se
 func (r *run) event(kind EventKind, err error) {
 	r.core.observer.Observe(r.base, Event{
 		Kind: kind, ID: r.ask.id, Operation: r.ask.operation, Correlation: r.ask.correlation,
-		Attempt: uint32(r.op.Attempt), Fence: r.owner.Fence, Err: err,
+		Attempt: uint32(r.attempt), Fence: r.owner.Fence, Err: err,
 	})
 }
 
@@ -63,13 +66,10 @@ type operationKey struct{}
 
 // An Operation is what a handler can know of its own run, and say about its outcome. Its methods are safe for concurrent
 // use.
+//
+// A nil Operation is a run outside of any, as that of a request without a key: Key and ID give random values, each time
+// another, and the rest says nothing and does nothing. So a handler need not ask which it is.
 type Operation struct {
-	// Attempt counts the operation's runs, from 1.
-	Attempt int
-	// Fence orders the operation's runs: a later run has a larger one. A downstream that remembers the largest it has
-	// seen can refuse what comes late from an earlier run.
-	Fence uint64
-
 	run     *run
 	verdict atomic.Uint32
 	lost    atomic.Pointer[lostReason]
@@ -79,7 +79,7 @@ type Operation struct {
 type lostReason struct{ err error }
 
 // FromContext returns the operation that a guarded handler runs in, or nil if ctx belongs to none, as for a request
-// without a key.
+// without a key, or one that was run unprotected (Policy.FailOpen). A nil [Operation] can be used as any other.
 func FromContext(ctx context.Context) *Operation {
 	op, _ := ctx.Value(operationKey{}).(*Operation)
 	return op
@@ -93,28 +93,73 @@ func outside(ctx context.Context) context.Context {
 	return context.WithValue(ctx, operationKey{}, (*Operation)(nil))
 }
 
-// ID returns the operation's public id.
-func (o *Operation) ID() string { return o.run.ask.id.String() }
+// Attempt counts the operation's runs, from 1. It is 0 outside of an operation.
+func (o *Operation) Attempt() int {
+	if o == nil {
+		return 0
+	}
+	return o.run.attempt
+}
 
-// Correlation returns the correlation id of the request that started the run.
-func (o *Operation) Correlation() string { return o.run.ask.correlation }
+// Fence orders the operation's runs: a later run has a larger one. A downstream that remembers the largest it has seen can
+// refuse what comes late from an earlier run. It is 0 outside of an operation.
+func (o *Operation) Fence() uint64 {
+	if o == nil {
+		return 0
+	}
+	return o.run.owner.Fence
+}
+
+// ID returns the operation's public id, as [ID.String] writes it; outside of an operation one that no operation has.
+func (o *Operation) ID() string {
+	if o == nil {
+		var id ID
+		rand.Read(id[:])
+		return id.String()
+	}
+	return o.run.ask.id.String()
+}
+
+// Correlation returns the correlation id of the request that started the run, "" outside of an operation.
+func (o *Operation) Correlation() string {
+	if o == nil {
+		return ""
+	}
+	return o.run.ask.correlation
+}
 
 // Key returns a key derived from the operation and a name, in the form of a UUIDv8 (RFC 9562). It is the same for every
 // run of the operation, also after its record has expired, so it can stand in a UNIQUE column or be the idempotency key
-// of a downstream call; another name gives another key.
+// of a downstream call; another name gives another key. Outside of an operation it is another one at each call: two calls
+// are two effects.
 func (o *Operation) Key(name string) string {
+	if o == nil {
+		var sum [sha256.Size]byte
+		rand.Read(sum[:])
+		return uuidv8(sum)
+	}
 	o.derived.Store(true)
 	a := o.run.ask
 	return o.run.core.derive.derivedKey(a.kind, a.scope, a.key, name)
 }
 
 // Keep asks that the answer be stored and replayed, whatever its status.
-func (o *Operation) Keep() { o.verdict.Store(uint32(VerdictKeep)) }
+func (o *Operation) Keep() { o.ask(VerdictKeep) }
 
 // Release asks that the answer be given but not stored, so that the same key may try again. It is a promise that nothing
 // happened.
-func (o *Operation) Release() { o.verdict.Store(uint32(VerdictRelease)) }
+func (o *Operation) Release() { o.ask(VerdictRelease) }
+
+func (o *Operation) ask(v Verdict) {
+	if o != nil {
+		o.verdict.Store(uint32(v))
+	}
+}
 
 // Lost says that there is no answer although there may have been an effect, as when a connection to an upstream broke.
 // What the handler has written is thrown away; Policy.OnLost decides. The error is for operators.
-func (o *Operation) Lost(err error) { o.lost.Store(&lostReason{err}) }
+func (o *Operation) Lost(err error) {
+	if o != nil {
+		o.lost.Store(&lostReason{err})
+	}
+}

@@ -105,7 +105,7 @@ func (x *exchange) observed(result Result, status int, p *Problem) {
 		Correlation: x.ask.correlation, Status: status, Duration: time.Since(x.started),
 	}
 	if x.run != nil {
-		e.Attempt, e.Fence = uint32(x.run.op.Attempt), x.run.owner.Fence
+		e.Attempt, e.Fence = uint32(x.run.attempt), x.run.owner.Fence
 	}
 	if p != nil {
 		e.Code, e.Err = p.Code, p.cause

@@ -206,7 +206,7 @@ func (w *world) handle(p *process, rw http.ResponseWriter, r *http.Request) {
 	var value string
 	alive := p.while(func() {
 		if w.policy.OnLost == semel.Hold {
-			value = fmt.Sprintf("attempt %d", op.Attempt)
+			value = fmt.Sprintf("attempt %d", op.Attempt())
 			w.history.Effect(key, request)
 			return
 		}
@@ -214,7 +214,7 @@ func (w *world) handle(p *process, rw http.ResponseWriter, r *http.Request) {
 		defer w.mu.Unlock()
 		derived := op.Key("effect")
 		if w.downstream[derived] == "" {
-			w.downstream[derived] = fmt.Sprintf("attempt %d", op.Attempt)
+			w.downstream[derived] = fmt.Sprintf("attempt %d", op.Attempt())
 			w.history.Effect(key, request)
 		}
 		value = w.downstream[derived]

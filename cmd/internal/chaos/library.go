@@ -84,7 +84,7 @@ func (t *till) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	time.Sleep(p.Takes)
 	e := newEffect(r.Header.Get("Idempotency-Key"), request, t.Front, began)
 	op := semel.FromContext(r.Context())
-	e.Operation, e.Attempt, e.Fence = op.ID(), op.Attempt, op.Fence
+	e.Operation, e.Attempt, e.Fence = op.ID(), op.Attempt(), op.Fence()
 	if t.Flaw == effectApart {
 		t.in.apart(r.Context(), e) //nolint:errcheck // then there is no effect
 	}

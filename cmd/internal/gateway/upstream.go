@@ -103,7 +103,7 @@ func (p *proxy) rewrite(r *httputil.ProxyRequest) {
 	withholdResend(h, r.In.Header)
 
 	if op := semel.FromContext(r.Out.Context()); op != nil {
-		values := []string{strconv.Itoa(op.Attempt), strconv.FormatUint(op.Fence, 10), op.ID()}
+		values := []string{strconv.Itoa(op.Attempt()), strconv.FormatUint(op.Fence(), 10), op.ID()}
 		for i, name := range runHeaders {
 			h[name] = values[i : i+1 : i+1]
 		}

@@ -690,3 +690,46 @@ func TestATransactionThatCanNotBeginLeavesNothing(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The handler of README.md, asked with a key and without one: a transaction each, and a row of its own.
+func TestField11_ReadmeTransactionWithAndWithoutAKey(t *testing.T) {
+	t.Parallel()
+	db := openDB(t, newFile(t), "")
+	store, err := sqlitestore.Open(t.Context(), db, sqlitestore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	execSQL(t, db, "CREATE TABLE payments (operation TEXT UNIQUE NOT NULL)")
+	guard, err := semel.New(store, semel.SingleTenant, semel.Hold, semel.Options{Policy: semel.Policy{KeyOptional: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		err := store.Tx(r.Context(), func(ctx context.Context, tx *sql.Tx) error {
+			op := semel.FromContext(ctx)
+			if _, err := tx.ExecContext(ctx, "INSERT INTO payments (operation) VALUES (?)", op.ID()); err != nil {
+				return err
+			}
+			w.WriteHeader(http.StatusCreated)
+			return nil
+		})
+		if err != nil {
+			http.Error(w, "the payment was not made", http.StatusInternalServerError)
+		}
+	}))
+	for _, key := range []string{"k", "k", "", ""} {
+		r := httptest.NewRequest(http.MethodPost, "/payments", nil)
+		if key != "" {
+			r.Header.Set("Idempotency-Key", key)
+		}
+		w := httptest.NewRecorder()
+		if h.ServeHTTP(w, r); w.Code != http.StatusCreated {
+			t.Errorf("key %q: %d %s", key, w.Code, w.Body)
+		}
+	}
+	var n int
+	if err := db.QueryRow("SELECT count(*) FROM payments").Scan(&n); err != nil || n != 3 {
+		t.Errorf("%d payments, %v; want one with the key, and two without", n, err)
+	}
+}
