@@ -34,6 +34,15 @@ func ParseID(s string) (ID, error) {
 	return id, nil
 }
 
+// MarshalText implements [encoding.TextMarshaler] with the public id, so that JSON and logs show that too.
+func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
+// UnmarshalText implements [encoding.TextUnmarshaler] as [ParseID] does.
+func (id *ID) UnmarshalText(text []byte) (err error) {
+	*id, err = ParseID(string(text))
+	return err
+}
+
 // Kind says which face of the guard an operation belongs to. A tenant and a consumer of the same name never meet.
 type Kind string
 

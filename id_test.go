@@ -3,6 +3,7 @@ package semel
 import (
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -152,5 +153,22 @@ func TestR10_ARememberedScopeIsOfItsKind(t *testing.T) {
 				t.Errorf("%s: %s, want %s", kind, got, want)
 			}
 		}
+	}
+}
+
+// The public id is what JSON, and whatever else takes texts, has of an ID.
+func TestField14_AnIDIsItsPublicIDInTexts(t *testing.T) {
+	t.Parallel()
+	e := AuditEntry{ID: Identify([]byte("secret"), KindHTTP, "acct-1", "abc"), Action: "release"}
+	text, err := json.Marshal(e)
+	if err != nil || !strings.Contains(string(text), `"ID":"`+e.ID.String()+`"`) {
+		t.Errorf("marshalled as %s, %v", text, err)
+	}
+	var back AuditEntry
+	if err := json.Unmarshal(text, &back); err != nil || back != e {
+		t.Errorf("unmarshalled as %+v, %v", back, err)
+	}
+	if err := json.Unmarshal([]byte(`{"ID":"short"}`), &back); err == nil {
+		t.Error("a text that is no id was taken for one")
 	}
 }

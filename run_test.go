@@ -50,7 +50,9 @@ var uuid8 = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9
 func TestField11_OutsideOfAnOperationAHandlerRunsAsItIs(t *testing.T) {
 	t.Parallel()
 	checkOutside(t, t.Context())
-	down := func(context.Context, semel.ID, semel.Claim) (semel.Record, bool, error) { return semel.Record{}, false, errDown }
+	down := func(context.Context, semel.ID, semel.Claim) (semel.Record, bool, error) {
+		return semel.Record{}, false, errDown
+	}
 	key := semel.Key{Scope: "alice", Value: "k"}
 	get := func() *http.Request { return httptest.NewRequest(http.MethodGet, "/payments", nil) }
 	for name, c := range map[string]struct {

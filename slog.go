@@ -2,12 +2,11 @@ package semel
 
 import (
 	"context"
-	"encoding/hex"
 	"log/slog"
 )
 
 // LogObserver writes one structured line an event: decisions at level Info, dangerous events at Warn. Its fields are
-// event, result, code, digest (the first 16 hexadecimal digits of the operation's id, never the key), endpoint,
+// event, result, code, digest (the operation's public id, a digest of scope and key; never the key), endpoint,
 // correlation, instance, attempt, fence, status, duration_ms, verb and error.
 func LogObserver(log *slog.Logger, instance string) Observer {
 	return &logObserver{log: log, instance: instance}
@@ -36,7 +35,7 @@ func (o *logObserver) Observe(ctx context.Context, e Event) {
 	add(e.Result != "", slog.String("result", string(e.Result)))
 	add(e.Code != "", slog.String("code", string(e.Code)))
 	add(e.Observed, slog.Bool("observed", true))
-	add(e.ID != ID{}, slog.String("digest", hex.EncodeToString(e.ID[16:24])))
+	add(e.ID != ID{}, slog.String("digest", e.ID.String()))
 	add(e.Operation != "", slog.String("endpoint", e.Operation))
 	add(e.Correlation != "", slog.String("correlation", e.Correlation))
 	add(o.instance != "", slog.String("instance", o.instance))

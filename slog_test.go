@@ -26,7 +26,7 @@ func logger(level slog.Level) (*slog.Logger, *bytes.Buffer) {
 	})), &b
 }
 
-func TestR86_OneLineAnEventWithTheFieldsThatApply(t *testing.T) {
+func TestField14_R86_OneLineAnEventWithTheFieldsThatApply(t *testing.T) {
 	t.Parallel()
 	id := semel.Identify(nil, semel.KindHTTP, "alice", "k")
 	for _, tc := range []struct {
@@ -38,7 +38,7 @@ func TestR86_OneLineAnEventWithTheFieldsThatApply(t *testing.T) {
 				Kind: semel.EventDecision, Result: semel.ResultExecuted, ID: id, Operation: "POST /payments", Correlation: "c-1",
 				Attempt: 2, Fence: 9, Status: 201, Duration: 1500 * time.Microsecond,
 			},
-			`level=INFO msg=idempotency event=idempotency_check result=executed digest=b920976aa00b84ab endpoint="POST /payments" correlation=c-1 instance=pod-1 attempt=2 fence=9 status=201 duration_ms=1.5`,
+			`level=INFO msg=idempotency event=idempotency_check result=executed digest=` + id.String() + ` endpoint="POST /payments" correlation=c-1 instance=pod-1 attempt=2 fence=9 status=201 duration_ms=1.5`,
 		},
 		{
 			semel.Event{Kind: semel.EventDecision, Result: semel.ResultRefused, Code: semel.CodeKeyInvalid, Status: 400, Err: errors.New("bad key"), Observed: true},
@@ -46,7 +46,7 @@ func TestR86_OneLineAnEventWithTheFieldsThatApply(t *testing.T) {
 		},
 		{
 			semel.Event{Kind: semel.EventStoreError, Verb: "claim", ID: id, Err: errors.New("down\nsecond line")},
-			`level=WARN msg=idempotency event=idempotency_store_error digest=b920976aa00b84ab instance=pod-1 verb=claim error="down\nsecond line"`,
+			`level=WARN msg=idempotency event=idempotency_store_error digest=` + id.String() + ` instance=pod-1 verb=claim error="down\nsecond line"`,
 		},
 		{semel.Event{Kind: semel.EventFenced, Fence: 3}, `level=WARN msg=idempotency event=idempotency_fenced instance=pod-1 fence=3`},
 		{semel.Event{Kind: semel.EventPlainIdentity}, `level=WARN msg=idempotency event=idempotency_plain_identity instance=pod-1`},

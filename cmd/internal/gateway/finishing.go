@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"net/http"
 	"strings"
@@ -98,7 +97,7 @@ func (g *Gateway) tellLeft(ctx context.Context) {
 	switch {
 	case found:
 		g.cfg.Log.Warn("operations are left that nobody finishes: no route has respond_async or complete",
-			"digest", hex.EncodeToString(left[16:24]))
+			"digest", left.String())
 	case err != nil && ctx.Err() == nil:
 		g.cfg.Log.Warn("whether operations are left to be finished can't be told", "error", err)
 	}

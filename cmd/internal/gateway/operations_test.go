@@ -229,3 +229,25 @@ func TestR33_AChangeOfOperationsNeedsARestart(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// What the log has of an operation, what its service is told, where it is asked about, and what operators' commands take, is
+// one id.
+func TestField14_OneIdFromTheLogToTheService(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t, created)
+	g := asking(t, u.URL)
+	ask(t, "POST", g.url+"/other", "", "Idempotency-Key", "k", "X-Account", "acme").wants(t, 201, "")
+	id := u.requests()[0].Header.Get("Idempotency-Operation")
+	if _, err := semel.ParseID(id); err != nil {
+		t.Fatalf("the service was told %q: %v", id, err)
+	}
+	if a := ask(t, "GET", g.url+"/operations/"+id, "", "X-Account", "acme"); a.status != 200 || !strings.Contains(a.body, id) {
+		t.Errorf("asked about: %d %s", a.status, a.body)
+	}
+	if err := g.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(g.log.String(), `"result":"executed","digest":"`+id+`"`) {
+		t.Errorf("the log does not name %s:\n%s", id, g.log)
+	}
+}

@@ -251,7 +251,7 @@ func (r *reconciler) reconcile(ctx context.Context, o unknownOperation, route *r
 		r.count(result)
 		attrs := []slog.Attr{
 			slog.String("event", "idempotency_reconcile"), slog.String("result", result),
-			slog.String("operation", o.id.String()), slog.String("endpoint", o.name),
+			slog.String("digest", o.id.String()), slog.String("endpoint", o.name),
 			slog.Uint64("fence", asked.Fence), slog.Int("attempt", asked.Attempt),
 			slog.String("correlation", asked.Correlation), slog.String("reads", reads.String()),
 			slog.Float64("duration_ms", float64(time.Since(began).Microseconds())/1000),

@@ -86,7 +86,7 @@ func TestR75a_AKilledAnswerIsFoundAgain(t *testing.T) {
 		}
 	}
 	eventually(t, "the decision's log line", func() bool {
-		return strings.Contains(g.log.String(), `"event":"idempotency_reconcile","result":"done","operation":"`+id+`"`)
+		return strings.Contains(g.log.String(), `"event":"idempotency_reconcile","result":"done","digest":"`+id+`"`)
 	})
 	wantMetrics(t, g, `idempotency_reconcile_total{result="done"} 1`)
 }
