@@ -333,12 +333,14 @@ func (g *Guard) Stats() Stats {
 }
 
 // CORSHeaders returns the request headers that a cross-origin client must be allowed to send, and the response headers
-// it must be allowed to read, for Access-Control-Allow-Headers and Access-Control-Expose-Headers.
+// it must be allowed to read, for Access-Control-Allow-Headers and Access-Control-Expose-Headers. What sends them
+// belongs above the guard, so that its refusals have them too.
 func (g *Guard) CORSHeaders() (allow, expose []string) {
 	allow = append(allow, g.policy.KeyHeaders...)
+	expose = append(expose, g.policy.KeyHeaders...)
 	expose = append(expose, g.headers.markers...)
 	expose = append(expose, "Location", "Link", "Retry-After", "Preference-Applied")
-	expose = append(expose, "Idempotency-Expires", "Idempotency-Retryable", "Idempotency-Status")
+	expose = append(expose, codeHeader, "Idempotency-Expires", "Idempotency-Retryable", "Idempotency-Status")
 	if g.policy.RespondAsync || g.policy.MaxWait > 0 {
 		allow = append(allow, "Prefer")
 	}

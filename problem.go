@@ -13,8 +13,12 @@ import (
 	"time"
 )
 
-// Code names a refusal. It stands in the member "code" of a problem.
+// Code names a refusal. It stands in the member "code" of a problem, and in the header Idempotency-Code of every refusal,
+// whatever its form (R-59a).
 type Code string
+
+// codeHeader names a guard's refusal to clients and to other guards, which need not know the form of its body.
+const codeHeader = "Idempotency-Code"
 
 // The codes, with the type each has.
 const (
@@ -60,9 +64,11 @@ type Problem struct {
 }
 
 func (p *Problem) Error() string {
-	s := string(p.Code) + ": " + p.Title
-	if p.Detail != "" {
-		s += ": " + p.Detail
+	s := string(p.Code)
+	for _, text := range []string{p.Title, p.Detail} {
+		if text != "" {
+			s += ": " + text
+		}
 	}
 	return s
 }
@@ -187,8 +193,9 @@ type ProblemOptions struct {
 	// Documentation is the address of the API's page about idempotency, sent as a Link of relation "describedby" when a
 	// key is missing. Defaults to none.
 	Documentation string
-	// Write writes a problem in another form. Retry-After and the guard's other headers are set in w's header before;
-	// Write sets Content-Type, calls WriteHeader with p.Status, and writes the body. Defaults to application/problem+json.
+	// Write writes a problem in another form. Retry-After, Idempotency-Code and the guard's other headers are set in w's
+	// header before; Write sets Content-Type, calls WriteHeader with p.Status, and writes the body. Defaults to
+	// application/problem+json.
 	Write func(w http.ResponseWriter, r *http.Request, p *Problem)
 }
 
@@ -260,6 +267,7 @@ func (g *Guard) nothingProblem() *Problem {
 func (g *Guard) writeProblem(w http.ResponseWriter, r *http.Request, p *Problem) {
 	h, form := w.Header(), g.policy.problems
 	h.Del("Content-Length")
+	h[codeHeader] = []string{string(p.Code)}
 	if p.RetryAfter > 0 {
 		h.Set("Retry-After", strconv.FormatInt(seconds(p.RetryAfter), 10))
 	}

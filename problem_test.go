@@ -268,7 +268,7 @@ func (pr *provoked) golden(p *semel.Problem) string {
 }
 
 // The table of the requirements: each problem, as it goes over the wire.
-func TestR57_EveryProblemIsAsTheTableSays(t *testing.T) {
+func TestR57_R59a_EveryProblemIsAsTheTableSays(t *testing.T) {
 	t.Parallel()
 	for _, pr := range requirements {
 		t.Run(string(pr.code)+pr.name, func(t *testing.T) {
@@ -287,6 +287,9 @@ func TestR57_EveryProblemIsAsTheTableSays(t *testing.T) {
 				}
 				if got := w.Header().Get("Retry-After"); got != pr.after {
 					t.Errorf("Retry-After is %q, want %q", got, pr.after)
+				}
+				if got := w.Result().Header["Idempotency-Code"]; !slices.Equal(got, []string{string(pr.code)}) {
+					t.Errorf("Idempotency-Code is %q, want %q", got, pr.code)
 				}
 				if strings.Contains(exchangeText(w), "secret") {
 					t.Errorf("the problem shows what is not the client's:\n%s", exchangeText(w))
@@ -358,7 +361,7 @@ func TestProblemsCanHaveOtherTypesAndStatuses(t *testing.T) {
 	}
 }
 
-func TestProblemsCanBeWrittenInAnotherForm(t *testing.T) {
+func TestR59a_ProblemsCanBeWrittenInAnotherForm(t *testing.T) {
 	t.Parallel()
 	for _, pr := range requirements {
 		t.Run(string(pr.code)+pr.name, func(t *testing.T) {
@@ -375,7 +378,7 @@ func TestProblemsCanBeWrittenInAnotherForm(t *testing.T) {
 					t.Errorf("answered %d %q, want %d %q", w.Code, got, pr.status, want)
 				}
 				h := w.Result().Header
-				if h.Get("Retry-After") != pr.after || h.Get("X-Correlation-Id") != "c-1" || h.Get("Content-Type") != "text/plain" {
+				if h.Get("Retry-After") != pr.after || h.Get("X-Correlation-Id") != "c-1" || h.Get("Idempotency-Code") != string(pr.code) || h.Get("Content-Type") != "text/plain" {
 					t.Errorf("the header is %v", h)
 				}
 			})

@@ -19,7 +19,7 @@ var neverStored = map[string]bool{
 	"B3": true, "Uber-Trace-Id": true, "Sentry-Trace": true, "X-Amzn-Trace-Id": true, "X-Amzn-Requestid": true,
 	"X-Amz-Request-Id": true, "X-Cloud-Trace-Context": true, "X-Ms-Request-Id": true, "Cf-Ray": true,
 	"Idempotency-Key": true, "Idempotency-Expires": true, "Idempotency-Status": true, "Idempotency-Retryable": true,
-	"Idempotent-Replayed": true,
+	codeHeader: true, "Idempotent-Replayed": true,
 }
 
 var neverStoredPrefixes = []string{

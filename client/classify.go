@@ -35,12 +35,22 @@ func media(h http.Header) string {
 	return t
 }
 
-// readProblem returns the problem that a response's body holds, nil if it is none.
-func readProblem(status int, h http.Header, body []byte) *document {
-	if status < 400 || media(h) != mediaProblem {
+// readProblem returns the problem that a response holds, nil if it is none. A guard says in a header which one it is
+// (R-59a), in whatever form the body tells it.
+func readProblem(status int, h http.Header, body []byte) (d *document) {
+	if status < 400 {
 		return nil
 	}
-	return readDocument(body)
+	if media(h) == mediaProblem {
+		d = readDocument(body)
+	}
+	if code := strings.Join(h["Idempotency-Code"], ", "); code != "" {
+		if d == nil {
+			d = &document{}
+		}
+		d.Code = semel.Code(code)
+	}
+	return d
 }
 
 // readDocument returns what an object of JSON tells, nil if the text is none.

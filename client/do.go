@@ -16,7 +16,7 @@ type Answer struct {
 	Header   http.Header
 	Body     []byte         // in an [Error], no more than Options.MaxAnswer of it
 	URL      *url.URL       // that gave it
-	Problem  *semel.Problem // in the body, nil if there is none (RFC 9457)
+	Problem  *semel.Problem // nil if the answer is none (RFC 9457); what of it is told in a header only has no title
 	Replayed bool           // marked with Idempotent-Replayed: it was given before
 	State    string         // of the operation, where that was asked about instead: the answer is what was told of it
 

@@ -85,7 +85,7 @@ func (rep *reply) read(c *call, question bool) error {
 		if err := rep.readWhole(c.t.o.MaxAnswer); err != nil {
 			return err
 		}
-		rep.look(rep.answer.Body, problem, state)
+		rep.look(rep.answer.Body, state)
 		rep.answer.Problem = rep.doc.problem(res.StatusCode, res.Header)
 	case problem || state:
 		text, err := io.ReadAll(io.LimitReader(res.Body, peekLimit))
@@ -94,18 +94,19 @@ func (rep *reply) read(c *call, question bool) error {
 			rest = failing{err}
 		}
 		res.Body = &putBack{io.MultiReader(bytes.NewReader(text), rest), res.Body}
-		rep.look(text, problem, state)
+		rep.look(text, state)
+	default:
+		rep.look(nil, false)
 	}
 	return nil
 }
 
-func (rep *reply) look(text []byte, problem, state bool) {
-	switch {
-	case problem:
-		rep.doc = readProblem(rep.res.StatusCode, rep.res.Header, text)
-	case state:
+func (rep *reply) look(text []byte, state bool) {
+	if state {
 		rep.doc = readDocument(text)
+		return
 	}
+	rep.doc = readProblem(rep.res.StatusCode, rep.res.Header, text)
 }
 
 // readWhole reads an answer of Do. One that breaks off was lost.

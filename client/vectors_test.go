@@ -192,12 +192,12 @@ func TestR66_VectorsOfWhatIsRepeated(t *testing.T) {
 	t.Parallel()
 	for _, v := range loadVectors(t).Classify {
 		h := headerOf(v.Headers)
-		var doc *document
 		if v.Problem != nil {
 			h.Set("Content-Type", "application/problem+json; charset=utf-8")
-			if doc = readProblem(v.Status, h, v.Problem); doc == nil {
-				t.Fatalf("%d %s is no problem", v.Status, v.Problem)
-			}
+		}
+		doc := readProblem(v.Status, h, v.Problem)
+		if told := v.Problem != nil || h["Idempotency-Code"] != nil && v.Status >= 400; told != (doc != nil) {
+			t.Fatalf("%d %v %s is a problem: %v", v.Status, v.Headers, v.Problem, doc != nil)
 		}
 		if got := retryable(v.Status, h, doc, !v.Unkeyed); got != v.Retry {
 			t.Errorf("%d %v %s, unkeyed %v: retry %v, want %v", v.Status, v.Headers, v.Problem, v.Unkeyed, got, v.Retry)

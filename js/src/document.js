@@ -10,10 +10,16 @@ const members = {
 };
 
 /**
- * Reads the problem in a response's body (RFC 9457), or, in the answer to a question about an operation, what it tells of
- * that; undefined if the body is neither.
+ * Reads the problem that a response holds (RFC 9457), or, in the answer to a question about an operation, what it tells of
+ * that; undefined if it is neither. A guard says in a header which problem it is (R-59a), in whatever form the body tells it.
  */
 export function readDocument(response, bytes, question) {
+  const document = readBody(response, bytes, question);
+  const code = response.status >= 400 ? response.headers.get("Idempotency-Code") : null;
+  return code ? { ...document, code } : document;
+}
+
+function readBody(response, bytes, question) {
   const media = mediaType(response.headers);
   const problem = response.status >= 400 && media === "application/problem+json";
   const state = question && response.status < 300 && (media === "application/json" || media.endsWith("+json"));

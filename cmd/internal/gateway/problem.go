@@ -77,7 +77,7 @@ func (f *form) guards() *semel.ProblemOptions {
 	return o
 }
 
-// refuse answers with a problem of the gateway's own.
+// refuse answers with a problem of the gateway's own, and its code in the header, as a guard does (R-59a).
 func (f *form) refuse(w http.ResponseWriter, p refusal) {
 	if status, ok := f.statuses[p.code]; ok {
 		p.status = status
@@ -85,6 +85,7 @@ func (f *form) refuse(w http.ResponseWriter, p refusal) {
 	if p.retryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(p.retryAfter/time.Second)))
 	}
+	w.Header().Set("Idempotency-Code", string(p.code))
 	f.send(w, &semel.Problem{Type: f.base + p.slug, Title: p.title, Status: p.status, Code: p.code, Retryable: p.retryable})
 }
 

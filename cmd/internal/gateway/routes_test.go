@@ -179,7 +179,7 @@ func TestR76a_TheCorrelationHeaderCanHaveAnotherName(t *testing.T) {
 	}
 }
 
-func TestR76a_ProblemsHaveTheirRoutesForm(t *testing.T) {
+func TestR76a_R59a_ProblemsHaveTheirRoutesForm(t *testing.T) {
 	t.Parallel()
 	down, _ := closedPort(t)
 	g := start(t, "http://"+down, func(c *Config) {
@@ -196,12 +196,13 @@ func TestR76a_ProblemsHaveTheirRoutesForm(t *testing.T) {
 		status                 int
 		contentType, body, doc string
 		retryAfter             string
+		code                   string
 	}{
-		{"/problem", "", 429, "application/problem+json", `{"type":"https://api.example/problems/key-missing","title":"an idempotency key is required","status":429,`, "https://api.example/docs", "1"},
-		{"/problem", "k", 504, "application/problem+json", `{"type":"https://api.example/problems/upstream-unavailable","title":"the service can't be reached; the request was not run","status":504,"code":"UPSTREAM_UNAVAILABLE","retryable":true}` + "\n", "", "1"},
-		{"/simple", "", 400, "application/json", `{"success":false,"error":{"code":"IDEMPOTENCY_KEY_REQUIRED","message":"an idempotency key is required: send the header Idempotency-Key"}}` + "\n", "https://api.example/simple", ""},
-		{"/simple", "k", 503, "application/json", `{"success":false,"error":{"code":"UPSTREAM_UNAVAILABLE","message":"the service can't be reached; the request was not run"}}` + "\n", "", "1"},
-		{"/other", "a b", 400, "application/problem+json", `{"type":"https://api.example/problems/key-invalid"`, "", ""},
+		{"/problem", "", 429, "application/problem+json", `{"type":"https://api.example/problems/key-missing","title":"an idempotency key is required","status":429,`, "https://api.example/docs", "1", "IDEMPOTENCY_KEY_REQUIRED"},
+		{"/problem", "k", 504, "application/problem+json", `{"type":"https://api.example/problems/upstream-unavailable","title":"the service can't be reached; the request was not run","status":504,"code":"UPSTREAM_UNAVAILABLE","retryable":true}` + "\n", "", "1", "UPSTREAM_UNAVAILABLE"},
+		{"/simple", "", 400, "application/json", `{"success":false,"error":{"code":"IDEMPOTENCY_KEY_REQUIRED","message":"an idempotency key is required: send the header Idempotency-Key"}}` + "\n", "https://api.example/simple", "", "IDEMPOTENCY_KEY_REQUIRED"},
+		{"/simple", "k", 503, "application/json", `{"success":false,"error":{"code":"UPSTREAM_UNAVAILABLE","message":"the service can't be reached; the request was not run"}}` + "\n", "", "1", "UPSTREAM_UNAVAILABLE"},
+		{"/other", "a b", 400, "application/problem+json", `{"type":"https://api.example/problems/key-invalid"`, "", "", "IDEMPOTENCY_KEY_INVALID"},
 	} {
 		var header []string
 		if c.key != "" {
@@ -216,6 +217,9 @@ func TestR76a_ProblemsHaveTheirRoutesForm(t *testing.T) {
 		}
 		if got := a.header.Get("Retry-After"); got != c.retryAfter {
 			t.Errorf("%s %q: Retry-After is %q, want %q", c.path, c.key, got, c.retryAfter)
+		}
+		if got := a.header.Get("Idempotency-Code"); got != c.code {
+			t.Errorf("%s %q: Idempotency-Code is %q, want %q", c.path, c.key, got, c.code)
 		}
 	}
 }

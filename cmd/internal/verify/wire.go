@@ -69,7 +69,7 @@ type answer struct {
 	err     error // there is no whole answer; what came of it is in the other fields
 
 	problem bool   // the body is a problem document (RFC 9457)
-	code    string // its member "code", or ""
+	code    string // of the refusal, or ""
 	sent    time.Time
 	first   time.Duration // until the status line
 	took    time.Duration
@@ -110,6 +110,9 @@ func (w *wire) exchange(ctx context.Context, r request, m manner) *answer {
 		}
 		a.problem = json.Unmarshal(a.body, &p) == nil
 		a.code = p.Code
+	}
+	if code := a.header.Get("Idempotency-Code"); code != "" {
+		a.code = code // whatever the body's form
 	}
 	return a
 }
