@@ -396,14 +396,19 @@ func (c *capture) EnableFullDuplex() error {
 	return c.control(func(rc *http.ResponseController) error { return rc.EnableFullDuplex() })
 }
 
-// end is called when the handler has returned; one that wrote nothing has answered 200.
-func (c *capture) end() {
+// end is called when the handler has returned. It reports whether that has given an answer: a status, a byte, or a silence
+// that means 200, unless the guard has ended its context (R-32a).
+func (c *capture) end() bool {
 	if c.status == 0 {
+		if !c.x.g.policy.EmptyOK || c.x.run.ctx.Err() != nil {
+			return false
+		}
 		c.WriteHeader(http.StatusOK)
 	}
 	if c.size > 0 {
 		c.fixType(c.body[:min(len(c.body), sniffLen)])
 	}
+	return true
 }
 
 // abort breaks the connection of an answer that has begun and can't end well. The panic that follows breaks it too, but

@@ -679,7 +679,9 @@ func TestR52_R23_ChangedSettingsChangeNoStoredRequest(t *testing.T) {
 			time.Sleep(time.Second)
 			if len(derived) < 4 {
 				w.WriteHeader(http.StatusServiceUnavailable)
+				return
 			}
+			w.WriteHeader(http.StatusOK)
 		}))
 		stop := finish(t, changed, h, semel.CompleterOptions{})
 		time.Sleep(time.Minute)
@@ -858,9 +860,10 @@ func TestR52_ABacklogIsFinishedOldestFirst(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		var order []string
-		stop := finish(t, g, g.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		stop := finish(t, g, g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			order = append(order, r.Header.Get("Idempotency-Key"))
 			time.Sleep(10 * time.Millisecond)
+			w.WriteHeader(http.StatusOK)
 		})), semel.CompleterOptions{Concurrency: 1, Interval: time.Hour})
 		time.Sleep(20 * time.Second)
 		stop()

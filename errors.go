@@ -18,6 +18,10 @@ var (
 	ErrOutcomePending = errors.New("outcome pending")
 	// ErrOutcomeUnknown means that the operation may have taken effect and that its run was lost.
 	ErrOutcomeUnknown = errors.New("outcome unknown")
+	// ErrNoAnswer means that a handler returned without having written a status or a byte (R-32a). From [RunTx] it means
+	// that the function in the transaction returned nil without an answer, and that the transaction was rolled back: what is
+	// written later could not be a part of it.
+	ErrNoAnswer = errors.New("no answer was written")
 	// ErrReplayUnavailable means that the operation has ended but that its answer can't be given again.
 	ErrReplayUnavailable = errors.New("replay unavailable")
 	// ErrKeyExpired means that the operation has ended, and that its answer is no longer kept.
@@ -58,14 +62,8 @@ var (
 	ErrRolledBack = errors.New("transaction rolled back")
 )
 
-// Errors of [RunTx].
-var (
-	// ErrNoAnswer means that the function in a transaction returned nil without having written an answer. The transaction
-	// was rolled back: what is written later could not be a part of it.
-	ErrNoAnswer = errors.New("no answer was written in the transaction")
-	// ErrNested means that the operation works in a transaction already.
-	ErrNested = errors.New("the operation is in a transaction already")
-)
+// ErrNested is returned by [RunTx] if the operation works in a transaction already.
+var ErrNested = errors.New("the operation is in a transaction already")
 
 // Errors of [Step].
 var (

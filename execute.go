@@ -1,6 +1,7 @@
 package semel
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"runtime"
@@ -174,7 +175,9 @@ func (x *exchange) decideAnswer(p *policy) Outcome {
 		x.lost = true // the handler could not give its answer, and may have stopped in the middle
 		return p.lost(c.unbegun.Error())
 	}
-	c.end()
+	if !c.end() {
+		return x.decideSilent(p)
+	}
 	v := p.verdict(Verdict(x.run.op.verdict.Load()), c.status, c.sent, c.stored())
 	o := Outcome{State: p.stateFor(v), Owed: v == VerdictLost}
 	if o.State != Done {
@@ -185,6 +188,22 @@ func (x *exchange) decideAnswer(p *policy) Outcome {
 		x.run.event(EventNotReplayable, c.whyNotStored())
 	}
 	return o
+}
+
+// decideSilent decides about a handler that has returned without an answer (R-32a). Nothing of it is known, unless it has
+// promised that nothing happened.
+func (x *exchange) decideSilent(p *policy) Outcome {
+	err := ErrNoAnswer
+	if cause := context.Cause(&x.run.ctx); cause != nil {
+		err = fmt.Errorf("%w: %w", err, cause)
+	}
+	x.silent = err
+	x.run.event(EventNoAnswer, err)
+	if Verdict(x.run.op.verdict.Load()) == VerdictRelease {
+		return Outcome{State: Free, Error: err.Error()}
+	}
+	x.lost = true
+	return p.lost(err.Error())
 }
 
 func errorText(err error) string {
@@ -206,6 +225,8 @@ func (x *exchange) answer() {
 		x.decided(ResultExecuted, "", c.status, nil)
 	case x.how == settledLater:
 		x.refuse(x.g.problem(CodeOutcomePending, ""))
+	case x.silent != nil && x.how == settledOwn:
+		x.refuse(x.silentProblem())
 	case x.how == settledNothing, x.nothing && x.how == settledOwn:
 		x.refuse(x.g.nothingProblem())
 	case x.how == settledFenced, c.unkept != nil:
@@ -233,6 +254,18 @@ func (g *Guard) lostProblem() *Problem {
 		return g.problem(CodeOutcomePending, "the run was lost; the same key will run it again")
 	}
 	return g.problem(CodeOutcomeUnknown, "the run was lost; ask for the operation's status, or for its operator's decision")
+}
+
+// silentProblem tells a client that the handler gave its run no answer, and whether the same key may try again.
+func (x *exchange) silentProblem() *Problem {
+	p := x.g.problem(CodeNoAnswer, "").because(x.silent)
+	switch {
+	case x.nothing:
+		p.Retryable, p.Detail = true, "its transaction was rolled back; the same key may try again"
+	case x.outcome.State == Free:
+		p.Retryable, p.Detail = true, "the same key will run it again"
+	}
+	return p
 }
 
 // answerRecorded answers with what the record says: the client of a late owner, which never gets the late owner's own

@@ -131,7 +131,10 @@ func TestCase01_Case16_R16_AnotherRequestIsRefusedInEveryState(t *testing.T) {
 					t.Fatalf("the record reads %v, want %v", got, st.want)
 				}
 				other, _ := newGuard(t, store, p) // as another process, or the same after a restart
-				h2 := other.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { runs.add() }))
+				h2 := other.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					runs.add()
+					w.WriteHeader(http.StatusOK)
+				}))
 				for _, v := range otherRequests {
 					for _, guard := range []http.Handler{h, h2} {
 						w := answer(guard, v.make())

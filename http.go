@@ -65,10 +65,11 @@ type exchange struct {
 	capture  capture
 	thrown   any // what it panicked with, if it ran on a goroutine of its own
 	outcome  Outcome
-	returned bool // the handler returned: no panic, no Goexit
-	settled  bool // and so did the settle of its run: how tells what came of it
-	lost     bool // no answer, perhaps an effect
-	nothing  bool // no effect, and no answer that would say so
+	returned bool  // the handler returned: no panic, no Goexit
+	settled  bool  // and so did the settle of its run: how tells what came of it
+	lost     bool  // no answer, perhaps an effect
+	nothing  bool  // no effect, and no answer that would say so
+	silent   error // the handler returned without an answer, and why; nil if it gave one
 	how      settled
 
 	settling  bool // the client can't be told 202 any more

@@ -249,11 +249,12 @@ func TestR47_HangingExtendIsSentAgainBeforeTheMargin(t *testing.T) {
 			return store.Extend(ctx, id, by, x)
 		}
 		g, _ := newGuard(t, f, shortLease(semel.Rerun))
-		w := answer(g.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		w := answer(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			time.Sleep(5 * time.Second)
 			if r.Context().Err() != nil {
 				t.Errorf("cancelled: %v", context.Cause(r.Context()))
 			}
+			w.WriteHeader(http.StatusOK)
 		})), post("k", `{}`))
 		if got := since(start, at); w.Code != http.StatusOK || len(got) < 2 || got[1] >= 2400*time.Millisecond {
 			t.Errorf("answered %d, renewed at %v; want the second before 2.4s", w.Code, got)

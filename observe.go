@@ -32,6 +32,9 @@ const (
 	EventStoreError EventKind = "store_error"
 	// EventSettleAbandoned: an outcome could not be made durable within MaxRun.
 	EventSettleAbandoned EventKind = "settle_abandoned"
+	// EventNoAnswer: a handler returned without an answer (R-32a), so its run counts as lost. Err says whether the guard had
+	// ended its context.
+	EventNoAnswer EventKind = "no_answer"
 	// EventNotReplayable: an operation ended done, but its answer could not be stored.
 	EventNotReplayable EventKind = "not_replayable"
 	// EventUnreadable: a record could not be read; the request was refused.

@@ -50,7 +50,7 @@ func (c *core) linkTo(id ID) string {
 // record until the commit: asked about, such an operation would look as if it had never been.
 func (x *exchange) linked(p *Problem) {
 	switch p.Code {
-	case CodeInProgress, CodeOutcomePending, CodeOutcomeUnknown:
+	case CodeInProgress, CodeOutcomePending, CodeOutcomeUnknown, CodeNoAnswer:
 		if x.g.path != "" && x.ask.id != (ID{}) && !x.g.policy.OneCommit {
 			p.Operation = x.g.linkTo(x.ask.id)
 		}

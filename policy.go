@@ -17,6 +17,11 @@ type Policy struct {
 	// OnError says what becomes of a written 5xx that is not released anyway. Defaults to what OnLost implies: Keep
 	// under Hold, Release under Rerun.
 	OnError ErrorPolicy
+	// EmptyOK says that a handler which returns without having written anything means 200 with an empty body, as for
+	// net/http. Not if the guard has ended its context, nor in a transaction ([RunTx]). Defaults to taking it for no answer:
+	// the run counts as lost, and its client is told 500 no-answer (R-32a). A framework that writes its error after the
+	// guard has returned looks the same.
+	EmptyOK bool
 	// KeepOnlySuccess releases every answer that is not 2xx.
 	KeepOnlySuccess bool
 	// Decide, if set, has a say on each answer of the handler; see [Verdict]. What the handler itself asked for with

@@ -39,6 +39,7 @@ const (
 	CodeEarlyData         Code = "IDEMPOTENCY_EARLY_DATA"
 	CodeStoreUnavailable  Code = "IDEMPOTENCY_STORE_UNAVAILABLE"
 	CodeRequestUnreadable Code = "IDEMPOTENCY_REQUEST_UNREADABLE"
+	CodeNoAnswer          Code = "IDEMPOTENCY_NO_ANSWER"
 	CodeOperationNotFound Code = "IDEMPOTENCY_OPERATION_NOT_FOUND"
 )
 
@@ -126,6 +127,11 @@ var problemKinds = map[Code]problemKind{
 		"outcome-unknown", 409, false, ErrOutcomeUnknown,
 		"the outcome is unknown; the operation may have taken effect",
 		"ask for the operation's status, or for its operator's decision",
+	},
+	CodeNoAnswer: {
+		"no-answer", 500, false, ErrNoAnswer,
+		"the request was run, but its handler gave no answer",
+		"it may have taken effect: ask for the operation's status, or for its operator's decision",
 	},
 	CodeReplayUnavailable: {
 		"replay-unavailable", 409, false, ErrReplayUnavailable,

@@ -73,12 +73,13 @@ func TestField11_ReadmeHandlerHasASay(t *testing.T) {
 			return
 		}
 		w.Header().Set("Location", "/charges/"+chargeID)
+		w.WriteHeader(http.StatusCreated)
 	}))
 	if w := answer(h, post("key", "{}")); w.Code != http.StatusConflict {
 		t.Errorf("first attempt: %d, want 409", w.Code)
 	}
-	if w := answer(h, post("key", "{}")); w.Code != http.StatusOK {
-		t.Errorf("second attempt: %d, want 200", w.Code)
+	if w := answer(h, post("key", "{}")); w.Code != http.StatusCreated {
+		t.Errorf("second attempt: %d, want 201", w.Code)
 	}
 	if len(processor.seen) != 2 || processor.seen[0] != processor.seen[1] {
 		t.Errorf("the processor saw the keys %q, want the same one twice", processor.seen)

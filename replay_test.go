@@ -348,6 +348,7 @@ func TestR39_ACacheControlThatIsSetStays(t *testing.T) {
 			if tt.handler != nil {
 				w.Header()["Cache-Control"] = tt.handler
 			}
+			w.WriteHeader(http.StatusOK)
 		}))
 		for range 2 {
 			w := httptest.NewRecorder()
@@ -389,6 +390,7 @@ func TestR41_ReplayComesBeforePreconditions(t *testing.T) {
 		}
 		etag = `"2"`
 		w.Header().Set("Etag", etag)
+		w.WriteHeader(http.StatusOK)
 	}))
 	for range 2 {
 		if w := answer(h, post("k", "{}", "If-Match", `"1"`)); w.Code != http.StatusOK || w.Header().Get("Etag") != `"2"` {

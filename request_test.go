@@ -391,7 +391,8 @@ func TestR9_R63_TheHandlerGetsTheBodyAsItWasSent(t *testing.T) {
 			g, _ := newGuard(t, tc.store, tc.p)
 			var got string
 			var length int64
-			h := g.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.WriteHeader(http.StatusOK)
 				b, err := io.ReadAll(r.Body)
 				if err != nil {
 					t.Errorf("%s: read: %v", name, err)

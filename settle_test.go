@@ -287,7 +287,7 @@ func TestR30_DurableBeforeTheFirstByte(t *testing.T) {
 				t.Errorf("flush: %v", err)
 			}
 		}), semel.Done, true, true},
-		{"nothing written", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), semel.Done, true, true},
+		{"nothing written", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), semel.Unknown, false, false},
 		{"too large to keep", say(big), semel.Done, false, false},
 		{"released", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) }), semel.Free, false, false},
 		{"lost", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -91,7 +91,11 @@ func (x *exchange) shadowSettle(returned bool) {
 		if _, how := x.run.settle(o); how != settledOwn || !decided || x.lost {
 			result = ResultFailed
 		}
-		x.observed(result, x.capture.status, nil)
+		var problem *Problem
+		if x.silent != nil {
+			result, problem = ResultFailed, x.g.problem(CodeNoAnswer, "").because(x.silent)
+		}
+		x.observed(result, x.capture.status, problem)
 	}()
 	if returned {
 		o = x.decide()
@@ -203,7 +207,7 @@ func (r *recorder) copyTo(c *capture) {
 	switch {
 	case r.hijacked:
 		r.note(http.StatusSwitchingProtocols)
-	default:
+	case c.x.g.policy.EmptyOK:
 		r.note(http.StatusOK)
 	}
 	for name, values := range r.above {

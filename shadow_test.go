@@ -66,7 +66,7 @@ func TestR92_WhatIsObservedIsReplayedOnceTheRouteIsProtected(t *testing.T) {
 		t.Run(o.name, func(t *testing.T) {
 			t.Parallel()
 			s := memstore.New()
-			observing, _ := newGuard(t, s, semel.Policy{Observe: true})
+			observing, _ := newGuard(t, s, semel.Policy{Observe: true, EmptyOK: true})
 			above := func(next http.Handler) http.Handler {
 				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					w.Header().Set("X-Above", "1")
@@ -408,9 +408,10 @@ func TestR92_R29_ARunThatItsClientCutOffHasNoAnswer(t *testing.T) {
 	s := memstore.New()
 	g, _ := newGuard(t, s, semel.Policy{Observe: true})
 	ctx, cancel := context.WithCancel(t.Context())
-	answer(g.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	answer(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		cancel()
 		<-r.Context().Done()
+		w.WriteHeader(http.StatusCreated)
 	})), post("k", "{}").WithContext(ctx))
 	observedAll(t, g)
 	if rec := only(t, s); rec.State != semel.Done || rec.Response != nil {

@@ -99,6 +99,7 @@ var again = map[semel.Code]bool{
 	semel.CodeTooManyKeys:      true,
 	semel.CodeEarlyData:        true,
 	semel.CodeStoreUnavailable: true,
+	semel.CodeNoAnswer:         true, // unless the problem says that it may not
 
 	semel.CodeKeyMissing:        false,
 	semel.CodeKeyInvalid:        false,
@@ -119,7 +120,7 @@ var again = map[semel.Code]bool{
 func retryable(status int, h http.Header, d *document, keyed bool) bool {
 	if d != nil {
 		if yes, known := again[d.Code]; known {
-			return yes
+			return yes && (d.Code != semel.CodeNoAnswer || d.Retryable == nil || *d.Retryable)
 		}
 		if d.Retryable != nil && !*d.Retryable {
 			return false

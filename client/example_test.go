@@ -133,11 +133,13 @@ func TestDocCallsDownstream(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		if status, _, err := fetch(hc, out); status != 201 {
+		status, _, err := fetch(hc, out)
+		if status != 201 {
 			t.Errorf("%d, %v", status, err)
 		}
+		w.WriteHeader(status)
 	}))
-	if status, _, err := fetch(newClient(t, served(h), client.Options{}), post(t, "{}")); status != 200 || len(downstream.requests()) != 1 {
+	if status, _, err := fetch(newClient(t, served(h), client.Options{}), post(t, "{}")); status != 201 || len(downstream.requests()) != 1 {
 		t.Errorf("%d, %v, %d requests downstream", status, err, len(downstream.requests()))
 	}
 }

@@ -318,6 +318,7 @@ func (v *vectorCall) checkOutcome(t *testing.T, answer *Answer, err error, broke
 		"IDEMPOTENCY_OUTCOME_UNKNOWN":    semel.ErrOutcomeUnknown,
 		"IDEMPOTENCY_OUTCOME_PENDING":    semel.ErrOutcomePending,
 		"IDEMPOTENCY_REPLAY_UNAVAILABLE": semel.ErrReplayUnavailable,
+		"IDEMPOTENCY_NO_ANSWER":          semel.ErrNoAnswer,
 	} {
 		if got := errors.Is(err, sentinel); got != (code == want.Code) {
 			t.Errorf("%v: is %v: %v", e, sentinel, got)

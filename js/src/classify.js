@@ -9,6 +9,7 @@ const again = new Map([
   [Code.tooManyKeys, true],
   [Code.earlyData, true],
   [Code.storeUnavailable, true],
+  [Code.noAnswer, true], // unless the problem says that it may not
 
   [Code.keyMissing, false],
   [Code.keyInvalid, false],
@@ -33,7 +34,7 @@ export const isGuards = (code) => again.has(code);
  */
 export function retryable(status, headers, document, keyed) {
   const known = again.get(document?.code);
-  if (known !== undefined) return known;
+  if (known !== undefined) return known && !(document.code === Code.noAnswer && document.retryable === false);
   if (document?.retryable === false) return false;
   if (kept(headers)) return false;
   switch (status) {

@@ -8,6 +8,7 @@ export const Code = Object.freeze({
   outcomePending: "IDEMPOTENCY_OUTCOME_PENDING",
   outcomeUnknown: "IDEMPOTENCY_OUTCOME_UNKNOWN",
   replayUnavailable: "IDEMPOTENCY_REPLAY_UNAVAILABLE",
+  noAnswer: "IDEMPOTENCY_NO_ANSWER",
   keyExpired: "IDEMPOTENCY_KEY_EXPIRED",
   replayForbidden: "IDEMPOTENCY_REPLAY_FORBIDDEN",
   tooManyAttempts: "IDEMPOTENCY_TOO_MANY_ATTEMPTS",

@@ -211,6 +211,7 @@ export const Code: {
   readonly outcomePending: "IDEMPOTENCY_OUTCOME_PENDING";
   readonly outcomeUnknown: "IDEMPOTENCY_OUTCOME_UNKNOWN";
   readonly replayUnavailable: "IDEMPOTENCY_REPLAY_UNAVAILABLE";
+  readonly noAnswer: "IDEMPOTENCY_NO_ANSWER";
   readonly keyExpired: "IDEMPOTENCY_KEY_EXPIRED";
   readonly replayForbidden: "IDEMPOTENCY_REPLAY_FORBIDDEN";
   readonly tooManyAttempts: "IDEMPOTENCY_TOO_MANY_ATTEMPTS";

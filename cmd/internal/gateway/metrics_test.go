@@ -149,6 +149,7 @@ func TestR86_AnEventIsCountedByWhatItMeans(t *testing.T) {
 idempotency_events_total{event="completion_given_up"} 0
 idempotency_events_total{event="gave_up"} 0
 idempotency_events_total{event="lease_lost"} 0
+idempotency_events_total{event="no_answer"} 0
 idempotency_events_total{event="not_replayable"} 0
 idempotency_events_total{event="panic"} 1
 idempotency_events_total{event="run_too_long"} 0
