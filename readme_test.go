@@ -86,8 +86,8 @@ func TestField11_ReadmeHandlerHasASay(t *testing.T) {
 	}
 	// The same handler, asked without a key: each time another charge.
 	for range 2 {
-		if w := answer(h, post("", "{}")); w.Code != http.StatusOK {
-			t.Errorf("without a key: %d, want 200", w.Code)
+		if w := answer(h, post("", "{}")); w.Code != http.StatusCreated {
+			t.Errorf("without a key: %d, want 201", w.Code)
 		}
 	}
 	if len(processor.seen) != 4 || processor.seen[2] == processor.seen[3] || processor.seen[2] == processor.seen[0] {
