@@ -182,11 +182,12 @@ type Counter interface {
 	Count(ctx context.Context) (Counts, error)
 }
 
-// Counts is what a store holds. It may be a little behind.
+// Counts is what a store holds. It may be a little behind. Where very many records are stored as running or unknown, a store
+// may leave out all but the 100 000 of them that started first.
 type Counts struct {
 	Records       int64         // all of them; an estimate where counting is dear
 	Running       int64         // stored as running, the lapsed ones included
-	Unknown       int64         // stored as unknown
+	Unknown       int64         // read unknown to their own policy: stored so, or running under Hold with a lease that ran out, and not begun
 	OldestRunning time.Duration // age of the run that started first; 0 if there is none
 	SweepLag      time.Duration // how long the record that should have been swept first is overdue; 0 if there is none
 	Bytes         int64         // what the storage takes; 0 if not known

@@ -72,7 +72,7 @@ func (s *Store) sound(t *testing.T) {
 	var records, bytes int64
 	for i := range s.shards {
 		sh := &s.shards[i]
-		queued := 0
+		queued, live := 0, 0
 		for k, e := range sh.index {
 			if e == nil {
 				t.Errorf("an empty chain is left")
@@ -87,6 +87,11 @@ func (s *Store) sound(t *testing.T) {
 				if indexKey(&e.id) != k || s.shard(e.id) != sh {
 					t.Errorf("a record is in the wrong place")
 				}
+				if isLive := rec.State == semel.Running || rec.State == semel.Unknown; isLive != (e.live > 0) || isLive && sh.live[e.live-1] != e {
+					t.Errorf("a record that is %s has the place %d among the live ones", rec.State, e.live)
+				} else if isLive {
+					live++
+				}
 				at := rec.Expires()
 				if (at == never) != (e.pos == 0) {
 					t.Errorf("a record that is %s expires at %d, and its place in the queue is %d", rec.State, at, e.pos)
@@ -100,6 +105,9 @@ func (s *Store) sound(t *testing.T) {
 					t.Errorf("the queue has another record or time at the place of this one")
 				}
 			}
+		}
+		if live != len(sh.live) {
+			t.Errorf("%d records are live, %d are noted", live, len(sh.live))
 		}
 		if queued != len(sh.queue) {
 			t.Errorf("%d records expire, and %d are in the queue", queued, len(sh.queue))

@@ -12,6 +12,7 @@ type shard struct {
 	mu    sync.Mutex
 	index map[uint64]*entry // by part of the id; entries that share it are chained
 	queue queue             // the records that expire
+	live  []*entry          // those stored as running or unknown, in no order
 
 	// floor is the highest fence of any record that was removed, so that a key claimed again within the same
 	// millisecond is fenced higher too.
@@ -46,12 +47,30 @@ func (sh *shard) insert(id semel.ID) *entry {
 func (sh *shard) write(e *entry, rec *semel.Record) {
 	e.set(rec)
 	sh.queue.set(e, rec.Expires())
+	sh.note(e, rec.State == semel.Running || rec.State == semel.Unknown)
+}
+
+// note keeps e among the live entries, or out of them.
+func (sh *shard) note(e *entry, live bool) {
+	switch {
+	case live == (e.live > 0):
+	case live:
+		sh.live = append(sh.live, e)
+		e.live = uint32(len(sh.live))
+	default:
+		last := len(sh.live) - 1
+		moved := sh.live[last]
+		sh.live[e.live-1], moved.live = moved, e.live
+		sh.live[last] = nil // lets the entry be collected
+		sh.live, e.live = sh.live[:last], 0
+	}
 }
 
 // remove takes e, an entry of this shard, out of it.
 func (sh *shard) remove(e *entry) {
 	sh.floor = max(sh.floor, e.fence)
 	sh.queue.set(e, never)
+	sh.note(e, false)
 	k := indexKey(&e.id)
 	at := sh.index[k]
 	if at == e {

@@ -44,8 +44,8 @@ const (
 	sweepBatch      = 64
 )
 
-// Store is a bounded [semel.Store] in memory. It is also a [semel.StepStore], a [semel.Seizer] and a [semel.Lister]. It is
-// safe for concurrent use.
+// Store is a bounded [semel.Store] in memory. It is also a [semel.StepStore], a [semel.Seizer], a [semel.Lister] and
+// a [semel.Counter]. It is safe for concurrent use.
 type Store struct {
 	maxRecords int64
 	maxBytes   int64
@@ -62,6 +62,7 @@ var (
 	_ semel.StepStore = (*Store)(nil)
 	_ semel.Seizer    = (*Store)(nil)
 	_ semel.Lister    = (*Store)(nil)
+	_ semel.Counter   = (*Store)(nil)
 )
 
 // New returns an empty store with the default bounds.

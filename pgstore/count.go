@@ -7,19 +7,22 @@ import (
 	"github.com/semelhq/semel"
 )
 
-// countRecords reads only the indexes of those that run or are unknown, or are to be swept, and what the server has
-// estimated of the table. Before its first estimate that is -1: a new table, which is counted.
+// countRecords reads only the indexes of those that run or are unknown, up to a bound, or are to be swept, and what the
+// server has estimated of the table. Before its first estimate that is -1: a new table, which is counted.
 const countRecords = `SELECT {schema}.clock_1(),
 	(SELECT CASE WHEN c.reltuples < 0 THEN (SELECT count(*) FROM {schema}.records) ELSE c.reltuples::bigint END
 		FROM pg_class c WHERE c.oid = '{schema}.records'::regclass),
-	(SELECT count(*) FILTER (WHERE r.state = 1) FROM {schema}.records r WHERE r.state IN (1, 4)),
-	(SELECT count(*) FILTER (WHERE r.state = 4) FROM {schema}.records r WHERE r.state IN (1, 4)),
-	(SELECT min(r.started) FROM {schema}.records r WHERE r.state IN (1, 4) AND r.state = 1),
+	live.running, live.unknown, live.oldest,
 	least((SELECT min(r.expires) FROM {schema}.records r WHERE r.expires IS NOT NULL),
 		(SELECT min({schema}.lost_1(r.begun, r.lease_end, r.retention, r.tombstone, r.sealed IS NOT NULL OR r.steps))
 			FROM {schema}.records r WHERE r.state = 1 AND (r.on_lost = 1 OR r.begun))),
 	pg_total_relation_size('{schema}.records') + pg_total_relation_size('{schema}.steps')
-		+ (SELECT coalesce(sum(pg_total_relation_size(i.inhrelid)), 0)::bigint FROM pg_inherits i WHERE i.inhparent = '{schema}.answers'::regclass)`
+		+ (SELECT coalesce(sum(pg_total_relation_size(i.inhrelid)), 0)::bigint FROM pg_inherits i WHERE i.inhparent = '{schema}.answers'::regclass)
+	FROM (SELECT count(*) FILTER (WHERE l.state = 1) AS running,
+			count(*) FILTER (WHERE l.state = 4 OR l.on_lost = 0 AND NOT l.begun AND l.lease_end <= (SELECT {schema}.clock_1())) AS unknown,
+			min(l.started) FILTER (WHERE l.state = 1) AS oldest
+		FROM (SELECT r.state, r.started, r.lease_end, r.on_lost, r.begun FROM {schema}.records r
+			WHERE r.state IN (1, 4) ORDER BY r.started LIMIT 100000) l) live`
 
 // Count implements [semel.Counter]. Its cost grows only with the number of records that run or are unknown. Records is what
 // the server's statistics say, of the last time that the table was vacuumed or analysed.

@@ -36,6 +36,8 @@ var (
 	stepsText string
 	//go:embed scripts/audit.lua
 	auditText string
+	//go:embed scripts/count.lua
+	countText string
 	//go:embed scripts/cacheget.lua
 	cacheGetText string
 	//go:embed scripts/cachefill.lua
@@ -50,6 +52,7 @@ var (
 	saveStepScript  = newScript(saveStepText)
 	stepsScript     = newScript(stepsText)
 	auditScript     = newScript(auditText)
+	countScript     = newScript(countText)
 	cacheGetScript  = newScript(cacheGetText)
 	cacheFillScript = newScript(cacheFillText)
 )
@@ -63,11 +66,19 @@ func newScript(text string) *script {
 
 // run executes the script on a key. A failure of the server has the sentinel of its kind.
 func (s *script) run(ctx context.Context, client Client, key string, args ...any) (any, error) {
+	command := make([]any, 0, 16)
+	return s.send(ctx, client, key, append(append(command, "EVALSHA", s.digest, "1", key), args...))
+}
+
+// look executes a script that finds its keys itself, and changes none, on a node.
+func (s *script) look(ctx context.Context, node Client, args ...any) (any, error) {
+	return s.send(ctx, node, "", append([]any{"EVALSHA", s.digest, "0"}, args...))
+}
+
+func (s *script) send(ctx context.Context, client Client, key string, command []any) (any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	command := make([]any, 0, 16)
-	command = append(append(command, "EVALSHA", s.digest, "1", key), args...)
 	reply, err := client.Do(ctx, key, command...)
 	if codeOf(err) == "NOSCRIPT" {
 		command[0], command[1] = "EVAL", s.text // which also makes it known

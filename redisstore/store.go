@@ -34,7 +34,7 @@ type Options struct {
 const defaultPrefix = "semel:"
 
 // Store is a [semel.Store] in Redis. It is also a [semel.StepStore], [semel.BatchClaimer], [semel.Seizer], [semel.Lister],
-// [semel.Auditor] and [semel.Waker]. It is safe for concurrent use, and has nothing to close. Several stores, in several processes, share records that have the same prefix.
+// [semel.Auditor], [semel.Counter] and [semel.Waker]. It is safe for concurrent use, and has nothing to close. Several stores, in several processes, share records that have the same prefix.
 type Store struct {
 	client   Client
 	prefix   string
@@ -50,6 +50,7 @@ var (
 	_ semel.Seizer       = (*Store)(nil)
 	_ semel.Lister       = (*Store)(nil)
 	_ semel.Auditor      = (*Store)(nil)
+	_ semel.Counter      = (*Store)(nil)
 	_ semel.Waker        = (*Store)(nil)
 )
 

@@ -1179,6 +1179,25 @@ var faults = []fault{
 		[]string{"list/it stops"},
 	},
 
+	// Count.
+	{
+		"Count goes by the stored state",
+		func(m *model) {
+			m.reads = func(r semel.Record) semel.Reading {
+				if r.State == semel.Unknown {
+					return semel.ReadsUnknown
+				}
+				return semel.ReadsAbsent
+			}
+		},
+		[]string{"count/it tells what reads unknown"},
+	},
+	{
+		"Count takes all that lapsed for unknown",
+		func(m *model) { m.reads = func(r semel.Record) semel.Reading { return r.Reads(semel.Hold) } },
+		[]string{"count/it tells what reads unknown"},
+	},
+
 	// Concurrency.
 	{
 		"Claim is read, then written",

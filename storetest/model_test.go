@@ -26,6 +26,7 @@ type model struct {
 	expires     func(semel.Record) semel.Time
 	swept       func(semel.Record, semel.Time) (semel.Record, bool)
 	matches     func(semel.ID, semel.Record, semel.Query) bool
+	reads       func(semel.Record) semel.Reading // as Count sees it
 
 	stored    func(semel.Record) semel.Record           // what storing makes of a record
 	told      func(v verb, owned bool, now *semel.Time) // what Now is told to be
@@ -89,6 +90,7 @@ func newModel() *model {
 		expires:     func(r semel.Record) semel.Time { return r.Expires() },
 		swept:       semel.Record.Swept,
 		matches:     matches,
+		reads:       func(r semel.Record) semel.Reading { return r.Reads(r.OnLost) },
 		stored:      func(r semel.Record) semel.Record { return r },
 		told:        func(verb, bool, *semel.Time) {},
 		filed:       func(id semel.ID) semel.ID { return id },
@@ -315,6 +317,23 @@ func (m *model) List(ctx context.Context, q semel.Query, yield func(semel.ID, se
 		}
 	}
 	return nil
+}
+
+func (m *model) Count(context.Context) (n semel.Counts, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n.Records = int64(len(m.records))
+	for _, r := range m.records {
+		r.Now = m.clock
+		if r.State == semel.Running {
+			n.Running++
+			n.OldestRunning = max(n.OldestRunning, r.Now.Sub(r.Started))
+		}
+		if m.reads(r) == semel.ReadsUnknown {
+			n.Unknown++
+		}
+	}
+	return n, nil
 }
 
 // bendClaim lets f change what Claim looks at.

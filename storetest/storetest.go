@@ -71,6 +71,7 @@ var topics = []topic{
 	{"seize", seizeChecks},
 	{"forget", forgetChecks},
 	{"list", listChecks},
+	{"count", countChecks},
 	{"steps", slices.Concat(stepChecks, stepLifeChecks, stepPayloadChecks, stepRaceChecks)},
 	{"batch", batchChecks},
 	{"concurrency", concurrencyChecks},
@@ -113,6 +114,7 @@ type capability uint8
 const (
 	seizer capability = 1 << iota
 	lister
+	counter
 	stepper
 	batcher
 	movable
@@ -125,6 +127,9 @@ func capabilitiesOf(storage Storage, s semel.Store) (has capability) {
 	}
 	if _, ok := s.(semel.Lister); ok {
 		has |= lister
+	}
+	if _, ok := s.(semel.Counter); ok {
+		has |= counter
 	}
 	if _, ok := s.(semel.StepStore); ok {
 		has |= stepper
@@ -144,7 +149,7 @@ func capabilitiesOf(storage Storage, s semel.Store) (has capability) {
 func (c capability) String() string {
 	s := ""
 	for i, name := range [...]string{
-		"semel.Seizer", "semel.Lister", "semel.StepStore", "semel.BatchClaimer", "Storage.Advance", "Storage.Restart",
+		"semel.Seizer", "semel.Lister", "semel.Counter", "semel.StepStore", "semel.BatchClaimer", "Storage.Advance", "Storage.Restart",
 	} {
 		if c&(1<<i) == 0 {
 			continue

@@ -150,7 +150,7 @@ func TestWhatAStoreCannotDoIsLeftOut(t *testing.T) {
 		t.Errorf("a plain store has %s", has)
 	}
 	s.Advance, s.Restart = func(d time.Duration) {}, func(*testing.T) {}
-	if has := capabilitiesOf(s, m); has != seizer|lister|stepper|batcher|movable|restartable {
+	if has := capabilitiesOf(s, m); has != seizer|lister|counter|stepper|batcher|movable|restartable {
 		t.Errorf("a full store has %s", has)
 	}
 	if got, want := (seizer | movable).String(), "semel.Seizer, Storage.Advance"; got != want {

@@ -27,7 +27,7 @@ type (
 )
 
 // capable returns s with the optional interfaces that its durable store has. They are in a chain, and not in every
-// combination, of which there would be 64: all stores of this project have a beginning of it.
+// combination, of which there would be 64: all stores of this project that last have a beginning of it.
 func (s *Store) capable() semel.Store {
 	var with counting
 	with.Store = s

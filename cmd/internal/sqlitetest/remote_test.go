@@ -63,6 +63,7 @@ type reply struct {
 	Steps   map[string][]byte
 	Claimed []wireClaimed
 	Err     *wireError
+	Counts  semel.Counts
 }
 
 type wireClaimed struct {
@@ -245,6 +246,8 @@ func execute(ctx context.Context, s *sqlitestore.Store, q question) reply {
 			r.Records = append(r.Records, wrapRecord(id, rec))
 			return true
 		})
+	case "count":
+		r.Counts, err = s.Count(ctx)
 	default:
 		err = fmt.Errorf("unknown verb %q", q.Verb)
 	}
@@ -498,4 +501,9 @@ func (r *remote) List(ctx context.Context, q semel.Query, yield func(semel.ID, s
 		}
 	}
 	return nil
+}
+
+func (r *remote) Count(ctx context.Context) (semel.Counts, error) {
+	a, err := r.ask(ctx, question{Verb: "count"})
+	return a.Counts, err
 }

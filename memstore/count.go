@@ -1,0 +1,39 @@
+package memstore
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/semelhq/semel"
+)
+
+// Count implements [semel.Counter]. Its cost grows only with the number of records that run or are unknown. Bytes is 0.
+func (s *Store) Count(ctx context.Context) (semel.Counts, error) {
+	n := semel.Counts{Records: s.records.Load()}
+	for i := range s.shards {
+		if err := ctx.Err(); err != nil {
+			return semel.Counts{}, fmt.Errorf("memstore: count: %w", err)
+		}
+		s.shards[i].count(s, &n)
+	}
+	return n, nil
+}
+
+// count adds what a shard holds, except the number of its records.
+func (sh *shard) count(s *Store, n *semel.Counts) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	now := s.now()
+	for _, e := range sh.live {
+		if e.state == semel.Running {
+			n.Running++
+			n.OldestRunning = max(n.OldestRunning, now.Sub(e.started))
+		}
+		if rec := e.record(now); rec.Reads(rec.OnLost) == semel.ReadsUnknown {
+			n.Unknown++
+		}
+	}
+	if len(sh.queue) > 0 {
+		n.SweepLag = max(n.SweepLag, now.Sub(sh.queue[0].at))
+	}
+}
