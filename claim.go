@@ -116,6 +116,7 @@ func (g *Guard) claim(ctx context.Context, a *ask, rec *Record) (*run, *Problem)
 	one := [1]claiming{{ask: a, rec: rec, claim: g.claimOf(a)}}
 	s := g.newSending(ctx)
 	defer s.window.end(nil)
+	defer s.abandon(one[:]) // where the store has ended this goroutine
 	s.send(one[:])
 	s.rest(one[:])
 	return one[0].run, one[0].problem
@@ -232,7 +233,7 @@ func (s *sending) claimAll(list []claiming) {
 			claims = append(claims, ClaimOf{c.ask.id, c.claim})
 		}
 	}
-	all := s.g.store.(BatchClaimer).ClaimAll(s.window, claims)
+	all := s.g.store.ClaimAll(s.window, claims)
 	if len(all) != len(claims) { // whose they are can't be told
 		err := fmt.Errorf("claim %d operations: the store returned %d results", len(claims), len(all))
 		all = slices.Repeat([]Claimed{{Err: err}}, len(claims))

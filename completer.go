@@ -78,9 +78,8 @@ const (
 func (g *Guard) Completer(h http.Handler, o CompleterOptions) (*Completer, error) {
 	var errs []error
 	fail := func(format string, a ...any) { errs = append(errs, fmt.Errorf(format, a...)) }
-	lister, ok := g.store.(Lister)
-	if !ok {
-		fail("the store, a %T, can't be searched for what is to be finished: %w", g.store, errors.ErrUnsupported)
+	if _, ok := g.store.own.(Lister); !ok {
+		fail("the store, a %T, can't be searched for what is to be finished: %w", g.store.own, errors.ErrUnsupported)
 	}
 	if g.keyring == nil {
 		fail("Options.Encryption is needed: without it no request is stored")
@@ -116,13 +115,13 @@ func (g *Guard) Completer(h http.Handler, o CompleterOptions) (*Completer, error
 	if o.Concurrency == 0 {
 		o.Concurrency = completerConcurrency
 	}
-	if _, ok := g.store.(Seizer); o.Reconcile != nil && !ok {
-		fail("Reconcile: the store, a %T, can't be seized: %w", g.store, errors.ErrUnsupported)
+	if _, ok := g.store.own.(Seizer); o.Reconcile != nil && !ok {
+		fail("Reconcile: the store, a %T, can't be seized: %w", g.store.own, errors.ErrUnsupported)
 	}
 	if len(errs) > 0 {
 		return nil, fmt.Errorf("semel: new completer: %w", errors.Join(errs...))
 	}
-	return &Completer{guard: g, reader: g.reading(), handler: h, lister: lister, o: o}, nil
+	return &Completer{guard: g, reader: g.reading(), handler: h, lister: g.store, o: o}, nil
 }
 
 // reading returns the guard with a policy that leaves it to each record whether it is held, and that suits a claim whose

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"runtime/debug"
 	"time"
 )
 
@@ -90,7 +89,7 @@ func (c *Completer) serve(ctx context.Context, r *http.Request, s *resumption) (
 	defer func() {
 		switch thrown := recover(); {
 		case thrown != nil && thrown != http.ErrAbortHandler: //nolint:errorlint // as net/http compares it
-			err = fmt.Errorf("panic: %v\n%s", thrown, debug.Stack())
+			err = thrownError(thrown)
 		case err == nil && !s.taken.Load():
 			err = fmt.Errorf("%s: no guard took it; it was answered with %d", what, w.status)
 		}
@@ -160,11 +159,7 @@ func (c *Completer) inquire(ctx context.Context, id ID) bool {
 	rec := Record{}
 	ask := func(ctx context.Context, i Inquiry) (f Finding, err error) {
 		rec.Operation, rec.Correlation, rec.Attempt, rec.Fence = i.Operation, i.Correlation, uint32(i.Attempt), i.Fence
-		defer func() {
-			if thrown := recover(); thrown != nil {
-				err = fmt.Errorf("panic: %v\n%s", thrown, debug.Stack())
-			}
-		}()
+		defer noReply(&err)
 		return c.o.Reconcile(ctx, i)
 	}
 	return c.attempt(ctx, id, &rec, func() error {

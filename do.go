@@ -222,7 +222,7 @@ func goesOn[T any](c *call, err error) (T, error) {
 func (j *job[T]) do(fn func(context.Context) (T, error)) {
 	defer close(j.ended)
 	defer func() {
-		if thrown := recover(); !j.settled { // it was thrown by the store or the observer
+		if thrown := recover(); !j.settled { // the store has ended this goroutine
 			j.broken = caught(thrown)
 		}
 	}()

@@ -29,8 +29,8 @@ type ItemResult[T any] struct {
 	Err   error
 }
 
-// PanicError is the error of an item whose function did not return, or for which the store or the observer panicked. If it
-// was the function, the run is settled as lost: Policy.OnLost decides.
+// PanicError is the error of an item whose function did not return, or whose goroutine the store has ended. If it was the
+// function, the run is settled as lost: Policy.OnLost decides.
 type PanicError struct {
 	Value any    // that it panicked with; nil if it ended by runtime.Goexit
 	Stack []byte // where, as [debug.Stack] says it
@@ -78,7 +78,7 @@ func DoBatch[T any](
 		g: g, ctx: ctx, items: items, fn: fn, results: make([]ItemResult[T], len(items)),
 		free: o.Concurrency, open: len(items), under: map[ID]*entry{}, wake: make(chan struct{}, 1),
 	}
-	_, together := g.store.(BatchClaimer)
+	_, together := g.store.own.(BatchClaimer)
 	b.together = together && !g.policy.OneCommit
 	b.do()
 	return b.results
@@ -295,7 +295,7 @@ func (b *batch[T]) claim(list []*entry) {
 			if returned {
 				return
 			}
-			broken := caught(recover()) // thrown by the store or the observer
+			broken := caught(recover()) // the store has ended this goroutine
 			s.abandon(claims)
 			for _, e := range list {
 				if e != nil {

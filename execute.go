@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"runtime"
-	"runtime/debug"
 	"strconv"
 	"time"
 )
@@ -26,7 +25,7 @@ func (x *exchange) execute(next http.Handler) {
 		defer close(ended)
 		defer func() {
 			if x.thrown = recover(); !x.settled {
-				x.reportThrown()
+				x.run.event(EventPanic, panicError(x.thrown))
 			}
 		}()
 		x.handle(next)
@@ -59,20 +58,13 @@ func (x *exchange) failed() {
 	}
 }
 
-// reportThrown reports what a handler, or the settle of its run, threw on a goroutine of its own. There, what the observer
-// throws would end the process.
-func (x *exchange) reportThrown() {
-	defer func() { recover() }() //nolint:errcheck // what was thrown first goes on
-	x.run.event(EventPanic, panicError(x.thrown))
-}
-
 // panicError describes what a handler threw on a goroutine of its own: if its client has been answered, nobody else will
 // see it.
 func panicError(thrown any) error {
 	if thrown == nil || thrown == http.ErrAbortHandler { //nolint:errorlint // net/http compares what was thrown in the same way
 		return nil
 	}
-	return fmt.Errorf("panic: %v\n%s", thrown, debug.Stack())
+	return thrownError(thrown)
 }
 
 func (g *Guard) impatient() *Problem {

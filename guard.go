@@ -22,9 +22,10 @@ type Guard struct {
 
 // core is what a guard and those made from it by With share.
 type core struct {
-	store    Store
+	store    verbs
 	scope    Scope
 	observer Observer
+	quiet    bool            // the observer wants no decisions
 	identity *digester       // of ids and fingerprints
 	derive   *digester       // of derived keys
 	problems *ProblemOptions // of policies that have none of their own
@@ -65,7 +66,9 @@ type Options struct {
 	// DerivationSecret keys derived keys ([Operation.Key]); at least 16 bytes. It never changes. Defaults to none.
 	DerivationSecret []byte
 
-	// Observer is told every decision and dangerous event. Defaults to nobody.
+	// Observer is told every decision and dangerous event. Defaults to one that writes dangerous events to slog.Default(), as
+	// LogObserver does, at most 10 lines a minute of each kind; the attribute left_out counts what came beyond that. For
+	// silence give LogObserver a logger that writes nothing: slog.New(slog.DiscardHandler).
 	Observer Observer
 	// Problems changes the form of the guard's own answers.
 	Problems ProblemOptions
@@ -148,8 +151,9 @@ func New(store Store, scope Scope, onLost LostPolicy, o Options) (*Guard, error)
 	if o.SweepInterval < 0 {
 		fail("options: SweepInterval is negative: %v", o.SweepInterval)
 	}
-	if o.Observer == nil {
-		o.Observer = nobody
+	quiet := o.Observer == nil
+	if quiet {
+		o.Observer = &defaultLog{}
 	}
 	if len(o.ReplayMarkers) == 0 {
 		o.ReplayMarkers = []string{"Idempotent-Replayed"}
@@ -185,7 +189,7 @@ func New(store Store, scope Scope, onLost LostPolicy, o Options) (*Guard, error)
 		fail("options: TempDir: %s is not a directory", o.TempDir)
 	}
 	c := &core{
-		store: store, scope: scope, observer: o.Observer, problems: problems,
+		store: verbs{store}, scope: scope, observer: &contained{own: o.Observer}, quiet: quiet, problems: problems,
 		identity: newDigester(o.IdentitySecret), derive: newDigester(o.DerivationSecret),
 		codecs: newCodecs(o.Codec), keyring: o.Encryption, breaker: o.Breaker,
 		headers: headerNames{correlation: o.CorrelationHeader, markers: o.ReplayMarkers},
@@ -207,10 +211,12 @@ func New(store Store, scope Scope, onLost LostPolicy, o Options) (*Guard, error)
 		return nil, fmt.Errorf("semel: new guard: %w", errors.Join(errs...))
 	}
 	if len(o.IdentitySecret) == 0 {
-		c.observer.Observe(context.Background(), Event{Kind: EventPlainIdentity})
+		c.observer.Observe(context.Background(), Event{Kind: EventPlainIdentity, Err: errPlainIdentity})
 	}
 	return &Guard{core: c, policy: p, keys: newKeyCounter(o.MaxKeys, p.Retention)}, nil
 }
+
+var errPlainIdentity = errors.New("Options.IdentitySecret is not set: whoever reads the store can guess short keys from it")
 
 // With returns a guard with another policy on the same store. It panics if the policy is not valid, as http.ServeMux
 // does for a pattern; [Policy.Validate] checks one that comes from a configuration.
@@ -228,15 +234,15 @@ func (c *core) compile(p Policy) (*policy, error) {
 	if compiled.problems == nil {
 		compiled.problems = c.problems
 	}
-	if _, ok := c.store.(Transactor); p.OneCommit && !ok && c.store != nil {
-		err = errors.Join(err, fmt.Errorf("policy: OneCommit: the store, a %T, has no transactions", c.store))
+	if _, ok := c.store.own.(Transactor); p.OneCommit && !ok && c.store.own != nil {
+		err = errors.Join(err, fmt.Errorf("policy: OneCommit: the store, a %T, has no transactions", c.store.own))
 	}
 	if p.AuthorizeReplay != nil {
 		c.authorizes.Store(true)
 	}
-	if (p.RespondAsync || p.Complete) && c.store != nil {
-		if _, ok := c.store.(Lister); !ok {
-			err = errors.Join(err, fmt.Errorf("policy: RespondAsync and Complete: the store, a %T, can't be searched for what is to be finished", c.store))
+	if (p.RespondAsync || p.Complete) && c.store.own != nil {
+		if _, ok := c.store.own.(Lister); !ok {
+			err = errors.Join(err, fmt.Errorf("policy: RespondAsync and Complete: the store, a %T, can't be searched for what is to be finished", c.store.own))
 		}
 		if c.keyring == nil {
 			err = errors.Join(err, errors.New("policy: RespondAsync and Complete store requests: Options.Encryption is needed"))
@@ -257,10 +263,10 @@ func (c *core) compile(p Policy) (*policy, error) {
 // guards; a store that is never swept keeps what has expired, unless it reclaims by itself.
 func (g *Guard) Run(ctx context.Context) error {
 	const batch = 1000
-	if w, ok := g.store.(Waker); ok {
+	if _, ok := g.store.own.(Waker); ok {
 		var listening sync.WaitGroup
 		defer listening.Wait()
-		listening.Go(func() { g.listen(ctx, w) })
+		listening.Go(func() { g.listen(ctx) })
 	}
 	tick := time.NewTicker(g.sweep)
 	defer tick.Stop()
@@ -281,9 +287,9 @@ func (g *Guard) Run(ctx context.Context) error {
 }
 
 // listen wakes those who wait for what another process has settled.
-func (g *Guard) listen(ctx context.Context, w Waker) {
+func (g *Guard) listen(ctx context.Context) {
 	for {
-		err := w.Wake(ctx, g.waiting.wake)
+		err := g.store.Wake(ctx, g.waiting.wake)
 		if ctx.Err() != nil || errors.Is(err, errors.ErrUnsupported) {
 			return
 		}

@@ -3,6 +3,7 @@ package semel_test
 import (
 	"context"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -13,6 +14,9 @@ import (
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/memstore"
 )
+
+// Guards without an Observer write to the default logger: that of the tests says nothing.
+func init() { slog.SetDefault(slog.New(slog.DiscardHandler)) }
 
 // newGuard returns a guard over store with the given policy, whose events are kept. A nil store is a fresh memory store.
 func newGuard(t testing.TB, store semel.Store, p semel.Policy) (*semel.Guard, *events) {

@@ -253,7 +253,7 @@ func (x *exchange) keyedHeaders(h http.Header) {
 
 // decided reports the decision about this request.
 func (x *exchange) decided(result Result, code Code, status int, err error) {
-	if x.g.observer == nobody {
+	if x.g.quiet {
 		return
 	}
 	e := Event{

@@ -6,7 +6,8 @@ import (
 )
 
 // An Observer is told every decision and every dangerous event of a guard. It is called on the request's path,
-// concurrently, and must not block.
+// concurrently, and must not block, nor call runtime.Goexit. A panic in it changes nothing for the operation; the guard
+// writes it to slog.Default().
 type Observer interface {
 	Observe(ctx context.Context, e Event)
 }
@@ -43,7 +44,7 @@ const (
 	EventGaveUp EventKind = "gave_up"
 	// EventPanic: a handler ended by a panic or by runtime.Goexit.
 	EventPanic EventKind = "panic"
-	// EventPlainIdentity: a guard without an identity secret was made; identities are plain SHA-256.
+	// EventPlainIdentity: a guard without an identity secret was made; identities are plain SHA-256. Err says what that means.
 	EventPlainIdentity EventKind = "plain_identity"
 )
 
@@ -80,10 +81,3 @@ type Event struct {
 	Verb        string        // of a store error
 	Err         error
 }
-
-// nobody is the Observer of a guard that was given none.
-var nobody Observer = discard{}
-
-type discard struct{}
-
-func (discard) Observe(context.Context, Event) {}

@@ -63,11 +63,10 @@ const (
 // audited where the store is an [Auditor]; as long as that is not known, ReadsUnknown. A settle whose reply is lost is
 // repeated until it is acknowledged or ctx ends.
 func (g *Guard) Reconcile(ctx context.Context, id ID, ask func(context.Context, Inquiry) (Finding, error)) (Reading, error) {
-	store, ok := g.store.(Seizer)
-	if !ok {
-		return ReadsUnknown, fmt.Errorf("semel: reconcile: the store, a %T, can't be seized: %w", g.store, errors.ErrUnsupported)
+	if _, ok := g.store.own.(Seizer); !ok {
+		return ReadsUnknown, fmt.Errorf("semel: reconcile: the store, a %T, can't be seized: %w", g.store.own, errors.ErrUnsupported)
 	}
-	c := reconciliation{g: g, store: store, id: id, token: NewToken()}
+	c := reconciliation{g: g, id: id, token: NewToken()}
 	reads, err := c.decide(ctx, ask)
 	if err != nil {
 		err = fmt.Errorf("semel: reconcile %s: %w", id, err)
@@ -78,7 +77,6 @@ func (g *Guard) Reconcile(ctx context.Context, id ID, ask func(context.Context, 
 // A reconciliation is one call of Reconcile.
 type reconciliation struct {
 	g     *Guard
-	store Seizer
 	id    ID
 	token Token
 	rec   Record
@@ -128,7 +126,7 @@ func (c *reconciliation) seize(ctx context.Context) (mine bool, err error) {
 	// Since it was read a renewal of its owner's may have come through after all. Then that run is cancelled, and what it
 	// did has to be asked about like that of any other.
 	if err := c.try(ctx, "seize", func(ctx context.Context) (err error) {
-		c.rec, err = c.store.Seize(ctx, c.id, c.token)
+		c.rec, err = c.g.store.Seize(ctx, c.id, c.token)
 		return err
 	}); err != nil {
 		return false, fmt.Errorf("seize the record: %w", err)
@@ -228,12 +226,11 @@ func (c *reconciliation) storedAnswer(ctx context.Context, a *Response) (*Respon
 
 // begin notes in the trail that the operation is asked about, unless that is what stands there last.
 func (c *reconciliation) begin(ctx context.Context) error {
-	store, ok := c.g.store.(Auditor)
-	if !ok {
+	if _, ok := c.g.store.own.(Auditor); !ok {
 		return nil
 	}
 	if err := c.try(ctx, "audit", func(ctx context.Context) error {
-		return store.AuditTrail(ctx, &c.id, 1, func(e AuditEntry) bool {
+		return c.g.store.AuditTrail(ctx, &c.id, 1, func(e AuditEntry) bool {
 			if e.Actor == auditActor {
 				c.last = e.Result
 			}
@@ -261,14 +258,13 @@ func (c *reconciliation) later(ctx context.Context, reason string) error {
 
 // audit adds an entry to the trail, if the store has one.
 func (c *reconciliation) audit(ctx context.Context, result, reason string) error {
-	store, ok := c.g.store.(Auditor)
-	if !ok {
+	if _, ok := c.g.store.own.(Auditor); !ok {
 		return nil
 	}
 	e := AuditEntry{
 		ID: c.id, Operation: c.rec.Operation, Actor: auditActor, Action: auditActor, Reason: reason, Result: result,
 	}
-	if err := c.try(ctx, "audit", func(ctx context.Context) error { return store.Audit(ctx, e) }); err != nil {
+	if err := c.try(ctx, "audit", func(ctx context.Context) error { return c.g.store.Audit(ctx, e) }); err != nil {
 		return fmt.Errorf("audit the decision %q: %w", result, err)
 	}
 	return nil

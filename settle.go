@@ -3,8 +3,6 @@ package semel
 import (
 	"context"
 	"errors"
-	"fmt"
-	"runtime/debug"
 	"time"
 )
 
@@ -32,7 +30,7 @@ func (r *run) settle(o Outcome) (Record, settled) {
 		case o.State == Done:
 			r.commit(j.open, o) //nolint:errcheck // it has told the observer
 		default:
-			j.open.Rollback()
+			r.rollback(j.open)
 		}
 		switch {
 		case o.State != Done:
@@ -52,11 +50,16 @@ func (r *run) settle(o Outcome) (Record, settled) {
 	// Whoever has had an answer does not expect more; without the request nobody could finish it.
 	o.Owed = o.State == Free && r.sealed && (o.Owed || r.promised.Load())
 	first := time.Now()
+	replied := false
+	defer func() {
+		if !replied { // in time, or the store has ended this goroutine
+			go r.settleLater(first.Add(r.policy.MaxRun), o)
+		}
+	}()
 	rec, owned, ok := r.trySettle(first, first.Add(r.policy.SettleWait), &o)
-	if ok {
+	if replied = ok; ok {
 		return r.conclude(rec, owned)
 	}
-	go r.settleLater(first.Add(r.policy.MaxRun), o)
 	return Record{}, settledLater
 }
 
@@ -67,22 +70,38 @@ func (r *run) conclude(rec Record, owned bool) (Record, settled) {
 	return r.ended(rec, owned)
 }
 
-// settleLater goes on without the client.
+// settleLater goes on without the client. A store that ends its goroutine does not end the settle.
 func (r *run) settleLater(until time.Time, o Outcome) {
+	returned := false
+	defer func() {
+		switch {
+		case returned:
+		case time.Now().Before(until):
+			time.AfterFunc(longestSettlePause, func() { r.settleLater(until, o) })
+		default:
+			r.abandonSettle()
+		}
+	}()
 	rec, owned, ok := r.trySettle(time.Now(), until, &o)
-	if !ok {
-		r.event(EventSettleAbandoned, context.DeadlineExceeded)
-		r.ended(rec, true)
-		return
+	if returned = true; ok {
+		r.conclude(rec, owned)
+	} else {
+		r.abandonSettle()
 	}
-	r.conclude(rec, owned)
 }
+
+func (r *run) abandonSettle() {
+	r.event(EventSettleAbandoned, context.DeadlineExceeded)
+	r.ended(Record{}, true)
+}
+
+const longestSettlePause = time.Second
 
 // trySettle sends the settle, from now on, until it is acknowledged or the time has come. No copy of it is under way for
 // longer than a request's life.
 func (r *run) trySettle(now, until time.Time, o *Outcome) (rec Record, owned, acknowledged bool) {
-	const firstPause, longestPause = 10 * time.Millisecond, time.Second
-	for wait := firstPause; ; wait, now = min(2*wait, longestPause), time.Now() {
+	const firstPause = 10 * time.Millisecond
+	for wait := firstPause; ; wait, now = min(2*wait, longestSettlePause), time.Now() {
 		var err error
 		ctx := newDeadlineAt(r.base, now.Add(r.core.life))
 		if until.Before(ctx.at) {
@@ -91,7 +110,7 @@ func (r *run) trySettle(now, until time.Time, o *Outcome) (rec Record, owned, ac
 		if r.policy.OneCommit {
 			rec, owned, err = r.askCommitted(ctx)
 		} else {
-			rec, owned, err = r.sendSettle(ctx, o)
+			rec, owned, err = r.core.store.Settle(ctx, r.ask.id, r.owner, *o)
 		}
 		ctx.end(nil)
 		if err == nil {
@@ -110,17 +129,6 @@ func (r *run) trySettle(now, until time.Time, o *Outcome) (rec Record, owned, ac
 		}
 		time.Sleep(min(jitter(wait), left))
 	}
-}
-
-// sendSettle sends one settle. A store that panics has given no reply, and is asked again: else the run would never end, nor
-// its lease.
-func (r *run) sendSettle(ctx context.Context, o *Outcome) (rec Record, owned bool, err error) {
-	defer func() {
-		if thrown := recover(); thrown != nil {
-			err = fmt.Errorf("panic: %v\n%s", thrown, debug.Stack())
-		}
-	}()
-	return r.core.store.Settle(ctx, r.ask.id, r.owner, *o)
 }
 
 // ended ends the run: its lease, its contexts, and what Drain waits for.

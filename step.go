@@ -142,7 +142,9 @@ type stepOptions struct {
 
 func newStepOptions(store Store, o *Options) stepOptions {
 	s := stepOptions{codec: o.StepCodec, limit: o.MaxStepResult}
-	s.store, _ = store.(StepStore)
+	if _, ok := store.(StepStore); ok {
+		s.store = verbs{store}
+	}
 	if s.codec == nil {
 		s.codec = jsonCodec{}
 	}
@@ -165,7 +167,7 @@ type steps struct {
 func (r *run) takeStep(ctx context.Context, name string) (result []byte, found bool, err error) {
 	switch store := r.core.steps.store; {
 	case store == nil:
-		return nil, false, fmt.Errorf("the store, a %T, keeps no steps: %w", r.core.store, errors.ErrUnsupported)
+		return nil, false, fmt.Errorf("the store, a %T, keeps no steps: %w", r.core.store.own, errors.ErrUnsupported)
 	case r.policy.OneCommit, r.joint.working.Load():
 		return nil, false, ErrStepInTx
 	case r.joint.closed.Load():

@@ -133,7 +133,7 @@ func (g *Guard) claimTx(ctx context.Context, a *ask, rec *Record) (*run, *Proble
 		owned bool
 	)
 	asked, err := g.through(ctx, func() (err error) {
-		tx, *rec, owned, err = g.store.(Transactor).BeginClaim(window, a.id, c)
+		tx, *rec, owned, err = g.store.BeginClaim(window, a.id, c)
 		return err
 	})
 	switch {
@@ -179,7 +179,7 @@ func (r *run) transact(ctx context.Context, s Transactor, fn func(context.Contex
 			}
 			defer r.lease.goOn()
 		}
-		if tx, err = s.Begin(ctx); err != nil {
+		if tx, err = begin(ctx, s); err != nil {
 			return fmt.Errorf("begin the transaction: %w", err)
 		}
 	}
@@ -189,7 +189,7 @@ func (r *run) transact(ctx context.Context, s Transactor, fn func(context.Contex
 			r.takeBack(tx)
 		}
 	}()
-	if err := tx.Mark(ctx); err != nil {
+	if err := (txVerbs{tx}).Mark(ctx); err != nil {
 		return fmt.Errorf("mark the transaction's beginning: %w", err)
 	}
 	err = fn(ctx, tx)
@@ -203,7 +203,7 @@ func (r *run) transact(ctx context.Context, s Transactor, fn func(context.Contex
 		return err
 	}
 	if err != nil {
-		if undo := tx.Undo(ctx); undo != nil {
+		if undo := (txVerbs{tx}).Undo(ctx); undo != nil {
 			r.core.storeFailed(r.base, "undo", r.ask.id, undo)
 			return err
 		}
@@ -220,15 +220,15 @@ func (r *run) transact(ctx context.Context, s Transactor, fn func(context.Contex
 func (r *run) takeBack(tx Tx) {
 	r.face.rewind(false)
 	if r.joint.open == nil {
-		tx.Rollback()
+		r.rollback(tx)
 		return
 	}
 	ctx := newDeadline(r.base, r.policy.SettleWait)
 	defer ctx.end(nil)
-	if err := tx.Undo(ctx); err != nil {
+	if err := (txVerbs{tx}).Undo(ctx); err != nil {
 		r.core.storeFailed(r.base, "undo", r.ask.id, err)
 		r.joint.open = nil
-		tx.Rollback()
+		r.rollback(tx)
 	}
 }
 
@@ -238,17 +238,17 @@ func (r *run) commit(tx Tx, o Outcome) error {
 	j := &r.joint
 	o.Response = r.core.keyring.Seal(r.ask.id, r.owner.Token, o.Response)
 	j.open, j.outcome = nil, o
-	defer tx.Rollback() // however this ends; after the commit it does nothing
+	defer r.rollback(tx) // however this ends; after the commit it does nothing
 	ctx := newDeadline(r.base, r.policy.SettleWait)
 	defer ctx.end(nil)
 	renewing := r.lease.stop()
 	j.state = doubtful
 	j.closed.Store(true)
-	rec, owned, err := tx.Settle(ctx, r.ask.id, r.owner, j.outcome)
+	rec, owned, err := (txVerbs{tx}).Settle(ctx, r.ask.id, r.owner, j.outcome)
 	if errors.Is(err, ErrFull) && j.outcome.Response != nil {
 		r.event(EventNotReplayable, err)
 		j.outcome.Response = nil // a marker always fits
-		rec, owned, err = tx.Settle(ctx, r.ask.id, r.owner, j.outcome)
+		rec, owned, err = (txVerbs{tx}).Settle(ctx, r.ask.id, r.owner, j.outcome)
 	}
 	switch {
 	case err == nil && owned:
@@ -301,14 +301,14 @@ var errStillOpen = errors.New("the operation's transaction has not ended yet")
 // askCommitted asks, in one-commit mode, what became of a commit that got no reply; owned says that there was none. It is
 // the same claim once more: it would win.
 func (r *run) askCommitted(ctx context.Context) (rec Record, owned bool, err error) {
-	tx, rec, owned, err := r.core.store.(Transactor).BeginClaim(ctx, r.ask.id, *r.joint.claim)
+	tx, rec, owned, err := r.core.store.BeginClaim(ctx, r.ask.id, *r.joint.claim)
 	switch {
 	case errors.Is(err, ErrFull): // there is no record
 		return Record{}, true, nil
 	case err != nil:
 		return Record{}, false, err
 	case owned:
-		tx.Rollback()
+		r.rollback(tx)
 		return rec, true, nil
 	case rec.State == Running && rec.Token == Token{}:
 		return Record{}, false, errStillOpen
