@@ -247,8 +247,8 @@ func TestField02_R32a_R92_NoAnswerIsObserved(t *testing.T) {
 	if rec := only(t, store); rec.State != semel.Unknown {
 		t.Errorf("the record is %v", rec.State)
 	}
-	decision := seen.list[len(seen.list)-1]
-	if decision.Result != semel.ResultFailed || decision.Code != semel.CodeNoAnswer || !decision.Observed || seen.count(semel.EventNoAnswer) != 1 {
+	decision := seen.observed(t)
+	if decision.Result != semel.ResultFailed || decision.Code != semel.CodeNoAnswer || seen.count(semel.EventNoAnswer) != 1 {
 		t.Errorf("observed %+v, %d events", decision, seen.count(semel.EventNoAnswer))
 	}
 }
