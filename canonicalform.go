@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"slices"
+	"strings"
 )
 
 // maxFormPairs is how many pairs a query or form may have to be canonicalised. It bounds what sorting them costs.
@@ -12,8 +13,9 @@ const maxFormPairs = 10_000
 // A formPair is a name and its value, by their places in buf. Its name up to root decides where it stands.
 type formPair struct{ start, root, name, end int32 }
 
-// query leaves the pairs of a query in normal order in c.pairs, and reports whether it could. Names are decoded to find
-// their order; pairs are compared as they are written, because a plus sign means a space to some servers only.
+// query leaves the pairs of a query in normal order in c.pairs, and reports whether it could, as it can if the query is
+// one that a form would have made. Names are decoded to find their order; pairs are compared as they are written, because a
+// plus sign means a space to some servers only.
 func (c *canonicalizer) query(query string) bool {
 	c.pairs = c.pairs[:0]
 	if query == "" {
@@ -25,7 +27,8 @@ func (c *canonicalizer) query(query string) bool {
 }
 
 // form leaves the pairs of a body of application/x-www-form-urlencoded, decoded, in normal order in c.pairs, and
-// reports whether it could.
+// reports whether it could. It can't if the body is something else that was sent as a form by mistake, such as JSON by a
+// client that calls everything one: its handler reads it as it is, where 1+1 is not 1 1.
 func (c *canonicalizer) form(body []byte) bool {
 	c.pairs, c.buf = c.pairs[:0], c.buf[:0]
 	return c.split(body, false)
@@ -33,9 +36,8 @@ func (c *canonicalizer) form(body []byte) bool {
 
 // split reads pairs, which are in buf already or are appended to it.
 func (c *canonicalizer) split(src []byte, asWritten bool) bool {
-	// Semicolons separate pairs to some servers only.
 	n := bytes.Count(src, []byte("&")) + 1
-	if n > maxFormPairs || len(src) > 1<<29 || bytes.IndexByte(src, ';') >= 0 {
+	if n > maxFormPairs || len(src) > 1<<29 || !urlEncoded(src) {
 		return false
 	}
 	c.pairs = slices.Grow(c.pairs, n)
@@ -46,7 +48,10 @@ func (c *canonicalizer) split(src []byte, asWritten bool) bool {
 		if len(pair) == 0 && !asWritten {
 			continue
 		}
-		name, value, _ := bytes.Cut(pair, []byte("="))
+		name, value, whole := bytes.Cut(pair, []byte("="))
+		if !whole && !asWritten {
+			return false // to some servers it has an empty value, to others none
+		}
 		p := formPair{start: int32(len(c.buf))}
 		if !c.unescape(name) {
 			return false
@@ -73,6 +78,18 @@ func (c *canonicalizer) split(src []byte, asWritten bool) bool {
 	}
 	if !slices.IsSortedFunc(c.pairs, order) {
 		slices.SortFunc(c.pairs, order)
+	}
+	return true
+}
+
+// urlEncoded reports whether a text holds only what may stand in a form or query: the characters of a query (RFC 3986,
+// section 3.4), and the brackets of nested names, which are often left as they are. No semicolon, which separates pairs to
+// some servers only. Everything else is escaped by whoever makes a form.
+func urlEncoded(s []byte) bool {
+	for _, b := range s {
+		if !isLower(b|0x20) && !isDigit(b) && strings.IndexByte("%&=+-._~!$'()*,:@/?[]", b) < 0 {
+			return false
+		}
 	}
 	return true
 }

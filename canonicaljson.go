@@ -18,15 +18,19 @@ const maxJSONDepth = 256
 type jsonRules struct {
 	pointers     *pointerNode // what the pointers lead to
 	names        [][]byte     // member names in escaped form, at any depth and in either case
+	anyCase      bool         // the pointers name members in either case
 	nullIsAbsent bool
 	duplicates   bool // names that stand twice are let pass; the order of the members is then undefined
 }
+
+// exclusive reports whether the rules name something that does not count.
+func (r *jsonRules) exclusive() bool { return r.pointers != nil || len(r.names) > 0 }
 
 func (r *jsonRules) exclude(tokens []string) {
 	if r.pointers == nil {
 		r.pointers = &pointerNode{}
 	}
-	r.pointers.add(tokens)
+	r.pointers.add(tokens, r.anyCase)
 }
 
 // A canonicalizer brings JSON documents, queries and forms into canonical form. It is used by one goroutine, taken from
@@ -35,7 +39,9 @@ func (r *jsonRules) exclude(tokens []string) {
 // Canonical JSON is the document without white space, with the members of each object sorted by name, each string with
 // no escapes but those that it needs, and each number as it was written. Two documents have the same canonical form only
 // if they mean the same to every reader: where readers differ (RFC 8259 leaves duplicate names and lone surrogates open)
-// there is none. It is not that of RFC 8785, which rounds numbers to float64.
+// there is none. Many readers, encoding/json among them, match names in either case, so that the order of two that differ
+// in nothing else decides which value counts: they are duplicates too. It is not the form of RFC 8785, which rounds numbers
+// to float64.
 type canonicalizer struct {
 	src []byte
 	pos int
@@ -48,6 +54,9 @@ type canonicalizer struct {
 	objects []jsonObject   // those whose members are to be moved or left out
 	ordered []jsonMember   // their members
 	moved   []byte         // the document after that
+
+	folded    []uint64 // hashes of the folded names of one object
+	ambiguous bool     // there is no canonical form because two names of an object are, or may be taken for, the same
 
 	pairs []formPair
 }
@@ -79,7 +88,7 @@ func (c *canonicalizer) release() {
 func (c *canonicalizer) forget() bool {
 	const enough = 32 << 10
 	if max(cap(c.buf), cap(c.moved), cap(c.members)*16, cap(c.ordered)*16, cap(c.objects)*16, cap(c.active)*8,
-		cap(c.pairs)*16) > enough {
+		cap(c.pairs)*16, cap(c.folded)*8) > enough {
 		return false
 	}
 	c.src, c.out, c.rules = nil, nil, nil
@@ -109,7 +118,7 @@ func (c *canonicalizer) document(src []byte, rules *jsonRules) bool {
 	if len(src) > math.MaxInt32 || !utf8.Valid(src) {
 		return false
 	}
-	c.src, c.pos, c.rules = src, 0, rules
+	c.src, c.pos, c.rules, c.ambiguous = src, 0, rules, false
 	c.buf = slices.Grow(c.buf[:0], len(src))
 	c.members, c.active, c.objects, c.ordered = c.members[:0], c.active[:0], c.objects[:0], c.ordered[:0]
 	if rules.pointers != nil {
@@ -150,7 +159,7 @@ func (c *canonicalizer) value(depth int, at pointerSet) bool {
 
 func (c *canonicalizer) object(depth int, at pointerSet) bool {
 	start, base := len(c.buf), len(c.members)
-	inOrder, whole := true, true
+	inOrder, whole, plain := true, true, true
 	c.pos++
 	c.buf = append(c.buf, '{')
 	for c.space(); !c.take('}'); c.space() {
@@ -169,6 +178,7 @@ func (c *canonicalizer) object(depth int, at pointerSet) bool {
 			inOrder = false
 		}
 		whole = whole && !m.excluded
+		plain = plain && foldsToItself(c.name(m))
 		c.members = append(c.members, m)
 	}
 	c.buf = append(c.buf, '}')
@@ -176,11 +186,10 @@ func (c *canonicalizer) object(depth int, at pointerSet) bool {
 	members := c.members[base:]
 	if !inOrder {
 		slices.SortFunc(members, func(a, b jsonMember) int { return bytes.Compare(c.name(a), c.name(b)) })
-		for i := 1; i < len(members) && !c.rules.duplicates; i++ {
-			if bytes.Equal(c.name(members[i-1]), c.name(members[i])) {
-				return false
-			}
-		}
+	}
+	if !c.rules.duplicates && c.sameNames(members, inOrder, plain) {
+		c.ambiguous = true
+		return false
 	}
 	if !inOrder || !whole {
 		from := len(c.ordered)
@@ -193,6 +202,32 @@ func (c *canonicalizer) object(depth int, at pointerSet) bool {
 	}
 	c.members = c.members[:base]
 	return true
+}
+
+// sameNames reports whether two of an object's members, which are sorted by name, have names that some reader takes for
+// the same. inOrder says that they were sorted without repetition, plain that no name has another one in either case.
+func (c *canonicalizer) sameNames(members []jsonMember, inOrder, plain bool) bool {
+	for i := 1; i < len(members) && !inOrder; i++ {
+		if bytes.Equal(c.name(members[i-1]), c.name(members[i])) {
+			return true
+		}
+	}
+	if plain || len(members) < 2 {
+		return false
+	}
+	// Each name is folded once, so that many long ones cost no more than their length. That hashes of two collide only has
+	// the body compared byte by byte.
+	c.folded = c.folded[:0]
+	for _, m := range members {
+		c.folded = append(c.folded, foldedHash(c.name(m)))
+	}
+	slices.Sort(c.folded)
+	for i := 1; i < len(c.folded); i++ {
+		if c.folded[i-1] == c.folded[i] {
+			return true
+		}
+	}
+	return false
 }
 
 // member reads a member. One that is excluded stays in buf until its object is moved: its name still counts as a
@@ -272,6 +307,9 @@ func (c *canonicalizer) array(depth int, at pointerSet) bool {
 // follow adds to active where the pointers at a value have got to in its member or element of that name, and reports
 // whether one of them ends there.
 func (c *canonicalizer) follow(at pointerSet, name []byte) (end bool) {
+	if c.rules.anyCase {
+		name = []byte(fold(string(name)))
+	}
 	for _, n := range c.active[at.from:at.to] {
 		if next := n.next[string(name)]; next != nil {
 			c.active = append(c.active, next)

@@ -37,6 +37,8 @@ func TestR20_TheCanonicalFormOfJSON(t *testing.T) {
 		{`{"b":{"d":[{"f":1,"e":2}],"c":3},"a":{"z":1,"y":2}}`, `{"a":{"y":2,"z":1},"b":{"c":3,"d":[{"e":2,"f":1}]}}`},
 		{`{"a":{"d":1,"c":2},"b":{"f":1,"e":2}}`, `{"a":{"c":2,"d":1},"b":{"e":2,"f":1}}`},
 		{`{"b":1,"":2,"ab":3,"a":4}`, `{"":2,"a":4,"ab":3,"b":1}`},
+		{`{"orderId":1,"Amount":2,"é":3,"名":4,"BA":5,"䅂":6}`, `{"Amount":2,"BA":5,"orderId":1,"é":3,"䅂":6,"名":4}`},
+		{`[{"a":1},{"A":{"b":1}},{"B":1}]`, `[{"a":1},{"A":{"b":1}},{"B":1}]`},
 		{`"\u0041\/\u00e9\ud83d\ude00"`, `"A/é😀"`},
 		{`"\b\f\n\r\t\"\\"`, `"\b\f\n\r\t\"\\"`},
 		{`"\u0008\u000c\u000a\u000d\u0009\u0022\u005C"`, `"\b\f\n\r\t\"\\"`},
@@ -60,6 +62,8 @@ func TestR20_JSONWithoutACanonicalForm(t *testing.T) {
 		`"`, `"\`, `"\x"`, `"\u12"`, `"\u12g4"`, "\"\n\"", "\"\x00\"", "'a'", `"\ud800"`, `"\udc00"`, `"\ud800\u0041"`, `"\ud800\ud800"`,
 		`"\ud800x"`, `"\ud800\n"`, `"\ud800\udc0"`, "\"\xff\"", "\"\xed\xa0\x80\"", "\ufeff1", "1\x00", "1\v", "/**/1", "1//",
 		`{"a":1,"a":1}`, `{"a":1,"b":2,"a":3}`, `{"a":{"b":1,"b":2}}`, `[{"a":1,"\u0061":2}]`, `{"":1,"":2}`,
+		`{"amount":1,"Amount":2}`, `{"Amount":2,"amount":1}`, `{"a":1,"b":2,"A":3}`, `{"a":{"b":1,"\u0042":2}}`, `{"é":1,"É":2}`, `{"k":1,"K":2}`, `{"s":1,"ſ":2}`,
+		`{"straße":1,"STRAẞE":2}`, `{"σ":1,"ς":2}`, `{"id":1,"ıd":2}`, `{"id":1,"İD":2}`,
 		strings.Repeat("[", 257) + strings.Repeat("]", 257),
 		strings.Repeat(`{"a":`, 257) + "1" + strings.Repeat("}", 257),
 	} {
@@ -102,6 +106,9 @@ func TestR20_R24_HostileJSONIsCheap(t *testing.T) {
 		{"deep in many places", "[" + strings.Repeat(strings.Repeat("[", 255)+strings.Repeat("]", 255)+",", size/512) + "0]", true},
 		{"escapes", `"` + strings.Repeat(`\u0001`, size/6) + `"`, true},
 		{"long names of one beginning", "{" + strings.Repeat(`"`+strings.Repeat("a", 900)+`":0,`, 1000) + `"":0}`, false},
+		{"members in capitals", "{" + strings.ToUpper(members.String()) + `"~":0}`, true},
+		{"a long name in either case", `{"` + strings.Repeat("é", size/4) + `":0,"` + strings.Repeat("É", size/4) + `":0}`, false},
+		{"long names without case", "{" + strings.Repeat(`"`+strings.Repeat("名", 300)+`":0,`, 500) + `"":0}`, false},
 		{"one digit after another", strings.Repeat("1", size), true},
 	} {
 		c2 := &canonicalizer{}
@@ -136,7 +143,7 @@ func TestR24_ALargeBodyLeavesNothingInThePool(t *testing.T) {
 // what the documentation lists.
 func FuzzCanonicalJSON(f *testing.F) {
 	for _, src := range []string{
-		`{"b":[1,2.50,{"d":null,"c":"\u00e9"}],"a":"\ud83d\ude00"}`, `{"a":1,"a":2}`, `"\ud800"`, "[1e5,-0,1E+5]", "\"\xff\"", " [ ] x", `{"":{"":""}}`,
+		`{"b":[1,2.50,{"d":null,"c":"\u00e9"}],"a":"\ud83d\ude00"}`, `{"a":1,"a":2}`, `{"a":1,"B":{"K":1,"k":2}}`, `{"É":1,"E":{"é":2}}`, `"\ud800"`, "[1e5,-0,1E+5]", "\"\xff\"", " [ ] x", `{"":{"":""}}`,
 	} {
 		f.Add([]byte(src), uint64(1))
 	}
@@ -204,10 +211,11 @@ func refusal(src []byte) string {
 		}
 		top := &levels[len(levels)-1]
 		if name, ok := token.(string); ok && top.names != nil && !top.value {
-			if top.names[name] {
-				return "duplicate names"
+			alike := strings.Map(foldRune, name)
+			if top.names[alike] {
+				return "names that are the same, or differ in case only"
 			}
-			top.names[name], top.value = true, true
+			top.names[alike], top.value = true, true
 			continue
 		}
 		top.value = false

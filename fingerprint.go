@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -32,9 +31,10 @@ func (f Fingerprint) Equal(g Fingerprint) bool {
 //
 // By default the order of query names, the order and the white space of JSON, the order of form names and the boundary
 // of multipart bodies don't count. Whatever readers may differ on is compared byte by byte: malformed
-// bodies, JSON with duplicate names, lone surrogates or more than 256 levels, JSON and forms in another charset than
-// UTF-8, and bodies in a content coding that is neither gzip nor deflate. So are JSON and forms above
-// [Policy].SpoolRequestAbove.
+// bodies, JSON with lone surrogates, more than 256 levels, or two names in one object that are the same or differ in case
+// only, forms and queries with bytes that URL encoding escapes, forms with a name that no = follows, JSON and forms in
+// another charset than UTF-8, and bodies in a content coding that is neither gzip nor deflate. So are JSON and forms
+// above [Policy].SpoolRequestAbove.
 //
 // A change of these settings makes older answers available to byte-equal repeats only; others are told
 // replay-unavailable.
@@ -42,9 +42,12 @@ type FingerprintPolicy struct {
 	// Exact compares bodies byte by byte, after content decoding.
 	Exact bool
 	// Exclude lists JSON Pointers (RFC 6901) to what doesn't count in a JSON body, such as "/meta/sent_at". The token *
-	// stands for every element of an array: "/items/*/sent_at". A body that isn't canonicalised is compared whole.
+	// stands for every element of an array: "/items/*/sent_at". A body that isn't canonicalised is compared whole; one
+	// with two names in one object that are the same, or differ in case only, is refused with 400: its readers differ on
+	// which of the two it holds, so what doesn't count can't be told.
 	Exclude []string
-	// ExcludeNames lists names of members that don't count in a JSON body, at any depth and in either case. Warning: a
+	// ExcludeNames lists names of members that don't count in a JSON body, at any depth and in either case. What Exclude
+	// refuses is refused here too. Warning: a
 	// name that means nothing at one place can be what the request is about at another; two requests that differ only
 	// there are then one, and the second gets the first one's answer. Prefer Exclude.
 	ExcludeNames []string
@@ -61,7 +64,7 @@ type FingerprintPolicy struct {
 const (
 	rawDomain       = "semel request raw 1"
 	canonicalDomain = "semel request canonical 1"
-	settingsDomain  = "semel request settings 1"
+	settingsDomain  = "semel request settings 2"
 )
 
 // Tags of a body in a digest, so that a body that was canonicalised never equals one that was not.
@@ -110,7 +113,7 @@ func newRequestFingerprinter(p FingerprintPolicy) (*requestFingerprinter, error)
 			continue
 		}
 		f.json.names = append(f.json.names, appendJSONEscaped(nil, name))
-		names = append(names, strings.Map(foldRune, name))
+		names = append(names, fold(name))
 	}
 	for _, h := range p.Headers {
 		name := http.CanonicalHeaderKey(h)
@@ -141,22 +144,13 @@ func newRequestFingerprinter(p FingerprintPolicy) (*requestFingerprinter, error)
 	return f, nil
 }
 
-// foldRune maps runes that strings.EqualFold takes for equal to one of them.
-func foldRune(r rune) rune {
-	least := r
-	for n := unicode.SimpleFold(r); n != r; n = unicode.SimpleFold(n) {
-		least = min(least, n)
-	}
-	return least
-}
-
 func sortedSet(list []string) []string {
 	slices.Sort(list)
 	return slices.Compact(list)
 }
 
 // of returns the fingerprint of a request whose body was read as b. It fails only if a body in a temporary file can't
-// be read.
+// be read, or if what doesn't count in the body can't be told, with errAmbiguous.
 func (f *requestFingerprinter) of(d *digester, r *http.Request, b *requestBody) (Fingerprint, error) {
 	c := takeCanonicalizer()
 	defer c.release()
@@ -274,8 +268,13 @@ func (f *requestFingerprinter) canonicalize(d *digester, c *canonicalizer, m *me
 			return bodyMultipart, string(sum[:]), nil
 		}
 	case b.streamed:
-	case m.json() && c.json(b.plain, &f.json):
-		return bodyJSON, "", nil
+	case m.json():
+		switch ok := c.json(b.plain, &f.json); {
+		case ok:
+			return bodyJSON, "", nil
+		case c.ambiguous && f.json.exclusive():
+			return 0, "", fmt.Errorf("leave excluded fields out of the request: %w", errAmbiguous)
+		}
 	case m.form() && c.form(b.plain):
 		return bodyForm, "", nil
 	}

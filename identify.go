@@ -177,6 +177,10 @@ func (g *Guard) bodyProblem(err error) *Problem {
 		p := g.problem(CodeRequestUnreadable, errRedact.Error()+": "+detailOf(err, errRedact)).because(err)
 		p.Retryable = false
 		return p
+	case errors.Is(err, errAmbiguous):
+		p := g.problem(CodeRequestUnreadable, "in its JSON "+errAmbiguous.Error()).because(err)
+		p.Retryable = false
+		return p
 	case errors.As(err, &file):
 		return g.problem(CodeStoreUnavailable, "").because(err) // our temporary file has failed, not the request
 	}

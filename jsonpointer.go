@@ -40,10 +40,13 @@ type pointerNode struct {
 	end  bool
 }
 
-// add adds a pointer below n.
-func (n *pointerNode) add(tokens []string) {
+// add adds a pointer below n; its tokens are folded, as names are then, if case does not matter.
+func (n *pointerNode) add(tokens []string, anyCase bool) {
 	for _, token := range tokens {
 		key := string(appendJSONEscaped(nil, token))
+		if anyCase {
+			key = fold(key)
+		}
 		next := n.next[key]
 		if next == nil {
 			next = &pointerNode{}
@@ -60,18 +63,18 @@ func (n *pointerNode) add(tokens []string) {
 // everyElement is the token that stands for every element of an array. In an object it is an ordinary name.
 const everyElement = "*"
 
-// Errors of jsonField.
+// Errors of what looks for fields in bodies.
 var (
 	errFieldUnreadable = errors.New("body is in a content coding that can't be undone")
 	errFieldSpooled    = errors.New("body is too large to look for it")
 	errFieldMalformed  = errors.New("body is not valid JSON")
-	errFieldAmbiguous  = errors.New("a member name stands twice")
+	errAmbiguous       = errors.New("two names in one object are the same, or differ in case only")
 	errFieldNoString   = errors.New("not a string")
 )
 
 // jsonField returns the string to which a JSON Pointer leads in a JSON body. It is found only if there is exactly
-// one meaning: a malformed body, a name that stands twice on the way, or a value that isn't a string is an error, so that
-// a malformed key is never taken for none. An empty body has no fields.
+// one meaning: a malformed body, a name that stands twice on the way, in either case, or a value that isn't a string is an
+// error, so that a malformed key is never taken for none. An empty body has no fields.
 func jsonField(b *requestBody, pointer string) (value string, found bool, err error) {
 	tokens, err := parseJSONPointer(pointer)
 	if err != nil {
@@ -123,7 +126,7 @@ func (b *requestBody) field(tokens []string) ([]byte, error) {
 }
 
 // find returns where the member or element that token names begins, in the value at c.pos. The document is known to be
-// valid.
+// valid. A member whose name differs from the token in case only is none, but beside the one that is meant it is ambiguous.
 func (c *canonicalizer) find(token string) (at int, found bool, err error) {
 	c.space()
 	opening := c.src[c.pos]
@@ -132,20 +135,24 @@ func (c *canonicalizer) find(token string) (at int, found bool, err error) {
 	}
 	c.pos++
 	name := string(appendJSONEscaped(nil, token))
+	folded, alike := fold(name), 0
 	for i := 0; ; i++ {
 		c.space()
 		if c.take(opening + 2) { // } or ]
+			if found && alike > 1 {
+				return 0, false, errAmbiguous
+			}
 			return at, found, nil
 		}
 		here := opening == '[' && strconv.Itoa(i) == name
 		if opening == '{' {
 			c.buf, _ = c.string(c.buf[:0])
-			here = string(c.buf[1:len(c.buf)-1]) == name
+			member := string(c.buf[1 : len(c.buf)-1])
+			if here = member == name; here || fold(member) == folded {
+				alike++
+			}
 			c.space()
 			c.take(':')
-		}
-		if here && found {
-			return 0, false, errFieldAmbiguous
 		}
 		if here {
 			at, found = c.pos, true

@@ -116,8 +116,9 @@ type Policy struct {
 	SealHeaders []string
 	// Redact lists JSON Pointers (RFC 6901) to fields that are not stored with a request, such as "/card/code". The
 	// token * stands for every element of an array: "/items/*/secret". In a form a pointer names a field, "card[code]"
-	// too. A [Completer] runs the request without them. A request that is to be stored, and whose body is neither JSON nor a
-	// form, or can't be taken apart, is refused with 400. Answers are not redacted: a replay is true, or there is none.
+	// too. Names are matched in either case, as many handlers do. A [Completer] runs the request without them. A request that is to be stored, and whose body is neither JSON nor a
+	// form, or can't be taken apart, or holds two names in one object that are the same but for their case, is refused with
+	// 400. Answers are not redacted: a replay is true, or there is none.
 	// Needs RespondAsync or Complete. Defaults to none.
 	Redact []string
 	// Problems, if not nil, is the form of the guard's own answers on this route. Defaults to that of [Options].

@@ -9,10 +9,11 @@ import (
 	"strings"
 )
 
-// A redactor leaves named fields out of request bodies before they are stored.
+// A redactor leaves named fields out of request bodies before they are stored, whatever the case of their names:
+// many handlers read them in either.
 type redactor struct {
 	json     jsonRules
-	pointers [][]string // the same, for forms
+	pointers [][]string // the same, folded, for forms
 }
 
 // newRedactor reports all that is wrong with the pointers. Without any there is nothing to leave out, and it returns nil.
@@ -20,7 +21,7 @@ func newRedactor(pointers []string) (*redactor, error) {
 	if len(pointers) == 0 {
 		return nil, nil
 	}
-	r := &redactor{}
+	r := &redactor{json: jsonRules{anyCase: true}}
 	var errs []error
 	for _, pointer := range pointers {
 		tokens, err := parseJSONPointer(pointer)
@@ -31,7 +32,11 @@ func newRedactor(pointers []string) (*redactor, error) {
 			errs = append(errs, errors.New("redacted field: an empty JSON Pointer stands for the whole body"))
 		default:
 			r.json.exclude(tokens)
-			r.pointers = append(r.pointers, tokens)
+			folded := make([]string, len(tokens))
+			for i, token := range tokens {
+				folded[i] = fold(token)
+			}
+			r.pointers = append(r.pointers, folded)
 		}
 	}
 	return r, errors.Join(errs...)
@@ -39,6 +44,8 @@ func newRedactor(pointers []string) (*redactor, error) {
 
 // errRedact means that a body's fields can't be told, so that the request can't be stored without some of them.
 var errRedact = errors.New("some fields of the request are not to be stored, but can't be told")
+
+var errFieldNoForm = errors.New("body holds what no form does, so that its fields can't be told")
 
 var errRedactKind = errors.New("body is neither JSON nor a form in UTF-8, so that its fields can't be told")
 
@@ -71,14 +78,17 @@ func (r *redactor) jsonBody(src []byte) (rest []byte, had bool, err error) {
 	defer whole.release()
 	defer without.release()
 	if !whole.json(src, &jsonRules{}) || !without.json(src, &r.json) {
+		if whole.ambiguous {
+			return nil, false, errAmbiguous
+		}
 		return nil, false, errFieldMalformed
 	}
 	return bytes.Clone(without.out), !bytes.Equal(whole.out, without.out), nil
 }
 
 func (r *redactor) form(src []byte) (rest []byte, had bool, err error) {
-	if bytes.IndexByte(src, ';') >= 0 {
-		return nil, false, errors.New("semicolons in a form separate its fields to some readers only")
+	if !urlEncoded(src) {
+		return nil, false, errFieldNoForm
 	}
 	kept := slices.DeleteFunc(bytes.Split(src, []byte("&")), func(pair []byte) bool {
 		escaped, _, _ := bytes.Cut(pair, []byte("="))
@@ -100,6 +110,7 @@ func (r *redactor) form(src []byte) (rest []byte, had bool, err error) {
 // names reports whether a pointer leads to the field of that name, or to what it is a part of. Servers build records and
 // lists of names in brackets: card[code] is taken for /card/code as well as for what it is.
 func (r *redactor) names(name string) bool {
+	name = fold(name)
 	first, rest, _ := strings.Cut(name, "[")
 	path := append([]string{first}, strings.Split(strings.TrimSuffix(rest, "]"), "][")...)
 	return slices.ContainsFunc(r.pointers, func(pointer []string) bool {

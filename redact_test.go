@@ -22,6 +22,7 @@ func TestR61_NamedFieldsAreLeftOut(t *testing.T) {
 		{"a member", asJSON, `{ "amount": 1.50, "card": {"number": "4", "code": "123"} }`, `{"amount":1.50,"card":{"number":"4"}}`},
 		{"whatever it is", asJSON, `{"card":{"code":{"a":[1,{"b":2}]}}}`, `{"card":{}}`},
 		{"a name that is escaped", asJSON, `{"card":{"c\u006fde":"123"}}`, `{"card":{}}`},
+		{"a name in another case", asJSON, `{"Card":{"CODE":"123","k":1}}`, `{"Card":{"k":1}}`},
 		{"in each element", asJSON, `{"items":[{"secret":1,"n":2},{"n":3},4]}`, `{"items":[{"n":2},{"n":3},4]}`},
 		{"an element", asJSON, `{"list":["a","b"]}`, `{"list":["b"]}`},
 		{"of another kind of JSON", "application/vnd.shop+json; charset=utf-8", `{"pin":1}`, `{}`},
@@ -32,6 +33,7 @@ func TestR61_NamedFieldsAreLeftOut(t *testing.T) {
 		{"a field", asForm, "amount=1&pin=1234&to=bob", "amount=1&to=bob"},
 		{"several of one name", asForm, "pin=1&a=%20+&pin=2&pin", "a=%20+"},
 		{"a name that is encoded", asForm, "p%69n=1&b=2", "b=2"},
+		{"in another case", asForm, "PIN=1&b=2&Card[Code]=1", "b=2"},
 		{"of a record", asForm, "card[code]=123&card[number]=4&card%5Bcode%5D=1", "card[number]=4"},
 		{"in each record", asForm, "items[0][secret]=1&items[][secret]=2&items[0][n]=3", "items[0][n]=3"},
 		{"part of one", asForm, "pin[a]=1&pin[b][c]=2&pins=3", "pins=3"},
@@ -87,13 +89,16 @@ func TestR61_ABodyWhoseFieldsCantBeToldIsRefused(t *testing.T) {
 	}
 	for _, c := range []struct{ name, kind, body, want string }{
 		{"not JSON", "application/json", `{"pin":1`, errFieldMalformed.Error()},
-		{"a name twice", "application/json", `{"pin":1,"pin":2}`, errFieldMalformed.Error()},
+		{"a name twice", "application/json", `{"pin":1,"pin":2}`, errAmbiguous.Error()},
+		{"a name twice, in another case", "application/json", `{"a":[{"pin":1,"PIN":2}]}`, errAmbiguous.Error()},
+		{"names that differ in case, elsewhere", "application/json", `{"pin":1,"a":1,"A":2}`, errAmbiguous.Error()},
 		{"another charset", "application/json; charset=utf-16", `{}`, errRedactKind.Error()},
 		{"another kind", "text/plain", `pin=1`, errRedactKind.Error()},
 		{"no kind", "", `{"pin":1}`, errRedactKind.Error()},
 		{"parts", "multipart/form-data; boundary=x", "--x--", errRedactKind.Error()},
 		{"a bad escape", "application/x-www-form-urlencoded", "p%in=1", "invalid URL escape"},
-		{"semicolons", "application/x-www-form-urlencoded", "a=1;pin=2", "semicolons"},
+		{"semicolons", "application/x-www-form-urlencoded", "a=1;pin=2", errFieldNoForm.Error()},
+		{"JSON that is called a form", "application/x-www-form-urlencoded", `{"pin":1}`, errFieldNoForm.Error()},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -29,7 +29,7 @@ var jsonNull = jsonScalar{jsonLiteral, "null"}
 var (
 	errNoJSON    = errors.New("the body is not valid JSON")
 	errNoMember  = errors.New("there is no such member")
-	errTwice     = errors.New("a member's name stands twice")
+	errTwice     = errors.New("two names in one object are the same, or differ in case only")
 	errNotScalar = errors.New("not a string, number, boolean or null")
 )
 
@@ -51,7 +51,7 @@ func parsePointer(s string) ([]string, error) {
 }
 
 // scalarAt returns the scalar to which a JSON Pointer leads in a body. There must be one meaning: a name that stands twice
-// on the way is an error.
+// on the way is an error, and so is one beside another that differs in case only, because many readers match either.
 func scalarAt(body []byte, pointer []string) (jsonScalar, error) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.UseNumber()
@@ -85,7 +85,7 @@ func find(d *json.Decoder, pointer []string) (*jsonScalar, error) {
 		return nil, errNotScalar
 	}
 	var found *jsonScalar
-	seen := false
+	seen, alike := false, 0
 	for i := 0; d.More(); i++ {
 		name := strconv.Itoa(i)
 		if opening == '{' {
@@ -94,17 +94,21 @@ func find(d *json.Decoder, pointer []string) (*jsonScalar, error) {
 			}
 			name = t.(string)
 		}
-		if name != pointer[0] {
-			err = d.Decode(new(json.RawMessage))
-		} else if seen {
-			err = errTwice
-		} else {
+		if strings.EqualFold(name, pointer[0]) {
+			alike++
+		}
+		if name == pointer[0] && !seen {
 			seen = true
 			found, err = find(d, pointer[1:])
+		} else {
+			err = d.Decode(new(json.RawMessage))
 		}
 		if err != nil {
 			return nil, err
 		}
+	}
+	if seen && alike > 1 {
+		return nil, errTwice
 	}
 	if _, err := d.Token(); err != nil && !errors.Is(err, io.EOF) { // the closing one
 		return nil, err

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -74,8 +75,8 @@ func TestR76_AFieldThatIsMissingRefusesTheRequest(t *testing.T) {
 		{"/body", `{"order":{"id":7}`, "", "/order/id: the body is not valid JSON"},
 		{"/body", `order=7`, "", "/order/id: the body is not valid JSON"},
 		{"/body", `{"order":{"id":{}}}`, "", "/order/id: not a string, number, boolean or null"},
-		{"/body", `{"order":{"id":7,"id":8}}`, "", "/order/id: a member's name stands twice"},
-		{"/body", `{"order":{"id":7},"order":{"id":8}}`, "", "/order/id: a member's name stands twice"},
+		{"/body", `{"order":{"id":7,"id":8}}`, "", "/order/id: two names in one object are the same, or differ in case only"},
+		{"/body", `{"order":{"id":7},"order":{"id":8}}`, "", "/order/id: two names in one object are the same, or differ in case only"},
 		{"/rest?version=1", ``, "", "header:X-Client is missing"},
 		{"/rest", ``, "c1", "query:version is missing"},
 		{"/rest?version=", ``, "c1", "query:version is missing"},
@@ -239,6 +240,17 @@ func TestScalarAt(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("%s is %q, want %q", pointer, got, want)
+		}
+	}
+	for body, pointer := range map[string]string{
+		`{"a":1,"a":2}`: "/a", `{"a":1,"A":2}`: "/a", `{"b":{},"B":{"a":1},"c":2}`: "/b/a", `{"a":{"k":1,"K":2}}`: "/a/k",
+	} {
+		tokens, err := parsePointer(pointer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v, err := scalarAt([]byte(body), tokens); !errors.Is(err, errTwice) {
+			t.Errorf("%s in %s is %q, %v", pointer, body, v.text, err)
 		}
 	}
 	for _, bad := range []string{"", "a", "/~", "/~2", "/a~"} {

@@ -136,6 +136,7 @@ func TestR44_TheRouteSaysWhichAnswersAreKept(t *testing.T) {
 		{"empty under hold", Route{KeepIf: condition(`"COMPLETED"`)}, 204, ``, "", isUnknown},
 		{"cut off under hold", Route{KeepIf: condition(`"COMPLETED"`)}, 200, `{"status":"COMPLETED"`, "", isUnknown},
 		{"twice under hold", Route{KeepIf: condition(`"COMPLETED"`)}, 200, `{"status":"COMPLETED","status":"PENDING"}`, "", isUnknown},
+		{"in either case under hold", Route{KeepIf: condition(`"COMPLETED"`)}, 200, `{"status":"COMPLETED","Status":"PENDING"}`, "", isUnknown},
 		{"an object under hold", Route{KeepIf: condition(`"COMPLETED"`)}, 200, `{"status":{}}`, "", isUnknown},
 		{"compressed all the same", Route{KeepIf: condition(`"COMPLETED"`)}, 200, zipped.String(), "Content-Encoding: gzip", isUnknown},
 		{"too large under hold", Route{KeepIf: condition(`"COMPLETED"`), Policy: semel.Policy{MaxResponseBody: 1000}}, 200, big, "", isUnknown},
