@@ -105,7 +105,8 @@ func (c *call) identify(key Key, request Fingerprinter) *Problem {
 	if key.Scope == "" {
 		return g.problem(CodeScopeInvalid, "the scope is empty")
 	}
-	if err := checkKey(key.Value, &p.KeyFormat); err != nil {
+	value, err := checkKey(key.Value, &p.KeyFormat)
+	if err != nil {
 		return g.problem(CodeKeyInvalid, detailOf(err, ErrKeyInvalid)).because(err)
 	}
 	b, err := request.FingerprintBytes()
@@ -120,7 +121,7 @@ func (c *call) identify(key Key, request Fingerprinter) *Problem {
 	c.ask.fingerprint.Canonical = c.ask.fingerprint.Raw
 	copy(c.ask.fingerprint.Settings[:], "do 1")
 
-	c.ask.scope, c.ask.key = key.Scope, key.Value
+	c.ask.scope, c.ask.key = key.Scope, value
 	if p.PerOperation {
 		c.ask.key += "\x00" + p.Operation // a key holds no NUL
 	}

@@ -111,16 +111,16 @@ func (x *exchange) fieldKey(key string) (string, *Problem) {
 	case !found:
 		return key, nil
 	}
-	err = checkKey(v, &x.g.policy.KeyFormat)
+	given, err := checkKey(v, &x.g.policy.KeyFormat)
 	switch {
 	case err != nil:
 		return "", x.g.problem(CodeKeyInvalid, "JSON field "+field+": "+detailOf(err, ErrKeyInvalid)).because(err)
-	case key != "" && key != v:
+	case key != "" && key != given:
 		return "", x.g.problem(CodeKeyInvalid, x.keyHeader+" and JSON field "+field+" carry different keys")
 	case key == "":
 		x.keyHeader, x.keyValue = x.g.policy.KeyHeaders[0], v
 	}
-	return v, nil
+	return given, nil
 }
 
 // mintKey makes the key of a request that carries none, or returns "".
@@ -139,11 +139,11 @@ func (x *exchange) mintKey(body io.Reader) (string, *Problem) {
 	case key == "":
 		return "", nil
 	}
-	if err := checkKey(key, &KeyFormat{}); err != nil {
+	if _, err := checkKey(key, &KeyFormat{}); err != nil {
 		return "", x.g.problem(CodeKeyInvalid, "no key was sent, and the one made is not valid").because(err)
 	}
 	x.keyHeader, x.keyValue, x.minted = p.KeyHeaders[0], key, true
-	return key, nil
+	return p.KeyFormat.compared(key), nil
 }
 
 // detailOf is the part of an error that follows its sentinel's text, which the problem's title says already.

@@ -8,7 +8,8 @@ import (
 )
 
 // KeyFormat says which keys a route accepts. The zero value accepts 1 to 255 visible ASCII characters other than
-// quote, backslash, comma and semicolon, in the quoted form or bare (R-5, R-6). Keys are case-sensitive.
+// quote, backslash, comma and semicolon, in the quoted form or bare (R-5, R-6). Keys are case-sensitive, but for those of
+// a UUID rule.
 //
 // The format is that of the decoded key, so quoting widens nothing: a key that needs an escape breaks it.
 type KeyFormat struct {
@@ -28,9 +29,9 @@ type KeyFormat struct {
 // UUIDRule says whether a key must be a UUID.
 type UUIDRule uint8
 
-// The rules for UUIDs. A UUID has the text form and the variant of RFC 9562, section 4; its hexadecimal digits may be
-// of either case, and differ as keys. The nil and the max UUID, which are of another variant, are refused: they are
-// what a client sends that forgot to make one.
+// The rules for UUIDs. A UUID has the text form and the variant of RFC 9562, section 4; in either case of its hexadecimal
+// digits it is the same key, and its owner sees it as it was sent. The nil and the max UUID, which are of another variant,
+// are refused: they are what a client sends that forgot to make one.
 const (
 	AnyKey  UUIDRule = iota // any key
 	UUIDAny                 // a UUID of any version
@@ -55,8 +56,8 @@ func (f KeyFormat) validate() error {
 	return nil
 }
 
-// parseKey reads the key from the field lines of one header. Without a line there is no key: it returns "" and no
-// error. Anything else that is not exactly one valid key is an error which wraps ErrKeyInvalid and names the broken
+// parseKey reads the key from the field lines of one header, in the form in which it is compared. Without a line there is no
+// key: it returns "" and no error. Anything else that is not exactly one valid key is an error which wraps ErrKeyInvalid and names the broken
 // rule, so that a malformed key is never taken for none (R-3). The error never repeats what the client sent, save for
 // one visible character.
 func parseKey(lines []string, f *KeyFormat) (string, error) {
@@ -83,46 +84,53 @@ func parseKey(lines []string, f *KeyFormat) (string, error) {
 	case f.Strict:
 		return "", keyInvalid("not in quotes, want the form %s", `"key"`)
 	}
-	if err := checkKey(key, f); err != nil {
-		return "", err
-	}
-	return key, nil
+	return checkKey(key, f)
 }
 
-// checkKey reports which rule of the format a decoded key breaks, as an error that wraps ErrKeyInvalid.
-func checkKey(key string, f *KeyFormat) error {
+// checkKey returns a decoded key in the form in which it is compared, or which rule of the format it breaks, as an error
+// that wraps ErrKeyInvalid.
+func checkKey(key string, f *KeyFormat) (string, error) {
 	limit := f.MaxLength
 	if limit == 0 {
 		limit = maxKeyLength
 	}
 	if key == "" {
-		return keyInvalid("empty")
+		return "", keyInvalid("empty")
 	}
 	if len(key) > limit {
-		return keyInvalid("longer than %d characters", limit)
+		return "", keyInvalid("longer than %d characters", limit)
 	}
 	for i := range len(key) {
 		switch c := key[i]; {
 		case c < 0x20 || c > 0x7e:
-			return fmt.Errorf("%w: %w", ErrKeyInvalid, byteError(c))
+			return "", fmt.Errorf("%w: %w", ErrKeyInvalid, byteError(c))
 		case c == ' ' || c == '"' || c == '\\' || c == ',' || c == ';':
-			return keyInvalid("character %q is not allowed", c)
+			return "", keyInvalid("character %q is not allowed", c)
 		}
 	}
 	if f.UUID != AnyKey {
 		if !isUUID(key) {
-			return keyInvalid("not a UUID (RFC 9562)")
+			return "", keyInvalid("not a UUID (RFC 9562)")
 		}
 		if f.UUID == UUIDv4 && key[14] != '4' {
-			return keyInvalid("not a UUID of version 4")
+			return "", keyInvalid("not a UUID of version 4")
 		}
 	}
 	if f.Check != nil {
 		if err := f.Check(key); err != nil {
-			return fmt.Errorf("%w: %w", ErrKeyInvalid, err)
+			return "", fmt.Errorf("%w: %w", ErrKeyInvalid, err)
 		}
 	}
-	return nil
+	return f.compared(key), nil
+}
+
+// compared returns a valid key in the form in which it is compared, and of which identities are made: a UUID, where only
+// they are keys, in lower case (RFC 9562, section 4).
+func (f *KeyFormat) compared(key string) string {
+	if f.UUID == AnyKey || !isUUID(key) { // a key that was minted need not be one
+		return key
+	}
+	return strings.ToLower(key)
 }
 
 // isUUID reports whether s has the text form and the variant of RFC 9562.

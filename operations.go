@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -106,10 +107,28 @@ func (x *exchange) find(name string) (Record, *Problem) {
 		return Record{}, g.problem(CodeScopeInvalid, "it asks about an operation, but not whose").because(err)
 	}
 	if byKey {
-		x.ask.id = g.identity.id(KindHTTP, scope, key)
+		return x.findByKey(scope, key)
 	} else if x.ask.id, err = ParseID(name); err != nil || x.ask.id.Scope() != g.identity.scope(KindHTTP, scope) {
 		return Record{}, g.problem(CodeOperationNotFound, "")
 	}
+	return x.loadKnown()
+}
+
+// findByKey returns the record of a key. Where any key is one, a UUID may also have come to a route on which its case does
+// not count.
+func (x *exchange) findByKey(scope, key string) (rec Record, p *Problem) {
+	for _, k := range slices.Compact([]string{key, (&KeyFormat{UUID: UUIDAny}).compared(key)}) {
+		x.ask.id = x.g.identity.id(KindHTTP, scope, k)
+		if rec, p = x.loadKnown(); p == nil || p.Code != CodeOperationNotFound {
+			break
+		}
+	}
+	return rec, p
+}
+
+// loadKnown reads the record, and refuses one that is not there.
+func (x *exchange) loadKnown() (Record, *Problem) {
+	g := x.g
 	rec, p := x.load()
 	if p == nil && rec.Reads(rec.OnLost) == ReadsAbsent {
 		p = g.problem(CodeOperationNotFound, "")

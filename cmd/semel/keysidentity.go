@@ -11,23 +11,34 @@ import (
 	"github.com/semelhq/semel/memstore"
 )
 
-// identity returns the id of the operation that a key stands for; operation is "" unless it is part of the identity. A
+// identities returns the ids of the operations that a key may stand for; operation is "" unless it is part of the identity.
+// There are two if the key is a UUID with digits in upper case: the case does not count on a route that takes only UUIDs. A
 // key that has come to a guard is read by a guard here too, so that it can't be taken for another one. An error is about
 // what was asked for.
-func identity(ctx context.Context, secret []byte, kind semel.Kind, scope, key, operation string) (semel.ID, error) {
+func identities(ctx context.Context, secret []byte, kind semel.Kind, scope, key, operation string) ([]semel.ID, error) {
+	identify := identityHTTP
 	switch kind {
 	case semel.KindHTTP:
-		return identityHTTP(ctx, secret, scope, key, operation)
 	case semel.KindDo:
-		return identityDo(ctx, secret, scope, key, operation)
+		identify = identityDo
+	default:
+		if operation != "" {
+			return nil, fmt.Errorf("--operation goes with --kind http and do, not with %s", kind)
+		}
+		return []semel.ID{semel.Identify(secret, kind, scope, key)}, nil
 	}
-	if operation != "" {
-		return semel.ID{}, fmt.Errorf("--operation goes with --kind http and do, not with %s", kind)
+	id, err := identify(ctx, secret, semel.KeyFormat{}, scope, key, operation)
+	if err != nil {
+		return nil, err
 	}
-	return semel.Identify(secret, kind, scope, key), nil
+	ids := []semel.ID{id}
+	if id, err := identify(ctx, secret, semel.KeyFormat{UUID: semel.UUIDAny}, scope, key, operation); err == nil && id != ids[0] {
+		ids = append(ids, id)
+	}
+	return ids, nil
 }
 
-func identityHTTP(ctx context.Context, secret []byte, scope, key, operation string) (semel.ID, error) {
+func identityHTTP(ctx context.Context, secret []byte, format semel.KeyFormat, scope, key, operation string) (semel.ID, error) {
 	method, path := http.MethodPost, "/"
 	if operation != "" {
 		var ok bool
@@ -39,7 +50,7 @@ func identityHTTP(ctx context.Context, secret []byte, scope, key, operation stri
 	guard, err := semel.New(memstore.New(), semel.ScopeFunc(func(*http.Request) (string, error) { return scope, nil }), semel.Hold,
 		semel.Options{
 			IdentitySecret: secret, Observer: &refused,
-			Policy: semel.Policy{Methods: []string{method}, PerOperation: operation != ""},
+			Policy: semel.Policy{Methods: []string{method}, PerOperation: operation != "", KeyFormat: format},
 		})
 	if err != nil {
 		return semel.ID{}, fmt.Errorf("--operation %q: %w", operation, err)
@@ -59,9 +70,9 @@ func identityHTTP(ctx context.Context, secret []byte, scope, key, operation stri
 	return semel.ParseID(public)
 }
 
-func identityDo(ctx context.Context, secret []byte, scope, key, operation string) (semel.ID, error) {
+func identityDo(ctx context.Context, secret []byte, format semel.KeyFormat, scope, key, operation string) (semel.ID, error) {
 	guard, err := semel.New(memstore.New(), semel.SingleTenant, semel.Hold, semel.Options{
-		IdentitySecret: secret, Policy: semel.Policy{Operation: operation, PerOperation: operation != ""},
+		IdentitySecret: secret, Policy: semel.Policy{Operation: operation, PerOperation: operation != "", KeyFormat: format},
 	})
 	if err != nil {
 		return semel.ID{}, err

@@ -24,7 +24,7 @@ type keysRun struct {
 	json       bool
 }
 
-// identify hashes a key as the gateway has.
+// identify hashes a key as the gateway has. Of two operations that it may stand for it returns the one that is stored.
 func (k *keysRun) identify(ctx context.Context, p *principal, key, operation string) (semel.ID, error) {
 	scope, err := p.given()
 	if err != nil {
@@ -34,11 +34,30 @@ func (k *keysRun) identify(ctx context.Context, p *principal, key, operation str
 	if err != nil {
 		return semel.ID{}, err
 	}
-	id, err := identity(ctx, identitySecret, semel.Kind(p.Kind), scope, key, operation)
+	ids, err := identities(ctx, identitySecret, semel.Kind(p.Kind), scope, key, operation)
 	if err != nil {
 		return semel.ID{}, usageError{err}
 	}
-	return id, nil
+	if len(ids) == 1 {
+		return ids[0], nil
+	}
+	var stored []semel.ID
+	for _, id := range ids {
+		rec, trail, err := k.desk.Show(ctx, id)
+		if err != nil {
+			return semel.ID{}, err
+		}
+		if rec.State != semel.Absent || len(trail) > 0 {
+			stored = append(stored, id)
+		}
+	}
+	switch len(stored) {
+	case 0:
+		return ids[0], nil
+	case 1:
+		return stored[0], nil
+	}
+	return semel.ID{}, usageError{fmt.Errorf("the key stands for two operations, on routes that tell its case apart and on others: say which by its id, %s or %s", ids[0], ids[1])}
 }
 
 func (k *keysRun) find(ctx context.Context, c *keysFind) error {
@@ -68,7 +87,7 @@ func hints(c *keysFind) []string {
 	if c.Kind == string(semel.KindHTTP) {
 		list = append(list, "  - it was no request, but a call of the library: then say --kind do, message or saga")
 	}
-	return append(list, "  - the key is spelt otherwise: case counts")
+	return append(list, "  - the key is spelt otherwise: case counts, but for UUIDs on routes that take nothing else")
 }
 
 func (k *keysRun) list(ctx context.Context, c *keysList) error {
