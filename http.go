@@ -26,7 +26,7 @@ func (g *Guard) Handler(next http.Handler) http.Handler {
 			return
 		}
 		switch {
-		case !g.policy.methods[r.Method]:
+		case !g.policy.protects(r):
 			next.ServeHTTP(w, r)
 		case g.policy.Observe:
 			g.shadow(next, w, r)

@@ -29,14 +29,14 @@ func (x *exchange) identify(body io.Reader) *Problem {
 			return problem
 		}
 	}
-	if key == "" && p.Mint != nil {
+	if key == "" && p.Mint != nil && p.methods[x.r.Method] {
 		if key, problem = x.mintKey(body); problem != nil {
 			return problem
 		}
 	}
 	if key == "" {
 		x.unkeyed = true
-		if !p.KeyOptional {
+		if !p.KeyOptional && p.methods[x.r.Method] {
 			return g.problem(CodeKeyMissing, "send the header "+strings.Join(p.KeyHeaders, " or "))
 		}
 		return nil

@@ -60,7 +60,7 @@ const (
 	ResultMismatch   Result = "mismatch"
 	ResultUnknown    Result = "unknown"
 	ResultBypassed   Result = "bypassed" // run unprotected, since the store failed (FailOpen)
-	ResultUnkeyed    Result = "unkeyed"  // run unprotected, since it carries no key (KeyOptional)
+	ResultUnkeyed    Result = "unkeyed"  // run unprotected, since it carries no key (Policy.KeyOptional, Policy.Methods)
 	ResultRefused    Result = "refused"
 	ResultFailed     Result = "failed" // run, but its answer is not the one that counts: pending, lost or fenced
 )

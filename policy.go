@@ -29,7 +29,10 @@ type Policy struct {
 	// too large to keep.
 	Decide func(status int, header http.Header, body []byte) Verdict
 
-	// Methods are those that are protected. Defaults to POST and PATCH. GET, HEAD, OPTIONS and TRACE can't be.
+	// Methods, if any are named, are the only ones that are protected. A request of theirs without a key is treated as
+	// KeyOptional and Mint say. Defaults to POST and PATCH, and besides to every other unsafe method if the request carries a
+	// key: who sends one with a PUT or DELETE means it, and without one it passes. GET, HEAD, OPTIONS and TRACE can't
+	// be protected.
 	Methods []string
 	// KeyHeaders are the names under which the key may come. Defaults to Idempotency-Key.
 	KeyHeaders []string
@@ -37,9 +40,11 @@ type Policy struct {
 	// Defaults to none.
 	//
 	// A body that is not JSON, or that is kept in a file (SpoolRequestAbove), is refused on such a route: the key that it
-	// may carry can't be told from none.
+	// may carry can't be told from none. A PUT, DELETE or the like that Methods does not name is looked into only if
+	// its Content-Type is that of JSON.
 	KeyField string
-	// KeyOptional lets a request without a key run unprotected. Defaults to refusing it with 400.
+	// KeyOptional lets a request without a key run unprotected. Defaults to refusing it with 400, if its method needs a key
+	// (Methods).
 	KeyOptional bool
 	// Mint, if set, makes the key of a request that carries none, from what tells operations apart in it: an order
 	// number and the method, for example. body is the request's, decoded, and read-only; nil if it is kept in a file. The
@@ -188,7 +193,8 @@ func (p Policy) Validate() error {
 // A policy that was validated, with its defaults filled in and its tables built.
 type policy struct {
 	Policy
-	methods       map[string]bool
+	methods       map[string]bool // those that are protected without a key, too
+	named         bool            // no others are
 	fingerprinter *requestFingerprinter
 	storeHeaders  map[string]bool // nil: all but the never-list
 	sealHeaders   []string        // of Policy.Complete and RespondAsync
@@ -277,7 +283,7 @@ func (p Policy) compile() (*policy, error) {
 		fail("policy: MaxWait is %v, want at least Wait, which is %v", p.MaxWait, p.Wait)
 	}
 
-	c := &policy{methods: map[string]bool{}}
+	c := &policy{methods: map[string]bool{}, named: len(p.Methods) > 0}
 	if len(p.Methods) == 0 {
 		p.Methods = []string{http.MethodPost, http.MethodPatch}
 	}
@@ -359,6 +365,25 @@ func isToken(s string) bool {
 		}
 	}
 	return s != ""
+}
+
+// protects reports whether a request is the guard's to look at.
+func (p *policy) protects(r *http.Request) bool {
+	return p.methods[r.Method] || !p.named && !safeMethod(r.Method) && p.mayBeKeyed(r)
+}
+
+// mayBeKeyed reports whether a request carries a key, as far as its header tells.
+func (p *policy) mayBeKeyed(r *http.Request) bool {
+	for _, name := range p.KeyHeaders {
+		if len(r.Header[name]) > 0 {
+			return true
+		}
+	}
+	if p.KeyField == "" || r.ContentLength == 0 || r.Body == nil {
+		return false
+	}
+	media := parseMediaType(r.Header["Content-Type"])
+	return media.json()
 }
 
 func safeMethod(m string) bool {

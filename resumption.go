@@ -60,7 +60,7 @@ func (g *Guard) resume(s *resumption, next http.Handler, w http.ResponseWriter, 
 	case g.core != s.core:
 		s.fail(errors.New("the guard of its route is not one of the completer's"))
 		return
-	case !p.methods[r.Method], p.OnLost != Rerun, p.OneCommit, p.Observe:
+	case !p.protects(r), p.OnLost != Rerun, p.OneCommit, p.Observe:
 		s.fail(errors.New("the policy of its route no longer allows to run it again"))
 		return
 	}

@@ -54,6 +54,28 @@ func TestCase27_InProgressIsAskedAgainAndUnkeyedIsNot(t *testing.T) {
 	})
 }
 
+// with a key a PUT or DELETE is protected, so it is sent again; without one it may have had its effect.
+func TestField16_KeyedPutAndDeleteAreSentAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for _, method := range []string{http.MethodPut, http.MethodDelete} {
+			net := statuses(0, 503, 204)
+			r := post(t, "{}")
+			r.Method = method
+			r.Header.Set("Idempotency-Key", "k")
+			if status, _, err := fetch(newClient(t, net, client.Options{}), r); status != 204 || err != nil || len(net.requests()) != 3 {
+				t.Errorf("%s: %d, %v after %d requests, want 204 after 3", method, status, err, len(net.requests()))
+			}
+			net = statuses(503, 204)
+			r = post(t, "{}")
+			r.Method = method
+			if status, _, err := fetch(newClient(t, net, client.Options{}), r); status != 503 || err != nil || len(net.requests()) != 1 {
+				t.Errorf("%s without a key: %d, %v after %d requests, want 503 after one", method, status, err, len(net.requests()))
+			}
+		}
+	})
+}
+
 func TestR66_WhatTheNetworkCantMendIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	for _, permanent := range []error{

@@ -43,7 +43,7 @@ type gatewayCommand struct {
 	TrustProxy           []string `placeholder:"CIDR" help:"A network whose scope header and X-Forwarded headers are believed; may be given several times. Without any: this machine."`
 
 	Operations string        `placeholder:"PATH" help:"Path at which the gateway itself tells clients what became of an operation, such as /operations; answers that leave that open link to it (default: none)."`
-	RequireKey bool          `help:"Refuse a POST or PATCH without an Idempotency-Key (default: pass it on unprotected)."`
+	RequireKey bool          `help:"Refuse a POST or PATCH without an Idempotency-Key (default: pass it on unprotected). Others pass without one, and are protected with one."`
 	Unkeyed    string        `default:"" enum:",pass,refuse,mint-random" placeholder:"pass|refuse|mint-random" help:"A POST or PATCH without a key: pass it on unprotected, refuse it as --require-key does, or give it a key of its own, by which it can be traced (default pass)."`
 	Lease      time.Duration `default:"30s" placeholder:"TIME" help:"How long a run is owned unless renewed; after a crash repeats wait so long (default ${default})."`
 	Retention  time.Duration `default:"24h" placeholder:"TIME" help:"How long an answer is kept and replayed (default ${default})."`
@@ -61,7 +61,7 @@ type gatewayCommand struct {
 }
 
 func (*gatewayCommand) Help() string {
-	return `A POST or PATCH with an Idempotency-Key runs once. Repeats get the first answer, marked Idempotent-Replayed; ` +
+	return `A request with an Idempotency-Key runs once, whether POST, PATCH, PUT or DELETE. Repeats get the first answer, marked Idempotent-Replayed; ` +
 		`a repeat while it runs gets 409 with Retry-After, another request under the same key 422.
 
 Examples:

@@ -42,10 +42,10 @@ func TestR73_CheckSaysWhatTheRoutesAre(t *testing.T) {
 	path := writeConfig(t, configured)
 	status, stdout, stderr := run(t, "gateway", "--config", path, "--check")
 	want := `ok
-ROUTE               PROTECTS    WITHOUT KEY  LOST   LEASE  DEADLINE  RETENTION  SPECIAL
-default             POST,PATCH  pass         hold   30s    15m       24h
-POST /payments      POST        refuse       hold   30s    15m       72h        reconcile
-PUT /accounts/{id}  PUT         pass         rerun  30s    15m       forever    observes only
+ROUTE               PROTECTS                 WITHOUT KEY  LOST   LEASE  DEADLINE  RETENTION  SPECIAL
+default             POST,PATCH,others keyed  pass         hold   30s    15m       24h
+POST /payments      POST                     refuse       hold   30s    15m       72h        reconcile
+PUT /accounts/{id}  PUT                      pass         rerun  30s    15m       forever    observes only
 `
 	if got := regexp.MustCompile(` +\n`).ReplaceAllString(stdout, "\n"); status != 0 || got != want {
 		t.Errorf("exit status %d, standard output\n%s\nwant\n%s", status, got, want)

@@ -72,7 +72,7 @@ func identityHTTP(ctx context.Context, secret []byte, format semel.KeyFormat, sc
 
 func identityDo(ctx context.Context, secret []byte, format semel.KeyFormat, scope, key, operation string) (semel.ID, error) {
 	guard, err := semel.New(memstore.New(), semel.SingleTenant, semel.Hold, semel.Options{
-		IdentitySecret: secret, Policy: semel.Policy{Operation: operation, PerOperation: operation != "", KeyFormat: format},
+		IdentitySecret: secret, Observer: &refusal{}, Policy: semel.Policy{Operation: operation, PerOperation: operation != "", KeyFormat: format},
 	})
 	if err != nil {
 		return semel.ID{}, err

@@ -134,6 +134,15 @@ test("what may be sent only once is sent only once without a network, too", asyn
   assert.equal(error.attempts, 1);
 });
 
+test("a keyed PUT or DELETE is sent again, as it is protected", async () => {
+  for (const method of ["PUT", "DELETE"]) {
+    const { client, server } = shop([{ network: true }, { status: 503 }, ok]);
+    const { value } = await clock.until(client.idempotentFetch(url, { method, headers: { "Idempotency-Key": "k" } }));
+    assert.equal(value.status, 201);
+    assert.deepEqual(server.requests.map((r) => r.key), ["k", "k", "k"]);
+  }
+});
+
 test("questions without a network cost no attempt", async (t) => {
   const network = offline(t);
   network.state.onLine = true;

@@ -71,13 +71,21 @@ const never = 100 * 365 * 24 * time.Hour
 // Close closes the journal. Requests that still run are held when the folder is opened again.
 func (l *Layer) Close() error { return l.journal.close() }
 
-// ServeHTTP lets requests pass that only read, and makes the others take effect once.
+// ServeHTTP lets requests pass that only read, and makes the others take effect once; of those but POST and PATCH only what
+// carries a key.
 func (l *Layer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodPost && r.Method != http.MethodPatch {
+	lines := r.Header.Values("Idempotency-Key")
+	switch r.Method {
+	case http.MethodPost, http.MethodPatch:
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
 		l.next.ServeHTTP(w, r)
 		return
+	default:
+		if len(lines) == 0 {
+			l.next.ServeHTTP(w, r)
+			return
+		}
 	}
-	lines := r.Header.Values("Idempotency-Key")
 	key, err := parseKey(lines)
 	if l.bug == "malformed-as-none" && errors.Is(err, errSyntax) {
 		l.next.ServeHTTP(w, r)

@@ -174,8 +174,9 @@ func (r *Route) checkMethods(fail func(string, string, ...any)) {
 	case !found || slices.Contains(r.methods(), method):
 	case safe(method):
 		fail("match", "match: %s is a safe method, which is never protected: leave the route out", method)
+	case len(r.Policy.Methods) == 0 && r.Unkeyed != UnkeyedPass:
+		fail("unkeyed", "unkeyed: without a key a %s passes where methods does not name it: add methods: [%s]", method, method)
 	case len(r.Policy.Methods) == 0:
-		fail("match", "match: %s is protected only where methods says so: add methods: [%s]", method, method)
 	default:
 		fail("methods", "methods: the route is for %s, which is not among them", method)
 	}

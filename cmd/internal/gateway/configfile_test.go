@@ -123,14 +123,14 @@ func TestTheRoutesOfAFileArePrinted(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `
-ROUTE                      PROTECTS               WITHOUT KEY  LOST   LEASE  DEADLINE  RETENTION  SPECIAL
-default                    POST,PATCH             pass         hold   30s    15m       24h
-POST /payments             POST                   refuse       hold   30s    2m        72h        reconcile
-POST /orders/{id}/confirm  POST                   mint         hold   30s    1m        24h        keep_if
-PUT /accounts/{id}         PUT                    pass         rerun  30s    15m       forever    respond_async, complete
-POST /uploads/             POST                   mint-random  hold   30s    15m       24h
-POST /reports              POST                   pass         hold   30s    15m       24h        fails open, streams
-shop.example.com/          POST,PATCH,PUT,DELETE  pass         hold   30s    15m       24h        observes only
+ROUTE                      PROTECTS                 WITHOUT KEY  LOST   LEASE  DEADLINE  RETENTION  SPECIAL
+default                    POST,PATCH,others keyed  pass         hold   30s    15m       24h
+POST /payments             POST                     refuse       hold   30s    2m        72h        reconcile
+POST /orders/{id}/confirm  POST                     mint         hold   30s    1m        24h        keep_if
+PUT /accounts/{id}         PUT                      pass         rerun  30s    15m       forever    respond_async, complete
+POST /uploads/             POST                     mint-random  hold   30s    15m       24h
+POST /reports              POST                     pass         hold   30s    15m       24h        fails open, streams
+shop.example.com/          POST,PATCH,PUT,DELETE    pass         hold   30s    15m       24h        observes only
 `
 	if got := regexp.MustCompile(` +\n`).ReplaceAllString("\n"+printed.String(), "\n"); got != want {
 		t.Errorf("printed is%s\nwant%s", got, want)
@@ -253,7 +253,7 @@ func TestR73_EveryMistakeInAFileHasItsPlace(t *testing.T) {
 		{"method", route("    methods: [POST, post]\n"), []string{`5:21: methods: "post" is not an upper-case method name`}},
 		{"safe method", route("    methods: [POST, GET]\n"), []string{"5:21: methods: GET is a safe method"}},
 		{"another method", route("    methods: [PATCH]\n"), []string{"5:14: methods: the route is for POST, which is not among them"}},
-		{"opt-in", minimal + "routes:\n  - match: PUT /a\n", []string{"4:12: match: PUT is protected only where methods says so: add methods: [PUT]"}},
+		{"opt-in", minimal + "routes:\n  - match: PUT /a\n    unkeyed: refuse\n", []string{"5:14: unkeyed: without a key a PUT passes where methods does not name it: add methods: [PUT]"}},
 		{"safe route", minimal + "routes:\n  - match: GET /a\n", []string{"4:12: match: GET is a safe method, which is never protected: leave the route out"}},
 		{"no methods", route("    methods: []\n    key_headers: []\n"), []string{"5:14: methods: the list is empty; leave it out", "6:18: key_headers: the list is empty; leave it out"}},
 		{"no proxies", minimal + "trusted_proxies: []\n", []string{"3:18: trusted_proxies: the list is empty"}},

@@ -40,7 +40,7 @@ func (g *Gateway) use(c *Config, cert *tls.Certificate) error {
 func (c *Config) warn() {
 	for _, r := range c.all() {
 		if r.Unkeyed == UnkeyedPass {
-			c.Log.Warn("requests without a key pass unprotected", "route", r.name(), "methods", r.protects())
+			c.Log.Warn("requests without a key pass unprotected", "route", r.name(), "methods", r.passes())
 		}
 		if r.Policy.Observe {
 			c.Log.Warn("the route only observes: no request is refused or replayed", "route", r.name(), "methods", r.protects())

@@ -99,7 +99,7 @@ func TestR73_AFileWithErrorsChangesNothing(t *testing.T) {
 		routes string
 		says   []string
 	}{
-		{"default: {unkeyed: pass, leese: 1s}\nroutes: [{match: PUT /a}]\n", []string{`gateway.yaml:7:26: unknown setting \"leese\"`, "gateway.yaml:8:18: match: PUT is protected only"}},
+		{"default: {unkeyed: pass, leese: 1s}\nroutes: [{match: PUT /a, unkeyed: refuse}]\n", []string{`gateway.yaml:7:26: unknown setting \"leese\"`, "gateway.yaml:8:35: unkeyed: without a key a PUT passes"}},
 		{"default: [", []string{"gateway.yaml:7:10: sequence end token"}},
 		{"default: {unkeyed: pass}\ncorrelation_header: X-Other\nshutdown_timeout: 1s\n", []string{
 			"correlation_header: a change from X-Correlation-Id to X-Other needs a restart", "shutdown_timeout: a change from 40s to 1s needs a restart",

@@ -16,7 +16,8 @@ type Route struct {
 	Match string
 	// Policy is the guard's. Operation, Decide, KeyOptional, Mint and Problems are the gateway's to set.
 	Policy semel.Policy
-	// Unkeyed says what becomes of a request without a key. Defaults to passing it on unprotected.
+	// Unkeyed says what becomes of a POST or PATCH without a key, or, if Policy.Methods names methods, of one of these.
+	// Others pass without one. Defaults to passing it on unprotected.
 	Unkeyed Unkeyed
 	// Mint says what keys are made from, with UnkeyedMint.
 	Mint Mint
@@ -91,7 +92,7 @@ func (r *Route) policy(c *Config) semel.Policy {
 	return p
 }
 
-// methods are those that the route's policy protects.
+// methods are those that the route's policy protects with a key and without; if it names none, also others that carry one.
 func (r *Route) methods() []string {
 	if len(r.Policy.Methods) > 0 {
 		return r.Policy.Methods
@@ -99,8 +100,19 @@ func (r *Route) methods() []string {
 	return []string{http.MethodPost, http.MethodPatch}
 }
 
-// protects are the methods that the route protects and whose requests can come to it.
+// protects says for people which methods the route protects and whose requests can come to it.
 func (r *Route) protects() []string {
+	if method, _, found := strings.Cut(r.Match, " "); found {
+		return []string{method}
+	}
+	if len(r.Policy.Methods) == 0 {
+		return append(r.methods(), "others keyed")
+	}
+	return r.methods()
+}
+
+// passes are the methods whose requests without a key pass unprotected, if the route lets any.
+func (r *Route) passes() []string {
 	if method, _, found := strings.Cut(r.Match, " "); found {
 		return []string{method}
 	}

@@ -34,10 +34,13 @@ func TestR73_EachRouteHasItsOwnPolicy(t *testing.T) {
 		{"POST", "/payments", "", 0, "refused without a key"},
 		{"POST", "/quotes/7", "k2", 2, "rerun releases a 500"},
 		{"PUT", "/accounts/7", "k3", 1, "PUT is protected where a route says so"},
-		{"PUT", "/others/7", "k4", 2, "and nowhere else"},
+		{"PUT", "/others/7", "k4", 1, "and elsewhere if it carries a key"},
+		{"PUT", "/others/7", "", 2, "without one it passes"},
+		{"DELETE", "/others/7", "k7", 1, "so with every unsafe method"},
+		{"POST", "/accounts/7", "k8", 1, "a route for PUT is not for POST"},
 		{"POST", "/others", "k5", 1, "the default protects what no route names"},
 		{"POST", "/others", "", 2, "and lets requests without a key pass"},
-		{"PUT", "/payments", "k6", 2, "a route for POST is not for PUT"},
+		{"PUT", "/payments", "", 2, "a route for POST is not for PUT"},
 		{"POST", "//payments", "", 0, "a path that is not clean is matched as the clean one"},
 		{"POST", "/quotes/../payments", "", 0, "so is one with dots"},
 	} {
@@ -317,9 +320,9 @@ func TestWhatIsWrongWithARouteNamesIt(t *testing.T) {
 	}
 	_, err = New(Config{
 		Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Upstream: target, Scope: Scope{set: true}, Store: memstore.New(),
-		Routes: []Route{{Match: "POST /a", Policy: semel.Policy{Patience: -1}}, {Match: "PUT /b"}},
+		Routes: []Route{{Match: "POST /a", Policy: semel.Policy{Patience: -1}}, {Match: "PUT /b", Unkeyed: UnkeyedRefuse}},
 	})
-	for _, want := range []string{"route POST /a: client-timeout is negative: -1ns", "route PUT /b: match: PUT is protected only where methods says so"} {
+	for _, want := range []string{"route POST /a: client-timeout is negative: -1ns", "route PUT /b: unkeyed: without a key a PUT passes where methods does not name it: add methods: [PUT]"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error is %v, want one with %q", err, want)
 		}

@@ -3,9 +3,11 @@ package gateway
 import (
 	"errors"
 	"fmt"
+	"mime"
 	"net/http"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/semelhq/semel"
 )
@@ -27,8 +29,11 @@ type guardedRoute struct {
 	proxy   *proxy
 
 	keyHeaders []string
-	reads      map[string]bool // methods for which the guard reads the body, if there is a key
-	always     bool            // it does so without one, too
+	observes   bool            // the guard refuses nothing
+	methods    map[string]bool // those that it protects with a key and without
+	named      bool            // no others
+	always     bool            // without a key it reads their bodies, too
+	field      bool            // a key may be in a JSON body
 	maxBody    int64           // the largest body that it takes, in bytes
 	stores     bool            // requests, to be finished without their clients
 }
@@ -56,16 +61,15 @@ func newGuardedRoute(c *Config, r *Route, guard *semel.Guard, transport http.Rou
 	}
 	g := &guardedRoute{
 		stores: stores,
-		proxy:  newProxy(c, r, transport), keyHeaders: r.keyHeaders(), reads: map[string]bool{},
-		always: policy.KeyField != "" || policy.Mint != nil, maxBody: policy.MaxRequestBody,
+		proxy:  newProxy(c, r, transport), keyHeaders: r.keyHeaders(),
+		observes: policy.Observe, methods: map[string]bool{}, named: len(policy.Methods) > 0,
+		always: policy.KeyField != "" || policy.Mint != nil, field: policy.KeyField != "", maxBody: policy.MaxRequestBody,
 	}
 	if g.maxBody == 0 {
 		g.maxBody = semel.DefaultMaxRequestBody
 	}
-	if !policy.Observe { // which refuses nothing
-		for _, m := range r.methods() {
-			g.reads[m] = true
-		}
+	for _, m := range r.methods() {
+		g.methods[m] = true
 	}
 	minting := policy
 	if r.mintsFor() > 0 {
@@ -93,7 +97,26 @@ func (g *guardedRoute) carriesKey(r *http.Request) bool {
 
 // readsBody reports whether the guard will read the request's body before anything is run.
 func (g *guardedRoute) readsBody(r *http.Request, keyed bool) bool {
-	return g.reads[r.Method] && (keyed || g.always) && r.Body != http.NoBody
+	switch {
+	case g.observes, r.Body == http.NoBody:
+		return false
+	case g.methods[r.Method]:
+		return keyed || g.always
+	case g.named, safe(r.Method):
+		return false
+	}
+	return keyed || g.field && isJSON(r.Header["Content-Type"])
+}
+
+// isJSON reports whether a body is JSON in UTF-8, in which a guard looks for a key.
+func isJSON(contentType []string) bool {
+	if len(contentType) != 1 {
+		return false
+	}
+	name, params, err := mime.ParseMediaType(contentType[0])
+	charset := params["charset"]
+	return err == nil && (name == "application/json" || strings.HasSuffix(name, "+json")) &&
+		(charset == "" || strings.EqualFold(charset, "utf-8"))
 }
 
 // route returns the route of a request.
