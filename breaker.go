@@ -7,13 +7,14 @@ import (
 
 // A Breaker is a circuit breaker: while a store fails, it refuses requests to it at once, and lets one through now and
 // then to see whether it works again. Allow returns an error to refuse; else done is called once, with what became of the
-// request: nil for success, [context.Canceled] if whoever asked has left, which says nothing. It is called concurrently.
+// request: nil for success, [context.Canceled] if whoever asked has left, which says nothing. A guard's own requests outlast
+// the client for whom they are made, so that no client can make one fail. It is called concurrently.
 type Breaker interface {
 	Allow() (done func(err error), err error)
 }
 
 // through makes a request to the store, if the breaker lets it. asked says that the store was asked.
-func (c *core) through(ctx context.Context, request func() error) (asked bool, err error) {
+func (c *core) through(request func() error) (asked bool, err error) {
 	if c.breaker == nil {
 		return true, request()
 	}
@@ -29,13 +30,24 @@ func (c *core) through(ctx context.Context, request func() error) (asked bool, e
 	}()
 	err = request()
 	finished = true
-	switch {
-	case errors.Is(err, ErrFull), errors.Is(err, ErrUnreadable):
+	if errors.Is(err, ErrFull) || errors.Is(err, ErrUnreadable) {
 		done(nil) // it answers
-	case err != nil && ctx.Err() != nil:
-		done(context.Canceled) // the client has gone, which says nothing about the store
-	default:
+	} else {
 		done(err)
 	}
 	return true, err
+}
+
+// load reads a record, if the breaker lets it. It ends within a claim's window, not with ctx.
+func (c *core) load(ctx context.Context, id ID) (rec Record, err error) {
+	one := newDeadline(context.WithoutCancel(ctx), min(claimWindow, c.life))
+	defer one.end(nil)
+	asked, err := c.through(func() (err error) {
+		rec, err = c.store.Load(one, id)
+		return err
+	})
+	if err != nil && asked {
+		c.storeFailed(one.parent, "load", id, err)
+	}
+	return rec, err
 }

@@ -81,7 +81,7 @@ func TestR64_ABreakerGuardsClaimsOnly(t *testing.T) {
 	})
 }
 
-// The breaker hears what says something about the store: not that it is full, nor that a client has gone.
+// The breaker hears what says something about the store: not that it is full, and whether a client has gone or not.
 func TestR64_WhatTheBreakerHears(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -122,11 +122,11 @@ func TestR64_WhatTheBreakerHears(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		store.claim = func(context.Context, semel.ID, semel.Claim) (semel.Record, bool, error) {
 			cancel()
-			return semel.Record{}, false, context.Canceled
+			return semel.Record{}, false, errStoreDown
 		}
 		g, _ := newGuardWith(t, store, semel.Options{Breaker: b})
 		answer(g.Handler(http.NotFoundHandler()), post("k", `{}`).WithContext(ctx))
-		if len(b.heard) != 1 || !errors.Is(b.heard[0], context.Canceled) {
+		if len(b.heard) != 1 || !errors.Is(b.heard[0], errStoreDown) {
 			t.Errorf("of a client that has gone the breaker heard %v", b.heard)
 		}
 		store.claim = nil

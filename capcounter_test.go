@@ -109,3 +109,18 @@ func TestR60_ASlotStartsAnewWhenItsTurnComesAgain(t *testing.T) {
 		}
 	})
 }
+
+func TestField15_ByDefaultNoPrincipalHasTooManyKeys(t *testing.T) {
+	t.Parallel()
+	g, err := New(struct{ Store }{}, SingleTenant, Hold, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	scope := numberedID(1).Scope()
+	for range 200_000 {
+		g.keys.add(scope, &Record{Created: 1, Started: 1})
+	}
+	if got := g.keys.full(scope, time.Now()); got != 0 || len(g.keys.principals) != 0 {
+		t.Errorf("wait %v, %d principals are counted; want neither", got, len(g.keys.principals))
+	}
+}

@@ -21,17 +21,12 @@ func (g *Guard) withinCaps(ctx context.Context, a *ask, now time.Time) *Problem 
 		return nil
 	}
 	// Repeats of keys that are there already are still answered.
-	bounded, cancel := context.WithTimeout(ctx, min(claimWindow, g.life))
-	defer cancel()
-	rec, err := g.store.Load(bounded, a.id)
+	rec, err := g.load(ctx, a.id)
 	switch {
 	case errors.Is(err, ErrUnreadable):
 		return nil // it is there; the claim says what that means (R-41a)
 	case err != nil:
-		if ctx.Err() == nil { // else the client has gone, which is no failure of the store
-			g.storeFailed(ctx, "load", a.id, err)
-		}
-		return g.problem(CodeStoreUnavailable, "").because(err)
+		return g.unavailable(ctx, err)
 	case rec.Reads(rec.OnLost) != ReadsAbsent:
 		return nil
 	}
@@ -83,7 +78,7 @@ func (c *attemptCounter) count(id ID, now time.Time) time.Duration {
 // keyCounter counts the live keys of each principal: those that this process has seen begin and whose retention is not
 // over, to a sixteenth of the retention. When there are more principals than it has room for, it forgets some.
 type keyCounter struct {
-	max  int
+	max  int // 0 or less means no limit
 	slot time.Duration
 
 	mu         sync.Mutex
@@ -112,7 +107,7 @@ func (c *keyCounter) at(now time.Time) int64 { return now.UnixNano() / int64(c.s
 
 // add counts a run that began a new operation.
 func (c *keyCounter) add(s ScopeID, rec *Record) {
-	if c.max < 0 || rec.Created != rec.Started {
+	if c.max <= 0 || rec.Created != rec.Started {
 		return
 	}
 	at := c.at(time.Now())
@@ -138,7 +133,7 @@ func (c *keyCounter) add(s ScopeID, rec *Record) {
 
 // full returns how long to wait if the principal has as many live keys as it may, else 0.
 func (c *keyCounter) full(s ScopeID, now time.Time) time.Duration {
-	if c.max < 0 {
+	if c.max <= 0 {
 		return 0
 	}
 	c.mu.Lock()

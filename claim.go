@@ -86,7 +86,9 @@ func (g *Guard) follow(ctx context.Context, a *ask, deadline time.Time, rec *Rec
 		case ReadsAbsent, ReadsFree:
 			// This claim's own token was spent meanwhile, by a release that overtook it. Nothing was run.
 			if raced++; raced == claimTries {
-				return nil, g.problem(CodeStoreUnavailable, "")
+				p := g.problem(CodeStoreUnavailable, "")
+				p.shut = true
+				return nil, p
 			}
 		}
 	}
@@ -106,8 +108,10 @@ func (g *Guard) inProgress(rec *Record) *Problem {
 }
 
 // claim sends a claim until it is acknowledged, a bounded number of times. The record as it stands then is left in rec.
+// It ends within its window, not with ctx: the store's reply decides what is to be done. If the client has gone by then,
+// nothing is run.
 func (g *Guard) claim(ctx context.Context, a *ask, rec *Record) (*run, *Problem) {
-	if p := g.mayClaim(ctx); p != nil {
+	if p := g.mayClaim(ctx, a); p != nil {
 		return nil, p
 	}
 	if g.policy.OneCommit {
@@ -119,16 +123,29 @@ func (g *Guard) claim(ctx context.Context, a *ask, rec *Record) (*run, *Problem)
 	defer s.abandon(one[:]) // where the store has ended this goroutine
 	s.send(one[:])
 	s.rest(one[:])
+	one[0].giveBack(ctx, g)
 	return one[0].run, one[0].problem
 }
 
 // mayClaim refuses what is asked for a client that has gone, or while too many releases are owed.
-func (g *Guard) mayClaim(ctx context.Context) *Problem {
-	err := ctx.Err()
-	if err == nil && !g.owed.full() {
+func (g *Guard) mayClaim(ctx context.Context, a *ask) *Problem {
+	if ctx.Err() != nil {
+		return g.unavailable(ctx, ctx.Err())
+	}
+	full := g.owed.full(a.id.Scope())
+	if full == hasRoom {
 		return nil
 	}
-	return g.problem(CodeStoreUnavailable, "").because(err)
+	if full == allFull && g.policy.FailOpen {
+		// Releases are left over for a while when a store works again, and clients choose when they ask. So the store is asked,
+		// in a way that leaves nothing to be owed.
+		if _, err := g.load(ctx, a.id); err != nil && !errors.Is(err, ErrUnreadable) {
+			return g.unavailable(ctx, err)
+		}
+	}
+	p := g.problem(CodeStoreUnavailable, "too many claims got no reply; ask again after the time in Retry-After")
+	p.shut = true
+	return p
 }
 
 // A claiming is a claim on its way. Each copy of it has the same token, so that a claim whose reply was lost is recognised.
@@ -147,6 +164,14 @@ type claiming struct {
 	judged  bool
 	run     *run
 	problem *Problem
+	spare   bool // it was won for a client that has gone: to be given back
+}
+
+// giveBack releases the claim if it was won for nobody.
+func (c *claiming) giveBack(ctx context.Context, g *Guard) {
+	if c.spare {
+		g.owed.giveBack(ctx, c.ask.id, c.claim.Token, c.copies, c.sent)
+	}
 }
 
 // A sending sends a list of claims, in one round trip as far as the store can, and again those that got no answer: a bounded
@@ -154,8 +179,8 @@ type claiming struct {
 // claim takes no memory.
 type sending struct {
 	g       *Guard
-	ctx     context.Context
-	window  *deadline // for all tries
+	ctx     context.Context // the client's
+	window  *deadline       // for all tries; it does not end with the client
 	began   time.Time
 	tries   int
 	left    int         // not judged after the last try
@@ -166,7 +191,8 @@ type sending struct {
 // newSending begins a sending, which ends with its window.
 func (g *Guard) newSending(ctx context.Context) sending {
 	now := time.Now()
-	return sending{g: g, ctx: ctx, began: now, window: newDeadlineAt(ctx, now.Add(min(claimWindow, g.life)))}
+	window := newDeadlineAt(context.WithoutCancel(ctx), now.Add(min(claimWindow, g.life)))
+	return sending{g: g, ctx: ctx, began: now, window: window}
 }
 
 // send sends a copy of each claim that is not judged, and judges those that are answered.
@@ -177,7 +203,7 @@ func (s *sending) send(list []claiming) {
 	}
 	s.tries++
 	s.left = 0
-	asked, err := s.g.through(s.ctx, func() error { return s.trip(list, sent) })
+	asked, err := s.g.through(func() error { return s.trip(list, sent) })
 	s.refused = !asked
 	for i := range list {
 		c := &list[i]
@@ -189,7 +215,7 @@ func (s *sending) send(list []claiming) {
 			continue
 		case !asked:
 			c.err = err
-		case s.ctx.Err() == nil: // else the client has gone, which is no failure of the store
+		default:
 			s.g.storeFailed(s.ctx, "claim", c.ask.id, c.err)
 		}
 		s.left++
@@ -246,9 +272,9 @@ func (s *sending) claimAll(list []claiming) {
 	}
 }
 
-// rest sends again what is left, as often as that goes, and gives up what is left then.
+// rest sends again what is left, as often as that goes and while there is a client for it, and gives up what is left then.
 func (s *sending) rest(list []claiming) {
-	for s.left > 0 && !s.refused && s.tries < claimTries && pause(s.window, jitter(10*time.Millisecond<<s.tries)) {
+	for s.left > 0 && !s.refused && s.tries < claimTries && pause(s.window, jitter(10*time.Millisecond<<s.tries)) && s.ctx.Err() == nil {
 		s.send(list)
 	}
 	for i := range list {
@@ -273,10 +299,13 @@ func (s *sending) judge(list []claiming, i int) {
 	g, c := s.g, &list[i]
 	c.judged = true
 	late := c.owned && time.Since(c.sent) > marginOf(g.policy.Lease)
-	if c.err == nil && c.owned && !late {
+	switch won := c.err == nil && c.owned && !late; {
+	case won && s.ctx.Err() != nil:
+		c.spare, c.problem = true, g.unavailable(s.ctx, s.ctx.Err())
+	case won:
 		c.run = g.newRun(s.ctx, c.ask, c.rec, c.claim.Token, c.sent)
 		c.run.resent = c.copies > 1
-	} else {
+	default:
 		if late || c.copies > 0 && (!c.answered || c.copies > 1) {
 			g.owed.add(c.ask.id, Owner{Token: c.claim.Token, Above: true}, c.sent)
 			g.observe(s.ctx, c.ask, c.rec, EventGaveUp, c.err)
@@ -286,7 +315,7 @@ func (s *sending) judge(list []claiming, i int) {
 			g.storeFailed(s.ctx, "claim", c.ask.id, c.err)
 			c.problem = g.problem(CodeReplayUnavailable, "").because(c.err)
 		case c.err != nil, late:
-			c.problem = g.problem(CodeStoreUnavailable, "").because(c.err)
+			c.problem = g.unavailable(s.ctx, c.err)
 		}
 	}
 	if s.then != nil {

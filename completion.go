@@ -11,7 +11,7 @@ import (
 // complete runs an operation without its client, if it is still due. It reports whether it failed to: what became of a run
 // that was started shows in the record.
 func (c *Completer) complete(ctx context.Context, id ID) (failed bool) {
-	rec, err := c.load(ctx, id)
+	rec, err := c.guard.load(ctx, id)
 	if err != nil {
 		return errors.Is(err, ErrUnreadable) // else the next look shows whether the store works
 	}
@@ -48,20 +48,6 @@ func (c *Completer) event(ctx context.Context, kind EventKind, id ID, rec *Recor
 		Kind: kind, ID: id, Operation: rec.Operation, Correlation: rec.Correlation,
 		Attempt: rec.Attempt, Fence: rec.Fence, Err: err,
 	})
-}
-
-// load reads a record.
-func (c *Completer) load(ctx context.Context, id ID) (rec Record, err error) {
-	bounded := newDeadline(ctx, min(claimWindow, c.guard.life))
-	defer bounded.end(nil)
-	asked, err := c.guard.through(ctx, func() (err error) {
-		rec, err = c.guard.store.Load(bounded, id)
-		return err
-	})
-	if err != nil && asked && ctx.Err() == nil {
-		c.guard.storeFailed(ctx, "load", id, err)
-	}
-	return rec, err
 }
 
 // resume serves the stored request of a record that was just read.

@@ -62,7 +62,8 @@ func (e *ReplayedError) Code() string { return e.code }
 //
 // fn gets a context with ctx's values but not its cancellation, and Policy.MaxRun as its deadline; [FromContext] finds
 // its operation. If ctx ends first, or Policy.Patience passes, Do returns [ErrOutcomePending] and fn goes on; a repeat
-// gets its result. What fn throws, a panic or runtime.Goexit, Do throws too, once it is settled.
+// gets its result. If ctx ends before fn has begun, fn is not run, and Do returns [ErrStoreUnavailable] as soon as the store
+// has replied, within seconds. What fn throws, a panic or runtime.Goexit, Do throws too, once it is settled.
 //
 // Of the policy, what is about requests and answers of HTTP does not apply, nor does Policy.Observe.
 func Do[T any](ctx context.Context, g *Guard, key Key, request Fingerprinter, fn func(context.Context) (T, error)) (T, error) {
@@ -74,7 +75,7 @@ func Do[T any](ctx context.Context, g *Guard, key Key, request Fingerprinter, fn
 		return runJob(&c, c.run, fn)
 	case p == nil:
 		return replayResult[T](&c, &rec)
-	case c.bypasses(p):
+	case g.opens(p):
 		defer c.decided(ResultBypassed, nil)
 		return fn(outside(ctx))
 	}
@@ -130,11 +131,6 @@ func (c *call) identify(key Key, request Fingerprinter) *Problem {
 		c.ask.wait = min(p.Wait, p.Patience)
 	}
 	return nil
-}
-
-// bypasses reports whether the function is to run unprotected instead of being refused.
-func (c *call) bypasses(p *Problem) bool {
-	return p.Code == CodeStoreUnavailable && c.g.policy.FailOpen && c.ctx.Err() == nil
 }
 
 func refused[T any](c *call, p *Problem) (zero T, err error) {

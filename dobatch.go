@@ -64,7 +64,7 @@ func caught(thrown any) *PanicError { return &PanicError{Value: thrown, Stack: d
 // another one, [ErrKeyReused]. Each counts for [Options].MaxAttempts and MaxKeys. An item whose operation runs elsewhere, and may be waited for (Policy.Wait), is asked for
 // again when the others have begun.
 //
-// When ctx ends, items that have not begun are not run, and get [ErrStoreUnavailable]; those that run go on, and get
+// When ctx ends, items that have not begun are not run, and get [ErrStoreUnavailable], once a claim under way has been answered; those that run go on, and get
 // [ErrOutcomePending]. The same error comes when Policy.Patience has passed; the run then keeps its place among the
 // o.Concurrency until it ends, but DoBatch does not wait for it. So fn may still be at work when DoBatch has returned:
 // [Guard.Drain] waits for that.
@@ -241,7 +241,7 @@ func (b *batch[T]) admit(e *entry) (admitted bool) {
 	b.decide(e, func(e *entry) (zero T, decided bool, err error) {
 		p := b.counted(e)
 		if p == nil && gone {
-			p = b.g.mayClaim(b.ctx)
+			p = b.g.mayClaim(b.ctx, a)
 		}
 		if admitted = p == nil; admitted {
 			return zero, false, nil
@@ -265,7 +265,7 @@ func (b *batch[T]) counted(e *entry) *Problem {
 func (b *batch[T]) start(list []*entry) {
 	var together []*entry
 	for _, e := range list {
-		if b.together && e.counted && b.g.mayClaim(b.ctx) == nil {
+		if b.together && e.counted && b.ctx.Err() == nil && b.g.owed.full(e.call.ask.id.Scope()) == hasRoom {
 			together = append(together, e)
 			continue
 		}
@@ -288,7 +288,10 @@ func (b *batch[T]) claim(list []*entry) {
 		e, c := list[i], &claims[i]
 		list[i] = nil
 		e.claimed, e.run, e.problem = true, c.run, c.problem
-		go b.serve(e)
+		go func() {
+			defer b.serve(e)
+			c.giveBack(b.ctx, b.g)
+		}()
 	}
 	whole := func(send func([]claiming)) (returned bool) {
 		defer func() {
@@ -406,7 +409,7 @@ func (b *batch[T]) pursue(e *entry) (value T, decided bool, err error) {
 		value, err = b.run(e)
 	case p == nil:
 		value, err = replayResult[T](c, &e.rec)
-	case c.bypasses(p):
+	case b.g.opens(p):
 		defer c.decided(ResultBypassed, nil)
 		value, err = b.fn(outside(b.ctx), e.i)
 	default:

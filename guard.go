@@ -97,8 +97,17 @@ type Options struct {
 	// Defaults to 100.
 	MaxAttempts int
 	// MaxKeys is how many live keys one principal may have on one guard, as counted in this process. Negative means no
-	// limit. Defaults to 100 000.
+	// limit, as does zero.
 	MaxKeys int
+	// MaxOwed is how many releases the guard may owe: of claims to which the store gave no reply, in time or for the first
+	// copy. Whoever asks for more is refused until the store has taken some. Defaults to 10 000.
+	MaxOwed int
+	// MaxWaiting is how many requests may wait for another run in this process, whatever their keys; Policy.MaxWaiters is for
+	// one key. More are answered as in progress. Defaults to 10 000.
+	MaxWaiting int
+	// PrincipalShare is the largest part of MaxOwed, and of MaxWaiting, that one principal may take; above 0, at most 1.
+	// Defaults to 0.1, and to 1 if the guard's scope is SingleTenant: then there is nobody to be protected.
+	PrincipalShare float64
 
 	// RequestLife is the longest that a request to the store may be under way before it is executed or lost. The guard cuts
 	// its own requests off within it; a network that delivers later ones is beyond it. Defaults to 30 s.
@@ -111,12 +120,14 @@ type Options struct {
 
 // Limits and defaults of [Options].
 const (
-	DefaultMaxAttempts   = 100
-	DefaultMaxKeys       = 100_000
-	DefaultRequestLife   = 30 * time.Second
-	DefaultSweepInterval = time.Minute
-	DefaultMaxStepResult = 1 << 20
-	minSecret            = 16
+	DefaultMaxAttempts    = 100
+	DefaultMaxOwed        = 10_000
+	DefaultMaxWaiting     = 10_000
+	DefaultPrincipalShare = 0.1
+	DefaultRequestLife    = 30 * time.Second
+	DefaultSweepInterval  = time.Minute
+	DefaultMaxStepResult  = 1 << 20
+	minSecret             = 16
 )
 
 // New returns a guard. The scope and the lost-policy have no default, on purpose: who may meet whom, and whether a lost
@@ -178,8 +189,25 @@ func New(store Store, scope Scope, onLost LostPolicy, o Options) (*Guard, error)
 	if o.MaxAttempts == 0 {
 		o.MaxAttempts = DefaultMaxAttempts
 	}
-	if o.MaxKeys == 0 {
-		o.MaxKeys = DefaultMaxKeys
+	switch {
+	case o.MaxOwed < 0:
+		fail("options: MaxOwed is negative: %d", o.MaxOwed)
+	case o.MaxOwed == 0:
+		o.MaxOwed = DefaultMaxOwed
+	}
+	switch {
+	case o.MaxWaiting < 0:
+		fail("options: MaxWaiting is negative: %d", o.MaxWaiting)
+	case o.MaxWaiting == 0:
+		o.MaxWaiting = DefaultMaxWaiting
+	}
+	switch {
+	case o.PrincipalShare == 0 && scope.single:
+		o.PrincipalShare = 1
+	case o.PrincipalShare == 0:
+		o.PrincipalShare = DefaultPrincipalShare
+	case !(o.PrincipalShare > 0 && o.PrincipalShare <= 1):
+		fail("options: PrincipalShare is %v, want above 0 and at most 1", o.PrincipalShare)
 	}
 	if o.TempDir == "" {
 		o.TempDir = os.TempDir()
@@ -199,6 +227,8 @@ func New(store Store, scope Scope, onLost LostPolicy, o Options) (*Guard, error)
 	c.steps = newStepOptions(store, &o)
 	c.path = o.Operations
 	c.owed.core = c
+	c.owed.shares = newShares(o.MaxOwed, o.PrincipalShare)
+	c.waiting.shares = newShares(o.MaxWaiting, o.PrincipalShare)
 	if o.Codec != nil && o.Codec.Name() == "" {
 		fail("options: Codec has no name, by which a stored body would be known")
 	}

@@ -126,7 +126,7 @@ func (x *exchange) serve(next http.Handler) {
 		x.replay(&x.rec)
 	case x.async && p.Code == CodeInProgress && p.stored:
 		x.accept(ResultInProgress)
-	case p.Code == CodeStoreUnavailable && x.g.policy.FailOpen && x.r.Context().Err() == nil: // not a client that left
+	case x.g.opens(p):
 		x.w.Header().Set("Idempotency-Status", "bypassed")
 		x.bypass(next, ResultBypassed)
 	default:

@@ -137,18 +137,10 @@ func (x *exchange) loadKnown() (Record, *Problem) {
 }
 
 func (x *exchange) load() (rec Record, p *Problem) {
-	g, asker := x.g, x.r.Context()
-	ctx := newDeadline(asker, min(claimWindow, g.life))
-	defer ctx.end(nil)
-	asked, err := g.through(asker, func() (err error) {
-		rec, err = g.store.Load(ctx, x.ask.id)
-		return err
-	})
+	g := x.g
+	rec, err := g.load(x.r.Context(), x.ask.id)
 	if err == nil {
 		return rec, nil
-	}
-	if asked && asker.Err() == nil {
-		g.storeFailed(asker, "load", x.ask.id, err)
 	}
 	if errors.Is(err, ErrUnreadable) {
 		p = g.problem(CodeReplayUnavailable, "its record can't be read")

@@ -16,6 +16,7 @@ type owed struct {
 	core *core
 
 	mu      sync.Mutex
+	shares  shares // of all that is queued or being sent
 	queue   dueHeap
 	busy    int // being sent
 	running bool
@@ -23,9 +24,6 @@ type owed struct {
 }
 
 const (
-	// A guard that owes so many releases claims nothing more until the store has taken some: its memory stays bounded, and
-	// every one of them is kept.
-	maxOwed     = 10_000
 	owedSenders = 8
 	owedBackoff = 5 * time.Second
 )
@@ -39,12 +37,18 @@ type owedRelease struct {
 	tries int
 }
 
-func (o *owed) full() bool { return o.count() >= maxOwed }
+// full reports whether the principal may claim: what it claims may come to be owed. So memory stays bounded, although
+// whatever is owed is kept.
+func (o *owed) full(p ScopeID) fullness {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.shares.full(p)
+}
 
 func (o *owed) count() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return len(o.queue) + o.busy
+	return o.shares.n
 }
 
 // add takes over a release. by.Fence is the last fence under which this guard started the handler, 0 for never.
@@ -52,6 +56,7 @@ func (o *owed) add(id ID, by Owner, sent time.Time) {
 	o.core.work.add()
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.shares.take(id.Scope())
 	o.push(&owedRelease{id: id, by: by, sent: sent, due: time.Now()})
 	if !o.running {
 		o.running = true
@@ -105,17 +110,7 @@ func (o *owed) dispatch() {
 
 // send sends one release and says what is still owed of it.
 func (o *owed) send(r *owedRelease) {
-	ctx, cancel := context.WithTimeout(context.Background(), min(o.core.life, owedBackoff))
-	_, _, err := o.core.store.Settle(ctx, r.id, r.by, Outcome{State: Free, Error: "claim given up"})
-	cancel()
-	if err != nil {
-		o.core.storeFailed(context.Background(), "release", r.id, err)
-	} else {
-		o.core.waiting.wake(r.id)
-	}
-	if errors.Is(err, ErrUnreadable) {
-		err = nil // an answer too, and no later one would differ
-	}
+	err := o.release(context.Background(), owedBackoff, r.id, r.by)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.busy--
@@ -130,8 +125,41 @@ func (o *owed) send(r *owedRelease) {
 		r.due = r.sent.Add(o.core.life)
 		o.push(r)
 	default:
+		o.shares.give(r.id.Scope())
 		o.core.work.done()
 		o.nudge()
+	}
+}
+
+// release sends one release. An error means that there was no reply.
+func (o *owed) release(ctx context.Context, within time.Duration, id ID, by Owner) error {
+	one := newDeadline(ctx, min(within, o.core.life))
+	defer one.end(nil)
+	_, _, err := o.core.store.Settle(one, id, by, Outcome{State: Free, Error: "claim given up"})
+	if err != nil {
+		o.core.storeFailed(ctx, "release", id, err)
+	} else {
+		o.core.waiting.wake(id)
+	}
+	if errors.Is(err, ErrUnreadable) {
+		err = nil // an answer too, and no later one would differ
+	}
+	return err
+}
+
+// giveBack releases a claim that was won and whose handler is not started. Nothing is owed if the store replies, and no
+// other copy of the claim may be under way.
+func (o *owed) giveBack(ctx context.Context, id ID, token Token, copies int, sent time.Time) {
+	by, owe := Owner{Token: token, Above: true}, true
+	o.core.work.add()
+	defer o.core.work.done()
+	defer func() {
+		if owe {
+			o.add(id, by, sent)
+		}
+	}()
+	if copies == 1 {
+		owe = o.release(context.WithoutCancel(ctx), claimWindow, id, by) != nil
 	}
 }
 

@@ -1,6 +1,7 @@
 package semel
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -61,6 +62,7 @@ type Problem struct {
 	RetryAfter time.Duration `json:"-"`
 
 	cause  error // for logs; never shown
+	shut   bool  // Policy.FailOpen does not open for it: the store works, or nobody is there to be served
 	stored bool  // the request of the run that is in progress is
 }
 
@@ -260,6 +262,18 @@ func (g *Guard) problem(code Code, detail string) *Problem {
 func (p *Problem) because(err error) *Problem {
 	p.cause = err
 	return p
+}
+
+// unavailable refuses what could not be claimed.
+func (g *Guard) unavailable(ctx context.Context, err error) *Problem {
+	p := g.problem(CodeStoreUnavailable, "").because(err)
+	p.shut = ctx.Err() != nil
+	return p
+}
+
+// opens reports whether the request that is refused is to run unprotected instead (R-63).
+func (g *Guard) opens(p *Problem) bool {
+	return p.Code == CodeStoreUnavailable && g.policy.FailOpen && !p.shut
 }
 
 // nothingProblem tells a client that its run was rolled back.

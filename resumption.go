@@ -102,7 +102,11 @@ func (g *Guard) resume(s *resumption, next http.Handler, w http.ResponseWriter, 
 
 // unstarted gives a claim up whose handler was not started, so that it does not count as a run.
 func (r *run) unstarted() {
-	r.core.owed.add(r.ask.id, Owner{Token: r.owner.Token, Above: true}, r.began)
+	copies := 1
+	if r.resent {
+		copies++
+	}
+	r.core.owed.giveBack(r.base, r.ask.id, r.owner.Token, copies, r.began)
 	r.resent = false
 	r.ended(Record{}, true)
 }

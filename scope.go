@@ -13,12 +13,13 @@ import (
 // keys they choose. It must be stable: a refreshed access token of the same principal is the same principal
 // . The zero Scope is refused by [New].
 type Scope struct {
-	of  func(*http.Request) (string, error)
-	err error // what is wrong with the Scope, reported by New
+	of     func(*http.Request) (string, error)
+	single bool  // there is only one principal
+	err    error // what is wrong with the Scope, reported by New
 }
 
 // SingleTenant says that there is only one principal.
-var SingleTenant = Scope{of: func(*http.Request) (string, error) { return "single", nil }}
+var SingleTenant = Scope{of: func(*http.Request) (string, error) { return "single", nil }, single: true}
 
 // ScopeFunc takes the principal from a function. An error, or an empty string, refuses a keyed request with 400; the
 // error's text is not shown to the client.

@@ -49,7 +49,7 @@ func (g *Guard) shadow(next http.Handler, w http.ResponseWriter, r *http.Request
 		switch {
 		case problem == nil:
 			x.observed(ResultReplayed, x.rec.Response.Status, nil)
-		case problem.Code == CodeStoreUnavailable && g.policy.FailOpen:
+		case g.opens(problem):
 			x.observed(ResultBypassed, 0, problem)
 		default:
 			x.observed(resultOf(problem.Code, nil), 0, problem)

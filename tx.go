@@ -124,7 +124,7 @@ type face interface {
 
 // claimTx is claim in one-commit mode.
 func (g *Guard) claimTx(ctx context.Context, a *ask, rec *Record) (*run, *Problem) {
-	window := newDeadline(ctx, min(g.policy.SettleWait, g.life))
+	window := newDeadline(context.WithoutCancel(ctx), min(g.policy.SettleWait, g.life))
 	defer window.end(nil)
 	c := g.claimOf(a)
 	sent := time.Now()
@@ -132,21 +132,24 @@ func (g *Guard) claimTx(ctx context.Context, a *ask, rec *Record) (*run, *Proble
 		tx    Tx
 		owned bool
 	)
-	asked, err := g.through(ctx, func() (err error) {
+	asked, err := g.through(func() (err error) {
 		tx, *rec, owned, err = g.store.BeginClaim(window, a.id, c)
 		return err
 	})
 	switch {
 	case err != nil:
-		if asked && ctx.Err() == nil { // else the client has gone, which is no failure of the store
+		if asked {
 			g.storeFailed(ctx, "claim", a.id, err)
 		}
 		if errors.Is(err, ErrUnreadable) {
 			return nil, g.problem(CodeReplayUnavailable, "").because(err)
 		}
-		return nil, g.problem(CodeStoreUnavailable, "").because(err)
+		return nil, g.unavailable(ctx, err)
 	case !owned:
 		return nil, nil
+	case ctx.Err() != nil: // the client has gone; nothing was recorded
+		tx.Rollback()
+		return nil, g.unavailable(ctx, ctx.Err())
 	}
 	r := g.newRun(ctx, a, rec, c.Token, sent)
 	r.joint.open, r.joint.claim = tx, &c

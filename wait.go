@@ -9,9 +9,9 @@ import (
 // waiting holds the requests that wait for another run of their operation. A waiter never writes. Within a process it is
 // woken when the owner settles; for owners elsewhere one waiter of a key looks into the store for all of them.
 type waiting struct {
-	mu   sync.Mutex
-	keys map[ID]*waitlist
-	n    int // all of them
+	mu     sync.Mutex
+	keys   map[ID]*waitlist
+	shares shares
 }
 
 type waitlist struct {
@@ -47,11 +47,14 @@ func (w *waiting) join(id ID, limit int) *ticket {
 		}
 		w.keys[id] = l
 	}
-	if l.n >= limit {
+	if l.n >= limit || w.shares.full(id.Scope()) != hasRoom {
+		if l.n == 0 {
+			delete(w.keys, id)
+		}
 		return nil
 	}
 	l.n++
-	w.n++
+	w.shares.take(id.Scope())
 	return &ticket{id: id, list: l, changed: l.changed}
 }
 
@@ -62,7 +65,7 @@ func (w *waiting) leave(t *ticket) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.n--
+	w.shares.give(t.id.Scope())
 	if t.list.n--; t.list.n == 0 {
 		delete(w.keys, t.id)
 	}
@@ -71,7 +74,7 @@ func (w *waiting) leave(t *ticket) {
 func (w *waiting) count() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.n
+	return w.shares.n
 }
 
 // wake tells every waiter of the operation to look again.
@@ -113,16 +116,7 @@ func (w *waiting) wait(ctx context.Context, t *ticket, c *core, rec *Record, dea
 		case <-poll.C:
 		}
 		t.list.interval = min(2*t.list.interval, pollLast)
-		one := newDeadline(ctx, claimWindow)
-		var now Record
-		asked, err := c.through(ctx, func() (err error) {
-			now, err = c.store.Load(one, t.id)
-			return err
-		})
-		one.end(nil)
-		if err != nil && asked && ctx.Err() == nil {
-			c.storeFailed(ctx, "load", t.id, err)
-		}
+		now, err := c.load(ctx, t.id)
 		reading := now.Reads(now.OnLost)
 		switch {
 		case err != nil:

@@ -219,15 +219,6 @@ func (s Scope) guard(trusted []netip.Prefix) semel.Scope {
 	return semel.ScopeTrustedHeader(s.header, trusted...)
 }
 
-// maxKeys is how many live keys one principal may have. Where all clients are one principal there is nobody to protect
-// from it, and it would bound all traffic; the store's own bound remains.
-func (s Scope) maxKeys() int {
-	if s.header == "" {
-		return -1
-	}
-	return semel.DefaultMaxKeys
-}
-
 // hostPort reports whether an address can be listened on.
 func hostPort(address string) bool {
 	_, _, err := net.SplitHostPort(address)

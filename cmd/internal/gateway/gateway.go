@@ -58,7 +58,7 @@ func New(c Config) (*Gateway, error) {
 	}
 	g.guard, err = semel.New(g.metrics.instrument(c.Store, c.storeKind()), c.Scope.guard(c.TrustedProxies), c.Default.Policy.OnLost, semel.Options{
 		IdentitySecret: c.IdentitySecret, DerivationSecret: c.DerivationSecret,
-		Observer: append(observers, c.Observers...), MaxKeys: c.Scope.maxKeys(), CorrelationHeader: c.CorrelationHeader,
+		Observer: append(observers, c.Observers...), CorrelationHeader: c.CorrelationHeader,
 		Problems: semel.ProblemOptions{Base: c.ProblemBase, Documentation: c.Documentation}, Encryption: c.Encryption,
 		Operations: c.Operations,
 		Breaker:    breaker.New(breaker.Options{Name: "store", Failures: c.Breaker.Failures, Open: c.Breaker.Open, Log: c.Log}),
