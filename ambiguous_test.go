@@ -86,6 +86,7 @@ func TestField07_R21_WhatIsNoFormIsComparedAsSent(t *testing.T) {
 		{"a= 1+1", "a= 1%201"},
 		{"ä=1+1", "ä=1%201"},
 		{"a&b=1", "a=&b=1"},
+		{"amount=1&Amount=2", "Amount=2&amount=1"}, // one name to some servers
 	} {
 		key := fmt.Sprint("k", i)
 		if w := send(key, c[0]); w.Code != 200 || w.Body.String() != c[0] {
@@ -111,7 +112,18 @@ func TestField07_R17_AQueryThatIsNoFormIsComparedAsSent(t *testing.T) {
 		return answer(h, r)
 	}
 	checkRun(t, send(`{"a":"1&2"}`))
+	r := post("case", `{}`)
+	r.URL.RawQuery = "amount=1&Amount=2&b=3"
+	checkRun(t, answer(h, r))
+	for query, wants := range map[string]func(*httptest.ResponseRecorder){
+		"b=3&amount=1&Amount=2": func(w *httptest.ResponseRecorder) { checkReplay(t, w) },
+		"Amount=2&amount=1&b=3": func(w *httptest.ResponseRecorder) { checkProblem(t, w, 422, semel.CodeKeyReused) },
+	} {
+		r := post("case", `{}`)
+		r.URL.RawQuery = query
+		wants(answer(h, r))
+	}
 	checkProblem(t, send(`2"}&{"a":"1`), 422, semel.CodeKeyReused)
 	checkReplay(t, send(`{"a":"1&2"}`))
-	checkEffects(t, l, 1)
+	checkEffects(t, l, 2)
 }

@@ -5,13 +5,15 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // maxFormPairs is how many pairs a query or form may have to be canonicalised. It bounds what sorting them costs.
 const maxFormPairs = 10_000
 
-// A formPair is a name and its value, by their places in buf. Its name up to root decides where it stands.
-type formPair struct{ start, root, name, end int32 }
+// A formPair is a name and its value, by their places in buf. buf[order:orderEnd] decides where it stands: its name up to a
+// bracket, folded if it has letters beyond ASCII.
+type formPair struct{ start, name, end, order, orderEnd int32 }
 
 // query leaves the pairs of a query in normal order in c.pairs, and reports whether it could, as it can if the query is
 // one that a form would have made. Names are decoded to find their order; pairs are compared as they are written, because a
@@ -64,22 +66,47 @@ func (c *canonicalizer) split(src []byte, asWritten bool) bool {
 			c.buf = append(c.buf[:p.name], pair...)
 		}
 		p.end = int32(len(c.buf))
-		p.root = p.name
-		if i := bytes.IndexByte(c.buf[p.start:p.name], '['); i >= 0 {
-			p.root = p.start + int32(i)
-		}
+		c.place(&p)
 		c.pairs = append(c.pairs, p)
 	}
 	order := func(a, b formPair) int {
 		// Pairs of one name keep their order, and so do names in brackets after the same one: servers build lists and
-		// records from them, in which order matters.
+		// records from them, in which order matters. To some of them names in either case are one.
 		// Empty pairs take no place, so that the next one begins where they do.
-		return cmp.Or(bytes.Compare(c.buf[a.start:a.root], c.buf[b.start:b.root]), cmp.Compare(a.start, b.start), cmp.Compare(a.end, b.end))
+		return cmp.Or(compareUpper(c.buf[a.order:a.orderEnd], c.buf[b.order:b.orderEnd]), cmp.Compare(a.start, b.start), cmp.Compare(a.end, b.end))
 	}
 	if !slices.IsSortedFunc(c.pairs, order) {
 		slices.SortFunc(c.pairs, order)
 	}
 	return true
+}
+
+// place finds what decides where a pair stands.
+func (c *canonicalizer) place(p *formPair) {
+	root, _, _ := bytes.Cut(c.buf[p.start:p.name], []byte("["))
+	p.order, p.orderEnd = p.start, p.start+int32(len(root))
+	if bytes.ContainsFunc(root, func(r rune) bool { return r >= utf8.RuneSelf }) {
+		p.order = int32(len(c.buf))
+		c.buf = append(c.buf, fold(string(root))...)
+		p.orderEnd = int32(len(c.buf))
+	}
+}
+
+// compareUpper compares two texts, with ASCII letters in upper case.
+func compareUpper(a, b []byte) int {
+	for i := range min(len(a), len(b)) {
+		if x, y := upper(a[i]), upper(b[i]); x != y {
+			return cmp.Compare(x, y)
+		}
+	}
+	return cmp.Compare(len(a), len(b))
+}
+
+func upper(b byte) byte {
+	if isLower(b) {
+		return b - 'a' + 'A'
+	}
+	return b
 }
 
 // urlEncoded reports whether a text holds only what may stand in a form or query: the characters of a query (RFC 3986,

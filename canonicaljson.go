@@ -88,7 +88,7 @@ func (c *canonicalizer) release() {
 func (c *canonicalizer) forget() bool {
 	const enough = 32 << 10
 	if max(cap(c.buf), cap(c.moved), cap(c.members)*16, cap(c.ordered)*16, cap(c.objects)*16, cap(c.active)*8,
-		cap(c.pairs)*16, cap(c.folded)*8) > enough {
+		cap(c.pairs)*20, cap(c.folded)*8) > enough {
 		return false
 	}
 	c.src, c.out, c.rules = nil, nil, nil

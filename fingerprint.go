@@ -29,7 +29,7 @@ func (f Fingerprint) Equal(g Fingerprint) bool {
 // type, If-Match, If-None-Match, If-Unmodified-Since and the body without its content coding; nothing else
 // is, unless asked for.
 //
-// By default the order of query names, the order and the white space of JSON, the order of form names and the boundary
+// By default the order of query names that differ in more than case, the order and the white space of JSON, the order of form names and the boundary
 // of multipart bodies don't count. Whatever readers may differ on is compared byte by byte: malformed
 // bodies, JSON with lone surrogates, more than 256 levels, or two names in one object that are the same or differ in case
 // only, forms and queries with bytes that URL encoding escapes, forms with a name that no = follows, JSON and forms in

@@ -12,11 +12,14 @@ import (
 func keyChecks() []*check {
 	return []*check{
 		{
-			name: "key-missing", title: "a request without a key is refused", rules: []string{"R-7"},
+			name: "key-missing", title: "a POST or PATCH without a key is refused", rules: []string{"R-7"},
 			run: func(p *probe) error {
 				a := p.send(p.scenario.newOperation("").bare())
 				if !p.scenario.profile.KeyRequired {
 					return errSkip("the profile does not require a key")
+				}
+				if m := p.scenario.Request.Method; m != http.MethodPost && m != http.MethodPatch {
+					return errSkip("a " + m + " is protected if it carries a key, and may pass without one (R-8)")
 				}
 				if a.err != nil || !slices.Contains(p.scenario.profile.Missing, a.status) {
 					p.fail(Protocol, "R-7", "it got "+a.String(), fmt.Sprintf("status %v", p.scenario.profile.Missing))
