@@ -10,10 +10,15 @@ import (
 	"time"
 )
 
-// Key identifies an operation of [Do]: who asks, and the key that they chose.
+// Key identifies an operation of [Do]: who asks, what for, and the key that they chose.
 type Key struct {
 	Scope string // principal or tenant; not empty
-	Value string // as Policy.KeyFormat demands
+	// Operation names what is asked for, such as "send invoice" or "/shop.Payments/Charge": the function, not the call. It is
+	// part of what is compared: the same key for another name is [ErrKeyReused], so that no function gets another one's
+	// result; under Policy.PerOperation it is another operation. 1 to 255 bytes of UTF-8 without NUL; it shows in records,
+	// events and logs. Defaults to Policy.Operation.
+	Operation string
+	Value     string // as Policy.KeyFormat demands
 }
 
 // A Fingerprinter says what a request was, in bytes that are equal exactly if the requests are.
@@ -49,7 +54,11 @@ func (e *finalError) Error() string { return e.err.Error() }
 func (e *finalError) Unwrap() error { return e.err }
 
 // ReplayedError is the stored error of an earlier call of [Do].
-type ReplayedError struct{ message, code string }
+type ReplayedError struct {
+	Report // of the earlier call
+
+	message, code string
+}
 
 func (e *ReplayedError) Error() string { return e.message }
 
@@ -58,7 +67,11 @@ func (e *ReplayedError) Code() string { return e.code }
 
 // Do runs fn once for a key, and gives every repeat with the same request the first result, as JSON decodes it. It is
 // the guard for jobs, commands and RPC. A refusal is a [*Problem], which unwraps to [ErrInProgress], [ErrKeyReused] and
-// so on. With an error, the value is zero.
+// so on. With an error, the value is zero. A key without an Operation, on a guard whose policy names none either, is
+// [ErrOperationName]. [WithReport] tells whether a result is a replay.
+//
+// The type of a result is not stored: what encoding/json makes of the first one is decoded into T, as that is by then. What
+// does not decode is replay-unavailable; fields that T does not have are passed over.
 //
 // fn gets a context with ctx's values but not its cancellation, and Policy.MaxRun as its deadline; [FromContext] finds
 // its operation. If ctx ends first, or Policy.Patience passes, Do returns [ErrOutcomePending] and fn goes on; a repeat
@@ -66,8 +79,14 @@ func (e *ReplayedError) Code() string { return e.code }
 // has replied, within seconds. What fn throws, a panic or runtime.Goexit, Do throws too, once it is settled.
 //
 // Of the policy, what is about requests and answers of HTTP does not apply, nor does Policy.Observe.
-func Do[T any](ctx context.Context, g *Guard, key Key, request Fingerprinter, fn func(context.Context) (T, error)) (T, error) {
+func Do[T any](ctx context.Context, g *Guard, key Key, request Fingerprinter, fn func(context.Context) (T, error)) (value T, err error) {
 	c := call{g: g, ctx: ctx, started: time.Now()}
+	if to := reportTo(ctx); to != nil {
+		defer func() { *to = c.report }()
+	}
+	if err := c.name(key); err != nil {
+		return value, err
+	}
 	var rec Record
 	p := c.enter(key, request, &rec)
 	switch {
@@ -89,6 +108,23 @@ type call struct {
 	started time.Time
 	ask     ask
 	run     *run
+	report  Report
+}
+
+// name fills in what the operation is called. An error is about the call, not about what its caller asks for.
+func (c *call) name(key Key) error {
+	c.ask.kind, c.ask.operation = KindDo, key.Operation
+	if key.Operation == "" {
+		c.ask.operation = c.g.policy.Operation
+	}
+	err := checkName(c.ask.operation)
+	if err == nil {
+		return nil
+	}
+	c.ask.operation = ""
+	err = fmt.Errorf("semel: do: %w: %w; Key.Operation or Policy.Operation says it", ErrOperationName, err)
+	c.observe(Event{Result: ResultRefused, Err: err})
+	return err
 }
 
 // enter asks for the operation. Without a run and a refusal the answer is that of rec.
@@ -102,7 +138,6 @@ func (c *call) enter(key Key, request Fingerprinter, rec *Record) (p *Problem) {
 // identify fills in what the call asks for.
 func (c *call) identify(key Key, request Fingerprinter) *Problem {
 	g, p := c.g, c.g.policy
-	c.ask.kind, c.ask.operation = KindDo, p.Operation
 	if key.Scope == "" {
 		return g.problem(CodeScopeInvalid, "the scope is empty")
 	}
@@ -115,16 +150,16 @@ func (c *call) identify(key Key, request Fingerprinter) *Problem {
 		return g.problem(CodeRequestUnreadable, "").because(fmt.Errorf("fingerprint the request: %w", err))
 	}
 	d := g.identity.start("semel do request 1")
-	d.string(p.Operation)
+	d.string(c.ask.operation)
 	d.bytes(b)
 	sum := d.sum()
 	copy(c.ask.fingerprint.Raw[:], sum[:])
 	c.ask.fingerprint.Canonical = c.ask.fingerprint.Raw
-	copy(c.ask.fingerprint.Settings[:], "do 1")
+	copy(c.ask.fingerprint.Settings[:], "do 2") // "do 1" let operations have no name
 
 	c.ask.scope, c.ask.key = key.Scope, value
 	if p.PerOperation {
-		c.ask.key += "\x00" + p.Operation // a key holds no NUL
+		c.ask.key += "\x00" + c.ask.operation // a key holds no NUL
 	}
 	c.ask.id = g.identity.id(KindDo, c.ask.scope, c.ask.key)
 	if c.ask.wait = p.Wait; p.Patience > 0 {
@@ -140,15 +175,19 @@ func refused[T any](c *call, p *Problem) (zero T, err error) {
 
 // decided reports the decision about this call; p is the refusal, if it is one.
 func (c *call) decided(result Result, p *Problem) {
-	e := Event{
-		Kind: EventDecision, Result: result, ID: c.ask.id, Operation: c.ask.operation, Duration: time.Since(c.started),
-	}
+	e := Event{Result: result}
 	if c.run != nil {
 		e.Attempt, e.Fence = uint32(c.run.attempt), c.run.owner.Fence
 	}
 	if p != nil {
 		e.Code, e.Err = p.Code, p.cause
 	}
+	c.observe(e)
+}
+
+// observe reports a decision about this call.
+func (c *call) observe(e Event) {
+	e.Kind, e.ID, e.Operation, e.Duration = EventDecision, c.ask.id, c.ask.operation, time.Since(c.started)
 	c.g.observer.Observe(context.WithoutCancel(c.ctx), e)
 }
 
@@ -348,6 +387,7 @@ func (j *job[T]) result(c *call) (value T, err error) {
 		return refused[T](c, c.g.lostProblem())
 	}
 	c.decided(ResultExecuted, nil)
+	c.report = reportOf(&j.rec, c.run.attempt)
 	if j.err != nil {
 		return value, j.err
 	}
@@ -419,8 +459,10 @@ func replayResult[T any](c *call, rec *Record) (value T, err error) {
 		return refused[T](c, c.g.problem(CodeReplayUnavailable, "the stored result does not decode").because(err))
 	}
 	c.decided(ResultReplayed, nil)
+	c.report = reportOf(rec, int(rec.Attempt))
+	c.report.Replayed = true
 	if s.Error != nil {
-		return value, &ReplayedError{message: s.Error.Message, code: s.Error.Code}
+		return value, &ReplayedError{Report: c.report, message: s.Error.Message, code: s.Error.Code}
 	}
 	return value, nil
 }

@@ -28,7 +28,7 @@ type receipt struct {
 	Next   *receipt          `json:"next,omitempty"`
 }
 
-var theKey = semel.Key{Scope: "alice", Value: "k"}
+var theKey = semel.Key{Scope: "alice", Operation: "pay", Value: "k"}
 
 // doKey returns the record of theKey.
 func doKey(t *testing.T, s semel.Store) semel.Record {
@@ -478,7 +478,7 @@ func TestCase14_R13_AnotherOperationIsNotGivenTheResult(t *testing.T) {
 	g, _ := newGuard(t, nil, semel.Policy{})
 	do := func(p semel.Policy, v string) (string, string, error) {
 		var derived string
-		got, err := semel.Do(t.Context(), g.With(p), theKey, semel.Bytes("7"), func(ctx context.Context) (string, error) {
+		got, err := semel.Do(t.Context(), g.With(p), semel.Key{Scope: "alice", Value: "k"}, semel.Bytes("7"), func(ctx context.Context) (string, error) {
 			derived = semel.FromContext(ctx).Key("ledger")
 			return v, nil
 		})
@@ -510,7 +510,7 @@ func TestR10_DoAndHTTPNeverMeetNorDoPrincipals(t *testing.T) {
 		l.pay(w, r)
 	}))
 	checkRun(t, answer(h, post("k", `{}`)))
-	for _, key := range []semel.Key{theKey, {Scope: "bob", Value: "k"}, {Scope: "alice", Value: "k2"}, {Scope: "al", Value: "icek"}} {
+	for _, key := range []semel.Key{theKey, {Scope: "bob", Operation: "pay", Value: "k"}, {Scope: "alice", Operation: "pay", Value: "k2"}, {Scope: "al", Operation: "pay", Value: "icek"}} {
 		n, err := semel.Do(t.Context(), g, key, semel.Bytes(`{}`), func(ctx context.Context) (int, error) {
 			derived[semel.FromContext(ctx).Key("x")] = fmt.Sprint(key)
 			return l.add(), nil
@@ -536,11 +536,11 @@ func TestDoRefusesWhatItCanNotIdentify(t *testing.T) {
 		want    error
 		text    string
 	}{
-		{semel.Key{Value: "k"}, semel.Bytes("r"), semel.ErrScopeInvalid, "the scope is empty"},
-		{semel.Key{Scope: "alice"}, semel.Bytes("r"), semel.ErrKeyInvalid, "empty"},
-		{semel.Key{Scope: "alice", Value: `"k"`}, semel.Bytes("r"), semel.ErrKeyInvalid, "is not allowed"},
-		{semel.Key{Scope: "alice", Value: "k\x00POST"}, semel.Bytes("r"), semel.ErrKeyInvalid, "byte 0x00"},
-		{semel.Key{Scope: "alice", Value: "12345678901"}, semel.Bytes("r"), semel.ErrKeyInvalid, "longer than 10"},
+		{semel.Key{Operation: "pay", Value: "k"}, semel.Bytes("r"), semel.ErrScopeInvalid, "the scope is empty"},
+		{semel.Key{Scope: "alice", Operation: "pay"}, semel.Bytes("r"), semel.ErrKeyInvalid, "empty"},
+		{semel.Key{Scope: "alice", Operation: "pay", Value: `"k"`}, semel.Bytes("r"), semel.ErrKeyInvalid, "is not allowed"},
+		{semel.Key{Scope: "alice", Operation: "pay", Value: "k\x00POST"}, semel.Bytes("r"), semel.ErrKeyInvalid, "byte 0x00"},
+		{semel.Key{Scope: "alice", Operation: "pay", Value: "12345678901"}, semel.Bytes("r"), semel.ErrKeyInvalid, "longer than 10"},
 		{theKey, semel.JSON(make(chan int)), semel.ErrRequestUnreadable, "could not be read"},
 	} {
 		_, err := semel.Do(t.Context(), g, tc.key, tc.request, func(context.Context) (int, error) {
@@ -845,7 +845,7 @@ func TestR60_TheCapsHoldForDo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, _ := newGuardWith(t, nil, semel.Options{MaxAttempts: 2, MaxKeys: 1})
 		do := func(key string) error {
-			_, err := semel.Do(t.Context(), g, semel.Key{Scope: "alice", Value: key}, semel.Bytes("r"), func(context.Context) (int, error) { return 1, nil })
+			_, err := semel.Do(t.Context(), g, semel.Key{Scope: "alice", Operation: "pay", Value: key}, semel.Bytes("r"), func(context.Context) (int, error) { return 1, nil })
 			return err
 		}
 		time.Sleep(100 * time.Millisecond) // within a second

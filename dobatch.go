@@ -23,10 +23,11 @@ type BatchOptions struct {
 // DefaultConcurrency is that of [BatchOptions].
 const DefaultConcurrency = 16
 
-// ItemResult is what [Do] would have returned for an item.
+// ItemResult is what [Do] would have returned for an item, and reported.
 type ItemResult[T any] struct {
 	Value T // zero if there is an error
-	Err   error
+	Report
+	Err error
 }
 
 // PanicError is the error of an item whose function did not return, or whose goroutine the store has ended. If it was the
@@ -61,7 +62,7 @@ func caught(thrown any) *PanicError { return &PanicError{Value: thrown, Stack: d
 // hardly anything in doubt that it did not start. Other stores, and all in one-commit mode, are asked for each item.
 //
 // Items with the same key have their turns in their order: with the same request, all but the first get its result; with
-// another one, [ErrKeyReused]. Each counts for [Options].MaxAttempts and MaxKeys. An item whose operation runs elsewhere, and may be waited for (Policy.Wait), is asked for
+// another one, or another Key.Operation, [ErrKeyReused]. Each counts for [Options].MaxAttempts and MaxKeys. An item whose operation runs elsewhere, and may be waited for (Policy.Wait), is asked for
 // again when the others have begun.
 //
 // When ctx ends, items that have not begun are not run, and get [ErrStoreUnavailable], once a claim under way has been answered; those that run go on, and get
@@ -178,6 +179,9 @@ func (b *batch[T]) next() *entry {
 		b.mu.Unlock()
 		known := false
 		b.decide(e, func(e *entry) (zero T, decided bool, err error) {
+			if err := e.call.name(b.items[e.i].Key); err != nil {
+				return zero, true, err
+			}
 			p := e.call.identify(b.items[e.i].Key, b.items[e.i].Request)
 			if known = p == nil; known {
 				return zero, false, nil
@@ -338,6 +342,7 @@ func (b *batch[T]) decide(e *entry, f func(*entry) (value T, decided bool, err e
 		b.nudge()
 	}()
 	result.Value, decided, result.Err = f(e)
+	result.Report = e.call.report
 	returned = true
 }
 

@@ -30,7 +30,7 @@ func ExampleDoBatch() {
 
 	var items []semel.Item
 	for _, p := range payouts {
-		items = append(items, semel.Item{Key: semel.Key{Scope: "tenant-7", Value: p.ID}, Request: semel.JSON(p)})
+		items = append(items, semel.Item{Key: semel.Key{Scope: "tenant-7", Operation: "pay out", Value: p.ID}, Request: semel.JSON(p)})
 	}
 	results := semel.DoBatch(ctx, guard, items, semel.BatchOptions{Concurrency: 8}, func(ctx context.Context, i int) (string, error) {
 		return pay(ctx, payouts[i])

@@ -73,7 +73,9 @@ func items(n int) (list []semel.Item) {
 	return list
 }
 
-func numbered(i int) semel.Key { return semel.Key{Scope: "alice", Value: fmt.Sprint("k", i)} }
+func numbered(i int) semel.Key {
+	return semel.Key{Scope: "alice", Operation: "pay", Value: fmt.Sprint("k", i)}
+}
 
 func numberedRecord(t *testing.T, s semel.Store, i int) semel.Record {
 	t.Helper()
@@ -207,8 +209,8 @@ func TestAnItemOfABatchIsACallOfDo(t *testing.T) {
 			before: first(func(ctx context.Context) (int, error) { semel.FromContext(ctx).Lost(boom); return 1, nil }), want: semel.ErrOutcomeUnknown,
 		},
 		"another request": {before: first(seven), request: semel.Bytes("other"), want: semel.ErrKeyReused},
-		"no scope":        {key: semel.Key{Value: "k"}, want: semel.ErrScopeInvalid},
-		"no key":          {key: semel.Key{Scope: "alice"}, want: semel.ErrKeyInvalid},
+		"no scope":        {key: semel.Key{Operation: "pay", Value: "k"}, want: semel.ErrScopeInvalid},
+		"no key":          {key: semel.Key{Scope: "alice", Operation: "pay"}, want: semel.ErrKeyInvalid},
 		"no fingerprint":  {request: semel.JSON(make(chan int)), want: semel.ErrRequestUnreadable},
 		"too many attempts": {
 			o: semel.Options{MaxAttempts: 1}, before: first(seven), want: semel.ErrTooManyAttempts,
@@ -216,7 +218,7 @@ func TestAnItemOfABatchIsACallOfDo(t *testing.T) {
 		"too many keys": {
 			o: semel.Options{MaxKeys: 1},
 			before: func(t *testing.T, g *semel.Guard, _ *batching) {
-				semel.Do(t.Context(), g, semel.Key{Scope: "alice", Value: "before"}, semel.Bytes("r"), seven) //nolint:errcheck // a key is used
+				semel.Do(t.Context(), g, semel.Key{Scope: "alice", Operation: "pay", Value: "before"}, semel.Bytes("r"), seven) //nolint:errcheck // a key is used
 			},
 			want: semel.ErrTooManyKeys,
 		},

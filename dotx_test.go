@@ -231,7 +231,7 @@ func TestDoTxWithInterfacesThatHoldNothing(t *testing.T) {
 			if got != nil || err != nil {
 				t.Errorf("call %d: %v, %v", i, got, err)
 			}
-			other := semel.Key{Scope: "alice", Value: "other"}
+			other := semel.Key{Scope: "alice", Operation: "pay", Value: "other"}
 			got, err = semel.DoTx(t.Context(), g, s, other, semel.Bytes("any"), func(context.Context, semel.Tx) (any, error) { return "x", nil })
 			if got != "x" || err != nil {
 				t.Errorf("call %d: %v, %v", i, got, err)
@@ -265,7 +265,7 @@ func TestR31_DoTxResultsThatCannotBeStored(t *testing.T) {
 		}
 		throws := func() (v any) {
 			defer func() { v = recover() }()
-			semel.DoTx(t.Context(), g, s, semel.Key{Scope: "alice", Value: "other"}, semel.Bytes("x"), func(_ context.Context, tx semel.Tx) (json.Marshaler, error) { //nolint:errcheck // it throws
+			semel.DoTx(t.Context(), g, s, semel.Key{Scope: "alice", Operation: "pay", Value: "other"}, semel.Bytes("x"), func(_ context.Context, tx semel.Tx) (json.Marshaler, error) { //nolint:errcheck // it throws
 				effect(tx, "dropped")
 				return thrower{}, nil
 			})

@@ -38,11 +38,8 @@ var (
 	ErrDigestMismatch = errors.New("content digest mismatch")
 	// ErrEarlyData means that the request came as TLS early data, which an attacker can replay.
 	ErrEarlyData = errors.New("request sent as early data")
-	// ErrRequestUnreadable means that the connection broke while the request's body was read, or that fields of it which the
-	// policy names can't be told; nothing was run.
+	// ErrRequestUnreadable means that the connection broke while the request's body was read; nothing was run.
 	ErrRequestUnreadable = errors.New("request could not be read")
-	// ErrBodyConsumed means that something above the guard, or the scope, has read the request's body; nothing was run.
-	ErrBodyConsumed = errors.New("request body was read before the guard")
 	// ErrOperationNotFound means that there is no such operation, or that it is another principal's.
 	ErrOperationNotFound = errors.New("operation not found")
 	// ErrStoreUnavailable means that the store could not be asked; nothing was run.
@@ -64,6 +61,11 @@ var (
 	// ErrRolledBack means that a transaction did not commit, and never will.
 	ErrRolledBack = errors.New("transaction rolled back")
 )
+
+// ErrOperationName means that a call of [Do] does not name what it asks for, neither in Key.Operation nor in
+// Policy.Operation, or by what can't be a name. It is a mistake of the program that calls, not of its clients, and therefore no
+// [*Problem]. Nothing was claimed.
+var ErrOperationName = errors.New("operation not named")
 
 // ErrNested is returned by [RunTx] if the operation works in a transaction already.
 var ErrNested = errors.New("the operation is in a transaction already")

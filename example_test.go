@@ -93,7 +93,7 @@ func ExampleDo() {
 	type invoice struct{ Number int }
 	invoices := 0
 	bill := func(month string) (invoice, error) {
-		key := semel.Key{Scope: "acme", Value: "invoice-2030-01"}
+		key := semel.Key{Scope: "acme", Operation: "bill", Value: "invoice-2030-01"}
 		return semel.Do(context.Background(), guard, key, semel.JSON(month), func(context.Context) (invoice, error) {
 			invoices++
 			return invoice{Number: invoices}, nil
@@ -116,7 +116,7 @@ func ExampleFinal() {
 	}
 	answers := []error{errors.New("connection reset"), semel.Final(errors.New("card declined"))}
 	for range 3 {
-		_, err := semel.Do(context.Background(), guard, semel.Key{Scope: "acme", Value: "charge-7"}, semel.Bytes("charge 7"),
+		_, err := semel.Do(context.Background(), guard, semel.Key{Scope: "acme", Operation: "charge", Value: "charge-7"}, semel.Bytes("charge 7"),
 			func(context.Context) (string, error) {
 				err := answers[0]
 				answers = answers[1:]

@@ -120,7 +120,7 @@ func TestR61_ResultsOfDoAndAnswersInTransactions(t *testing.T) {
 	s := newTransactor(t)
 	g, _ := newGuardWith(t, s, semel.Options{Encryption: keyring(t, encryptionKey("a", 1))})
 	for range 2 {
-		got, err := semel.Do(t.Context(), g, semel.Key{Scope: "alice", Value: "do"}, semel.Bytes("x"), func(context.Context) (string, error) { return "secret", nil })
+		got, err := semel.Do(t.Context(), g, semel.Key{Scope: "alice", Operation: "pay", Value: "do"}, semel.Bytes("x"), func(context.Context) (string, error) { return "secret", nil })
 		if got != "secret" || err != nil {
 			t.Errorf("Do: %q, %v", got, err)
 		}

@@ -162,7 +162,7 @@ func TestR33_R10_OnlyItsPrincipalFindsAnOperation(t *testing.T) {
 	g, ask, _ := linkedGuard(t, store, semel.Options{})
 	answer(g.Handler(say("paid")), post("k", `{}`))
 	job := func(context.Context) (int, error) { return 1, nil }
-	if _, err := semel.Do(t.Context(), g, semel.Key{Scope: "alice", Value: "k"}, semel.Bytes("{}"), job); err != nil {
+	if _, err := semel.Do(t.Context(), g, semel.Key{Scope: "alice", Operation: "pay", Value: "k"}, semel.Bytes("{}"), job); err != nil {
 		t.Fatal(err)
 	}
 	id := keyed("k").String()

@@ -54,12 +54,12 @@ type Policy struct {
 	// KeyFormat says which keys are accepted.
 	KeyFormat KeyFormat
 	// PerOperation makes method and path part of the identity, so that one key may be used on several routes; in [Do], it
-	// is Operation. Defaults to refusing that with 422.
+	// is the operation's name. Defaults to refusing that with 422.
 	PerOperation bool
 	// Fingerprint says how requests are told apart.
 	Fingerprint FingerprintPolicy
-	// Operation names the route in records, events and logs. In [Do] it is also part of what is compared: a key is not
-	// replayed to another operation. Defaults to the pattern of http.ServeMux, else method and path.
+	// Operation names the route in records, events and logs. Defaults to the pattern of http.ServeMux, else method and path.
+	// In [Do] it is the name of what is asked for where the key has none ([Key].Operation), without a default.
 	Operation string
 
 	// Lease is how long a run is owned without renewal; it is renewed every third of it. Defaults to 30 s.

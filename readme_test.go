@@ -95,7 +95,7 @@ func TestField11_ReadmeHandlerHasASay(t *testing.T) {
 	}
 }
 
-func TestReadmeDo(t *testing.T) {
+func TestField10_ReadmeDo(t *testing.T) {
 	t.Parallel()
 	type (
 		Invoice struct{ Number int }
@@ -109,7 +109,7 @@ func TestReadmeDo(t *testing.T) {
 		return Receipt{ID: "r_1"}, nil
 	}
 	for range 2 {
-		receipt, err := semel.Do(ctx, guard, semel.Key{Scope: "tenant-7", Value: "invoice-2031"}, semel.JSON(invoice),
+		receipt, err := semel.Do(ctx, guard, semel.Key{Scope: "tenant-7", Operation: "send invoice", Value: "invoice-2031"}, semel.JSON(invoice),
 			func(ctx context.Context) (Receipt, error) { return send(ctx, invoice) })
 		if err != nil || receipt.ID != "r_1" {
 			t.Errorf("Do returned %v, %v", receipt, err)
@@ -117,5 +117,16 @@ func TestReadmeDo(t *testing.T) {
 	}
 	if sent != 1 {
 		t.Errorf("sent %d times, want once", sent)
+	}
+
+	key, header := semel.Key{Scope: "tenant-7", Operation: "send invoice", Value: "invoice-2031"}, http.Header{}
+	sendIt := func(ctx context.Context) (Receipt, error) { return send(ctx, invoice) }
+	var report semel.Report
+	receipt, err := semel.Do(semel.WithReport(ctx, &report), guard, key, semel.JSON(invoice), sendIt)
+	if report.Replayed {
+		header.Set("idempotent-replayed", "true")
+	}
+	if receipt.ID != "r_1" || err != nil || header.Get("Idempotent-Replayed") != "true" {
+		t.Errorf("Do returned %v, %v, marked %v", receipt, err, header)
 	}
 }

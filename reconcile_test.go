@@ -778,7 +778,7 @@ func TestCase20_R75a_AnAnswerThatWasFoundAndCantBeKept(t *testing.T) {
 func TestR75a_AResultOfDoCanBeFoundToo(t *testing.T) {
 	t.Parallel()
 	g, _ := newGuard(t, nil, semel.Policy{})
-	key := semel.Key{Scope: "alice", Value: "k"}
+	key := semel.Key{Scope: "alice", Operation: "pay", Value: "k"}
 	job := func() (string, error) {
 		return semel.Do(t.Context(), g, key, semel.Bytes("x"), func(ctx context.Context) (string, error) {
 			semel.FromContext(ctx).Lost(errDown)

@@ -85,12 +85,15 @@ func FromContext(ctx context.Context) *Operation {
 	return op
 }
 
-// outside returns ctx without the operation that it may belong to.
+// outside returns ctx without the operation that it may belong to, and without the report that it may ask for.
 func outside(ctx context.Context) context.Context {
-	if FromContext(ctx) == nil {
-		return ctx
+	if reportTo(ctx) != nil {
+		ctx = context.WithValue(ctx, reportKey{}, nil)
 	}
-	return context.WithValue(ctx, operationKey{}, (*Operation)(nil))
+	if FromContext(ctx) != nil {
+		ctx = context.WithValue(ctx, operationKey{}, (*Operation)(nil))
+	}
+	return ctx
 }
 
 // Attempt counts the operation's runs, from 1. It is 0 outside of an operation.

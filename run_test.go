@@ -53,7 +53,7 @@ func TestField11_OutsideOfAnOperationAHandlerRunsAsItIs(t *testing.T) {
 	down := func(context.Context, semel.ID, semel.Claim) (semel.Record, bool, error) {
 		return semel.Record{}, false, errDown
 	}
-	key := semel.Key{Scope: "alice", Value: "k"}
+	key := semel.Key{Scope: "alice", Operation: "pay", Value: "k"}
 	get := func() *http.Request { return httptest.NewRequest(http.MethodGet, "/payments", nil) }
 	for name, c := range map[string]struct {
 		policy semel.Policy

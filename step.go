@@ -34,8 +34,8 @@ import (
 //
 // Without an operation, as for a request without a key, and in observe mode, fn just runs.
 func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, error)) (value T, err error) {
-	if err := checkStepName(name); err != nil {
-		return value, err
+	if err := checkName(name); err != nil {
+		return value, fmt.Errorf("semel: step: %w", err)
 	}
 	op := FromContext(ctx)
 	if op == nil || op.run.joint.apart {
@@ -107,15 +107,16 @@ type step struct {
 
 func stepError(name string, err error) error { return fmt.Errorf("semel: step %q: %w", name, err) }
 
-func checkStepName(name string) error {
+// checkName reports why a text can't be the name of a step, or of what a call of Do asks for.
+func checkName(name string) error {
 	const longest = 255
 	switch {
 	case name == "":
-		return errors.New("semel: step: its name is empty")
+		return errors.New("its name is empty")
 	case len(name) > longest:
-		return fmt.Errorf("semel: step: its name has %d bytes, want at most %d", len(name), longest)
+		return fmt.Errorf("its name has %d bytes, want at most %d", len(name), longest)
 	case !utf8.ValidString(name) || strings.ContainsRune(name, 0):
-		return fmt.Errorf("semel: step: its name %q is not UTF-8 without NUL", name)
+		return fmt.Errorf("its name %q is not UTF-8 without NUL", name)
 	}
 	return nil
 }

@@ -799,7 +799,7 @@ func TestR84_StepsInDo(t *testing.T) {
 	g, _ := newGuard(t, nil, semel.Policy{OnLost: semel.Rerun})
 	var d downstreams
 	attempt := func(fail error) (string, error) {
-		return semel.Do(t.Context(), g, semel.Key{Scope: "alice", Value: "k"}, semel.Bytes("x"), func(ctx context.Context) (string, error) {
+		return semel.Do(t.Context(), g, semel.Key{Scope: "alice", Operation: "pay", Value: "k"}, semel.Bytes("x"), func(ctx context.Context) (string, error) {
 			text, err := semel.Step(ctx, "charge", d.call)
 			if err != nil {
 				return "", err
@@ -829,7 +829,7 @@ func TestAStepsKeyIsThatOfItsOwnOperation(t *testing.T) {
 			if key, ok := semel.StepKey(ctx); !ok || key != op.Key("outer") {
 				t.Errorf("in the step: %q, %v, want %q", key, ok, op.Key("outer"))
 			}
-			return semel.Do(ctx, g, semel.Key{Scope: "alice", Value: "inner"}, semel.Bytes(""), func(ctx context.Context) (int, error) {
+			return semel.Do(ctx, g, semel.Key{Scope: "alice", Operation: "pay", Value: "inner"}, semel.Bytes(""), func(ctx context.Context) (int, error) {
 				if key, ok := semel.StepKey(ctx); ok {
 					t.Errorf("in another operation: %q", key)
 				}

@@ -97,7 +97,7 @@ func TestField15_UUIDKeysOfDoCompareWithoutCase(t *testing.T) {
 	g, _ := newGuard(t, nil, semel.Policy{KeyFormat: semel.KeyFormat{UUID: semel.UUIDAny}, Operation: "pay"})
 	var l ledger
 	for _, key := range []string{upperUUID, lowerUUID} {
-		n, err := semel.Do(t.Context(), g, semel.Key{Scope: "alice", Value: key}, semel.Bytes("x"), func(context.Context) (int, error) {
+		n, err := semel.Do(t.Context(), g, semel.Key{Scope: "alice", Operation: "pay", Value: key}, semel.Bytes("x"), func(context.Context) (int, error) {
 			return l.add(), nil
 		})
 		if n != 1 || err != nil {

@@ -112,7 +112,6 @@ var again = map[semel.Code]bool{
 	semel.CodeBodyTooLarge:      false,
 	semel.CodeDigestMismatch:    false,
 	semel.CodeRequestUnreadable: false,
-	semel.CodeBodyConsumed:      false,
 	semel.CodeOperationNotFound: false,
 }
 

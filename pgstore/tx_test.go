@@ -373,22 +373,23 @@ func TestR32_AFunctionThatDoesNotReturnLeavesNothing(t *testing.T) {
 	})
 }
 
-func TestDoAnswersWithWhatItCommitted(t *testing.T) {
+func TestField10_DoAnswersWithWhatItCommitted(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(s *shop) {
 		if s.level != "" {
 			return // Do has no level
 		}
 		g := s.guard(semel.Hold)
+		var report semel.Report
 		do := func(key string, outcome error) (int64, error) {
-			return Do(s.t.Context(), g, s.store, semel.Key{Scope: "s", Value: key}, semel.Bytes("hat"), func(ctx context.Context, tx pgx.Tx) (id int64, err error) {
+			return Do(semel.WithReport(s.t.Context(), &report), g, s.store, semel.Key{Scope: "s", Operation: "pay", Value: key}, semel.Bytes("hat"), func(ctx context.Context, tx pgx.Tx) (id int64, err error) {
 				err = tx.QueryRow(ctx, s.sql("INSERT INTO {schema}.orders (item) VALUES ('hat') RETURNING id")).Scan(&id)
 				return id, errors.Join(err, outcome)
 			})
 		}
-		for range 3 {
-			if id, err := do("k", nil); id != 1 || err != nil || s.orders() != 1 {
-				s.t.Errorf("%d, %v, %d orders", id, err, s.orders())
+		for i := range 3 {
+			if id, err := do("k", nil); id != 1 || err != nil || s.orders() != 1 || report.Replayed != (i > 0) || report.Expires.IsZero() {
+				s.t.Errorf("%d, %v, %d orders, %+v", id, err, s.orders(), report)
 			}
 		}
 		for range 2 {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,12 +73,12 @@ func identityHTTP(ctx context.Context, secret []byte, format semel.KeyFormat, sc
 
 func identityDo(ctx context.Context, secret []byte, format semel.KeyFormat, scope, key, operation string) (semel.ID, error) {
 	guard, err := semel.New(memstore.New(), semel.SingleTenant, semel.Hold, semel.Options{
-		IdentitySecret: secret, Observer: &refusal{}, Policy: semel.Policy{Operation: operation, PerOperation: operation != "", KeyFormat: format},
+		IdentitySecret: secret, Observer: &refusal{}, Policy: semel.Policy{PerOperation: operation != "", KeyFormat: format},
 	})
 	if err != nil {
 		return semel.ID{}, err
 	}
-	public, err := semel.Do(ctx, guard, semel.Key{Scope: scope, Value: key}, semel.Bytes(nil), func(ctx context.Context) (string, error) {
+	public, err := semel.Do(ctx, guard, semel.Key{Scope: scope, Operation: cmp.Or(operation, "any"), Value: key}, semel.Bytes(nil), func(ctx context.Context) (string, error) {
 		return semel.FromContext(ctx).ID(), nil
 	})
 	if err != nil {

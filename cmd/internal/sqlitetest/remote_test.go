@@ -264,7 +264,7 @@ func takeOrder(ctx context.Context, s *sqlitestore.Store, q question) reply {
 	if err != nil {
 		return reply{Err: wrapError(err)}
 	}
-	key := semel.Key{Scope: "shop", Value: q.Key}
+	key := semel.Key{Scope: "shop", Operation: "pay", Value: q.Key}
 	_, err = sqlitestore.Do(ctx, g, s, key, semel.Bytes(q.Key), func(ctx context.Context, tx *sql.Tx) (string, error) {
 		_, err := tx.ExecContext(ctx, "INSERT INTO orders (item) VALUES (?)", q.Key)
 		return q.Key, err

@@ -415,7 +415,7 @@ func holdEveryConnection(t *testing.T, lease time.Duration) (wrong []string) {
 	others.Add(left - 1)
 	for i := range left {
 		wg.Go(func() {
-			key := semel.Key{Scope: "s", Value: fmt.Sprint("k", i)}
+			key := semel.Key{Scope: "s", Operation: "pay", Value: fmt.Sprint("k", i)}
 			runs := func() {}
 			if i > 0 {
 				runs = sync.OnceFunc(others.Done)
@@ -602,25 +602,26 @@ func TestTheTransactionIsLikeAnyOther(t *testing.T) {
 	claim(t, s.store, newID(), ask(semel.Hold))
 }
 
-func TestDoAnswersWithWhatItCommitted(t *testing.T) {
+func TestField10_DoAnswersWithWhatItCommitted(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(s *shop) {
 		g := s.guard(semel.Hold)
-		for range 3 {
-			id, err := sqlitestore.Do(s.t.Context(), g, s.store, semel.Key{Scope: "s", Value: "k"}, semel.Bytes("hat"), func(ctx context.Context, tx *sql.Tx) (int64, error) {
+		for i := range 3 {
+			var report semel.Report
+			id, err := sqlitestore.Do(semel.WithReport(s.t.Context(), &report), g, s.store, semel.Key{Scope: "s", Operation: "pay", Value: "k"}, semel.Bytes("hat"), func(ctx context.Context, tx *sql.Tx) (int64, error) {
 				r, err := tx.ExecContext(ctx, "INSERT INTO orders (id, item) VALUES (42, 'hat')")
 				if err != nil {
 					return 0, err
 				}
 				return r.LastInsertId()
 			})
-			if id != 42 || err != nil || s.orders() != 1 {
-				s.t.Errorf("%d, %v, %d orders", id, err, s.orders())
+			if id != 42 || err != nil || s.orders() != 1 || report.Replayed != (i > 0) || report.Attempt != 1 || report.Expires.IsZero() {
+				s.t.Errorf("%d, %v, %d orders, %+v", id, err, s.orders(), report)
 			}
 		}
 		refused := errors.New("sold out")
 		for range 2 {
-			_, err := sqlitestore.Do(s.t.Context(), g, s.store, semel.Key{Scope: "s", Value: "k2"}, semel.Bytes("coat"), func(ctx context.Context, tx *sql.Tx) (int64, error) {
+			_, err := sqlitestore.Do(s.t.Context(), g, s.store, semel.Key{Scope: "s", Operation: "pay", Value: "k2"}, semel.Bytes("coat"), func(ctx context.Context, tx *sql.Tx) (int64, error) {
 				if err := order(ctx, tx, "coat"); err != nil {
 					return 0, err
 				}
