@@ -767,8 +767,10 @@ func TestR59_CORSHeadersAreThoseOfTheRoute(t *testing.T) {
 	if want := []string{"Idempotency-Key", "Paypal-Request-Id", "X-Request-Id"}; !slices.Equal(allow, want) {
 		t.Errorf("allow %q, want %q", allow, want)
 	}
-	for _, name := range []string{"X-Replayed", "Idempotent-Replayed", "Retry-After", "Location", "X-Request-Id", "Idempotency-Expires",
-		"Idempotency-Code", "Idempotency-Key", "Paypal-Request-Id"} {
+	for _, name := range []string{
+		"X-Replayed", "Idempotent-Replayed", "Retry-After", "Location", "X-Request-Id", "Idempotency-Expires",
+		"Idempotency-Code", "Idempotency-Key", "Paypal-Request-Id",
+	} {
 		if !slices.Contains(expose, name) {
 			t.Errorf("expose %q lacks %s", expose, name)
 		}
