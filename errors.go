@@ -38,8 +38,11 @@ var (
 	ErrDigestMismatch = errors.New("content digest mismatch")
 	// ErrEarlyData means that the request came as TLS early data, which an attacker can replay.
 	ErrEarlyData = errors.New("request sent as early data")
-	// ErrRequestUnreadable means that the connection broke while the request's body was read; nothing was run.
+	// ErrRequestUnreadable means that the connection broke while the request's body was read, or that fields of it which the
+	// policy names can't be told; nothing was run.
 	ErrRequestUnreadable = errors.New("request could not be read")
+	// ErrBodyConsumed means that something above the guard, or the scope, has read the request's body; nothing was run.
+	ErrBodyConsumed = errors.New("request body was read before the guard")
 	// ErrOperationNotFound means that there is no such operation, or that it is another principal's.
 	ErrOperationNotFound = errors.New("operation not found")
 	// ErrStoreUnavailable means that the store could not be asked; nothing was run.

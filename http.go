@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/hex"
+	"io"
 	"maps"
 	"math/rand/v2"
 	"net/http"
@@ -17,6 +18,9 @@ import (
 // What wraps the guard sees every request; what the guard wraps sees only those that run. So authentication, and
 // whatever else a repeat must pass too, belongs above the guard. A rate limiter, and a check that can be passed only
 // once, such as of a one-time token, belong below it: above, a repeat would spend the limit, or be refused its answer.
+// Nothing above may read the body, as r.FormValue does in many a check of a form's token, or what is read of it has to be
+// put back into r.Body: else a request with another body would be a repeat. The guard refuses such requests with 500 and
+// [EventBodyConsumed], as far as it can tell. It can't if a part was read of a body whose length the client does not declare.
 // Compression belongs above: a stored answer is then compressed as each repeat accepts. http.StripPrefix belongs below:
 // the path is part of what a request was, as the guard sees it.
 func (g *Guard) Handler(next http.Handler) http.Handler {
@@ -56,6 +60,7 @@ type exchange struct {
 	made      bool // the correlation id was made, not sent
 	minted    bool // so was the key
 	body      *requestBody
+	copied    io.Writer    // gets what is read of the body; nil for nobody
 	spare     *requestBody // that of an earlier exchange, to be used again
 	room      []string     // for headers of one value
 
@@ -104,7 +109,7 @@ func (x *exchange) serve(next http.Handler) {
 		}
 	}()
 	x.correlate()
-	if p := x.identify(x.r.Body); p != nil {
+	if p := x.identify(); p != nil {
 		x.refuse(p)
 		return
 	}

@@ -10,7 +10,7 @@ import (
 
 // identify tells who asks for what: it fills x.ask, or says that the request carries no key, or refuses it. Nothing is
 // run or stored before it has succeeded.
-func (x *exchange) identify(body io.Reader) *Problem {
+func (x *exchange) identify() *Problem {
 	g, p := x.g, x.g.policy
 	x.ask.kind = KindHTTP
 	x.ask.operation = p.Operation
@@ -22,7 +22,7 @@ func (x *exchange) identify(body io.Reader) *Problem {
 		return problem
 	}
 	if p.KeyField != "" {
-		if problem := x.readBody(body); problem != nil {
+		if problem := x.readBody(); problem != nil {
 			return problem
 		}
 		if key, problem = x.fieldKey(key); problem != nil {
@@ -30,7 +30,7 @@ func (x *exchange) identify(body io.Reader) *Problem {
 		}
 	}
 	if key == "" && p.Mint != nil && p.methods[x.r.Method] {
-		if key, problem = x.mintKey(body); problem != nil {
+		if key, problem = x.mintKey(); problem != nil {
 			return problem
 		}
 	}
@@ -42,29 +42,28 @@ func (x *exchange) identify(body io.Reader) *Problem {
 		return nil
 	}
 	x.ask.key = key
-	scope, err := g.scope.of(x.r)
-	if err != nil || scope == "" {
-		return g.problem(CodeScopeInvalid, "").because(err)
+	if x.ask.scope, problem = x.principal(); problem != nil {
+		return problem
 	}
-	x.ask.scope = scope
 	if len(x.r.Header["Early-Data"]) > 0 {
 		return g.problem(CodeEarlyData, "") // whatever it says, it counts as 1 (RFC 8470, section 5.1)
 	}
 	if x.body == nil {
-		if problem := x.readBody(body); problem != nil {
+		if problem := x.readBody(); problem != nil {
 			return problem
 		}
 	}
 	if err := checkContentDigest(x.r.Header, x.body); err != nil {
 		return g.bodyProblem(err)
 	}
+	var err error
 	if x.ask.fingerprint, err = p.fingerprinter.of(g.identity, x.r, x.body); err != nil {
 		return g.bodyProblem(err)
 	}
 	if p.PerOperation {
 		x.ask.key += "\x00" + x.r.Method + " " + x.r.URL.EscapedPath() // a key holds no NUL
 	}
-	x.ask.id = g.identity.id(KindHTTP, scope, x.ask.key)
+	x.ask.id = g.identity.id(KindHTTP, x.ask.scope, x.ask.key)
 	x.heedPreferences()
 	return nil
 }
@@ -124,15 +123,15 @@ func (x *exchange) fieldKey(key string) (string, *Problem) {
 }
 
 // mintKey makes the key of a request that carries none, or returns "".
-func (x *exchange) mintKey(body io.Reader) (string, *Problem) {
+func (x *exchange) mintKey() (string, *Problem) {
 	if x.body == nil {
-		if problem := x.readBody(body); problem != nil {
+		if problem := x.readBody(); problem != nil {
 			return "", problem
 		}
 	}
 	p := x.g.policy
 	x.body.lent = true
-	key, err := p.Mint(x.r, x.body.plain)
+	key, err := p.Mint(x.shown(), x.body.plain)
 	switch {
 	case err != nil:
 		return "", x.g.problem(CodeKeyInvalid, "no key was sent, and none can be made: "+err.Error()).because(err)
@@ -152,16 +151,28 @@ func detailOf(err, sentinel error) string {
 	return detail
 }
 
-func (x *exchange) readBody(src io.Reader) *Problem {
+func (x *exchange) readBody() *Problem {
 	p := x.g.policy
+	var src io.Reader = x.r.Body
+	if x.r.Body == nil {
+		src = http.NoBody
+	} else if x.copied != nil {
+		src = io.TeeReader(src, x.copied)
+	}
 	body, err := readBody(src, bodyOptions{
 		limit: p.MaxRequestBody, memory: p.SpoolRequestAbove, dir: x.g.tempDir,
 		length: x.r.ContentLength, coding: x.r.Header["Content-Encoding"], reuse: x.spare,
 	})
-	if err != nil {
+	switch {
+	case err != nil && closedAbove(err):
+		return x.consumed("it was closed")
+	case err != nil:
 		return x.g.bodyProblem(err)
 	}
 	x.body, x.spare = body, nil
+	if how := readAbove(x.r, body); how != "" {
+		return x.consumed(how)
+	}
 	return nil
 }
 

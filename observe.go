@@ -44,6 +44,9 @@ const (
 	EventGaveUp EventKind = "gave_up"
 	// EventPanic: a handler ended by a panic or by runtime.Goexit.
 	EventPanic EventKind = "panic"
+	// EventBodyConsumed: a request was refused because something above the guard, or the scope, has read its body. Err says
+	// how that shows. Every such request is refused until the service is mended.
+	EventBodyConsumed EventKind = "body_consumed"
 	// EventPlainIdentity: a guard without an identity secret was made; identities are plain SHA-256. Err says what that means.
 	EventPlainIdentity EventKind = "plain_identity"
 )

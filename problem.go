@@ -41,6 +41,7 @@ const (
 	CodeStoreUnavailable  Code = "IDEMPOTENCY_STORE_UNAVAILABLE"
 	CodeRequestUnreadable Code = "IDEMPOTENCY_REQUEST_UNREADABLE"
 	CodeNoAnswer          Code = "IDEMPOTENCY_NO_ANSWER"
+	CodeBodyConsumed      Code = "IDEMPOTENCY_BODY_CONSUMED"
 	CodeOperationNotFound Code = "IDEMPOTENCY_OPERATION_NOT_FOUND"
 )
 
@@ -184,6 +185,11 @@ var problemKinds = map[Code]problemKind{
 		"request-unreadable", 400, true, ErrRequestUnreadable,
 		"the request's body could not be read",
 		"nothing was run",
+	},
+	CodeBodyConsumed: {
+		"body-consumed", 500, false, ErrBodyConsumed,
+		"the service's set-up keeps the request's body from being checked",
+		"nothing was run; the service has to be mended, and its log says how",
 	},
 	CodeOperationNotFound: {
 		"operation-not-found", 404, false, ErrOperationNotFound,

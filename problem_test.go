@@ -206,6 +206,14 @@ var requirements = []provoked{
 		},
 	},
 	{
+		code: semel.CodeBodyConsumed, status: 500, retry: false,
+		run: func(h http.Handler, _ *faulty) *httptest.ResponseRecorder {
+			r := plain("k")
+			r.Body = http.NoBody
+			return answer(h, r)
+		},
+	},
+	{
 		code: semel.CodeRequestUnreadable, status: 400, retry: true,
 		run: func(h http.Handler, _ *faulty) *httptest.ResponseRecorder {
 			r := plain("k")
@@ -326,6 +334,7 @@ func TestEveryCodeHasItsProblemInTheTable(t *testing.T) {
 		"IDEMPOTENCY_TOO_MANY_ATTEMPTS", "IDEMPOTENCY_TOO_MANY_KEYS", "IDEMPOTENCY_REPLAY_FORBIDDEN",
 		"IDEMPOTENCY_BODY_TOO_LARGE", "IDEMPOTENCY_DIGEST_MISMATCH", "IDEMPOTENCY_EARLY_DATA", "IDEMPOTENCY_STORE_UNAVAILABLE",
 		"IDEMPOTENCY_SCOPE_INVALID", "IDEMPOTENCY_REQUEST_UNREADABLE",
+		"IDEMPOTENCY_BODY_CONSUMED",
 	} {
 		if !slices.Contains(codes, code) {
 			t.Errorf("%s is not provoked", code)
@@ -408,7 +417,8 @@ func TestAProblemIsAnErrorOfItsSentinelAndItsCause(t *testing.T) {
 		semel.CodeTooManyKeys: semel.ErrTooManyKeys, semel.CodeBodyTooLarge: semel.ErrBodyTooLarge,
 		semel.CodeDigestMismatch: semel.ErrDigestMismatch, semel.CodeEarlyData: semel.ErrEarlyData,
 		semel.CodeStoreUnavailable: semel.ErrStoreUnavailable, semel.CodeRequestUnreadable: semel.ErrRequestUnreadable,
-		semel.CodeKeyExpired: semel.ErrKeyExpired, semel.CodeOperationNotFound: semel.ErrOperationNotFound,
+		semel.CodeBodyConsumed: semel.ErrBodyConsumed,
+		semel.CodeKeyExpired:   semel.ErrKeyExpired, semel.CodeOperationNotFound: semel.ErrOperationNotFound,
 	}
 	for code, want := range sentinels {
 		p := &semel.Problem{Code: code, Title: "title", Detail: "detail"}

@@ -62,7 +62,7 @@ func (x *exchange) replayable(rec *Record) (*Response, []byte, *Problem) {
 		return nil, nil, g.problem(CodeReplayUnavailable, "the answer was too large, was streamed in part, or was lost")
 	}
 	if f := g.policy.AuthorizeReplay; f != nil {
-		if err := f(x.r); err != nil {
+		if err := f(x.shown()); err != nil {
 			return nil, nil, g.problem(CodeReplayForbidden, "").because(err)
 		}
 	}

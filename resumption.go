@@ -79,7 +79,7 @@ func (g *Guard) resume(s *resumption, next http.Handler, w http.ResponseWriter, 
 	if x.ask.operation = p.Operation; x.ask.operation == "" {
 		x.ask.operation = operationName(r)
 	}
-	if problem := x.readBody(r.Body); problem != nil {
+	if problem := x.readBody(); problem != nil {
 		s.fail(problem)
 		x.refuse(problem)
 		return

@@ -17,19 +17,15 @@ import (
 func (g *Guard) shadow(next http.Handler, w http.ResponseWriter, r *http.Request) {
 	x := &exchange{g: g, w: shadowWriter{}, r: r, started: time.Now()}
 	var read bytes.Buffer
-	body := r.Body
-	var tee io.Reader
-	if body != nil {
-		tee = io.TeeReader(body, &read)
-	}
-	problem := x.identify(tee)
-	if read.Len() > 0 {
+	x.copied = &read
+	problem := x.identify()
+	if body := r.Body; read.Len() > 0 {
 		r.Body = struct {
 			io.Reader
 			io.Closer
 		}{io.MultiReader(&read, body), body}
 	}
-	x.closeBody()
+	defer x.closeBody()
 	switch {
 	case problem != nil:
 		x.observed(resultOf(problem.Code, nil), 0, problem)

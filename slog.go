@@ -5,7 +5,8 @@ import (
 	"log/slog"
 )
 
-// LogObserver writes one structured line an event: decisions at level Info, dangerous events at Warn. Its fields are
+// LogObserver writes one structured line an event: decisions at level Info, dangerous events at Warn, but
+// EventBodyConsumed, a fault of the service's set-up, at Error. Its fields are
 // event, result, code, digest (the operation's public id, a digest of scope and key; never the key), endpoint,
 // correlation, instance, attempt, fence, status, duration_ms, verb and error.
 func LogObserver(log *slog.Logger, instance string) Observer {
@@ -19,8 +20,11 @@ type logObserver struct {
 
 func (o *logObserver) Observe(ctx context.Context, e Event) {
 	level, name := slog.LevelWarn, "idempotency_"+string(e.Kind)
-	if e.Kind == EventDecision {
+	switch e.Kind {
+	case EventDecision:
 		level, name = slog.LevelInfo, "idempotency_check"
+	case EventBodyConsumed:
+		level = slog.LevelError
 	}
 	if !o.log.Enabled(ctx, level) {
 		return

@@ -48,6 +48,7 @@ func TestField14_R86_OneLineAnEventWithTheFieldsThatApply(t *testing.T) {
 			semel.Event{Kind: semel.EventStoreError, Verb: "claim", ID: id, Err: errors.New("down\nsecond line")},
 			`level=WARN msg=idempotency event=idempotency_store_error digest=` + id.String() + ` instance=pod-1 verb=claim error="down\nsecond line"`,
 		},
+		{semel.Event{Kind: semel.EventBodyConsumed}, `level=ERROR msg=idempotency event=idempotency_body_consumed instance=pod-1`},
 		{semel.Event{Kind: semel.EventFenced, Fence: 3}, `level=WARN msg=idempotency event=idempotency_fenced instance=pod-1 fence=3`},
 		{semel.Event{Kind: semel.EventPlainIdentity}, `level=WARN msg=idempotency event=idempotency_plain_identity instance=pod-1`},
 	} {

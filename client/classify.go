@@ -112,6 +112,7 @@ var again = map[semel.Code]bool{
 	semel.CodeBodyTooLarge:      false,
 	semel.CodeDigestMismatch:    false,
 	semel.CodeRequestUnreadable: false,
+	semel.CodeBodyConsumed:      false,
 	semel.CodeOperationNotFound: false,
 }
 

@@ -22,6 +22,7 @@ const again = new Map([
   [Code.bodyTooLarge, false],
   [Code.digestMismatch, false],
   [Code.requestUnreadable, false],
+  [Code.bodyConsumed, false],
   [Code.operationNotFound, false],
 ]);
 

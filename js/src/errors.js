@@ -18,6 +18,7 @@ export const Code = Object.freeze({
   earlyData: "IDEMPOTENCY_EARLY_DATA",
   storeUnavailable: "IDEMPOTENCY_STORE_UNAVAILABLE",
   requestUnreadable: "IDEMPOTENCY_REQUEST_UNREADABLE",
+  bodyConsumed: "IDEMPOTENCY_BODY_CONSUMED",
   operationNotFound: "IDEMPOTENCY_OPERATION_NOT_FOUND",
   bodyNotRepeatable: "BODY_NOT_REPEATABLE",
 });

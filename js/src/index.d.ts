@@ -221,6 +221,7 @@ export const Code: {
   readonly earlyData: "IDEMPOTENCY_EARLY_DATA";
   readonly storeUnavailable: "IDEMPOTENCY_STORE_UNAVAILABLE";
   readonly requestUnreadable: "IDEMPOTENCY_REQUEST_UNREADABLE";
+  readonly bodyConsumed: "IDEMPOTENCY_BODY_CONSUMED";
   readonly operationNotFound: "IDEMPOTENCY_OPERATION_NOT_FOUND";
   /** The body is a stream: nothing was sent. */
   readonly bodyNotRepeatable: "BODY_NOT_REPEATABLE";

@@ -39,7 +39,7 @@ type metrics struct {
 // dangerous are the events that have no metric of their own.
 var dangerous = map[semel.EventKind]bool{
 	semel.EventSettleAbandoned: true, semel.EventNotReplayable: true, semel.EventUnreadable: true, semel.EventGaveUp: true,
-	semel.EventNoAnswer: true, semel.EventPanic: true, semel.EventLeaseLost: true, semel.EventRunTooLong: true,
+	semel.EventNoAnswer: true, semel.EventBodyConsumed: true, semel.EventPanic: true, semel.EventLeaseLost: true, semel.EventRunTooLong: true,
 	semel.EventCompletionFailed: true, semel.EventCompletionGivenUp: true,
 }
 

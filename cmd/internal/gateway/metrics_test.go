@@ -145,7 +145,8 @@ func TestR86_AnEventIsCountedByWhatItMeans(t *testing.T) {
 			run(semel.EventLapsed, 1, 1), run(semel.EventLapsed, 1, 1), run(semel.EventRunTooLong, 2, 1), run(semel.EventLapsed, 2, 1),
 			run(semel.EventLeaseLost, 1, 2),
 		}, "idempotency_processing_timeout_total 3"},
-		{"other dangerous events", "idempotency_events_total", []semel.Event{run(semel.EventPanic, 1, 1)}, `idempotency_events_total{event="completion_failed"} 0
+		{"other dangerous events", "idempotency_events_total", []semel.Event{run(semel.EventPanic, 1, 1)}, `idempotency_events_total{event="body_consumed"} 0
+idempotency_events_total{event="completion_failed"} 0
 idempotency_events_total{event="completion_given_up"} 0
 idempotency_events_total{event="gave_up"} 0
 idempotency_events_total{event="lease_lost"} 0

@@ -1,0 +1,100 @@
+package semel
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"strings"
+	"sync/atomic"
+)
+
+// A body that somebody has read before the guard looks like an empty or a shorter one: another amount would be a repeat.
+// Such a request is refused, wherever it shows.
+
+// readAbove reports how a body that was read to its end shows that somebody has read it before, "" if it does not. What is
+// missing of a declared length was read, since net/http makes an error of a connection that breaks off. Without a declared
+// length only an empty rest can be told, by a Content-Type, which nobody sends of nothing, and what is left of a multipart
+// body, which begins with its delimiter.
+func readAbove(r *http.Request, b *requestBody) string {
+	switch n := b.size(); {
+	case r.ContentLength > 0 && n < r.ContentLength:
+		return fmt.Sprintf("%d bytes are left of a Content-Length of %d", n, r.ContentLength)
+	case r.ContentLength >= 0:
+	case n == 0 && len(r.Header["Content-Type"]) > 0:
+		return "nothing is left of a body with a Content-Type"
+	case r.MultipartForm != nil:
+		begin := make([]byte, 2)
+		if _, err := io.ReadFull(b.sent(), begin); err == nil && !bytes.Equal(begin, []byte("--")) {
+			return "its parts were read"
+		}
+	}
+	return ""
+}
+
+// closedAbove reports whether a body can't be read because somebody has closed it.
+func closedAbove(err error) bool {
+	return errors.Is(err, http.ErrBodyReadAfterClose) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, fs.ErrClosed) ||
+		strings.HasSuffix(err.Error(), "body closed by handler") // of net/http's HTTP/2, which exports no error
+}
+
+// consumed reports, loudly, that the request's body was read before, and returns the refusal.
+func (x *exchange) consumed(how string) *Problem {
+	err := fmt.Errorf("%w: %s; put the guard above what reads it, or have that put r.Body back, and r.ContentLength if it has changed",
+		ErrBodyConsumed, how)
+	x.g.observer.Observe(context.WithoutCancel(x.r.Context()), Event{
+		Kind: EventBodyConsumed, Operation: x.ask.operation, Correlation: x.ask.correlation, Observed: x.g.policy.Observe, Err: err,
+	})
+	return x.g.problem(CodeBodyConsumed, "").because(err)
+}
+
+// principal asks who sends the request. A scope that reads the body takes it from the guard, unless it puts it back.
+func (x *exchange) principal() (string, *Problem) {
+	var watched *watchedBody
+	if body := x.r.Body; body != nil && body != http.NoBody && (x.r.ContentLength < 0 || x.body != nil) {
+		watched = &watchedBody{ReadCloser: body} // else the length tells
+		x.r.Body = watched
+		defer func() {
+			if x.r.Body == watched {
+				x.r.Body = body
+			}
+		}()
+	}
+	scope, err := x.g.scope.of(x.r)
+	switch {
+	case watched != nil && x.r.Body == watched && watched.touched.Load():
+		return "", x.consumed("the scope has read it")
+	case err != nil || scope == "":
+		return "", x.g.problem(CodeScopeInvalid, "").because(err)
+	}
+	return scope, nil
+}
+
+// A watchedBody notices that it is read or closed.
+type watchedBody struct {
+	io.ReadCloser
+	touched atomic.Bool
+}
+
+func (b *watchedBody) Read(p []byte) (int, error) {
+	b.touched.Store(true)
+	return b.ReadCloser.Read(p)
+}
+
+func (b *watchedBody) Close() error {
+	b.touched.Store(true)
+	return b.ReadCloser.Close()
+}
+
+// shown returns the request for a function of the user, which may read the body that the guard has read.
+func (x *exchange) shown() *http.Request {
+	if x.body == nil {
+		return x.r
+	}
+	r := x.r.WithContext(x.r.Context())
+	r.Body = x.body.open()
+	return r
+}
