@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -77,6 +78,9 @@ func TestR33_ClientIsTold202AndTheRunGoesOn(t *testing.T) {
 		}
 		body := w.Body.String()
 		time.Sleep(10 * time.Second)
+		if rec := loaded(t, store, "k"); len(rec.Sealed) == 0 || rec.Owed {
+			t.Errorf("running, request stored: %d bytes, owed %v", len(rec.Sealed), rec.Owed)
+		}
 		wantAccepted(t, answer(h, post("k", `{}`, "Prefer", asyncPreferred)), "k", asyncPreferred)
 		wantProblem(t, answer(h, post("k", `{}`)), http.StatusConflict, semel.CodeInProgress)
 		wantProblem(t, answer(h, post("k", `{"other":1}`, "Prefer", asyncPreferred)), http.StatusUnprocessableEntity, semel.CodeKeyReused)
@@ -99,8 +103,8 @@ func TestR33_ClientIsTold202AndTheRunGoesOn(t *testing.T) {
 		if d := statusOf(t, answer(ask, about(self)), 200); d.State != "succeeded" || d.Attempts != 1 || d.Ended.Sub(start) != 30*time.Second {
 			t.Errorf("in the end: %+v", d)
 		}
-		if rec := loaded(t, store, "k"); len(rec.Sealed) == 0 || rec.Owed {
-			t.Errorf("request stored: %d bytes, owed %v", len(rec.Sealed), rec.Owed)
+		if rec := loaded(t, store, "k"); len(rec.Sealed) > 0 || rec.Owed {
+			t.Errorf("done, request stored: %d bytes, owed %v", len(rec.Sealed), rec.Owed)
 		}
 		wantResults := []semel.Result{
 			semel.ResultAccepted, semel.ResultInProgress, semel.ResultInProgress, semel.ResultMismatch, semel.ResultReplayed,
@@ -195,14 +199,15 @@ func TestR33_Only202WhereItIsAskedForAndAllowed(t *testing.T) {
 				store := memstore.New()
 				g, _, _ := asyncGuard(t, store, p)
 				s := serve(g.Handler(paused(&ledger{}, 10*time.Second)), post("k", `{}`, "Prefer", c.prefer))
+				synctest.Wait()
+				if rec := loaded(t, store, "k"); rec.State != semel.Running || len(rec.Sealed) != 0 {
+					t.Errorf("%v, its request is stored: %t", rec.State, len(rec.Sealed) > 0)
+				}
 				w := s.answer()
 				if took := s.at.Sub(s.started); w.Code != c.status || took != c.takes {
 					t.Errorf("answered %d after %v, want %d after %v", w.Code, took, c.status, c.takes)
 				}
 				drained(t, g)
-				if rec := loaded(t, store, "k"); len(rec.Sealed) != 0 {
-					t.Error("its request was stored")
-				}
 			})
 		})
 	}
@@ -575,5 +580,51 @@ func TestR33_R38_NothingBeginsAfterThe202(t *testing.T) {
 		}
 		drained(t, g)
 		wantAnswer(t, answer(h, post("k", `{}`)), 200, "done", true)
+	})
+}
+
+// A stored request is needed to finish its operation, and goes when that is done.
+func TestField15_SealedRequestsGoWhenDone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		g, _, _ := asyncGuard(t, store, async())
+		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(time.Second)
+			status := http.StatusOK
+			if strings.HasSuffix(r.Header.Get("Idempotency-Key"), "refused") {
+				status = http.StatusUnprocessableEntity
+			}
+			w.WriteHeader(status)
+		}))
+		sealed := func() (keys []semel.ID) {
+			err := store.List(t.Context(), semel.Query{Sealed: true}, func(id semel.ID, rec semel.Record) bool {
+				if len(rec.Sealed) == 0 {
+					t.Errorf("%v is listed", id)
+				}
+				keys = append(keys, id)
+				return true
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return keys
+		}
+		all := []string{"done", "refused"}
+		for _, key := range all {
+			wantAccepted(t, answer(h, post(key, `{}`, "Prefer", asyncPreferred)), key, asyncPreferred)
+			if !slices.Contains(sealed(), keyed(key)) {
+				t.Errorf("%s: the request is not stored while it runs", key)
+			}
+		}
+		drained(t, g)
+		for _, key := range all {
+			if rec := loaded(t, store, key); rec.State != semel.Done || rec.Response == nil {
+				t.Errorf("%s: %v", key, rec.State)
+			}
+		}
+		if left := sealed(); len(left) > 0 {
+			t.Errorf("%d requests are still stored", len(left))
+		}
 	})
 }

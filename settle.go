@@ -48,7 +48,7 @@ func (r *run) settle(o Outcome) (Record, settled) {
 	}
 	o.Response = r.core.keyring.Seal(r.ask.id, r.owner.Token, o.Response)
 	// Whoever has had an answer does not expect more; without the request nobody could finish it.
-	o.Owed = o.State == Free && r.sealed && (o.Owed || r.promised.Load())
+	o.Owed = o.State != Done && r.sealed && (o.Owed || r.promised.Load())
 	first := time.Now()
 	replied := false
 	defer func() {

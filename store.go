@@ -235,7 +235,7 @@ type Outcome struct {
 	State    State     // Done, Free or Unknown
 	Response *Response // with Done: the answer to replay, nil if there is none
 	Error    string    // why the run ended without an answer, for operators
-	Owed     bool      // with Free: the end is owed to somebody who may not ask again (Record.Owed)
+	Owed     bool      // with Free and Unknown: the end is owed to somebody who may not ask again (Record.Owed)
 }
 
 // Defaults that the store contract knows. The guard's other defaults are documented at [Policy] and [Options].

@@ -91,12 +91,13 @@ func (r Record) Settle(now Time, by Owner, o Outcome) (Record, bool) {
 	r.Seized = false
 	switch {
 	case o.State == Done:
-		r.State, r.Response, r.Maybe, r.Owed = Done, o.Response, false, false
+		r.finish(o.Response)
 	case r.Begun:
 		// Bytes of an answer may be out: it can be neither run again nor called unknown.
-		r.State, r.Response, r.Maybe, r.Owed = Done, nil, false, false
+		r.finish(nil)
 	case o.State == Unknown:
 		r.State = Unknown
+		r.Owed = r.Owed || o.Owed
 	default:
 		r.State = Free
 		r.Owed = r.Owed || o.Owed && !by.Above
@@ -110,6 +111,11 @@ func (r Record) Settle(now Time, by Owner, o Outcome) (Record, bool) {
 		}
 	}
 	return r, true
+}
+
+// finish makes the record done. Nothing is left to do, so that nobody needs the request any more.
+func (r *Record) finish(answer *Response) {
+	r.State, r.Response, r.Sealed, r.Maybe, r.Owed = Done, answer, nil, false, false
 }
 
 // SaveStep notes that the result of a step is saved. It reports false, and changes nothing, for any other owner or state.

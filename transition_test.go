@@ -557,8 +557,8 @@ func TestR52_OwedUntilTheEnd(t *testing.T) {
 		{mustSettle(t, seized, now, seized.Owner(), Outcome{State: Done}), false, "done, by an operator"},
 		{mustSettle(t, begun, now, begun.Owner(), Outcome{State: Free, Owed: true}), false, "begun and released: done without an answer"},
 		{mustSettle(t, begun, now, begun.Owner(), Outcome{State: Unknown}), false, "begun and lost: the same"},
-		{mustSettle(t, run, now, owner, Outcome{State: Done, Owed: true}), false, "only a release is owed"},
-		{mustSettle(t, run, now, owner, Outcome{State: Unknown, Owed: true}), false, "unknown is an operator's, not a completer's"},
+		{mustSettle(t, run, now, owner, Outcome{State: Done, Owed: true}), false, "what is done is not owed"},
+		{mustSettle(t, run, now, owner, Outcome{State: Unknown, Owed: true}), true, "unknown: an operator may set it free, and then somebody has to finish it"},
 		{mustSettle(t, run, now, Owner{Token: mine, Above: true}, Outcome{State: Free, Owed: true}), false, "nothing ran, so nothing is promised"},
 		{mustClaim(t, begun, now.Add(testLease+testRetention), claim), false, "another operation"},
 	} {
@@ -1135,7 +1135,7 @@ func (h *walk) settle() {
 	if h.begun && r.State != Done {
 		h.failf("begun was settled as %v", r.State)
 	}
-	h.owed = r.State != Done && (h.owed || o.Owed && r.State == Free && !by.Above)
+	h.owed = r.State != Done && (h.owed || o.Owed && !by.Above)
 	switch {
 	case r.State == Done:
 		h.lost, h.closed = false, false

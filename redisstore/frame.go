@@ -16,15 +16,14 @@ import (
 //
 //	  0    1  frame version: the lowest version of this layout that can read the frame
 //	  1  126  header of the record's binary form, of a record without a tail (package semel, codec.go)
-//	127    1  1 if the sealed request and the answer are apart: in a second key, which ends with the retention and
-//	          leaves a tombstone behind
+//	127    1  1 if the answer is apart: in a second key, which ends with the retention and leaves a tombstone behind
 //	128   24  lengths of the parts, 4 bytes each
 //	152       the parts: operation, correlation, error, more, sealed request, answer
 //
 // A part that is not empty ends with the CRC-32C of what is before; an answer has its own. "More" is for later versions:
 // this one keeps it as it is.
 //
-// The second key holds the fence, so that it is never taken for another run's, and the two parts.
+// The second key holds the fence, so that it is never taken for another run's, and the answer.
 //
 // Steps are a hash under the record's key, a colon, and when the operation was created (microseconds since the Unix epoch),
 // so that they are never taken for another operation's. Values are those of stepValue, and names their fields. The key ends
@@ -114,7 +113,7 @@ func bytesOf(s string) []byte {
 	return unsafe.Slice(unsafe.StringData(s), len(s)) //nolint:gosec // spares a copy of each answer
 }
 
-// readFrame returns the record of a frame, behind which the parts that are apart may stand. An empty frame is an absent
+// readFrame returns the record of a frame, behind which an answer that is apart may stand. An empty frame is an absent
 // record, a mark one with a fence. Errors wrap [semel.ErrUnreadable].
 func readFrame(frame string) (semel.Record, error) {
 	rec, err := readHead(frame)
@@ -154,8 +153,8 @@ func readParts(rec *semel.Record, frame string) error {
 	at := frameHead
 	for part := range parts {
 		size := partSize(frame, part)
-		if apart && part == partSealed && at == len(frame) {
-			return nil // their key has ended
+		if apart && part == partAnswer && at == len(frame) {
+			return nil // its key has ended
 		}
 		if size > len(frame)-at {
 			return fmt.Errorf("part %d of %d bytes at byte %d of %d", part, size, at, len(frame))

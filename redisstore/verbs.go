@@ -96,7 +96,7 @@ func (s *Store) settle(ctx context.Context, id semel.ID, by semel.Owner, o semel
 		return rec, false, err
 	case by.Above:
 		mode = "1"
-	case o.Owed && o.State == semel.Free:
+	case o.Owed:
 		mode = "2"
 	}
 	answer := ""

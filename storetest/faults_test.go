@@ -1395,14 +1395,35 @@ var faults = []fault{
 				}
 			})
 		},
-		[]string{"payload/a sealed request is exact and stays", "claim/a free key runs again"},
+		[]string{"payload/a sealed request is exact, and stays until the operation is done", "claim/a free key runs again"},
+	},
+	{
+		"a done record keeps its sealed request",
+		func(m *model) {
+			m.bendSettled(func(old semel.Record, rec *semel.Record, _ semel.Owner, _ semel.Outcome) { rec.Sealed = old.Sealed })
+		},
+		[]string{
+			"payload/a sealed request is exact, and stays until the operation is done",
+			"list/it selects by sealed request",
+		},
+	},
+	{
+		"a begun record that is released keeps its sealed request",
+		func(m *model) {
+			m.bendSettled(func(old semel.Record, rec *semel.Record, _ semel.Owner, o semel.Outcome) {
+				if o.State != semel.Done {
+					rec.Sealed = old.Sealed
+				}
+			})
+		},
+		[]string{"payload/a sealed request is exact, and stays until the operation is done"},
 	},
 	{
 		"the sealed request is dropped by a settle",
 		func(m *model) {
 			m.bendSettled(func(_ semel.Record, rec *semel.Record, _ semel.Owner, _ semel.Outcome) { rec.Sealed = nil })
 		},
-		[]string{"payload/a sealed request is exact and stays"},
+		[]string{"payload/a sealed request is exact, and stays until the operation is done"},
 	},
 	{
 		"ids are cut to 47 bytes",

@@ -82,11 +82,20 @@ var owedFaults = []fault{
 		[]string{"settle/owed stays until the end", "seize/what is owed outlasts a decision to free"},
 	},
 	{
+		"an unknown outcome owes nothing",
+		func(m *model) {
+			m.bendSettle(func(_ *semel.Record, _ semel.Time, _ *semel.Owner, o *semel.Outcome) {
+				o.Owed = o.Owed && o.State != semel.Unknown
+			})
+		},
+		[]string{"settle/what is done is not owed"},
+	},
+	{
 		"any outcome is owed",
 		func(m *model) {
 			m.bendSettled(func(_ semel.Record, rec *semel.Record, _ semel.Owner, o semel.Outcome) { rec.Owed = rec.Owed || o.Owed })
 		},
-		[]string{"settle/only a release is owed", "release/it owes nothing"},
+		[]string{"settle/what is done is not owed", "release/it owes nothing"},
 	},
 	{
 		"a begun run that is released is still owed",
@@ -97,7 +106,7 @@ var owedFaults = []fault{
 				}
 			})
 		},
-		[]string{"settle/only a release is owed"},
+		[]string{"settle/what is done is not owed"},
 	},
 	{
 		"a repeated release may still be owed",
@@ -202,10 +211,10 @@ var owedFaults = []fault{
 		[]string{"list/it selects by sealed request"},
 	},
 	{
-		"List of sealed records leaves out what is done",
+		"List of sealed records leaves out what is unknown",
 		func(m *model) {
 			m.matches = func(id semel.ID, r semel.Record, q semel.Query) bool {
-				return matches(id, r, q) && !(q.Sealed && r.State == semel.Done)
+				return matches(id, r, q) && !(q.Sealed && r.State == semel.Unknown)
 			}
 		},
 		[]string{"list/it selects by sealed request"},

@@ -159,8 +159,9 @@ var payloadChecks = []check{
 		},
 	},
 	{
-		name:    "a sealed request is exact and stays",
-		promise: "The sealed request comes back byte for byte, from the first claim on: over release, takeover and settle.",
+		name: "a sealed request is exact, and stays until the operation is done",
+		promise: "The sealed request comes back byte for byte, from the first claim on, over release, takeover and unknown. A done " +
+			"record has none.",
 		run: func(e *env) {
 			for what, sealed := range map[string][]byte{
 				"every byte":   everyByte(),
@@ -185,8 +186,29 @@ var payloadChecks = []check{
 				check("free")
 				rec = e.a.begin(id, retry(r))
 				check("claimed again")
-				e.a.end(id, rec.Owner(), done(nil))
-				check("done")
+				e.a.end(id, rec.Owner(), unknown(""))
+				check("unknown")
+			}
+			for what, end := range map[string]struct {
+				begun bool
+				o     semel.Outcome
+			}{
+				"done":                   {false, done(answer())},
+				"done without an answer": {false, done(nil)},
+				"begun and released":     {true, free("")},
+				"begun and unknown":      {true, unknown("")},
+			} {
+				id, c := newID(), ask(semel.Rerun)
+				c.Sealed, c.Tombstone = everyByte(), long
+				rec := e.a.begin(id, c)
+				if end.begun {
+					rec = e.b.renew(id, rec.Owner(), semel.Extension{Lease: long, Begun: true})
+				}
+				rec = e.a.end(id, rec.Owner(), end.o)
+				if rec.State != semel.Done || len(rec.Sealed) > 0 {
+					e.Errorf("%s: %s with %s of a request; want done, and nothing", what, rec.State, brief(rec.Sealed))
+				}
+				e.unchanged(what, id, rec)
 			}
 		},
 	},

@@ -207,16 +207,16 @@ var settleChecks = []check{
 		},
 	},
 	{
-		name: "only a release is owed",
-		promise: "Owed with another outcome than free, or with the release of a run that had begun, sets nothing, and in a begun run " +
-			"clears what was owed.",
+		name: "what is done is not owed",
+		promise: "Owed is set with free and with unknown. With done, or with the release of a run that had begun, it sets nothing, " +
+			"and clears what was owed.",
 		run: func(e *env) {
-			for _, o := range []semel.Outcome{done(answer()), done(nil), unknown("timeout")} {
+			for _, o := range []semel.Outcome{done(answer()), done(nil), unknown("timeout"), free("lost")} {
 				o.Owed = true
 				id := newID()
 				rec := e.a.ran(id, ask(semel.Rerun), o)
-				if rec.Owed {
-					e.Errorf("settled as %s: owed", o.State)
+				if rec.Owed != (o.State != semel.Done) {
+					e.Errorf("settled as %s: owed is %t", o.State, rec.Owed)
 				}
 				e.unchanged("settled as "+o.State.String(), id, rec)
 			}

@@ -318,9 +318,9 @@ BEGIN
 				t := v.clock;
 				v_state := CASE WHEN v.begun THEN 2 ELSE p_state END;
 				v_answer := CASE WHEN p_state = 2 THEN p_answer END;
-				v_owed := v_state <> 2 AND (v.owed OR v_state = 3 AND p_owed AND NOT p_above);
+				v_owed := v_state <> 2 AND (v.owed OR p_owed AND NOT p_above);
 				v_expires := CASE v_state
-					WHEN 2 THEN {schema}.expires_1(t, v.retention, v.tombstone, v_answer IS NOT NULL OR v.sealed IS NOT NULL OR v.steps)
+					WHEN 2 THEN {schema}.expires_1(t, v.retention, v.tombstone, v_answer IS NOT NULL OR v.steps)
 					WHEN 3 THEN {schema}.freed_1(t, v.retention, v_owed, v.steps)
 				END;
 				v_day := NULL;
@@ -334,6 +334,7 @@ BEGIN
 					state = v_state, wrote = p_state, settled = t, error = p_error, seized = false, owed = v_owed,
 					expires = nullif(v_expires, 9223372036854775807),
 					answer = CASE WHEN v_day IS NULL THEN v_answer END, answer_day = v_day,
+					sealed = CASE WHEN v_state <> 2 THEN v.sealed END,
 					maybe = CASE WHEN v_state = 2 OR v_state = 3 AND v.seized THEN false
 						ELSE v.maybe OR v_state = 3 AND NOT p_above AND v.on_lost = 1 END,
 					attempt = v.attempt - CASE WHEN v_state = 3 AND NOT v.seized AND p_above THEN 1 ELSE 0 END
@@ -652,7 +653,7 @@ BEGIN
 		PERFORM set_config('synchronous_commit', 'on', true);
 	END IF;
 	v_expires := CASE p_state
-		WHEN 2 THEN {schema}.expires_1(t, p_retention, p_tombstone, p_answer IS NOT NULL OR p_sealed IS NOT NULL OR p_steps)
+		WHEN 2 THEN {schema}.expires_1(t, p_retention, p_tombstone, p_answer IS NOT NULL OR p_steps)
 		WHEN 3 THEN {schema}.freed_1(t, p_retention, p_owed, p_steps)
 	END;
 	IF p_apart AND p_answer IS NOT NULL THEN

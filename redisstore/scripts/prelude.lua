@@ -4,7 +4,7 @@
 --   7 lost policy (1 is Rerun)
 --   8 fence  16 token  32 created  40 started  48 lease end  56 settled  64 retention  72 tombstone  80 attempt  84 CRC
 --  88 raw fingerprint  104 canonical  120 settings
--- 128 1 if the sealed request and the answer are apart, in the key with "~" behind it, after the fence
+-- 128 1 if the answer is apart, in the key with "~" behind it, after the fence
 -- 129 lengths of the parts, 4 bytes each: operation, correlation, error, more, sealed request, answer
 -- 153 the parts
 -- A frame of 15 bytes with state 0 is a mark: it keeps the fence of a record that was forgotten.
@@ -53,7 +53,7 @@ local function readable(v)
     return false
   end
   local a, b, c, x, s, d = unpack('>I4I4I4I4I4I4', v, 129)
-  return #v == 152 + a + b + c + x + (byte(v, 128) == 0 and s + d or 0)
+  return #v == 152 + a + b + c + x + s + (byte(v, 128) == 0 and d or 0)
 end
 
 -- The key's end in milliseconds, or nil: not before the time in microseconds, and not before the clock shows a fence

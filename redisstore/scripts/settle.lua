@@ -4,7 +4,7 @@
 local v = redis.call('GET', KEYS[1]) or ''
 local t = redis.call('TIME')
 
--- What most runs end with goes first, without functions: an answer to a record without flags, error and tombstone.
+-- What most runs end with goes first, without functions: an answer to a record without flags, error, sealed request and tombstone.
 if string.byte(v, 4) == 1 and ARGV[2] == '0' and ARGV[3] == '\2' and ARGV[4] == '' and ARGV[5] ~= '' and ARGV[6] == '' then
   local sub, unpack = string.sub, struct.unpack
   local frame, _, readable, _, flags = string.byte(v, 1, 5)
@@ -14,7 +14,7 @@ if string.byte(v, 4) == 1 and ARGV[2] == '0' and ARGV[3] == '\2' and ARGV[4] == 
     local a, b, c, x, s, d = unpack('>I4I4I4I4I4I4', v, 129)
     local fence = fh * 4294967296 + fl
     -- With a retention that ends within 13 years, and a fence that the clock reaches by then.
-    if #v == 152 + a + b + x + s and c + d == 0 and th + tl == 0 and rh < 100000000 and fence < 4e12 then
+    if #v == 152 + a + b + x and c + s + d == 0 and th + tl == 0 and rh < 100000000 and fence < 4e12 then
       local now = t[1] * 1000000 + t[2]
       local lo, ms = now % 4294967296, now / 1000 + (rh * 4294967296 + rl) / 1000000
       redis.call('SET', KEYS[1], sub(v, 1, 3) .. '\2\0\2' .. sub(v, 7, 55) .. struct.pack('>I4I4', (now - lo) / 4294967296, lo)
@@ -62,7 +62,7 @@ if outcome == 2 or begun then
     answer = ARGV[5]
   end
 elseif outcome == 4 then
-  state = 4
+  state, owed = 4, owed or ARGV[2] == '2'
 else
   state, owed = 3, owed or ARGV[2] == '2'
   if seized then
@@ -74,21 +74,21 @@ else
   end
 end
 local a, b, c, x, s = unpack('>I4I4I4I4I4', v, 129)
-local sealed = sub(v, 153 + a + b + c + x, 152 + a + b + c + x + s)
+local sealed = state == 2 and '' or sub(v, 153 + a + b + c + x, 152 + a + b + c + x + s) -- nobody needs it any more
 local kept = now + us(v, 64)
-local apart = state == 2 and us(v, 72) > 0 and kept < math.huge and s + #answer > 0
+local apart = state == 2 and us(v, 72) > 0 and kept < math.huge and answer ~= ''
 flags = (begun and 1 or 0) + (maybe and 2 or 0) + (steps and 8 or 0) + (owed and 16 or 0)
 local f = sub(v, 1, 3) .. string.char(state, flags, outcome) .. sub(v, 7, 55)
   .. enc(now) .. sub(v, 64, 79) .. pack('>I4', attempt % 4294967296) .. sub(v, 84, 127) .. (apart and '\1' or '\0')
-  .. sub(v, 129, 136) .. pack('>I4', #err) .. sub(v, 141, 148) .. pack('>I4', #answer)
-  .. sub(v, 153, 152 + a + b) .. err .. sub(v, 153 + a + b + c, 152 + a + b + c + x)
+  .. sub(v, 129, 136) .. pack('>I4', #err) .. sub(v, 141, 144) .. pack('>I4I4', #sealed, #answer)
+  .. sub(v, 153, 152 + a + b) .. err .. sub(v, 153 + a + b + c, 152 + a + b + c + x) .. sealed
 if answer == '' then
   call('PERSIST', KEYS[1]) -- makes Redis let the next command pass when its memory is full
 end
 if apart then
-  put(KEYS[1] .. '~', sub(f, 8, 15) .. sealed .. answer, ending(f, kept))
+  put(KEYS[1] .. '~', sub(f, 8, 15) .. answer, ending(f, kept))
 else
-  f = f .. sealed .. answer
+  f = f .. answer
 end
 local ms = ending(f, expires(f, state, now, flags))
 put(KEYS[1], f, ms)

@@ -108,8 +108,9 @@ func TestAQueryReadsOnlyWhatMatches(t *testing.T) {
 			run(semel.Hold, nil, done("answer"))
 			run(semel.Rerun, nil, free)
 		}
-		ended := run(semel.Rerun, sealed, done("answer"))
-		marked := run(semel.Hold, func(c *semel.Claim) { c.Sealed, c.Tombstone = []byte("sealed"), time.Hour }, done("answer"))
+		run(semel.Rerun, sealed, done("answer"))
+		run(semel.Hold, func(c *semel.Claim) { c.Sealed, c.Tombstone = []byte("sealed"), time.Hour }, done("answer"))
+		doubted := run(semel.Rerun, sealed, semel.Outcome{State: semel.Unknown})
 		running := run(semel.Rerun, sealed, semel.Outcome{})
 		freed := run(semel.Rerun, sealed, free)
 		lapsed := run(semel.Rerun, func(c *semel.Claim) { sealed(c); c.Lease = time.Microsecond }, semel.Outcome{})
@@ -117,11 +118,11 @@ func TestAQueryReadsOnlyWhatMatches(t *testing.T) {
 			q    semel.Query
 			want []semel.ID
 		}{
-			{semel.Query{Sealed: true}, []semel.ID{ended, marked, running, freed, lapsed}},
+			{semel.Query{Sealed: true}, []semel.ID{doubted, running, freed, lapsed}},
 			{semel.Query{Sealed: true, Reading: semel.ReadsFree}, []semel.ID{freed, lapsed}},
 			{semel.Query{Reading: semel.ReadsRunning}, []semel.ID{running}},
-			{semel.Query{Sealed: true, Reading: semel.ReadsDone}, []semel.ID{ended, marked}},
-			{semel.Query{Reading: semel.ReadsUnknown}, nil},
+			{semel.Query{Sealed: true, Reading: semel.ReadsDone}, nil},
+			{semel.Query{Reading: semel.ReadsUnknown}, []semel.ID{doubted}},
 		} {
 			client.reset()
 			var got []semel.ID
@@ -142,9 +143,12 @@ func TestAQueryReadsOnlyWhatMatches(t *testing.T) {
 			}
 		}
 
-		expired := run(semel.Hold, func(c *semel.Claim) {
-			c.Sealed, c.Retention, c.Tombstone = []byte("sealed"), time.Millisecond, time.Hour
-		}, done("answer"))
+		expired, c := newID(), ask(semel.Hold)
+		c.Sealed, c.Retention, c.Tombstone = []byte("sealed"), time.Millisecond, time.Hour
+		begun := claim(t, s, expired, c)
+		if owned, err := s.Extend(t.Context(), expired, begun.Owner(), semel.Extension{Begun: true, Lease: time.Millisecond}); err != nil || !owned {
+			t.Fatalf("begin: %t, %v", owned, err)
+		}
 		for until := time.Now().Add(30 * time.Second); ; time.Sleep(2 * time.Millisecond) {
 			if rec := load(t, s, expired); rec.Reads(semel.Hold) == semel.ReadsExpired {
 				break

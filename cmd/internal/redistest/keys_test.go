@@ -109,8 +109,8 @@ func TestR54_TheAnswerEndsBeforeItsTombstone(t *testing.T) {
 	}
 	if got, owned, err := s.Claim(t.Context(), id, retry(c)); err != nil || owned {
 		t.Errorf("a repeat: owned is %t, error %v", owned, err)
-	} else if got.Reads(semel.Hold) == semel.ReadsDone && (got.Response == nil || string(got.Sealed) != "sealed") {
-		t.Error("a repeat within the retention has no answer")
+	} else if got.Reads(semel.Hold) == semel.ReadsDone && (got.Response == nil || len(got.Sealed) > 0) {
+		t.Errorf("a repeat within the retention has no answer, or a request: %t, %d bytes", got.Response != nil, len(got.Sealed))
 	}
 	for until := time.Now().Add(30 * time.Second); ttl(t, client, key+"~") >= 0; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(until) {
