@@ -80,7 +80,7 @@ func TestCase01_Case16_R16_AnotherRequestIsRefusedInEveryState(t *testing.T) {
 	}
 	for _, st := range []state{
 		{"done", shortLease(semel.Hold), semel.ReadsDone, func(h http.Handler, _ *held) { first(h, "ok") }},
-		{"free", shortLease(semel.Hold), semel.ReadsFree, func(h http.Handler, _ *held) { first(h, "503") }},
+		{"free, and may have had its effect", shortLease(semel.Rerun), semel.ReadsFree, func(h http.Handler, _ *held) { first(h, "503") }},
 		{"unknown", shortLease(semel.Hold), semel.ReadsUnknown, func(h http.Handler, _ *held) { first(h, "panic") }},
 		{"running", shortLease(semel.Hold), semel.ReadsRunning, func(h http.Handler, b *held) {
 			go first(h, "block")

@@ -17,7 +17,7 @@ func (r Record) Claim(now Time, c Claim) (Record, bool) {
 	case r.State == Absent:
 		// A fence from the clock also grows over forget, sweep and failover.
 		return r.fresh(now, c, max(uint64(now)/1000, r.Fence+1)), true
-	case r.over(now):
+	case r.over(now), r.unused() && r.Token != c.Token && !r.Fingerprint.Equal(c.Fingerprint):
 		return r.fresh(now, c, r.Fence+1), true
 	case r.past(now):
 		return r, false // only a tombstone is left, which says no more than that
@@ -38,6 +38,10 @@ func (r Record) Claim(now Time, c Claim) (Record, bool) {
 	}
 	return r.started(now, c, r.Fence+1), true
 }
+
+// unused reports whether the record was released and remembers nothing. Its client was told that nothing happened, so its key
+// may stand for another request: a corrected one.
+func (r *Record) unused() bool { return r.State == Free && !r.Maybe && !r.Steps && !r.Owed }
 
 // fresh makes the record of a new operation, which inherits nothing but the order of fences.
 func (r Record) fresh(now Time, c Claim, fence uint64) Record {

@@ -49,19 +49,20 @@ type situation struct {
 	sameToken           bool
 	prints              printPair
 	recorded, asking    LostPolicy
+	steps, owed         bool
 }
 
 func (s situation) String() string {
-	return fmt.Sprintf("%v/begun=%v/maybe=%v/seized=%v/%s/own token=%v/%s/recorded=%v/asking=%v",
+	return fmt.Sprintf("%v/begun=%v/maybe=%v/seized=%v/%s/own token=%v/%s/recorded=%v/asking=%v/steps=%v/owed=%v",
 		s.state, s.begun, s.maybe, s.seize, [...]string{"fresh", "over", "expired"}[s.age], s.sameToken,
-		[...]string{"identical", "same raw", "same canonical", "other settings", "different"}[s.prints], s.recorded, s.asking)
+		[...]string{"identical", "same raw", "same canonical", "other settings", "different"}[s.prints], s.recorded, s.asking, s.steps, s.owed)
 }
 
 func (s situation) equal() bool { return s.prints <= sameCanonical }
 
 // situations returns every combination that can be told apart and can exist.
 func situations() (all []situation) {
-	for n := range 5 * 2 * 2 * 2 * 3 * 2 * 5 * 2 * 2 {
+	for n := range 5 * 2 * 2 * 2 * 3 * 2 * 5 * 2 * 2 * 2 * 2 {
 		pick := func(of int) int {
 			i := n % of
 			n /= of
@@ -70,13 +71,13 @@ func situations() (all []situation) {
 		s := situation{
 			state: State(pick(5)), begun: pick(2) == 1, maybe: pick(2) == 1, seize: pick(2) == 1,
 			age: runAge(pick(3)), sameToken: pick(2) == 1, prints: printPair(pick(5)),
-			recorded: LostPolicy(pick(2)), asking: LostPolicy(pick(2)),
+			recorded: LostPolicy(pick(2)), asking: LostPolicy(pick(2)), steps: pick(2) == 1, owed: pick(2) == 1,
 		}
 		switch {
 		case s.state == Absent && s != situation{asking: s.asking}: // nothing else is recorded
 		case s.seize && s.state != Unknown:
 		case s.begun && s.state == Free: // a begun record is never freed
-		case s.maybe && s.state == Done: // done clears it
+		case s.maybe && s.state == Done, s.owed && s.state == Done: // done clears them
 		default:
 			all = append(all, s)
 		}
@@ -119,7 +120,7 @@ func (s situation) record() (r Record, now Time, c Claim) {
 		Fence: 7, Token: mine, Fingerprint: held, Attempt: 3,
 		Created: t0 - 5, Started: t0, LeaseEnd: t0.Add(testLease), Retention: testRetention,
 		Operation: "POST /held", Correlation: "held", Error: "lost before", Sealed: []byte("held"),
-		Steps: true, Owed: s.state != Done, // done clears what is owed
+		Steps: s.steps, Owed: s.owed,
 		unknown: "\x02\x01\x63\x01x",
 	}
 	if s.state != Running {
@@ -129,7 +130,7 @@ func (s situation) record() (r Record, now Time, c Claim) {
 		}
 	}
 	if s.state == Done {
-		r.Wrote, r.Response = Done, &Response{Status: 201}
+		r.Wrote, r.Response, r.Sealed = Done, &Response{Status: 201}, nil
 	}
 	if s.state == Free || s.state == Unknown && !s.seize {
 		r.Wrote = s.state
@@ -190,12 +191,18 @@ var claimTable = []claimRow{
 		"lapsed under Rerun, another request: key reused",
 	},
 	{
+		func(s situation) bool {
+			return s.state == Free && !s.sameToken && !s.equal() && !s.maybe && !s.steps && !s.owed
+		}, claimNew, 0, false,
+		"free and remembering nothing, another request: the key has not been used",
+	},
+	{
 		func(s situation) bool { return s.state == Free && s.maybe && s.asking == Hold && !s.equal() }, claimRefused, ReadsUnknown, false,
 		"free with maybe, another request under Hold: key reused",
 	},
 	{
 		func(s situation) bool { return s.state == Free && !s.equal() }, claimRefused, ReadsFree, false,
-		"free, another request: the fingerprint still binds",
+		"free, another request, and something is remembered or the token is spent: the fingerprint still binds",
 	},
 	{
 		func(s situation) bool { return s.state == Unknown && !s.equal() }, claimRefused, ReadsUnknown, false,
@@ -300,6 +307,7 @@ func checkClaim(t *testing.T, s situation, row claimRow) {
 	case claimNext:
 		next()
 		want.Fence, want.Attempt, want.Maybe = before.Fence+1, before.Attempt+1, row.maybe
+		want.Owed = s.owed || s.state == Running // its request is stored, and its client has no answer
 	case claimNew:
 		fence := before.Fence + 1
 		if s.state == Absent {
@@ -1046,8 +1054,12 @@ func (h *walk) claim() {
 	if !ok {
 		return
 	}
-	if !ended && !before.Fingerprint.Equal(c.Fingerprint) {
-		h.failf("another request was let run")
+	anew := ended
+	if !before.Fingerprint.Equal(c.Fingerprint) {
+		anew = true
+		if !ended && (before.State != Free || before.Token == c.Token || h.lost || h.steps || h.owed) {
+			h.failf("another request was let run")
+		}
 	}
 	if r.Owner() == before.Owner() && before.State == Running && !ended {
 		return // its own claim again
@@ -1055,7 +1067,7 @@ func (h *walk) claim() {
 	if r.Fence <= before.Fence && before.State != Absent {
 		h.failf("a run began without raising the fence")
 	}
-	if ended {
+	if anew {
 		h.lost, h.closed, h.begun, h.steps, h.owed, h.runs = false, false, false, false, false, 0
 	}
 	h.runs++

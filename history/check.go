@@ -18,7 +18,7 @@ func (v Violation) String() string {
 }
 
 // Check returns what was broken, at most one violation of a kind for each key, ordered by key. A key is taken for one
-// operation all through: a history is no longer than the time for which outcomes are kept.
+// operation from its first effect or final answer on: a history is no longer than the time for which outcomes are kept.
 //
 //   - a key took effect more than once, although AtMostOnce was promised;
 //   - a success was learned before its effect, or there is none;
@@ -28,7 +28,8 @@ func (v Violation) String() string {
 //     (AskLast), nothing definite: nothing that was acknowledged is lost;
 //   - the last call of a request learned nothing definite: no key is stuck. Unknown is definite under AtMostOnce;
 //   - a request got the answer that is another one's, or took effect, under the key of another request;
-//   - a request was told that its key stands for another one, although it is the one that was answered or took effect.
+//   - a request was told that its key stands for another one, although there was none, or it had been answered or had taken
+//     effect before.
 func (h *History) Check() []Violation {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -201,10 +202,24 @@ func (o *operation) confused() string {
 	return ""
 }
 
+// turnedAway finds a mismatch of the request that has the key: in a call that was made once it had been answered or had taken
+// effect, or where no other request had been made. Before, another one may have had the key, and released it.
 func (o *operation) turnedAway() string {
-	has := slices.Concat(o.effects, o.finals) // the first one says whose the key is
+	has := slices.Concat(o.effects, o.finals)
+	if len(has) == 0 {
+		return ""
+	}
+	owner := has[0].request
+	since := map[int]bool{} // calls made when it had the key for good
+	settled, others := false, false
 	for _, e := range o.events {
-		if len(has) > 0 && e.kind == learns && e.outcome == Mismatch && e.request == has[0].request {
+		switch {
+		case e.kind == asks || e.kind == asksLast:
+			since[e.call] = settled
+			others = others || e.request != owner
+		case e.kind == takesEffect, e.outcome == Success, e.outcome == Failure:
+			settled = true
+		case e.outcome == Mismatch && e.request == owner && (since[e.call] || !others):
 			return "a mismatch of the request that has the key"
 		}
 	}

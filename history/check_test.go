@@ -207,6 +207,20 @@ var rows = []row{
 		told(h, "r", history.Mismatch, "422")
 		h.Effect("k", "r")
 	}, []string{turnedAway}},
+	{"a mismatch of what took effect, after one of another request", func(h *history.History) {
+		told(h, "s", history.Mismatch, "422")
+		paid(h)
+		told(h, "r", history.Mismatch, "422")
+	}, []string{turnedAway}},
+	{"a mismatch while another request has the key, which is released", func(h *history.History) {
+		other := h.Ask("k", "s")
+		told(h, "r", history.Mismatch, "422")
+		late := h.Ask("k", "r")
+		other.Learned(history.Unsure, "503")
+		paid(h)
+		late.Learned(history.Mismatch, "422")
+		toldLast(h, "s", history.Mismatch, "422")
+	}, nil},
 	{"a mismatch of what was answered", func(h *history.History) {
 		told(h, "r", history.Failure, "400")
 		told(h, "r", history.Mismatch, "422")

@@ -126,7 +126,8 @@ func (s *Store) claim(id semel.ID, c semel.Claim) (semel.Record, bool, error) {
 	now := s.now()
 	e := sh.find(id)
 	old := e.record(now)
-	begins := old.Reads(c.OnLost) == semel.ReadsAbsent
+	// An operation that begins may be refused for want of room; the next run of one brings nothing with it.
+	begins := old.Reads(c.OnLost) == semel.ReadsAbsent || !old.Fingerprint.Equal(c.Fingerprint)
 	if e == nil {
 		old.Fence = sh.floor
 	}

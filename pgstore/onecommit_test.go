@@ -119,6 +119,15 @@ func TestOneCommitLeavesTheSameRecord(t *testing.T) {
 					settle(t, s.store, id, rec.Owner(), semel.Outcome{State: semel.Free, Error: "no"})
 				}
 			},
+			"free of another request": func(ids []semel.ID, c semel.Claim) {
+				for _, id := range ids {
+					other := ask(semel.Hold)
+					other.Fingerprint.Canonical[0] = 1
+					other.Sealed = []byte("another")
+					rec := claim(t, s.store, id, other)
+					settle(t, s.store, id, rec.Owner(), semel.Outcome{State: semel.Free, Error: "no"})
+				}
+			},
 			"lapsed": func(ids []semel.ID, c semel.Claim) {
 				for _, id := range ids {
 					claim(t, s.store, id, anew(c))

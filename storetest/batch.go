@@ -99,6 +99,14 @@ var batchChecks = []check{
 				e.Errorf("a free record: owned is %t, then %t; want true, false", got[0].Owned, got[1].Owned)
 			}
 			e.same("the record that the second claim gets", got[1].Record, got[0].Record)
+
+			id = newID()
+			e.a.ran(id, ask(semel.Hold), free("answered 429"))
+			got = e.b.claimAll([]semel.ClaimOf{{ID: id, Claim: ask(semel.Hold)}, {ID: id, Claim: ask(semel.Hold)}})
+			if !got[0].Owned || got[1].Owned {
+				e.Errorf("two requests with a released key: owned is %t, then %t; want true, false", got[0].Owned, got[1].Owned)
+			}
+			e.same("the record that the second request gets", got[1].Record, got[0].Record)
 		},
 	},
 	{

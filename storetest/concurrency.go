@@ -40,6 +40,12 @@ func (e *env) oneWins(what string, id semel.ID, c semel.Claim) semel.Record {
 	for i := range claims {
 		claims[i] = retry(c)
 	}
+	return e.oneOf(what, id, claims)
+}
+
+// oneOf sends claims at once and checks that exactly one of them is owned.
+func (e *env) oneOf(what string, id semel.ID, claims []semel.Claim) semel.Record {
+	e.Helper()
 	replies := e.claimTogether(id, claims)
 	final := e.a.load(id)
 	owners := 0

@@ -16,9 +16,11 @@ var restartChecks = []check{
 			e.reopen()
 			for _, s := range all {
 				e.unchanged(s.name+", restarted", s.id, s.rec)
-				other := retry(s.claim)
-				other.Fingerprint = newFingerprint()
-				e.a.refuse(s.name+", restarted, other fingerprint", s.id, other)
+				if !unused(s.rec) {
+					other := retry(s.claim)
+					other.Fingerprint = newFingerprint()
+					e.a.refuse(s.name+", restarted, other fingerprint", s.id, other)
+				}
 
 				r := retry(s.claim)
 				r.OnLost = semel.Hold

@@ -59,7 +59,7 @@ type topic struct {
 
 var topics = []topic{
 	{"claim", claimChecks},
-	{"fingerprint", fingerprintChecks},
+	{"fingerprint", slices.Concat(fingerprintChecks, unusedChecks)},
 	{"lease", leaseChecks},
 	{"extend", extendChecks},
 	{"settle", settleChecks},

@@ -48,6 +48,15 @@
 #ifndef FAILOVER
 #define FAILOVER 0              /* 1: once, the store may lose a record that it has acknowledged */
 #endif
+#ifndef OTHERS
+#define OTHERS 0                /* 1: the client of guard 2 asks another request, under the same key */
+#endif
+#ifndef STEPS
+#define STEPS 0                 /* 1: handlers may save a step first */
+#endif
+#ifndef PROMISES
+#define PROMISES 0              /* 1: requests are stored, and clients may be told that theirs will be finished */
+#endif
 
 /* ---- The clauses of the contract. -DWITHOUT=STATE leaves one out ---- */
 
@@ -78,30 +87,37 @@
 #define UNDECIDED    19         /* Sweep leaves what waits for a decision */
 #define NEW_OWNER    20         /* Seize raises the fence and replaces the token */
 #define FORGET_OWNED 21         /* Forget compares fence, token and state */
+#define SAME_REQUEST 22         /* a claim for another request is refused */
+#define UNUSED       23         /* ... but starts a new operation on a free record that remembers nothing */
+#define KEEPS_MAYBE  24         /* ... no maybe */
+#define KEEPS_STEPS  25         /* ... no steps */
+#define KEEPS_OWED   26         /* ... and nothing owed */
 /* of the guard */
-#define SAME_TOKEN   22         /* all copies of a claim have one token */
-#define RELEASE      23         /* a claim that may own unnoticed is released by token */
-#define TWICE        24         /* ... and again, when no copy of the claim can be executed any more */
-#define ABOVE        25         /* ... but only above the fence under which the handler ran */
-#define FRESH_REPLY  26         /* a reply older than the margin starts no handler */
-#define CANCEL       27         /* a handler under Rerun is cancelled at the margin */
-#define LOST_HOLDS   28         /* a run that is lost under Hold settles as unknown */
-#define ANSWER_LAST  29         /* the client is answered when the settle is acknowledged, not before */
-#define NEVER_FREED  30         /* a settle without a reply is sent again, never replaced by a release */
-#define FENCED_READS 31         /* the client of a fenced owner gets what the record says */
-#define MARK_FIRST   32         /* no byte of a stream leaves before begun is acknowledged */
-#define ASK_LAST     33         /* Reconcile asks the upstream after it has seized the record */
-#define COMMIT_ASKED 34         /* what became of a commit without a reply is asked, not guessed */
+#define SAME_TOKEN   27         /* all copies of a claim have one token */
+#define RELEASE      28         /* a claim that may own unnoticed is released by token */
+#define TWICE        29         /* ... and again, when no copy of the claim can be executed any more */
+#define ABOVE        30         /* ... but only above the fence under which the handler ran */
+#define FRESH_REPLY  31         /* a reply older than the margin starts no handler */
+#define CANCEL       32         /* a handler under Rerun is cancelled at the margin */
+#define LOST_HOLDS   33         /* a run that is lost under Hold settles as unknown */
+#define ANSWER_LAST  34         /* the client is answered when the settle is acknowledged, not before */
+#define NEVER_FREED  35         /* a settle without a reply is sent again, never replaced by a release */
+#define FENCED_READS 36         /* the client of a fenced owner gets what the record says */
+#define MARK_FIRST   37         /* no byte of a stream leaves before begun is acknowledged */
+#define ASK_LAST     38         /* Reconcile asks the upstream after it has seized the record */
+#define COMMIT_ASKED 39         /* what became of a commit without a reply is asked, not guessed */
+#define OWN_ANSWER   40         /* a client gets the record's answer only to its own request */
 /* assumed of others */
-#define LIFE         35         /* a verb is executed within a request's life, or never */
-#define PROMISE      36         /* under Hold a released status means that there was no effect */
-#define OBEDIENT     37         /* a cancelled handler stops */
-#define REFUSES      38         /* an upstream that says never refuses fences up to the one asked */
+#define LIFE         41         /* a verb is executed within a request's life, or never */
+#define PROMISE      42         /* under Hold a released status means that there was no effect */
+#define OBEDIENT     43         /* a cancelled handler stops */
+#define REFUSES      44         /* an upstream that says never refuses fences up to the one asked */
 
 /* ---- The record ---- */
 
 #define absent 0
 mtype = { running, done, free, unknown };
+mtype = { free_owed, unknown_owed };    /* outcomes: the same, and the end is owed */
 
 typedef Record {
 	mtype state;
@@ -112,6 +128,9 @@ typedef Record {
 	bool begun;
 	bool maybe;
 	bool seized;
+	bool steps;             /* one is saved */
+	bool owed;              /* its client was promised its end, or has lost an answer, and its request is stored */
+	byte request;           /* 1, or 2 for another one: the fingerprint */
 	bool expired;           /* the retention is over */
 	mtype wrote;            /* what this owner has settled with; 0 for nothing */
 	byte answer;            /* when done: the fence of the run that gave it, DECISION more if a decider did; 0 for none */
@@ -131,12 +150,17 @@ byte clock;                     /* the highest fence handed out */
 #define reads_unknown(caller) (lapsed && !begun_over && holds(caller) || rec.state == free && rec.maybe && caller || \
 			       rec.state == unknown)
 
+/* Released, and nothing is remembered: the key has not been used. */
+#define unused (with(UNUSED) && rec.state == free && !(rec.maybe && with(KEEPS_MAYBE)) && \
+		!(rec.steps && with(KEEPS_STEPS)) && !(rec.owed && with(KEEPS_OWED)))
+
 /* ---- The world outside of the store ---- */
 
 #define NOBODY         0
 #define token_of(g, n) (((g) - 1) * REQUESTS + (n))             /* of guard g for its client's request n */
 #define guard_of(t)    (((t) - 1) / REQUESTS + 1)
 #define hold_of(g)     (POLICY == HOLD || POLICY == MIXED && (g) == 1)
+#define request_of(t)  ((OTHERS && guard_of(t) == 2) -> 2 : 1)
 #define decider(d)     (GUARDS * REQUESTS + (d))
 #define LAST           (GUARDS * REQUESTS + DECIDERS + 1)
 
@@ -147,8 +171,12 @@ byte barred;                    /* the upstream refuses fences up to this one */
 
 /* ---- What the invariants remember. No rule looks at it ---- */
 
+#if OTHERS
+#define OPERATIONS 8
+#else
 #define OPERATIONS 4
-byte op;                        /* the key stands for another operation after expiry and after forget */
+#endif
+byte op;                        /* the key stands for another operation after expiry, after forget and for another request */
 byte runs;                      /* so far */
 bool handled;                   /* the handler of the present run was started */
 byte busy = GUARDS;             /* guards and deciders at work */
@@ -159,6 +187,10 @@ bool said[OPERATIONS];          /* a run has settled as unknown, and nobody has 
 bool marked[OPERATIONS];        /* as begun */
 bool bytes[OPERATIONS];         /* of a stream have left */
 byte acked[OPERATIONS];         /* the answer that a client has got; 0 for none */
+byte wanted[OPERATIONS];        /* the request */
+bool passed[OPERATIONS];        /* its key has gone to another request */
+bool stepped[OPERATIONS];       /* a step of it has had its effect */
+bool promised[OPERATIONS];      /* its client was told that it will be finished */
 bool nothing[LAST + 1];         /* the client of this token was told that nothing happened */
 
 #define must(so, ...) if :: (so) -> skip :: else -> printf("BROKEN: "); printf(#__VA_ARGS__); printf("\n"); assert(false) fi
@@ -173,23 +205,38 @@ inline started(t, h)
 	runs++; handled = false
 }
 
-inline Claim(t, h, owned)
+/* A new operation, for request q. */
+inline starts_anew(t, h, q)
+{
+	rec.request = q; wanted[op] = q;
+	started(t, h)
+}
+
+inline Claim(t, h, q, owned)
 {
 	if
 	:: rec.state == absent ->
-		started(t, h); owned = true
+		starts_anew(t, h, q); owned = true
 	:: rec.state != absent && rec.expired ->
 		rec.expired = false; rec.answer = 0;
-		if :: with(FRESH) -> rec.begun = false; rec.maybe = false :: else -> skip fi;
+		if :: with(FRESH) -> rec.begun = false; rec.maybe = false; rec.steps = false; rec.owed = false :: else -> skip fi;
 		op++;
-		started(t, h); owned = true
+		starts_anew(t, h, q); owned = true
+	:: rec.state != absent && !rec.expired && rec.token != t && rec.request != q && unused ->
+		must(!effects[op] && !stepped[op], a key that was used goes to another request);
+		must(!promised[op], a promise is dropped);
+		passed[op] = true; rec.maybe = false; rec.steps = false; rec.owed = false;
+		op++;
+		starts_anew(t, h, q); owned = true
 	:: rec.state != absent && !rec.expired && rec.token == t ->     /* its own, whose reply was lost */
 		owned = (rec.state == running || !with(SPENT));
 		if :: owned -> rec.state = running; rec.over = false :: else -> skip fi
-	:: rec.state != absent && !rec.expired && rec.token != t && reads_free(h) ->
+	:: rec.state != absent && !rec.expired && rec.token != t && !(rec.request != q && (unused || with(SAME_REQUEST))) &&
+	   reads_free(h) ->
 		must(!said[op], it runs again after unknown);
 		must(!bytes[op], it runs again after begun);
 		rec.maybe = rec.maybe || rec.state == running;
+		rec.owed = rec.owed || PROMISES && rec.state == running;
 		started(t, h); owned = true
 	:: else ->
 		owned = false;
@@ -216,23 +263,32 @@ inline Extend(f, t, b, owned)
 	fi
 }
 
+inline SaveStep(f, t, owned)
+{
+	owned = mine(f, t) && rec.state == running;
+	rec.steps = rec.steps || owned
+}
+
 #define has_begun (rec.begun && with(BEGUN_ENDS))
+#define frees(o)  ((o) == free || (o) == free_owed)
+#define doubts(o) ((o) == unknown || (o) == unknown_owed)
 
 /* What a settle writes that is accepted. */
 inline written(o, a, by_token)
 {
 	rec.wrote = o; rec.over = false; rec.expired = false;
 	if
-	:: o == done -> rec.state = done; rec.answer = a; rec.maybe = false
-	:: o != done && has_begun -> rec.state = done; rec.answer = 0; rec.maybe = false
-	:: !has_begun && o == unknown -> rec.state = unknown; said[op] = true
-	:: !has_begun && o == free && rec.seized -> rec.state = free; rec.maybe = rec.maybe && !with(CLEARED)
-	:: !has_begun && o == free && !rec.seized && by_token ->
+	:: o == done -> rec.state = done; rec.answer = a; rec.maybe = false; rec.owed = false
+	:: o != done && has_begun -> rec.state = done; rec.answer = 0; rec.maybe = false; rec.owed = false
+	:: !has_begun && doubts(o) -> rec.state = unknown; said[op] = true
+	:: !has_begun && frees(o) && rec.seized -> rec.state = free; rec.maybe = rec.maybe && !with(CLEARED)
+	:: !has_begun && frees(o) && !rec.seized && by_token ->
 		rec.state = free; rec.maybe = rec.maybe || !rec.hold && !with(CLEAN)
-	:: !has_begun && o == free && !rec.seized && !by_token ->
+	:: !has_begun && frees(o) && !rec.seized && !by_token ->
 		rec.state = free; rec.maybe = rec.maybe || !rec.hold && with(MAYBE); lost[op] = (POLICY != HOLD)
 	fi;
-	if :: rec.seized && o != unknown -> said[op] = false; lost[op] = lost[op] && o != free :: else -> skip fi;
+	if :: rec.seized && !doubts(o) -> said[op] = false; lost[op] = lost[op] && o != free :: else -> skip fi;
+	rec.owed = rec.owed || (o == free_owed || o == unknown_owed) && rec.state != done;
 	rec.seized = false
 }
 
@@ -264,6 +320,7 @@ inline Seize(t)
 {
 	if :: with(NEW_OWNER) -> rec.fence++; clock = rec.fence; rec.token = t :: else -> skip fi;
 	lost[op] = lost[op] || rec.state == running && POLICY != HOLD;
+	rec.owed = rec.owed || PROMISES && rec.state == running;
 	rec.state = unknown; rec.seized = true; rec.wrote = 0; rec.over = false
 }
 
@@ -271,6 +328,7 @@ inline deleted()
 {
 	rec.state = absent; rec.fence = 0; rec.token = NOBODY; rec.over = false; rec.hold = false; rec.begun = false;
 	rec.maybe = false; rec.seized = false; rec.expired = false; rec.wrote = 0; rec.answer = 0;
+	rec.steps = false; rec.owed = false; rec.request = 0;
 	handled = false
 }
 
@@ -280,6 +338,7 @@ inline Effect(f, t, x)
 	if
 	:: f > barred ->
 		effects[x] = (effects[x] < 2 -> effects[x] + 1 : 2); held[x] = held[x] || hold_of(guard_of(t));
+		must(!passed[x], an effect whose key has gone to another request);
 		must(effects[x] < 2 || !held[x], two effects under Hold);
 		must(effects[x] < 2 || lost[x], two effects, but no run was lost)
 	:: else ->
@@ -310,7 +369,7 @@ chan net = [COPIES + 1] of { mtype, byte, byte, byte, byte };   /* verb, fence, 
 inline executed(v, f, t, x, r, owned)
 {
 	if
-	:: v == claim -> Claim(t, hold_of(guard_of(t)), owned)
+	:: v == claim -> Claim(t, hold_of(guard_of(t)), request_of(t), owned)
 	:: v == extend -> Extend(f, t, false, owned)
 	:: v == mark -> Extend(f, t, true, owned)
 	:: v == settle -> Settle(f, t, x, r, owned)
@@ -348,10 +407,13 @@ mtype = { ok, refused };
 
 #define tok using[me]
 
+#define answered (reads_done && (rec.request == request_of(tok) || !with(OWN_ANSWER)))
+
 /* The client gets answer a, of operation x. */
 inline answers(x, a)
 {
 	printf("guard %d: its client gets answer %d\n", me, a);
+	must(a == 0 || wanted[x] == request_of(tok), a client gets the answer to another request);
 	must(a == 0 || effects[x] > 0, a success without its effect);
 	must(a == 0 || acked[x] == 0 || acked[x] == a, two clients get different answers);
 	acked[x] = (a != 0 -> a : acked[x]);
@@ -361,7 +423,7 @@ inline answers(x, a)
 inline asks_next()
 {
 	fence = 0; about = 0; my_run = 0; above = 0; answer = 0; unheard = 0; outcome = 0; late[me] = false;
-	owned = false; resent = false; did = false; begun = false; doubtful = false;
+	owned = false; resent = false; did = false; begun = false; doubtful = false; saved = false; pledged = false;
 	if
 	:: n < REQUESTS && !served -> n++; tok = token_of(me, n); at = asking
 	:: else -> n = 0; tok = NOBODY; served = false; at = gone; busy--
@@ -382,7 +444,7 @@ inline ends()                           /* the request, and pays what it owes: t
 		printf("guard %d: releases token %d above fence %d\n", me, tok, above);
 		Release(above, tok);
 		fence = 0; about = 0; my_run = 0; unheard = 0; outcome = 0;
-		owned = false; did = false; begun = false; doubtful = false;
+		owned = false; did = false; begun = false; doubtful = false; saved = false; pledged = false;
 		if :: with(TWICE) -> at = owing :: else -> asks_next() fi
 	:: else -> asks_next()
 	fi
@@ -390,7 +452,7 @@ inline ends()                           /* the request, and pays what it owes: t
 
 inline is_lost()                        /* the handler, for a reason that the guard knows of */
 {
-	outcome = ((hold_of(me) && with(LOST_HOLDS)) -> unknown : free); at = settling
+	outcome = ((hold_of(me) && with(LOST_HOLDS)) -> unknown : (PROMISES -> free_owed : free)); at = settling
 }
 
 inline concluded()                      /* the settle was acknowledged */
@@ -402,7 +464,7 @@ inline concluded()                      /* the settle was acknowledged */
 		must(rec.state == absent || rec.fence > fence || rec.token != tok || doubtful || DECIDERS,
 			an owner is fenced in vain);
 		if
-		:: with(FENCED_READS) && reads_done -> answer = rec.answer; answers(op, answer)
+		:: with(FENCED_READS) && answered -> answer = rec.answer; answers(op, answer)
 		:: !with(FENCED_READS) && outcome == done -> answers(about, fence)
 		:: else -> skip
 		fi
@@ -422,21 +484,23 @@ proctype Guard(byte me)
 	bool resent;                    /* a copy of the claim has got no reply, or one that was too old */
 	bool did, begun;                /* the handler has had its effect; its answer may leave */
 	bool doubtful;                  /* its commit has got no reply */
+	bool saved;                     /* its operation has a step */
+	bool pledged;                   /* its client was told that it will be finished */
 
 	tok = token_of(me, 1);
 	do
 	/* asking: it sends the claim until there is a reply, or it gives up. */
 	:: d_step {
 		at == asking ->
-		Claim(tok, hold_of(me), owned);
+		Claim(tok, hold_of(me), request_of(tok), owned);
 		printf("guard %d: claims with token %d: %e, fence %d\n", me, tok, reply(owned), rec.fence);
 		late[me] = false;
 		if
 		:: owned ->
-			fence = rec.fence; about = op; my_run = runs; unheard = 0;
+			fence = rec.fence; about = op; my_run = runs; saved = rec.steps; unheard = 0;
 			if :: OBEY -> at = told :: else -> starts() fi
 		:: else ->
-			if :: reads_done -> answer = rec.answer; answers(op, answer) :: else -> skip fi;
+			if :: answered -> answer = rec.answer; answers(op, answer) :: else -> skip fi;
 			ends()
 		fi }
 	:: d_step {
@@ -460,6 +524,19 @@ proctype Guard(byte me)
 	:: d_step {
 		at == working && !did && !TX && !OBEY && send(effect, fence, tok, about, 0);
 		printf("guard %d: its upstream does not answer\n", me); is_lost() }
+	:: d_step {
+		STEPS && at == working && !did && !saved ->
+		stepped[about] = true;
+		SaveStep(fence, tok, saved);
+		printf("guard %d: its handler saves a step: %e\n", me, reply(saved));
+		if :: !saved -> is_lost() :: else -> skip fi }
+	:: d_step {
+		STEPS && at == working && !did && !saved ->
+		stepped[about] = true;
+		printf("guard %d: its handler is lost in a step\n", me); is_lost() }
+	:: d_step {
+		PROMISES && at == working && !pledged ->
+		printf("guard %d: tells its client that it will be finished\n", me); promised[about] = true; pledged = true }
 	:: d_step {
 		at == working ->
 		Extend(fence, tok, false, owned);
@@ -487,8 +564,8 @@ proctype Guard(byte me)
 		at == working || at == settling && !doubtful ->
 		if
 		:: at == working && (did || TX) -> outcome = done
-		:: at == working && (!did || !hold_of(me) || !with(PROMISE)) -> outcome = free
-		:: at == working && !hold_of(me) -> outcome = unknown   /* its handler says that it can't tell */
+		:: at == working && (!did || !hold_of(me) || !with(PROMISE)) -> outcome = (pledged -> free_owed : free)
+		:: at == working && !hold_of(me) -> outcome = (pledged -> unknown_owed : unknown)    /* its handler can't tell */
 		:: at == working -> is_lost()
 		:: at == settling -> skip
 		fi;
@@ -659,22 +736,25 @@ end:
 
 active proctype Last()
 {
-	bool owned, h; byte about;
+	bool owned, h; byte about, q;
 end:
 	atomic {
 		quiet ->
 		if :: POLICY != RERUN -> h = true :: POLICY != HOLD -> h = false fi;
+		if :: q = 1 :: OTHERS -> q = 2 fi;
 		d_step {
 			about = op;
-			Claim(LAST, h, owned);
+			Claim(LAST, h, q, owned);
 			printf("last client: claims: %e\n", reply(owned));
 			if
 			:: owned -> must(op != about || !acked[op], an acknowledged answer is gone)
-			:: !owned && reads_done ->
+			:: !owned && rec.request != q ->
+				must(rec.state != free || rec.owed || lost[op] || stepped[op], an unused key refuses another request)
+			:: !owned && rec.request == q && reads_done ->
 				must(!acked[op] || acked[op] == rec.answer, an acknowledged answer is gone);
 				must(!rec.answer || effects[op] > 0, a success without its effect);
 				must(rec.answer || marked[op], stuck as done without an answer)
-			:: !owned && !reads_done ->
+			:: !owned && rec.request == q && !reads_done ->
 				must(reads_unknown(h), stuck: neither owned nor answered);
 				must(!acked[op], an acknowledged answer is gone);
 				must(has_reason, stuck as unknown without a reason)
@@ -686,6 +766,8 @@ end:
 #define decided  (acked[0] > DECISION)                  /* a client has got a decider's answer */
 #define never    (barred && effects[0] && acked[0] && acked[0] < DECISION)           /* nothing had happened, so it ran again */
 #define renewed  (acked[0] && acked[1])                                 /* the key has stood for two operations */
+#define corrected (passed[0] && acked[1])               /* another request has a released key, and an answer */
+#define revived  (passed[1] && rec.token == 1)             /* ... and after its release the first one, by a late copy */
 
 #ifdef WITNESS
 active proctype Witness() { end: d_step { WITNESS -> must(false, found) } }

@@ -170,6 +170,7 @@ CREATE FUNCTION {schema}.claim_1(
 DECLARE
 	t         bigint;
 	v         {schema}.found_1;
+	same      boolean; -- the request
 	fresh     boolean;
 	had_steps boolean;
 	had_day   integer;
@@ -201,14 +202,16 @@ BEGIN
 			CONTINUE;
 		END IF;
 
+		same := substr(v.fingerprint, 1, 16) = substr(p_fingerprint, 1, 16) OR substr(v.fingerprint, 17) = substr(p_fingerprint, 17);
 		IF v.state = 2 THEN
 			fresh := v.clock >= {schema}.expires_1(v.settled, v.retention, v.tombstone, false);
+		ELSIF v.state = 3 THEN -- released, and it remembers nothing: its key has not been used
+			fresh := NOT (same OR v.maybe OR v.steps OR v.owed OR v.token = p_token);
 		ELSE
 			fresh := v.state = 1 AND v.begun AND v.clock >= {schema}.expires_1(v.lease_end, v.retention, v.tombstone, false);
 		END IF;
 		IF v.layout > 1 OR NOT (fresh
-			OR (substr(v.fingerprint, 1, 16) = substr(p_fingerprint, 1, 16) OR substr(v.fingerprint, 17) = substr(p_fingerprint, 17))
-			AND CASE
+			OR same AND CASE
 				WHEN v.state = 1 AND v.token = p_token THEN -- its own claim, whose reply was lost
 					NOT v.begun OR v.clock < {schema}.after_1(v.lease_end, v.retention)
 				WHEN v.state = 1 AND v.token <> p_token THEN

@@ -75,10 +75,14 @@ if state == 2 or state == 1 and begun then
 elseif now >= expires(v, state, num(v, state == 1 and 48 or 56), flags) then
   return fresh(newfence()) -- its key has not gone yet
 end
+local spent = sub(v, 16, 31) == sub(new, 16, 31) -- the claim's token, if its run is settled
 if sub(v, 88, 103) ~= sub(new, 88, 103) and sub(v, 104, 127) ~= sub(new, 104, 127) then
+  if state == 3 and not maybe and flags < 8 and not spent then
+    return fresh(nextfence(v)) -- released, and remembers nothing: its key has not been used
+  end
   return reply(false)
 end
-if sub(v, 16, 31) == sub(new, 16, 31) then
+if spent then
   if state ~= 1 then
     return reply(false)
   end

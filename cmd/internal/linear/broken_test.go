@@ -215,6 +215,14 @@ func TestAStoreThatBreaksARuleIsFoundOut(t *testing.T) {
 				return r.Claim(now, c)
 			}
 		},
+		"a claim for another request does not heed maybe": func(s *plain) {
+			s.claim = func(r semel.Record, now semel.Time, c semel.Claim) (semel.Record, bool) {
+				if r.State == semel.Free && r.Fingerprint != c.Fingerprint {
+					r.Maybe = false
+				}
+				return r.Claim(now, c)
+			}
+		},
 		"a refused claim writes":         func(s *plain) { s.wordy = true },
 		"a claim reads, and then writes": func(s *plain) { s.torn = true },
 		"a reader sees what was before": func(s *plain) {

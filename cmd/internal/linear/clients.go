@@ -251,8 +251,11 @@ func (c *client) claim(id semel.ID) semel.Claim {
 		OnLost:    pick(c.dice, semel.Hold, semel.Rerun, semel.Rerun),
 		Operation: "POST /payments", Correlation: fmt.Sprintf("client %d", c.n),
 	}
-	if c.oneIn(12) {
-		a.Fingerprint.Raw[0] = 2
+	if c.oneIn(6) {
+		a.Fingerprint.Raw[0], a.Fingerprint.Canonical[0] = 2, 2
+	}
+	if c.oneIn(3) {
+		a.Sealed = []byte("sealed")
 	}
 	c.claims[id] = a
 	return a
@@ -270,6 +273,7 @@ func (c *client) settle(id semel.ID) call {
 	case !c.oneIn(6):
 		a.outcome.Response = c.newAnswer()
 	}
+	a.outcome.Owed = a.outcome.State != semel.Done && c.oneIn(6)
 	if a.outcome.State == semel.Free && c.oneIn(3) {
 		a.by.Above = true
 		a.by.Fence = pick(c.dice, 0, a.by.Fence-1, a.by.Fence)

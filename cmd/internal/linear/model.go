@@ -274,6 +274,8 @@ func written(before, after *semel.Record, v verb) fields {
 	switch {
 	case v == claim && before.State == semel.Absent:
 		return fence | created | started | leaseEnd
+	case v == claim && after.Fingerprint != before.Fingerprint: // a new operation
+		return created | started | leaseEnd
 	case v == claim && after.Fence != before.Fence:
 		return started | leaseEnd
 	case v == claim, v == extend:

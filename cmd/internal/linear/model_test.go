@@ -74,6 +74,14 @@ func TestTheModelTellsWhatCanBeFromWhatCannot(t *testing.T) {
 	short.Lease = time.Millisecond
 	shortA := first(absent.Claim(at(0), short))
 	takenB := first(shortA.Claim(at(5), claimB))
+	held, other := claimA, claimB
+	held.OnLost, other.Fingerprint = semel.Hold, semel.Fingerprint{Raw: [16]byte{2}, Canonical: [16]byte{2}}
+	heldA := first(absent.Claim(at(0), held))
+	releasedA := first(heldA.Settle(at(1), heldA.Owner(), semel.Outcome{State: semel.Free}))
+	otherB := first(releasedA.Claim(at(5), other))
+	release := settles(heldA.Owner(), semel.Outcome{State: semel.Free})
+	forgotten := freeA
+	forgotten.Maybe = false
 
 	for _, row := range []struct {
 		name string
@@ -143,6 +151,27 @@ func TestTheModelTellsWhatCanBeFromWhatCannot(t *testing.T) {
 			{1, never, claims(claimA), lost},
 			{2, 3, claims(claimB), told(runningA)},
 			{4, 5, extends(semel.Owner{Fence: 1, Token: tokenA}, time.Hour), no},
+		}},
+		{"another request has a released key", true, []heard{
+			{1, 2, claims(held), owned(heldA)},
+			{3, 4, release, owned(releasedA)},
+			{5, 6, claims(other), owned(otherB)},
+			{7, 8, claims(held), told(otherB)},
+		}},
+		{"another request is refused a released key", false, []heard{
+			{1, 2, claims(held), owned(heldA)}, {3, 4, release, owned(releasedA)}, {5, 6, claims(other), told(releasedA)},
+		}},
+		{"another request has a key that may have been used", false, []heard{
+			{1, 2, claims(claimA), owned(runningA)},
+			{3, 4, settles(runningA.Owner(), semel.Outcome{State: semel.Free}), owned(freeA)},
+			{5, 6, claims(other), owned(first(forgotten.Claim(at(5), other)))},
+		}},
+		{"a lost claim of another request has a released key", true, []heard{
+			{1, 2, claims(held), owned(heldA)},
+			{3, 4, release, owned(releasedA)},
+			{5, never, claims(other), lost},
+			{6, 7, claims(held), told(otherB)},
+			{8, 9, loads, told(otherB)},
 		}},
 		{"a lost takeover", true, []heard{
 			{1, 2, claims(short), owned(shortA)},
