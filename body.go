@@ -99,6 +99,9 @@ func tooLarge(how string, limit int64) error {
 	return fmt.Errorf("read request body: %w: more than %d bytes%s", ErrBodyTooLarge, limit, how)
 }
 
+// errSpooled means that the temporary file of a request's body has failed, which is not the request's fault.
+var errSpooled = errors.New("spooled request body")
+
 // readError tells a limit that somebody set before from other errors.
 func readError(err error) error {
 	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
@@ -145,7 +148,7 @@ func readUpTo(src io.Reader, room []byte, limit, hint int64) ([]byte, error) {
 // spool writes what was read and the rest of src to a temporary file.
 func (b *requestBody) spool(head []byte, src io.Reader, o *bodyOptions) (err error) {
 	if b.file, err = os.CreateTemp(o.dir, "semel-body-*"); err != nil {
-		return fmt.Errorf("spool request body: %w", err)
+		return fmt.Errorf("%w: write: %w", errSpooled, err)
 	}
 	// Where the system lets an open file lose its name, not even a process that is killed leaves the body behind.
 	b.unlinked = os.Remove(b.file.Name()) == nil
@@ -155,7 +158,7 @@ func (b *requestBody) spool(head []byte, src io.Reader, o *bodyOptions) (err err
 	case rest.err != nil:
 		return readError(rest.err)
 	case err != nil:
-		return fmt.Errorf("spool request body: %w", err)
+		return fmt.Errorf("%w: write: %w", errSpooled, err)
 	case n > o.limit:
 		return tooLarge("", o.limit)
 	}
@@ -224,7 +227,7 @@ func (b *requestBody) inflate(o *bodyOptions) (ok bool, err error) {
 	}
 	switch {
 	case src.err != nil:
-		return false, fmt.Errorf("read spooled request body: %w", src.err)
+		return false, fmt.Errorf("%w: read: %w", errSpooled, src.err)
 	case err != nil:
 		return false, nil //nolint:nilerr // not well-formed, which is no failure: the body counts as it was sent
 	case size > o.limit:
@@ -272,10 +275,10 @@ func (i *inflater) open() error {
 	return err
 }
 
-// sent returns a reader of the bytes as sent.
+// sent returns a reader of the bytes as sent. A file that has become shorter is an error.
 func (b *requestBody) sent() io.Reader {
 	if b.file != nil {
-		return io.NewSectionReader(b.file, 0, b.n)
+		return &bodyReader{body: b}
 	}
 	return bytes.NewReader(b.data)
 }
@@ -298,7 +301,7 @@ func (b *requestBody) stream(w io.Writer) error {
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
-		return fmt.Errorf("read spooled request body: %w", err)
+		return fmt.Errorf("%w: read: %w", errSpooled, err)
 	}
 	return nil
 }

@@ -20,9 +20,14 @@ import (
 // a streamed one passes through it, once the record says that it has begun. It has no Unwrap, which would let a handler
 // reach the connection under the guard.
 //
-// Like any ResponseWriter it is used by one goroutine at a time, except for detach.
+// Its exported methods are called by the handler, one at a time: they hold use. Once the handler has ended they do nothing
+// any more, so that a goroutine that it has left behind changes nothing of the answer. The others are called by one
+// goroutine at a time, except for detach.
 type capture struct {
 	x      *exchange
+	use    sync.Mutex
+	closed bool // the handler has ended
+
 	header http.Header // the handler's own; what lies on the live writer already stays there
 	sent   http.Header // a copy of header as it was when the status was written; nil before
 	shared bool        // sent is part of the stored answer: it is read-only
@@ -40,12 +45,13 @@ type capture struct {
 	held     []byte
 
 	holds    bool        // the answer is, or may become, part of a transaction: nothing leaves before the settle
-	frozen   bool        // a transaction has committed the answer, or tried to
+	frozen   bool        // the answer is over: a transaction has committed it, or tried to, or the handler has ended
 	trailers http.Header // as they were then
 	point    point       // what rewind goes back to
 
 	unbegun error // the record could not be marked begun: no byte leaves
-	unkept  error // the temporary file could not be written: the answer is gone
+	unkept  error // the temporary file has failed: the answer can't be stored, and has gone out only if it has begun
+	torn    bool  // nor could what had been written before go out
 
 	mu     sync.Mutex
 	live   http.ResponseWriter // nil once the client was answered without this run
@@ -112,7 +118,27 @@ func (c *capture) client() http.ResponseWriter {
 	return c.live
 }
 
+// close is called when the handler has ended. Its silence means 200 if its policy says so, and the guard has not ended its
+// context (R-32a).
+func (c *capture) close() {
+	c.use.Lock()
+	defer c.use.Unlock()
+	if c.status == 0 && c.x.g.policy.EmptyOK && c.x.run.ctx.Err() == nil {
+		c.writeHeader(http.StatusOK)
+	}
+	if !c.frozen {
+		c.trailers = c.trailer()
+	}
+	c.frozen, c.closed = true, true
+}
+
+// Header returns the handler's header, or, once that has ended, one that nobody reads.
 func (c *capture) Header() http.Header {
+	c.use.Lock()
+	defer c.use.Unlock()
+	if c.closed {
+		return http.Header{}
+	}
 	if c.header == nil {
 		c.header = make(http.Header, 8)
 	}
@@ -120,6 +146,14 @@ func (c *capture) Header() http.Header {
 }
 
 func (c *capture) WriteHeader(status int) {
+	c.use.Lock()
+	defer c.use.Unlock()
+	if !c.closed {
+		c.writeHeader(status)
+	}
+}
+
+func (c *capture) writeHeader(status int) {
 	switch {
 	case c.status != 0:
 		return
@@ -134,14 +168,16 @@ func (c *capture) WriteHeader(status int) {
 		c.sent = http.Header{}
 	}
 	c.declared = declaredLength(c.sent)
-	// Nothing that will be released may begin: a begun operation is never run again.
-	p := c.x.g.policy
-	verdict := Verdict(c.x.run.op.verdict.Load())
-	if verdict == VerdictDefault {
-		verdict = p.byStatus(status)
-	}
-	c.streams = bodyAllowed(status) && c.declared != 0 && verdict == VerdictKeep &&
-		(p.Stream || isEventStream(c.sent.Get("Content-Type")))
+	c.streams = bodyAllowed(status) && c.declared != 0 &&
+		(c.x.g.policy.Stream || isEventStream(c.sent.Get("Content-Type")))
+}
+
+// mayBegin reports whether the first byte may leave before the outcome is settled. What may be released or lost must not: a
+// begun operation is never run again. Policy.Decide is asked without a body, of which there is none yet.
+func (c *capture) mayBegin() bool {
+	op := &c.x.run.op
+	return op.lost.Load() == nil &&
+		c.x.g.policy.verdict(Verdict(op.verdict.Load()), c.status, c.sent, nil) == VerdictKeep
 }
 
 // declaredLength returns the Content-Length that a handler has set, -1 if there is none that counts.
@@ -185,18 +221,19 @@ func (c *capture) Write(p []byte) (int, error) { return write(c, p) }
 func (c *capture) WriteString(s string) (int, error) { return write(c, s) }
 
 func write[T []byte | string](c *capture, p T) (int, error) {
+	c.use.Lock()
+	defer c.use.Unlock()
+	if c.frozen {
+		return 0, ErrSettled
+	}
 	if c.status == 0 {
-		c.WriteHeader(http.StatusOK)
+		c.writeHeader(http.StatusOK)
 	}
 	switch {
-	case c.frozen:
-		return 0, ErrSettled
 	case c.hijacked:
 		return 0, http.ErrHijacked
 	case c.unbegun != nil:
 		return 0, c.unbegun
-	case c.unkept != nil:
-		return 0, c.unkept
 	case len(p) == 0:
 		return 0, nil
 	case !bodyAllowed(c.status):
@@ -209,9 +246,7 @@ func write[T []byte | string](c *capture, p T) (int, error) {
 			return 0, err
 		}
 	}
-	if c.unkept = keep(c, p); c.unkept != nil {
-		return 0, c.unkept
-	}
+	keep(c, p)
 	if c.begun {
 		c.writeThrough([]byte(p))
 	}
@@ -235,57 +270,94 @@ func (c *capture) fixType(first []byte) {
 
 // keep adds to the captured body. Above the limit it moves to a temporary file, or is dropped if nobody will be sent it
 // from there: it has gone out already, or its client has.
-func keep[T []byte | string](c *capture, p T) error {
+func keep[T []byte | string](c *capture, p T) {
+	before := c.size
 	c.size += int64(len(p))
 	switch {
+	case c.unkept != nil:
+		return
 	case c.spill != nil:
-		_, err := c.spill.Write([]byte(p))
-		return err
+		if _, err := c.spill.Write([]byte(p)); err != nil {
+			c.unkeep(err, io.NewSectionReader(c.spill, 0, before), before)
+		}
+		return
 	case c.size <= c.x.g.policy.MaxResponseBody:
 		c.body = append(c.body, p...)
-		return nil
+		return
 	}
 	c.over = true
 	body := c.body
 	c.body = nil
 	if c.begun || c.client() == nil {
-		return nil
+		return
 	}
 	first := bytes.Clone(body[:min(len(body), sniffLen)])
 	c.fixType(append(first, p[:min(len(p), sniffLen-len(first))]...))
+	if err := c.spillOver(body, []byte(p)); err != nil {
+		c.unkeep(err, bytes.NewReader(body), before)
+	}
+}
+
+// spillOver makes the temporary file.
+func (c *capture) spillOver(parts ...[]byte) error {
 	f, err := os.CreateTemp(c.x.g.tempDir, "semel-answer-*")
 	if err != nil {
 		return err
 	}
 	// Where the system lets an open file lose its name, not even a process that is killed leaves the answer behind.
 	c.spill, c.unlinked = f, os.Remove(f.Name()) == nil
-	if _, err := f.Write(body); err != nil {
-		return err
+	for _, part := range parts {
+		if _, err := f.Write(part); err != nil {
+			return err
+		}
 	}
-	_, err = f.Write([]byte(p))
-	return err
+	return nil
+}
+
+// unkeep gives up the temporary file, which has failed. The handler is not told: it has had its effect, and would be lost
+// with its answer. Its client gets the answer as it is written, as on a streaming route, if it may begin; written is what
+// there is of it so far. Else the answer is gone: its client is told as its repeats are.
+func (c *capture) unkeep(why error, written io.Reader, size int64) {
+	defer c.discard()
+	c.unkept = why
+	if c.holds || !c.mayBegin() || !c.beginning() || c.x.run.markBegun() != nil {
+		return
+	}
+	if c.beginLive(nil); c.begun {
+		src := watchedReader{Reader: written}
+		n, err := io.Copy(c.live, &src)
+		c.torn = src.err != nil || err == nil && n < size // any other error is the client's, who has gone
+	}
 }
 
 // begin makes it durable that the first byte may leave, and sends the status and headers. It does nothing for an answer
 // that is not streamed, or whose client has been answered.
 func (c *capture) begin(first []byte) error {
-	if !c.streams || c.begun || c.holds || !c.beginning() {
+	if !c.streams || c.begun || c.holds || c.client() == nil {
+		return nil
+	}
+	if c.streams = c.mayBegin(); !c.streams || !c.beginning() {
 		return nil
 	}
 	if c.unbegun = c.x.run.markBegun(); c.unbegun != nil {
 		return c.unbegun
 	}
+	c.beginLive(first)
+	return nil
+}
+
+// beginLive sends the status and headers of an answer whose record says that it has begun.
+func (c *capture) beginLive(first []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.live == nil {
-		return nil
+		return
 	}
 	c.begun = true
 	c.fixType(first)
 	answerHeaders(c.live.Header(), c.sent)
 	c.x.keptHeaders(c.live.Header(), &Record{}, c.status) // begun is kept; until when is known at its end only
 	c.live.WriteHeader(c.status)
-	return nil
 }
 
 // writeThrough sends a part of a streamed answer at once. The last byte of an answer of declared length is held back
@@ -309,11 +381,13 @@ func (c *capture) Flush() { c.FlushError() } //nolint:errcheck // http.Flusher h
 // FlushError sends what was written, on streaming routes. Elsewhere the answer waits for its settle. That the client has
 // gone is not told: a handler that stopped for it would leave a part of its answer to be replayed as the whole.
 func (c *capture) FlushError() error {
+	c.use.Lock()
+	defer c.use.Unlock()
 	if c.frozen {
 		return nil // all there is will be sent
 	}
 	if c.status == 0 {
-		c.WriteHeader(http.StatusOK)
+		c.writeHeader(http.StatusOK)
 	}
 	if c.unbegun != nil {
 		return c.unbegun
@@ -334,6 +408,11 @@ func (c *capture) FlushError() error {
 // Hijack hands the connection over. What the handler does with it can't be seen, so the operation has begun and its
 // answer can't be replayed.
 func (c *capture) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	c.use.Lock()
+	defer c.use.Unlock()
+	if c.closed {
+		return nil, nil, ErrSettled
+	}
 	if c.begun || c.holds || c.size > 0 || !canHijack(c.client()) || !c.beginning() {
 		return nil, nil, http.ErrNotSupported
 	}
@@ -374,6 +453,16 @@ func canHijack(w http.ResponseWriter) bool {
 	}
 }
 
+// set is control, by the handler.
+func (c *capture) set(f func(*http.ResponseController) error) error {
+	c.use.Lock()
+	defer c.use.Unlock()
+	if c.closed {
+		return ErrSettled
+	}
+	return c.control(f)
+}
+
 // control calls f on the live connection, if the client is still there.
 func (c *capture) control(f func(*http.ResponseController) error) error {
 	c.mu.Lock()
@@ -385,38 +474,45 @@ func (c *capture) control(f func(*http.ResponseController) error) error {
 }
 
 func (c *capture) SetReadDeadline(t time.Time) error {
-	return c.control(func(rc *http.ResponseController) error { return rc.SetReadDeadline(t) })
+	return c.set(func(rc *http.ResponseController) error { return rc.SetReadDeadline(t) })
 }
 
 func (c *capture) SetWriteDeadline(t time.Time) error {
-	return c.control(func(rc *http.ResponseController) error { return rc.SetWriteDeadline(t) })
+	return c.set(func(rc *http.ResponseController) error { return rc.SetWriteDeadline(t) })
 }
 
 func (c *capture) EnableFullDuplex() error {
-	return c.control(func(rc *http.ResponseController) error { return rc.EnableFullDuplex() })
-}
-
-// end is called when the handler has returned. It reports whether that has given an answer: a status, a byte, or a silence
-// that means 200, unless the guard has ended its context (R-32a).
-func (c *capture) end() bool {
-	if c.status == 0 {
-		if !c.x.g.policy.EmptyOK || c.x.run.ctx.Err() != nil {
-			return false
-		}
-		c.WriteHeader(http.StatusOK)
-	}
-	if c.size > 0 {
-		c.fixType(c.body[:min(len(c.body), sniffLen)])
-	}
-	return true
+	return c.set(func(rc *http.ResponseController) error { return rc.EnableFullDuplex() })
 }
 
 // abort breaks the connection of an answer that has begun and can't end well. The panic that follows breaks it too, but
 // middleware above may recover that and end the answer cleanly.
 func (c *capture) abort() {
-	if c.begun && !c.hijacked {
-		c.SetWriteDeadline(time.Unix(1, 0)) //nolint:errcheck // where it can't be set, the panic has to do
+	if !c.begun || c.hijacked {
+		return
 	}
+	if !c.x.r.ProtoAtLeast(1, 1) || c.sent.Get("Transfer-Encoding") != "" {
+		c.reset()
+	}
+	past := func(rc *http.ResponseController) error { return rc.SetWriteDeadline(time.Unix(1, 0)) }
+	c.control(past) //nolint:errcheck // where it can't be set, the panic has to do
+}
+
+// reset resets the connection of an answer that ends with it, as HTTP/1.0's without a length do: that it is closed would say
+// that the answer is whole (RFC 9112, section 8). What wraps the guard may not let the connection be had; then its client
+// can't be told.
+func (c *capture) reset() {
+	conn, _, err := http.NewResponseController(c.live).Hijack()
+	if err != nil {
+		return
+	}
+	if secure, ok := conn.(interface{ NetConn() net.Conn }); ok {
+		conn = secure.NetConn() // its own end would be signed
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		tcp.SetLinger(0) //nolint:errcheck // then it is closed as it can be
+	}
+	conn.Close()
 }
 
 // discard gives back what the answer holds.

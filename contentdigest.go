@@ -28,7 +28,7 @@ func checkContentDigest(h http.Header, b *requestBody) error {
 	for name, want := range digests {
 		sum := contentDigests[name]()
 		if _, err := io.Copy(sum, b.sent()); err != nil {
-			return fmt.Errorf("read spooled request body: %w", err)
+			return fmt.Errorf("%w: read: %w", errSpooled, err)
 		}
 		if string(sum.Sum(nil)) != want {
 			return fmt.Errorf("%w: %s of the body is another one", ErrDigestMismatch, name)

@@ -82,8 +82,9 @@ var (
 	ErrStepTaken = errors.New("another step of this run has the name")
 )
 
-// ErrSettled is returned to a handler that goes on writing its answer after a transaction has committed it.
-var ErrSettled = errors.New("operation settled: its answer was committed")
+// ErrSettled is returned to a handler that goes on writing its answer after a transaction has committed it, or after the
+// handler has returned.
+var ErrSettled = errors.New("operation settled: its answer is over")
 
 // Causes with which a run's context is cancelled, see [context.Cause].
 var (

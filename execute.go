@@ -107,6 +107,7 @@ func (x *exchange) finish() {
 	defer x.closeBody()
 	defer x.removeForm()
 	x.run.joint.close()
+	x.capture.close()
 	x.run.lease.handlerEnded()
 	if !x.returned {
 		x.outcome = x.g.policy.lost("the handler did not return")
@@ -141,6 +142,7 @@ func (x *exchange) removeForm() {
 func (x *exchange) decide() Outcome {
 	j := &x.run.joint
 	j.close()
+	x.capture.close()
 	var o Outcome
 	switch j.state {
 	case committed, doubtful:
@@ -167,10 +169,17 @@ func (x *exchange) decideAnswer(p *policy) Outcome {
 		x.lost = true // the handler could not give its answer, and may have stopped in the middle
 		return p.lost(c.unbegun.Error())
 	}
-	if !c.end() {
+	if c.status == 0 {
 		return x.decideSilent(p)
 	}
-	v := p.verdict(Verdict(x.run.op.verdict.Load()), c.status, c.sent, c.stored())
+	if c.size > 0 {
+		c.fixType(c.body[:min(len(c.body), sniffLen)])
+	}
+	v := Verdict(x.run.op.verdict.Load())
+	if v == VerdictDefault && c.begun && !c.hijacked {
+		v = VerdictKeep // the route has decided before the first byte left
+	}
+	v = p.verdict(v, c.status, c.sent, c.stored())
 	o := Outcome{State: p.stateFor(v), Owed: v == VerdictLost}
 	if o.State != Done {
 		o.Error = "answered " + strconv.Itoa(c.status)
@@ -210,7 +219,7 @@ func (x *exchange) answer() {
 	c := &x.capture
 	defer c.discard()
 	switch {
-	case c.begun && (x.how != settledOwn || x.lost):
+	case c.begun && (x.how != settledOwn || x.lost || c.torn):
 		x.breakOff() // a stream ends cleanly only after its settle is acknowledged
 	case c.begun:
 		c.endLive()

@@ -262,7 +262,7 @@ func (f *requestFingerprinter) canonicalize(d *digester, c *canonicalizer, m *me
 	case m.multipart():
 		sum, ok, err := multipartDigest(d, b.decoded(), m.boundary)
 		if err != nil {
-			return 0, "", fmt.Errorf("read spooled request body: %w", err)
+			return 0, "", fmt.Errorf("%w: read: %w", errSpooled, err)
 		}
 		if ok {
 			return bodyMultipart, string(sum[:]), nil

@@ -3,7 +3,6 @@ package semel
 import (
 	"errors"
 	"io"
-	"io/fs"
 	"net/http"
 	"strings"
 )
@@ -178,7 +177,6 @@ func (x *exchange) readBody() *Problem {
 
 // bodyProblem is the refusal of a request whose body could not be taken as it is.
 func (g *Guard) bodyProblem(err error) *Problem {
-	var file *fs.PathError
 	switch {
 	case errors.Is(err, ErrBodyTooLarge):
 		return g.problem(CodeBodyTooLarge, detailOf(err, ErrBodyTooLarge)).because(err)
@@ -192,8 +190,8 @@ func (g *Guard) bodyProblem(err error) *Problem {
 		p := g.problem(CodeRequestUnreadable, "in its JSON "+errAmbiguous.Error()).because(err)
 		p.Retryable = false
 		return p
-	case errors.As(err, &file):
-		return g.problem(CodeStoreUnavailable, "").because(err) // our temporary file has failed, not the request
+	case errors.Is(err, errSpooled):
+		return g.problem(CodeStoreUnavailable, "").because(err)
 	}
 	return g.problem(CodeRequestUnreadable, "").because(err)
 }

@@ -550,7 +550,7 @@ func TestABodyThatBreaksOffIsRefusedAndNothingIsStored(t *testing.T) {
 }
 
 // A full disk is the server's failure: 503, so that the client tries again, and not a 4xx, which it takes for final.
-func TestATemporaryFileThatFailsIsNotTheRequestsFault(t *testing.T) {
+func TestField06_ATemporaryFileThatFailsIsNotTheRequestsFault(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "gone")
 	if err := os.Mkdir(dir, 0o700); err != nil {

@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -159,58 +161,143 @@ func openFiles(t testing.TB, dir string) int {
 	return n
 }
 
-// With nowhere to keep it, an answer over the limit is gone: its client is told as its repeats are, and nothing is run
-// again.
-func TestR38_AnAnswerThatCannotBeKept(t *testing.T) {
+// With nowhere to keep it, an answer over the limit is streamed: its client gets it whole, and its repeats are told that
+// there is no replay. If it can't be streamed either, its client is told the same. Nothing is run again, and the handler
+// sees none of it.
+func TestField06_R38_AnAnswerThatCannotBeKept(t *testing.T) {
 	t.Parallel()
+	const whole = ""
+	release := func(int, http.Header, []byte) semel.Verdict { return semel.VerdictRelease }
+	byBody := func(_ int, _ http.Header, body []byte) semel.Verdict {
+		if body == nil {
+			return semel.VerdictLost // as where the body decides
+		}
+		return semel.VerdictKeep
+	}
 	for _, tt := range []struct {
 		name   string
-		onLost semel.LostPolicy
+		p      semel.Policy
 		status int
-		want   semel.Code
+		first  semel.Code
+		repeat semel.Code
 		runs   int
+		events int
 	}{
-		{"kept under Hold", semel.Hold, http.StatusOK, semel.CodeReplayUnavailable, 1},
-		{"kept under Rerun", semel.Rerun, http.StatusOK, semel.CodeReplayUnavailable, 1},
-		{"released", semel.Hold, http.StatusServiceUnavailable, semel.CodeInProgress, 2},
+		{"a success", semel.Policy{}, http.StatusOK, whole, semel.CodeReplayUnavailable, 1, 1},
+		{"a refusal", semel.Policy{}, http.StatusNotFound, whole, semel.CodeReplayUnavailable, 1, 1},
+		{"with patience", semel.Policy{Patience: time.Hour}, http.StatusOK, whole, semel.CodeReplayUnavailable, 1, 1},
+		{"a status that is released", semel.Policy{}, http.StatusServiceUnavailable, semel.CodeInProgress, semel.CodeInProgress, 2, 0},
+		{"released by the route", semel.Policy{Decide: release}, http.StatusOK, semel.CodeInProgress, semel.CodeInProgress, 2, 0},
+		{"lost by its body", semel.Policy{Decide: byBody}, http.StatusOK, "lost", "lost", 1, 0},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			dir := filepath.Join(t.TempDir(), "gone")
-			if err := os.Mkdir(dir, 0o700); err != nil {
-				t.Fatal(err)
-			}
-			l := &ledger{}
-			g, _ := newGuardWith(t, nil, semel.Options{TempDir: dir, Policy: semel.Policy{OnLost: tt.onLost, MaxResponseBody: 1000}})
-			if err := os.Remove(dir); err != nil {
-				t.Fatal(err)
-			}
-			h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				l.add()
-				w.WriteHeader(tt.status)
-				io.WriteString(w, strings.Repeat("x", 600))
-				for range 2 {
-					if _, err := io.WriteString(w, strings.Repeat("x", 600)); !os.IsNotExist(err) {
-						t.Errorf("write: %v", err)
+		for _, onLost := range []semel.LostPolicy{semel.Hold, semel.Rerun} {
+			t.Run(fmt.Sprint(tt.name, " ", onLost), func(t *testing.T) {
+				t.Parallel()
+				dir := filepath.Join(t.TempDir(), "gone")
+				if err := os.Mkdir(dir, 0o700); err != nil {
+					t.Fatal(err)
+				}
+				l, p := &ledger{}, tt.p
+				p.OnLost, p.MaxResponseBody = onLost, 1000
+				g, seen := newGuardWith(t, nil, semel.Options{TempDir: dir, Policy: p})
+				if err := os.Remove(dir); err != nil {
+					t.Fatal(err)
+				}
+				wire := newWire(t, "HTTP/1.1", g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					l.add()
+					w.WriteHeader(tt.status)
+					for range 3 {
+						if n, err := io.WriteString(w, strings.Repeat("x", 600)); n != 600 || err != nil {
+							t.Errorf("write: %d, %v", n, err)
+						}
+					}
+				})))
+				runs := tt.runs
+				for i, want := range []semel.Code{tt.first, tt.repeat} {
+					if want == "lost" {
+						if want = semel.CodeOutcomeUnknown; onLost == semel.Rerun {
+							want, runs = semel.CodeInProgress, 2
+						}
+					}
+					r := wire.send(t, "k", "{}")
+					if want == whole {
+						if r.status != tt.status || r.body != strings.Repeat("x", 1800) || r.err != nil {
+							t.Errorf("the client got %d, %d bytes, %v", r.status, len(r.body), r.err)
+						}
+						continue
+					}
+					if !strings.Contains(r.body, string(want)) || strings.Contains(r.body, dir) || strings.Contains(r.body, "xxx") {
+						t.Errorf("answer %d is %d %.200q, want %s", i, r.status, r.body, want)
 					}
 				}
-			}))
-			for range 2 {
-				w := answer(h, post("k", "{}"))
-				wantRefused(t, w, http.StatusConflict, tt.want)
-				if strings.Contains(w.Body.String(), dir) || strings.Contains(w.Body.String(), "xxx") {
-					t.Errorf("the refusal shows %q", w.Body)
+				if l.count() != runs || seen.count(semel.EventNotReplayable) != tt.events {
+					t.Errorf("%d executions, want %d; %d events, want %d", l.count(), runs, seen.count(semel.EventNotReplayable), tt.events)
 				}
-			}
-			if l.count() != tt.runs {
-				t.Errorf("%d executions, want %d", l.count(), tt.runs)
-			}
-		})
+			})
+		}
 	}
 }
 
+// A reverse proxy would panic if its writes failed.
+func TestField06_AReverseProxysAnswerThatCannotBeKept(t *testing.T) {
+	t.Parallel()
+	for _, onLost := range []semel.LostPolicy{semel.Hold, semel.Rerun} {
+		dir := filepath.Join(t.TempDir(), "gone")
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		var runs atomic.Int32
+		up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			runs.Add(1)
+			w.Write(make([]byte, 64<<10))
+		}))
+		defer up.Close()
+		u, err := url.Parse(up.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, _ := newGuardWith(t, nil, semel.Options{TempDir: dir, Policy: semel.Policy{OnLost: onLost, MaxResponseBody: 1 << 10}})
+		if err := os.Remove(dir); err != nil {
+			t.Fatal(err)
+		}
+		wire := newWire(t, "HTTP/1.1", g.Handler(httputil.NewSingleHostReverseProxy(u)))
+		if r := wire.send(t, "k", ""); r.status != http.StatusOK || len(r.body) != 64<<10 || r.err != nil {
+			t.Errorf("%v: the client got %d, %d bytes, %v", onLost, r.status, len(r.body), r.err)
+		}
+		unavailable(t, wire.send(t, "k", ""))
+		if runs.Load() != 1 {
+			t.Errorf("%v: %d executions", onLost, runs.Load())
+		}
+	}
+}
+
+// The store that can't be told that the answer begins does not make the handler fail either.
+func TestField06_AnAnswerThatCanNeitherBeKeptNorBegin(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "gone")
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		f := &faulty{Store: memstore.New()}
+		f.extend = func(context.Context, semel.ID, semel.Owner, semel.Extension) (bool, error) { return false, errDown }
+		g, _ := newGuardWith(t, f, semel.Options{TempDir: dir, Policy: semel.Policy{MaxResponseBody: 1000}})
+		if err := os.Remove(dir); err != nil {
+			t.Fatal(err)
+		}
+		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if n, err := w.Write(make([]byte, 5000)); n != 5000 || err != nil {
+				t.Errorf("write: %d, %v", n, err)
+			}
+		}))
+		for range 2 {
+			wantRefused(t, answer(h, post("k", "{}")), http.StatusConflict, semel.CodeReplayUnavailable)
+		}
+	})
+}
+
 // An answer that can't be read back whole is broken off, also where it has no length by which its client would see that.
-func TestR38_ATemporaryFileThatCannotBeReadBreaksTheAnswerOff(t *testing.T) {
+func TestField06_R38_ATemporaryFileThatCannotBeReadBreaksTheAnswerOff(t *testing.T) {
 	t.Parallel()
 	for _, proto := range wires {
 		for _, trailer := range []bool{false, true} {
