@@ -22,14 +22,17 @@ type Codec interface {
 // Options.Codec.
 type codecs struct {
 	write  Codec
+	name   string // of write
 	byName map[string]Codec
+	failed func(error) // told what keeps a body from being compressed; nil for nobody
 }
 
 func newCodecs(c Codec) codecs {
 	if c == nil {
 		c = gzipCodec{}
 	}
-	return codecs{write: c, byName: map[string]Codec{gzipCodec{}.Name(): gzipCodec{}, c.Name(): c}}
+	name := c.Name()
+	return codecs{write: c, name: name, byName: map[string]Codec{gzipCodec{}.Name(): gzipCodec{}, name: c}}
 }
 
 // pack compresses a body of at least threshold bytes; it returns the body and "" where that does not help.
@@ -37,11 +40,26 @@ func (c *codecs) pack(body []byte, threshold int) ([]byte, string) {
 	if threshold < 0 || len(body) < threshold || len(body) == 0 {
 		return body, ""
 	}
-	packed, err := c.write.Encode(body)
+	packed, err := encode(c.write, body)
+	if err != nil && c.failed != nil {
+		c.failed(fmt.Errorf("compress a body with codec %q: %w", c.name, err))
+	}
 	if err != nil || len(packed) >= len(body) {
 		return body, ""
 	}
-	return packed, c.write.Name()
+	return packed, c.name
+}
+
+// What a codec throws says no more than an error of its.
+
+func encode(c Codec, body []byte) (packed []byte, err error) {
+	defer noReply(&err)
+	return c.Encode(body)
+}
+
+func decode(c Codec, stored []byte, limit int64) (body []byte, err error) {
+	defer noReply(&err)
+	return c.Decode(stored, limit)
 }
 
 // unpack returns a stored body as it was sent. One that can't be is an error that wraps ErrUnreadable.
@@ -53,7 +71,7 @@ func (c *codecs) unpack(r *Response, limit int64) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("unpack stored body: %w: unknown codec %q", ErrUnreadable, r.Codec)
 	}
-	body, err := codec.Decode(r.Body, limit)
+	body, err := decode(codec, r.Body, limit)
 	if err != nil {
 		return nil, fmt.Errorf("unpack stored body: %w: %w", ErrUnreadable, err)
 	}

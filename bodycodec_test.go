@@ -7,7 +7,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -124,34 +123,39 @@ func TestR38_AnotherCodecStoresBodies(t *testing.T) {
 	}
 }
 
-func TestR38_ACodecThatFailsLeavesTheBodyAsItIs(t *testing.T) {
+func TestField08_R38_ACodecThatFailsLeavesTheBodyAsItIs(t *testing.T) {
 	t.Parallel()
-	s := memstore.New()
-	g, _ := newGuardWith(t, s, semel.Options{Codec: upside{fail: true}})
-	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, strings.Repeat("x", 10_000)) }))
-	for range 2 {
-		if w := answer(h, post("k", "{}")); w.Body.Len() != 10_000 {
-			t.Errorf("got %d, %d bytes", w.Code, w.Body.Len())
+	for name, codec := range map[string]upside{"error": {fail: true}, "panic": {panics: true}} {
+		s := memstore.New()
+		g, seen := newGuardWith(t, s, semel.Options{Codec: codec})
+		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, strings.Repeat("x", 10_000)) }))
+		for range 2 {
+			if w := answer(h, post("k", "{}")); w.Body.Len() != 10_000 {
+				t.Errorf("%s: got %d, %d bytes", name, w.Code, w.Body.Len())
+			}
 		}
-	}
-	if r := only(t, s).Response; r.Codec != "" {
-		t.Errorf("stored as %q", r.Codec)
+		if r := only(t, s).Response; r.Codec != "" {
+			t.Errorf("%s: stored as %q", name, r.Codec)
+		}
+		if seen.count(semel.EventStoreError) != 1 {
+			t.Errorf("%s: it is reported %d times, want once", name, seen.count(semel.EventStoreError))
+		}
 	}
 }
 
-func TestR32_ACodecThatPanicsIsSettled(t *testing.T) {
+func TestField08_R41a_ACodecThatThrowsWhileDecodingRefusesTheReplay(t *testing.T) {
 	t.Parallel()
 	s := memstore.New()
-	g, _ := newGuardWith(t, s, semel.Options{Codec: upside{panics: true}})
-	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, strings.Repeat("x", 10_000)) }))
-	w := httptest.NewRecorder()
-	if v := thrown(h, w, post("k", "{}")); v != "codec" || w.Body.Len() > 0 {
-		t.Errorf("threw %v after %d bytes", v, w.Body.Len())
-	}
-	if rec := only(t, s); rec.State != semel.Unknown {
-		t.Errorf("the record is %v", rec.State)
-	}
+	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, strings.Repeat("x", 10_000)) })
+	g, _ := newGuardWith(t, s, semel.Options{Codec: upside{}})
+	answer(g.Handler(handler), post("k", "{}"))
+	broken, _ := newGuardWith(t, s, semel.Options{Codec: undecoded{}})
+	wantRefused(t, answer(broken.Handler(handler), post("k", "{}")), http.StatusConflict, semel.CodeReplayUnavailable)
 }
+
+type undecoded struct{ upside }
+
+func (undecoded) Decode([]byte, int64) ([]byte, error) { panic(errThrown) }
 
 // An answer is replayed although the route's limit has been lowered since.
 func TestR38_ALoweredLimitDoesNotHideStoredAnswers(t *testing.T) {

@@ -25,7 +25,7 @@ func (c *core) through(request func() error) (asked bool, err error) {
 	finished := false
 	defer func() {
 		if !finished {
-			done(errors.New("the store panicked"))
+			done(errors.New("the store ended the goroutine"))
 		}
 	}()
 	err = request()
@@ -50,4 +50,30 @@ func (c *core) load(ctx context.Context, id ID) (rec Record, err error) {
 		c.storeFailed(one.parent, "load", id, err)
 	}
 	return rec, err
+}
+
+// containedBreaker is a Breaker that does not throw. One that does is as none.
+type containedBreaker struct {
+	own  Breaker
+	core *core
+}
+
+func (b containedBreaker) Allow() (done func(error), err error) {
+	defer func() {
+		if b.report(recover()) {
+			done, err = func(error) {}, nil
+		}
+	}()
+	own, err := b.own.Allow()
+	return func(err error) {
+		defer func() { b.report(recover()) }()
+		own(err)
+	}, err
+}
+
+func (b containedBreaker) report(thrown any) bool {
+	if thrown != nil {
+		b.core.storeFailed(context.Background(), "breaker", ID{}, thrownError(thrown))
+	}
+	return thrown != nil
 }

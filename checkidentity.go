@@ -27,19 +27,25 @@ var identityID = func() (id ID) {
 // and returns an error that wraps [ErrOtherSecret] if the secret is another. No secret is one too. Then nothing is
 // changed.
 //
-// Call it before the first request of each process: what was recorded before the check value was written is not checked.
-// It can be repeated after any error, and called by several processes at once; of those with different secrets one
-// succeeds.
+// A guard does the same by itself before its first claim, and claims nothing before it has succeeded. Call CheckIdentity
+// where a process starts, for an error there instead of refused requests. What was recorded before the check value was
+// written is not checked. It can be repeated after any error, and called by several processes at once; of those with
+// different secrets one succeeds.
 func CheckIdentity(ctx context.Context, store Store, secret []byte) error {
-	rec, err := loadIdentity(ctx, store, secret)
+	mark, err := identityMark(secret)
+	if err != nil {
+		return err
+	}
+	return checkIdentity(ctx, store, mark)
+}
+
+func checkIdentity(ctx context.Context, store Store, mark Fingerprint) error {
+	rec, err := loadIdentity(ctx, store, mark)
 	if err != nil || rec.State == Done {
 		return err
 	}
 	// A record left running by a process that died binds as well as a finished one, and runs again: nothing is at stake.
-	c := Claim{
-		Fingerprint: identityFingerprint(secret), Token: NewToken(), Retention: Forever, OnLost: Rerun,
-		Operation: "identity check",
-	}
+	c := Claim{Fingerprint: mark, Token: NewToken(), Retention: Forever, OnLost: Rerun, Operation: "identity check"}
 	var owned bool
 	err = untilAcknowledged(ctx, func() (err error) {
 		rec, owned, err = store.Claim(ctx, identityID, c)
@@ -48,7 +54,7 @@ func CheckIdentity(ctx context.Context, store Store, secret []byte) error {
 	if err != nil {
 		return fmt.Errorf("check the identity secret: claim: %w", err)
 	}
-	if err := compareIdentity(&rec, secret); err != nil || !owned {
+	if err := compareIdentity(&rec, mark); err != nil || !owned {
 		return err // another process writes the same value
 	}
 	err = untilAcknowledged(ctx, func() error {
@@ -64,15 +70,16 @@ func CheckIdentity(ctx context.Context, store Store, secret []byte) error {
 // VerifyIdentity is [CheckIdentity] for tools that must not write: it only compares. known is false if the storage has no
 // check value.
 func VerifyIdentity(ctx context.Context, store Store, secret []byte) (known bool, err error) {
-	rec, err := loadIdentity(ctx, store, secret)
+	mark, err := identityMark(secret)
+	if err != nil {
+		return false, err
+	}
+	rec, err := loadIdentity(ctx, store, mark)
 	return rec.State != Absent, err
 }
 
 // loadIdentity returns the check value's record, and an error if it could not be read or was made with another secret.
-func loadIdentity(ctx context.Context, store Store, secret []byte) (rec Record, err error) {
-	if len(secret) > 0 && len(secret) < minSecret {
-		return rec, fmt.Errorf("check the identity secret: it has %d bytes, want at least %d", len(secret), minSecret)
-	}
+func loadIdentity(ctx context.Context, store Store, mark Fingerprint) (rec Record, err error) {
 	err = untilAcknowledged(ctx, func() error {
 		rec, err = store.Load(ctx, identityID)
 		return err
@@ -80,18 +87,26 @@ func loadIdentity(ctx context.Context, store Store, secret []byte) (rec Record, 
 	if err != nil {
 		return Record{}, fmt.Errorf("check the identity secret: load: %w", err)
 	}
-	return rec, compareIdentity(&rec, secret)
+	return rec, compareIdentity(&rec, mark)
 }
 
-func compareIdentity(rec *Record, secret []byte) error {
-	if rec.State != Absent && rec.Fingerprint != identityFingerprint(secret) {
+func compareIdentity(rec *Record, mark Fingerprint) error {
+	if rec.State != Absent && rec.Fingerprint != mark {
 		return fmt.Errorf("check the identity secret: %w", ErrOtherSecret)
 	}
 	return nil
 }
 
-func identityFingerprint(secret []byte) (f Fingerprint) {
-	sum := newDigester(secret).start("semel identity check 1").sum()
+// identityMark is the check value of a secret.
+func identityMark(secret []byte) (Fingerprint, error) {
+	if len(secret) > 0 && len(secret) < minSecret {
+		return Fingerprint{}, fmt.Errorf("check the identity secret: it has %d bytes, want at least %d", len(secret), minSecret)
+	}
+	return newDigester(secret).identityMark(), nil
+}
+
+func (d *digester) identityMark() (f Fingerprint) {
+	sum := d.start("semel identity check 1").sum()
 	copy(f.Raw[:], sum[:])
 	copy(f.Canonical[:], sum[len(f.Raw):])
 	return f

@@ -114,6 +114,9 @@ func (g *Guard) claim(ctx context.Context, a *ask, rec *Record) (*run, *Problem)
 	if p := g.mayClaim(ctx, a); p != nil {
 		return nil, p
 	}
+	if p := g.knowsSecret(ctx); p != nil {
+		return nil, p
+	}
 	if g.policy.OneCommit {
 		return g.claimTx(ctx, a, rec)
 	}

@@ -674,6 +674,7 @@ func TestR52_R23_ChangedSettingsChangeNoStoredRequest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		semel.IdentityChecked(changed)
 		h := changed.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			derived = append(derived, semel.FromContext(r.Context()).Key("charge"))
 			time.Sleep(time.Second)

@@ -68,9 +68,20 @@ func (x *exchange) principal() (string, *Problem) {
 	case watched != nil && x.r.Body == watched && watched.touched.Load():
 		return "", x.consumed("the scope has read it")
 	case err != nil || scope == "":
-		return "", x.g.problem(CodeScopeInvalid, "").because(err)
+		return "", x.noPrincipal("", err)
 	}
 	return scope, nil
+}
+
+// noPrincipal reports that the scope can't tell who asks, and returns the refusal.
+func (x *exchange) noPrincipal(detail string, err error) *Problem {
+	if err == nil {
+		err = errors.New("scope: it is empty")
+	}
+	x.g.observer.Observe(context.WithoutCancel(x.r.Context()), Event{
+		Kind: EventNoPrincipal, Operation: x.ask.operation, Correlation: x.ask.correlation, Observed: x.g.policy.Observe, Err: err,
+	})
+	return x.g.problem(CodeScopeInvalid, detail).because(err)
 }
 
 // A watchedBody notices that it is read or closed.

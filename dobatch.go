@@ -268,8 +268,9 @@ func (b *batch[T]) counted(e *entry) *Problem {
 // start gives each item its goroutine, after its claim where that is sent together with others.
 func (b *batch[T]) start(list []*entry) {
 	var together []*entry
+	batches := b.together && len(list) > 0 && b.g.knowsSecret(b.ctx) == nil
 	for _, e := range list {
-		if b.together && e.counted && b.ctx.Err() == nil && b.g.owed.full(e.call.ask.id.Scope()) == hasRoom {
+		if batches && e.counted && b.ctx.Err() == nil && b.g.owed.full(e.call.ask.id.Scope()) == hasRoom {
 			together = append(together, e)
 			continue
 		}

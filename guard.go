@@ -25,6 +25,7 @@ type core struct {
 	store    verbs
 	scope    Scope
 	observer Observer
+	look     identityLook
 	quiet    bool            // the observer wants no decisions
 	identity *digester       // of ids and fingerprints
 	derive   *digester       // of derived keys
@@ -224,9 +225,13 @@ func New(store Store, scope Scope, onLost LostPolicy, o Options) (*Guard, error)
 		tempDir: o.TempDir, life: orDefault(o.RequestLife, DefaultRequestLife),
 		sweep: orDefault(o.SweepInterval, DefaultSweepInterval), attempts: newAttemptCounter(o.MaxAttempts),
 	}
+	c.codecs.failed = func(err error) { c.storeFailed(context.Background(), "encode", ID{}, err) }
 	c.steps = newStepOptions(store, &o)
 	c.path = o.Operations
 	c.owed.core = c
+	if c.breaker != nil {
+		c.breaker = containedBreaker{own: c.breaker, core: c}
+	}
 	c.owed.shares = newShares(o.MaxOwed, o.PrincipalShare)
 	c.waiting.shares = newShares(o.MaxWaiting, o.PrincipalShare)
 	if o.Codec != nil && o.Codec.Name() == "" {

@@ -332,6 +332,7 @@ func TestField01_ASingleTenantHasAllTheRoom(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		semel.IdentityChecked(g)
 		h := g.Handler(http.NotFoundHandler())
 		for i := range 10 {
 			answer(h, post(strconv.Itoa(i), `{}`))

@@ -37,6 +37,7 @@ func newGuardWith(t testing.TB, store semel.Store, o semel.Options) (*semel.Guar
 	if err != nil {
 		t.Fatalf("new guard: %v", err)
 	}
+	semel.IdentityChecked(g) // tests count verbs and records
 	return g, seen
 }
 

@@ -218,8 +218,8 @@ func (x *exchange) bypass(next http.Handler, result Result) {
 
 // refuse answers with a problem of the guard's own.
 func (x *exchange) refuse(p *Problem) {
+	defer x.decided(resultOf(p.Code, x.run), p.Code, p.Status, p.cause) // also if ProblemOptions.Write panics
 	x.tell(p)
-	x.decided(resultOf(p.Code, x.run), p.Code, p.Status, p.cause)
 }
 
 func (x *exchange) tell(p *Problem) {

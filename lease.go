@@ -67,9 +67,13 @@ func (l *lease) renew() {
 		return
 	}
 	l.mu.Unlock()
-	if err := l.extend(l.interval()); err != nil {
-		l.again(jitter(l.run.policy.Lease / 10))
-	}
+	replied := false
+	defer func() {
+		if !replied { // in time, or the store has ended this goroutine
+			l.again(jitter(l.run.policy.Lease / 10))
+		}
+	}()
+	replied = l.extend(l.interval()) == nil
 }
 
 // extend sends one renewal. It returns an error if that got no reply within the given time; a refusal ends the lease.

@@ -49,6 +49,12 @@ const (
 	EventBodyConsumed EventKind = "body_consumed"
 	// EventPlainIdentity: a guard without an identity secret was made; identities are plain SHA-256. Err says what that means.
 	EventPlainIdentity EventKind = "plain_identity"
+	// EventOtherSecret: requests were refused because the store was made with another identity secret ([ErrOtherSecret]), or
+	// with one where this guard has none.
+	EventOtherSecret EventKind = "other_secret"
+	// EventNoPrincipal: a keyed request was refused because its scope could not be told; Err says why. Often the guard stands
+	// above the authentication, or looks under another key.
+	EventNoPrincipal EventKind = "no_principal"
 )
 
 // Result is what became of a request. The names are those of the metric idempotency_requests_total.

@@ -104,7 +104,10 @@ func (x *exchange) find(name string) (Record, *Problem) {
 	}
 	scope, err := g.scope.of(x.r)
 	if err != nil || scope == "" {
-		return Record{}, g.problem(CodeScopeInvalid, "it asks about an operation, but not whose").because(err)
+		return Record{}, x.noPrincipal("it asks about an operation, but not whose", err)
+	}
+	if p := g.knowsSecret(x.r.Context()); p != nil {
+		return Record{}, p // under another secret no operation is found
 	}
 	if byKey {
 		return x.findByKey(scope, key)

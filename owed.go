@@ -108,9 +108,15 @@ func (o *owed) dispatch() {
 	}
 }
 
-// send sends one release and says what is still owed of it.
+// send sends one release.
 func (o *owed) send(r *owedRelease) {
-	err := o.release(context.Background(), owedBackoff, r.id, r.by)
+	err := errors.New("the store ended the goroutine")
+	defer func() { o.sent(r, err) }()
+	err = o.release(context.Background(), owedBackoff, r.id, r.by)
+}
+
+// sent says what is still owed of a release that was sent.
+func (o *owed) sent(r *owedRelease, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.busy--

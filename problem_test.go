@@ -252,6 +252,7 @@ func (pr *provoked) provoke(t *testing.T, change func(*semel.Options)) *httptest
 	if err != nil {
 		t.Fatal(err)
 	}
+	semel.IdentityChecked(g)
 	w := pr.run(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch d, err := time.ParseDuration(r.Header.Get("X-How")); {
 		case err == nil:

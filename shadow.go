@@ -18,7 +18,7 @@ func (g *Guard) shadow(next http.Handler, w http.ResponseWriter, r *http.Request
 	x := &exchange{g: g, w: shadowWriter{}, r: r, started: time.Now()}
 	var read bytes.Buffer
 	x.copied = &read
-	problem := x.identify()
+	problem := x.unthrown(x.identify)
 	if body := r.Body; read.Len() > 0 {
 		r.Body = struct {
 			io.Reader
@@ -40,7 +40,10 @@ func (g *Guard) shadow(next http.Handler, w http.ResponseWriter, r *http.Request
 			return
 		}
 		if problem == nil {
-			_, _, problem = x.replayable(&x.rec)
+			problem = x.unthrown(func() (p *Problem) {
+				_, _, p = x.replayable(&x.rec)
+				return p
+			})
 		}
 		switch {
 		case problem == nil:
@@ -52,6 +55,16 @@ func (g *Guard) shadow(next http.Handler, w http.ResponseWriter, r *http.Request
 		}
 	}
 	next.ServeHTTP(w, r)
+}
+
+// unthrown returns what a hook has thrown as a refusal: what is observed is not in the way of next.
+func (x *exchange) unthrown(f func() *Problem) (p *Problem) {
+	defer func() {
+		if thrown := recover(); thrown != nil {
+			p = x.g.problem(CodeRequestUnreadable, "").because(thrownError(thrown))
+		}
+	}()
+	return f()
 }
 
 // shadowRun runs next as the owner of its operation. The lease is renewed, but nothing that happens to it touches next.

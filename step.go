@@ -61,7 +61,7 @@ func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, 
 	if value, err = fn(context.WithValue(ctx, stepKey{}, &step{op, name})); err != nil {
 		return value, err
 	}
-	result, err := r.core.steps.codec.Marshal(value)
+	result, err := r.core.steps.marshal(value)
 	if err != nil {
 		return value, stepError(name, fmt.Errorf("encode the result: %w", err))
 	}
@@ -81,7 +81,7 @@ func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, 
 
 func decodeStep[T any](r *run, name string, saved []byte) (T, error) {
 	var value, zero T
-	if err := r.core.steps.codec.Unmarshal(saved, &value); err != nil {
+	if err := r.core.steps.unmarshal(saved, &value); err != nil {
 		return zero, stepError(name, fmt.Errorf("decode the saved result: %w", err))
 	}
 	return value, nil
@@ -139,6 +139,16 @@ type stepOptions struct {
 	store StepStore // nil if the store keeps none
 	codec StepCodec
 	limit int64
+}
+
+func (s *stepOptions) marshal(value any) (result []byte, err error) {
+	defer noReply(&err)
+	return s.codec.Marshal(value)
+}
+
+func (s *stepOptions) unmarshal(saved []byte, value any) (err error) {
+	defer noReply(&err)
+	return s.codec.Unmarshal(saved, value)
 }
 
 func newStepOptions(store Store, o *Options) stepOptions {

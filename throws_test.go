@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -215,3 +216,78 @@ type observerFunc func(semel.Event)
 func (f observerFunc) Observe(_ context.Context, e semel.Event) { f(e) }
 
 var panics = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(errThrown) })
+
+// A breaker that throws is as none: what it throws about a claim that was executed leaves no run without an end.
+func TestField08_ABreakerThatThrowsIsAsNone(t *testing.T) {
+	t.Parallel()
+	for name, b := range map[string]throwingBreaker{"when asked": {}, "when told": {allows: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g, seen := newGuardWith(t, nil, semel.Options{Breaker: b, Operations: operationsPath})
+			var l ledger
+			h := g.Handler(http.HandlerFunc(l.pay))
+			checkRun(t, answer(h, post("k", `{}`)))
+			checkReplay(t, answer(h, post("k", `{}`)))
+			statusOf(t, answer(g.Operations(), about("", "Idempotency-Key", "k")), http.StatusOK)
+			if l.count() != 1 || seen.count(semel.EventStoreError) != 3 {
+				t.Errorf("%d effects, reported %d times", l.count(), seen.count(semel.EventStoreError))
+			}
+			drained(t, g)
+		})
+	}
+}
+
+type throwingBreaker struct{ allows bool }
+
+func (b throwingBreaker) Allow() (func(error), error) {
+	if b.allows {
+		return func(error) { panic(errThrown) }, nil
+	}
+	panic(errThrown)
+}
+
+// What a hook throws before the claim goes to whoever called the guard, and leaves nothing behind.
+func TestField08_AHookThatThrowsLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	throws := func() { panic(errThrown) }
+	for name, tc := range map[string]struct {
+		p semel.Policy
+		o semel.Options
+		r *http.Request
+	}{
+		"mint":         {semel.Policy{KeyHeaders: []string{"X-Key"}, Mint: func(*http.Request, []byte) (string, error) { throws(); return "", nil }}, semel.Options{}, post("", strings.Repeat("x", 100))},
+		"key format":   {semel.Policy{KeyFormat: semel.KeyFormat{Check: func(string) error { throws(); return nil }}}, semel.Options{}, post("k", `{}`)},
+		"authorize":    {semel.Policy{AuthorizeReplay: func(*http.Request) error { throws(); return nil }}, semel.Options{}, post("k", `{}`)},
+		"problem":      {semel.Policy{}, semel.Options{Problems: semel.ProblemOptions{Write: func(http.ResponseWriter, *http.Request, *semel.Problem) { throws() }}}, post("", `{}`)},
+		"observe, too": {semel.Policy{Observe: true, AuthorizeReplay: func(*http.Request) error { throws(); return nil }}, semel.Options{}, post("k", `{}`)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := memstore.New()
+			first, _ := newGuard(t, s, semel.Policy{})
+			checkRun(t, answer(first.Handler(http.HandlerFunc((&ledger{}).pay)), post("k", `{}`)))
+			tc.o.TempDir = t.TempDir()
+			tc.p.SpoolRequestAbove = 1
+			tc.o.Policy = tc.p
+			g, seen := newGuardWith(t, s, tc.o)
+			var l ledger
+			sent := serve(g.Handler(http.HandlerFunc(l.pay)), tc.r)
+			w := sent.answer()
+			if tc.p.Observe {
+				checkRun(t, w)
+			} else if sent.thrown != errThrown || l.count() != 0 {
+				t.Errorf("threw %v, answered %d, %d effects", sent.thrown, w.Code, l.count())
+			}
+			if left, err := os.ReadDir(tc.o.TempDir); len(left) > 0 || err != nil {
+				t.Errorf("left %v, %v", left, err)
+			}
+			if n := len(seen.results()); name == "problem" && n != 1 {
+				t.Errorf("%d decisions, want 1", n)
+			}
+			if stats := g.Stats(); stats != (semel.Stats{}) {
+				t.Errorf("it is left with %+v", stats)
+			}
+			drained(t, g)
+		})
+	}
+}

@@ -151,7 +151,9 @@ idempotency_events_total{event="completion_given_up"} 0
 idempotency_events_total{event="gave_up"} 0
 idempotency_events_total{event="lease_lost"} 0
 idempotency_events_total{event="no_answer"} 0
+idempotency_events_total{event="no_principal"} 0
 idempotency_events_total{event="not_replayable"} 0
+idempotency_events_total{event="other_secret"} 0
 idempotency_events_total{event="panic"} 1
 idempotency_events_total{event="run_too_long"} 0
 idempotency_events_total{event="settle_abandoned"} 0
@@ -477,7 +479,7 @@ func TestR56_R86_TheGatewayTellsWhatItIsDoing(t *testing.T) {
 		`idempotency_requests_total{operation="POST /payments",result="replayed"} 1`,
 		`idempotency_requests_total{operation="POST other",result="executed"} 1`,
 		`idempotency_request_seconds_count{operation="POST /payments"} 2`,
-		`idempotency_store_seconds_count{store="memory",verb="settle"} 2`,
+		`idempotency_store_seconds_count{store="memory",verb="settle"} 3`, // one of them is of the identity secret's check value
 		"idempotency_records 7", "idempotency_store_running 3", "idempotency_store_running_oldest_seconds 90", "idempotency_unknown 2",
 		"idempotency_sweep_lag_seconds 1.5", "idempotency_store_bytes 4096", "go_goroutines ")
 }

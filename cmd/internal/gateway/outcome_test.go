@@ -438,10 +438,13 @@ func TestR76a_EveryThrottledOrUnavailableAnswerSaysWhenToComeBack(t *testing.T) 
 	}
 	a.wants(t, 429, semel.CodeTooManyAttempts)
 
+	var store *deadStore
 	down := start(t, u.URL, func(c *Config) {
-		c.Store = brokenStore{c.Store}
-		c.ShutdownTimeout = 50 * time.Millisecond
+		store = &deadStore{Store: c.Store}
+		c.Store, c.ShutdownTimeout = store, 50*time.Millisecond
 	})
+	post(t, down.url, "before").wants(t, 201, "")
+	store.down.Store(true)
 	b := post(t, down.url, "k")
 	b.wants(t, 503, semel.CodeStoreUnavailable)
 	for _, a := range []answer{a, b} {
