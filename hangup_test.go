@@ -361,3 +361,22 @@ func TestField01_SharesAndTotalsOutOfRangeAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// A principal who has filled its share of a bounded store is refused alone, also on a route that fails open.
+func TestField01_FailOpenDoesNotOpenForAFullShareOfTheStore(t *testing.T) {
+	t.Parallel()
+	store, err := memstore.Open(memstore.Options{MaxRecords: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, _ := newGuard(t, store, semel.Policy{FailOpen: true})
+	var l ledger
+	h := g.Handler(http.HandlerFunc(l.pay))
+	for i := range 2 {
+		checkRun(t, answer(h, post(strconv.Itoa(i), `{}`, "X-Principal", "mallory")))
+	}
+	checkProblem(t, answer(h, post("more", `{}`, "X-Principal", "mallory")), 503, semel.CodeStoreUnavailable)
+	checkReplay(t, answer(h, post("0", `{}`, "X-Principal", "mallory")))
+	checkRun(t, answer(h, post("0", `{}`)))
+	checkEffects(t, &l, 3)
+}

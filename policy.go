@@ -138,8 +138,8 @@ type Policy struct {
 	// AuthorizeReplay, if set, is asked before a stored answer is given to a request; an error refuses it with 403.
 	AuthorizeReplay func(*http.Request) error
 	// FailOpen runs the handler unprotected when the store can't be asked, or has no room. Such answers carry
-	// "Idempotency-Status: bypassed". It does not open for a client that has gone, nor for a principal whose share of what may
-	// be owed ([Options].PrincipalShare) is full. Defaults to refusing with 503.
+	// "Idempotency-Status: bypassed". It does not open for a client that has gone, nor for a principal whose share is full,
+	// of what may be owed ([Options].PrincipalShare) or of the store ([ErrShareFull]). Defaults to refusing with 503.
 	FailOpen bool
 	// Observe records and reports what would happen, but never refuses and never replays.
 	Observe bool

@@ -273,7 +273,7 @@ func (p *Problem) because(err error) *Problem {
 // unavailable refuses what could not be claimed.
 func (g *Guard) unavailable(ctx context.Context, err error) *Problem {
 	p := g.problem(CodeStoreUnavailable, "").because(err)
-	p.shut = ctx.Err() != nil
+	p.shut = ctx.Err() != nil || errors.Is(err, ErrShareFull)
 	return p
 }
 

@@ -839,7 +839,7 @@ func TestR28_AClientChoosesItsWaitWithinTheRoutesBound(t *testing.T) {
 
 func TestR60_AFullStoreRefusesNewKeysAndKeepsTheOld(t *testing.T) {
 	t.Parallel()
-	s, err := memstore.Open(memstore.Options{MaxRecords: 2})
+	s, err := memstore.Open(memstore.Options{MaxRecords: 2, PrincipalShare: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,10 +11,11 @@ import (
 
 // An entry is a record as it is kept: what most records have in 224 bytes, what few have behind a pointer.
 type entry struct {
-	id   semel.ID
-	next *entry // the next entry with the same index key
-	pos  int    // 1 + its place in the shard's queue; 0 if it is in none
-	live uint32 // 1 + its place among the shard's live ones; 0 if it is not one of them
+	id    semel.ID
+	next  *entry // the next entry with the same index key
+	usage *usage // its principal's; nil for the store's own
+	pos   uint32 // 1 + its place in the shard's queue; 0 if it is in none
+	live  uint32 // 1 + its place among the shard's live ones; 0 if it is not one of them
 
 	fence       uint64
 	token       semel.Token

@@ -70,6 +70,7 @@ func fill(t *testing.T, v reflect.Value, n int) {
 func (s *Store) sound(t *testing.T) {
 	t.Helper()
 	var records, bytes int64
+	of := map[semel.ScopeID][2]int64{}
 	for i := range s.shards {
 		sh := &s.shards[i]
 		queued, live := 0, 0
@@ -81,6 +82,9 @@ func (s *Store) sound(t *testing.T) {
 				rec := e.record(0)
 				records++
 				bytes += weight(&rec) + e.stepsWeight()
+				if scope := e.id.Scope(); !e.id.Reserved() {
+					of[scope] = [2]int64{of[scope][0] + 1, of[scope][1] + weight(&rec) + e.stepsWeight()}
+				}
 				if rec.Steps != (e.rare != nil && len(e.rare.steps) > 0) {
 					t.Errorf("a record that is %s says %t of its steps", rec.State, rec.Steps)
 				}
@@ -118,6 +122,15 @@ func (s *Store) sound(t *testing.T) {
 			}
 		}
 	}
+	for scope, u := range s.usages.of {
+		if got, want := [2]int64{u.records.Load(), u.bytes.Load()}, of[u.scope]; scope != u.scope || got != want || want[0] == 0 {
+			t.Errorf("of %x %v records and bytes are counted, there are %v", u.scope, got, want)
+		}
+		delete(of, u.scope)
+	}
+	if len(of) > 0 {
+		t.Errorf("%d principals are not counted", len(of))
+	}
 	if records != s.records.Load() || bytes != s.bytes.Load() {
 		t.Errorf("counted %d records and %d bytes, there are %d and %d", s.records.Load(), s.bytes.Load(), records, bytes)
 	}
@@ -134,7 +147,7 @@ func TestTheStoreDoesWhatTheTransitionsSay(t *testing.T) {
 		steps := map[semel.ID]map[string]string{}
 		ids := make([]semel.ID, 24)
 		for i := range ids {
-			ids[i][24], ids[i][47] = byte(i%3), byte(i) // few shards, shared index keys
+			ids[i][0], ids[i][24], ids[i][47] = byte(i%4), byte(i%3), byte(i) // few principals and shards, shared index keys
 		}
 		tokens := make([]semel.Token, 4)
 		for i := range tokens {

@@ -3,6 +3,7 @@ package memstore_test
 import (
 	"context"
 	"errors"
+	"math"
 	"strconv"
 	"strings"
 	"sync"
@@ -33,6 +34,9 @@ func open(t *testing.T, o memstore.Options) (*memstore.Store, *clock) {
 	t.Helper()
 	c := newClock()
 	o.Clock = c.now
+	if o.PrincipalShare == 0 {
+		o.PrincipalShare = 1 // most cases have one principal
+	}
 	s, err := memstore.Open(o)
 	if err != nil {
 		t.Fatal(err)
@@ -120,6 +124,9 @@ func TestOpenNamesTheOptionThatIsOutOfRange(t *testing.T) {
 	}{
 		{memstore.Options{MaxRecords: -1}, "MaxRecords"},
 		{memstore.Options{MaxBytes: -1}, "MaxBytes"},
+		{memstore.Options{PrincipalShare: -0.1}, "PrincipalShare"},
+		{memstore.Options{PrincipalShare: 1.1}, "PrincipalShare"},
+		{memstore.Options{PrincipalShare: math.NaN()}, "PrincipalShare"},
 	} {
 		if s, err := memstore.Open(row.options); err == nil || !strings.Contains(err.Error(), row.names) || s != nil {
 			t.Errorf("%+v: store %v, error %v; want one about %s", row.options, s, err, row.names)

@@ -27,14 +27,14 @@ func (q *queue) set(e *entry, at semel.Time) {
 		*q = append(*q, appointment{at, e})
 		q.up(len(*q) - 1)
 	default:
-		i := e.pos - 1
+		i := int(e.pos) - 1
 		(*q)[i].at = at
 		q.down(q.up(i))
 	}
 }
 
 func (q *queue) remove(e *entry) {
-	i, last := e.pos-1, len(*q)-1
+	i, last := int(e.pos)-1, len(*q)-1
 	e.pos = 0
 	moved := (*q)[last]
 	(*q)[last] = appointment{} // lets the entry be collected
@@ -82,5 +82,5 @@ func (q queue) down(i int) {
 
 func (q queue) place(i int, a appointment) {
 	q[i] = a
-	a.e.pos = i + 1
+	a.e.pos = uint32(i + 1)
 }

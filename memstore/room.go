@@ -9,17 +9,37 @@ import (
 	"github.com/semelhq/semel"
 )
 
-// reserve counts records and bytes, which may be negative. If it is strict, it counts nothing and returns false where
-// that would go beyond a bound.
-func (s *Store) reserve(records, bytes int64, strict bool) bool {
-	if !add(&s.records, records, s.maxRecords, strict) {
-		return false
+// enter counts a new record of so many bytes, and returns the usage of its principal. Without room it counts nothing.
+func (s *Store) enter(id *semel.ID, bytes int64) (*usage, error) {
+	u, ok := s.usages.join(id)
+	if !ok {
+		return nil, semel.ErrShareFull
+	}
+	if !add(&s.records, 1, s.maxRecords, true) {
+		s.usages.leave(u)
+		return nil, semel.ErrFull
+	}
+	if err := s.reserve(u, bytes, true); err != nil {
+		s.records.Add(-1)
+		s.usages.leave(u)
+		return nil, err
+	}
+	return u, nil
+}
+
+// reserve counts bytes of a record, which may be negative. If it is strict, it counts nothing and returns an error where that
+// would go beyond a bound.
+func (s *Store) reserve(u *usage, bytes int64, strict bool) error {
+	if u != nil && !add(&u.bytes, bytes, s.shareBytes, strict) {
+		return semel.ErrShareFull
 	}
 	if !add(&s.bytes, bytes, s.maxBytes, strict) {
-		s.records.Add(-records)
-		return false
+		if u != nil {
+			u.bytes.Add(-bytes)
+		}
+		return semel.ErrFull
 	}
-	return true
+	return nil
 }
 
 func add(counter *atomic.Int64, n, limit int64, strict bool) bool {
@@ -52,7 +72,7 @@ func (s *Store) expire(sh *shard, now semel.Time, limit int) int {
 		} else {
 			grown := e.growth(&before, &rec)
 			sh.write(e, &rec)
-			s.reserve(0, grown, false)
+			s.reserve(e.usage, grown, false) //nolint:errcheck // it is not strict
 		}
 		n++
 	}
@@ -63,7 +83,9 @@ func (s *Store) expire(sh *shard, now semel.Time, limit int) int {
 func (s *Store) remove(sh *shard, e *entry) {
 	rec := e.record(0)
 	sh.remove(e)
-	s.reserve(-1, -weight(&rec)-e.stepsWeight(), false)
+	s.reserve(e.usage, -weight(&rec)-e.stepsWeight(), false) //nolint:errcheck // it is not strict
+	s.records.Add(-1)
+	s.usages.leave(e.usage)
 }
 
 // makeRoom removes some expired records of every shard, and reports whether there were any. No lock is held.

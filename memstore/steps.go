@@ -39,8 +39,8 @@ func (s *Store) saveStep(id semel.ID, by semel.Owner, name string, result []byte
 	if e.rare != nil && e.rare.steps[name] != nil {
 		return true, nil
 	}
-	if !s.reserve(0, int64(len(name)+len(result)), true) {
-		return false, semel.ErrFull
+	if err := s.reserve(e.usage, int64(len(name)+len(result)), true); err != nil {
+		return false, err
 	}
 	sh.write(e, &rec)
 	e.rare.steps[strings.Clone(name)] = append([]byte{}, result...)

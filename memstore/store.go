@@ -21,6 +21,11 @@ type Options struct {
 	// and error texts, 1 or more. Only a new record, a step and an answer are ever refused for it. Defaults to 256 MiB.
 	MaxBytes int64
 
+	// PrincipalShare is the largest part of MaxRecords, and of MaxBytes, that one principal's records may take; above 0, at
+	// most 1. What goes beyond it is refused with [semel.ErrShareFull]. A store that one principal has for itself, as under
+	// semel.SingleTenant, can be given all of it: it can't tell whether others are still to come. Defaults to 0.5.
+	PrincipalShare float64
+
 	// Clock tells the time and never goes back. It is called concurrently, under a lock: it must not use the store.
 	// Defaults to the machine's clock as it stands in Open, moved on by the monotonic clock, so that setting the
 	// machine's clock ends no lease and no retention early.
@@ -30,6 +35,7 @@ type Options struct {
 const (
 	defaultMaxRecords = 1_000_000
 	defaultMaxBytes   = 256 << 20
+	defaultShare      = 0.5
 
 	// shardCount is a power of two, far above the number of cores, so that verbs seldom wait for each other.
 	shardCount = 64
@@ -51,8 +57,11 @@ type Store struct {
 	maxBytes   int64
 	clock      func() time.Time
 
+	shareBytes int64 // of one principal
+
 	records atomic.Int64
 	bytes   atomic.Int64
+	usages  usages
 	turn    atomic.Uint32 // the shard at which the next pass over all of them begins
 
 	shards [shardCount]shard
@@ -76,6 +85,9 @@ func Open(o Options) (*Store, error) {
 	if o.MaxBytes < 0 {
 		return nil, fmt.Errorf("open memstore: MaxBytes is %d, must be 1 or more", o.MaxBytes)
 	}
+	if !(o.PrincipalShare >= 0 && o.PrincipalShare <= 1) {
+		return nil, fmt.Errorf("open memstore: PrincipalShare is %v, must be above 0 and at most 1", o.PrincipalShare)
+	}
 	return newStore(o), nil
 }
 
@@ -87,6 +99,12 @@ func newStore(o Options) *Store {
 	if s.maxBytes == 0 {
 		s.maxBytes = defaultMaxBytes
 	}
+	share := o.PrincipalShare
+	if share == 0 {
+		share = defaultShare
+	}
+	s.usages.of, s.usages.limit = map[semel.ScopeID]*usage{}, max(1, int64(share*float64(s.maxRecords)))
+	s.shareBytes = max(1, int64(share*float64(s.maxBytes)))
 	if s.clock == nil {
 		start := time.Now()
 		s.clock = func() time.Time { return start.Add(time.Since(start)) }
@@ -104,7 +122,7 @@ func (s *Store) Len() int { return int(s.records.Load()) }
 func (s *Store) now() semel.Time { return semel.TimeOf(s.clock()) }
 
 // Claim implements [semel.Store]. It fails with [semel.ErrFull] for a record that is absent or past its retention, if
-// there is no room for it after a bounded search for expired records.
+// there is no room for it, or none in its principal's share, after a bounded search for expired records.
 func (s *Store) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
 	if err := ctx.Err(); err != nil {
 		return semel.Record{}, false, fmt.Errorf("memstore: claim: %w", err)
@@ -137,15 +155,17 @@ func (s *Store) claim(id semel.ID, c semel.Claim) (semel.Record, bool, error) {
 	}
 	grown := e.growth(&old, &rec)
 	if e != nil {
-		if !s.reserve(0, grown, begins) {
-			return semel.Record{}, false, semel.ErrFull
+		if err := s.reserve(e.usage, grown, begins); err != nil {
+			return semel.Record{}, false, err
 		}
 	} else {
 		s.expire(sh, now, reclaimPerClaim)
-		if !s.reserve(1, grown, true) {
-			return semel.Record{}, false, semel.ErrFull
+		u, err := s.enter(&id, grown)
+		if err != nil {
+			return semel.Record{}, false, err
 		}
 		e = sh.insert(id)
+		e.usage = u
 	}
 	rec.Sealed = bytes.Clone(rec.Sealed) // the claim's bytes stay the caller's
 	sh.write(e, &rec)
@@ -196,8 +216,8 @@ func (s *Store) settle(id semel.ID, by semel.Owner, o semel.Outcome) (semel.Reco
 	if !owned {
 		return rec, false, nil
 	}
-	if !s.reserve(0, e.growth(&old, &rec), rec.Response != nil) {
-		return semel.Record{}, false, semel.ErrFull
+	if err := s.reserve(e.usage, e.growth(&old, &rec), rec.Response != nil); err != nil {
+		return semel.Record{}, false, err
 	}
 	sh.write(e, &rec)
 	return rec, true, nil

@@ -152,7 +152,7 @@ func (m *Main) gateway(ctx context.Context, c *gatewayCommand) (err error) {
 		address, cache, level = "memory://", "", "warn" // nothing is made or changed
 	}
 	cfg.Log = newLog(m.Stderr, c.LogFormat, level)
-	opened, err := stores.Open(ctx, address, stores.Options{Cache: cache, Log: cfg.Log})
+	opened, err := stores.Open(ctx, address, stores.Options{Cache: cache, Log: cfg.Log, OnePrincipal: cfg.Scope.Single()})
 	if err != nil {
 		return err
 	}

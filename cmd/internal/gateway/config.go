@@ -201,6 +201,9 @@ func ParseScope(s string) (Scope, error) {
 	return Scope{header: name, set: true}, nil
 }
 
+// Single reports whether there is only one principal.
+func (s Scope) Single() bool { return s.set && s.header == "" }
+
 func (s Scope) String() string {
 	if s.header == "" {
 		return "single"

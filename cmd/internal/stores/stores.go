@@ -45,6 +45,8 @@ type Options struct {
 	// NoMigration leaves the schema as it is: Open fails with an error of which [OtherVersion] is true if that is not the
 	// one needed.
 	NoMigration bool
+	// OnePrincipal lets one principal fill a store in memory, because there is no other. Defaults to half of it for each.
+	OnePrincipal bool
 	// Log gets what an operator should know of. Defaults to nobody.
 	Log *slog.Logger
 }
@@ -203,7 +205,15 @@ func (a *address) open(ctx context.Context, o Options) (*Opened, error) {
 	case redisKind:
 		return a.openRedis(ctx, o)
 	}
-	return &Opened{Store: memstore.New()}, nil
+	memory := memstore.Options{}
+	if o.OnePrincipal {
+		memory.PrincipalShare = 1
+	}
+	store, err := memstore.Open(memory)
+	if err != nil {
+		return nil, err
+	}
+	return &Opened{Store: store}, nil
 }
 
 // Redacted returns an address without its password, which may stand there because the kind was misspelt.
