@@ -173,6 +173,16 @@ func refused[T any](c *call, p *Problem) (zero T, err error) {
 	return zero, p
 }
 
+// ran reports that the caller has the result of its run.
+func (c *call) ran() {
+	result, code := c.run.op.result()
+	if code == "" {
+		c.decided(result, nil)
+		return
+	}
+	c.decided(result, &Problem{Code: code})
+}
+
 // decided reports the decision about this call; p is the refusal, if it is one.
 func (c *call) decided(result Result, p *Problem) {
 	e := Event{Result: result}
@@ -386,7 +396,7 @@ func (j *job[T]) result(c *call) (value T, err error) {
 	case j.lost, j.how == settledLost:
 		return refused[T](c, c.g.lostProblem())
 	}
-	c.decided(ResultExecuted, nil)
+	c.ran()
 	c.report = reportOf(&j.rec, c.run.attempt)
 	if j.err != nil {
 		return value, j.err

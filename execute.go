@@ -223,7 +223,7 @@ func (x *exchange) answer() {
 		x.breakOff() // a stream ends cleanly only after its settle is acknowledged
 	case c.begun:
 		c.endLive()
-		x.decided(ResultExecuted, "", c.status, nil)
+		x.ran(c.status)
 	case x.how == settledLater:
 		x.refuse(x.g.problem(CodeOutcomePending, ""))
 	case x.silent != nil && x.how == settledOwn:
@@ -238,8 +238,14 @@ func (x *exchange) answer() {
 		if err := c.writeLive(); err != nil {
 			x.breakOff() // the temporary file can't be read
 		}
-		x.decided(ResultExecuted, "", c.status, nil)
+		x.ran(c.status)
 	}
+}
+
+// ran reports that the client has the answer of its run.
+func (x *exchange) ran(status int) {
+	result, code := x.run.op.result()
+	x.decided(result, code, status, nil)
 }
 
 // breakOff ends the exchange without ending the answer.

@@ -70,8 +70,8 @@ const (
 	ResultUnknown    Result = "unknown"
 	ResultBypassed   Result = "bypassed" // run unprotected, since the store failed (FailOpen)
 	ResultUnkeyed    Result = "unkeyed"  // run unprotected, since it carries no key (Policy.KeyOptional, Policy.Methods)
-	ResultRefused    Result = "refused"
-	ResultFailed     Result = "failed" // run, but its answer is not the one that counts: pending, lost or fenced
+	ResultRefused    Result = "refused"  // not run: by the guard, or by its handler (Operation.Refuse)
+	ResultFailed     Result = "failed"   // run, but its answer is not the one that counts: pending, lost or fenced
 )
 
 // Event is one decision or dangerous event. It holds no raw key.

@@ -73,6 +73,7 @@ type Operation struct {
 	run     *run
 	verdict atomic.Uint32
 	lost    atomic.Pointer[lostReason]
+	refused atomic.Pointer[Code]
 	derived atomic.Bool // a derived key was taken: there may be an effect elsewhere
 }
 
@@ -152,6 +153,23 @@ func (o *Operation) Keep() { o.ask(VerdictKeep) }
 // Release asks that the answer be given but not stored, so that the same key may try again. It is a promise that nothing
 // happened.
 func (o *Operation) Release() { o.ask(VerdictRelease) }
+
+// Refuse is Release for a handler that has run nothing, as when the service that it would have asked can't be reached. The
+// request then counts as refused, with this code, not as executed. Codes are labels of metrics, so there should be few.
+func (o *Operation) Refuse(c Code) {
+	if o != nil {
+		o.refused.Store(&c)
+		o.ask(VerdictRelease)
+	}
+}
+
+// result is what became of the request of a run that has ended with an answer.
+func (o *Operation) result() (Result, Code) {
+	if c := o.refused.Load(); c != nil && Verdict(o.verdict.Load()) == VerdictRelease {
+		return ResultRefused, *c
+	}
+	return ResultExecuted, ""
+}
 
 func (o *Operation) ask(v Verdict) {
 	if o != nil {

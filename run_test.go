@@ -22,6 +22,7 @@ func checkOutside(t *testing.T, ctx context.Context) {
 	op.Keep()
 	op.Release()
 	op.Lost(errors.New("broke"))
+	op.Refuse("SHOP_CLOSED")
 	if op.Attempt() != 0 || op.Fence() != 0 || op.Correlation() != "" {
 		t.Errorf("outside of an operation: attempt %d, fence %d, correlation %q", op.Attempt(), op.Fence(), op.Correlation())
 	}

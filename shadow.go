@@ -93,14 +93,17 @@ func (x *exchange) shadowSettle(returned bool) {
 	decided := false
 	defer func() {
 		recover() //nolint:errcheck // what Policy.Decide throws; the run counts as lost
-		result := ResultExecuted
+		result, code := x.run.op.result()
 		if !decided {
 			x.run.event(EventPanic, nil)
 		}
 		if _, how := x.run.settle(o); how != settledOwn || !decided || x.lost {
-			result = ResultFailed
+			result, code = ResultFailed, ""
 		}
 		var problem *Problem
+		if code != "" {
+			problem = &Problem{Code: code}
+		}
 		if x.silent != nil {
 			result, problem = ResultFailed, x.g.problem(CodeNoAnswer, "").because(x.silent)
 		}

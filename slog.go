@@ -5,8 +5,9 @@ import (
 	"log/slog"
 )
 
-// LogObserver writes one structured line an event: decisions at level Info, dangerous events at Warn, but
-// EventBodyConsumed, a fault of the service's set-up, at Error. Its fields are
+// LogObserver writes one structured line an event: decisions at level Info, those whose result is unknown at Warn, because
+// somebody has to decide about the operation, dangerous events at Warn too, but EventBodyConsumed, a fault of the service's
+// set-up, at Error. Its fields are
 // event, result, code, digest (the operation's public id, a digest of scope and key; never the key), endpoint,
 // correlation, instance, attempt, fence, status, duration_ms, verb and error.
 func LogObserver(log *slog.Logger, instance string) Observer {
@@ -22,7 +23,10 @@ func (o *logObserver) Observe(ctx context.Context, e Event) {
 	level, name := slog.LevelWarn, "idempotency_"+string(e.Kind)
 	switch e.Kind {
 	case EventDecision:
-		level, name = slog.LevelInfo, "idempotency_check"
+		name = "idempotency_check"
+		if e.Result != ResultUnknown {
+			level = slog.LevelInfo
+		}
 	case EventBodyConsumed:
 		level = slog.LevelError
 	}

@@ -26,7 +26,7 @@ func logger(level slog.Level) (*slog.Logger, *bytes.Buffer) {
 	})), &b
 }
 
-func TestField14_R86_OneLineAnEventWithTheFieldsThatApply(t *testing.T) {
+func TestField14_Field19_R86_OneLineAnEventWithTheFieldsThatApply(t *testing.T) {
 	t.Parallel()
 	id := semel.Identify(nil, semel.KindHTTP, "alice", "k")
 	for _, tc := range []struct {
@@ -49,6 +49,10 @@ func TestField14_R86_OneLineAnEventWithTheFieldsThatApply(t *testing.T) {
 			`level=WARN msg=idempotency event=idempotency_store_error digest=` + id.String() + ` instance=pod-1 verb=claim error="down\nsecond line"`,
 		},
 		{semel.Event{Kind: semel.EventBodyConsumed}, `level=ERROR msg=idempotency event=idempotency_body_consumed instance=pod-1`},
+		{
+			semel.Event{Kind: semel.EventDecision, Result: semel.ResultUnknown, Code: semel.CodeOutcomeUnknown, Status: 409},
+			`level=WARN msg=idempotency event=idempotency_check result=unknown code=IDEMPOTENCY_OUTCOME_UNKNOWN instance=pod-1 status=409 duration_ms=0`,
+		},
 		{semel.Event{Kind: semel.EventFenced, Fence: 3}, `level=WARN msg=idempotency event=idempotency_fenced instance=pod-1 fence=3`},
 		{semel.Event{Kind: semel.EventPlainIdentity}, `level=WARN msg=idempotency event=idempotency_plain_identity instance=pod-1`},
 	} {

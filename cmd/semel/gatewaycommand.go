@@ -27,7 +27,7 @@ type gatewayCommand struct {
 	Check  bool   `help:"Only say whether the configuration is right, and what its routes are."`
 
 	Listen  string `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Address for clients (default ${default})."`
-	Admin   string `default:"127.0.0.1:8081" placeholder:"HOST:PORT" help:"Address for /healthz, /readyz and /metrics, apart from the clients' (default ${default})."`
+	Admin   string `default:"127.0.0.1:8081" placeholder:"HOST:PORT" help:"Address for /livez, /readyz and /metrics, apart from the clients' (default ${default})."`
 	TLSCert string `name:"tls-cert" placeholder:"FILE" help:"Certificate with its chain, in PEM: clients speak TLS. SIGHUP reads it again."`
 	TLSKey  string `name:"tls-key" placeholder:"FILE" help:"Key of the certificate."`
 
@@ -36,6 +36,7 @@ type gatewayCommand struct {
 
 	Store                string   `default:"sqlite://semel.db" placeholder:"URL" help:"Where records are kept: sqlite://FILE in a file; postgres://… or redis://… on a server that several gateways share; memory:// in the process (default ${default})."`
 	Cache                string   `placeholder:"URL" help:"A redis://… in front of a sqlite:// or postgres:// store, to answer repeats faster; memory:// for this process alone (default: none)."`
+	ReadyWithoutStore    string   `default:"all" enum:"all,any,always" placeholder:"all|any|always" help:"Whether /readyz says ready while the store is down: if all routes fail open, if any does, or always, for requests that need no store (default ${default})."`
 	IdentitySecretFile   string   `placeholder:"FILE" help:"Secret that keys the digests in the store (default: $SEMEL_IDENTITY_SECRET, else a file next to a sqlite:// store, made at first start)."`
 	EncryptionKeysFile   string   `placeholder:"FILE" help:"Keys that encrypt stored answers and requests, a line each: an id and 64 hexadecimal digits; the first encrypts. Only its owner may have access to the file (default: answers are stored in the clear)."`
 	DerivationSecretFile string   `placeholder:"FILE" help:"Secret that keys derived keys; it never changes (default: none)."`
@@ -211,10 +212,11 @@ func (c *gatewayCommand) config() (gateway.Config, error) {
 	if c.RequireKey {
 		unkeyed = gateway.UnkeyedRefuse
 	}
+	ready, _ := gateway.ParseReadiness(c.ReadyWithoutStore)
 	cfg := gateway.Config{
 		Listen: c.Listen, Admin: c.Admin, TLS: gateway.TLSFiles{Cert: c.TLSCert, Key: c.TLSKey},
 		Upstream: upstream, UpstreamIdle: c.UpstreamIdle, StoreAddress: c.Store,
-		CacheAddress: c.Cache, EncryptionKeysFile: c.EncryptionKeysFile,
+		CacheAddress: c.Cache, ReadyWithoutStore: ready, EncryptionKeysFile: c.EncryptionKeysFile,
 		IdentitySecretFile: c.IdentitySecretFile, DerivationSecretFile: c.DerivationSecretFile,
 		Scope: scope, TrustedProxies: proxies, Operations: c.Operations, ShutdownTimeout: c.ShutdownTimeout,
 		Default: gateway.Route{Unkeyed: unkeyed, Policy: semel.Policy{

@@ -100,7 +100,7 @@ func (p *process) start() error {
 	}
 	err = errors.Join(err, p.kill())
 	said := p.logged(begin)
-	if bytes.Contains(said, []byte("Address already in use")) {
+	if bytes.Contains(bytes.ToLower(said), []byte("address already in use")) {
 		err = fmt.Errorf("%w: %w", errPortTaken, err)
 	}
 	return fmt.Errorf("%w\n%s", err, said)

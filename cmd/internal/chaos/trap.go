@@ -56,7 +56,7 @@ func (t *traps) pass(p Point) {
 	}
 }
 
-// A trappedStore is a store between whose verbs and their caller this process can die.
+// A trappedStore is a store between whose verbs on operations and their caller this process can die.
 type trappedStore struct {
 	semel.Store
 	traps *traps
@@ -64,14 +64,14 @@ type trappedStore struct {
 
 func (s trappedStore) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
 	rec, owned, err := s.Store.Claim(ctx, id, c)
-	if err == nil && owned {
+	if err == nil && owned && !id.Reserved() {
 		s.traps.pass(AfterClaim)
 	}
 	return rec, owned, err
 }
 
 func (s trappedStore) Settle(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
-	if by.Above {
+	if by.Above || id.Reserved() {
 		return s.Store.Settle(ctx, id, by, o)
 	}
 	s.traps.pass(BeforeSettle)

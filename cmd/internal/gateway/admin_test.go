@@ -40,8 +40,10 @@ func TestR78_ReadinessSaysWhichPartIsDown(t *testing.T) {
 	if !strings.Contains(g.log.String(), "10.1.2.3") {
 		t.Error("the log does not show the cause")
 	}
-	if a := ask(t, "GET", g.admin+"/healthz", ""); a.status != 200 {
-		t.Errorf("/healthz is %d while the store is down; a restart would not help", a.status)
+	for _, path := range []string{"/livez", "/healthz"} {
+		if a := ask(t, "GET", g.admin+path, ""); a.status != 200 {
+			t.Errorf("%s is %d while the store is down; a restart would not help", path, a.status)
+		}
 	}
 	down.Store(false)
 	if status, r := ready(t, g); status != 200 || !r.Ready {

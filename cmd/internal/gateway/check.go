@@ -3,6 +3,7 @@ package gateway
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
 	"slices"
@@ -77,6 +78,7 @@ func (c *Config) check() (faults []fault) {
 		scope = c.Scope.guard(c.TrustedProxies)
 	}
 	_, err := semel.New(memstore.New(), scope, semel.Hold, semel.Options{
+		Observer:          semel.LogObserver(slog.New(slog.DiscardHandler), ""),
 		CorrelationHeader: c.CorrelationHeader, IdentitySecret: c.IdentitySecret, DerivationSecret: c.DerivationSecret,
 		Problems: semel.ProblemOptions{Base: c.ProblemBase, Documentation: c.Documentation}, Operations: c.Operations,
 	})

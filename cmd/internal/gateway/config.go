@@ -44,6 +44,8 @@ type Config struct {
 	// IdentitySecret, DerivationSecret and Encryption are those of [semel.Options].
 	IdentitySecret, DerivationSecret []byte
 	Encryption                       *semel.Keyring
+	// ReadyWithoutStore says whether the gateway is ready while its store is down. Defaults to ReadyIfAllFailOpen.
+	ReadyWithoutStore Readiness
 	// Breaker says when the store counts as down, so that no request waits for it.
 	Breaker Breaker
 
@@ -76,6 +78,8 @@ type Config struct {
 
 	// Observers are told every event, besides the log and the metrics.
 	Observers []semel.Observer
+	// upstreamFailed is told each error of the upstream.
+	upstreamFailed func(ctx context.Context, kind string)
 	// looksEvery is how often there is a look for operations to finish without their clients, and how long one rests first.
 	// Defaults to those of [semel.CompleterOptions].
 	looksEvery time.Duration

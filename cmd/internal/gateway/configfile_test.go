@@ -52,7 +52,8 @@ func TestR73_AFileWithEverySettingIsRead(t *testing.T) {
 		c.Breaker != (Breaker{Failures: 5, Open: time.Second}) || c.EncryptionKeysFile != "encryption.keys" || c.IdentitySecretFile != "identity.secret" || c.DerivationSecretFile != "derivation.secret" ||
 		c.Scope.String() != "header:X-Account" || len(c.TrustedProxies) != 3 || c.CorrelationHeader != "X-Request-Ref" || c.Operations != "/operations" ||
 		c.ShutdownTimeout != 40*time.Second || c.ProblemBase != "https://api.example.com/problems/" ||
-		c.Documentation != "https://api.example.com/docs/idempotency" || c.Instance != "gateway-1" || c.UpstreamIdle != time.Second {
+		c.Documentation != "https://api.example.com/docs/idempotency" || c.Instance != "gateway-1" || c.UpstreamIdle != time.Second ||
+		c.ReadyWithoutStore != ReadyIfAnyFailsOpen {
 		t.Errorf("the settings of all routes are %+v", c)
 	}
 	want := []Route{

@@ -52,26 +52,36 @@ func (p *proxy) noAnswer(w http.ResponseWriter, r *http.Request, err error) {
 	p.cfg.Log.LogAttrs(ctx, level, text, slog.String("endpoint", p.endpoint(r)),
 		slog.String("correlation", r.Header.Get(correlation)), slog.String("error", err.Error()))
 
-	if stage == connected && op != nil {
-		op.Lost(err)
-		if !p.route.Policy.Observe {
-			return
+	problem := upstreamUnavailable
+	switch {
+	case stage == connected:
+		p.failed(ctx, upstreamSilent)
+		if op != nil {
+			op.Lost(err)
+			if !p.route.Policy.Observe {
+				return
+			}
 		}
-	} else if op != nil {
-		op.Release()
+		problem = upstreamBroken
+		if safe(r.Method) {
+			problem.title, problem.retryable = "the service gave no answer", true
+		}
+	case stage == refused && ctx.Err() == nil:
+		problem = notForwardable
+	default:
+		p.failed(ctx, upstreamUnreachable)
+	}
+	if stage < connected {
+		op.Refuse(problem.code)
 	}
 	w.Header()[correlation] = r.Header[correlation]
-	switch {
-	case stage == connected && safe(r.Method):
-		broken := upstreamBroken
-		broken.title, broken.retryable = "the service gave no answer", true
-		p.form.refuse(w, broken)
-	case stage == connected:
-		p.form.refuse(w, upstreamBroken)
-	case stage == refused && ctx.Err() == nil:
-		p.form.refuse(w, notForwardable)
-	default:
-		p.form.refuse(w, upstreamUnavailable)
+	p.form.refuse(w, problem)
+}
+
+// failed counts an error of the upstream.
+func (p *proxy) failed(ctx context.Context, kind string) {
+	if f := p.cfg.upstreamFailed; f != nil {
+		f(ctx, kind)
 	}
 }
 

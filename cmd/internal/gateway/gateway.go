@@ -49,6 +49,10 @@ func New(c Config) (*Gateway, error) {
 		return nil, err
 	}
 	g := &Gateway{cfg: c, transport: newTransport(c.UpstreamIdle), bodyTime: bodyTime, metrics: newMetrics(nil)}
+	g.cfg.upstreamFailed = g.metrics.upstreamFailed
+	g.metrics.store.log = c.Log
+	breaker := breaker.New(breaker.Options{Name: "store", Failures: c.Breaker.Failures, Open: c.Breaker.Open, Log: c.Log})
+	g.metrics.watchBreaker(breaker.Open)
 	observers := observers{observer(&c), g.metrics}
 	if _, lists := c.Store.(semel.Lister); lists {
 		if g.reconciler, err = newReconciler(c.Store, g.transport, c.CorrelationHeader, c.Log, func(result string) { g.metrics.reconciled.WithLabelValues(result).Inc() }); err != nil {
@@ -61,7 +65,7 @@ func New(c Config) (*Gateway, error) {
 		Observer: append(observers, c.Observers...), CorrelationHeader: c.CorrelationHeader,
 		Problems: semel.ProblemOptions{Base: c.ProblemBase, Documentation: c.Documentation}, Encryption: c.Encryption,
 		Operations: c.Operations,
-		Breaker:    breaker.New(breaker.Options{Name: "store", Failures: c.Breaker.Failures, Open: c.Breaker.Open, Log: c.Log}),
+		Breaker:    breaker,
 	})
 	if err != nil {
 		return nil, err
@@ -182,6 +186,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 			}
 		})
 	}
+	loops.Go(func() { g.metrics.store.run(loopsCtx) })
 	finishing := g.beginFinishing(loopsCtx)
 	loops.Go(func() { failed <- serve(server, g.listener, "serve clients") })
 	loops.Go(func() { failed <- serve(admin, g.adminListener, "serve administration") })

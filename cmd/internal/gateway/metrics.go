@@ -2,7 +2,10 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"runtime"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -32,6 +35,9 @@ type metrics struct {
 	reconciled                 *prometheus.CounterVec
 	storeErrors                *prometheus.CounterVec
 	storeSeconds               *prometheus.HistogramVec
+	upstreamErrors, reloads    *prometheus.CounterVec
+	reloadGood, reloadTime     prometheus.Gauge
+	store                      storeLook
 	executedRuns, replayedOnes atomic.Int64
 	lapsed                     lapsedRuns
 }
@@ -73,7 +79,7 @@ func newMetrics(known []string) *metrics {
 	}
 
 	m.requests = counters("idempotency_requests_total",
-		"Requests of protected methods by what became of them.", "operation", "result")
+		"Requests of protected methods by what became of them; of those that were refused or failed, code says why.", "operation", "result", "code")
 	m.observed = counters("idempotency_observed_total",
 		"Requests on routes that only observe, by what would have become of them.", "operation", "result")
 	m.seconds = histograms("idempotency_request_seconds",
@@ -99,6 +105,25 @@ func newMetrics(known []string) *metrics {
 		"Verbs of the store that failed.", "store", "verb")
 	m.storeSeconds = histograms("idempotency_store_seconds",
 		"Time that verbs of the store took, failed ones included.", storeBuckets, "store", "verb")
+
+	m.upstreamErrors = counters("idempotency_upstream_errors_total",
+		"Requests to which the upstream gave no whole answer: unreachable is that nothing was sent, of the others it may have had all.", "kind")
+	for _, kind := range upstreamErrorKinds {
+		m.upstreamErrors.WithLabelValues(kind)
+	}
+	m.reloads = counters("idempotency_reload_total", "Reloads of the configuration by what became of them.", "result")
+	m.reloads.WithLabelValues(reloadSuccess)
+	m.reloads.WithLabelValues(reloadFailure)
+	single := func(name, help string) prometheus.Gauge {
+		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+		m.registry.MustRegister(g)
+		return g
+	}
+	m.reloadGood = single("idempotency_reload_last_successful", "1 if the last reload succeeded, or there was none; 0 if it was refused.")
+	m.reloadTime = single("idempotency_reload_success_timestamp_seconds", "When the configuration in service was loaded, in seconds since 1970.")
+	m.loaded()
+	m.registry.MustRegister(&m.store)
+	m.registry.MustRegister(buildInfo())
 
 	gauge("idempotency_running", "Runs in this process whose outcome is not settled.",
 		func(s semel.Stats) float64 { return float64(s.Running) })
@@ -188,7 +213,11 @@ func (m *metrics) decided(e *semel.Event) {
 		m.observed.WithLabelValues(operation, string(e.Result)).Inc()
 		return
 	}
-	m.requests.WithLabelValues(operation, string(e.Result)).Inc()
+	code := ""
+	if e.Result == semel.ResultRefused || e.Result == semel.ResultFailed {
+		code = string(e.Code)
+	}
+	m.requests.WithLabelValues(operation, string(e.Result), code).Inc()
 	switch e.Result {
 	case semel.ResultExecuted, semel.ResultAccepted:
 		m.executedRuns.Add(1)
@@ -240,6 +269,76 @@ func (l *lapsedRuns) first(id semel.ID, fence uint64) bool {
 	l.seen[run] = true
 	l.next = (l.next + 1) % len(l.ring)
 	return true
+}
+
+// Kinds of errors of the upstream.
+const (
+	upstreamUnreachable = "unreachable" // there was no connection: not one byte of the request was sent
+	upstreamSilent      = "no_answer"   // the connection ended without an answer
+	upstreamSlow        = "timeout"     // there was none within the route's deadline
+	upstreamCut         = "cut_off"     // the answer ended in its middle
+)
+
+var upstreamErrorKinds = []string{upstreamUnreachable, upstreamSilent, upstreamSlow, upstreamCut}
+
+// upstreamFailed counts an error of the upstream under a request with the given context. That whoever asked has left, or
+// that the run was ended, is none.
+func (m *metrics) upstreamFailed(ctx context.Context, kind string) {
+	switch err := ctx.Err(); {
+	case errors.Is(err, context.Canceled):
+		return
+	case err != nil && kind != upstreamUnreachable:
+		kind = upstreamSlow
+	}
+	m.upstreamErrors.WithLabelValues(kind).Inc()
+}
+
+// What became of a reload.
+const (
+	reloadSuccess = "success"
+	reloadFailure = "failure"
+)
+
+// loaded notes that a configuration is in service from now on.
+func (m *metrics) loaded() {
+	m.reloadGood.Set(1)
+	m.reloadTime.SetToCurrentTime()
+}
+
+// reloaded counts a reload.
+func (m *metrics) reloaded(err error) {
+	if err != nil {
+		m.reloads.WithLabelValues(reloadFailure).Inc()
+		m.reloadGood.Set(0)
+		return
+	}
+	m.reloads.WithLabelValues(reloadSuccess).Inc()
+	m.loaded()
+}
+
+// watchBreaker shows whether the store's circuit breaker is open. Call it once.
+func (m *metrics) watchBreaker(open func() bool) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "idempotency_breaker_open",
+		Help: "1 if the store's circuit breaker refuses claims, or lets one try; 0 if it is closed.",
+	}, func() float64 {
+		if open() {
+			return 1
+		}
+		return 0
+	}))
+}
+
+// buildInfo tells which program this is.
+func buildInfo() prometheus.Collector {
+	version := "(devel)"
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		version = info.Main.Version
+	}
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "idempotency_build_info", Help: "1; its labels are the program's version and the Go release that built it.",
+		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()},
+	}, func() float64 { return 1 })
 }
 
 // since returns the seconds that have passed.

@@ -10,12 +10,13 @@ import (
 	"github.com/semelhq/semel"
 )
 
-// instrument returns s with its verbs measured under a name, and registers what s can tell of its size. What it returns
+// instrument returns s with its verbs measured under a name, and has the metrics' look at the store ask s. What it returns
 // is a [semel.Seizer] and a [semel.Auditor] exactly if s is: the guard's own verbs and what it reconciles with; and it wakes
 // and lists as s does. Whoever counts uses s itself. Call it once.
 func (m *metrics) instrument(s semel.Store, name string) semel.Store {
+	m.store.store = s
 	if counter, ok := s.(semel.Counter); ok {
-		m.registry.MustRegister(&storeSize{counter: counter, verb: m.verb(name, "count"), turn: make(chan struct{}, 1)})
+		m.store.counter, m.store.count = counter, m.verb(name, "count")
 	}
 	base := &measuredStore{
 		store: s, claim: m.verb(name, "claim"), extend: m.verb(name, "extend"), settle: m.verb(name, "settle"),
@@ -173,69 +174,4 @@ func (s *measuredAuditor) AuditTrail(ctx context.Context, id *semel.ID, limit in
 	err := s.auditor.AuditTrail(ctx, id, limit, yield)
 	s.audit.took(ctx, began, err)
 	return err
-}
-
-// storeSize tells what a store holds. It asks the store when it is scraped, and not again for a while, so that scrapes
-// can't load it. While the store gives no answer there is none: an old one would hide that something has changed.
-type storeSize struct {
-	counter semel.Counter
-	verb    measuredVerb
-
-	turn   chan struct{} // holds one while a scrape has its turn: the rest is its own
-	asked  time.Time
-	counts semel.Counts
-	known  bool
-}
-
-const (
-	sizeTime = time.Second      // bounds one question
-	sizeKept = 10 * time.Second // how long its answer is told
-)
-
-var (
-	sizeRecords = prometheus.NewDesc("idempotency_records", "Records in the store, of all processes; may be an estimate.", nil, nil)
-	sizeRunning = prometheus.NewDesc("idempotency_store_running", "Records stored as running, of all processes, those with a lease that ran out included.", nil, nil)
-	sizeOldest  = prometheus.NewDesc("idempotency_store_running_oldest_seconds", "Age of the run in the store that started first, of all processes; 0 if there is none.", nil, nil)
-	sizeUnknown = prometheus.NewDesc("idempotency_unknown", "Records stored as unknown: each waits for reconcile or an operator.", nil, nil)
-	sizeLag     = prometheus.NewDesc("idempotency_sweep_lag_seconds", "How long the record that should have been swept first is overdue; 0 if there is none.", nil, nil)
-	sizeBytes   = prometheus.NewDesc("idempotency_store_bytes", "What the store's storage takes, if that is known.", nil, nil)
-)
-
-// Describe implements [prometheus.Collector].
-func (s *storeSize) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{sizeRecords, sizeRunning, sizeOldest, sizeUnknown, sizeLag, sizeBytes} {
-		to <- d
-	}
-}
-
-// Collect implements [prometheus.Collector].
-func (s *storeSize) Collect(to chan<- prometheus.Metric) {
-	c, ok := s.count()
-	if !ok {
-		return
-	}
-	tell := func(d *prometheus.Desc, v float64) { to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v) }
-	tell(sizeRecords, float64(c.Records))
-	tell(sizeRunning, float64(c.Running))
-	tell(sizeOldest, c.OldestRunning.Seconds())
-	tell(sizeUnknown, float64(c.Unknown))
-	tell(sizeLag, c.SweepLag.Seconds())
-	if c.Bytes > 0 {
-		tell(sizeBytes, float64(c.Bytes))
-	}
-}
-
-// count returns what the store holds, or false if it gave no answer.
-func (s *storeSize) count() (semel.Counts, bool) {
-	s.turn <- struct{}{}
-	defer func() { <-s.turn }()
-	if s.asked.IsZero() || time.Since(s.asked) >= sizeKept {
-		ctx, cancel := context.WithTimeout(context.Background(), sizeTime)
-		defer cancel()
-		began := time.Now()
-		counts, err := s.counter.Count(ctx)
-		s.verb.took(ctx, began, err)
-		s.asked, s.counts, s.known = time.Now(), counts, err == nil
-	}
-	return s.counts, s.known
 }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -123,26 +124,28 @@ func (p *proxy) answered(res *http.Response) error {
 	res.Header[name] = res.Request.Header[name]
 	op := semel.FromContext(res.Request.Context())
 	p.heed(res, op)
-	if op != nil && res.StatusCode != http.StatusSwitchingProtocols {
-		res.Body = &lossyBody{res.Body, op, p.route.Policy.Observe}
+	if res.StatusCode != http.StatusSwitchingProtocols {
+		res.Body = &lossyBody{res.Body, p, op, res.Request.Context()}
 	}
 	return nil
 }
 
-// A lossyBody is the body of an answer to a keyed request. If the connection breaks in it, the run is lost; the guard
+// A lossyBody is the body of an answer. If the connection breaks in it, the run of a keyed request is lost; the guard
 // gives the client an answer that says so, or breaks a stream that has begun. The proxy on its own would panic, and the
-// reason would be lost to the record. A guard that only observes leaves the breaking to the proxy.
+// reason would be lost to the record. Without a guard, or with one that only observes, the breaking is left to the proxy.
 type lossyBody struct {
 	io.ReadCloser
-	op       *semel.Operation
-	observed bool
+	proxy *proxy
+	op    *semel.Operation
+	ctx   context.Context //nolint:containedctx // the request's, whose answer this is
 }
 
 func (b *lossyBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err != nil && err != io.EOF {
+		b.proxy.failed(b.ctx, upstreamCut)
 		b.op.Lost(err)
-		if !b.observed {
+		if b.op != nil && !b.proxy.route.Policy.Observe {
 			err = io.EOF
 		}
 	}

@@ -391,6 +391,7 @@ func TestR56_R75a_R87_AStoreThatLastsShowsWhatWasDecided(t *testing.T) {
 	m := newMetrics(nil)
 	store := m.instrument(opened.Store, "sqlite")
 	unknown(t, store, 1, operationName)
+	m.store.look(t.Context())
 	if got := scraped(t, m, "idempotency_unknown"); got != "idempotency_unknown 1" {
 		t.Errorf("scraped %q of one unknown operation", got)
 	}

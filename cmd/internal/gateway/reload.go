@@ -55,6 +55,7 @@ func (g *Gateway) Reload() error {
 	g.reloading.Lock()
 	defer g.reloading.Unlock()
 	err := g.reload()
+	g.metrics.reloaded(err)
 	if err != nil {
 		for _, line := range errorLines(err) {
 			g.cfg.Log.Error("reload refused", "error", line)
@@ -76,6 +77,7 @@ func (g *Gateway) reload() error {
 			return err
 		}
 		c.Upstream, c.Default, c.Routes, c.Documentation = next.Upstream, next.Default, next.Routes, next.Documentation
+		c.ReadyWithoutStore = next.ReadyWithoutStore
 	}
 	if g.listener != nil && leadsTo(c.Upstream, g.listener.Addr()) {
 		return fmt.Errorf("the upstream %s is the gateway itself", c.Upstream)

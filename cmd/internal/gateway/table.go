@@ -18,6 +18,8 @@ type table struct {
 	routes   map[string]*guardedRoute // by pattern
 	others   *guardedRoute            // for the requests that no route names
 
+	withoutStore bool // it is ready while the store is down
+
 	operations http.Handler // of questions about operations; nil if there are none
 }
 
@@ -39,7 +41,7 @@ type guardedRoute struct {
 }
 
 func newTable(c *Config, guard *semel.Guard, transport http.RoundTripper) *table {
-	t := &table{patterns: newPatterns(), routes: map[string]*guardedRoute{}}
+	t := &table{patterns: newPatterns(), routes: map[string]*guardedRoute{}, withoutStore: c.servesWithoutStore()}
 	t.others = newGuardedRoute(c, &c.Default, guard, transport)
 	for i := range c.Routes {
 		r := &c.Routes[i]

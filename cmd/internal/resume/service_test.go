@@ -71,13 +71,17 @@ type capable interface {
 	semel.Seizer
 }
 
-// A watchedStore passes a point before and after each verb of a run. Renewals are left out: when they come is chance.
+// A watchedStore passes a point before and after each verb of a run. Renewals are left out: when they come is chance. So is
+// what is no operation's: it is done once a process.
 type watchedStore struct {
 	capable
 	points *points
 }
 
 func (s *watchedStore) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+	if id.Reserved() {
+		return s.capable.Claim(ctx, id, c)
+	}
 	s.points.pass()
 	rec, owned, err := s.capable.Claim(ctx, id, c)
 	s.points.pass()
@@ -92,6 +96,9 @@ func (s *watchedStore) SaveStep(ctx context.Context, id semel.ID, by semel.Owner
 }
 
 func (s *watchedStore) Settle(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+	if id.Reserved() {
+		return s.capable.Settle(ctx, id, by, o)
+	}
 	s.points.pass()
 	rec, owned, err := s.capable.Settle(ctx, id, by, o)
 	s.points.pass()
