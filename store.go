@@ -236,6 +236,8 @@ type Outcome struct {
 	Response *Response // with Done: the answer to replay, nil if there is none
 	Error    string    // why the run ended without an answer, for operators
 	Owed     bool      // with Free and Unknown: the end is owed to somebody who may not ask again (Record.Owed)
+	// Retention, with Done, is how long the outcome is kept, from now, instead of Claim.Retention. Zero or negative leaves that.
+	Retention time.Duration
 }
 
 // Defaults that the store contract knows. The guard's other defaults are documented at [Policy] and [Options].

@@ -95,6 +95,9 @@ func (r Record) Settle(now Time, by Owner, o Outcome) (Record, bool) {
 	r.Seized = false
 	switch {
 	case o.State == Done:
+		if o.Retention > 0 {
+			r.Retention = o.Retention
+		}
 		r.finish(o.Response)
 	case r.Begun:
 		// Bytes of an answer may be out: it can be neither run again nor called unknown.

@@ -97,7 +97,7 @@ func newStatements(schema string) statements {
 		load:       in("SELECT {schema}.load_1($1)"),
 		claim:      in("SELECT {schema}.claim_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"),
 		extend:     in("SELECT {schema}.extend_1($1, $2, $3, $4, $5)"),
-		settle:     in("SELECT {schema}.settle_1(" + placeholders(11) + ")"),
+		settle:     in("SELECT {schema}.settle_1(" + placeholders(12) + ")"),
 		seize:      in("SELECT {schema}.seize_1($1, $2)"),
 		forget:     in("SELECT {schema}.forget_1($1, $2, $3)"),
 		sweep:      in("SELECT {schema}.sweep_1($1)"),

@@ -170,7 +170,7 @@ func (s *Store) settleCall(id semel.ID, by semel.Owner, o semel.Outcome, strict 
 	}
 	return (&call{sql: s.sql.settle}).
 		bytes(id[:]).int8(int64(fence)).bytes(by.Token[:]).bool(by.Above).int2(int16(o.State)).bool(o.Owed).
-		text(o.Error).bytes(answer).bool(strict).bool(s.apart).bool(s.notify), nil
+		int8(int64(max(o.Retention, 0))).text(o.Error).bytes(answer).bool(strict).bool(s.apart).bool(s.notify), nil
 }
 
 // maxAnswer is the size of an answer that can be stored: PostgreSQL's limit for a field, less what goes with it.

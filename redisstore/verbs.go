@@ -99,8 +99,11 @@ func (s *Store) settle(ctx context.Context, id semel.ID, by semel.Owner, o semel
 	case o.Owed:
 		mode = "2"
 	}
-	answer := ""
+	answer, kept := "", ""
 	if o.State == semel.Done {
+		if o.Retention > 0 {
+			kept = string(binary.BigEndian.AppendUint64(nil, uint64(o.Retention)))
+		}
 		if answer, err = answerPart(o.Response); err != nil {
 			return rec, false, err
 		}
@@ -110,7 +113,7 @@ func (s *Store) settle(ctx context.Context, id semel.ID, by semel.Owner, o semel
 		told = string(id[:])
 	}
 	r, err := s.ask(ctx, settleScript, id, ownerBytes(by), mode, string(rune(o.State)),
-		string(appendPart(nil, o.Error)), answer, s.channel, told)
+		string(appendPart(nil, o.Error)), answer, s.channel, told, kept)
 	if err != nil {
 		return rec, false, err
 	}

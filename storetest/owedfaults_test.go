@@ -33,6 +33,24 @@ var owedFaults = []fault{
 		[]string{"seize/it takes a record from its owner"},
 	},
 	{
+		"an outcome's own retention is not heeded",
+		func(m *model) {
+			m.bendSettle(func(_ *semel.Record, _ semel.Time, _ *semel.Owner, o *semel.Outcome) { o.Retention = 0 })
+		},
+		[]string{"settle/done may be kept for another time than its claim said"},
+	},
+	{
+		"an outcome's own retention goes to what is free, too",
+		func(m *model) {
+			m.bendSettled(func(_ semel.Record, rec *semel.Record, _ semel.Owner, o semel.Outcome) {
+				if o.Retention > 0 {
+					rec.Retention = o.Retention
+				}
+			})
+		},
+		[]string{"settle/done may be kept for another time than its claim said"},
+	},
+	{
 		"what is owed is forgotten by the next run",
 		func(m *model) {
 			m.bendClaimed(func(_ semel.Record, rec *semel.Record, _ semel.Claim) { rec.Owed = false })

@@ -174,6 +174,42 @@ var settleChecks = []check{
 		},
 	},
 	{
+		name: "done may be kept for another time than its claim said",
+		promise: "Outcome.Retention is how long a record that is done is kept, shorter or longer than Claim.Retention, also if its " +
+			"answer was streamed; with free and unknown it changes nothing, nor does a repeated settle.",
+		run: func(e *env) {
+			for _, kept := range []time.Duration{long / 2, 3 * long, semel.Forever, 0, -1} {
+				for _, o := range []semel.Outcome{done(answer()), done(nil), free("503 from upstream"), unknown("timeout")} {
+					o.Retention = kept
+					id, c := newID(), ask(semel.Hold)
+					c.Tombstone = long
+					rec := e.a.ran(id, c, o)
+					want := long
+					if o.State == semel.Done && kept > 0 {
+						want = kept
+					}
+					if rec.Retention != want || rec.Tombstone != long {
+						e.Errorf("settled as %s to be kept for %v: kept for %v, with a tombstone for %v", o.State, kept, rec.Retention, rec.Tombstone)
+					}
+					o.Retention = long / 4
+					e.b.settle(id, rec.Owner(), o)
+					e.unchanged("settled as "+o.State.String()+" again", id, rec)
+				}
+			}
+			id, c := newID(), ask(semel.Hold)
+			rec := e.a.begin(id, c)
+			rec = e.a.renew(id, rec.Owner(), semel.Extension{Lease: long, Begun: true})
+			o := done(answer())
+			o.Retention = e.short
+			rec = e.a.end(id, rec.Owner(), o)
+			e.b.refuse("within its retention", id, retry(c))
+			e.until(rec.Settled.Add(e.short))
+			if rec = e.b.begin(id, ask(semel.Hold)); rec.Attempt != 1 || rec.Retention != long {
+				e.Errorf("claimed after it: attempt %d, kept for %v; want a new operation, as its claim says", rec.Attempt, rec.Retention)
+			}
+		},
+	},
+	{
 		name: "owed stays until the end",
 		promise: "Settle to free with Owed notes that; it stays over later runs, takeovers, other releases and unknown, and done " +
 			"clears it (R-52).",

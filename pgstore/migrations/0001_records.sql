@@ -291,11 +291,12 @@ BEGIN
 	RETURN false;
 END $$;
 
+-- With p_retention above 0 a record that is done is kept so long, and not as its claim said.
 -- With p_strict a settle that is not owned fails with SM001, so that a COMMIT that was sent along becomes a rollback.
 -- With p_apart the answer goes into the table "answers". With p_notify those who listen are told the id.
 CREATE FUNCTION {schema}.settle_1(
-	p_id bytea, p_fence bigint, p_token bytea, p_above boolean, p_state smallint, p_owed boolean, p_error bytea, p_answer bytea,
-	p_strict boolean, p_apart boolean, p_notify boolean
+	p_id bytea, p_fence bigint, p_token bytea, p_above boolean, p_state smallint, p_owed boolean, p_retention bigint,
+	p_error bytea, p_answer bytea, p_strict boolean, p_apart boolean, p_notify boolean
 ) RETURNS {schema}.found_1 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
 	t         bigint;
@@ -321,6 +322,9 @@ BEGIN
 				t := v.clock;
 				v_state := CASE WHEN v.begun THEN 2 ELSE p_state END;
 				v_answer := CASE WHEN p_state = 2 THEN p_answer END;
+				IF p_state = 2 AND p_retention > 0 THEN
+					v.retention := p_retention;
+				END IF;
 				v_owed := v_state <> 2 AND (v.owed OR p_owed AND NOT p_above);
 				v_expires := CASE v_state
 					WHEN 2 THEN {schema}.expires_1(t, v.retention, v.tombstone, v_answer IS NOT NULL OR v.steps)
@@ -335,7 +339,7 @@ BEGIN
 				END IF;
 				UPDATE {schema}.records r SET
 					state = v_state, wrote = p_state, settled = t, error = p_error, seized = false, owed = v_owed,
-					expires = nullif(v_expires, 9223372036854775807),
+					expires = nullif(v_expires, 9223372036854775807), retention = v.retention,
 					answer = CASE WHEN v_day IS NULL THEN v_answer END, answer_day = v_day,
 					sealed = CASE WHEN v_state <> 2 THEN v.sealed END,
 					maybe = CASE WHEN v_state = 2 OR v_state = 3 AND v.seized THEN false

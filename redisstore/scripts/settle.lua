@@ -1,11 +1,12 @@
 -- KEYS[1] the record; ARGV: fence and token of the owner; "1" if any fence above that one will do, "2" if the end is owed,
--- else "0"; the outcome as a byte; the parts error and answer; the channel that is told, and what.
+-- else "0"; the outcome as a byte; the parts error and answer; the channel that is told, and what; a retention as
+-- eight bytes, which a record that is done gets in place of its claim's, or "".
 -- Replies "1" if the caller owns and the run ended now, else "0"; the time; and the record as it was before.
 local v = redis.call('GET', KEYS[1]) or ''
 local t = redis.call('TIME')
 
 -- What most runs end with goes first, without functions: an answer to a record without flags, error, sealed request and tombstone.
-if string.byte(v, 4) == 1 and ARGV[2] == '0' and ARGV[3] == '\2' and ARGV[4] == '' and ARGV[5] ~= '' and ARGV[6] == '' then
+if string.byte(v, 4) == 1 and ARGV[2] == '0' and ARGV[3] == '\2' and ARGV[4] == '' and ARGV[5] ~= '' and ARGV[6] == '' and ARGV[8] == '' then
   local sub, unpack = string.sub, struct.unpack
   local frame, _, readable, _, flags = string.byte(v, 1, 5)
   if #v >= 152 and frame == 1 and readable > 0 and readable <= LAYOUT and flags == 0 and sub(v, 8, 31) == ARGV[1] then
@@ -60,6 +61,9 @@ if outcome == 2 or begun then
   state, maybe, owed = 2, false, false
   if outcome == 2 then
     answer = ARGV[5]
+    if ARGV[8] ~= '' then
+      v = sub(v, 1, 63) .. ARGV[8] .. sub(v, 72)
+    end
   end
 elseif outcome == 4 then
   state, owed = 4, owed or ARGV[2] == '2'
