@@ -19,6 +19,7 @@ type ask struct {
 	correlation string
 	wait        time.Duration // how long to wait for another run
 	sealed      []byte        // the request, for a completer; nil where none is stored
+	minted      bool          // the key was made of the request, not sent
 }
 
 const (
@@ -98,7 +99,10 @@ func (g *Guard) mismatch(rec *Record, a *ask) *Problem {
 	if rec.Fingerprint.Settings != a.fingerprint.Settings {
 		return g.problem(CodeReplayUnavailable, "the way requests are compared has changed since")
 	}
-	return g.problem(CodeKeyReused, "a key stands for one request: send the first one again, or choose a new key")
+	if a.minted {
+		return g.problem(CodeKeyReused, "no key was sent, and the one made of the request stands for another: send that one again, or, for a new operation, a key of your own")
+	}
+	return g.problem(CodeKeyReused, "")
 }
 
 func (g *Guard) inProgress(rec *Record) *Problem {

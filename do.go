@@ -350,6 +350,9 @@ func (j *job[T]) decide(p *policy, value T, result error) (o Outcome) {
 		}
 		return o
 	}
+	if p.NoStore {
+		return Outcome{State: Done}
+	}
 	body, err := storedResult(value, result)
 	if err == nil && int64(len(body)) > p.MaxResponseBody {
 		err = errors.New("the result is larger than Policy.MaxResponseBody")

@@ -185,6 +185,9 @@ func (x *exchange) decideAnswer(p *policy) Outcome {
 		o.Error = "answered " + strconv.Itoa(c.status)
 		return o
 	}
+	if x.g.policy.NoStore {
+		return o
+	}
 	if o.Response = c.response(); o.Response == nil {
 		x.run.event(EventNotReplayable, c.whyNotStored())
 	}

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"net/http"
 	"net/url"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,8 +53,50 @@ type core struct {
 }
 
 type headerNames struct {
-	correlation string // "" means none
-	markers     []string
+	markers []string
+
+	correlation, status, expires, retryable string // "" means none
+}
+
+// own returns the names that the guard adds to answers.
+func (h *headerNames) own() []string {
+	names := slices.Clone(h.markers)
+	for _, name := range []string{h.expires, h.retryable, h.status} {
+		if name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// sends reports whether a name is among own.
+func (h *headerNames) sends(name string) bool {
+	return slices.Contains(h.markers, name) || name == h.expires || name == h.retryable || name == h.status
+}
+
+// renamed fills in the names under which headers are sent that [Options].HeaderNames can change.
+func (h *headerNames) renamed(names map[string]string, fail func(string, ...any)) {
+	known := map[string]*string{
+		"Idempotency-Status": &h.status, "Idempotency-Expires": &h.expires, "Idempotency-Retryable": &h.retryable,
+	}
+	for name, to := range known {
+		*to = name
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		to, ok := known[http.CanonicalHeaderKey(name)]
+		switch {
+		case !ok:
+			fail("options: HeaderNames: %q is none of %s", name, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+		case names[name] == "-":
+			*to = ""
+		default:
+			*to = http.CanonicalHeaderKey(names[name])
+			canonicalNames([]string{names[name]}, "options: HeaderNames", fail)
+		}
+	}
+	if sent := h.own(); len(canonicalNames(sent, "", func(string, ...any) {})) < len(sent) {
+		fail("options: HeaderNames: two headers have one name")
+	}
 }
 
 // Options are a guard's settings that all its routes share. The zero value of each field means the documented default.
@@ -75,6 +120,10 @@ type Options struct {
 	Problems ProblemOptions
 	// ReplayMarkers are the headers that mark a replay, each with the value "true". Defaults to Idempotent-Replayed.
 	ReplayMarkers []string
+	// HeaderNames gives other names to the headers Idempotency-Status, Idempotency-Expires and Idempotency-Retryable that the
+	// guard adds to answers: a map from these names to others, or to "-" for none. The clients of this project know them by
+	// these names only. Defaults to no other name.
+	HeaderNames map[string]string
 	// CorrelationHeader carries a request's correlation id; one is made where there is none. "-" turns it off. Defaults to
 	// X-Correlation-Id.
 	CorrelationHeader string
@@ -171,6 +220,8 @@ func New(store Store, scope Scope, onLost LostPolicy, o Options) (*Guard, error)
 		o.ReplayMarkers = []string{"Idempotent-Replayed"}
 	}
 	o.ReplayMarkers = canonicalNames(o.ReplayMarkers, "options: ReplayMarkers", fail)
+	headers := headerNames{markers: o.ReplayMarkers}
+	headers.renamed(o.HeaderNames, fail)
 	switch o.CorrelationHeader {
 	case "":
 		o.CorrelationHeader = "X-Correlation-Id"
@@ -179,6 +230,7 @@ func New(store Store, scope Scope, onLost LostPolicy, o Options) (*Guard, error)
 	default:
 		o.CorrelationHeader = canonicalNames([]string{o.CorrelationHeader}, "options: CorrelationHeader", fail)[0]
 	}
+	headers.correlation = o.CorrelationHeader
 	if o.MaxStepResult < 0 || o.MaxStepResult > maxLimit {
 		fail("options: MaxStepResult is %d, want 1 to %d", o.MaxStepResult, int64(maxLimit))
 	}
@@ -221,8 +273,7 @@ func New(store Store, scope Scope, onLost LostPolicy, o Options) (*Guard, error)
 		store: verbs{store}, scope: scope, observer: &contained{own: o.Observer}, quiet: quiet, problems: problems,
 		identity: newDigester(o.IdentitySecret), derive: newDigester(o.DerivationSecret),
 		codecs: newCodecs(o.Codec), keyring: o.Encryption, breaker: o.Breaker,
-		headers: headerNames{correlation: o.CorrelationHeader, markers: o.ReplayMarkers},
-		tempDir: o.TempDir, life: orDefault(o.RequestLife, DefaultRequestLife),
+		headers: headers, tempDir: o.TempDir, life: orDefault(o.RequestLife, DefaultRequestLife),
 		sweep: orDefault(o.SweepInterval, DefaultSweepInterval), attempts: newAttemptCounter(o.MaxAttempts),
 	}
 	c.codecs.failed = func(err error) { c.storeFailed(context.Background(), "encode", ID{}, err) }
@@ -379,9 +430,9 @@ func (g *Guard) Stats() Stats {
 func (g *Guard) CORSHeaders() (allow, expose []string) {
 	allow = append(allow, g.policy.KeyHeaders...)
 	expose = append(expose, g.policy.KeyHeaders...)
-	expose = append(expose, g.headers.markers...)
+	expose = append(expose, g.headers.own()...)
 	expose = append(expose, "Location", "Link", "Retry-After", "Preference-Applied")
-	expose = append(expose, codeHeader, "Idempotency-Expires", "Idempotency-Retryable", "Idempotency-Status")
+	expose = append(expose, codeHeader)
 	if g.policy.RespondAsync || g.policy.MaxWait > 0 {
 		allow = append(allow, "Prefer")
 	}

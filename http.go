@@ -58,7 +58,6 @@ type exchange struct {
 	question  bool // it is about an operation ([Guard.Operations]), and runs nothing
 	alone     bool // there is no client: a completer runs it
 	made      bool // the correlation id was made, not sent
-	minted    bool // so was the key
 	body      *requestBody
 	copied    io.Writer    // gets what is read of the body; nil for nobody
 	spare     *requestBody // that of an earlier exchange, to be used again
@@ -132,7 +131,7 @@ func (x *exchange) serve(next http.Handler) {
 	case x.async && p.Code == CodeInProgress && p.stored:
 		x.accept(ResultInProgress)
 	case x.g.opens(p):
-		x.w.Header().Set("Idempotency-Status", "bypassed")
+		x.setOwn(x.w.Header(), x.g.headers.status, "bypassed")
 		x.bypass(next, ResultBypassed)
 	default:
 		x.refuse(p)
@@ -176,7 +175,7 @@ func (x *exchange) value(v string) []string {
 // completed gives a copy of the request the correlation id and the key that were made for it. The caller's request, and
 // its header, stay as they are.
 func (x *exchange) completed(r *http.Request) {
-	if !x.made && !x.minted {
+	if !x.made && !x.ask.minted {
 		return
 	}
 	h := maps.Clone(r.Header)
@@ -186,7 +185,7 @@ func (x *exchange) completed(r *http.Request) {
 	if x.made {
 		h[x.g.headers.correlation] = x.value(x.ask.correlation)
 	}
-	if x.minted {
+	if x.ask.minted {
 		h[x.keyHeader] = x.value(x.keyValue)
 	}
 	r.Header = h

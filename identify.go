@@ -102,7 +102,7 @@ func (x *exchange) headerKey() (string, *Problem) {
 // fieldKey adds the key that a field of the body carries.
 func (x *exchange) fieldKey(key string) (string, *Problem) {
 	field := x.g.policy.KeyField
-	v, found, err := jsonField(x.body, field)
+	v, found, err := keyField(x.body, x.r.Header["Content-Type"], field)
 	switch {
 	case err != nil:
 		return "", x.g.problem(CodeKeyInvalid, err.Error()).because(err)
@@ -112,9 +112,9 @@ func (x *exchange) fieldKey(key string) (string, *Problem) {
 	given, err := checkKey(v, &x.g.policy.KeyFormat)
 	switch {
 	case err != nil:
-		return "", x.g.problem(CodeKeyInvalid, "JSON field "+field+": "+detailOf(err, ErrKeyInvalid)).because(err)
+		return "", x.g.problem(CodeKeyInvalid, "body field "+field+": "+detailOf(err, ErrKeyInvalid)).because(err)
 	case key != "" && key != given:
-		return "", x.g.problem(CodeKeyInvalid, x.keyHeader+" and JSON field "+field+" carry different keys")
+		return "", x.g.problem(CodeKeyInvalid, x.keyHeader+" and body field "+field+" carry different keys")
 	case key == "":
 		x.keyHeader, x.keyValue = x.g.policy.KeyHeaders[0], v
 	}
@@ -140,7 +140,7 @@ func (x *exchange) mintKey() (string, *Problem) {
 	if _, err := checkKey(key, &KeyFormat{}); err != nil {
 		return "", x.g.problem(CodeKeyInvalid, "no key was sent, and the one made is not valid").because(err)
 	}
-	x.keyHeader, x.keyValue, x.minted = p.KeyHeaders[0], key, true
+	x.keyHeader, x.keyValue, x.ask.minted = p.KeyHeaders[0], key, true
 	return p.KeyFormat.compared(key), nil
 }
 

@@ -1,7 +1,6 @@
 package semel
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -72,28 +71,10 @@ var (
 	errFieldNoString   = errors.New("not a string")
 )
 
-// jsonField returns the string to which a JSON Pointer leads in a JSON body (R-9). It is found only if there is exactly
-// one meaning: a malformed body, a name that stands twice on the way, in either case, or a value that isn't a string is an
-// error, so that a malformed key is never taken for none (R-3). An empty body has no fields.
-func jsonField(b *requestBody, pointer string) (value string, found bool, err error) {
-	tokens, err := parseJSONPointer(pointer)
-	if err != nil {
-		return "", false, err
-	}
-	quoted, err := b.field(tokens)
-	if err == nil && quoted != nil {
-		err = json.Unmarshal(quoted, &value)
-	}
-	if err != nil {
-		return "", false, fmt.Errorf("JSON field %s: %w", pointer, err)
-	}
-	return value, quoted != nil, nil
-}
-
 // Elsewhere in the body a name may stand twice.
 var fieldRules = jsonRules{duplicates: true}
 
-// field returns the string as JSON text, nil if there is none.
+// field returns the string as JSON text, nil if there is none or it is null.
 func (b *requestBody) field(tokens []string) ([]byte, error) {
 	switch {
 	case b.opaque != "":
@@ -118,7 +99,12 @@ func (b *requestBody) field(tokens []string) ([]byte, error) {
 		}
 	}
 	c.pos = at
-	if c.space(); c.src[c.pos] != '"' {
+	c.space()
+	switch c.src[c.pos] {
+	case '"':
+	case 'n': // null
+		return nil, nil
+	default:
 		return nil, errFieldNoString
 	}
 	quoted, _ := c.string(nil)

@@ -58,7 +58,7 @@ func TestR9_R3_TheKeyInABodyField(t *testing.T) {
 		{``, "/key", "", false, nil},
 		{`{"z":1,"z":2,"key":"abc"}`, "/key", "abc", true, nil},
 		{`{"key":1}`, "/key", "", false, errFieldNoString},
-		{`{"key":null}`, "/key", "", false, errFieldNoString},
+		{`{"key":null}`, "/key", "", false, nil},
 		{`{"key":{"key":"x"}}`, "/key", "", false, errFieldNoString},
 		{`{"key":"a","key":"a"}`, "/key", "", false, errAmbiguous},
 		{`{"key":"a","k\u0065y":1}`, "/key", "", false, errAmbiguous},
@@ -71,12 +71,12 @@ func TestR9_R3_TheKeyInABodyField(t *testing.T) {
 		{`key=abc`, "/key", "", false, errFieldMalformed},
 	} {
 		_, b := jsonBody(c.body).request(t)
-		got, found, err := jsonField(b, c.pointer)
+		got, found, err := keyField(b, []string{"application/json"}, c.pointer)
 		if got != c.want || found != c.found || !errors.Is(err, c.err) {
 			t.Errorf("%s in %s: %q, %v, %v; want %q, %v, %v", c.pointer, c.body, got, found, err, c.want, c.found, c.err)
 		}
 	}
-	if _, _, err := jsonField(&requestBody{}, "key"); err == nil {
+	if _, _, err := keyField(&requestBody{}, []string{"application/json"}, "key"); err == nil {
 		t.Error("a pointer without a slash is accepted")
 	}
 }
@@ -86,19 +86,19 @@ func TestR9_R19_TheKeyIsReadFromTheDecodedBody(t *testing.T) {
 	s := jsonBody(gzippedBody(t, 9, `{"key":"abc"}`))
 	s.header = http.Header{"Content-Encoding": {"gzip"}}
 	if _, b := s.request(t); b != nil {
-		if got, found, err := jsonField(b, "/key"); got != "abc" || !found || err != nil {
+		if got, found, err := keyField(b, []string{"application/json"}, "/key"); got != "abc" || !found || err != nil {
 			t.Errorf("gzip: %q, %v, %v", got, found, err)
 		}
 	}
 	s.header = http.Header{"Content-Encoding": {"br"}}
 	_, b := s.request(t)
-	if _, found, err := jsonField(b, "/key"); found || !errors.Is(err, errFieldUnreadable) {
+	if _, found, err := keyField(b, []string{"application/json"}, "/key"); found || !errors.Is(err, errFieldUnreadable) {
 		t.Errorf("unknown coding: found %v, error %v", found, err)
 	}
 	s = jsonBody(`{"key":"abc","a":"` + strings.Repeat("x", 100) + `"}`)
 	s.memory = 50
 	_, b = s.request(t)
-	if _, found, err := jsonField(b, "/key"); found || !errors.Is(err, errFieldSpooled) {
+	if _, found, err := keyField(b, []string{"application/json"}, "/key"); found || !errors.Is(err, errFieldSpooled) {
 		t.Errorf("spooled: found %v, error %v", found, err)
 	}
 }

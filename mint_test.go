@@ -38,6 +38,21 @@ func minted(t *testing.T, p semel.Policy) (http.Handler, *ledger, *events) {
 	})), l, seen
 }
 
+func TestField21_AClientIsToldToChooseAnotherKeyOnlyIfItChoseOne(t *testing.T) {
+	t.Parallel()
+	h, _, _ := minted(t, semel.Policy{Mint: orderKey})
+	answer(h, post("", `{"order":17,"amount":1}`))
+	w := answer(h, post("", `{"order":17,"amount":2}`))
+	checkProblem(t, w, 422, semel.CodeKeyReused)
+	if text := w.Body.String(); strings.Contains(text, "choose a new key") || !strings.Contains(text, "no key was sent") {
+		t.Errorf("a client without a key is told %s", text)
+	}
+	answer(h, post("own", `{"order":17,"amount":1}`))
+	if w := answer(h, post("own", `{"order":17,"amount":2}`)); !strings.Contains(w.Body.String(), "choose a new key") {
+		t.Errorf("a client with a key of its own is told %s", w.Body)
+	}
+}
+
 func TestR76_MintedKeyFromFields(t *testing.T) {
 	t.Parallel()
 	h, l, seen := minted(t, semel.Policy{Mint: orderKey})

@@ -173,6 +173,7 @@ type operationStatus struct {
 	Created   time.Time        `json:"created,omitzero"`
 	Started   time.Time        `json:"started,omitzero"`
 	Ended     time.Time        `json:"ended,omitzero"`
+	Expires   time.Time        `json:"expires,omitzero"` // until when a repeat gets the same answer
 	Result    *operationResult `json:"result,omitempty"`
 	Links     operationLinks   `json:"links"`
 }
@@ -244,6 +245,10 @@ func (x *exchange) tellStatus(rec *Record) {
 
 // tellEnded tells how an operation has ended, by the answer that is stored.
 func (x *exchange) tellEnded(s *operationStatus, rec *Record) {
+	if rec.State == Done && rec.Retention < Forever/2 {
+		s.Expires = rec.kept().Time()
+		x.setOwn(x.w.Header(), x.g.headers.expires, x.g.dates.format(rec.kept()))
+	}
 	if rec.Response == nil {
 		s.State, s.Detail = stateUnknown, "it has ended, but with which answer can't be told"
 		return

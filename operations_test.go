@@ -437,3 +437,25 @@ func TestR33_R59_ClientsOfOtherOriginsMayReadTheLinks(t *testing.T) {
 		t.Errorf("allow %v lacks Prefer", allow)
 	}
 }
+
+func TestField23_AnOperationTellsUntilWhenItsAnswerIsKept(t *testing.T) {
+	t.Parallel()
+	for retention, want := range map[time.Duration]bool{0: true, time.Hour: true, semel.Forever: false} {
+		synctest.Test(t, func(t *testing.T) {
+			g, ask, _ := linkedGuard(t, nil, semel.Options{Policy: semel.Policy{MaxRun: time.Minute, Retention: retention, Tombstone: time.Hour}})
+			first := answer(g.Handler(http.HandlerFunc((&ledger{}).pay)), post("k", `{}`))
+			w := answer(ask, about("", "Idempotency-Key", "k"))
+			var d struct{ Expires time.Time }
+			if err := json.Unmarshal(w.Body.Bytes(), &d); err != nil {
+				t.Fatal(err)
+			}
+			header := first.Header().Get("Idempotency-Expires")
+			if w.Header().Get("Idempotency-Expires") != header || (header != "") != want {
+				t.Errorf("kept for %v: the answer says %q, the status %q", retention, header, w.Header().Get("Idempotency-Expires"))
+			}
+			if want && d.Expires.Format(http.TimeFormat) != header || !want && !d.Expires.IsZero() {
+				t.Errorf("kept for %v: the status says %v in its body, %q in its header", retention, d.Expires, header)
+			}
+		})
+	}
+}

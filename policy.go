@@ -36,12 +36,13 @@ type Policy struct {
 	Methods []string
 	// KeyHeaders are the names under which the key may come. Defaults to Idempotency-Key.
 	KeyHeaders []string
-	// KeyField is a JSON Pointer to a string in a JSON body that may carry the key as well, such as "/idempotency_key".
-	// Defaults to none.
+	// KeyField is a JSON Pointer to a string in the body that may carry the key as well, such as "/idempotency_key". In a form
+	// (application/x-www-form-urlencoded) it names a field, "/meta/key" also meta[key]. null is no key. Defaults to none.
 	//
-	// A body that is not JSON, or that is kept in a file (SpoolRequestAbove), is refused on such a route: the key that it
-	// may carry can't be told from none. A PUT, DELETE or the like that Methods does not name is looked into only if
-	// its Content-Type is that of JSON.
+	// A body that says to be JSON, or a form, or has no Content-Type, and in which the field can't be told, is refused: a
+	// key that it may carry can't be told from none. So is one that is kept in a file (SpoolRequestAbove). One of another type
+	// has the field only if it is JSON all the same; else its key is in a header. A PUT, DELETE or the like that
+	// Methods does not name is looked into only if its Content-Type is that of JSON or of a form.
 	KeyField string
 	// KeyOptional lets a request without a key run unprotected. Defaults to refusing it with 400, if its method needs a key
 	// (Methods).
@@ -75,6 +76,9 @@ type Policy struct {
 	// Retention is how long an outcome is kept, from its completion; [Forever] is allowed. At least MaxRun + Lease.
 	// Defaults to 24 h.
 	Retention time.Duration
+	// MinRetention and MaxRetention bound what a handler asks for with [Operation.Retain]: what is outside is the nearer of
+	// them. At least MaxRun + Lease. Both default to Retention, so that a handler changes nothing.
+	MinRetention, MaxRetention time.Duration
 	// Tombstone is how long a key is refused as expired after Retention, instead of standing for a new operation. Its
 	// record is small then: the answer is gone. [Forever] is allowed. Defaults to not at all.
 	Tombstone time.Duration
@@ -93,6 +97,11 @@ type Policy struct {
 	// MaxResponseBody is the largest answer in bytes that is stored. A larger one is sent whole to its own client, from a
 	// temporary file, and repeats get replay-unavailable. Defaults to 1 MiB.
 	MaxResponseBody int64
+	// NoStore stores no answer and no result, for one that shows a secret once: whoever gets it is the only one. The operation
+	// is done without an answer, and repeats get replay-unavailable; so does a client that has lost its connection. Answers that
+	// release the key are not affected. Above MaxResponseBody an answer waits in a temporary file for its outcome, as any does. Not with
+	// RespondAsync. Defaults to storing them.
+	NoStore bool
 	// CompressAbove is the size in bytes from which a stored body is compressed. Negative means never. Defaults to 8 KiB.
 	CompressAbove int
 
@@ -216,6 +225,8 @@ func (p Policy) compile() (*policy, error) {
 		{"Patience", p.Patience},
 		{"SettleWait", p.SettleWait},
 		{"Retention", p.Retention},
+		{"MinRetention", p.MinRetention},
+		{"MaxRetention", p.MaxRetention},
 		{"Tombstone", p.Tombstone},
 		{"Wait", p.Wait},
 		{"MaxWait", p.MaxWait},
@@ -257,6 +268,8 @@ func (p Policy) compile() (*policy, error) {
 	p.MaxRun = orDefault(p.MaxRun, DefaultMaxRun)
 	p.SettleWait = orDefault(p.SettleWait, DefaultSettleWait)
 	p.Retention = orDefault(p.Retention, DefaultRetention)
+	p.MinRetention = orDefault(p.MinRetention, p.Retention)
+	p.MaxRetention = orDefault(p.MaxRetention, p.Retention)
 	p.MaxWait = orDefault(p.MaxWait, p.Wait)
 	if p.MaxWaiters == 0 {
 		p.MaxWaiters = DefaultMaxWaiters
@@ -277,8 +290,16 @@ func (p Policy) compile() (*policy, error) {
 		fail("policy: Lease is %v, want at least 3ms: it is renewed every third of it", p.Lease)
 	}
 	// A record must outlive any run that may still settle it.
-	if p.MaxRun > Forever-p.Lease || p.Retention < p.MaxRun+p.Lease {
+	switch {
+	case p.MaxRun > Forever-p.Lease, p.Retention < p.MaxRun+p.Lease:
 		fail("policy: Retention is %v, want at least MaxRun + Lease, which is %v + %v", p.Retention, p.MaxRun, p.Lease)
+	case p.MinRetention < p.MaxRun+p.Lease:
+		fail("policy: MinRetention is %v, want at least MaxRun + Lease, which is %v + %v", p.MinRetention, p.MaxRun, p.Lease)
+	case p.MinRetention > p.Retention:
+		fail("policy: MinRetention is %v, want at most Retention, which is %v", p.MinRetention, p.Retention)
+	}
+	if p.MaxRetention < p.Retention {
+		fail("policy: MaxRetention is %v, want at least Retention, which is %v", p.MaxRetention, p.Retention)
 	}
 	if p.MaxWait < p.Wait {
 		fail("policy: MaxWait is %v, want at least Wait, which is %v", p.MaxWait, p.Wait)
@@ -325,6 +346,9 @@ func (p Policy) compile() (*policy, error) {
 	c.sealHeaders = p.compileSealing(fail)
 	if c.redactor, err = newRedactor(p.Redact); err != nil {
 		fail("policy: %w", err)
+	}
+	if p.NoStore && p.RespondAsync {
+		fail("policy: NoStore does not go with RespondAsync: a client that was told 202 could never get its answer")
 	}
 	if p.OneCommit {
 		for _, x := range []struct {
@@ -384,7 +408,7 @@ func (p *policy) mayBeKeyed(r *http.Request) bool {
 		return false
 	}
 	media := parseMediaType(r.Header["Content-Type"])
-	return media.json()
+	return media.json() || media.form()
 }
 
 func safeMethod(m string) bool {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
-	"strings"
 )
 
 // A redactor leaves named fields out of request bodies before they are stored, whatever the case of their names:
@@ -107,12 +106,10 @@ func (r *redactor) form(src []byte) (rest []byte, had bool, err error) {
 	return bytes.Join(kept, []byte("&")), had, nil
 }
 
-// names reports whether a pointer leads to the field of that name, or to what it is a part of. Servers build records and
-// lists of names in brackets: card[code] is taken for /card/code as well as for what it is.
+// names reports whether a pointer leads to the field of that name, or to what it is a part of.
 func (r *redactor) names(name string) bool {
 	name = fold(name)
-	first, rest, _ := strings.Cut(name, "[")
-	path := append([]string{first}, strings.Split(strings.TrimSuffix(rest, "]"), "][")...)
+	path := append(formPath(name), "") // one that stands several times is a list, with or without brackets
 	return slices.ContainsFunc(r.pointers, func(pointer []string) bool {
 		if len(pointer) == 1 && pointer[0] == name {
 			return true

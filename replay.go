@@ -59,7 +59,7 @@ const longestUnpacked = 64 << 20
 func (x *exchange) replayable(rec *Record) (*Response, []byte, *Problem) {
 	g := x.g
 	if rec.Response == nil {
-		return nil, nil, g.problem(CodeReplayUnavailable, "the answer was too large, was streamed in part, or was lost")
+		return nil, nil, g.problem(CodeReplayUnavailable, g.whyNoAnswer())
 	}
 	if f := g.policy.AuthorizeReplay; f != nil {
 		if err := f(x.shown()); err != nil {
@@ -80,6 +80,14 @@ func (x *exchange) replayable(rec *Record) (*Response, []byte, *Problem) {
 		return nil, nil, g.problem(CodeReplayUnavailable, "").because(err)
 	}
 	return answer, body, nil
+}
+
+// whyNoAnswer says why a record that is done has no answer.
+func (g *Guard) whyNoAnswer() string {
+	if g.policy.NoStore {
+		return "answers of this kind are shown once and never stored"
+	}
+	return "the answer was too large, was streamed in part, or was lost"
 }
 
 // copyFields adds stored fields to dst. It copies them: what is stored is shared, and must not be within reach of whoever
@@ -178,10 +186,17 @@ func acceptsGzip(lines []string) bool {
 // for this key.
 func (x *exchange) keptHeaders(dst http.Header, rec *Record, status int) {
 	if rec.State == Done && rec.Retention < Forever/2 {
-		dst["Idempotency-Expires"] = x.value(x.g.dates.format(rec.Expires()))
+		x.setOwn(dst, x.g.headers.expires, x.g.dates.format(rec.kept()))
 	}
 	if status >= 500 {
-		dst["Idempotency-Retryable"] = x.value("false")
+		x.setOwn(dst, x.g.headers.retryable, "false")
+	}
+}
+
+// setOwn sets a header of the guard's own, if it has a name.
+func (x *exchange) setOwn(dst http.Header, name, value string) {
+	if name != "" {
+		dst[name] = x.value(value)
 	}
 }
 

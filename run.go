@@ -72,6 +72,7 @@ type operationKey struct{}
 type Operation struct {
 	run     *run
 	verdict atomic.Uint32
+	retain  atomic.Int64 // 0 for Policy.Retention
 	lost    atomic.Pointer[lostReason]
 	refused atomic.Pointer[Code]
 	derived atomic.Bool // a derived key was taken: there may be an effect elsewhere
@@ -169,6 +170,23 @@ func (o *Operation) result() (Result, Code) {
 		return ResultRefused, *c
 	}
 	return ResultExecuted, ""
+}
+
+// Retain asks that the outcome be kept for that long from its completion, if it is kept: an answer knows best how long it is
+// worth something. Policy.MinRetention and Policy.MaxRetention bound it. 0 or less asks for nothing.
+func (o *Operation) Retain(d time.Duration) {
+	if o != nil && d > 0 {
+		o.retain.Store(int64(d))
+	}
+}
+
+// retention returns how long a kept outcome is kept; 0 for as long as the claim said.
+func (r *run) retention() time.Duration {
+	d := time.Duration(r.op.retain.Load())
+	if d == 0 {
+		return 0
+	}
+	return min(max(d, r.policy.MinRetention), r.policy.MaxRetention)
 }
 
 func (o *Operation) ask(v Verdict) {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 )
 
 // A Scope tells who asks: the authenticated principal or tenant of an HTTP request. Two principals never meet, whatever
@@ -93,6 +94,44 @@ func ScopeTrustedHeader(name string, proxies ...netip.Prefix) Scope {
 		default:
 			return "", fmt.Errorf("scope: %d %s headers", len(v), name)
 		}
+	}}
+}
+
+// ScopeAll takes the principal from all of the scopes together, such as a tenant and a user of it: two requests have one
+// principal if they agree in each. What one of them refuses is refused. Of a single scope it is that scope.
+func ScopeAll(scopes ...Scope) Scope {
+	var errs []error
+	for _, s := range scopes {
+		switch {
+		case s.err != nil:
+			errs = append(errs, s.err)
+		case s.of == nil:
+			errs = append(errs, errors.New("scope: one of several is zero"))
+		}
+	}
+	switch {
+	case len(scopes) == 0:
+		return Scope{err: errors.New("scope: none of several is given")}
+	case len(errs) > 0:
+		return Scope{err: errors.Join(errs...)}
+	case len(scopes) == 1:
+		return scopes[0]
+	}
+	scopes = slices.Clone(scopes)
+	return Scope{of: func(r *http.Request) (string, error) {
+		var all []byte
+		for _, s := range scopes {
+			part, err := s.of(r)
+			switch {
+			case err != nil:
+				return "", err
+			case part == "":
+				return "", errors.New("scope: one of several is empty")
+			}
+			// With its length before it, so that no two lists make one text.
+			all = fmt.Appendf(all, "%d:%s", len(part), part)
+		}
+		return string(all), nil
 	}}
 }
 

@@ -326,3 +326,44 @@ func clientCertificate(t *testing.T, name pkix.Name, ca *x509.Certificate, caKey
 	cert, key := newCertificate(t, name, ca, caKey)
 	return &tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key}
 }
+
+func TestField21_R10_SeveralScopesAreOnePrincipal(t *testing.T) {
+	t.Parallel()
+	header := func(name string) semel.Scope {
+		return semel.ScopeTrustedHeader(name, netip.MustParsePrefix("192.0.2.0/24"))
+	}
+	s, l := memstore.New(), &ledger{}
+	g, err := semel.New(s, semel.ScopeAll(header("X-Tenant"), header("X-User")), semel.Hold, semel.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := g.Handler(http.HandlerFunc(l.pay))
+	for _, who := range [][2]string{{"a", "b"}, {"a", "c"}, {"ab", "c"}, {"a", "bc"}, {"1:a", "b"}, {"1", "a1:b"}, {"b", "a"}} {
+		checkRun(t, answer(h, post("k", `{}`, "X-Tenant", who[0], "X-User", who[1])))
+		checkReplay(t, answer(h, post("k", `{}`, "X-Tenant", who[0], "X-User", who[1])))
+	}
+	for _, missing := range [][]string{{"X-Tenant", "a"}, {"X-User", "b"}, {"X-Tenant", "a", "X-User", ""}, {"X-Tenant", "a", "X-User", "b", "X-User", "c"}} {
+		checkProblem(t, answer(h, post("k", `{}`, missing...)), 400, semel.CodeScopeInvalid)
+	}
+	checkEffects(t, l, 7)
+
+	// Of one it is that one, so that a second service may ask for it without.
+	one, err := semel.New(s, semel.ScopeAll(header("X-Tenant")), semel.Hold, semel.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, err := semel.New(s, header("X-Tenant"), semel.Hold, semel.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkRun(t, answer(one.Handler(http.HandlerFunc(l.pay)), post("k", `{}`, "X-Tenant", "a")))
+	checkReplay(t, answer(plain.Handler(http.HandlerFunc(l.pay)), post("k", `{}`, "X-Tenant", "a")))
+
+	for name, bad := range map[string]semel.Scope{
+		"none": semel.ScopeAll(), "a zero one": semel.ScopeAll(semel.SingleTenant, semel.Scope{}), "a bad one": semel.ScopeAll(header("a b")),
+	} {
+		if _, err := semel.New(s, bad, semel.Hold, semel.Options{}); err == nil || !strings.Contains(err.Error(), "scope: ") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -46,6 +46,9 @@ func (r *run) settle(o Outcome) (Record, settled) {
 	case doubtful:
 		o = r.uncommitted()
 	}
+	if o.State == Done {
+		o.Retention = r.retention()
+	}
 	o.Response = r.core.keyring.Seal(r.ask.id, r.owner.Token, o.Response)
 	// Whoever has had an answer does not expect more; without the request nobody could finish it.
 	o.Owed = o.State != Done && r.sealed && (o.Owed || r.promised.Load())

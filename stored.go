@@ -30,7 +30,7 @@ var neverStoredPrefixes = []string{
 func (x *exchange) storable(name string, named []string) bool {
 	name = http.CanonicalHeaderKey(name)
 	if neverStored[name] || slices.Contains(named, name) || name == x.g.headers.correlation ||
-		slices.Contains(x.g.headers.markers, name) || name == x.keyHeader {
+		x.g.headers.sends(name) || name == x.keyHeader {
 		return false
 	}
 	for _, p := range neverStoredPrefixes {
