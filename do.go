@@ -340,7 +340,7 @@ func (j *job[T]) decide(p *policy, value T, result error) (o Outcome) {
 	if v == VerdictDefault {
 		v = VerdictKeep
 		if result != nil && !isFinal(result) {
-			v = p.byStatus(http.StatusInternalServerError)
+			v = p.byRules(http.StatusInternalServerError, nil)
 		}
 	}
 	if v == VerdictRelease {

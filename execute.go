@@ -180,6 +180,9 @@ func (x *exchange) decideAnswer(p *policy) Outcome {
 		v = VerdictKeep // the route has decided before the first byte left
 	}
 	v = p.verdict(v, c.status, c.sent, c.stored())
+	if _, known := problemKinds[refusedBy(c.sent)]; known && v == VerdictRelease {
+		x.run.op.Refuse(refusedBy(c.sent))
+	}
 	o := Outcome{State: p.stateFor(v), Owed: v == VerdictLost}
 	if o.State != Done {
 		o.Error = "answered " + strconv.Itoa(c.status)

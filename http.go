@@ -13,7 +13,8 @@ import (
 )
 
 // Handler protects next. The path of a request is serve, below: its key, its principal, its body and fingerprint, then
-// the claim; what follows is a run of next, a replay, or a refusal.
+// the claim; what follows is a run of next, a replay, or a refusal. A request that comes from within a run of its own
+// operation, as where a guard is within another on the same store, is passed to next: the outer guard has claimed it.
 //
 // What wraps the guard sees every request; what the guard wraps sees only those that run. So authentication, and
 // whatever else a repeat must pass too, belongs above the guard. A rate limiter, and a check that can be passed only
@@ -54,6 +55,7 @@ type exchange struct {
 	keyHeader string // the header in which the key came, and is echoed
 	keyValue  string
 	unkeyed   bool
+	own       bool // it comes from within the run that it asks for: a guard within a guard
 	async     bool // the client asked not to wait for its answer, and the route lets it
 	question  bool // it is about an operation ([Guard.Operations]), and runs nothing
 	alone     bool // there is no client: a completer runs it
@@ -110,6 +112,10 @@ func (x *exchange) serve(next http.Handler) {
 	x.correlate()
 	if p := x.identify(); p != nil {
 		x.refuse(p)
+		return
+	}
+	if x.own {
+		x.pass(next)
 		return
 	}
 	if x.unkeyed {
@@ -206,12 +212,17 @@ func plainID(s string) bool {
 
 // bypass runs next without protection.
 func (x *exchange) bypass(next http.Handler, result Result) {
+	defer x.decided(result, "", 0, nil) // also if next panics
+	x.pass(next)
+}
+
+// pass runs next with the request as it came.
+func (x *exchange) pass(next http.Handler) {
 	r := x.r.WithContext(x.r.Context())
 	x.completed(r)
 	if x.body != nil {
 		r.Body = x.body.open()
 	}
-	defer x.decided(result, "", 0, nil) // also if next panics
 	next.ServeHTTP(x.w, r)
 }
 

@@ -1,14 +1,16 @@
 package semel
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
+	"reflect"
 	"strings"
 )
 
-// identify tells who asks for what: it fills x.ask, or says that the request carries no key, or refuses it. Nothing is
-// run or stored before it has succeeded.
+// identify tells who asks for what: it fills x.ask, or says that the request carries no key or is part of the run that it
+// asks for, or refuses it. Nothing is run or stored before it has succeeded.
 func (x *exchange) identify() *Problem {
 	g, p := x.g, x.g.policy
 	x.ask.kind = KindHTTP
@@ -44,6 +46,13 @@ func (x *exchange) identify() *Problem {
 	if x.ask.scope, problem = x.principal(); problem != nil {
 		return problem
 	}
+	if p.PerOperation {
+		x.ask.key += "\x00" + x.r.Method + " " + x.r.URL.EscapedPath() // a key holds no NUL
+	}
+	x.ask.id = g.identity.id(KindHTTP, x.ask.scope, x.ask.key)
+	if x.own = g.runs(x.r.Context(), x.ask.id); x.own {
+		return nil
+	}
 	if len(x.r.Header["Early-Data"]) > 0 {
 		return g.problem(CodeEarlyData, "") // whatever it says, it counts as 1 (RFC 8470, section 5.1)
 	}
@@ -59,12 +68,19 @@ func (x *exchange) identify() *Problem {
 	if x.ask.fingerprint, err = p.fingerprinter.of(g.identity, x.r, x.body); err != nil {
 		return g.bodyProblem(err)
 	}
-	if p.PerOperation {
-		x.ask.key += "\x00" + x.r.Method + " " + x.r.URL.EscapedPath() // a key holds no NUL
-	}
-	x.ask.id = g.identity.id(KindHTTP, x.ask.scope, x.ask.key)
 	x.heedPreferences()
 	return nil
+}
+
+// runs reports whether ctx is that of a run of the operation, which another guard on the same store has begun. Its request
+// has been claimed, and must not wait for itself.
+func (g *Guard) runs(ctx context.Context, id ID) bool {
+	op := FromContext(ctx)
+	return op != nil && op.run.ask.id == id && sameStore(op.run.core.store.own, g.store.own)
+}
+
+func sameStore(a, b Store) bool {
+	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.ValueOf(a).Comparable() && a == b
 }
 
 // operationName is what a route is called that has no name of its own. A path is the client's choice: it is cut, and

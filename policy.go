@@ -141,8 +141,9 @@ type Policy struct {
 	// Stream sends the answer as the handler writes it; the operation is never run again once the first byte may have
 	// left. Answers of type text/event-stream are always streamed. Defaults to buffering.
 	Stream bool
-	// StoreHeaders, if not nil, lists the only response headers that are stored. Defaults to all but those that must
-	// never be replayed.
+	// StoreHeaders, if not nil, lists the only response headers that are stored. Defaults to all but those that must never be
+	// replayed: cookies, credentials, ids of requests and traces, rate limits, and what is the connection's. CORS headers are
+	// replayed to the origin that they name, or to all.
 	StoreHeaders []string
 	// AuthorizeReplay, if set, is asked before a stored answer is given to a request; an error refuses it with 403.
 	AuthorizeReplay func(*http.Request) error

@@ -666,7 +666,7 @@ func TestR35_R75a_WhatIsKeptOfAnAnswerThatWasFound(t *testing.T) {
 			semel.Response{Status: 201, Body: []byte("x"), Header: http.Header{
 				"Content-Type": {"text/plain"}, "Location": {"/a", "/b"}, "X-Own": {"1, 2", "3"}, "Connection": {"X-Hop"}, "X-Hop": {"1"},
 				"Set-Cookie": {"a=b"}, "Date": {"Thu, 01 Jan 1970 00:00:00 GMT"}, "Server": {"s"}, "Www-Authenticate": {"Basic"},
-				"Ratelimit-Remaining": {"1"}, "Access-Control-Allow-Origin": {"*"}, "X-Request-Id": {"1"}, "Traceparent": {"1"},
+				"Ratelimit-Remaining": {"1"}, "Access-Control-Allow-Origin": {"https://other.example"}, "X-Request-Id": {"1"}, "Traceparent": {"1"},
 				"Content-Length": {"77"}, "Transfer-Encoding": {"chunked"}, "X-Correlation-Id": {"theirs"}, "Order-Key": {"theirs"},
 				"Idempotent-Replayed": {"true"}, "Strict-Transport-Security": {"max-age=1"}, "Alt-Svc": {"h3"},
 			}},

@@ -30,7 +30,7 @@ func (x *exchange) giveAgain(rec *Record) (int, *Problem) {
 		return 0, problem
 	}
 	h := x.w.Header()
-	x.copyFields(h, answer.Header)
+	x.replayFields(h, answer.Header)
 	if x.question {
 		h["Cache-Control"] = x.value("no-store") // what may be kept of an answer to POST may not be of one to GET
 	}
@@ -42,7 +42,7 @@ func (x *exchange) giveAgain(rec *Record) (int, *Problem) {
 	var trailer http.Header
 	if len(answer.Trailer) > 0 {
 		trailer = http.Header{}
-		x.copyFields(trailer, answer.Trailer)
+		x.replayFields(trailer, answer.Trailer)
 	}
 	x.writeBody(x.w, answer.Status, trailer, int64(len(body)), func(w io.Writer) error { //nolint:errcheck // memory can be read
 		w.Write(body) //nolint:errcheck // the client has gone
@@ -88,6 +88,41 @@ func (g *Guard) whyNoAnswer() string {
 		return "answers of this kind are shown once and never stored"
 	}
 	return "the answer was too large, was streamed in part, or was lost"
+}
+
+// replayFields adds the stored fields that this request may have: what must not be replayed may be in records of another
+// version, or of another policy.
+func (x *exchange) replayFields(dst, stored http.Header) {
+	all := true
+	for name := range stored {
+		if all = x.storable(name, nil) && !isCORS(name); !all {
+			break
+		}
+	}
+	if all {
+		x.copyFields(dst, stored)
+		return
+	}
+	readable := x.mayRead(stored) && len(dst[corsPrefix+"Allow-Origin"]) == 0 // what is set above the guard is for this request
+	some := make(http.Header, len(stored))
+	for name, values := range stored {
+		if x.storable(name, nil) && (readable || !isCORS(name)) {
+			some[name] = values
+		}
+	}
+	x.copyFields(dst, some)
+}
+
+const corsPrefix = "Access-Control-"
+
+// isCORS reports whether a header says which pages may read the answer, and what of it.
+func isCORS(name string) bool { return strings.HasPrefix(name, corsPrefix) }
+
+// mayRead reports whether the stored answer was for pages of the request's origin, or of any: to others its CORS headers say
+// nothing.
+func (x *exchange) mayRead(stored http.Header) bool {
+	allowed, origin := stored[corsPrefix+"Allow-Origin"], x.r.Header["Origin"]
+	return len(allowed) == 1 && (allowed[0] == "*" || len(origin) == 1 && allowed[0] == origin[0])
 }
 
 // copyFields adds stored fields to dst. It copies them: what is stored is shared, and must not be within reach of whoever

@@ -41,13 +41,17 @@ func TestR35_Case19_HeadersOfOneExchangeAreNotReplayed(t *testing.T) {
 		// to the moment
 		"Ratelimit", "Ratelimit-Policy", "Ratelimit-Limit", "Ratelimit-Remaining", "Ratelimit-Reset",
 		"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset", "X-Rate-Limit-Remaining",
+		"X-Ms-Ratelimit-Remaining-Tenant-Writes", "X-Shopify-Shop-Api-Call-Limit", "Github-Ratelimit-Used",
 		// to the trace
 		"X-Request-Id", "Request-Id", "X-Correlation-Id", "Correlation-Id", "X-My-Correlation", "X-Trace-Id", "Trace-Id",
 		"Traceparent", "Tracestate", "Traceresponse", "Baggage", "B3", "X-B3-Traceid", "Uber-Trace-Id", "Sentry-Trace",
 		"X-Amzn-Trace-Id", "X-Amzn-Requestid", "X-Amz-Request-Id", "X-Cloud-Trace-Context", "X-Ms-Request-Id", "Cf-Ray",
-		"Server-Timing",
-		// to the origin
-		"Access-Control-Allow-Origin", "Access-Control-Allow-Credentials", "Access-Control-Expose-Headers",
+		"Server-Timing", "X-Github-Request-Id", "Paypal-Debug-Id", "X-Ms-Correlation-Request-Id", "X-Ms-Client-Request-Id", "X-Amz-Id-2",
+		"X-Span-Id", "X-Datadog-Trace-Id",
+		// to whoever holds them
+		"Authorization", "Token", "X-Auth-Token", "X-Access-Token", "X-Refresh-Token", "X-Id-Token", "X-Subject-Token", "X-Csrf-Token",
+		"X-Xsrf-Token", "Csrf-Token", "X-Csrftoken", "X-Amz-Security-Token", "X-Vault-Token", "X-Shopify-Access-Token", "X-Session-Id",
+		"X-Session-Token", "Session", "X-Api-Key", "Apikey", "X-Client-Secret", "X-Jwt", "X-Authorization", "X-Amz-Access-Key",
 		// ours
 		"Idempotency-Key", "X-Idempotency-Key", "Idempotency-Status", "Idempotency-Expires", "Idempotency-Retryable",
 		"Idempotent-Replayed", "X-Replay", "Preference-Applied",
@@ -58,6 +62,7 @@ func TestR35_Case19_HeadersOfOneExchangeAreNotReplayed(t *testing.T) {
 	never["x-request-id"] = []string{"live only"} // not in canonical form
 	kept := http.Header{
 		"X-Kept": {"1"}, "Location": {"/payments/1"}, "Etag": {`"1"`}, "Content-Type": {"text/plain"}, "Vary": {"Accept"},
+		"X-Next-Page-Token": {"n"}, "X-Ms-Continuation-Token": {"c"}, "X-Tokens-Used": {"12"}, "X-Authors": {"2"}, "X-Secretary": {"s"},
 		"Retry-After": {"7"}, "Content-Language": {"en"}, "Last-Modified": {"Mon, 02 Jan 2006 15:04:05 GMT"},
 	}
 	all := never.Clone()

@@ -27,6 +27,7 @@ func (g *Guard) shadow(next http.Handler, w http.ResponseWriter, r *http.Request
 	}
 	defer x.closeBody()
 	switch {
+	case x.own:
 	case problem != nil:
 		x.observed(resultOf(problem.Code, nil), 0, problem)
 	case x.unkeyed:

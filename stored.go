@@ -8,35 +8,77 @@ import (
 )
 
 // neverStored are the response headers that must not be replayed, because they belong to one exchange: to its
-// connection, its moment, its principal's session, or its trace. So do those that neverStoredPrefixes begin.
+// connection, its moment, its principal's session, or its trace. Others are known by a part of their names; see
+// ofOneExchange.
 var neverStored = map[string]bool{
 	"Set-Cookie": true, "Set-Cookie2": true, "Date": true, "Server": true, "Alt-Svc": true, "Strict-Transport-Security": true,
 	"Www-Authenticate": true, "Authentication-Info": true,
 	"Connection": true, "Keep-Alive": true, "Te": true, "Trailer": true, "Transfer-Encoding": true, "Upgrade": true,
 	"Content-Length": true, "Preference-Applied": true,
-	"X-Request-Id": true, "Request-Id": true, "X-Correlation-Id": true, "Correlation-Id": true, "X-Trace-Id": true,
-	"Trace-Id": true, "Traceparent": true, "Tracestate": true, "Traceresponse": true, "Baggage": true, "Server-Timing": true,
-	"B3": true, "Uber-Trace-Id": true, "Sentry-Trace": true, "X-Amzn-Trace-Id": true, "X-Amzn-Requestid": true,
-	"X-Amz-Request-Id": true, "X-Cloud-Trace-Context": true, "X-Ms-Request-Id": true, "Cf-Ray": true,
+	"Traceparent": true, "Tracestate": true, "Traceresponse": true, "Baggage": true, "Server-Timing": true,
+	"B3": true, "Sentry-Trace": true, "X-Cloud-Trace-Context": true, "X-Amz-Id-2": true, "X-Amz-Cf-Id": true, "Cf-Ray": true,
 	"Idempotency-Key": true, "Idempotency-Expires": true, "Idempotency-Status": true, "Idempotency-Retryable": true,
 	codeHeader: true, "Idempotent-Replayed": true,
 }
 
-var neverStoredPrefixes = []string{
-	"Proxy-", "Access-Control-", "Ratelimit", "X-Ratelimit", "X-Rate-Limit", "X-B3-", http.TrailerPrefix,
+var neverStoredPrefixes = []string{"Proxy-", "X-B3-", http.TrailerPrefix}
+
+// ofOneExchange are the words, and the pairs of them, that name credentials, or an exchange's ids, or its rate limit. APIs
+// put them into names of their own. The words of a name are what is between its hyphens.
+var ofOneExchange = set(
+	"Authorization", "Token", "Csrf", "Xsrf", "Csrftoken", "Xsrftoken", "Authtoken", "Accesstoken", "Refreshtoken", "Jwt",
+	"Bearer", "Secret", "Password", "Credential", "Credentials", "Session", "Sessionid", "Cookie", "Apikey", "Api-Key", "Access-Key",
+	"Request-Id", "Requestid", "Correlation-Id", "Trace-Id", "Traceid", "Span-Id", "Debug-Id",
+	"Ratelimit", "Rate-Limit", "Call-Limit",
+)
+
+// listTokens are the words of a name that tell that its token says where a list goes on, and is no credential.
+var listTokens = set("Page", "Continuation", "Next", "Cursor", "Sync")
+
+func set(names ...string) map[string]bool {
+	m := make(map[string]bool, len(names))
+	for _, name := range names {
+		m[name] = true
+	}
+	return m
 }
 
-// storable reports whether a response header is stored. named holds the headers that Connection names.
-func (x *exchange) storable(name string, named []string) bool {
-	name = http.CanonicalHeaderKey(name)
-	if neverStored[name] || slices.Contains(named, name) || name == x.g.headers.correlation ||
-		x.g.headers.sends(name) || name == x.keyHeader {
-		return false
+// neverReplayed reports whether a response header belongs to one exchange. The name is in canonical form.
+func neverReplayed(name string) bool {
+	if isCORS(name) {
+		return false // it has a rule of its own: mayRead
+	}
+	if neverStored[name] {
+		return true
 	}
 	for _, p := range neverStoredPrefixes {
 		if strings.HasPrefix(name, p) {
-			return false
+			return true
 		}
+	}
+	list := false
+	before, from := 0, 0 // where the word before begins, and this one
+	for from <= len(name) {
+		to := len(name)
+		if n := strings.IndexByte(name[from:], '-'); n >= 0 {
+			to = from + n
+		}
+		word := name[from:to]
+		list = list || listTokens[word]
+		if ofOneExchange[word] && !(list && word == "Token") || ofOneExchange[name[before:to]] {
+			return true
+		}
+		before, from = from, to+1
+	}
+	return false
+}
+
+// storable reports whether a response header is stored, and replayed. named holds the headers that Connection names.
+func (x *exchange) storable(name string, named []string) bool {
+	name = http.CanonicalHeaderKey(name)
+	if neverReplayed(name) || slices.Contains(named, name) || name == x.g.headers.correlation ||
+		x.g.headers.sends(name) || name == x.keyHeader {
+		return false
 	}
 	return x.g.policy.storeHeaders == nil || x.g.policy.storeHeaders[name]
 }

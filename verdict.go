@@ -1,6 +1,9 @@
 package semel
 
-import "net/http"
+import (
+	"net/http"
+	"strings"
+)
 
 // releasedStatus lists the statuses that promise that nothing happened.
 func releasedStatus(status int) bool {
@@ -24,20 +27,33 @@ func (p *policy) verdict(asked Verdict, status int, header http.Header, body []b
 			return v
 		}
 	}
-	return p.byStatus(status)
+	return p.byRules(status, header)
 }
 
-// byStatus decides by the status alone.
-func (p *policy) byStatus(status int) Verdict {
+// byRules decides by what the answer says of itself.
+func (p *policy) byRules(status int, header http.Header) Verdict {
 	switch {
+	case refusedBy(header) != "":
+		return VerdictRelease
 	case status >= 200 && status < 300:
 		return VerdictKeep
-	case p.KeepOnlySuccess, releasedStatus(status):
+	case p.KeepOnlySuccess, releasedStatus(status), status >= 400 && status < 500 && len(header["Retry-After"]) > 0:
 		return VerdictRelease
 	case status >= 500 && p.OnError == ReleaseErrors:
 		return VerdictRelease
 	}
 	return VerdictKeep
+}
+
+// refusedBy returns the code by which an answer is the refusal of another guard, "" if it is not one. None of them is the
+// operation's outcome: that guard has the key too, never runs it twice, and alone knows what has become of it. So the next
+// attempt asks it again, also where it says that there may have been an effect (R-42, R-59a).
+func refusedBy(header http.Header) Code {
+	code := header[codeHeader]
+	if len(code) != 1 || !strings.HasPrefix(code[0], "IDEMPOTENCY_") {
+		return ""
+	}
+	return Code(code[0])
 }
 
 // stateFor returns the state in which a run ends with a verdict.

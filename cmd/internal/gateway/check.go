@@ -66,6 +66,7 @@ func (c *Config) check() (faults []fault) {
 			fail("cache", "%v", err)
 		}
 	}
+	c.CORS.check(fail)
 	if c.Breaker.Failures < 0 {
 		fail("breaker.failures", "breaker.failures is negative: %d", c.Breaker.Failures)
 	}

@@ -67,6 +67,9 @@ type Config struct {
 	// see [semel.Guard.Operations]. Answers that leave that open link to it. Defaults to none.
 	Operations string
 
+	// CORS lets pages of other origins read answers. Defaults to what the service allows.
+	CORS CORS
+
 	// Default treats the requests that no route names.
 	Default Route
 	// Routes are the others. The most specific pattern counts, whatever their order.

@@ -74,6 +74,14 @@ func topSettings(c *Config) map[string]setting {
 		"operations":         stringSetting(&c.Operations),
 		"correlation_header": stringSetting(&c.CorrelationHeader),
 		"shutdown_timeout":   durationSetting(&c.ShutdownTimeout),
+		"cors": mapping(map[string]setting{
+			"origins":          listOf(&c.CORS.Origins, stringSetting),
+			"credentials":      boolSetting(&c.CORS.Credentials),
+			"methods":          listOf(&c.CORS.Methods, stringSetting),
+			"request_headers":  listOf(&c.CORS.RequestHeaders, stringSetting),
+			"response_headers": listOf(&c.CORS.ResponseHeaders, stringSetting),
+			"max_age":          durationSetting(&c.CORS.MaxAge),
+		}),
 		"problems": mapping(map[string]setting{
 			"base":          stringSetting(&c.ProblemBase),
 			"documentation": stringSetting(&c.Documentation),

@@ -53,7 +53,10 @@ func TestR73_AFileWithEverySettingIsRead(t *testing.T) {
 		c.Scope.String() != "header:X-Account" || len(c.TrustedProxies) != 3 || c.CorrelationHeader != "X-Request-Ref" || c.Operations != "/operations" ||
 		c.ShutdownTimeout != 40*time.Second || c.ProblemBase != "https://api.example.com/problems/" ||
 		c.Documentation != "https://api.example.com/docs/idempotency" || c.Instance != "gateway-1" || c.UpstreamIdle != time.Second ||
-		c.ReadyWithoutStore != ReadyIfAnyFailsOpen {
+		c.ReadyWithoutStore != ReadyIfAnyFailsOpen || !reflect.DeepEqual(c.CORS, CORS{
+		Origins: []string{"https://shop.example.com", "https://*.partner.example"}, Credentials: true, Methods: []string{"GET", "POST"},
+		RequestHeaders: []string{"Authorization"}, ResponseHeaders: []string{"X-Payment-State"}, MaxAge: time.Hour,
+	}) {
 		t.Errorf("the settings of all routes are %+v", c)
 	}
 	want := []Route{

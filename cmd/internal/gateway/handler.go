@@ -14,6 +14,9 @@ const bodyTime = time.Minute
 // whatever is reloaded meanwhile.
 func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 	t := g.table.Load()
+	if t.readable(w, r) {
+		return
+	}
 	if !forwardable(r.Method) {
 		t.others.proxy.form.refuse(w, methodRefused)
 		return

@@ -8,12 +8,14 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/semelhq/semel"
 )
 
 // decide says what an upstream's answer means. What the upstream says itself goes first, then what the
-// route says, then the rules by status: those that mislead behind a gateway here, the others in the library.
+// route says, then whether another guard or gateway has refused the request, then the rules by status: those that mislead
+// behind a gateway here, the others in the library.
 //
 // An upstream that is a proxy itself answers 502 and 504 when it has lost an answer. Its 503 and 408 may have come after
 // an effect; under Rerun that does no harm.
@@ -26,6 +28,14 @@ func (r *Route) decide(status int, header http.Header, body []byte) semel.Verdic
 	}
 	if slices.Contains(r.ReleaseOn, status) {
 		return semel.VerdictRelease
+	}
+	switch code := semel.Code(header.Get("Idempotency-Code")); {
+	case code == upstreamUnavailable.code, code == notForwardable.code, code == methodRefused.code:
+		return semel.VerdictRelease // another gateway, which has sent nothing
+	case code == upstreamBroken.code:
+		return semel.VerdictLost
+	case strings.HasPrefix(string(code), "IDEMPOTENCY_"):
+		return semel.VerdictDefault // another guard, whose kind the guard knows
 	}
 	switch status {
 	case http.StatusBadGateway, http.StatusGatewayTimeout:
@@ -122,6 +132,7 @@ func (p *proxy) heed(res *http.Response, op *semel.Operation) {
 func (p *proxy) answered(res *http.Response) error {
 	name := p.cfg.CorrelationHeader
 	res.Header[name] = res.Request.Header[name]
+	p.cfg.CORS.dropCORS(res.Header)
 	op := semel.FromContext(res.Request.Context())
 	p.heed(res, op)
 	if res.StatusCode != http.StatusSwitchingProtocols {

@@ -77,7 +77,7 @@ func (g *Gateway) reload() error {
 			return err
 		}
 		c.Upstream, c.Default, c.Routes, c.Documentation = next.Upstream, next.Default, next.Routes, next.Documentation
-		c.ReadyWithoutStore = next.ReadyWithoutStore
+		c.ReadyWithoutStore, c.CORS = next.ReadyWithoutStore, next.CORS
 	}
 	if g.listener != nil && leadsTo(c.Upstream, g.listener.Addr()) {
 		return fmt.Errorf("the upstream %s is the gateway itself", c.Upstream)

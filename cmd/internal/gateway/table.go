@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rs/cors"
+
 	"github.com/semelhq/semel"
 )
 
@@ -19,6 +21,8 @@ type table struct {
 	others   *guardedRoute            // for the requests that no route names
 
 	withoutStore bool // it is ready while the store is down
+
+	cors *cors.Cors // nil if the gateway says nothing about CORS
 
 	operations http.Handler // of questions about operations; nil if there are none
 }
@@ -51,6 +55,7 @@ func newTable(c *Config, guard *semel.Guard, transport http.RoundTripper) *table
 	if c.Operations != "" {
 		t.operations = guard.With(c.operationsPolicy()).Operations()
 	}
+	t.cors = newCORS(&c.CORS, t)
 	t.patterns.add(everything) //nolint:errcheck // where a route has it already, nothing is left for the others
 	return t
 }

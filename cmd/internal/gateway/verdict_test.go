@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/memstore"
 )
 
 // What becomes of a repeat.
@@ -86,6 +87,91 @@ func TestR44_TheUpstreamSaysWhatItsAnswerMeans(t *testing.T) {
 				t.Errorf("logged %t:\n%s", logged, g.log)
 			}
 		})
+	}
+}
+
+// A guarded service, or another gateway, behind the gateway: what it refuses is known by its code (R-59a).
+func TestR42_Field03_ARefusalFromBehindIsNotKept(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		code   string
+		status int
+		onLost semel.LostPolicy
+		want   string
+	}{
+		{"IDEMPOTENCY_IN_PROGRESS", 409, semel.Hold, runsAgain},
+		{"IDEMPOTENCY_KEY_REUSED", 422, semel.Hold, runsAgain},
+		{"IDEMPOTENCY_OUTCOME_UNKNOWN", 409, semel.Hold, runsAgain},
+		{"IDEMPOTENCY_OUTCOME_PENDING", 503, semel.Hold, runsAgain},
+		{"IDEMPOTENCY_OUTCOME_PENDING", 504, semel.Hold, runsAgain},
+		{"IDEMPOTENCY_NO_ANSWER", 500, semel.Hold, runsAgain},
+		{"IDEMPOTENCY_STORE_UNAVAILABLE", 503, semel.Hold, runsAgain},
+		{"UPSTREAM_UNAVAILABLE", 503, semel.Hold, runsAgain},
+		{"UPSTREAM_UNAVAILABLE", 502, semel.Hold, runsAgain}, // with statuses of its own
+		{"REQUEST_NOT_FORWARDABLE", 400, semel.Hold, runsAgain},
+		{"UPSTREAM_BROKEN", 502, semel.Hold, isUnknown},
+		{"UPSTREAM_BROKEN", 500, semel.Hold, isUnknown},
+		{"UPSTREAM_BROKEN", 502, semel.Rerun, runsAgain},
+		{"SOMETHING_ELSE", 503, semel.Hold, isUnknown},
+		{"SOMETHING_ELSE", 409, semel.Hold, replays},
+	} {
+		t.Run(fmt.Sprintf("%s %d %v", c.code, c.status, c.onLost), func(t *testing.T) {
+			t.Parallel()
+			u := newUpstream(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Idempotency-Code", c.code)
+				w.WriteHeader(c.status)
+				io.WriteString(w, "refused")
+			})
+			g := start(t, u.URL, func(cfg *Config) { cfg.Default.Policy.OnLost = c.onLost })
+			if got := repeated(t, g, u, "/"); got != c.want {
+				t.Errorf("the repeat %s, want one that %s", got, c.want)
+			}
+		})
+	}
+}
+
+// A service with a guard of its own runs a request that came past the gateway. The gateway's clients are told so, and get the
+// outcome once there is one.
+func TestField03_AGuardedServiceBehindTheGateway(t *testing.T) {
+	t.Parallel()
+	inner, err := semel.New(memstore.New(), semel.SingleTenant, semel.Hold, semel.Options{IdentitySecret: []byte("0123456789abcdef")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	began, held, runs := make(chan struct{}), make(chan struct{}), 0
+	guarded := inner.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		runs++
+		close(began)
+		<-held
+		created(w, r)
+	}))
+	u := newUpstream(t, guarded.ServeHTTP)
+	g := start(t, u.URL)
+	past := make(chan answer, 1)
+	go func() {
+		a, err := tryAsk("POST", u.URL+"/pay", "{}", "Idempotency-Key", "k")
+		if err != nil {
+			t.Error(err)
+		}
+		past <- a
+	}()
+	<-began
+	for range 2 {
+		a := ask(t, "POST", g.url+"/pay", "{}", "Idempotency-Key", "k")
+		if a.status != 409 || a.replayed() || a.header.Get("Idempotency-Code") != string(semel.CodeInProgress) || a.header.Get("Retry-After") == "" {
+			t.Errorf("during the run: %d %v", a.status, a.header)
+		}
+	}
+	close(held)
+	first := <-past
+	for range 2 {
+		a := ask(t, "POST", g.url+"/pay", "{}", "Idempotency-Key", "k")
+		if a.status != 201 || a.body != first.body || !a.replayed() {
+			t.Errorf("after it: %d %v %s", a.status, a.header, a.body)
+		}
+	}
+	if runs != 1 {
+		t.Errorf("%d runs", runs)
 	}
 }
 

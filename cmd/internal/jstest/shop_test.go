@@ -44,7 +44,18 @@ func openShop(t *testing.T) *shop {
 	service := httptest.NewServer(mux)
 	t.Cleanup(service.Close)
 
-	upstream, err := gateway.ParseUpstream(service.URL)
+	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: gatewayBefore(t, service.URL, gateway.CORS{})})
+	proxy.ErrorLog = log.New(io.Discard, "", 0) // of what is cut
+	front := httptest.NewServer(proxy)
+	t.Cleanup(front.Close)
+	s.url, s.cut = front.URL, front.CloseClientConnections
+	return s
+}
+
+// gatewayBefore runs a gateway in front of a service until the test ends, and returns its address.
+func gatewayBefore(t *testing.T, service string, cors gateway.CORS) string {
+	t.Helper()
+	upstream, err := gateway.ParseUpstream(service)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +64,7 @@ func openShop(t *testing.T) *shop {
 		t.Fatal(err)
 	}
 	g, err := gateway.New(gateway.Config{
-		Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Upstream: upstream, Store: memstore.New(), Scope: scope,
+		Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Upstream: upstream, Store: memstore.New(), Scope: scope, CORS: cors,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -70,12 +81,7 @@ func openShop(t *testing.T) *shop {
 			t.Errorf("the gateway: %v", err)
 		}
 	})
-	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: g.Addr().String()})
-	proxy.ErrorLog = log.New(io.Discard, "", 0) // of what is cut
-	front := httptest.NewServer(proxy)
-	t.Cleanup(front.Close)
-	s.url, s.cut = front.URL, front.CloseClientConnections
-	return s
+	return g.Addr().String()
 }
 
 // hold keeps payments of an order from being made until the function that it returns is called, which may be done
