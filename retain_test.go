@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/memstore"
 )
 
 // retained is a policy that lets a handler choose from an hour to three days.
@@ -91,6 +92,24 @@ func TestField21_AFunctionSaysHowLongItsResultIsKept(t *testing.T) {
 			})
 		if want := time.Now().Add(2 * time.Hour); err != nil || !report.Expires.Equal(want) {
 			t.Errorf("kept until %v, %v; want %v", report.Expires, err, want)
+		}
+	})
+}
+
+func TestField21_R31_AHandlerSaysHowLongItsAnswerIsKeptInATransaction(t *testing.T) {
+	t.Parallel()
+	inEachMode(t, func(t *testing.T, m txMode) {
+		m.policy.MinRetention, m.policy.MaxRetention = retained.MinRetention, retained.MaxRetention
+		records := memstore.New()
+		s := transactions(t, records)
+		g, _ := newGuard(t, s, m.policy)
+		h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx semel.Tx) error {
+			semel.FromContext(r.Context()).Retain(2 * time.Hour)
+			return paying(w, r, tx)
+		}, nil))
+		wantAnswer(t, answer(h, post("k", `{}`)), http.StatusCreated, "paid", false)
+		if rec := only(t, records); rec.State != semel.Done || rec.Retention != 2*time.Hour {
+			t.Errorf("%s, kept for %v", rec.State, rec.Retention)
 		}
 	})
 }

@@ -46,10 +46,7 @@ func (r *run) settle(o Outcome) (Record, settled) {
 	case doubtful:
 		o = r.uncommitted()
 	}
-	if o.State == Done {
-		o.Retention = r.retention()
-	}
-	o.Response = r.core.keyring.Seal(r.ask.id, r.owner.Token, o.Response)
+	r.stored(&o)
 	// Whoever has had an answer does not expect more; without the request nobody could finish it.
 	o.Owed = o.State != Done && r.sealed && (o.Owed || r.promised.Load())
 	first := time.Now()
@@ -64,6 +61,14 @@ func (r *run) settle(o Outcome) (Record, settled) {
 		return r.conclude(rec, owned)
 	}
 	return Record{}, settledLater
+}
+
+// stored makes an outcome what the store gets of it.
+func (r *run) stored(o *Outcome) {
+	if o.State == Done {
+		o.Retention = r.retention()
+	}
+	o.Response = r.core.keyring.Seal(r.ask.id, r.owner.Token, o.Response)
 }
 
 func (r *run) conclude(rec Record, owned bool) (Record, settled) {

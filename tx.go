@@ -239,7 +239,7 @@ func (r *run) takeBack(tx Tx) {
 // they would be refused.
 func (r *run) commit(tx Tx, o Outcome) error {
 	j := &r.joint
-	o.Response = r.core.keyring.Seal(r.ask.id, r.owner.Token, o.Response)
+	r.stored(&o)
 	j.open, j.outcome = nil, o
 	defer r.rollback(tx) // however this ends; after the commit it does nothing
 	ctx := newDeadline(r.base, r.policy.SettleWait)
