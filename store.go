@@ -56,8 +56,9 @@ type Seizer interface {
 // A Lister is a [Store] whose records can be looked through, by operators and completers. Listing is not a snapshot: records that
 // change meanwhile may be seen in either state.
 type Lister interface {
-	// List calls yield for the records that match q, in no particular order, until yield returns false or q.Limit
-	// records were given.
+	// List calls yield for the records that match q ([Query.Matches]), in no particular order, until yield returns false or
+	// q.Limit records were given. It need not go through more records than q.Scope and q.Prefix allow ([Query.Range]); for the
+	// other conditions it may go through all.
 	List(ctx context.Context, q Query, yield func(ID, Record) bool) error
 }
 
@@ -191,15 +192,6 @@ type Counts struct {
 	OldestRunning time.Duration // age of the run that started first; 0 if there is none
 	SweepLag      time.Duration // how long the record that should have been swept first is overdue; 0 if there is none
 	Bytes         int64         // what the storage takes; 0 if not known
-}
-
-// Query selects records for a [Lister]. Zero fields select all.
-type Query struct {
-	Scope     *ScopeID // only records of this kind and scope
-	Operation string   // only records of this operation, such as "POST /payments"
-	Reading   Reading  // only records that read so; zero (ReadsAbsent) selects all
-	Sealed    bool     // only records with a sealed request
-	Limit     int      // at most so many; 0 means no limit
 }
 
 // Owner names a run: compare-and-set is on both, and on the record's state.

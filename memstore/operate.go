@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 
@@ -43,17 +44,21 @@ func (s *Store) Forget(ctx context.Context, id semel.ID, by semel.Owner) (bool, 
 
 // List implements [semel.Lister]. No lock is held while yield runs, so that it may use the store.
 func (s *Store) List(ctx context.Context, q semel.Query, yield func(semel.ID, semel.Record) bool) error {
+	first, last, some := q.Range()
+	if !some {
+		return nil
+	}
 	given := 0
 	for i := range s.shards {
 		sh := &s.shards[i]
-		for _, id := range sh.ids(q.Scope) {
+		for _, id := range sh.ids(first, last) {
 			if err := ctx.Err(); err != nil {
 				return fmt.Errorf("memstore: list: %w", err)
 			}
 			sh.mu.Lock()
 			rec := sh.find(id).record(s.now())
 			sh.mu.Unlock()
-			if !matches(&rec, q) {
+			if !q.Matches(id, &rec) {
 				continue
 			}
 			if !yield(id, rec) {
@@ -70,24 +75,17 @@ func (s *Store) List(ctx context.Context, q semel.Query, yield func(semel.ID, se
 	return nil
 }
 
-// ids returns the ids of a scope, or all.
-func (sh *shard) ids(scope *semel.ScopeID) []semel.ID {
+// ids returns the ids from first to last.
+func (sh *shard) ids(first, last semel.ID) []semel.ID {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	var ids []semel.ID
 	for _, e := range sh.index {
 		for ; e != nil; e = e.next {
-			if scope == nil || e.id.Scope() == *scope {
+			if bytes.Compare(first[:], e.id[:]) <= 0 && bytes.Compare(e.id[:], last[:]) <= 0 {
 				ids = append(ids, e.id)
 			}
 		}
 	}
 	return ids
-}
-
-func matches(rec *semel.Record, q semel.Query) bool {
-	if rec.State == semel.Absent || q.Operation != "" && q.Operation != rec.Operation || q.Sealed && len(rec.Sealed) == 0 {
-		return false
-	}
-	return q.Reading == semel.ReadsAbsent || q.Reading == rec.Reads(rec.OnLost)
 }

@@ -21,9 +21,8 @@ const (
 const (
 	idAndSize = "SELECT r.id, coalesce(octet_length(r.answer), 0)::bigint + coalesce(octet_length(r.sealed), 0), r.answer_day IS NOT NULL, " +
 		"r.started FROM {schema}.records r WHERE "
-	whole     = idAndSize + "(r.sealed IS NOT NULL OR NOT $1) AND "
-	listAll   = whole + "r.id > $2 ORDER BY r.id LIMIT $3"
-	listScope = whole + "r.id > $2 AND r.id <= $4 ORDER BY r.id LIMIT $3"
+	whole     = idAndSize + "(r.sealed IS NOT NULL OR NOT $1) AND (r.correlation = $2 OR $2 = '') AND "
+	listRange = whole + "r.id >= $3 AND r.id <= $4 ORDER BY r.id LIMIT $5"
 	listLive  = whole + "r.state IN (1, 4)"
 	listPage  = "SELECT {schema}.load_1(substr($1, 48 * n + 1, 48)) FROM generate_series(0, octet_length($1) / 48 - 1) n ORDER BY n"
 
@@ -44,6 +43,10 @@ type seen struct {
 // List implements [semel.Lister]. It passes over records that can't be read, and returns an error that wraps
 // [semel.ErrUnreadable] in the end, which names them.
 func (s *Store) List(ctx context.Context, q semel.Query, yield func(semel.ID, semel.Record) bool) error {
+	first, last, some := q.Range()
+	if !some {
+		return nil
+	}
 	var unreadable []error
 	given := 0
 	each := func(id semel.ID, rec semel.Record, err error) bool {
@@ -51,10 +54,7 @@ func (s *Store) List(ctx context.Context, q semel.Query, yield func(semel.ID, se
 		case err != nil:
 			unreadable = append(unreadable, fmt.Errorf("operation %s: %w", id, err))
 			return true
-		case rec.State == semel.Absent, // by now
-			q.Operation != "" && q.Operation != rec.Operation,
-			q.Sealed && len(rec.Sealed) == 0,
-			q.Reading != semel.ReadsAbsent && q.Reading != rec.Reads(rec.OnLost):
+		case !q.Matches(id, &rec):
 			return true
 		}
 		given++
@@ -62,17 +62,17 @@ func (s *Store) List(ctx context.Context, q semel.Query, yield func(semel.ID, se
 	}
 	var err error
 	switch {
-	case q.Scope != nil:
-		err = s.listBetween(ctx, s.sql.listScope, q, each)
+	case q.Scope != nil, q.Prefix != "":
+		err = s.listRange(ctx, q, first, last, each)
 	case q.Reading == semel.ReadsRunning, q.Reading == semel.ReadsUnknown: // only these states read so
 		var all []seen
-		if all, err = s.look(ctx, (&call{sql: s.sql.listLive}).bool(q.Sealed)); err == nil {
+		if all, err = s.look(ctx, selecting(s.sql.listLive, q)); err == nil {
 			_, err = s.give(ctx, all, each)
 		}
 	case q.Reading == semel.ReadsFree && q.Sealed:
 		err = s.listSealed(ctx, each)
 	default:
-		err = s.listBetween(ctx, s.sql.list, q, each)
+		err = s.listRange(ctx, q, first, last, each)
 	}
 	if err == nil {
 		err = errors.Join(unreadable...)
@@ -83,22 +83,19 @@ func (s *Store) List(ctx context.Context, q semel.Query, yield func(semel.ID, se
 	return nil
 }
 
-// listBetween lists, page by page, all records, or those of a scope.
-func (s *Store) listBetween(ctx context.Context, query string, q semel.Query, each func(semel.ID, semel.Record, error) bool) error {
-	var last, end []byte
-	if q.Scope != nil {
-		last = q.Scope[:] // shorter than any id of the scope, so before them
-		end = append(bytes.Clone(last), bytes.Repeat([]byte{0xff}, len(semel.ID{})-len(q.Scope))...)
-	}
+// selecting begins a call of a query that looks at more than ids.
+func selecting(query string, q semel.Query) *call {
+	return (&call{sql: query}).bool(q.Sealed).bytes([]byte(q.Correlation))
+}
+
+// listRange lists, page by page, what there is from one id to another.
+func (s *Store) listRange(ctx context.Context, q semel.Query, first, last semel.ID, each func(semel.ID, semel.Record, error) bool) error {
+	next := first[:]
 	return s.listPages(ctx, func(after *seen) *call {
 		if after != nil {
-			last = after.id[:]
+			next = append(bytes.Clone(after.id[:]), 0) // longer than that id, and before any after it
 		}
-		c := (&call{sql: query}).bool(q.Sealed).bytes(append([]byte{}, last...)).int8(pageRows)
-		if q.Scope != nil {
-			c.bytes(end)
-		}
-		return c
+		return selecting(s.sql.listRange, q).bytes(next).bytes(last[:]).int8(pageRows)
 	}, each)
 }
 

@@ -84,7 +84,7 @@ var (
 // statements are the texts that are sent, with the schema's name in them.
 type statements struct {
 	load, claim, extend, settle, seize, forget, sweep, partition string
-	list, listScope, listLive, listSealed, listPage              string
+	listRange, listLive, listSealed, listPage                    string
 	saveStep, steps, claimAll                                    string
 	audit, trail, trailOf                                        string
 	count                                                        string
@@ -102,8 +102,7 @@ func newStatements(schema string) statements {
 		forget:     in("SELECT {schema}.forget_1($1, $2, $3)"),
 		sweep:      in("SELECT {schema}.sweep_1($1)"),
 		partition:  in("SELECT {schema}.partition_1($1)"),
-		list:       in(listAll),
-		listScope:  in(listScope),
+		listRange:  in(listRange),
 		listLive:   in(listLive),
 		listSealed: in(listSealed),
 		listPage:   in(listPage),

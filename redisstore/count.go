@@ -80,7 +80,7 @@ func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(),
 
 // countAll goes through all keys.
 func (s *Store) countAll(ctx context.Context) (n semel.Counts, err error) {
-	pattern := s.pattern(nil)
+	pattern := s.pattern(&semel.Query{})
 	err = s.eachNode(ctx, func(ctx context.Context, node Client) error {
 		for cursor := "0"; ; {
 			got, err := countScript.look(ctx, node, cursor, pattern, scanCount)

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -17,13 +18,17 @@ const scanCount = "512" // keys that one SCAN looks at, about
 // and reads those that match. It passes over records that can't be read, and returns an error that wraps
 // [semel.ErrUnreadable] in the end, which names them. In a Cluster it needs a client that is a [NodeVisitor].
 func (s *Store) List(ctx context.Context, q semel.Query, yield func(semel.ID, semel.Record) bool) error {
+	first, last, some := q.Range()
+	if !some {
+		return nil
+	}
 	var unreadable []error
 	seen := map[semel.ID]bool{} // given or unreadable: a scan may show a key twice. All others would be too many to remember
 	given := 0
-	err := s.scan(ctx, s.pattern(q.Scope), func(node Client, ids []semel.ID) error {
+	err := s.scan(ctx, s.pattern(&q), func(node Client, ids []semel.ID) error {
 		fresh := ids[:0]
 		for _, id := range ids {
-			if !seen[id] && (q.Scope == nil || *q.Scope == id.Scope()) {
+			if !seen[id] && bytes.Compare(first[:], id[:]) <= 0 && bytes.Compare(id[:], last[:]) <= 0 {
 				fresh = append(fresh, id)
 			}
 		}
@@ -42,10 +47,7 @@ func (s *Store) List(ctx context.Context, q semel.Query, yield func(semel.ID, se
 				continue
 			case l.err != nil:
 				return l.err
-			case l.rec.State == semel.Absent,
-				q.Operation != "" && q.Operation != l.rec.Operation,
-				q.Sealed && len(l.rec.Sealed) == 0,
-				q.Reading != semel.ReadsAbsent && q.Reading != l.rec.Reads(l.rec.OnLost):
+			case !q.Matches(id, &l.rec):
 				continue
 			}
 			seen[id] = true
@@ -70,15 +72,20 @@ func (s *Store) List(ctx context.Context, q semel.Query, yield func(semel.ID, se
 
 var errEnough = errors.New("the listing is over")
 
-// pattern returns what SCAN looks for. Of an id's text the first 21 characters are its scope's alone.
-func (s *Store) pattern(scope *semel.ScopeID) string {
+// pattern returns what SCAN looks for. Of an id's text the first 21 characters are its scope's alone. A prefix is base64url, in
+// which nothing is special.
+func (s *Store) pattern(q *semel.Query) string {
 	p := strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(s.prefix) + "{"
-	if scope != nil {
+	begins := ""
+	if q.Scope != nil {
 		var id semel.ID
-		copy(id[:], scope[:])
-		p += id.String()[:21]
+		copy(id[:], q.Scope[:])
+		begins = id.String()[:21]
 	}
-	return p + "*}"
+	if len(q.Prefix) > len(begins) {
+		begins = q.Prefix
+	}
+	return p + begins + "*}"
 }
 
 // candidates returns those operations of which a look at the head does not say that they do not match. A record that can't

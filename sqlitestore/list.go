@@ -1,7 +1,6 @@
 package sqlitestore
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"encoding/binary"
@@ -19,7 +18,7 @@ const (
 
 const (
 	listAll   = "SELECT rowid, id, record FROM semel_records WHERE rowid > ? ORDER BY rowid LIMIT ?"
-	listScope = "SELECT rowid, id, record FROM semel_records WHERE id > ? AND id <= ? ORDER BY id LIMIT ?"
+	listRange = "SELECT rowid, id, record FROM semel_records WHERE id >= ? AND id <= ? ORDER BY id LIMIT ?"
 	listLive  = "SELECT rowid FROM semel_records WHERE state IN (1, 4)"
 	// Of sealed records that run, only those are read whose lease is over: it ends at the time in the 8 bytes from the 47th on.
 	listSealed = "SELECT rowid FROM semel_records WHERE sealed = 1 AND (state = 3 OR substr(record, 47, 8) <= ?)"
@@ -37,6 +36,10 @@ type item struct {
 // List implements [semel.Lister]. It passes over records that can't be read, and returns an error that wraps
 // [semel.ErrUnreadable] in the end, which names them.
 func (s *Store) List(ctx context.Context, q semel.Query, yield func(semel.ID, semel.Record) bool) error {
+	first, last, some := q.Range()
+	if !some {
+		return nil
+	}
 	var unreadable []error
 	given := 0
 	each := func(it item) bool {
@@ -44,7 +47,7 @@ func (s *Store) List(ctx context.Context, q semel.Query, yield func(semel.ID, se
 			unreadable = append(unreadable, it.err)
 			return true
 		}
-		if !selects(&q, &it.rec) {
+		if !q.Matches(it.id, &it.rec) {
 			return true
 		}
 		given++
@@ -52,8 +55,8 @@ func (s *Store) List(ctx context.Context, q semel.Query, yield func(semel.ID, se
 	}
 	var err error
 	switch {
-	case q.Scope != nil:
-		err = s.listScope(ctx, *q.Scope, each)
+	case q.Scope != nil, q.Prefix != "":
+		err = s.listRange(ctx, first, last, each)
 	case q.Reading == semel.ReadsRunning, q.Reading == semel.ReadsUnknown:
 		err = s.listNoted(ctx, each, listLive) // only these states read so
 	case q.Reading == semel.ReadsFree && q.Sealed:
@@ -70,11 +73,6 @@ func (s *Store) List(ctx context.Context, q semel.Query, yield func(semel.ID, se
 	return nil
 }
 
-func selects(q *semel.Query, rec *semel.Record) bool {
-	return (q.Operation == "" || q.Operation == rec.Operation) && (!q.Sealed || len(rec.Sealed) > 0) &&
-		(q.Reading == semel.ReadsAbsent || q.Reading == rec.Reads(rec.OnLost))
-}
-
 func (s *Store) listAll(ctx context.Context, each func(item) bool) error {
 	for last := int64(-1 << 63); ; {
 		page, err := s.page(ctx, listAll, last, pageRows)
@@ -89,16 +87,14 @@ func (s *Store) listAll(ctx context.Context, each func(item) bool) error {
 	}
 }
 
-func (s *Store) listScope(ctx context.Context, scope semel.ScopeID, each func(item) bool) error {
-	last := scope[:] // shorter than any id of the scope, so before them
-	end := append(bytes.Clone(scope[:]), bytes.Repeat([]byte{0xff}, len(semel.ID{})-len(scope))...)
-	for {
-		page, err := s.page(ctx, listScope, last, end, pageRows)
+func (s *Store) listRange(ctx context.Context, first, last semel.ID, each func(item) bool) error {
+	for next := first[:]; ; {
+		page, err := s.page(ctx, listRange, next, last[:], pageRows)
 		if err != nil || len(page) == 0 {
 			return err
 		}
 		for _, it := range page {
-			if last = it.id[:]; !each(it) {
+			if next = append(it.id[:], 0); !each(it) { // longer than that id, and before any after it
 				return nil
 			}
 		}

@@ -1161,7 +1161,27 @@ var faults = []fault{
 				return matches(id, r, q)
 			}
 		},
-		[]string{"list/it selects by scope and operation"},
+		[]string{"list/it selects by scope and operation", "list/it selects by the id's beginning and by correlation"},
+	},
+	{
+		"List ignores the id's beginning",
+		func(m *model) {
+			m.matches = func(id semel.ID, r semel.Record, q semel.Query) bool {
+				q.Prefix = ""
+				return matches(id, r, q)
+			}
+		},
+		[]string{"list/it selects by the id's beginning and by correlation"},
+	},
+	{
+		"List ignores the correlation",
+		func(m *model) {
+			m.matches = func(id semel.ID, r semel.Record, q semel.Query) bool {
+				q.Correlation = ""
+				return matches(id, r, q)
+			}
+		},
+		[]string{"list/it selects by the id's beginning and by correlation"},
 	},
 	{
 		"List ignores the operation",

@@ -105,6 +105,36 @@ var listChecks = []check{
 		},
 	},
 	{
+		name: "it selects by the id's beginning and by correlation",
+		promise: "List by prefix gives the records whose public id begins so, by correlation those whose last run was started by that " +
+			"request, and by several conditions those for which all hold.",
+		needs: lister,
+		run: func(e *env) {
+			id, near := newID(), newID()
+			const wanted = "trace-7"
+			copy(near[:], id[:20]) // 26 characters of it are the same
+			one := situation{name: "one", id: id, claim: ask(semel.Hold)}
+			two := situation{name: "near it", id: near, claim: ask(semel.Hold)}
+			far := situation{name: "far from it", id: newID(), claim: ask(semel.Hold)}
+			one.claim.Correlation, far.claim.Correlation = wanted, wanted
+			two.claim.Correlation = "trace-70"
+			for _, s := range []*situation{&one, &two, &far} {
+				s.rec = e.a.begin(s.id, s.claim)
+			}
+			text, scope := id.String(), id.Scope()
+			e.listed("by 26 characters", e.b.list(semel.Query{Prefix: text[:26]}), []situation{one, two})
+			e.listed("by all characters", e.b.list(semel.Query{Prefix: text}), []situation{one})
+			e.listed("by correlation", e.b.list(semel.Query{Correlation: wanted}), []situation{one, far})
+			e.listed("by both", e.b.list(semel.Query{Prefix: text[:26], Correlation: wanted}), []situation{one})
+			e.listed("by prefix and scope", e.b.list(semel.Query{Prefix: text[:10], Scope: &scope}), []situation{one, two})
+			other := newID().Scope()
+			e.listed("by a prefix of another scope", e.b.list(semel.Query{Prefix: text[:26], Scope: &other}), nil)
+			e.listed("by what no id begins with", e.b.list(semel.Query{Prefix: "no id!"}), nil)
+			e.listed("by more than an id has", e.b.list(semel.Query{Prefix: text + "A"}), nil)
+			e.listed("by correlation among what runs", e.b.list(semel.Query{Correlation: wanted, Reading: semel.ReadsRunning}), []situation{one, far})
+		},
+	},
+	{
 		name: "it selects by sealed request",
 		promise: "List with Sealed gives the records that have a sealed request, an empty one is none, also together with the other " +
 			"conditions (R-52).",

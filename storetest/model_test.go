@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"maps"
+	"strings"
 	"sync"
 	"time"
 
@@ -115,7 +116,9 @@ func firstStays(had bool, old, result string) string {
 
 func matches(id semel.ID, r semel.Record, q semel.Query) bool {
 	return (q.Scope == nil || *q.Scope == id.Scope()) &&
+		strings.HasPrefix(id.String(), q.Prefix) &&
 		(q.Operation == "" || q.Operation == r.Operation) &&
+		(q.Correlation == "" || q.Correlation == r.Correlation) &&
 		(!q.Sealed || len(r.Sealed) > 0) &&
 		(q.Reading == semel.ReadsAbsent || q.Reading == r.Reads(r.OnLost))
 }
