@@ -19,6 +19,10 @@ type Decision struct {
 	// Force decides also about an operation that a run owns. Its handler may still be at work: its outcome no longer
 	// counts, but its effects may come after the decision. Defaults to refusing that.
 	Force bool
+	// Confirm is asked before anything is changed or written, with the operation as it is. An error refuses the decision, and is
+	// returned as it is. It may wait for a person: if the operation changes meanwhile, the decision ends with [ErrChanged]. Defaults
+	// to no question.
+	Confirm func(ctx context.Context, before semel.Record) error
 }
 
 // A Change is an operation as it was and as it is now. Forgotten is one whose State is Absent.
@@ -69,6 +73,18 @@ func (d *Desk) decide(ctx context.Context, id semel.ID, action string, by Decisi
 	}
 	if c.Before.State == semel.Absent {
 		return Change{}, fmt.Errorf("%s %s: %w", action, id, ErrNotFound)
+	}
+	if by.Confirm != nil {
+		if err := by.Confirm(ctx, c.Before); err != nil {
+			return Change{}, err
+		}
+		asked := c.Before
+		if c.Before, err = d.load(ctx, id); err != nil {
+			return Change{}, fmt.Errorf("%s: %w", action, err)
+		}
+		if asked.State != c.Before.State || asked.Owner() != c.Before.Owner() || asked.LeaseEnd != c.Before.LeaseEnd {
+			return Change{}, fmt.Errorf("%s %s: %w", action, id, ErrChanged)
+		}
 	}
 	entry := semel.AuditEntry{
 		ID: id, Operation: c.Before.Operation, Actor: by.Actor, Action: action, Reason: by.Reason, Result: "asked",

@@ -208,6 +208,87 @@ func TestR87_AuditedBeforeTheChange(t *testing.T) {
 	}
 }
 
+func TestField22_WhatIsNotConfirmedIsNeitherChangedNorAudited(t *testing.T) {
+	t.Parallel()
+	for action := range actions {
+		synctest.Test(t, func(t *testing.T) {
+			desk, s := newDesk(t)
+			found("lapsed under hold").prepare(t, s)
+			before, no := s.record(t), errors.New("no")
+			by := decision
+			by.Confirm = func(_ context.Context, rec semel.Record) error {
+				if got := rec.Reads(rec.OnLost); got != semel.ReadsUnknown {
+					t.Errorf("%s is asked about one that reads %v", action, got)
+				}
+				return no
+			}
+			if _, err := actions[action](t.Context(), desk, by); err != no {
+				t.Errorf("%s: %v", action, err)
+			}
+			if got := s.record(t); got != before || len(s.trail) > 0 {
+				t.Errorf("%s, not confirmed: audited %v, the record is %s", action, s.trail, got)
+			}
+			by.Confirm = func(context.Context, semel.Record) error { return nil }
+			if _, err := actions[action](t.Context(), desk, by); err != nil {
+				t.Errorf("%s, confirmed: %v", action, err)
+			}
+		})
+	}
+}
+
+// The question may stand for minutes. What is decided is about the operation that was shown, and about no later one.
+func TestField22_WhatChangesDuringTheQuestionIsNotDecidedAbout(t *testing.T) {
+	t.Parallel()
+	for action := range actions {
+		for name, change := range map[string]func(*testing.T, *store, semel.Owner){
+			"its late owner settles it": func(t *testing.T, s *store, by semel.Owner) {
+				if _, owned, err := s.Store.Settle(t.Context(), operation, by, semel.Outcome{State: semel.Done, Response: answer}); err != nil || !owned {
+					t.Fatal(owned, err)
+				}
+			},
+			"its late owner comes back": func(t *testing.T, s *store, by semel.Owner) {
+				if owned, err := s.Store.Extend(t.Context(), operation, by, semel.Extension{Lease: lease}); err != nil || !owned {
+					t.Fatal(owned, err)
+				}
+			},
+			"somebody else decides": func(t *testing.T, s *store, _ semel.Owner) {
+				if _, err := s.Store.Seize(t.Context(), operation, semel.NewToken()); err != nil {
+					t.Fatal(err)
+				}
+			},
+			"it is forgotten": func(t *testing.T, s *store, _ semel.Owner) {
+				rec, err := s.Store.Seize(t.Context(), operation, semel.NewToken())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if forgotten, err := s.Store.Forget(t.Context(), operation, rec.Owner()); err != nil || !forgotten {
+					t.Fatal(forgotten, err)
+				}
+			},
+		} {
+			synctest.Test(t, func(t *testing.T) {
+				desk, s := newDesk(t)
+				owner := s.claim(t, semel.Hold)
+				time.Sleep(2 * lease)
+				var changed string
+				by := decision
+				by.Force = true // which answers for a run, not for another state than the one shown
+				by.Confirm = func(context.Context, semel.Record) error {
+					change(t, s, owner)
+					changed = s.record(t)
+					return nil
+				}
+				if _, err := actions[action](t.Context(), desk, by); !errors.Is(err, admin.ErrChanged) {
+					t.Errorf("%s, and %s: %v", action, name, err)
+				}
+				if got := s.record(t); got != changed || len(s.trail) > 0 {
+					t.Errorf("%s, and %s: audited %v, the record is %s, want %s", action, name, s.trail, got, changed)
+				}
+			})
+		}
+	}
+}
+
 func TestR87_WithoutATrailNothingIsChanged(t *testing.T) {
 	t.Parallel()
 	for action := range actions {
