@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"os/user"
+	"strconv"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -22,10 +23,10 @@ type keysCommand struct {
 	IdentitySecretFile string `placeholder:"FILE" help:"The gateway's identity secret, to find an operation by its key (default: $SEMEL_IDENTITY_SECRET, else the file next to the store)."`
 	Cache              string `placeholder:"URL" help:"The gateway's --cache, so that what is decided is known there too."`
 	EncryptionKeysFile string `placeholder:"FILE" help:"The gateway's encryption keys, to show answers and to store one."`
-	JSON               bool   `name:"json" help:"Print JSON, for scripts: one object, or from list one array."`
+	JSON               bool   `name:"json" help:"Print JSON, for scripts: one object; from list, and from find if it meets several, one array."`
 
-	Find     keysFind     `cmd:"" help:"Find the operation of a key, as it stands in the request's header."`
-	List     keysList     `cmd:"" help:"List operations."`
+	Find     keysFind     `cmd:"" help:"Find an operation: by its key and who sent it, its id, the beginning of that, or a correlation id."`
+	List     keysList     `cmd:"" help:"List operations, the newest first."`
 	Show     keysShow     `cmd:"" help:"Show all that is known about an operation, and what was decided about it."`
 	Complete keysComplete `cmd:"" help:"Settle an operation as done, with the answer that repeats get from now on."`
 	Release  keysRelease  `cmd:"" help:"Set an operation free, so that the next attempt runs it: you promise that nothing happened."`
@@ -48,6 +49,7 @@ Examples:
 
     semel keys list --state unknown
     semel keys find '"order-1234"' --scope acme
+    semel keys find 4bf92f3577b34da6a3ce929d0e0e4736
     semel keys show ID
     semel keys complete ID --status 201 --body-file answer.json --reason "charged, says the bank"
     semel keys release ID --reason "the bank knows of no charge"
@@ -77,26 +79,48 @@ func (p *principal) given() (string, error) {
 }
 
 type keysFind struct {
-	Key string `arg:"" help:"The key, in its quotes or without."`
+	What string `arg:"" help:"With --scope or --single the key, in its quotes or without. Else an operation's id, its first 8 characters or more, or a correlation id."`
 	principal
 	Operation string `placeholder:"METHOD /PATH" help:"The request's method and path, on a route where they are part of the identity (per_operation); with --kind do the operation's name."`
 }
 
 func (*keysFind) Help() string {
-	return `The key is hashed here, as the gateway does it: raw keys are not in the store.
+	return `With --scope or --single it is a key. It is hashed here, as the gateway does it: raw keys are not in the store.
+
+Without them it is an id or a correlation id, as logs have them. It is tried as an operation's id, then, if it has 8 ` +
+		`characters or more, as the beginning of one, then as a correlation id: that of the request that started the last run. ` +
+		`What is found first counts; if that is several operations they are listed, the newest first, at most ` + strconv.Itoa(mostFound) + `. ` +
+		`The ids of one principal share their first 21 characters. A correlation id has no index: every record is read. Put -- before what begins with a dash.
 
 Examples:
 
     semel keys find order-1234 --scope acme
     semel keys find '"order-1234"' --single
-    semel keys find order-1234 --single --operation "POST /orders/7/payments"`
+    semel keys find order-1234 --single --operation "POST /orders/7/payments"
+    semel keys find q83vEjRW
+    semel keys find 4bf92f3577b34da6a3ce929d0e0e4736`
 }
 
 type keysList struct {
 	State     string `default:"" enum:",running,done,free,unknown,expired" placeholder:"STATE" help:"Only those that read so: running, done, free, unknown or expired."`
 	Operation string `placeholder:"NAME" help:"Only those of this operation, such as \"POST /payments\"."`
-	Limit     int    `default:"100" placeholder:"N" help:"At most so many; 0 is all (default ${default})."`
+	Since     string `placeholder:"WHEN" help:"Only those whose last run began since then: so long ago, such as 90m or 24h, or since an instant, such as 2026-11-29T08:30:00Z (RFC 3339)."`
+	Order     string `default:"newest" enum:"newest,oldest,id" placeholder:"ORDER" help:"newest or oldest, by when the last run began, or id (default ${default})."`
+	Limit     int    `default:"100" placeholder:"N" help:"At most so many, the first in that order; 0 is all (default ${default})."`
 	principal
+}
+
+func (*keysList) Help() string {
+	return `To put them in order it reads every record that the flags don't rule out, whatever the limit, in pages that hold up ` +
+		`nobody; on a large store that takes its time. It keeps no more in memory than it prints. On SQLite and PostgreSQL ` +
+		`--state running, --state unknown, --scope and --single read only what they select; --since, --operation and the other ` +
+		`states save nothing. On Redis all keys are gone through, and with --state only the first bytes of most records are read.
+
+Examples:
+
+    semel keys list --state unknown --order oldest
+    semel keys list --since 1h --operation "POST /payments"
+    semel keys list --scope acme --limit 0 --json`
 }
 
 type keysShow struct {
@@ -193,10 +217,16 @@ func (m *Main) keys(ctx context.Context, command string, c *keysCommand) (err er
 
 // AfterApply reports what can be told to be wrong before the store is opened.
 func (c *keysFind) AfterApply() error {
-	if scope, err := c.given(); err != nil || scope != "" {
+	scope, err := c.given()
+	switch {
+	case err != nil:
 		return err
+	case scope == "" && (c.Operation != "" || c.Kind != string(semel.KindHTTP)):
+		return errors.New("--operation and --kind go with a key; missing flags: --scope=PRINCIPAL or --single, to say who sent it")
+	case scope == "" && c.What == "":
+		return errors.New("say what to find: it is empty")
 	}
-	return errors.New("missing flags: --scope=PRINCIPAL or --single, to say who sent the key")
+	return nil
 }
 
 // AfterApply does the same as that of find.
@@ -205,7 +235,8 @@ func (c *keysList) AfterApply() error {
 	if c.Limit < 0 {
 		err = errors.Join(err, fmt.Errorf("--limit is negative: %d", c.Limit))
 	}
-	return err
+	_, wrong := since(c.Since)
+	return errors.Join(err, wrong)
 }
 
 // AfterApply does the same as that of find.
@@ -243,6 +274,7 @@ func (c *keysComplete) AfterApply() error {
 var (
 	_ kong.HelpProvider = (*keysCommand)(nil)
 	_ kong.HelpProvider = (*keysFind)(nil)
+	_ kong.HelpProvider = (*keysList)(nil)
 	_ kong.HelpProvider = (*keysComplete)(nil)
 	_ kong.HelpProvider = (*keysRelease)(nil)
 	_ kong.HelpProvider = (*keysForget)(nil)

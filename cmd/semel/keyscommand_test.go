@@ -70,12 +70,20 @@ func newShopOn(t *testing.T, address, cache string, keyring *semel.Keyring, p se
 }
 
 // pay sends a request, and returns what came of it.
-func (s *shop) pay(account, key string) (w *httptest.ResponseRecorder) {
+func (s *shop) pay(account, key string) *httptest.ResponseRecorder {
+	return s.payFor(account, key, "")
+}
+
+// payFor is pay on behalf of a request that has a correlation id, unless it is "".
+func (s *shop) payFor(account, key, correlation string) (w *httptest.ResponseRecorder) {
 	defer func() { recover() }() //nolint:errcheck // how the lost run ended
 	w = httptest.NewRecorder()
 	r := httptest.NewRequest(http.MethodPost, "/payments", strings.NewReader(`{"amount":1}`))
 	r.Header.Set("X-Account", account)
 	r.Header.Set("Idempotency-Key", key)
+	if correlation != "" {
+		r.Header.Set("X-Correlation-Id", correlation)
+	}
 	s.handler.ServeHTTP(w, r)
 	return w
 }
@@ -357,7 +365,7 @@ func TestR87_ListSelects(t *testing.T) {
 		}
 	}
 	status, stdout, stderr := s.keys("list", "--limit", "3")
-	if status != 0 || strings.Count(stdout, "\n") != 4 || !strings.Contains(stderr, "more than 3") {
+	if status != 0 || strings.Count(stdout, "\n") != 4 || !strings.Contains(stderr, "3 of 8") {
 		t.Errorf("exit status %d, %q\n%s", status, stderr, stdout)
 	}
 }
@@ -490,8 +498,10 @@ func TestWrongUseOfKeys(t *testing.T) {
 		says string
 	}{
 		{[]string{}, "expected one of"},
-		{[]string{"find"}, "<key>"},
-		{[]string{"find", "k"}, "--scope=PRINCIPAL or --single"},
+		{[]string{"find"}, "<what>"},
+		{[]string{"find", ""}, "empty"},
+		{[]string{"find", "k", "--kind", "do"}, "--scope=PRINCIPAL or --single"},
+		{[]string{"find", "k", "--operation", "POST /payments"}, "--scope=PRINCIPAL or --single"},
 		{[]string{"find", "k", "--scope", "a", "--single"}, "--scope and --single"},
 		{[]string{"find", "k", "--single", "--kind", "job"}, "--kind"},
 		{[]string{"find", "a b", "--single"}, "idempotency key invalid"},
@@ -504,6 +514,10 @@ func TestWrongUseOfKeys(t *testing.T) {
 		{[]string{"find", "k", "--single", "--kind", "saga", "--operation", "x"}, "--operation goes with"},
 		{[]string{"list", "--state", "lost"}, "--state"},
 		{[]string{"list", "--limit=-1"}, "--limit is negative"},
+		{[]string{"list", "--order", "time"}, "--order"},
+		{[]string{"list", "--since", "yesterday"}, "--since \"yesterday\""},
+		{[]string{"list", "--since=-1h"}, "--since \"-1h\""},
+		{[]string{"list", "--since", "2026-11-29"}, "--since \"2026-11-29\""},
 		{[]string{"list", "--scope", "a", "--single"}, "--scope and --single"},
 		{[]string{"show"}, "<id>"},
 		{[]string{"show", "k"}, "parse operation id"},
@@ -547,8 +561,8 @@ func TestHelpOfKeysAndMigrateIsComplete(t *testing.T) {
 	}{
 		{[]string{"--help"}, []string{"keys", "migrate"}},
 		{[]string{"keys", "--help"}, []string{"find", "list", "show", "complete", "release", "forget", "unknown", "exit status", "--store", "--json"}},
-		{[]string{"keys", "find", "--help"}, []string{"Examples:", "--scope", "--single", "--kind", "--operation", "--identity-secret-file"}},
-		{[]string{"keys", "list", "--help"}, []string{"--state", "--operation", "--scope", "--limit"}},
+		{[]string{"keys", "find", "--help"}, []string{"Examples:", "--scope", "--single", "--kind", "--operation", "--identity-secret-file", "8 characters", "correlation id"}},
+		{[]string{"keys", "list", "--help"}, []string{"Examples:", "--state", "--operation", "--scope", "--limit", "--since", "--order", "reads every record"}},
 		{[]string{"keys", "show", "--help"}, []string{"--body"}},
 		{[]string{"keys", "complete", "--help"}, []string{"Examples:", "--status", "--header", "--body-file", "--no-answer", "--reason", "--actor", "--force"}},
 		{[]string{"keys", "release", "--help"}, []string{"Example:", "promise"}},

@@ -43,11 +43,11 @@ func (k *keysRun) identify(ctx context.Context, p *principal, key, operation str
 	}
 	var stored []semel.ID
 	for _, id := range ids {
-		rec, trail, err := k.desk.Show(ctx, id)
+		known, err := k.known(ctx, id)
 		if err != nil {
 			return semel.ID{}, err
 		}
-		if rec.State != semel.Absent || len(trail) > 0 {
+		if known {
 			stored = append(stored, id)
 		}
 	}
@@ -58,76 +58,6 @@ func (k *keysRun) identify(ctx context.Context, p *principal, key, operation str
 		return stored[0], nil
 	}
 	return semel.ID{}, usageError{fmt.Errorf("the key stands for two operations, on routes that tell its case apart and on others: say which by its id, %s or %s", ids[0], ids[1])}
-}
-
-func (k *keysRun) find(ctx context.Context, c *keysFind) error {
-	id, err := k.identify(ctx, &c.principal, c.Key, c.Operation)
-	if err != nil {
-		return err
-	}
-	if err := k.print(ctx, id, false); !errors.Is(err, admin.ErrNotFound) {
-		return err
-	}
-	return fmt.Errorf("%w; it was never seen, or its retention is over, or it was forgotten, unless\n%s", admin.ErrNotFound, strings.Join(hints(c), "\n"))
-}
-
-// hints say under which other identity a key may be stored.
-func hints(c *keysFind) []string {
-	var list []string
-	if c.Single {
-		list = append(list, "  - the gateway runs with --scope header:NAME: then say --scope PRINCIPAL")
-	} else {
-		list = append(list, "  - the principal is spelt otherwise in the scope header, or the gateway runs with --scope single: then say --single")
-	}
-	if c.Operation == "" {
-		list = append(list, "  - the route has method and path in its identity (per_operation): then say --operation \"METHOD /PATH\"")
-	} else {
-		list = append(list, "  - the route does not have method and path in its identity: then leave out --operation")
-	}
-	if c.Kind == string(semel.KindHTTP) {
-		list = append(list, "  - it was no request, but a call of the library: then say --kind do, message or saga")
-	}
-	return append(list, "  - the key is spelt otherwise: case counts, but for UUIDs on routes that take nothing else")
-}
-
-func (k *keysRun) list(ctx context.Context, c *keysList) error {
-	q := semel.Query{Operation: c.Operation, Reading: readingNamed(c.State)}
-	if c.Limit > 0 {
-		q.Limit = c.Limit + 1 // one more tells that there are more
-	}
-	if scope, err := c.given(); err != nil {
-		return err
-	} else if scope != "" {
-		identitySecret, err := secret.Find(ctx, k.opened, k.secretFile)
-		if err != nil {
-			return err
-		}
-		s := semel.Identify(identitySecret, semel.Kind(c.Kind), scope, "").Scope()
-		q.Scope = &s
-	}
-	views := []operationView{}
-	failed := k.desk.List(ctx, q, func(id semel.ID, rec semel.Record) bool {
-		views = append(views, viewOf(id, &rec, false))
-		return true
-	})
-	if failed != nil && len(views) == 0 {
-		return failed
-	}
-	more := c.Limit > 0 && len(views) > c.Limit
-	if more {
-		views = views[:c.Limit]
-	}
-	if k.json {
-		if err := printJSON(k.Stdout, views); err != nil {
-			return err
-		}
-	} else if err := printTable(k.Stdout, views); err != nil {
-		return err
-	}
-	if more {
-		fmt.Fprintf(k.Stderr, "There are more than %d: narrow it down, or raise --limit.\n", c.Limit)
-	}
-	return failed // some could be listed, others not
 }
 
 func (k *keysRun) show(ctx context.Context, c *keysShow) error {
