@@ -19,6 +19,9 @@ type Main struct {
 	Stdout, Stderr io.Writer
 	// Stdin is read where a file is named "-". Defaults to os.Stdin.
 	Stdin io.Reader
+	// Confirm asks whoever runs the program a question, to be answered with yes or no. Defaults to asking at the terminal,
+	// if Stdin and Stderr are one; else it is an errNoTerminal.
+	Confirm func(ctx context.Context, question string) (yes bool, err error)
 	// Demo is what the demo's flags are put into.
 	Demo demo.Config
 }

@@ -54,6 +54,8 @@ Examples:
     semel keys complete ID --status 201 --body-file answer.json --reason "charged, says the bank"
     semel keys release ID --reason "the bank knows of no charge"
 
+release and forget let an effect happen again, if it has happened: they ask first, or need --yes.
+
 The exit status is 0 if it was done, 1 if it could not be done, was refused or not found, 2 if it was asked for wrongly.`
 }
 
@@ -136,7 +138,7 @@ type target struct {
 	Operation string `placeholder:"METHOD /PATH" help:"With --key, as find takes it."`
 	Reason    string `required:"" placeholder:"TEXT" help:"Why; it is kept in the store."`
 	Actor     string `placeholder:"NAME" help:"Who decides (default: you, at this machine)."`
-	Force     bool   `help:"Also if a run owns the operation. Its handler may still be at work: its outcome no longer counts, but its effects may come after your decision."`
+	Force     bool   `help:"Without a question, and also if a run owns the operation. Its handler may still be at work: its outcome no longer counts, but its effects may come after your decision."`
 }
 
 type keysComplete struct {
@@ -158,25 +160,39 @@ Examples:
     semel keys complete --key order-1234 --scope acme --no-answer --reason "charged"`
 }
 
-type keysRelease struct{ target }
+type keysRelease struct {
+	target
+	Yes bool `help:"Without a question, for scripts."`
+}
 
 func (*keysRelease) Help() string {
 	return `By this you promise that the operation had no effect and will have none: the next attempt runs it, or a gateway by itself
-if it is owed to its client. If it had one, that is repeated.
+if it is owed to its client. If it had one, that is repeated. So you are asked (y/N) if its outcome is unknown. Without a ` +
+		`terminal to ask at it is refused, with exit status 2, unless --yes or --force is given.
 
-Example:
+Examples:
 
-    semel keys release ID --reason "the bank knows of no charge"`
+    semel keys release ID --reason "the bank knows of no charge"
+    semel keys release ID --reason "the bank knows of no charge" --yes`
 }
 
-type keysForget struct{ target }
+type keysForget struct {
+	target
+	Yes bool `help:"Without a question, for scripts."`
+}
 
 func (*keysForget) Help() string {
-	return `The key is new afterwards: a repeat runs, and any request may use it. What was decided about the operation is kept.
+	return `The key is new afterwards, and any request may use it. What the operation has done is not undone: the next request with the ` +
+		`key runs, also a late one of its client that is still on its way, and takes effect once more. What was decided about the ` +
+		`operation is kept.
 
-Example:
+So you are asked (y/N) unless it was released and nothing has happened. Without a terminal to ask at it is refused, with exit ` +
+		`status 2, unless --yes or --force is given.
 
-    semel keys forget ID --reason "test data"`
+Examples:
+
+    semel keys forget ID --reason "test data"
+    semel keys forget ID --reason "test data" --yes`
 }
 
 // keys runs one of the commands above on the operations of a store.
@@ -205,9 +221,9 @@ func (m *Main) keys(ctx context.Context, command string, c *keysCommand) (err er
 	case "keys complete":
 		err = k.complete(ctx, &c.Complete)
 	case "keys release":
-		err = k.decide(ctx, "release", &c.Release.target, desk.Release)
+		err = k.decide(ctx, "release", &c.Release.target, c.Release.Yes, desk.Release)
 	case "keys forget":
-		err = k.decide(ctx, "forget", &c.Forget.target, desk.Forget)
+		err = k.decide(ctx, "forget", &c.Forget.target, c.Forget.Yes, desk.Forget)
 	}
 	if errors.Is(err, admin.ErrInvalid) {
 		return usageError{err}

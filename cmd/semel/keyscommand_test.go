@@ -145,6 +145,9 @@ func TestR87_AnUnknownPaymentIsResolvedByCommandAlone(t *testing.T) {
 			id := s.id("order-1")
 			contains(t, s.must("list", "--state", "unknown"), id, "unknown", "POST /payments")
 			contains(t, s.must("find", `"order-1"`, "--scope", "acme"), id, "may have taken effect", "the handler did not return")
+			if c.decision[0] != "complete" {
+				c.decision = append(c.decision, "--yes")
+			}
 			out := s.must(append(c.decision, id, "--reason", "the bank says so", "--actor", "ann")...)
 			contains(t, out, id, "was        unknown: it may have taken effect", "is         "+c.reads, "operation  POST /payments")
 			if list := s.must("list", "--state", "unknown"); strings.Contains(list, id) {
@@ -189,7 +192,7 @@ func TestR87_DecidedByKey(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, semel.Policy{})
 	s.pay("acme", "k")
-	contains(t, s.must("release", "--key", `"k"`, "--scope", "acme", "--reason", "nothing happened"), s.id("k"), "is         free")
+	contains(t, s.must("release", "--key", `"k"`, "--scope", "acme", "--reason", "nothing happened", "--yes"), s.id("k"), "is         free")
 	s.must("forget", "--key", "k", "--scope", "acme", "--reason", "test data")
 	status, stdout, stderr := s.keys("find", "k", "--scope", "acme")
 	if status != 1 {
@@ -415,7 +418,7 @@ func TestR87_JSONForScripts(t *testing.T) {
 		paid.Answer.Body != "paid by run 2" || paid.Answer.BodySize != 13 || !regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$`).MatchString(paid.Settled) {
 		t.Errorf("show says\n%s", text)
 	}
-	change := s.must("forget", "--json", s.id("lost"), "--reason", "x")
+	change := s.must("forget", "--json", s.id("lost"), "--reason", "x", "--force")
 	if got := names(change); !slices.Equal(got, []string{"action", "after", "before"}) {
 		t.Errorf("forget has %v", got)
 	}
@@ -457,7 +460,7 @@ func TestAnIDMayBeginWithADash(t *testing.T) {
 		s.pay(account, "k")
 		contains(t, s.must("show", id, "--body"), id, "paid by run")
 		contains(t, s.must("show", "--", id), id)
-		contains(t, s.must("forget", id, "--reason", "-"), id)
+		contains(t, s.must("forget", id, "--reason", "-", "--force"), id)
 		return
 	}
 }
@@ -565,8 +568,8 @@ func TestHelpOfKeysAndMigrateIsComplete(t *testing.T) {
 		{[]string{"keys", "list", "--help"}, []string{"Examples:", "--state", "--operation", "--scope", "--limit", "--since", "--order", "reads every record"}},
 		{[]string{"keys", "show", "--help"}, []string{"--body"}},
 		{[]string{"keys", "complete", "--help"}, []string{"Examples:", "--status", "--header", "--body-file", "--no-answer", "--reason", "--actor", "--force"}},
-		{[]string{"keys", "release", "--help"}, []string{"Example:", "promise"}},
-		{[]string{"keys", "forget", "--help"}, []string{"Example:", "new"}},
+		{[]string{"keys", "release", "--help"}, []string{"Examples:", "promise", "--yes", "exit status 2"}},
+		{[]string{"keys", "forget", "--help"}, []string{"Examples:", "new", "not undone", "late one", "--yes", "--force", "exit status 2"}},
 		{[]string{"migrate", "--help"}, []string{"Examples:", "--print", "--store"}},
 	} {
 		status, stdout, stderr := run(t, c.args...)

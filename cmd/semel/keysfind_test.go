@@ -99,7 +99,7 @@ func TestField14_WhatIsNotFoundIsSaidWithAHint(t *testing.T) {
 	}
 	contains(t, stderr, "leave out --scope and --single")
 
-	s.must("forget", "--reason", "test data", "--", s.id("k"))
+	s.must("forget", "--reason", "test data", "--yes", "--", s.id("k"))
 	status, stdout, _ := s.keys("find", "--", s.id("k")) // what was decided about it is told
 	if status != 1 {
 		t.Errorf("a forgotten one is found: exit status %d", status)

@@ -95,7 +95,7 @@ func (k *keysRun) complete(ctx context.Context, c *keysComplete) error {
 	if err != nil {
 		return err
 	}
-	return k.decide(ctx, "complete", &c.target, func(ctx context.Context, id semel.ID, by admin.Decision) (admin.Change, error) {
+	return k.decide(ctx, "complete", &c.target, true, func(ctx context.Context, id semel.ID, by admin.Decision) (admin.Change, error) {
 		return k.desk.Complete(ctx, id, answer, by)
 	})
 }
@@ -147,9 +147,9 @@ func (k *keysRun) readBody(name string) ([]byte, error) {
 	return body, err
 }
 
-// decide makes a decision and prints what the operation was and what it is.
-func (k *keysRun) decide(ctx context.Context, action string, t *target, make func(context.Context, semel.ID, admin.Decision) (admin.Change, error)) error {
-	by := admin.Decision{Actor: t.Actor, Reason: t.Reason, Force: t.Force}
+// decide makes a decision, after a question unless yes, and prints what the operation was and what it is.
+func (k *keysRun) decide(ctx context.Context, action string, t *target, yes bool, make func(context.Context, semel.ID, admin.Decision) (admin.Change, error)) error {
+	by := admin.Decision{Actor: t.Actor, Reason: t.Reason, Force: t.Force, Confirm: k.confirm(action, t, yes)}
 	var err error
 	if by.Actor == "" {
 		if by.Actor, err = whoAmI(); err != nil {

@@ -59,7 +59,7 @@ func TestR87_OperationsOnServers(t *testing.T) {
 				}
 			}
 			contains(t, s.must("show", id), "done", "ana", "the bank says so")
-			decide("forget", id, "--actor", "ana", "--reason", "test data")
+			decide("forget", id, "--actor", "ana", "--reason", "test data", "--force")
 			if w := s.pay("acme", "k"); w.Code != 201 || w.Body.String() != "paid by run 2" {
 				t.Errorf("forgotten, and answered %d %q", w.Code, w.Body)
 			}

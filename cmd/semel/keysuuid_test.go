@@ -36,5 +36,5 @@ func TestField15_UUIDKeysAreFoundInEitherCase(t *testing.T) {
 		contains(t, stderr, s.id(upper), s.id(lower), "two operations")
 	}
 	contains(t, s.must("find", lower, "--scope", "acme"), s.id(lower))
-	contains(t, s.must("forget", "--key", lower, "--scope", "acme", "--reason", "-"), s.id(lower))
+	contains(t, s.must("forget", "--key", lower, "--scope", "acme", "--reason", "-", "--force"), s.id(lower))
 }

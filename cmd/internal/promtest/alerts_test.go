@@ -63,7 +63,7 @@ scrape_configs:
 	<-lost
 	g = w.gateway()
 	w.fires("IdempotencyUnknown")
-	out, err := exec.Command(w.program, "keys", "release", id, "--store", w.store, "--reason", "it had no effect").CombinedOutput()
+	out, err := exec.Command(w.program, "keys", "release", id, "--store", w.store, "--reason", "it had no effect", "--yes").CombinedOutput()
 	if err != nil {
 		t.Fatalf("release: %v: %s", err, out)
 	}
