@@ -314,6 +314,10 @@ func (g *Guard) With(p Policy) *Guard {
 	return &Guard{core: g.core, policy: c, keys: newKeyCounter(g.keys.max, c.Retention)}
 }
 
+// Policy returns the guard's policy, with its defaults filled in. What it refers to is the guard's own, and read-only. A layer
+// between the guard and a framework looks in it for what that framework can't do.
+func (g *Guard) Policy() Policy { return g.policy.Policy }
+
 // compile compiles a policy, and checks it against what all routes share.
 func (c *core) compile(p Policy) (*policy, error) {
 	compiled, err := p.compile()

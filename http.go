@@ -24,6 +24,9 @@ import (
 // [EventBodyConsumed], as far as it can tell. It can't if a part was read of a body whose length the client does not declare.
 // Compression belongs above: a stored answer is then compressed as each repeat accepts. http.StripPrefix belongs below:
 // the path is part of what a request was, as the guard sees it.
+//
+// echo, gin and fiber write a part of their answers after their middlewares have returned, so there the guard is put in by
+// semelecho, semelgin and semelfiber, modules of their own.
 func (g *Guard) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s := takeResumption(r.Context()); s != nil {

@@ -200,3 +200,16 @@ func TestR38_ACodecWithoutANameIsRefused(t *testing.T) {
 type nameless struct{ semel.Codec }
 
 func (nameless) Name() string { return "" }
+
+// Who reads a guard's policy sees what holds, and may pass it on.
+func TestField02_AGuardTellsItsPolicy(t *testing.T) {
+	t.Parallel()
+	g, _ := newGuard(t, nil, semel.Policy{OnLost: semel.Rerun, Patience: time.Second})
+	p := g.With(g.Policy()).Policy()
+	if p.OnLost != semel.Rerun || p.Patience != time.Second || p.MaxRun != semel.DefaultMaxRun || p.OnError != semel.ReleaseErrors {
+		t.Errorf("the policy is told as %+v", p)
+	}
+	if other := g.With(semel.Policy{}).Policy(); other.Patience != 0 || other.OnLost != semel.Hold {
+		t.Errorf("that of a route is told as %+v", other)
+	}
+}
