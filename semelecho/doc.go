@@ -14,4 +14,5 @@
 //
 // echo uses its Context again when the handler has returned, so a guard must not answer before. For a policy with Patience or
 // RespondAsync put the guard in front of echo, which is an http.Handler: guard.Handler(e).
+// A semel.Completer runs its requests by echo too: guard.Completer(e, …). What authenticates clients has to let them by.
 package semelecho
