@@ -5,13 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"runtime"
 	"runtime/debug"
+	"time"
 
 	"github.com/alecthomas/kong"
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/cmd/internal/demo"
+	"github.com/semelhq/semel/cmd/internal/gateway"
 )
 
 // Main is the program, as tests can start it.
@@ -68,6 +71,7 @@ func (m *Main) Run(ctx context.Context, args []string) (status int) {
 		kong.Exit(func(code int) { panic(exited(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{WrapUpperBound: 100, NoExpandSubcommands: true}),
 		kong.Vars{"version": version()},
+		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(duration)),
 	)
 	parsed, err := parser.Parse(dashedLast(args))
 	if err != nil {
@@ -90,6 +94,20 @@ func (m *Main) Run(ctx context.Context, args []string) (status int) {
 		return m.fail(err, command)
 	}
 	return exitOK
+}
+
+// duration reads a time as the gateway's file does, in days and weeks too.
+func duration(c *kong.DecodeContext, to reflect.Value) error {
+	var s string
+	if err := c.Scan.PopValueInto("duration", &s); err != nil {
+		return err
+	}
+	d, err := gateway.ParseDuration(s)
+	if err != nil {
+		return err
+	}
+	to.SetInt(int64(d))
+	return nil
 }
 
 // dashedLast puts operations' ids that begin with a dash behind "--", where they are not taken for flags.

@@ -72,7 +72,7 @@ func TestWrongFlagsAreUsageErrors(t *testing.T) {
 		{append(valid, "--admin", "here"), []string{`admin address "here" is not host:port`}, "semel gateway --help"},
 		{append(valid, "--trust-proxy", "10.0.0.0/99"), []string{`trusted proxy "10.0.0.0/99"`}, "semel gateway --help"},
 		{append(valid, "--store", "mysql://127.0.0.1"), []string{"unknown kind; there are memory://, sqlite://FILE, postgres://"}, "semel gateway --help"},
-		{append(valid, "--upstream", "127.0.0.1:9000"), []string{"upstream"}, "semel gateway --help"},
+		{append(valid, "--upstream", "payments"), []string{"want http:// or https:// in front"}, "semel gateway --help"},
 		{append(valid, "--upstream", "ftp://x"), []string{"http:// or https://"}, "semel gateway --help"},
 		{append(valid, "--scope", "X-Account"), []string{"want header:NAME"}, "semel gateway --help"},
 		{append(valid, "--scope", "header:X Y"), []string{`"X Y" is not a header name`}, "semel gateway --help"},

@@ -189,3 +189,29 @@ func TestR15_AGatewayOnAFileReplaysAfterARestart(t *testing.T) {
 		t.Errorf("the secret's file: %v, %v", info, err)
 	}
 }
+
+func TestField21_CheckWarnsOfWhatWouldMakeRepeatsRun(t *testing.T) {
+	t.Parallel()
+	path := writeConfig(t, strings.Replace(configured, "scope: single", "scope: header:Authorization", 1)+
+		"  - match: POST /orders\n    unkeyed: mint\n    mint: {fields: [/order_id, /sent_at]}\n")
+	status, stdout, stderr := run(t, "gateway", "--config", path, "--check")
+	if status != 0 || !strings.HasPrefix(stdout, "ok\n") {
+		t.Errorf("exit status %d, standard output\n%s", status, stdout)
+	}
+	for _, want := range []string{"the scope is a credential", "field=/sent_at", "say exclude: [] if there are none"} {
+		if !strings.Contains(stderr, want) {
+			t.Errorf("no warning %q in\n%s", want, stderr)
+		}
+	}
+}
+
+func TestField21_FlagsTakeDaysAndAnUpstreamOfHostAndPort(t *testing.T) {
+	t.Parallel()
+	args := []string{"gateway", "--upstream", "127.0.0.1:9200", "--scope", "header:X-Tenant,X-User", "--store", "memory://", "--check"}
+	if status, stdout, stderr := run(t, append(args, "--retention", "3d")...); status != 0 || !strings.Contains(stdout, " 72h") {
+		t.Errorf("exit status %d\n%s%s", status, stdout, stderr)
+	}
+	if status, _, stderr := run(t, append(args, "--retention", "3y")...); status != 2 || !strings.Contains(stderr, `"3y" is not a time such as 500ms, 30s, 24h or 3d`) {
+		t.Errorf("exit status %d\n%s", status, stderr)
+	}
+}

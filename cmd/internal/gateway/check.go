@@ -78,11 +78,9 @@ func (c *Config) check() (faults []fault) {
 	if c.Scope.set {
 		scope = c.Scope.guard(c.TrustedProxies)
 	}
-	_, err := semel.New(memstore.New(), scope, semel.Hold, semel.Options{
-		Observer:          semel.LogObserver(slog.New(slog.DiscardHandler), ""),
-		CorrelationHeader: c.CorrelationHeader, IdentitySecret: c.IdentitySecret, DerivationSecret: c.DerivationSecret,
-		Problems: semel.ProblemOptions{Base: c.ProblemBase, Documentation: c.Documentation}, Operations: c.Operations,
-	})
+	options := c.options()
+	options.Observer = semel.LogObserver(slog.New(slog.DiscardHandler), "")
+	_, err := semel.New(memstore.New(), scope, semel.Hold, options)
 	for _, text := range settingErrors(err) {
 		fail(settingOf(text), "%s", text)
 	}
@@ -132,22 +130,7 @@ func (r *Route) check(c *Config, at string) (faults []fault) {
 	r.checkMethods(fail)
 	r.checkMint(fail)
 	r.checkFinishing(c, fail)
-	if k := r.KeepIf; k != nil {
-		if k.Pointer == "" {
-			fail("keep_if", "keep_if: pointer is missing")
-		} else if _, err := parsePointer(k.Pointer); err != nil {
-			fail("keep_if.pointer", "keep_if: %v", err)
-		}
-		if k.Equals == "" {
-			fail("keep_if", "keep_if: equals is missing")
-		} else if _, err := scalarAt([]byte(k.Equals), nil); err != nil {
-			fail("keep_if.equals", "keep_if: equals is %q, want a string, number, boolean or null", k.Equals)
-		}
-		checkStatuses("keep_if.status", k.Statuses, 200, fail)
-		if r.Policy.Stream {
-			fail("keep_if", "keep_if does not go with stream: an answer has left before its body is whole")
-		}
-	}
+	r.checkCondition(fail)
 	checkStatuses("release_on", r.ReleaseOn, 300, fail)
 	for _, code := range slices.Sorted(maps.Keys(r.Problems.Statuses)) {
 		if status := r.Problems.Statuses[code]; ownCodes[code] && (status < 400 || status > 599) {
@@ -160,6 +143,36 @@ func (r *Route) check(c *Config, at string) (faults []fault) {
 		}
 	}
 	return faults
+}
+
+func (r *Route) checkCondition(fail func(string, string, ...any)) {
+	k := r.KeepIf
+	if k == nil {
+		return
+	}
+	if k.Pointer == "" {
+		fail("keep_if", "keep_if: pointer is missing")
+	} else if _, err := parsePointer(k.Pointer); err != nil {
+		fail("keep_if.pointer", "keep_if: %v", err)
+	}
+	said := 0
+	for _, has := range []bool{k.Equals != "", k.Exists, k.Absent} {
+		if has {
+			said++
+		}
+	}
+	if said != 1 {
+		fail("keep_if", "keep_if: want one of equals: VALUE, exists: true and absent: true")
+	}
+	if k.Equals != "" {
+		if _, err := scalarAt([]byte(k.Equals), nil); err != nil {
+			fail("keep_if.equals", "keep_if: equals is %q, want a string, number, boolean or null", k.Equals)
+		}
+	}
+	checkStatuses("keep_if.status", k.Statuses, 200, fail)
+	if r.Policy.Stream {
+		fail("keep_if", "keep_if does not go with stream: an answer has left before its body is whole")
+	}
 }
 
 func checkStatuses(setting string, statuses []int, least int, fail func(string, string, ...any)) {
@@ -249,8 +262,12 @@ var settingNames = strings.NewReplacer(
 	"ExcludeNames", "exclude_names", "Exclude", "exclude", "NullIsAbsent", "absent_equals_null", "field Host", "setting compare_host",
 	"KeyFormat: MaxLength", "key_max_length", "KeyHeaders", "key_headers", "KeyField", "key_field",
 	"MaxRequestBody", "max_request_body", "SpoolRequestAbove", "spool_request_above", "MaxResponseBody", "max_response_body",
+	"MaxAttempts", "caps.max_attempts", "MaxKeys", "caps.max_keys", "MaxOwed", "caps.max_owed", "MaxWaiting", "caps.max_waiting",
+	"PrincipalShare", "caps.principal_share", "RequestLife", "request_life", "SweepInterval", "sweep_interval", "TempDir", "temp_dir",
+	"ReplayMarkers", "replay_markers", "HeaderNames", "header_names", "NoStore", "no_store",
+	"MinRetention", "min_retention", "MaxRetention", "max_retention",
 	"MaxWaiters", "max_waiters", "MaxWait", "max_wait", "MaxRun", "deadline", "SettleWait", "settle_wait", "Wait", "wait",
-	"Patience", "client_timeout", "Lease", "lease", "Retention", "retention", "Tombstone", "tombstone", "OnLost", "on_lost", "OnError", "on_error",
+	"Patience", "client_timeout", "go with RespondAsync", "go with respond_async", "Lease", "lease", "Retention", "retention", "Tombstone", "tombstone", "OnLost", "on_lost", "OnError", "on_error",
 	"Methods", "methods", "StoreHeaders", "store_headers", "CorrelationHeader", "correlation_header",
 	"Problems.Status", "problems.statuses", "Problems.Base", "problems.base", "Problems.Documentation", "problems.documentation",
 	"go with OnLost Hold", "go with on_lost: hold, the default: they need on_lost: rerun",

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -63,6 +64,15 @@ type Config struct {
 	// to none.
 	Documentation string
 
+	// ReplayMarkers and HeaderNames are those of [semel.Options].
+	ReplayMarkers []string
+	HeaderNames   map[string]string
+	// Caps bound what one key and one principal can take.
+	Caps Caps
+	// RequestLife, SweepInterval and TempDir are those of [semel.Options].
+	RequestLife, SweepInterval time.Duration
+	TempDir                    string
+
 	// Operations is the path below which the gateway itself tells what became of operations, such as "/operations";
 	// see [semel.Guard.Operations]. Answers that leave that open link to it. Defaults to none.
 	Operations string
@@ -75,8 +85,8 @@ type Config struct {
 	// Routes are the others. The most specific pattern counts, whatever their order.
 	Routes []Route
 
-	// ShutdownTimeout bounds the drain. Defaults to 40 s, because a release that is owed is sent a second time up to
-	// semel.DefaultRequestLife after the first.
+	// ShutdownTimeout bounds the drain. Defaults to RequestLife and 10 s, because a release that is owed is sent a second time
+	// up to RequestLife after the first.
 	ShutdownTimeout time.Duration
 
 	// Observers are told every event, besides the log and the metrics.
@@ -101,13 +111,21 @@ type Breaker struct {
 	Open time.Duration
 }
 
+// Caps are the limits of [semel.Options] for keys and principals, by the names that they have there. Zero means the
+// default, and less than zero, for the first two, no limit.
+type Caps struct {
+	MaxAttempts, MaxKeys, MaxOwed, MaxWaiting int
+	PrincipalShare                            float64
+}
+
 // Defaults of [Config].
 const (
 	DefaultListen            = "127.0.0.1:8080"
 	DefaultAdmin             = "127.0.0.1:8081"
 	DefaultStore             = "sqlite://semel.db"
 	DefaultUpstreamIdle      = time.Second
-	DefaultShutdownTimeout   = semel.DefaultRequestLife + 10*time.Second
+	DefaultShutdownTimeout   = semel.DefaultRequestLife + shutdownMargin
+	shutdownMargin           = 10 * time.Second
 	defaultCorrelationHeader = "X-Correlation-Id"
 	defaultProblemBase       = "urn:semel:problem:"
 )
@@ -115,7 +133,7 @@ const (
 // complete fills in the defaults.
 func (c *Config) complete() {
 	c.UpstreamIdle = cmp.Or(c.UpstreamIdle, DefaultUpstreamIdle)
-	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, DefaultShutdownTimeout)
+	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, cmp.Or(c.RequestLife, semel.DefaultRequestLife)+shutdownMargin)
 	c.CorrelationHeader = http.CanonicalHeaderKey(cmp.Or(c.CorrelationHeader, defaultCorrelationHeader))
 	c.ProblemBase = cmp.Or(c.ProblemBase, defaultProblemBase)
 	if c.TrustedProxies == nil {
@@ -129,6 +147,19 @@ func (c *Config) complete() {
 		if name, err := os.Hostname(); err == nil {
 			c.Instance = name
 		}
+	}
+}
+
+// options are those of the guards, without what has to be opened or observes.
+func (c *Config) options() semel.Options {
+	return semel.Options{
+		IdentitySecret: c.IdentitySecret, DerivationSecret: c.DerivationSecret, Encryption: c.Encryption,
+		Problems:          semel.ProblemOptions{Base: c.ProblemBase, Documentation: c.Documentation},
+		CorrelationHeader: c.CorrelationHeader, ReplayMarkers: c.ReplayMarkers, HeaderNames: c.HeaderNames,
+		Operations:  c.Operations,
+		MaxAttempts: c.Caps.MaxAttempts, MaxKeys: c.Caps.MaxKeys, MaxOwed: c.Caps.MaxOwed, MaxWaiting: c.Caps.MaxWaiting,
+		PrincipalShare: c.Caps.PrincipalShare,
+		RequestLife:    c.RequestLife, SweepInterval: c.SweepInterval, TempDir: c.TempDir,
 	}
 }
 
@@ -146,8 +177,22 @@ func Loopback() []netip.Prefix {
 	return []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 }
 
-// ParseUpstream reads the address of the upstream: http or https, a host, and a path under which it lives, if any.
+// ParseUpstream reads the address of the upstream: http or https, a host, and a path under which it lives, if any. A host
+// with a port alone is an address of http.
 func ParseUpstream(s string) (*url.URL, error) {
+	errUser := errors.New("upstream: user and password don't belong into the address; they would not be sent")
+	switch {
+	case strings.Contains(s, "://"):
+	case strings.Contains(s, "@"):
+		return nil, errUser
+	default:
+		host, _, _ := strings.Cut(s, "/")
+		_, port, err := net.SplitHostPort(host)
+		if _, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil {
+			return nil, fmt.Errorf("upstream %q: want http:// or https:// in front, as in http://127.0.0.1:9000", s)
+		}
+		s = "http://" + s
+	}
 	u, err := url.Parse(s)
 	switch {
 	case err != nil:
@@ -157,7 +202,7 @@ func ParseUpstream(s string) (*url.URL, error) {
 	case u.Hostname() == "":
 		return nil, fmt.Errorf("upstream %q has no host", s)
 	case u.User != nil:
-		return nil, errors.New("upstream: user and password don't belong into the address; they would not be sent")
+		return nil, errUser
 	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
 		return nil, fmt.Errorf("upstream %q: only a host and a path are allowed, no query and no fragment", s)
 	}
@@ -187,46 +232,6 @@ func parseNetwork(s string) (netip.Prefix, error) {
 		return netip.Prefix{}, fmt.Errorf("trusted proxy %q is neither a network such as 10.0.0.0/8 nor an address", s)
 	}
 	return n.Masked(), nil
-}
-
-// Scope says how the gateway tells who asks. There is no default: whoever runs it must know.
-type Scope struct {
-	header string // "" means that there is only one principal
-	set    bool
-}
-
-// ParseScope reads "single", for one principal only, or "header:NAME", for the header in which a trusted proxy names the
-// authenticated principal.
-func ParseScope(s string) (Scope, error) {
-	if s == "single" {
-		return Scope{set: true}, nil
-	}
-	name, ok := strings.CutPrefix(s, "header:")
-	if !ok || name == "" {
-		return Scope{}, fmt.Errorf("scope %q: want header:NAME, the header in which a trusted proxy says who asks, or single, if there is only one principal", s)
-	}
-	return Scope{header: name, set: true}, nil
-}
-
-// Single reports whether there is only one principal.
-func (s Scope) Single() bool { return s.set && s.header == "" }
-
-func (s Scope) String() string {
-	if s.header == "" {
-		return "single"
-	}
-	return "header:" + s.header
-}
-
-// guard returns the library's scope; its zero value, which New refuses, if none was decided.
-func (s Scope) guard(trusted []netip.Prefix) semel.Scope {
-	switch {
-	case !s.set:
-		return semel.Scope{}
-	case s.header == "":
-		return semel.SingleTenant
-	}
-	return semel.ScopeTrustedHeader(s.header, trusted...)
 }
 
 // hostPort reports whether an address can be listened on.

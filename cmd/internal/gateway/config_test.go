@@ -13,8 +13,12 @@ func TestParseUpstream(t *testing.T) {
 	for _, c := range []struct{ in, wrong string }{
 		{"http://127.0.0.1:9000", ""},
 		{"https://payments.internal/api", ""},
-		{"127.0.0.1:9000", "first path segment"},
-		{"payments:9000", "http:// or https://"},
+		{"payments", "http:// or https://"},
+		{"payments/9000", "http:// or https://"},
+		{"https:/payments", "http:// or https://"},
+		{"payments:", "http:// or https://"},
+		{"payments:http", "http:// or https://"},
+		{"user:secret@payments", "user and password"},
 		{"ftp://payments", "http:// or https://"},
 		{"http://", "no host"},
 		{"http://:9000", "no host"},
@@ -29,6 +33,18 @@ func TestParseUpstream(t *testing.T) {
 		}
 		if err != nil && strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: the error repeats the password: %v", c.in, err)
+		}
+	}
+}
+
+func TestField21_AnUpstreamOfHostAndPortIsOneOfHTTP(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"127.0.0.1:9200": "http://127.0.0.1:9200", "payments:9000/api": "http://payments:9000/api", "[::1]:80": "http://[::1]:80",
+		"localhost:8080": "http://localhost:8080", "https://payments:9000": "https://payments:9000",
+	} {
+		if u, err := ParseUpstream(in); err != nil || u.String() != want {
+			t.Errorf("%q is %v, %v; want %s", in, u, err, want)
 		}
 	}
 }
@@ -55,13 +71,13 @@ func TestParseNetworks(t *testing.T) {
 
 func TestParseScope(t *testing.T) {
 	t.Parallel()
-	for _, good := range []string{"single", "header:X-Account"} {
+	for _, good := range []string{"single", "header:X-Account", "header:X-Tenant,X-User"} {
 		s, err := ParseScope(good)
 		if err != nil || s.String() != good {
 			t.Errorf("%q: %v, %v", good, s, err)
 		}
 	}
-	for _, bad := range []string{"", "header:", "Single", "jwt:sub", "X-Account"} {
+	for _, bad := range []string{"", "header:", "header:A,", "header:,A", "Single", "jwt:sub", "X-Account"} {
 		if _, err := ParseScope(bad); err == nil || !strings.Contains(err.Error(), "want header:NAME") {
 			t.Errorf("%q: error is %v", bad, err)
 		}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 
@@ -56,13 +57,13 @@ func topSettings(c *Config) map[string]setting {
 			"key":  stringSetting(&c.TLS.Key),
 		}),
 		"upstream":            parsed(&c.Upstream, "an address such as http://127.0.0.1:9000", trimmed("upstream", ParseUpstream)),
-		"upstream_idle":       durationSetting(&c.UpstreamIdle),
+		"upstream_idle":       notZero(&c.UpstreamIdle, durationSetting(&c.UpstreamIdle), leaveOut),
 		"store":               stringSetting(&c.StoreAddress),
 		"cache":               stringSetting(&c.CacheAddress),
 		"ready_without_store": choice(&c.ReadyWithoutStore, readinessNames),
 		"breaker": mapping(map[string]setting{
-			"failures": intSetting(&c.Breaker.Failures),
-			"open":     durationSetting(&c.Breaker.Open),
+			"failures": notZero(&c.Breaker.Failures, intSetting(&c.Breaker.Failures), leaveOut),
+			"open":     notZero(&c.Breaker.Open, durationSetting(&c.Breaker.Open), leaveOut),
 		}),
 		"identity_secret_file":   stringSetting(&c.IdentitySecretFile),
 		"derivation_secret_file": stringSetting(&c.DerivationSecretFile),
@@ -73,7 +74,6 @@ func topSettings(c *Config) map[string]setting {
 		}),
 		"operations":         stringSetting(&c.Operations),
 		"correlation_header": stringSetting(&c.CorrelationHeader),
-		"shutdown_timeout":   durationSetting(&c.ShutdownTimeout),
 		"cors": mapping(map[string]setting{
 			"origins":          listOf(&c.CORS.Origins, stringSetting),
 			"credentials":      boolSetting(&c.CORS.Credentials),
@@ -82,6 +82,19 @@ func topSettings(c *Config) map[string]setting {
 			"response_headers": listOf(&c.CORS.ResponseHeaders, stringSetting),
 			"max_age":          durationSetting(&c.CORS.MaxAge),
 		}),
+		"replay_markers": listOf(&c.ReplayMarkers, stringSetting),
+		"header_names":   namesSetting(&c.HeaderNames),
+		"caps": mapping(map[string]setting{
+			"max_attempts":    capSetting(&c.Caps.MaxAttempts),
+			"max_keys":        capSetting(&c.Caps.MaxKeys),
+			"max_owed":        notZero(&c.Caps.MaxOwed, intSetting(&c.Caps.MaxOwed), leaveOut),
+			"max_waiting":     notZero(&c.Caps.MaxWaiting, intSetting(&c.Caps.MaxWaiting), leaveOut),
+			"principal_share": shareSetting(&c.Caps.PrincipalShare),
+		}),
+		"request_life":     notZero(&c.RequestLife, durationSetting(&c.RequestLife), leaveOut),
+		"sweep_interval":   notZero(&c.SweepInterval, durationSetting(&c.SweepInterval), leaveOut),
+		"temp_dir":         stringSetting(&c.TempDir),
+		"shutdown_timeout": notZero(&c.ShutdownTimeout, durationSetting(&c.ShutdownTimeout), leaveOut),
 		"problems": mapping(map[string]setting{
 			"base":          stringSetting(&c.ProblemBase),
 			"documentation": stringSetting(&c.Documentation),
@@ -128,13 +141,14 @@ func routeSettings(r *Route) map[string]setting {
 		"key_headers":    listOf(&p.KeyHeaders, stringSetting),
 		"key_field":      stringSetting(&p.KeyField),
 		"key_format":     choice(&p.KeyFormat.UUID, keyFormats),
-		"key_max_length": intSetting(&p.KeyFormat.MaxLength),
+		"key_max_length": notZero(&p.KeyFormat.MaxLength, intSetting(&p.KeyFormat.MaxLength), leaveOut),
+		"key_pattern":    patternSetting(&r.KeyPattern),
 		"strict_quoting": boolSetting(&p.KeyFormat.Strict),
 		"per_operation":  boolSetting(&p.PerOperation),
 		"unkeyed":        choice(&r.Unkeyed, unkeyedNames),
 		"mint": mapping(map[string]setting{
 			"fields": listOf(&r.Mint.Fields, stringSetting),
-			"window": durationSetting(&r.Mint.Window),
+			"window": notZero(&r.Mint.Window, durationSetting(&r.Mint.Window), "leave it out for the route's retention"),
 		}),
 
 		"exclude":             listOf(&fp.Exclude, stringSetting),
@@ -144,19 +158,22 @@ func routeSettings(r *Route) map[string]setting {
 		"fingerprint_headers": listOf(&fp.Headers, stringSetting),
 		"compare_host":        boolSetting(&fp.Host),
 
-		"lease":          durationSetting(&p.Lease),
-		"deadline":       durationSetting(&p.MaxRun),
+		"lease":          notZero(&p.Lease, durationSetting(&p.Lease), leaveOut),
+		"deadline":       notZero(&p.MaxRun, durationSetting(&p.MaxRun), leaveOut),
 		"client_timeout": durationSetting(&p.Patience),
-		"settle_wait":    durationSetting(&p.SettleWait),
-		"retention":      retentionSetting(&p.Retention),
+		"settle_wait":    notZero(&p.SettleWait, durationSetting(&p.SettleWait), leaveOut),
+		"retention":      notZero(&p.Retention, retentionSetting(&p.Retention), leaveOut),
+		"min_retention":  notZero(&p.MinRetention, retentionSetting(&p.MinRetention), leaveOut),
+		"max_retention":  notZero(&p.MaxRetention, retentionSetting(&p.MaxRetention), leaveOut),
 		"tombstone":      retentionSetting(&p.Tombstone),
 		"wait":           durationSetting(&p.Wait),
 		"max_wait":       durationSetting(&p.MaxWait),
-		"max_waiters":    intSetting(&p.MaxWaiters),
+		"max_waiters":    notZero(&p.MaxWaiters, intSetting(&p.MaxWaiters), "without waiters say wait: 0s"),
 
-		"max_request_body":    sizeSetting(&p.MaxRequestBody),
-		"spool_request_above": sizeSetting(&p.SpoolRequestAbove),
-		"max_response_body":   sizeSetting(&p.MaxResponseBody),
+		"max_request_body":    notZero(&p.MaxRequestBody, sizeSetting(&p.MaxRequestBody), leaveOut),
+		"spool_request_above": notZero(&p.SpoolRequestAbove, sizeSetting(&p.SpoolRequestAbove), "say 1 to keep each body in a file"),
+		"max_response_body":   notZero(&p.MaxResponseBody, sizeSetting(&p.MaxResponseBody), "to store no answer say no_store: true"),
+		"no_store":            boolSetting(&p.NoStore),
 		"compress_above":      compressSetting(&p.CompressAbove),
 		"stream":              boolSetting(&p.Stream),
 		"store_headers":       listOf(&p.StoreHeaders, stringSetting),
@@ -183,6 +200,8 @@ func keepIf(r *Route) setting {
 		read := mapping(map[string]setting{
 			"pointer": stringSetting(&r.KeepIf.Pointer),
 			"equals":  jsonSetting(&r.KeepIf.Equals),
+			"exists":  boolSetting(&r.KeepIf.Exists),
+			"absent":  boolSetting(&r.KeepIf.Absent),
 			"status":  listOf(&r.KeepIf.Statuses, intSetting),
 		})
 		read(f, path, value)
@@ -209,15 +228,18 @@ func jsonSetting(to *string) setting {
 
 // retentionSetting is a time, or "forever".
 func retentionSetting(to *time.Duration) setting {
-	return parsed(to, wantDuration+", or forever", func(s string) (time.Duration, error) {
-		if s == "forever" {
-			return semel.Forever, nil
-		}
-		d, err := time.ParseDuration(s)
+	return parsed(to, wantDuration+", or forever", parseKept)
+}
+
+// patternSetting is a regular expression.
+func patternSetting(to **regexp.Regexp) setting {
+	return parsed(to, "a regular expression such as ORD-[0-9]+", func(s string) (*regexp.Regexp, error) {
+		p, err := regexp.Compile(s)
 		if err != nil {
-			return 0, fmt.Errorf("%q is not "+wantDuration+", or forever", s)
+			return nil, fmt.Errorf("%q is no regular expression: %w", s, err)
 		}
-		return d, nil
+		p.Longest()
+		return p, nil
 	})
 }
 

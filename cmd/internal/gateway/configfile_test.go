@@ -50,7 +50,10 @@ func TestR73_AFileWithEverySettingIsRead(t *testing.T) {
 	if c.Listen != "127.0.0.1:8443" || c.Admin != "127.0.0.1:8081" || c.Upstream.String() != "http://127.0.0.1:9000/api" ||
 		c.StoreAddress != "postgres://semel@127.0.0.1/payments?schema=semel" || c.CacheAddress != "redis://127.0.0.1" ||
 		c.Breaker != (Breaker{Failures: 5, Open: time.Second}) || c.EncryptionKeysFile != "encryption.keys" || c.IdentitySecretFile != "identity.secret" || c.DerivationSecretFile != "derivation.secret" ||
-		c.Scope.String() != "header:X-Account" || len(c.TrustedProxies) != 3 || c.CorrelationHeader != "X-Request-Ref" || c.Operations != "/operations" ||
+		c.Scope.String() != "header:X-Account" || len(c.TrustedProxies) != 3 || c.CorrelationHeader != "X-Request-Ref" ||
+		!slices.Equal(c.ReplayMarkers, []string{"Idempotent-Replayed", "X-Replayed"}) || c.HeaderNames["Idempotency-Status"] != "X-Protection" || c.HeaderNames["Idempotency-Retryable"] != "-" ||
+		c.Caps != (Caps{MaxAttempts: 100, MaxKeys: -1, MaxOwed: 10000, MaxWaiting: 10000, PrincipalShare: 0.1}) ||
+		c.RequestLife != 30*time.Second || c.SweepInterval != time.Minute || c.TempDir != "/tmp" || c.Operations != "/operations" ||
 		c.ShutdownTimeout != 40*time.Second || c.ProblemBase != "https://api.example.com/problems/" ||
 		c.Documentation != "https://api.example.com/docs/idempotency" || c.Instance != "gateway-1" || c.UpstreamIdle != time.Second ||
 		c.ReadyWithoutStore != ReadyIfAnyFailsOpen || !reflect.DeepEqual(c.CORS, CORS{
@@ -62,6 +65,7 @@ func TestR73_AFileWithEverySettingIsRead(t *testing.T) {
 	want := []Route{
 		{
 			Match: "POST /payments", Unkeyed: UnkeyedRefuse, ReleaseOn: []int{503, 409}, Reconcile: "/internal/operations/{operation}",
+			KeyPattern: longest("[0-9a-f-]+"),
 			Policy: semel.Policy{
 				OnLost: semel.Hold, OnError: semel.KeepErrors, KeyHeaders: []string{"Idempotency-Key", "X-Idempotency-Key"},
 				KeyFormat: semel.KeyFormat{UUID: semel.UUIDv4, MaxLength: 36},
@@ -69,7 +73,7 @@ func TestR73_AFileWithEverySettingIsRead(t *testing.T) {
 					Exclude: []string{"/meta/sent_at", "/items/*/seen"}, NullIsAbsent: true, Headers: []string{"X-Api-Version"}, Host: true,
 				},
 				Lease: 30 * time.Second, MaxRun: 2 * time.Minute, Patience: 10 * time.Second, SettleWait: 5 * time.Second,
-				Retention: 72 * time.Hour, Tombstone: 720 * time.Hour, Wait: 2 * time.Second, MaxWait: 30 * time.Second, MaxWaiters: 16,
+				Retention: 72 * time.Hour, MinRetention: 24 * time.Hour, MaxRetention: 13 * 7 * 24 * time.Hour, Tombstone: 720 * time.Hour, Wait: 2 * time.Second, MaxWait: 30 * time.Second, MaxWaiters: 16,
 				MaxRequestBody: 64 << 10, MaxResponseBody: 1 << 20, CompressAbove: 8 << 10,
 				StoreHeaders: []string{"Content-Type", "Location"},
 			},
@@ -82,8 +86,9 @@ func TestR73_AFileWithEverySettingIsRead(t *testing.T) {
 			Match: "POST /orders/{id}/confirm", Unkeyed: UnkeyedMint,
 			Mint:   Mint{Fields: []string{"method", "path", "/order_id", "header:X-Client", "query:version"}, Window: 10 * time.Minute},
 			KeepIf: &Condition{Pointer: "/status", Equals: `"COMPLETED"`, Statuses: []int{200, 201}},
-			Policy: semel.Policy{MaxRun: time.Minute},
+			Policy: semel.Policy{MaxRun: time.Minute, Fingerprint: semel.FingerprintPolicy{Exclude: []string{"/sent_at"}}},
 		},
+		{Match: "POST /api-keys", KeepIf: &Condition{Pointer: "/id", Exists: true}, Policy: semel.Policy{NoStore: true}},
 		{
 			Match: "PUT /accounts/{id}",
 			Policy: semel.Policy{
@@ -111,6 +116,12 @@ func TestR73_AFileWithEverySettingIsRead(t *testing.T) {
 	}
 }
 
+func longest(pattern string) *regexp.Regexp {
+	p := regexp.MustCompile(pattern)
+	p.Longest()
+	return p
+}
+
 func TestTheRoutesOfAFileArePrinted(t *testing.T) {
 	t.Parallel()
 	c, err := load(t, full(t))
@@ -131,6 +142,7 @@ ROUTE                      PROTECTS                 WITHOUT KEY  LOST   LEASE  D
 default                    POST,PATCH,others keyed  pass         hold   30s    15m       24h
 POST /payments             POST                     refuse       hold   30s    2m        72h        reconcile
 POST /orders/{id}/confirm  POST                     mint         hold   30s    1m        24h        keep_if
+POST /api-keys             POST                     pass         hold   30s    15m       24h        no_store, keep_if
 PUT /accounts/{id}         PUT                      pass         rerun  30s    15m       forever    respond_async, complete
 POST /uploads/             POST                     mint-random  hold   30s    15m       24h
 POST /reports              POST                     pass         hold   30s    15m       24h        fails open, streams
@@ -207,8 +219,8 @@ func TestR73_EveryMistakeInAFileHasItsPlace(t *testing.T) {
 		{"a tag", minimal + "listen: !!str 8080\n", []string{"3:9: tags are not used here"}},
 
 		// Names and types.
-		{"unknown setting", minimal + "lissen: a:1\n", []string{`3:1: unknown setting "lissen"; there are admin,`}},
-		{"unknown in a route", route("    leese: 30s\n"), []string{`5:5: unknown setting "leese"`}},
+		{"unknown setting", minimal + "lissen: a:1\n", []string{`3:1: unknown setting "lissen"; did you mean "listen"?`}},
+		{"unknown in a route", route("    leese: 30s\n"), []string{`5:5: unknown setting "leese"; did you mean "lease"?`}},
 		{"match in the default", minimal + "default:\n  match: /\n", []string{`4:3: unknown setting "match"`}},
 		{"several at once", "lissen: a:1\nupstream: ftp://x\nscope: none\n", []string{
 			`1:1: unknown setting "lissen"`, `2:11: upstream: "ftp://x": want http:// or https://`, `3:8: scope: "none": want header:NAME`,
@@ -218,8 +230,8 @@ func TestR73_EveryMistakeInAFileHasItsPlace(t *testing.T) {
 		{"text for bool", route("    stream: maybe\n"), []string{"5:13: stream: want true or false"}},
 		{"YAML 1.1 bool", route("    stream: yes\n"), []string{"5:13: stream: want true or false"}},
 		{"text for number", route("    max_waiters: many\n"), []string{`5:18: max_waiters: "many" is not a whole number`}},
-		{"number for duration", route("    lease: 30\n"), []string{`5:12: lease: "30" is not a time such as 500ms, 30s or 24h`}},
-		{"days", route("    retention: 3d\n"), []string{`5:16: retention: "3d" is not a time such as 500ms, 30s or 24h, or forever`}},
+		{"number for duration", route("    lease: 30\n"), []string{`5:12: lease: "30" is not a time such as 500ms, 30s, 24h or 3d`}},
+		{"years", route("    retention: 3y\n"), []string{`5:16: retention: "3y" is not a time such as 500ms, 30s, 24h or 3d, or forever`}},
 		{"list for duration", route("    lease: [30s]\n"), []string{"5:12: lease: want a time"}},
 		{"size", route("    max_request_body: 1MB\n"), []string{`5:23: max_request_body: "1MB" is not a size in bytes such as 1024, 64KiB or 1MiB`}},
 		{"negative size", route("    max_response_body: -1\n"), []string{`5:24: max_response_body: "-1" is not a size`}},
@@ -283,7 +295,7 @@ func TestR73_EveryMistakeInAFileHasItsPlace(t *testing.T) {
 		{"window", route("    unkeyed: mint\n    mint: {fields: [path], window: 10m}\n"), []string{"6:36: mint.window is 10m0s, want at least deadline + lease, which is 15m0s + 30s"}},
 		{"window and key field", route("    unkeyed: mint\n    key_field: /id\n    mint: {fields: [path], window: 1h}\n"), []string{"7:36: mint.window does not go with key_field"}},
 		{"condition", route("    keep_if: {pointer: status, equals: 1}\n"), []string{`5:24: keep_if: JSON Pointer "status" does not begin with /`}},
-		{"half a condition", route("    keep_if: {pointer: /status}\n"), []string{"5:14: keep_if: equals is missing"}},
+		{"half a condition", route("    keep_if: {pointer: /status}\n"), []string{"5:14: keep_if: want one of equals: VALUE, exists: true and absent: true"}},
 		{"condition with a list", route("    keep_if: {pointer: /status, equals: [a]}\n"), []string{"5:41: equals: want a text, a number, true or false"}},
 		{"condition's status", route("    keep_if: {pointer: /status, equals: a, status: [99]}\n"), []string{"5:53: keep_if.status: 99 is no status from 200 to 599"}},
 		{"condition on a stream", route("    keep_if: {pointer: /status, equals: a}\n    stream: true\n"), []string{"5:14: keep_if does not go with stream"}},

@@ -50,8 +50,12 @@ type ownKey struct{}
 // principal makes a stored request the gateway's own. For whom it is the upstream is told as it was by the trusted proxy
 // that sent it; it has none of its client's credentials.
 func (g *Gateway) principal(ctx context.Context, r *http.Request, scope string) (*http.Request, error) {
-	if name := g.cfg.Scope.header; name != "" {
-		r.Header[http.CanonicalHeaderKey(name)] = []string{scope}
+	values, err := g.cfg.Scope.values(scope)
+	if err != nil {
+		return nil, err
+	}
+	for i, name := range g.cfg.Scope.headers() {
+		r.Header[name] = values[i : i+1 : i+1]
 	}
 	return r.WithContext(context.WithValue(ctx, ownKey{}, true)), nil
 }

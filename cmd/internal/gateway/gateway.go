@@ -60,13 +60,9 @@ func New(c Config) (*Gateway, error) {
 		}
 		observers = append(observers, g.reconciler)
 	}
-	g.guard, err = semel.New(g.metrics.instrument(c.Store, c.storeKind()), c.Scope.guard(c.TrustedProxies), c.Default.Policy.OnLost, semel.Options{
-		IdentitySecret: c.IdentitySecret, DerivationSecret: c.DerivationSecret,
-		Observer: append(observers, c.Observers...), CorrelationHeader: c.CorrelationHeader,
-		Problems: semel.ProblemOptions{Base: c.ProblemBase, Documentation: c.Documentation}, Encryption: c.Encryption,
-		Operations: c.Operations,
-		Breaker:    breaker,
-	})
+	options := c.options()
+	options.Observer, options.Breaker = append(observers, c.Observers...), breaker
+	g.guard, err = semel.New(g.metrics.instrument(c.Store, c.storeKind()), c.Scope.guard(c.TrustedProxies), c.Default.Policy.OnLost, options)
 	if err != nil {
 		return nil, err
 	}

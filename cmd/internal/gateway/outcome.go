@@ -8,7 +8,9 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/semelhq/semel"
 )
@@ -50,10 +52,12 @@ func (r *Route) decide(status int, header http.Header, body []byte) semel.Verdic
 
 // A Condition says which answers are kept, by a member of their JSON bodies.
 type Condition struct {
-	// Pointer is a JSON Pointer to a string, number, boolean or null.
+	// Pointer is a JSON Pointer to a member of the body.
 	Pointer string
-	// Equals is what must be there, as a JSON text. Numbers are compared by their text.
+	// Equals is what must be there, as a JSON text of a string, number, boolean or null. Numbers are compared by their text.
 	Equals string
+	// Exists asks for anything there, and Absent for nothing, instead of Equals. null counts as nothing.
+	Exists, Absent bool
 	// Statuses are those whose answers are looked at. Defaults to all 2xx.
 	Statuses []int
 }
@@ -65,23 +69,35 @@ func (c *Condition) concerns(status int) bool {
 	return status >= 200 && status < 300
 }
 
-// verdict looks into an answer. Where the member says something else, or is not there, the route's promise is that
-// nothing happened. Where that can't be told, as in a body that is not JSON or was too large to keep, there may have been
+// verdict looks into an answer. Where the condition does not hold, the route's promise is that nothing happened. Where that can't be told, as in a body that is not JSON or was too large to keep, there may have been
 // an effect.
 func (c *Condition) verdict(body []byte) semel.Verdict {
 	pointer, err := parsePointer(c.Pointer)
 	if err != nil {
 		return semel.VerdictLost // refused when the route was made
 	}
-	want, err := scalarAt([]byte(c.Equals), nil)
-	if err != nil {
-		return semel.VerdictLost // as above
-	}
 	got, err := scalarAt(body, pointer)
+	none := errors.Is(err, errNoMember) || err == nil && got == jsonNull
+	some := !none && (err == nil || errors.Is(err, errNotScalar))
+	holds := false
 	switch {
-	case err == nil && got == want:
+	case c.Exists:
+		holds = some
+	case c.Absent:
+		holds = none
+	case errors.Is(err, errNotScalar):
+		return semel.VerdictLost
+	default:
+		want, err := scalarAt([]byte(c.Equals), nil)
+		if err != nil {
+			return semel.VerdictLost // as above
+		}
+		holds = got == want
+	}
+	switch {
+	case holds:
 		return semel.VerdictKeep
-	case err == nil, errors.Is(err, errNoMember):
+	case none, some:
 		return semel.VerdictRelease
 	}
 	return semel.VerdictLost
@@ -101,6 +117,7 @@ const unknownMark = "(" + outcomeHeader + ": " + outcomeUnknown + ")"
 // heed takes from an answer what the upstream says of it. It does so before the first byte may leave: what will be
 // released must not begin to stream.
 func (p *proxy) heed(res *http.Response, op *semel.Operation) {
+	p.heedRetention(res, op)
 	said := res.Header[outcomeHeader]
 	if said == nil {
 		return
@@ -121,11 +138,46 @@ func (p *proxy) heed(res *http.Response, op *semel.Operation) {
 	case outcomeUnknown:
 		res.Header[unknownMark] = []string{""}
 	default:
-		p.cfg.Log.LogAttrs(res.Request.Context(), slog.LevelWarn, "upstream said something else than keep, release or unknown; it does not count",
-			slog.String("header", outcomeHeader), slog.String("said", fmt.Sprintf("%.80q", said)),
-			slog.String("endpoint", p.endpoint(res.Request)),
-			slog.String("correlation", res.Request.Header.Get(p.cfg.CorrelationHeader)))
+		p.misunderstood(res, "upstream said something else than keep, release or unknown; it does not count", outcomeHeader, said)
 	}
+}
+
+// retentionHeader is how the upstream says how long its answer is kept.
+const retentionHeader = "Idempotency-Retention"
+
+// heedRetention takes from an answer how long the upstream wants it to be kept. The route's min_retention and max_retention
+// bound that.
+func (p *proxy) heedRetention(res *http.Response, op *semel.Operation) {
+	said := res.Header[retentionHeader]
+	if said == nil {
+		return
+	}
+	delete(res.Header, retentionHeader)
+	if op == nil {
+		return
+	}
+	if len(said) == 1 {
+		if d, err := parseRetention(said[0]); err == nil && d > 0 {
+			op.Retain(d)
+			return
+		}
+	}
+	p.misunderstood(res, "upstream named no time for which its answer is to be kept; it does not count", retentionHeader, said)
+}
+
+// parseRetention reads whole seconds, or a time as the configuration has them.
+func parseRetention(s string) (time.Duration, error) {
+	if n, err := strconv.ParseUint(s, 10, 63); err == nil {
+		return time.Duration(min(n, uint64(semel.Forever/time.Second))) * time.Second, nil
+	}
+	return parseKept(s)
+}
+
+func (p *proxy) misunderstood(res *http.Response, what, header string, said []string) {
+	p.cfg.Log.LogAttrs(res.Request.Context(), slog.LevelWarn, what,
+		slog.String("header", header), slog.String("said", fmt.Sprintf("%.80q", said)),
+		slog.String("endpoint", p.endpoint(res.Request)),
+		slog.String("correlation", res.Request.Header.Get(p.cfg.CorrelationHeader)))
 }
 
 // answered prepares the upstream's answer for the client.

@@ -120,6 +120,7 @@ func answerOf(res *http.Response, limit int64) (*semel.Response, error) {
 	}
 	header := res.Header.Clone()
 	header.Del(outcomeHeader)
+	header.Del(retentionHeader)
 	trailer := res.Trailer.Clone()
 	trailer.Del(outcomeHeader)
 	return &semel.Response{Status: res.StatusCode, Header: header, Trailer: trailer, Body: body}, nil

@@ -36,18 +36,6 @@ func (g *Gateway) use(c *Config, cert *tls.Certificate) error {
 	return nil
 }
 
-// warn says which requests can take effect more than once.
-func (c *Config) warn() {
-	for _, r := range c.all() {
-		if r.Unkeyed == UnkeyedPass {
-			c.Log.Warn("requests without a key pass unprotected", "route", r.name(), "methods", r.passes())
-		}
-		if r.Policy.Observe {
-			c.Log.Warn("the route only observes: no request is refused or replayed", "route", r.name(), "methods", r.protects())
-		}
-	}
-}
-
 // Reload reads the configuration's file and the certificate again and puts their routes, upstream and certificate into
 // service, without dropping a request. A file with errors, or with a change that needs a restart, is refused as a whole,
 // and all that is wrong is logged. It does nothing if there are no files.
@@ -114,6 +102,12 @@ func unchanged(was, is *Config) error {
 		{"scope", was.Scope, is.Scope},
 		{"trusted_proxies", was.TrustedProxies, is.TrustedProxies},
 		{"correlation_header", was.CorrelationHeader, is.CorrelationHeader},
+		{"replay_markers", was.ReplayMarkers, is.ReplayMarkers},
+		{"header_names", was.HeaderNames, is.HeaderNames},
+		{"caps", was.Caps, is.Caps},
+		{"request_life", was.RequestLife, is.RequestLife},
+		{"sweep_interval", was.SweepInterval, is.SweepInterval},
+		{"temp_dir", was.TempDir, is.TempDir},
 		{"operations", was.Operations, is.Operations},
 		{"respond_async or complete on any route", was.finishes(), is.finishes()},
 		{"problems.base", was.ProblemBase, is.ProblemBase},

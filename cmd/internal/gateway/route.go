@@ -1,7 +1,9 @@
 package gateway
 
 import (
+	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -21,6 +23,8 @@ type Route struct {
 	Unkeyed Unkeyed
 	// Mint says what keys are made from, with UnkeyedMint.
 	Mint Mint
+	// KeyPattern, if set, is what a whole key must match.
+	KeyPattern *regexp.Regexp
 	// KeepIf, if set, keeps a successful answer only if its body says so.
 	KeepIf *Condition
 	// ReleaseOn lists statuses by which the upstream promises that nothing happened.
@@ -83,6 +87,9 @@ func (r *Route) policy(c *Config) semel.Policy {
 	p.Decide = r.decide
 	p.KeyOptional = r.Unkeyed == UnkeyedPass
 	p.Problems = newForm(c, r).guards()
+	if r.KeyPattern != nil {
+		p.KeyFormat.Check = r.checkKey
+	}
 	switch r.Unkeyed {
 	case UnkeyedMint:
 		p.Mint = r.Mint.minter(r.Match, c.IdentitySecret)
@@ -90,6 +97,14 @@ func (r *Route) policy(c *Config) semel.Policy {
 		p.Mint = mintRandom
 	}
 	return p
+}
+
+// checkKey refuses a key that does not match the route's pattern, which is no secret.
+func (r *Route) checkKey(key string) error {
+	if at := r.KeyPattern.FindStringIndex(key); at == nil || at[0] > 0 || at[1] < len(key) {
+		return fmt.Errorf("does not match %s", r.KeyPattern)
+	}
+	return nil
 }
 
 // methods are those that the route's policy protects with a key and without; if it names none, also others that carry one.

@@ -51,6 +51,7 @@ func (r *Route) special() (special []string) {
 		{"streams", p.Stream},
 		{"respond_async", p.RespondAsync},
 		{"complete", p.Complete},
+		{"no_store", p.NoStore},
 		{"keep_if", r.KeepIf != nil},
 		{"reconcile", r.Reconcile != ""},
 	} {

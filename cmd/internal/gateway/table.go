@@ -39,7 +39,7 @@ type guardedRoute struct {
 	methods    map[string]bool // those that it protects with a key and without
 	named      bool            // no others
 	always     bool            // without a key it reads their bodies, too
-	field      bool            // a key may be in a JSON body
+	field      bool            // a key may be in a body
 	maxBody    int64           // the largest body that it takes, in bytes
 	stores     bool            // requests, to be finished without their clients
 }
@@ -112,17 +112,17 @@ func (g *guardedRoute) readsBody(r *http.Request, keyed bool) bool {
 	case g.named, safe(r.Method):
 		return false
 	}
-	return keyed || g.field && isJSON(r.Header["Content-Type"])
+	return keyed || g.field && hasFields(r.Header["Content-Type"])
 }
 
-// isJSON reports whether a body is JSON in UTF-8, in which a guard looks for a key.
-func isJSON(contentType []string) bool {
+// hasFields reports whether a body is JSON or a form, in UTF-8, in which a guard looks for a key.
+func hasFields(contentType []string) bool {
 	if len(contentType) != 1 {
 		return false
 	}
 	name, params, err := mime.ParseMediaType(contentType[0])
 	charset := params["charset"]
-	return err == nil && (name == "application/json" || strings.HasSuffix(name, "+json")) &&
+	return err == nil && (name == "application/json" || strings.HasSuffix(name, "+json") || name == "application/x-www-form-urlencoded") &&
 		(charset == "" || strings.EqualFold(charset, "utf-8"))
 }
 

@@ -178,7 +178,7 @@ func (p *proxy) forward(r *httputil.ProxyRequest) {
 			}
 		}
 	}
-	if name := http.CanonicalHeaderKey(p.cfg.Scope.header); name != "" {
+	for _, name := range p.cfg.Scope.headers() {
 		delete(h, name)
 		delete(r.Out.Trailer, name)
 		if v := r.In.Header[name]; trusted && len(v) > 0 {

@@ -202,12 +202,23 @@ func mapping(settings map[string]setting) setting {
 			}
 			read, known := settings[name]
 			if !known {
-				f.fail(e.Key, "unknown setting %q; there are %s", name, strings.Join(slices.Sorted(maps.Keys(settings)), ", "))
+				f.fail(e.Key, "unknown setting %q%s", name, instead(path, name, slices.Sorted(maps.Keys(settings))))
 				continue
 			}
 			f.read(at, name, e.Value, read)
 		}
 	}
+}
+
+// instead says what could be written for a setting that is not among names.
+func instead(path, name string, names []string) string {
+	if _, ofRoutes := routeSettings(&Route{})[name]; ofRoutes && path == "" {
+		return "; it belongs below default, or to a route"
+	}
+	if near := nearest(name, names); near != "" {
+		return fmt.Sprintf("; did you mean %q?", near)
+	}
+	return "; there are " + strings.Join(names, ", ")
 }
 
 // read reads one setting, which is called name in errors.
@@ -368,17 +379,21 @@ func choice[T any](to *T, choices map[string]T) setting {
 	})
 }
 
-const wantDuration = "a time such as 500ms, 30s or 24h"
+func durationSetting(to *time.Duration) setting { return parsed(to, wantDuration, ParseDuration) }
 
-func durationSetting(to *time.Duration) setting {
-	return parsed(to, wantDuration, func(s string) (time.Duration, error) {
-		d, err := time.ParseDuration(s)
-		if err != nil {
-			return 0, fmt.Errorf("%q is not "+wantDuration, s)
+// notZero is a setting whose zero value has the library's default, which is not what a 0 in the file says. hint is what to write
+// instead.
+func notZero[T comparable](to *T, read setting, hint string) setting {
+	return func(f *yamlFile, path string, value ast.Node) {
+		before := len(f.errs)
+		read(f, path, value)
+		if zero := *new(T); *to == zero && len(f.errs) == before {
+			f.fail(value, "%s: 0 is none; %s", nameOf(path), hint)
 		}
-		return d, nil
-	})
+	}
 }
+
+const leaveOut = "leave it out for the default"
 
 const wantSize = "a size in bytes such as 1024, 64KiB or 1MiB"
 
@@ -403,3 +418,45 @@ func parseSize(s string) (int64, error) {
 }
 
 func sizeSetting(to *int64) setting { return parsed(to, wantSize, parseSize) }
+
+// capSetting is a number from 1 on, or "none" for no limit.
+func capSetting(to *int) setting {
+	return parsed(to, "a whole number from 1 on, or none", func(s string) (int, error) {
+		if s == "none" {
+			return -1, nil
+		}
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 1 {
+			return 0, fmt.Errorf("%q is not a whole number from 1 on, or none", s)
+		}
+		return n, nil
+	})
+}
+
+// shareSetting is a part of the whole.
+func shareSetting(to *float64) setting {
+	return parsed(to, "a part such as 0.1", func(s string) (float64, error) {
+		share, err := strconv.ParseFloat(s, 64)
+		if err != nil || !(share > 0 && share <= 1) {
+			return 0, fmt.Errorf("%q is no part above 0 and at most 1", s)
+		}
+		return share, nil
+	})
+}
+
+// namesSetting has texts for names.
+func namesSetting(to *map[string]string) setting {
+	return func(f *yamlFile, path string, value ast.Node) {
+		m, ok := value.(*ast.MappingNode)
+		if !ok {
+			f.fail(value, "%s: want one NAME: NAME a line", nameOf(path))
+			return
+		}
+		*to = map[string]string{}
+		for _, e := range f.entries(m) {
+			name, other := e.Key.GetToken().Value, ""
+			f.read(path+"."+name, name, e.Value, stringSetting(&other))
+			(*to)[name] = other
+		}
+	}
+}

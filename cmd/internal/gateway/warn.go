@@ -1,0 +1,65 @@
+package gateway
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// warn says which requests can take effect more than once, as far as that shows in the configuration.
+func (c *Config) warn() {
+	for _, name := range c.Scope.headers() {
+		if rotates(name) {
+			c.Log.Warn("the scope is a credential: once it is renewed its client is another principal, and its repeats run again; name a header that says who the client is",
+				"header", name)
+		}
+	}
+	for _, r := range c.all() {
+		if r.Unkeyed == UnkeyedPass {
+			c.Log.Warn("requests without a key pass unprotected", "route", r.name(), "methods", r.passes())
+		}
+		if r.Policy.Observe {
+			c.Log.Warn("the route only observes: no request is refused or replayed", "route", r.name(), "methods", r.protects())
+		}
+		r.warnOfMint(c)
+	}
+}
+
+// warnOfMint says where the repeats of a client that sends no key would not be known as such.
+func (r *Route) warnOfMint(c *Config) {
+	if r.Unkeyed != UnkeyedMint {
+		return
+	}
+	for _, field := range r.Mint.Fields {
+		if varies(field) || strings.EqualFold(field, headerField+c.CorrelationHeader) {
+			c.Log.Warn("keys are minted from what differs from one attempt to the next: a repeat gets another key, and runs again",
+				"route", r.name(), "field", field)
+		}
+	}
+	if f := &r.Policy.Fingerprint; f.Exclude == nil && f.ExcludeNames == nil {
+		c.Log.Warn("repeats without a key are compared by their whole bodies: one with another timestamp or nonce is refused with 422; "+
+			"name such fields in exclude, or say exclude: [] if there are none", "route", r.name())
+	}
+}
+
+// rotates reports whether a header carries a credential that is renewed, and not who has it.
+func rotates(header string) bool {
+	switch http.CanonicalHeaderKey(header) {
+	case "Authorization", "Proxy-Authorization", "Cookie":
+		return true
+	}
+	return slices.ContainsFunc([]string{"token", "session", "jwt", "signature"}, func(part string) bool {
+		return strings.Contains(strings.ToLower(header), part)
+	})
+}
+
+// varies reports whether a field of Mint is one that clients make anew for each attempt, going by its name.
+func varies(field string) bool {
+	name := field[strings.LastIndexAny(field, ":/")+1:]
+	switch strings.NewReplacer("_", "", "-", "", ".", "").Replace(strings.ToLower(name)) {
+	case "timestamp", "time", "ts", "date", "now", "nonce", "createdat", "sentat", "requestedat", "requesttime", "requestid", "xrequestid",
+		"correlationid", "xcorrelationid", "traceid", "traceparent", "attempt", "retry", "signature", "authorization":
+		return true
+	}
+	return false
+}
