@@ -97,7 +97,7 @@ type problemKind struct {
 
 var problemKinds = map[Code]problemKind{
 	CodeKeyMissing: {
-		"key-missing", 400, true, ErrKeyMissing,
+		"key-missing", 400, false, ErrKeyMissing,
 		"an idempotency key is required",
 		"send one, and the same one with each attempt",
 	},

@@ -67,7 +67,7 @@ type provoked struct {
 
 var requirements = []provoked{
 	{
-		code: semel.CodeKeyMissing, status: 400, retry: true,
+		code: semel.CodeKeyMissing, status: 400,
 		options: semel.Options{Problems: semel.ProblemOptions{Documentation: "https://api.example.com/idempotency"}},
 		run:     func(h http.Handler, _ *faulty) *httptest.ResponseRecorder { return answer(h, plain("")) },
 	},

@@ -98,7 +98,8 @@ func ScopeTrustedHeader(name string, proxies ...netip.Prefix) Scope {
 }
 
 // ScopeAll takes the principal from all of the scopes together, such as a tenant and a user of it: two requests have one
-// principal if they agree in each. What one of them refuses is refused. Of a single scope it is that scope.
+// principal if they agree in each. What one of them refuses is refused. Of a single scope it is that scope. The text of a
+// principal is that of each part, behind its length in bytes and a colon: "4:acme3:ann".
 func ScopeAll(scopes ...Scope) Scope {
 	var errs []error
 	for _, s := range scopes {

@@ -74,6 +74,31 @@ func TestR52_R76_AMintedKeyKeepsItsWindowWithoutItsClient(t *testing.T) {
 	}
 }
 
+func TestField21_R52_WhatIsFinishedWithoutItsClientHasAllItsScopeHeaders(t *testing.T) {
+	t.Parallel()
+	var n atomic.Int32
+	up := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {
+		if n.Add(1) == 1 {
+			panic(http.ErrAbortHandler)
+		}
+		w.WriteHeader(201)
+	})
+	g := start(t, up.URL, func(c *Config) {
+		c.Scope, c.Encryption, c.Operations, c.looksEvery = Scope{header: "X-Tenant,X-User", set: true}, newKeyring(t), "/operations", 20*time.Millisecond
+		c.Routes = []Route{{Match: "POST /payments", Policy: semel.Policy{OnLost: semel.Rerun, Complete: true}}}
+	})
+	who := []string{"X-Tenant", "acme", "X-User", "1:ann", "Idempotency-Key", "k"}
+	ask(t, "POST", g.url+"/payments", `{}`, append(who, "Content-Type", "application/json")...)
+	eventually(t, "the end", func() bool {
+		return ask(t, "GET", g.url+"/operations", "", who...).operation(t).State == "succeeded"
+	})
+	seen := up.requests()
+	last := seen[len(seen)-1].Header
+	if len(seen) != 2 || last.Get("X-Tenant") != "acme" || last.Get("X-User") != "1:ann" {
+		t.Errorf("the service was asked %d times, last for %v", len(seen), last)
+	}
+}
+
 func TestOperationsThatNobodyFinishesAreToldAtTheStart(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

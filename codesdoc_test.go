@@ -1,0 +1,45 @@
+package semel_test
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/semelhq/semel"
+)
+
+func TestField23_EveryCodeOfAGuardIsDocumentedAsItIsOnTheWire(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("docs/codes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(page), "\n## Codes of a guard\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	documented := map[semel.Code]bool{}
+	kinds := semel.ProblemKinds()
+	for row := range strings.Lines(section) {
+		cells := strings.Split(row, " | ")
+		code, ok := strings.CutPrefix(cells[0], "| `")
+		if !ok {
+			continue
+		}
+		if len(cells) != 6 {
+			t.Errorf("%d columns, want 6: %s", len(cells), row)
+			continue
+		}
+		k, known := kinds[semel.Code(strings.TrimSuffix(code, "`"))]
+		documented[semel.Code(strings.TrimSuffix(code, "`"))] = true
+		retryable := map[bool]string{true: "yes", false: "no"}[k.Retryable]
+		said, _, _ := strings.Cut(cells[3], ",")
+		if status, _, _ := strings.Cut(cells[2], ","); !known || cells[1] != "`"+k.Type+"`" || status != strconv.Itoa(k.Status) || said != retryable {
+			t.Errorf("%s is %+v, documented as %s %s %s", cells[0], k, cells[1], cells[2], cells[3])
+		}
+	}
+	for code := range kinds {
+		if !documented[code] {
+			t.Errorf("%s is not documented", code)
+		}
+	}
+}
