@@ -136,7 +136,8 @@ func TestField21_TheNearestNameIsSuggested(t *testing.T) {
 	}
 	for content, want := range map[string]string{
 		minimal + "routes:\n  - match: POST /a\n    retantion: 3d\n": `unknown setting "retantion"; did you mean "retention"?`,
-		minimal + "retention: 3d\n":                                  `unknown setting "retention"; it belongs below default, or to a route`,
+		minimal + "retention: 3d\n":                                  `unknown setting "retention"; retention belongs below default, or to a route`,
+		minimal + "retantion: 3d\n":                                  `unknown setting "retantion"; retention belongs below default, or to a route`,
 		minimal + "colour: red\n":                                    `unknown setting "colour"; there are admin, `,
 		minimal + "caps: {max_key: 1}\n":                             `unknown setting "max_key"; did you mean "max_keys"?`,
 	} {

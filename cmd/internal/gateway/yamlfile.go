@@ -212,11 +212,13 @@ func mapping(settings map[string]setting) setting {
 
 // instead says what could be written for a setting that is not among names.
 func instead(path, name string, names []string) string {
-	if _, ofRoutes := routeSettings(&Route{})[name]; ofRoutes && path == "" {
-		return "; it belongs below default, or to a route"
-	}
 	if near := nearest(name, names); near != "" {
 		return fmt.Sprintf("; did you mean %q?", near)
+	}
+	if path == "" {
+		if near := nearest(name, slices.Sorted(maps.Keys(routeSettings(&Route{})))); near != "" {
+			return fmt.Sprintf("; %s belongs below default, or to a route", near)
+		}
 	}
 	return "; there are " + strings.Join(names, ", ")
 }
