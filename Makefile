@@ -46,6 +46,10 @@ verify-bugs: ## prove that each check of "semel verify" has a bug that only it f
 stress: ## load two gateways on one store, kill one, count effects (RATE=50 DURATION=30s STRESSFLAGS='--store all')
 	go run ./cmd/internal/fleet/run --rate $(or $(RATE),50) --duration $(or $(DURATION),30s) $(STRESSFLAGS)
 
+.PHONY: flood
+flood: ## let one principal hang up in 20 000 claims on each store, and count what another one gets (RATE=2500 STRESSFLAGS='--store redis')
+	go run ./cmd/internal/fleet/run --flood $(or $(CLAIMS),20000) --rate $(or $(RATE),2500) --store all $(STRESSFLAGS)
+
 .PHONY: bench-large
 bench-large: ## measure growth and sweeping with millions of records (needs 20 GB of disk, and a quiet hour)
 	go run ./bench -large $(BENCHFLAGS)

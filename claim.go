@@ -121,6 +121,10 @@ func (g *Guard) claim(ctx context.Context, a *ask, rec *Record) (*run, *Problem)
 	if p := g.knowsSecret(ctx); p != nil {
 		return nil, p
 	}
+	if p := g.myTurn(ctx, a); p != nil {
+		return nil, p
+	}
+	defer g.turns.give(a.id.Scope())
 	if g.policy.OneCommit {
 		return g.claimTx(ctx, a, rec)
 	}
@@ -139,18 +143,25 @@ func (g *Guard) mayClaim(ctx context.Context, a *ask) *Problem {
 	if ctx.Err() != nil {
 		return g.unavailable(ctx, ctx.Err())
 	}
-	full := g.owed.full(a.id.Scope())
-	if full == hasRoom {
+	switch g.owed.full(a.id.Scope()) {
+	case hasRoom:
 		return nil
+	case allFull:
+		// Releases are left over for a while when a store works again, and clients choose when they ask.
+		return g.crowded(ctx, a, g.policy.FailOpen, "too many claims got no reply")
 	}
-	if full == allFull && g.policy.FailOpen {
-		// Releases are left over for a while when a store works again, and clients choose when they ask. So the store is asked,
-		// in a way that leaves nothing to be owed.
+	return g.crowded(ctx, a, false, "too many claims got no reply")
+}
+
+// crowded refuses what there is no room for. Policy.FailOpen opens only if the store does not reply: it is asked, in a way that
+// leaves nothing to be owed, if that may be the reason.
+func (g *Guard) crowded(ctx context.Context, a *ask, look bool, why string) *Problem {
+	if look {
 		if _, err := g.load(ctx, a.id); err != nil && !errors.Is(err, ErrUnreadable) {
 			return g.unavailable(ctx, err)
 		}
 	}
-	p := g.problem(CodeStoreUnavailable, "too many claims got no reply; ask again after the time in Retry-After")
+	p := g.problem(CodeStoreUnavailable, why+"; ask again after the time in Retry-After")
 	p.shut = true
 	return p
 }

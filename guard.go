@@ -47,6 +47,7 @@ type core struct {
 
 	attempts *attemptCounter
 	waiting  waiting
+	turns    turns
 	owed     owed
 	work     work
 	dates    dates
@@ -284,6 +285,9 @@ func New(store Store, scope Scope, onLost LostPolicy, o Options) (*Guard, error)
 		c.breaker = containedBreaker{own: c.breaker, core: c}
 	}
 	c.owed.shares = newShares(o.MaxOwed, o.PrincipalShare)
+	if !scope.single {
+		c.turns.each = claimsAtOnce
+	}
 	c.waiting.shares = newShares(o.MaxWaiting, o.PrincipalShare)
 	if o.Codec != nil && o.Codec.Name() == "" {
 		fail("options: Codec has no name, by which a stored body would be known")

@@ -39,7 +39,7 @@ func newPair(t *testing.T, kind, policy string) *pair {
 	}
 	t.Cleanup(func() { p.storage.Close() })
 	for i, g := range []**Gateway{&p.a, &p.b} {
-		if *g, err = NewGateway("gateway-"+strconv.Itoa(i), dir, p.service, p.storage, policy); err == nil {
+		if *g, err = NewGateway("gateway-"+strconv.Itoa(i), dir, p.service, p.storage, "single", policy); err == nil {
 			err = (*g).Start(t.Context())
 		}
 		if err != nil {
@@ -219,7 +219,7 @@ func TestR79_LoadOverTwoGatewaysWithACrash(t *testing.T) {
 // Three gateways are stopped and started one after the other under load: every request gets its answer.
 func TestR78_ARollingRestart(t *testing.T) {
 	p := newPair(t, "postgres", "wait: 5s")
-	c, err := NewGateway("gateway-2", t.TempDir(), p.service, p.storage, "wait: 5s")
+	c, err := NewGateway("gateway-2", t.TempDir(), p.service, p.storage, "single", "wait: 5s")
 	if err == nil {
 		err = c.Start(t.Context())
 	}
@@ -282,5 +282,39 @@ func TestWhatAReportSays(t *testing.T) {
 	}
 	if err := (&Report{Requests: 1000, Succeeded: 999}).Err(); err != nil {
 		t.Error(err)
+	}
+}
+
+// The flood of make flood, shorter.
+func TestR60_Field01_AFloodOfClaimsThatAreGivenUpTouchesNobodyElse(t *testing.T) {
+	onEach(t, func(t *testing.T, kind string) {
+		for _, open := range []bool{false, true} {
+			r, err := Flood{Store: kind, Claims: 600, Rate: 1500, FailOpen: open, Dir: t.TempDir()}.Run(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := r.Err(); err != nil {
+				t.Errorf("fail_open %t: %v: %+v", open, err, *r)
+			}
+		}
+	})
+}
+
+func TestWhatAFloodsReportSays(t *testing.T) {
+	some := Latency{Requests: 3}
+	good := FloodReport{Claims: 100, Alone: some, Served: some, During: some, Unconnected: 1}
+	if err := good.Err(); err != nil {
+		t.Errorf("a good one: %v", err)
+	}
+	for want, bad := range map[string]FloodReport{
+		"2 requests of another principal were refused: 503 X": {Claims: 1, Alone: some, Served: some, During: some, Refused: map[string]int{"503 X": 2}},
+		"1 requests ran unprotected":                          {Claims: 1, Alone: some, Served: some, During: some, Bypassed: 1},
+		"1 effects were duplicates":                           {Claims: 1, Alone: some, Served: some, During: some, Duplicates: 1},
+		"the other principal has asked nothing":               {Claims: 1},
+		"2 of 100 sockets could not be opened":                {Claims: 100, Alone: some, Served: some, During: some, Unconnected: 2},
+	} {
+		if err := bad.Err(); err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
 	}
 }

@@ -75,9 +75,9 @@ type Gateway struct {
 	ended            chan struct{}
 }
 
-// NewGateway prepares a gateway in front of the service, on the storage. Policy is the default route's, in YAML, such as
+// NewGateway prepares a gateway in front of the service, on the storage. Scope is as in its file. Policy is the default route's, in YAML, such as
 // "on_lost: rerun".
-func NewGateway(name, dir string, service *Service, s *Storage, policy string) (*Gateway, error) {
+func NewGateway(name, dir string, service *Service, s *Storage, scope, policy string) (*Gateway, error) {
 	g := &Gateway{file: filepath.Join(dir, name+".yaml"), log: filepath.Join(dir, name+".log")}
 	listen, err := freeAddress()
 	if err == nil {
@@ -87,8 +87,8 @@ func NewGateway(name, dir string, service *Service, s *Storage, policy string) (
 		return nil, fmt.Errorf("find a port: %w", err)
 	}
 	g.URL = "http://" + listen
-	text := fmt.Sprintf("listen: %s\nadmin: %s\nupstream: %s\nscope: single\nstore: %s\ncache: %s\ndefault: {%s}\n",
-		listen, g.admin, service.URL, strconv.Quote(s.Store), strconv.Quote(s.Cache), policy)
+	text := fmt.Sprintf("listen: %s\nadmin: %s\nupstream: %s\nscope: %s\nstore: %s\ncache: %s\ndefault: {%s}\n",
+		listen, g.admin, service.URL, scope, strconv.Quote(s.Store), strconv.Quote(s.Cache), policy)
 	if err := os.WriteFile(g.file, []byte(text), 0o600); err != nil {
 		return nil, fmt.Errorf("write the configuration of %s: %w", name, err)
 	}
