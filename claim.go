@@ -121,13 +121,13 @@ func (g *Guard) claim(ctx context.Context, a *ask, rec *Record) (*run, *Problem)
 	if p := g.knowsSecret(ctx); p != nil {
 		return nil, p
 	}
+	if g.policy.OneCommit {
+		return g.claimTx(ctx, a, rec) // it may wait for another one's commit, and is bounded by the store's connections
+	}
 	if p := g.myTurn(ctx, a); p != nil {
 		return nil, p
 	}
 	defer g.turns.give(a.id.Scope())
-	if g.policy.OneCommit {
-		return g.claimTx(ctx, a, rec)
-	}
 	one := [1]claiming{{ask: a, rec: rec, claim: g.claimOf(a)}}
 	s := g.newSending(ctx)
 	defer s.window.end(nil)

@@ -747,3 +747,44 @@ func TestOwedReleasesPushBack(t *testing.T) {
 		wantAnswer(t, answer(h, post("k0", `{}`)), http.StatusCreated, "payment 2", false)
 	})
 }
+
+// A copy of a claim that the store executes after another copy was answered, with somebody else's run, is given back: its token
+// is this guard's, and nobody would end its run.
+func TestField18_ACopyOfAClaimThatComesAfterTheOtherWasAnswered(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		mem := memstore.New()
+		p := semel.Policy{Lease: 10 * time.Minute}
+		elsewhere, _ := newGuard(t, mem, p)
+		running := serve(elsewhere.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			time.Sleep(5 * time.Second)
+			w.WriteHeader(http.StatusServiceUnavailable)
+		})), post("k", `{}`))
+		synctest.Wait()
+		s, tries := &faulty{Store: mem}, 0
+		var late func() bool
+		s.claim = func(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+			if tries++; tries == 1 {
+				late = func() bool {
+					_, owned, err := mem.Claim(t.Context(), id, c)
+					return owned && err == nil
+				}
+				return semel.Record{}, false, errDown
+			}
+			return mem.Claim(ctx, id, c)
+		}
+		g, _ := newGuard(t, s, p)
+		var l ledger
+		h := g.Handler(http.HandlerFunc(l.pay))
+		wantProblem(t, answer(h, post("k", `{}`)), http.StatusConflict, semel.CodeInProgress)
+		running.answer()
+		if time.Sleep(time.Second); !late() {
+			t.Fatal("the late copy has not claimed the key")
+		}
+		time.Sleep(semel.DefaultRequestLife)
+		if w := answer(h, post("k", `{}`)); w.Code != http.StatusCreated || l.count() != 1 {
+			t.Errorf("a minute later: %d %s", w.Code, w.Body)
+		}
+		drained(t, g, elsewhere)
+	})
+}

@@ -243,9 +243,11 @@ func (b *batch[T]) admit(e *entry) (admitted bool) {
 		return true // the store has to be asked whether the key is there, on the item's own goroutine
 	}
 	b.decide(e, func(e *entry) (zero T, decided bool, err error) {
-		p := b.counted(e)
-		if p == nil && gone {
+		var p *Problem
+		if gone {
 			p = b.g.mayClaim(b.ctx, a)
+		} else {
+			p = b.counted(e)
 		}
 		if admitted = p == nil; admitted {
 			return zero, false, nil

@@ -1068,3 +1068,29 @@ func TestALargeBatchHasFewGoroutines(t *testing.T) { //nolint:paralleltest // se
 	}
 	drained(t, g)
 }
+
+// An item that waits for a run elsewhere is put off once, and not again and again in turn with another one.
+func TestField18_ItemsThatWaitArePutOffOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newBatching()
+		other, _ := newGuard(t, s.mem, semel.Policy{})
+		var elsewhere sync.WaitGroup
+		for i := range 2 {
+			elsewhere.Go(func() {
+				semel.Do(t.Context(), other, numbered(i), semel.Bytes(fmt.Sprint("request ", i)), func(context.Context) (int, error) { //nolint:errcheck // the batch sees it
+					time.Sleep(5 * time.Second)
+					return 10 * i, nil
+				})
+			})
+		}
+		synctest.Wait()
+		g, _ := newGuard(t, s, semel.Policy{Wait: time.Minute})
+		checkValues(t, semel.DoBatch(t.Context(), g, items(3), semel.BatchOptions{Concurrency: 1}, func(_ context.Context, i int) (int, error) { return 10 * i, nil }))
+		elsewhere.Wait()
+		if n := s.singles; n > 20 {
+			t.Errorf("%d claims were sent for 3 items", n)
+		}
+		drained(t, g, other)
+	})
+}

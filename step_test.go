@@ -616,6 +616,31 @@ func TestField18_StepsThatWereReadAreReadAgainAfterASaveWithoutAReply(t *testing
 	})
 }
 
+// TestField18_StepsAreReadOnceWhereThereAreSome: a run without earlier steps asks the store for none, another one once.
+func TestField18_StepsAreReadOnceWhereThereAreSome(t *testing.T) {
+	t.Parallel()
+	store := &steppedStore{StepStore: memstore.New()}
+	reads := 0
+	store.read = func(execute func() (map[string][]byte, error)) (map[string][]byte, error) {
+		reads++
+		return execute()
+	}
+	for run, want := range []int{0, 1} {
+		reads = 0
+		inHandler(t, semel.Options{Policy: semel.Policy{OnLost: semel.Rerun}}, store, func(ctx context.Context) error {
+			for _, name := range []string{"a", "b", "c"} {
+				if _, err := semel.Step(ctx, name, one); err != nil {
+					t.Error(err)
+				}
+			}
+			return errDown // so that another run follows
+		})
+		if reads != want {
+			t.Errorf("run %d read the steps %d times, want %d", run+1, reads, want)
+		}
+	}
+}
+
 // TestStepsAreReadBeforeTheyAreRun: what can't be read is not taken for absent.
 func TestStepsAreReadBeforeTheyAreRun(t *testing.T) {
 	t.Parallel()

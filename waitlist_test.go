@@ -1,0 +1,49 @@
+package semel
+
+import "testing"
+
+// Nothing is left of waiters that have gone.
+func TestField18_WaitersLeaveNothingBehind(t *testing.T) {
+	t.Parallel()
+	w := waiting{shares: newShares(10, 1)}
+	a, b := w.join(numberedID(1), 2), w.join(numberedID(1), 2)
+	if a == nil || b == nil || w.join(numberedID(1), 2) != nil || w.join(numberedID(2), 0) != nil {
+		t.Fatal("two have no place, or others have one")
+	}
+	if len(w.keys) != 1 || w.count() != 2 {
+		t.Errorf("%d keys, %d waiters; want 1 and 2", len(w.keys), w.count())
+	}
+	w.leave(a)
+	w.leave(b)
+	w.leave(nil)
+	if len(w.keys) != 0 || len(w.shares.held) != 0 || w.count() != 0 {
+		t.Errorf("%d keys, %d principals, %d waiters are left", len(w.keys), len(w.shares.held), w.count())
+	}
+}
+
+// Nothing is left of claims that are over, nor of those that nobody waits for any more.
+func TestField18_TurnsLeaveNothingBehind(t *testing.T) {
+	t.Parallel()
+	turns := turns{each: 1}
+	ctx, p := t.Context(), numberedID(1).Scope()
+	if !turns.take(ctx, p, 0) || turns.take(ctx, p, 0) || turns.take(ctx, p, 0) {
+		t.Fatal("the first has no turn, or others have one")
+	}
+	if l := turns.busy[p]; l.n != 1 || len(l.queue) != 0 {
+		t.Errorf("%d under way, %d wait; want 1 and none", l.n, len(l.queue))
+	}
+	got := make(chan bool)
+	go func() { got <- turns.take(ctx, p, 1<<40) }()
+	for waits := 0; waits == 0; {
+		turns.mu.Lock()
+		waits = len(turns.busy[p].queue)
+		turns.mu.Unlock()
+	}
+	turns.give(p)
+	if !<-got || turns.busy[p].n != 1 {
+		t.Error("the turn was not handed on")
+	}
+	if turns.give(p); len(turns.busy) != 0 {
+		t.Errorf("%d principals are left", len(turns.busy))
+	}
+}
