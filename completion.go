@@ -71,7 +71,7 @@ func (c *Completer) resume(ctx context.Context, id ID, rec *Record) error {
 // serve has the handler answer a request to nobody.
 func (c *Completer) serve(ctx context.Context, r *http.Request, s *resumption) (err error) {
 	w := &nowhere{header: http.Header{}}
-	what := r.Method + " " + r.URL.EscapedPath()
+	what := r.Method + " " + targetPath(r)
 	defer func() {
 		switch thrown := recover(); {
 		case thrown != nil && thrown != http.ErrAbortHandler: //nolint:errorlint // as net/http compares it

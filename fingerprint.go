@@ -149,12 +149,20 @@ func sortedSet(list []string) []string {
 	return slices.Compact(list)
 }
 
+// targetPath returns the target of a request without its query. One that is no path, as "x:payments/1", has none.
+func targetPath(r *http.Request) string {
+	if r.URL.Opaque != "" {
+		return r.URL.Scheme + ":" + r.URL.Opaque
+	}
+	return r.URL.EscapedPath()
+}
+
 // of returns the fingerprint of a request whose body was read as b. It fails only if a body in a temporary file can't
 // be read, or if what doesn't count in the body can't be told, with errAmbiguous.
 func (f *requestFingerprinter) of(d *digester, r *http.Request, b *requestBody) (Fingerprint, error) {
 	c := takeCanonicalizer()
 	defer c.release()
-	path, contentType := r.URL.EscapedPath(), r.Header["Content-Type"]
+	path, contentType := targetPath(r), r.Header["Content-Type"]
 	var conditions [len(conditionalHeaders)][]string
 	for i, name := range conditionalHeaders {
 		conditions[i] = r.Header[name]

@@ -47,7 +47,7 @@ func (x *exchange) identify() *Problem {
 		return problem
 	}
 	if p.PerOperation {
-		x.ask.key += "\x00" + x.r.Method + " " + x.r.URL.EscapedPath() // a key holds no NUL
+		x.ask.key += "\x00" + x.r.Method + " " + targetPath(x.r) // a key holds no NUL
 	}
 	x.ask.id = g.identity.id(KindHTTP, x.ask.scope, x.ask.key)
 	if x.own = g.runs(x.r.Context(), x.ask.id); x.own {
@@ -90,7 +90,7 @@ func operationName(r *http.Request) string {
 		return r.Pattern
 	}
 	const longest = 200
-	path := r.URL.EscapedPath()
+	path := targetPath(r)
 	return r.Method + " " + path[:min(len(path), longest)]
 }
 
