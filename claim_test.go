@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -787,4 +788,22 @@ func TestField18_ACopyOfAClaimThatComesAfterTheOtherWasAnswered(t *testing.T) {
 		}
 		drained(t, g, elsewhere)
 	})
+}
+
+// A claim that finds its key free, and does not get it, was overtaken by releases. The store works: nothing opens for that.
+func TestR63_Field18_AClaimThatIsOvertakenDoesNotFailOpen(t *testing.T) {
+	t.Parallel()
+	for _, state := range []semel.State{semel.Free, semel.Absent} {
+		s, tries := &faulty{Store: memstore.New()}, 0
+		s.claim = func(_ context.Context, _ semel.ID, c semel.Claim) (semel.Record, bool, error) {
+			tries++
+			return semel.Record{State: state, Fingerprint: c.Fingerprint, Retention: time.Hour, Now: 1}, false, nil
+		}
+		g, seen := newGuard(t, s, semel.Policy{FailOpen: true})
+		var l ledger
+		wantProblem(t, answer(g.Handler(http.HandlerFunc(l.pay)), post("k", `{}`)), http.StatusServiceUnavailable, semel.CodeStoreUnavailable)
+		if tries != 3 || l.count() != 0 || slices.Contains(seen.results(), semel.ResultBypassed) {
+			t.Errorf("%s: %d claims, %d executions, %v; want 3 claims and none run", state, tries, l.count(), seen.results())
+		}
+	}
 }
