@@ -93,16 +93,17 @@ func (g *Guard) whyNoAnswer() string {
 // replayFields adds the stored fields that this request may have: what must not be replayed may be in records of another
 // version, or of another policy.
 func (x *exchange) replayFields(dst, stored http.Header) {
-	all := true
 	for name := range stored {
-		if all = x.storable(name, nil) && !isCORS(name); !all {
+		if isCORS(name) || !x.storable(name, nil) {
+			stored = x.ofThisRequest(dst, stored)
 			break
 		}
 	}
-	if all {
-		x.copyFields(dst, stored)
-		return
-	}
+	x.copyFields(dst, stored)
+}
+
+// ofThisRequest returns those of the stored fields that this request may have.
+func (x *exchange) ofThisRequest(dst, stored http.Header) http.Header {
 	readable := x.mayRead(stored) && len(dst[corsPrefix+"Allow-Origin"]) == 0 // what is set above the guard is for this request
 	some := make(http.Header, len(stored))
 	for name, values := range stored {
@@ -110,7 +111,7 @@ func (x *exchange) replayFields(dst, stored http.Header) {
 			some[name] = values
 		}
 	}
-	x.copyFields(dst, some)
+	return some
 }
 
 const corsPrefix = "Access-Control-"
