@@ -48,7 +48,7 @@ type reply struct {
 
 // send sends the request once.
 func (r request) send(ctx context.Context) reply {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.to+r.path, strings.NewReader(r.body))
 	if err != nil {

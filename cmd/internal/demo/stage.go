@@ -163,7 +163,7 @@ func (s *stage) idle(ctx context.Context) error {
 
 // until waits for a condition, at most 10 s.
 func until(ctx context.Context, holds func() bool) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
