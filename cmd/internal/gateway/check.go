@@ -50,6 +50,8 @@ func (c *Config) check() (faults []fault) {
 	if len(c.TrustedProxies) == 0 {
 		fail("trusted_proxies", "trusted_proxies: the list is empty; without it, this machine is trusted")
 	}
+	c.checkNames("scope", c.Scope.headers(), fail)
+	c.checkNames("correlation_header", []string{c.CorrelationHeader}, fail)
 	for _, d := range []struct {
 		name  string
 		value time.Duration
@@ -86,7 +88,7 @@ func (c *Config) check() (faults []fault) {
 	}
 
 	faults = append(faults, c.Default.check(c, "default")...)
-	patterns := newPatterns()
+	patterns := newPatterns(c.matchCase())
 	for i := range c.Routes {
 		r, at := &c.Routes[i], "routes["+strconv.Itoa(i)+"]"
 		if r.Match == "" {
@@ -127,6 +129,14 @@ func (r *Route) check(c *Config, at string) (faults []fault) {
 			fail(l.name, "%s: the list is empty; leave it out", l.name)
 		}
 	}
+	c.checkNames("key_headers", r.Policy.KeyHeaders, fail)
+	c.checkNames("fingerprint_headers", r.Policy.Fingerprint.Headers, fail)
+	c.checkNames("seal_headers", r.Policy.SealHeaders, fail)
+	for i, field := range r.Mint.Fields {
+		if name, ok := strings.CutPrefix(field, headerField); ok {
+			c.checkNames("mint.fields["+strconv.Itoa(i)+"]", []string{name}, fail)
+		}
+	}
 	r.checkMethods(fail)
 	r.checkMint(fail)
 	r.checkFinishing(c, fail)
@@ -143,6 +153,16 @@ func (r *Route) check(c *Config, at string) (faults []fault) {
 		}
 	}
 	return faults
+}
+
+// checkNames refuses a header that a setting names and that is dropped for its name.
+func (c *Config) checkNames(setting string, names []string, fail func(string, string, ...any)) {
+	for _, name := range names {
+		if !c.KeepUnderscores && isToken(name) && !plainName(name) {
+			plain, _, _ := strings.Cut(setting, "[")
+			fail(setting, "%s: %s is dropped from requests for its name; say underscores: keep if it is meant", plain, name)
+		}
+	}
 }
 
 func (r *Route) checkCondition(fail func(string, string, ...any)) {

@@ -54,6 +54,18 @@ type Config struct {
 	Scope Scope
 	// TrustedProxies are the networks whose scope header and X-Forwarded headers are believed. Defaults to [Loopback].
 	TrustedProxies []netip.Prefix
+	// KeepUnderscores passes headers on whose names are of more than letters, digits and hyphens, such as X_Account, unless
+	// a service might read them as one of the gateway's own. Defaults to dropping them, which is counted.
+	KeepUnderscores bool
+	// PassOverrides passes requests on that ask for another method than their own, by X-HTTP-Method-Override, X-HTTP-Method,
+	// X-Method-Override or _method in the query; these headers then count in fingerprints. Defaults to refusing them.
+	PassOverrides bool
+	// PassAmbiguous passes requests on whose paths services may read in several ways. Defaults to refusing them with 400
+	// where it matters which path a request is for: where there are routes, or the default one refuses anything.
+	PassAmbiguous bool
+	// MatchCase says whether upper and lower case differ in the paths of routes. Defaults to true, with a warning where a
+	// route refuses requests without a key, or makes their keys.
+	MatchCase *bool
 	// CorrelationHeader carries the correlation id of every request, with or without a key (R-76a). Defaults to
 	// X-Correlation-Id.
 	CorrelationHeader string
@@ -93,6 +105,8 @@ type Config struct {
 	Observers []semel.Observer
 	// upstreamFailed is told each error of the upstream.
 	upstreamFailed func(ctx context.Context, kind string)
+	// headersDropped is told how many headers of a request were dropped for their names.
+	headersDropped func(n int)
 	// looksEvery is how often there is a look for operations to finish without their clients, and how long one rests first.
 	// Defaults to those of [semel.CompleterOptions].
 	looksEvery time.Duration
@@ -149,6 +163,9 @@ func (c *Config) complete() {
 		}
 	}
 }
+
+// matchCase reports whether upper and lower case differ in the paths of routes.
+func (c *Config) matchCase() bool { return c.MatchCase == nil || *c.MatchCase }
 
 // options are those of the guards, without what has to be opened or observes.
 func (c *Config) options() semel.Options {

@@ -72,6 +72,10 @@ func topSettings(c *Config) map[string]setting {
 		"trusted_proxies": listOf(&c.TrustedProxies, func(to *netip.Prefix) setting {
 			return parsed(to, "a network such as 10.0.0.0/8", parseNetwork)
 		}),
+		"underscores":        choice(&c.KeepUnderscores, map[string]bool{"drop": false, "keep": true}),
+		"method_override":    choice(&c.PassOverrides, refuseOrPass),
+		"ambiguous_targets":  choice(&c.PassAmbiguous, refuseOrPass),
+		"match_case":         matchCaseSetting(&c.MatchCase),
 		"operations":         stringSetting(&c.Operations),
 		"correlation_header": stringSetting(&c.CorrelationHeader),
 		"cors": mapping(map[string]setting{
@@ -125,6 +129,7 @@ var (
 	errorPolicies = map[string]semel.ErrorPolicy{"keep": semel.KeepErrors, "release": semel.ReleaseErrors}
 	keyFormats    = map[string]semel.UUIDRule{"any": semel.AnyKey, "uuid": semel.UUIDAny, "uuid4": semel.UUIDv4}
 	envelopes     = map[string]bool{"problem": false, "simple": true}
+	refuseOrPass  = map[string]bool{"refuse": false, "pass": true}
 )
 
 // routeSettings are the settings of a policy.
@@ -223,6 +228,14 @@ func jsonSetting(to *string) setting {
 		default:
 			f.fail(value, "%s: want a text, a number, true or false", nameOf(path))
 		}
+	}
+}
+
+// matchCaseSetting is true or false, and nil where neither was said.
+func matchCaseSetting(to **bool) setting {
+	return func(f *yamlFile, path string, value ast.Node) {
+		*to = new(bool)
+		boolSetting(*to)(f, path, value)
 	}
 }
 

@@ -19,8 +19,10 @@ func (g *Gateway) newCompleter() (*semel.Completer, error) {
 
 // finish serves a stored request as that of a client is served, below what tells who asks.
 func (g *Gateway) finish(w http.ResponseWriter, r *http.Request) {
+	t := g.table.Load()
+	t.screen.clean(r) // it may have been stored before its headers were screened
 	correlate(w, r, g.cfg.CorrelationHeader)
-	g.table.Load().route(r).guarded.ServeHTTP(w, r)
+	t.route(r).guarded.ServeHTTP(w, r)
 }
 
 const forwardedProto = "X-Forwarded-Proto"

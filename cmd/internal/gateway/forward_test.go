@@ -220,7 +220,7 @@ func TestR11_TheScopeHeaderOfAStrangerDoesNotReachTheUpstream(t *testing.T) {
 func TestTheTargetReachesTheUpstreamByteByByte(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t, created)
-	g := start(t, u.URL+"/base/")
+	g := start(t, u.URL+"/base/", func(c *Config) { c.PassAmbiguous = true })
 	for _, target := range []string{"/a%2Fb/c", "/a?x=1;y=2&z=%zz", "/a//b?", "/a?b=c&a=d"} {
 		raw(t, g.Addr().String(), "GET "+target+" HTTP/1.1\r\nHost: x\r\n\r\n").wants(t, 201, "")
 		requests := u.requests()

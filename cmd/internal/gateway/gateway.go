@@ -50,6 +50,7 @@ func New(c Config) (*Gateway, error) {
 	}
 	g := &Gateway{cfg: c, transport: newTransport(c.UpstreamIdle), bodyTime: bodyTime, metrics: newMetrics(nil)}
 	g.cfg.upstreamFailed = g.metrics.upstreamFailed
+	g.cfg.headersDropped = func(n int) { g.metrics.droppedHeaders.Add(float64(n)) }
 	g.metrics.store.log = c.Log
 	breaker := breaker.New(breaker.Options{Name: "store", Failures: c.Breaker.Failures, Open: c.Breaker.Open, Log: c.Log})
 	g.metrics.watchBreaker(breaker.Open)

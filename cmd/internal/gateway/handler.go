@@ -3,7 +3,6 @@ package gateway
 import (
 	"crypto/rand"
 	"net/http"
-	"strings"
 	"time"
 )
 
@@ -17,8 +16,9 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 	if t.readable(w, r) {
 		return
 	}
-	if !forwardable(r.Method) {
-		t.others.proxy.form.refuse(w, methodRefused)
+	t.screen.clean(r)
+	if refusal, refused := t.screen.refuses(r); refused {
+		t.others.proxy.form.refuse(w, refusal)
 		return
 	}
 	correlate(w, r, g.cfg.CorrelationHeader)
@@ -39,12 +39,6 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 	} else {
 		route.unkeyed.ServeHTTP(w, r)
 	}
-}
-
-// forwardable refuses CONNECT, which asks for a tunnel past the guard, and methods with lower-case letters: "post" is not
-// POST to the guard, so it would pass unprotected to a service that doesn't make the difference.
-func forwardable(method string) bool {
-	return method != http.MethodConnect && method == strings.ToUpper(method)
 }
 
 // correlate takes the request's correlation id, or makes one, for the methods that the guard lets pass too.

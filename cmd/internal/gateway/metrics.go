@@ -36,6 +36,7 @@ type metrics struct {
 	storeErrors                *prometheus.CounterVec
 	storeSeconds               *prometheus.HistogramVec
 	upstreamErrors, reloads    *prometheus.CounterVec
+	droppedHeaders             prometheus.Counter
 	reloadGood, reloadTime     prometheus.Gauge
 	store                      storeLook
 	executedRuns, replayedOnes atomic.Int64
@@ -111,6 +112,8 @@ func newMetrics(known []string) *metrics {
 	for _, kind := range upstreamErrorKinds {
 		m.upstreamErrors.WithLabelValues(kind)
 	}
+	m.droppedHeaders = counter("idempotency_dropped_headers_total",
+		"Headers of requests that were dropped because a service might read their names as others.")
 	m.reloads = counters("idempotency_reload_total", "Reloads of the configuration by what became of them.", "result")
 	m.reloads.WithLabelValues(reloadSuccess)
 	m.reloads.WithLabelValues(reloadFailure)

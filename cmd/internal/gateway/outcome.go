@@ -32,7 +32,7 @@ func (r *Route) decide(status int, header http.Header, body []byte) semel.Verdic
 		return semel.VerdictRelease
 	}
 	switch code := semel.Code(header.Get("Idempotency-Code")); {
-	case code == upstreamUnavailable.code, code == notForwardable.code, code == methodRefused.code:
+	case code == upstreamUnavailable.code, code == notForwardable.code, code == methodRefused.code, code == targetRefused.code:
 		return semel.VerdictRelease // another gateway, which has sent nothing
 	case code == upstreamBroken.code:
 		return semel.VerdictLost

@@ -37,16 +37,22 @@ var (
 		"not-forwardable", "REQUEST_NOT_FORWARDABLE", http.StatusBadRequest,
 		"the request can't be forwarded", false, 0,
 	}
-	// methodRefused: see forwardable.
+	// methodRefused: see forwardable and overridden.
 	methodRefused = refusal{
 		"method-refused", "METHOD_REFUSED", http.StatusNotImplemented,
-		"the method is not forwarded", false, 0,
+		"the method, or one that the request asks for instead, is not forwarded", false, 0,
+	}
+	// targetRefused: see sendable, ambiguous and reservedPath.
+	targetRefused = refusal{
+		"target-refused", "TARGET_REFUSED", http.StatusBadRequest,
+		"the request's target can be read in several ways, or is not for clients", false, 0,
 	}
 )
 
 // ownCodes are those of the gateway's refusals.
 var ownCodes = map[semel.Code]bool{
 	upstreamUnavailable.code: true, upstreamBroken.code: true, notForwardable.code: true, methodRefused.code: true,
+	targetRefused.code: true,
 }
 
 // A form is how a route's problems look, the guard's and the gateway's own alike (R-76a).

@@ -66,6 +66,7 @@ func (g *Gateway) reload() error {
 		}
 		c.Upstream, c.Default, c.Routes, c.Documentation = next.Upstream, next.Default, next.Routes, next.Documentation
 		c.ReadyWithoutStore, c.CORS = next.ReadyWithoutStore, next.CORS
+		c.KeepUnderscores, c.PassOverrides, c.PassAmbiguous, c.MatchCase = next.KeepUnderscores, next.PassOverrides, next.PassAmbiguous, next.MatchCase
 	}
 	if g.listener != nil && leadsTo(c.Upstream, g.listener.Addr()) {
 		return fmt.Errorf("the upstream %s is the gateway itself", c.Upstream)

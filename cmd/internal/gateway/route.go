@@ -87,6 +87,9 @@ func (r *Route) policy(c *Config) semel.Policy {
 	p.Decide = r.decide
 	p.KeyOptional = r.Unkeyed == UnkeyedPass
 	p.Problems = newForm(c, r).guards()
+	if c.PassOverrides {
+		p.Fingerprint.Headers = append(slices.Clone(p.Fingerprint.Headers), overrideHeaders[:]...)
+	}
 	if r.KeyPattern != nil {
 		p.KeyFormat.Check = r.checkKey
 	}

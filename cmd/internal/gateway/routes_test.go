@@ -79,7 +79,7 @@ func TestTheServiceAnswersWhatRoutesAlmostMatch(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t, created)
 	g := routed(t, u.URL, Route{Match: "POST /tree/"}, Route{Match: "POST /a/{id}"})
-	for _, target := range []string{"/tree", "/tree//x", "/a/../b", "/a/1/", "/a//1", "/%2e%2e/x", "/a%2F1"} {
+	for _, target := range []string{"/tree", "/tree/x/", "/a/1/", "/a/", "/a/%7e", "/"} {
 		for _, method := range []string{"GET", "POST", "DELETE", "OPTIONS"} {
 			raw(t, g.Addr().String(), method+" "+target+" HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n").wants(t, 201, "")
 			requests := u.requests()
@@ -291,8 +291,8 @@ func TestR76_AtStartItWarnsOfWhatIsNotProtected(t *testing.T) {
 			t.Errorf("no %s in the log:\n%s", want, log)
 		}
 	}
-	if n := strings.Count(log, `"level":"WARN"`); n != 4 {
-		t.Errorf("%d warnings, want 4:\n%s", n, log)
+	if n := strings.Count(log, `"level":"WARN"`); n != 5 { // the fifth is that case differs in paths
+		t.Errorf("%d warnings, want 5:\n%s", n, log)
 	}
 }
 

@@ -2,10 +2,8 @@ package gateway
 
 import (
 	"errors"
-	"fmt"
 	"mime"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -16,6 +14,7 @@ import (
 
 // A table is what a reload replaces as a whole: the routes, and the upstream behind them.
 type table struct {
+	screen   *screen
 	patterns *patterns
 	routes   map[string]*guardedRoute // by pattern
 	others   *guardedRoute            // for the requests that no route names
@@ -45,12 +44,12 @@ type guardedRoute struct {
 }
 
 func newTable(c *Config, guard *semel.Guard, transport http.RoundTripper) *table {
-	t := &table{patterns: newPatterns(), routes: map[string]*guardedRoute{}, withoutStore: c.servesWithoutStore()}
-	t.others = newGuardedRoute(c, &c.Default, guard, transport)
+	t := &table{screen: newScreen(c), patterns: newPatterns(c.matchCase()), routes: map[string]*guardedRoute{}, withoutStore: c.servesWithoutStore()}
+	t.others = newGuardedRoute(c, &c.Default, t.screen, guard, transport)
 	for i := range c.Routes {
 		r := &c.Routes[i]
 		t.patterns.add(r.Match) //nolint:errcheck // Config.check has added the same ones
-		t.routes[r.Match] = newGuardedRoute(c, r, guard, transport)
+		t.routes[r.Match] = newGuardedRoute(c, r, t.screen, guard, transport)
 	}
 	if c.Operations != "" {
 		t.operations = guard.With(c.operationsPolicy()).Operations()
@@ -60,7 +59,7 @@ func newTable(c *Config, guard *semel.Guard, transport http.RoundTripper) *table
 	return t
 }
 
-func newGuardedRoute(c *Config, r *Route, guard *semel.Guard, transport http.RoundTripper) *guardedRoute {
+func newGuardedRoute(c *Config, r *Route, s *screen, guard *semel.Guard, transport http.RoundTripper) *guardedRoute {
 	policy := r.policy(c)
 	stores := policy.Complete || policy.RespondAsync
 	if stores {
@@ -68,7 +67,7 @@ func newGuardedRoute(c *Config, r *Route, guard *semel.Guard, transport http.Rou
 	}
 	g := &guardedRoute{
 		stores: stores,
-		proxy:  newProxy(c, r, transport), keyHeaders: r.keyHeaders(),
+		proxy:  newProxy(c, r, s, transport), keyHeaders: r.keyHeaders(),
 		observes: policy.Observe, methods: map[string]bool{}, named: len(policy.Methods) > 0,
 		always: policy.KeyField != "" || policy.Mint != nil, field: policy.KeyField != "", maxBody: policy.MaxRequestBody,
 	}
@@ -160,33 +159,4 @@ func (t *table) questions(c *Config) (map[string]*reconcileRoute, error) {
 		return nil, err
 	}
 	return all, err
-}
-
-// patterns are patterns of http.ServeMux. Only its matching is used: no redirect and no refusal of its own, which would
-// be the gateway's word instead of the service's. A path that is not clean, such as //payments, is matched as the clean
-// one, and one without the slash that a pattern ends with as if it were there, since a service may take them for the same.
-type patterns struct{ mux *http.ServeMux }
-
-// everything is a pattern that matches where no other does, so that the mux has no reason to refuse a method.
-const everything = "/"
-
-func newPatterns() *patterns { return &patterns{http.NewServeMux()} }
-
-var registeredAt = regexp.MustCompile(` \(registered at [^)]*\)`)
-
-// add adds a pattern, unless it is malformed or conflicts with another one.
-func (p *patterns) add(pattern string) (err error) {
-	defer func() {
-		if thrown := recover(); thrown != nil {
-			err = fmt.Errorf("%s", registeredAt.ReplaceAllString(fmt.Sprint(thrown), ""))
-		}
-	}()
-	p.mux.Handle(pattern, http.NotFoundHandler())
-	return nil
-}
-
-// match returns the pattern that a request matches best, or "".
-func (p *patterns) match(r *http.Request) string {
-	_, pattern := p.mux.Handler(r)
-	return pattern
 }

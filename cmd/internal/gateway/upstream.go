@@ -19,11 +19,12 @@ type proxy struct {
 	cfg     *Config
 	route   *Route
 	form    *form
+	screen  *screen
 	reverse httputil.ReverseProxy
 }
 
-func newProxy(c *Config, r *Route, transport http.RoundTripper) *proxy {
-	p := &proxy{cfg: c, route: r, form: newForm(c, r)}
+func newProxy(c *Config, r *Route, s *screen, transport http.RoundTripper) *proxy {
+	p := &proxy{cfg: c, route: r, form: newForm(c, r), screen: s}
 	p.reverse = httputil.ReverseProxy{
 		Rewrite: p.rewrite, ModifyResponse: p.answered, ErrorHandler: p.noAnswer,
 		Transport: transport, BufferPool: copyBuffers{},
@@ -86,6 +87,7 @@ func (p *proxy) rewrite(r *httputil.ProxyRequest) {
 		delete(h, name)
 		delete(r.Out.Trailer, name)
 	}
+	p.screen.dropOdd(r.Out.Trailer)
 	if len(r.Out.Trailer) > 0 {
 		r.Out.Body, r.Out.ContentLength = &trailedBody{r.Out.Body, r.In.Trailer, r.Out.Trailer}, -1 // trailers need chunks
 	}
@@ -161,6 +163,9 @@ func withholdResend(out, in http.Header) {
 	}
 }
 
+// forwardedHeaders tell for whom a proxy asks.
+var forwardedHeaders = [...]string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"}
+
 // forward says for whom the gateway asks. What a peer says about that counts only if it is a trusted proxy. The same goes
 // for the scope header: from anybody else it is a claim to be somebody, which the upstream would take from the gateway's
 // hands.
@@ -172,7 +177,7 @@ func (p *proxy) forward(r *httputil.ProxyRequest) {
 	}
 	r.SetXForwarded()
 	if trusted {
-		for _, name := range [...]string{"X-Forwarded-Host", "X-Forwarded-Proto"} {
+		for _, name := range forwardedHeaders[1:] {
 			if v := r.In.Header[name]; len(v) > 0 {
 				h[name] = v
 			}

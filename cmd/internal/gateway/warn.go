@@ -23,6 +23,33 @@ func (c *Config) warn() {
 		}
 		r.warnOfMint(c)
 	}
+	c.warnOfReadings()
+}
+
+// warnOfReadings says by which other readings of a request a service may be reached past its route.
+func (c *Config) warnOfReadings() {
+	if c.KeepUnderscores {
+		c.Log.Warn("headers with underscores in their names pass: a service that reads them as WSGI or CGI do takes X_Name for X-Name")
+	}
+	refusing := slices.ContainsFunc(c.Routes, func(r Route) bool { return r.Unkeyed == UnkeyedRefuse || r.Unkeyed == UnkeyedMint })
+	if !refusing || c.Default.Unkeyed == UnkeyedRefuse {
+		return
+	}
+	if c.MatchCase == nil {
+		c.Log.Warn("upper and lower case differ in paths: a service for which they do not is reached past its routes; say match_case: false, or true if they do")
+	}
+	if c.PassAmbiguous {
+		c.Log.Warn("paths with several readings pass: a service that reads //a or /a%2Fb otherwise is reached past its routes")
+	}
+	if c.PassOverrides {
+		c.Log.Warn("requests may ask for another method than their own: a service that heeds that is reached past its routes")
+	}
+	for i := range c.Routes {
+		r := &c.Routes[i]
+		if method, _, found := strings.Cut(r.Match, " "); found && method != http.MethodPost && r.Unkeyed != UnkeyedPass {
+			c.Log.Warn("a service that takes the method from _method in a form is reached past the route, which is for another method than POST", "route", r.name())
+		}
+	}
 }
 
 // warnOfMint says where the repeats of a client that sends no key would not be known as such.
