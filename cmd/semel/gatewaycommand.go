@@ -43,6 +43,8 @@ type gatewayCommand struct {
 	Scope                string   `placeholder:"header:NAME|single" help:"Who asks, so that two of them never meet: the header in which a trusted proxy names the authenticated principal (header:NAME,NAME for several together), or single, if there is only one. Required without --config."`
 	TrustProxy           []string `placeholder:"CIDR" help:"A network whose scope header and X-Forwarded headers are believed; may be given several times. Without any: this machine."`
 
+	Host []string `placeholder:"NAME" help:"A name by which requests may come, such as api.example.com or *.example.com; may be given several times, * for all (default: on a loopback address this machine's own names, elsewhere all)."`
+
 	Operations string        `placeholder:"PATH" help:"Path at which the gateway itself tells clients what became of an operation, such as /operations; answers that leave that open link to it (default: none)."`
 	RequireKey bool          `help:"Refuse a POST or PATCH without an Idempotency-Key (default: pass it on unprotected). Others pass without one, and are protected with one."`
 	Unkeyed    string        `default:"" enum:",pass,refuse,mint-random" placeholder:"pass|refuse|mint-random" help:"A POST or PATCH without a key: pass it on unprotected, refuse it as --require-key does, or give it a key of its own, by which it can be traced (default pass)."`
@@ -218,7 +220,7 @@ func (c *gatewayCommand) config() (gateway.Config, error) {
 		Upstream: upstream, UpstreamIdle: c.UpstreamIdle, StoreAddress: c.Store,
 		CacheAddress: c.Cache, ReadyWithoutStore: ready, EncryptionKeysFile: c.EncryptionKeysFile,
 		IdentitySecretFile: c.IdentitySecretFile, DerivationSecretFile: c.DerivationSecretFile,
-		Scope: scope, TrustedProxies: proxies, Operations: c.Operations, ShutdownTimeout: c.ShutdownTimeout,
+		Scope: scope, TrustedProxies: proxies, Hosts: c.Host, Operations: c.Operations, ShutdownTimeout: c.ShutdownTimeout,
 		Default: gateway.Route{Unkeyed: unkeyed, Policy: semel.Policy{
 			OnLost: lostPolicies[c.OnLost], OnError: errorPolicies[c.OnError],
 			Lease: c.Lease, Retention: c.Retention, Wait: c.Wait, Patience: c.ClientTimeout, MaxRun: c.Deadline,

@@ -2,8 +2,10 @@ package gateway
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"os"
 	"sync/atomic"
 )
 
@@ -25,6 +27,40 @@ func (f TLSFiles) load() (*tls.Certificate, error) {
 		return nil, fmt.Errorf("load certificate: %w", err)
 	}
 	return &c, nil
+}
+
+// UpstreamTLS says how the gateway and an upstream of https know each other. Files are in PEM.
+type UpstreamTLS struct {
+	CA         string // file of the authorities that sign the upstream's certificate, instead of the machine's
+	Cert, Key  string // files of the certificate that the upstream is shown, with its chain, and of its key
+	ServerName string // in the upstream's certificate. Defaults to the host of its address
+}
+
+// client returns the certificate that the upstream is shown, nil if there is none.
+func (u UpstreamTLS) client() (*tls.Certificate, error) { return TLSFiles{u.Cert, u.Key}.load() }
+
+// config returns the setting of connections to the upstream. Those that are made after the certificate was replaced show
+// the new one.
+func (u UpstreamTLS) config(client *certificate) (*tls.Config, error) {
+	config := &tls.Config{
+		MinVersion: tls.VersionTLS12, ServerName: u.ServerName,
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			if c := client.Load(); c != nil {
+				return c, nil
+			}
+			return new(tls.Certificate), nil // none
+		},
+	}
+	if u.CA != "" {
+		content, err := os.ReadFile(u.CA)
+		if err != nil {
+			return nil, fmt.Errorf("read authorities: %w", err)
+		}
+		if config.RootCAs = x509.NewCertPool(); !config.RootCAs.AppendCertsFromPEM(content) {
+			return nil, fmt.Errorf("read authorities: %s has no certificate", u.CA)
+		}
+	}
+	return config, nil
 }
 
 // A certificate is what clients are shown. Connections made after it was replaced see the new one.

@@ -50,6 +50,11 @@ func (c *Config) check() (faults []fault) {
 	if len(c.TrustedProxies) == 0 {
 		fail("trusted_proxies", "trusted_proxies: the list is empty; without it, this machine is trusted")
 	}
+	for _, host := range c.Hosts {
+		if !listedHost(host) {
+			fail("hosts", "hosts: %q is not a name without a port, such as api.example.com or *.example.com, nor * for all", host)
+		}
+	}
 	c.checkNames("scope", c.Scope.headers(), fail)
 	c.checkNames("correlation_header", []string{c.CorrelationHeader}, fail)
 	for _, d := range []struct {
@@ -74,6 +79,15 @@ func (c *Config) check() (faults []fault) {
 	}
 	if _, err := c.TLS.load(); err != nil {
 		fail("tls", "tls: %v", err)
+	}
+	if c.UpstreamTLS != (UpstreamTLS{}) {
+		_, errCA := c.UpstreamTLS.config(nil)
+		_, errClient := c.UpstreamTLS.client()
+		if err := errors.Join(errCA, errClient); err != nil {
+			fail("upstream_tls", "upstream_tls: %v", strings.ReplaceAll(err.Error(), "\n", "; "))
+		} else if c.Upstream != nil && c.Upstream.Scheme != "https" {
+			fail("upstream_tls", "upstream_tls: the upstream, %s, is not https", c.Upstream)
+		}
 	}
 	// What the library says of what all routes share, it says of a guard that is thrown away.
 	scope := semel.SingleTenant

@@ -30,6 +30,8 @@ type Config struct {
 	TLS TLSFiles
 	// Upstream is the service behind the gateway; see [ParseUpstream].
 	Upstream *url.URL
+	// UpstreamTLS is for an upstream of https. Defaults to the machine's authorities and no certificate of the gateway's own.
+	UpstreamTLS UpstreamTLS
 	// UpstreamIdle is how long a connection to the upstream is kept unused. It must be shorter than the upstream keeps it:
 	// a request that is sent while the upstream closes the connection is lost. Defaults to 1 s.
 	UpstreamIdle time.Duration
@@ -54,6 +56,10 @@ type Config struct {
 	Scope Scope
 	// TrustedProxies are the networks whose scope header and X-Forwarded headers are believed. Defaults to [Loopback].
 	TrustedProxies []netip.Prefix
+	// Hosts are the names by which requests may come, without a port: "api.example.com", "*.example.com" for all below it, or
+	// "*" for all. Those that routes are for are among them. Defaults to names and addresses of this machine for an address
+	// on loopback, which others than its own pages must not reach, and elsewhere to all.
+	Hosts []string
 	// KeepUnderscores passes headers on whose names are of more than letters, digits and hyphens, such as X_Account, unless
 	// a service might read them as one of the gateway's own. Defaults to dropping them, which is counted.
 	KeepUnderscores bool

@@ -56,7 +56,13 @@ func topSettings(c *Config) map[string]setting {
 			"cert": stringSetting(&c.TLS.Cert),
 			"key":  stringSetting(&c.TLS.Key),
 		}),
-		"upstream":            parsed(&c.Upstream, "an address such as http://127.0.0.1:9000", trimmed("upstream", ParseUpstream)),
+		"upstream": parsed(&c.Upstream, "an address such as http://127.0.0.1:9000", trimmed("upstream", ParseUpstream)),
+		"upstream_tls": mapping(map[string]setting{
+			"ca":          stringSetting(&c.UpstreamTLS.CA),
+			"cert":        stringSetting(&c.UpstreamTLS.Cert),
+			"key":         stringSetting(&c.UpstreamTLS.Key),
+			"server_name": stringSetting(&c.UpstreamTLS.ServerName),
+		}),
 		"upstream_idle":       notZero(&c.UpstreamIdle, durationSetting(&c.UpstreamIdle), leaveOut),
 		"store":               stringSetting(&c.StoreAddress),
 		"cache":               stringSetting(&c.CacheAddress),
@@ -72,6 +78,7 @@ func topSettings(c *Config) map[string]setting {
 		"trusted_proxies": listOf(&c.TrustedProxies, func(to *netip.Prefix) setting {
 			return parsed(to, "a network such as 10.0.0.0/8", parseNetwork)
 		}),
+		"hosts":              listOf(&c.Hosts, stringSetting),
 		"underscores":        choice(&c.KeepUnderscores, map[string]bool{"drop": false, "keep": true}),
 		"method_override":    choice(&c.PassOverrides, refuseOrPass),
 		"ambiguous_targets":  choice(&c.PassAmbiguous, refuseOrPass),

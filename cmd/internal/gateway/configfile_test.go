@@ -38,7 +38,8 @@ func full(t *testing.T) string {
 		t.Fatal(err)
 	}
 	files, _ := newCertificate(t)
-	return strings.NewReplacer("cert: cert.pem", "cert: "+files.Cert, "key: key.pem", "key: "+files.Key).Replace(string(content))
+	return strings.NewReplacer("cert: cert.pem", "cert: "+files.Cert, "key: key.pem", "key: "+files.Key,
+		"ca: internal-ca.pem", "ca: "+files.Cert, "cert: client.pem", "cert: "+files.Cert, "key: client.key", "key: "+files.Key).Replace(string(content))
 }
 
 func TestR73_AFileWithEverySettingIsRead(t *testing.T) {
@@ -47,7 +48,7 @@ func TestR73_AFileWithEverySettingIsRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Listen != "127.0.0.1:8443" || c.Admin != "127.0.0.1:8081" || c.Upstream.String() != "http://127.0.0.1:9000/api" ||
+	if c.Listen != "127.0.0.1:8443" || c.Admin != "127.0.0.1:8081" || c.Upstream.String() != "https://127.0.0.1:9000/api" ||
 		c.StoreAddress != "postgres://semel@127.0.0.1/payments?schema=semel" || c.CacheAddress != "redis://127.0.0.1" ||
 		c.Breaker != (Breaker{Failures: 5, Open: time.Second}) || c.EncryptionKeysFile != "encryption.keys" || c.IdentitySecretFile != "identity.secret" || c.DerivationSecretFile != "derivation.secret" ||
 		c.Scope.String() != "header:X-Account" || len(c.TrustedProxies) != 3 || c.CorrelationHeader != "X-Request-Ref" ||

@@ -12,7 +12,10 @@ import (
 )
 
 // A delivery says how far one request has come on its way to the upstream.
-type delivery struct{ stage atomic.Int32 }
+type delivery struct {
+	stage  atomic.Int32
+	header http.Header // of the answer to the client
+}
 
 const (
 	refused   = iota // no connection was asked for: the transport did not accept the request

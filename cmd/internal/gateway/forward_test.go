@@ -262,12 +262,12 @@ func TestR77_AnUpgradedConnectionPasses(t *testing.T) {
 			return
 		}
 		defer c.Close()
-		fmt.Fprint(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		fmt.Fprint(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 		io.Copy(c, rw) //nolint:errcheck // it ends when the client goes
 	})
 	g := start(t, u.URL)
 	c := dial(t, g.Addr().String())
-	fmt.Fprint(c, "GET /live HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\nIdempotency-Key: k\r\n\r\n")
+	fmt.Fprint(c, "GET /live HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nIdempotency-Key: k\r\n\r\n")
 	in := bufio.NewReader(c)
 	readAnswer(t, in).wants(t, 101, "")
 	for _, word := range []string{"one\n", "two\n"} {

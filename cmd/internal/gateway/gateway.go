@@ -21,19 +21,20 @@ import (
 
 // A Gateway protects one upstream. It is made by [New] and does its work in [Gateway.Run].
 type Gateway struct {
-	cfg         Config
-	guard       *semel.Guard // whose core all routes share
-	table       atomic.Pointer[table]
-	transport   *http.Transport
-	certificate certificate
-	metrics     *metrics
-	reconciler  *reconciler      // nil if the store can't be searched
-	completer   *semel.Completer // nil if no route's operations are finished without their clients
-	handler     http.Handler
-	admin       http.Handler
-	bodyTime    time.Duration
-	draining    atomic.Bool
-	reloading   sync.Mutex
+	cfg               Config
+	guard             *semel.Guard // whose core all routes share
+	table             atomic.Pointer[table]
+	transport         *http.Transport
+	certificate       certificate // that clients are shown
+	clientCertificate certificate // that the upstream is shown
+	metrics           *metrics
+	reconciler        *reconciler      // nil if the store can't be searched
+	completer         *semel.Completer // nil if no route's operations are finished without their clients
+	handler           http.Handler
+	admin             http.Handler
+	bodyTime          time.Duration
+	draining          atomic.Bool
+	reloading         sync.Mutex
 
 	listener, adminListener net.Listener
 }
@@ -49,6 +50,9 @@ func New(c Config) (*Gateway, error) {
 		return nil, err
 	}
 	g := &Gateway{cfg: c, transport: newTransport(c.UpstreamIdle), bodyTime: bodyTime, metrics: newMetrics(nil)}
+	if g.transport.TLSClientConfig, err = c.UpstreamTLS.config(&g.clientCertificate); err != nil {
+		return nil, err
+	}
 	g.cfg.upstreamFailed = g.metrics.upstreamFailed
 	g.cfg.headersDropped = func(n int) { g.metrics.droppedHeaders.Add(float64(n)) }
 	g.metrics.store.log = c.Log
@@ -71,6 +75,11 @@ func New(c Config) (*Gateway, error) {
 	if err != nil {
 		return nil, err
 	}
+	client, err := c.UpstreamTLS.client()
+	if err != nil {
+		return nil, err
+	}
+	g.clientCertificate.Store(client)
 	g.metrics.watch(g.guard)
 	if err := g.use(&g.cfg, cert); err != nil {
 		return nil, err
@@ -81,7 +90,7 @@ func New(c Config) (*Gateway, error) {
 		}
 	}
 	g.handler = http.HandlerFunc(g.serve)
-	g.admin = g.newAdmin()
+	g.admin = g.administered(g.newAdmin())
 	return g, nil
 }
 
@@ -109,6 +118,9 @@ func (g *Gateway) Listen() error {
 		return errors.Join(err, listener.Close(), admin.Close())
 	}
 	g.listener, g.adminListener = listener, admin
+	t := *g.table.Load()
+	t.hosts, t.adminHosts = g.cfg.hosts(listener.Addr()), g.cfg.hosts(admin.Addr())
+	g.table.Store(&t)
 	return nil
 }
 

@@ -40,7 +40,7 @@ func start(t *testing.T, upstream string, change ...func(*Config)) *running {
 	r := &running{log: &logBuffer{}}
 	cfg := Config{
 		Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Upstream: target, Store: memstore.New(), Scope: Scope{set: true},
-		ShutdownTimeout: time.Minute, Log: slog.New(slog.NewJSONHandler(r.log, nil)), Instance: "test",
+		Hosts: []string{"*"}, ShutdownTimeout: time.Minute, Log: slog.New(slog.NewJSONHandler(r.log, nil)), Instance: "test",
 	}
 	for _, f := range change {
 		f(&cfg)

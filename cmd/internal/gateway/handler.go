@@ -13,6 +13,10 @@ const bodyTime = time.Minute
 // whatever is reloaded meanwhile.
 func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 	t := g.table.Load()
+	if !t.hosts.admits(r.Host) {
+		t.others.proxy.form.refuse(w, hostRefused)
+		return
+	}
 	if t.readable(w, r) {
 		return
 	}

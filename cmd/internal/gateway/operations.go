@@ -65,6 +65,12 @@ func (c *Config) canFinish() error {
 	return errors.Join(errs...)
 }
 
+// patternHost returns the host of a pattern of http.ServeMux, "" if it is for all.
+func patternHost(pattern string) string {
+	host := strings.TrimSuffix(pattern, patternPath(pattern))
+	return strings.TrimLeft(host[strings.IndexAny(host, " \t")+1:], " \t")
+}
+
 // patternPath returns the path of a pattern of http.ServeMux.
 func patternPath(pattern string) string {
 	if _, rest, found := strings.Cut(pattern, " "); found {

@@ -32,7 +32,8 @@ func (r *Route) decide(status int, header http.Header, body []byte) semel.Verdic
 		return semel.VerdictRelease
 	}
 	switch code := semel.Code(header.Get("Idempotency-Code")); {
-	case code == upstreamUnavailable.code, code == notForwardable.code, code == methodRefused.code, code == targetRefused.code:
+	case code == upstreamUnavailable.code, code == notForwardable.code, code == methodRefused.code, code == targetRefused.code,
+		code == hostRefused.code:
 		return semel.VerdictRelease // another gateway, which has sent nothing
 	case code == upstreamBroken.code:
 		return semel.VerdictLost
@@ -182,6 +183,12 @@ func (p *proxy) misunderstood(res *http.Response, what, header string, said []st
 
 // answered prepares the upstream's answer for the client.
 func (p *proxy) answered(res *http.Response) error {
+	if res.StatusCode < 100 {
+		return fmt.Errorf("the upstream answered with %03d, which is no status", res.StatusCode)
+	}
+	if d, ok := res.Request.Context().Value(deliveryKey{}).(*delivery); ok && len(res.Header["Content-Type"]) == 0 {
+		d.header["Content-Type"] = nil // else the server would guess one
+	}
 	name := p.cfg.CorrelationHeader
 	res.Header[name] = res.Request.Header[name]
 	p.cfg.CORS.dropCORS(res.Header)

@@ -42,6 +42,11 @@ var (
 		"method-refused", "METHOD_REFUSED", http.StatusNotImplemented,
 		"the method, or one that the request asks for instead, is not forwarded", false, 0,
 	}
+	// hostRefused: see hostList.
+	hostRefused = refusal{
+		"host-refused", "HOST_REFUSED", http.StatusMisdirectedRequest,
+		"the request's host is not served here", false, 0,
+	}
 	// targetRefused: see sendable, ambiguous and reservedPath.
 	targetRefused = refusal{
 		"target-refused", "TARGET_REFUSED", http.StatusBadRequest,
@@ -52,7 +57,7 @@ var (
 // ownCodes are those of the gateway's refusals.
 var ownCodes = map[semel.Code]bool{
 	upstreamUnavailable.code: true, upstreamBroken.code: true, notForwardable.code: true, methodRefused.code: true,
-	targetRefused.code: true,
+	targetRefused.code: true, hostRefused.code: true,
 }
 
 // A form is how a route's problems look, the guard's and the gateway's own alike (R-76a).

@@ -357,11 +357,11 @@ func TestR38_R77_AKeyedUpgradeHasBegun(t *testing.T) {
 			return
 		}
 		defer c.Close()
-		fmt.Fprint(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		fmt.Fprint(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 		io.Copy(c, rw) //nolint:errcheck // it ends when the client goes
 	})
 	g := start(t, u.URL)
-	upgrade := "POST /live HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\nIdempotency-Key: k\r\nContent-Length: 0\r\n\r\n"
+	upgrade := "POST /live HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nIdempotency-Key: k\r\nContent-Length: 0\r\n\r\n"
 	c := dial(t, g.Addr().String())
 	fmt.Fprint(c, upgrade)
 	in := bufio.NewReader(c)
@@ -410,8 +410,8 @@ func TestTheCertificateIsReloaded(t *testing.T) {
 	read(t, send(t, client(t, renewed, http2), "POST", url+"/", nil, "Idempotency-Key", "k")).wants(t, 201, "")
 }
 
-// An upstream that switches to HTTP/2 would take requests from the client that no guard has seen.
-func TestNoUpgradeToHTTPReachesTheUpstream(t *testing.T) {
+// An upstream that switches to HTTP/2, or to a protocol that tunnels, would take requests from the client that no guard has seen.
+func TestAttack06_NoUpgradeButToWebSocketReachesTheUpstream(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") != "" {
@@ -424,7 +424,7 @@ func TestNoUpgradeToHTTPReachesTheUpstream(t *testing.T) {
 	})
 	g := start(t, u.URL)
 	for protocol, status := range map[string]int{
-		"h2c": 201, "H2C": 201, "websocket, h2c": 201, "HTTP/2.0": 201, "TLS/1.2": 201, "websocket": 101, "h3-tunnel": 101,
+		"h2c": 201, "H2C": 201, "websocket, h2c": 201, "HTTP/2.0": 201, "TLS/1.2": 201, "websocket": 101, "WebSocket": 101, "h3-tunnel": 201, "echo": 201,
 	} {
 		for _, connection := range []string{"Upgrade", "Upgrade, HTTP2-Settings"} {
 			a := raw(t, g.Addr().String(), "GET / HTTP/1.1\r\nHost: x\r\nConnection: "+connection+"\r\nUpgrade: "+protocol+"\r\nHTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n\r\n")

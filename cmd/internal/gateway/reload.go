@@ -19,6 +19,9 @@ func (g *Gateway) use(c *Config, cert *tls.Certificate) error {
 		return err
 	}
 	t := newTable(c, g.guard, g.transport)
+	if g.listener != nil {
+		t.hosts, t.adminHosts = c.hosts(g.listener.Addr()), c.hosts(g.adminListener.Addr())
+	}
 	questions, err := t.questions(c)
 	if err != nil {
 		return err
@@ -54,7 +57,7 @@ func (g *Gateway) Reload() error {
 	return nil
 }
 
-func (g *Gateway) reload() error {
+func (g *Gateway) reload() (err error) {
 	c := g.cfg
 	if c.File != "" {
 		next, err := LoadFile(c.File)
@@ -66,7 +69,7 @@ func (g *Gateway) reload() error {
 		}
 		c.Upstream, c.Default, c.Routes, c.Documentation = next.Upstream, next.Default, next.Routes, next.Documentation
 		c.ReadyWithoutStore, c.CORS = next.ReadyWithoutStore, next.CORS
-		c.KeepUnderscores, c.PassOverrides, c.PassAmbiguous, c.MatchCase = next.KeepUnderscores, next.PassOverrides, next.PassAmbiguous, next.MatchCase
+		c.Hosts, c.KeepUnderscores, c.PassOverrides, c.PassAmbiguous, c.MatchCase = next.Hosts, next.KeepUnderscores, next.PassOverrides, next.PassAmbiguous, next.MatchCase
 	}
 	if g.listener != nil && leadsTo(c.Upstream, g.listener.Addr()) {
 		return fmt.Errorf("the upstream %s is the gateway itself", c.Upstream)
@@ -75,6 +78,15 @@ func (g *Gateway) reload() error {
 	if err != nil {
 		return err
 	}
+	client, err := c.UpstreamTLS.client()
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err == nil {
+			g.clientCertificate.Store(client)
+		}
+	}()
 	return g.use(&c, cert)
 }
 
@@ -95,6 +107,7 @@ func unchanged(was, is *Config) error {
 		{"listen", was.Listen, is.Listen},
 		{"admin", was.Admin, is.Admin},
 		{"tls", was.TLS, is.TLS},
+		{"upstream_tls", was.UpstreamTLS, is.UpstreamTLS},
 		{"upstream_idle", was.UpstreamIdle, is.UpstreamIdle},
 		{"breaker", was.Breaker, is.Breaker},
 		{"identity_secret_file", was.IdentitySecretFile, is.IdentitySecretFile},

@@ -14,10 +14,11 @@ import (
 
 // A table is what a reload replaces as a whole: the routes, and the upstream behind them.
 type table struct {
-	screen   *screen
-	patterns *patterns
-	routes   map[string]*guardedRoute // by pattern
-	others   *guardedRoute            // for the requests that no route names
+	hosts, adminHosts hostList // of the two addresses
+	screen            *screen
+	patterns          *patterns
+	routes            map[string]*guardedRoute // by pattern
+	others            *guardedRoute            // for the requests that no route names
 
 	withoutStore bool // it is ready while the store is down
 

@@ -36,7 +36,8 @@ func newProxy(c *Config, r *Route, s *screen, transport http.RoundTripper) *prox
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// The answer brings it again (answered, noAnswer): the proxy adds to what is there.
 	delete(w.Header(), p.cfg.CorrelationHeader)
-	p.reverse.ServeHTTP(w, r.WithContext(new(delivery).watched(r.Context())))
+	d := &delivery{header: w.Header()}
+	p.reverse.ServeHTTP(w, r.WithContext(d.watched(r.Context())))
 }
 
 // endpoint names what a request is for, in the log.
@@ -91,7 +92,9 @@ func (p *proxy) rewrite(r *httputil.ProxyRequest) {
 	if len(r.Out.Trailer) > 0 {
 		r.Out.Body, r.Out.ContentLength = &trailedBody{r.Out.Body, r.In.Trailer, r.Out.Trailer}, -1 // trailers need chunks
 	}
-	if tunnels(h["Upgrade"]) {
+	// A protocol that carries HTTP requests, such as h2c, would let them pass under the guard. A server may ignore a wish to
+	// switch (RFC 9110, section 7.8).
+	if upgrade := h["Upgrade"]; len(upgrade) > 0 && !(len(upgrade) == 1 && strings.EqualFold(upgrade[0], "websocket")) {
 		delete(h, "Upgrade")
 		delete(h, "Connection")
 	}
@@ -117,21 +120,6 @@ func (p *proxy) rewrite(r *httputil.ProxyRequest) {
 			h["Accept-Encoding"] = []string{"identity"} // so that the answer can be looked into
 		}
 	}
-}
-
-// tunnels reports whether a client asks to switch to a protocol that carries HTTP requests: with an upstream that agrees
-// they would pass under the guard. A server may ignore such a wish (RFC 9110, section 7.8).
-func tunnels(upgrade []string) bool {
-	for _, line := range upgrade {
-		for protocol := range strings.SplitSeq(strings.ToLower(line), ",") {
-			name, _, _ := strings.Cut(strings.TrimSpace(protocol), "/")
-			switch name {
-			case "h2", "h2c", "http", "tls":
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // A trailedBody is a body with trailers, which are known at its end only. Those that were announced, and not withheld,
