@@ -158,15 +158,17 @@ func (g *Gateway) Run(ctx context.Context) error {
 	serverLog := slog.NewLogLogger(log.Handler(), slog.LevelWarn)
 	// No WriteTimeout: it would cut off runs that may take long.
 	server := &http.Server{
-		Handler: g.handler, ErrorLog: serverLog, Protocols: new(http.Protocols),
+		Handler: g.handler, ConnContext: withFraming, DisableGeneralOptionsHandler: true, ErrorLog: serverLog, Protocols: new(http.Protocols),
 		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 	}
 	server.Protocols.SetHTTP1(true)
+	listener := g.listener
 	if encrypted {
 		server.TLSConfig = g.certificate.config()
 		server.Protocols.SetHTTP2(true)
 	} else {
 		server.Protocols.SetUnencryptedHTTP2(true)
+		listener = framedListener{listener}
 	}
 	admin := &http.Server{
 		Handler: g.admin, ErrorLog: serverLog,
@@ -197,7 +199,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 	}
 	loops.Go(func() { g.metrics.store.run(loopsCtx) })
 	finishing := g.beginFinishing(loopsCtx)
-	loops.Go(func() { failed <- serve(server, g.listener, "serve clients") })
+	loops.Go(func() { failed <- serve(server, listener, "serve clients") })
 	loops.Go(func() { failed <- serve(admin, g.adminListener, "serve administration") })
 	defer admin.Close()
 	defer g.transport.CloseIdleConnections()

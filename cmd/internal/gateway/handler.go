@@ -13,6 +13,18 @@ const bodyTime = time.Minute
 // whatever is reloaded meanwhile.
 func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 	t := g.table.Load()
+	if hasTwoLengths(r) {
+		w.Header().Set("Connection", "close")
+		t.others.proxy.form.refuse(w, notForwardable)
+		return
+	}
+	if r.TLS != nil && r.ProtoMajor == 1 && len(r.TransferEncoding) > 0 {
+		w.Header().Set("Connection", "close") // it may have had two lengths, which does not show
+	}
+	if r.Method == http.MethodOptions && r.RequestURI == "*" {
+		w.Header().Set("Content-Length", "0") // about the gateway itself
+		return
+	}
 	if !t.hosts.admits(r.Host) {
 		t.others.proxy.form.refuse(w, hostRefused)
 		return

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -131,6 +132,87 @@ func TestAttack06_WhatConnectionNamesGoesNowhere(t *testing.T) {
 	}
 	if a := send("k2"); !a.replayed() {
 		t.Errorf("the key was lost: %d %s", a.status, a.body)
+	}
+}
+
+func TestAttack06_ARequestWithTwoLengthsIsRefusedAndItsConnectionClosed(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t, created)
+	g := start(t, u.URL)
+	const (
+		smuggled = "GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
+		sized    = "POST /first HTTP/1.1\r\nHost: x\r\nContent-Length: 62\r\n\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\nPOST / HTTP\r\n"
+		chunked  = "POST /first HTTP/1.1\r\nHost: x\r\ntransfer-encoding: chunked\r\n\r\n3;x=y\r\n\r\n\r\r\n2b\r\nContent-Length: 5\r\nTransfer-Encoding: x\r\n\r\n\r\n0\r\nX-T: 1\r\n\r\n"
+	)
+	for _, before := range []string{"", "OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", "GET /first HTTP/1.1\r\nHost: x\r\nX-Folded: a\r\n b\r\n\r\n", sized, chunked, chunked + sized + "\r\n", sized + chunked + sized} {
+		for _, lengths := range []string{
+			"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", "Transfer-Encoding: chunked\r\nX-A: b\r\ncontent-length: 5\r\n", "Content-Length:\r\n 5\r\nTransfer-Encoding:\tCHUNKED\r\n",
+			"Content-Length: " + strings.Repeat("0", 600) + "5\r\nTransfer-Encoding: chunked\r\n",
+		} {
+			c := dial(t, g.Addr().String())
+			in := bufio.NewReader(c)
+			io.WriteString(c, before+"POST /second HTTP/1.1\r\nHost: x\r\n"+lengths+"\r\n0\r\n\r\n"+smuggled)
+			for range strings.Count(before, " HTTP/1.1") {
+				if a := readAnswer(t, in); a.status >= 300 {
+					t.Fatalf("%.20q: status %d", before, a.status)
+				}
+			}
+			if a := readAnswer(t, in); a.status != 400 {
+				t.Errorf("%.20q, %.40q: status %d, want 400", before, lengths, a.status)
+			}
+			if rest, _ := io.ReadAll(in); len(rest) > 0 {
+				t.Errorf("%.20q, %.40q: the connection went on with %.60q", before, lengths, rest)
+			}
+		}
+	}
+	for _, r := range u.requests() {
+		if r.URL.Path != "/first" {
+			t.Errorf("%s reached the service", r.URL.Path)
+		}
+	}
+	raw(t, g.Addr().String(), "POST / HTTP/1.0\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n").wants(t, 400, "REQUEST_NOT_FORWARDABLE")
+}
+
+func TestAttack06_AConnectionLivesOnAfterHonestLengths(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t, created)
+	g := start(t, u.URL)
+	c := dial(t, g.Addr().String())
+	in := bufio.NewReader(c)
+	body := strings.Repeat("Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 3000)
+	for range 3 {
+		for _, request := range []string{
+			"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+			fmt.Sprintf("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body),
+			fmt.Sprintf("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(body), body),
+		} {
+			io.WriteString(c, request)
+			readAnswer(t, in).wants(t, 201, "")
+		}
+	}
+	if n := len(u.requests()); n != 9 {
+		t.Errorf("%d requests reached the service, want 9", n)
+	}
+}
+
+func TestAttack06_OverTLSAConnectionEndsWithAChunkedRequest(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t, created)
+	var roots *x509.CertPool
+	g := start(t, u.URL, func(c *Config) { c.TLS, roots = newCertificate(t) })
+	for _, key := range []string{"", "Idempotency-Key: k\r\n"} {
+		c := tls.Client(dial(t, g.Addr().String()), &tls.Config{RootCAs: roots, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12})
+		in := bufio.NewReader(c)
+		io.WriteString(c, "POST /first HTTP/1.1\r\nHost: x\r\n"+key+"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n")
+		readAnswer(t, in).wants(t, 201, "")
+		if rest, _ := io.ReadAll(in); len(rest) > 0 {
+			t.Errorf("the connection went on with %.60q", rest)
+		}
+	}
+	for _, r := range u.requests() {
+		if r.URL.Path != "/first" {
+			t.Errorf("%s reached the service", r.URL.Path)
+		}
 	}
 }
 

@@ -15,7 +15,7 @@ func sendable(r *http.Request) bool {
 			return false
 		}
 	}
-	return strings.HasPrefix(r.URL.Path, "/") || r.URL.Path == "*" && r.Method == http.MethodOptions
+	return strings.HasPrefix(r.URL.Path, "/")
 }
 
 // ambiguous reports whether services may differ on which path is meant: whether it has dot segments, empty ones,
