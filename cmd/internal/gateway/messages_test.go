@@ -158,7 +158,7 @@ func TestAttack06_ARequestWithTwoLengthsIsRefusedAndItsConnectionClosed(t *testi
 				}
 			}
 			if a := readAnswer(t, in); a.status != 400 {
-				t.Errorf("%.20q, %.40q: status %d, want 400", before, lengths, a.status)
+				t.Fatalf("%.20q, %.40q: status %d, want 400", before, lengths, a.status)
 			}
 			if rest, _ := io.ReadAll(in); len(rest) > 0 {
 				t.Errorf("%.20q, %.40q: the connection went on with %.60q", before, lengths, rest)

@@ -160,7 +160,7 @@ func TestAttack04_ARouteHasItsPathsOtherSpellings(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t, created)
 	refused := func(match string) Route { return Route{Match: match, Unkeyed: UnkeyedRefuse} }
-	routes := []Route{refused("POST /payments"), refused("POST /orders/{id}"), refused("POST /tree/"), refused("POST Shop.Example/x"), {Match: "POST /both/"}, refused("POST /both"), refused("POST /one/{$}")}
+	routes := []Route{refused("POST /payments"), refused("POST /orders/{id}"), refused("POST /tree/"), refused("POST Shop.Example/x"), {Match: "POST /both/"}, refused("POST /both"), refused("POST /one/{$}"), refused("POST /Mixed/{Id}")}
 	matching := routed(t, u.URL, routes...)
 	folding := start(t, u.URL, func(c *Config) { c.MatchCase, c.Routes = new(bool), routes })
 	for _, c := range []struct {
@@ -180,6 +180,8 @@ func TestAttack04_ARouteHasItsPathsOtherSpellings(t *testing.T) {
 		{"x", "/tree", true, true},
 		{"x", "/tree/a/b/", true, true},
 		{"x", "/one", true, true},
+		{"x", "/Mixed/A", true, true},
+		{"x", "/mixed/A", false, true},
 		{"x", "/one/", true, true},
 		{"x", "/both", true, true},
 		{"x", "/both/", false, false},
