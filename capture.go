@@ -509,7 +509,7 @@ func (c *capture) reset() {
 	if secure, ok := conn.(interface{ NetConn() net.Conn }); ok {
 		conn = secure.NetConn() // its own end would be signed
 	}
-	if tcp, ok := conn.(*net.TCPConn); ok {
+	if tcp, ok := conn.(interface{ SetLinger(sec int) error }); ok { // of TCP, perhaps wrapped
 		tcp.SetLinger(0) //nolint:errcheck // then it is closed as it can be
 	}
 	conn.Close()

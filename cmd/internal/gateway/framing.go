@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"strconv"
@@ -32,6 +33,22 @@ func (c *framedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.framing.read(p[:n])
 	return n, err
+}
+
+// CloseWrite lets a client read the answer to a request that was refused before it had come whole.
+func (c *framedConn) CloseWrite() error {
+	if tcp, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return tcp.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
+// SetLinger lets a guard break a stream that it can't end otherwise.
+func (c *framedConn) SetLinger(sec int) error {
+	if tcp, ok := c.Conn.(interface{ SetLinger(sec int) error }); ok {
+		return tcp.SetLinger(sec)
+	}
+	return errors.ErrUnsupported
 }
 
 type framingKey struct{}

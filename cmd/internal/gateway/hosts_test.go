@@ -106,7 +106,8 @@ func TestAttack07_NoClientReachesTheQuestionOfAnOperation(t *testing.T) {
 	u := newUpstream(t, created)
 	g := start(t, u.URL, func(c *Config) {
 		c.Routes = []Route{
-			{Match: "POST /a", Reconcile: "/internal/operations/{operation}"}, {Match: "POST /b", Reconcile: "/state?of={operation}"},
+			{Match: "POST /a", Reconcile: "/internal/operations/{operation}"},
+			{Match: "POST /b", Reconcile: "/state?of={operation}"},
 			{Match: "POST /c", Reconcile: "/op-{operation}.json?x=1"},
 		}
 	})
