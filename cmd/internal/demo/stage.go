@@ -161,7 +161,7 @@ func (s *stage) idle(ctx context.Context) error {
 	return until(ctx, func() bool { return s.service.running.Load() == 0 })
 }
 
-// until waits for a condition, at most 10 s.
+// until waits for a condition, at most a minute.
 func until(ctx context.Context, holds func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
