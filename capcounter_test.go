@@ -26,27 +26,27 @@ func TestR60_AttemptsAreCountedInBoundedMemory(t *testing.T) {
 	const room = attemptKeys * 16
 	c, now := newAttemptCounter(2), time.Unix(600, 0)
 	known := numberedID(-1)
-	c.count(known, now)
+	c.count(attempt{id: known}, now)
 	for i := range room + room/4 {
-		c.count(numberedID(i), now)
+		c.count(attempt{id: numberedID(i)}, now)
 	}
 	if got := c.held(); got > room {
 		t.Errorf("%d keys are held, want at most %d", got, room)
 	}
-	if left := c.count(known, now); left != 0 {
+	if left := c.count(attempt{id: known}, now); left != 0 {
 		t.Errorf("the second of two attempts must wait %v", left)
 	}
-	if left := c.count(known, now.Add(15*time.Second)); left != 45*time.Second {
+	if left := c.count(attempt{id: known}, now.Add(15*time.Second)); left != 45*time.Second {
 		t.Errorf("the third of two attempts must wait %v, want 45s", left)
 	}
 	later := now.Add(time.Minute)
 	for i := range 1000 {
-		c.count(numberedID(i), later)
+		c.count(attempt{id: numberedID(i)}, later)
 	}
 	if got := c.held(); got != 1000 {
 		t.Errorf("a minute later %d keys are held, want 1000", got)
 	}
-	if left := c.count(known, later); left != 0 {
+	if left := c.count(attempt{id: known}, later); left != 0 {
 		t.Errorf("a minute later the first attempt must wait %v", left)
 	}
 }
@@ -122,5 +122,25 @@ func TestField15_ByDefaultNoPrincipalHasTooManyKeys(t *testing.T) {
 	}
 	if got := g.keys.full(scope, time.Now()); got != 0 || len(g.keys.principals) != 0 {
 		t.Errorf("wait %v, %d principals are counted; want neither", got, len(g.keys.principals))
+	}
+}
+
+// A flooder at its cap stays refused, however many principals come after it.
+func TestAttack09_AFlooderStaysAtItsCapWhenOthersCome(t *testing.T) {
+	t.Parallel()
+	c := newKeyCounter(3, time.Hour)
+	rec := &Record{Created: 1, Started: 1}
+	flooder := numberedID(-1).Scope()
+	for range 3 {
+		c.add(flooder, rec)
+	}
+	for i := range maxPrincipals + 80_000 {
+		c.add(numberedID(i).Scope(), rec)
+	}
+	if c.full(flooder, time.Now()) == 0 {
+		t.Error("after many other principals the flooder is admitted again")
+	}
+	if got := len(c.principals); got != maxPrincipals {
+		t.Errorf("%d principals are held, want %d", got, maxPrincipals)
 	}
 }

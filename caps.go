@@ -2,16 +2,17 @@ package semel
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
+	"hash/maphash"
+	"math"
 	"sync"
 	"time"
 )
 
-// withinCaps refuses a request whose key is asked for too often, or that would add a key to a principal who has too many
+// withinCaps refuses a request that is repeated too often, or that would add a key to a principal who has too many
 // . Both are counted in this process.
 func (g *Guard) withinCaps(ctx context.Context, a *ask, now time.Time) *Problem {
-	if left := g.attempts.count(a.id, now); left > 0 {
+	if left := g.attempts.count(attempt{id: a.id, request: a.fingerprint.Canonical, credentials: a.credentials.digest}, now); left > 0 {
 		p := g.problem(CodeTooManyAttempts, "")
 		p.RetryAfter = wholeSeconds(left)
 		return p
@@ -35,10 +36,19 @@ func (g *Guard) withinCaps(ctx context.Context, a *ask, now time.Time) *Problem 
 	return p
 }
 
-// attemptCounter counts requests by key within a minute. It is approximate on the safe side of memory: when there are
-// more keys than it has room for, the rest is not counted.
+// An attempt is what is counted as one: the same request under the same key, with the same credentials. By the key alone
+// whoever knows it could lock its owner out, with any body.
+type attempt struct {
+	id          ID
+	request     [16]byte
+	credentials string
+}
+
+// attemptCounter counts attempts within a minute. It is approximate on the safe side of memory: when there are more than it
+// has room for, the rest is not counted.
 type attemptCounter struct {
 	max    int
+	seed   maphash.Seed
 	shards [16]attemptShard
 }
 
@@ -50,14 +60,19 @@ type attemptShard struct {
 
 const attemptKeys = 1 << 15 // a shard
 
-func newAttemptCounter(limit int) *attemptCounter { return &attemptCounter{max: limit} }
+func newAttemptCounter(limit int) *attemptCounter {
+	return &attemptCounter{max: limit, seed: maphash.MakeSeed()}
+}
 
 // count adds one attempt; it returns how long to wait if that is one too many, else 0.
-func (c *attemptCounter) count(id ID, now time.Time) time.Duration {
+func (c *attemptCounter) count(a attempt, now time.Time) time.Duration { return c.look(a, now, 1) }
+
+// look is count for so many attempts; 0 only looks whether one more would be too many.
+func (c *attemptCounter) look(a attempt, now time.Time, add int32) time.Duration {
 	if c.max < 0 {
 		return 0
 	}
-	h := binary.BigEndian.Uint64(id[16:])
+	h := maphash.Comparable(c.seed, a)
 	s := &c.shards[h%uint64(len(c.shards))]
 	minute := now.Unix() / 60
 	s.mu.Lock()
@@ -69,14 +84,15 @@ func (c *attemptCounter) count(id ID, now time.Time) time.Duration {
 	if int(n) >= c.max {
 		return time.Unix((minute+1)*60, 0).Sub(now)
 	}
-	if known || len(s.counts) < attemptKeys {
-		s.counts[h] = n + 1
+	if add > 0 && (known || len(s.counts) < attemptKeys) {
+		s.counts[h] = n + add
 	}
 	return 0
 }
 
 // keyCounter counts the live keys of each principal: those that this process has seen begin and whose retention is not
-// over, to a sixteenth of the retention. When there are more principals than it has room for, it forgets some.
+// over, to a sixteenth of the retention. When there are more principals than it has room for, it forgets of a few the one
+// with the fewest: whoever is at the cap stays there, however many others come.
 type keyCounter struct {
 	max  int // 0 or less means no limit
 	slot time.Duration
@@ -116,10 +132,7 @@ func (c *keyCounter) add(s ScopeID, rec *Record) {
 	p := c.principals[s]
 	if p == nil {
 		if len(c.principals) >= maxPrincipals {
-			for other := range c.principals {
-				delete(c.principals, other)
-				break
-			}
+			c.forgetOne(at)
 		}
 		p = &liveKeys{}
 		c.principals[s] = p
@@ -129,6 +142,38 @@ func (c *keyCounter) add(s ScopeID, rec *Record) {
 		slot.began, slot.n = at, 0
 	}
 	slot.n++
+}
+
+// forgetOne forgets, of a few principals, the one with the fewest live keys.
+func (c *keyCounter) forgetOne(at int64) {
+	const few = 8
+	var (
+		which  ScopeID
+		fewest = int32(math.MaxInt32)
+		looked int
+	)
+	for s, p := range c.principals {
+		if n, _ := p.live(at); n < fewest {
+			which, fewest = s, n
+		}
+		if looked++; looked == few {
+			break
+		}
+	}
+	delete(c.principals, which)
+}
+
+// live returns how many keys are live, and when the oldest of them began.
+func (p *liveKeys) live(at int64) (n int32, oldest int64) {
+	for _, slot := range p.slots {
+		if slot.n > 0 && slot.began > at-keySlots {
+			n += slot.n
+			if oldest == 0 || slot.began < oldest {
+				oldest = slot.began
+			}
+		}
+	}
+	return n, oldest
 }
 
 // full returns how long to wait if the principal has as many live keys as it may, else 0.
@@ -142,16 +187,8 @@ func (c *keyCounter) full(s ScopeID, now time.Time) time.Duration {
 	if p == nil {
 		return 0
 	}
-	at, live, oldest := c.at(now), 0, int64(0)
-	for _, slot := range p.slots {
-		if slot.n > 0 && slot.began > at-keySlots {
-			live += int(slot.n)
-			if oldest == 0 || slot.began < oldest {
-				oldest = slot.began
-			}
-		}
-	}
-	if live < c.max {
+	live, oldest := p.live(c.at(now))
+	if int(live) < c.max {
 		return 0
 	}
 	return time.Unix(0, (oldest+keySlots)*int64(c.slot)).Sub(now)

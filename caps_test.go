@@ -42,6 +42,24 @@ func TestR60_AttemptsPerKeyAreCappedByTheMinute(t *testing.T) {
 	})
 }
 
+func TestAttack09_R60_WrongBodiesDoNotLockTheOwnerOfAKeyOut(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g, _ := newGuardWith(t, nil, semel.Options{MaxAttempts: 3, Policy: semel.Policy{Credentials: []string{"Authorization"}}})
+		h := g.Handler(http.HandlerFunc((&ledger{}).pay))
+		owner := func() *http.Request { return post("k", `{}`, "Authorization", "owner") }
+		checkRun(t, answer(h, owner()))
+		for i := range 10 {
+			checkProblem(t, answer(h, post("k", `{"n":`+strconv.Itoa(i)+`}`)), 422, semel.CodeKeyReused)
+		}
+		for range 3 {
+			checkProblem(t, answer(h, post("k", `{}`)), 403, semel.CodeReplayForbidden)
+		}
+		checkProblem(t, answer(h, post("k", `{}`)), 429, semel.CodeTooManyAttempts)
+		checkReplay(t, answer(h, owner()))
+	})
+}
+
 func TestR60_AttemptsOfRefusedRequestsDoNotCountAndMismatchesDo(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -53,6 +71,7 @@ func TestR60_AttemptsOfRefusedRequestsDoNotCountAndMismatchesDo(t *testing.T) {
 		}
 		checkRun(t, answer(h, post("k", `{}`)))
 		checkProblem(t, answer(h, post("k", `{"a":1}`)), 422, semel.CodeKeyReused)
+		checkProblem(t, answer(h, post("k", `{ "a":1}`)), 422, semel.CodeKeyReused)
 		checkProblem(t, answer(h, post("k", `{"a":1}`)), 429, semel.CodeTooManyAttempts)
 	})
 }

@@ -20,6 +20,7 @@ type ask struct {
 	wait        time.Duration // how long to wait for another run
 	sealed      []byte        // the request, for a completer; nil where none is stored
 	minted      bool          // the key was made of the request, not sent
+	credentials credentials   // that an answer is stored with
 }
 
 const (

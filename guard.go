@@ -44,8 +44,10 @@ type core struct {
 	path     string // of Operations; "" for none
 
 	authorizes atomic.Bool // some policy has AuthorizeReplay
+	compares   atomic.Bool // some policy has Credentials
 
 	attempts *attemptCounter
+	guesses  *attemptCounter // of operations, in questions
 	waiting  waiting
 	turns    turns
 	owed     owed
@@ -144,8 +146,10 @@ type Options struct {
 	// each look of those who wait. What ends a run is never refused. Defaults to none.
 	Breaker Breaker
 
-	// MaxAttempts is how often one key may be asked for within a minute, in this process. Negative means no limit.
-	// Defaults to 100.
+	// MaxAttempts is how often the same request may be asked for under one key within a minute, in this process, with the same
+	// credentials ([Policy].Credentials); and how often within a minute one principal may ask from one address, or from one
+	// IPv6 network of 64 bits, about operations that it can't have ([Guard.Operations]). Beyond that it is 429
+	// too-many-attempts. Negative means no limit. Defaults to 100.
 	MaxAttempts int
 	// MaxKeys is how many live keys one principal may have on one guard, as counted in this process. Negative means no
 	// limit, as does zero.
@@ -275,7 +279,7 @@ func New(store Store, scope Scope, onLost LostPolicy, o Options) (*Guard, error)
 		identity: newDigester(o.IdentitySecret), derive: newDigester(o.DerivationSecret),
 		codecs: newCodecs(o.Codec), keyring: o.Encryption, breaker: o.Breaker,
 		headers: headers, tempDir: o.TempDir, life: orDefault(o.RequestLife, DefaultRequestLife),
-		sweep: orDefault(o.SweepInterval, DefaultSweepInterval), attempts: newAttemptCounter(o.MaxAttempts),
+		sweep: orDefault(o.SweepInterval, DefaultSweepInterval), attempts: newAttemptCounter(o.MaxAttempts), guesses: newAttemptCounter(o.MaxAttempts),
 	}
 	c.codecs.failed = func(err error) { c.storeFailed(context.Background(), "encode", ID{}, err) }
 	c.steps = newStepOptions(store, &o)
@@ -333,6 +337,9 @@ func (c *core) compile(p Policy) (*policy, error) {
 	}
 	if p.AuthorizeReplay != nil {
 		c.authorizes.Store(true)
+	}
+	if len(p.Credentials) > 0 {
+		c.compares.Store(true)
 	}
 	if (p.RespondAsync || p.Complete) && c.store.own != nil {
 		if _, ok := c.store.own.(Lister); !ok {

@@ -58,11 +58,12 @@ type exchange struct {
 	keyHeader string // the header in which the key came, and is echoed
 	keyValue  string
 	unkeyed   bool
-	own       bool // it comes from within the run that it asks for: a guard within a guard
-	async     bool // the client asked not to wait for its answer, and the route lets it
-	question  bool // it is about an operation ([Guard.Operations]), and runs nothing
-	alone     bool // there is no client: a completer runs it
-	made      bool // the correlation id was made, not sent
+	own       bool    // it comes from within the run that it asks for: a guard within a guard
+	async     bool    // the client asked not to wait for its answer, and the route lets it
+	question  bool    // it is about an operation ([Guard.Operations]), and runs nothing
+	asker     attempt // of a question, whose misses are counted
+	alone     bool    // there is no client: a completer runs it
+	made      bool    // the correlation id was made, not sent
 	body      *requestBody
 	copied    io.Writer    // gets what is read of the body; nil for nobody
 	spare     *requestBody // that of an earlier exchange, to be used again

@@ -68,6 +68,7 @@ func (x *exchange) identify() *Problem {
 	if x.ask.fingerprint, err = p.fingerprinter.of(g.identity, x.r, x.body); err != nil {
 		return g.bodyProblem(err)
 	}
+	x.ask.credentials = g.identity.credentials(x.ask.id, p.Credentials, x.r)
 	x.heedPreferences()
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
@@ -30,8 +31,10 @@ import (
 // Where a proxy makes the path another one for the server than for clients, http.StripPrefix takes that off.
 //
 // The policy is the one of the guard that it is called on: its AuthorizeReplay is asked before anything of a stored answer
-// but its status is shown, whatever the route of the operation has. If it has none, and a route has, nothing else is shown. Operations panics without
-// [Options].Operations.
+// but its status is shown, whatever the route of the operation has. If it has none, and a route has, nothing else is shown.
+// If the policy of any route has Credentials, how an operation has ended is told only to those of its first request, or if
+// AuthorizeReplay lets it: others get 403 replay-forbidden. Who asks about too many operations that are unknown, or another
+// caller's, gets 429 ([Options].MaxAttempts). Operations panics without [Options].Operations.
 func (g *Guard) Operations() http.Handler {
 	if g.path == "" {
 		panic("semel: operations: Options.Operations does not say where they are asked about")
@@ -109,12 +112,46 @@ func (x *exchange) find(name string) (Record, *Problem) {
 	if p := g.knowsSecret(x.r.Context()); p != nil {
 		return Record{}, p // under another secret no operation is found
 	}
+	x.asker = attempt{id: g.identity.id(KindHTTP, scope, ""), credentials: peerOf(x.r.RemoteAddr)}
+	if left := g.guesses.look(x.asker, x.started, 0); left > 0 {
+		p := g.problem(CodeTooManyAttempts, "too many of the operations that were asked about are unknown, or another caller's")
+		p.Title, p.RetryAfter = "too many questions about unknown operations", wholeSeconds(left)
+		return Record{}, p
+	}
 	if byKey {
-		return x.findByKey(scope, key)
+		rec, p := x.findByKey(scope, key)
+		if p != nil && p.Code == CodeOperationNotFound {
+			x.missed()
+		}
+		return rec, p
 	} else if x.ask.id, err = ParseID(name); err != nil || x.ask.id.Scope() != g.identity.scope(KindHTTP, scope) {
+		x.missed()
 		return Record{}, g.problem(CodeOperationNotFound, "")
 	}
-	return x.loadKnown()
+	rec, p := x.loadKnown()
+	if p != nil && p.Code == CodeOperationNotFound {
+		x.missed()
+	}
+	return rec, p
+}
+
+// missed counts a question about what the asker can't have: keys and ids can be guessed only so often.
+func (x *exchange) missed() { x.g.guesses.count(x.asker, x.started) }
+
+// peerOf names the network that a connection comes from: its address, or of IPv6, of which a client has many, the first 64
+// bits.
+func peerOf(remote string) string {
+	at, err := netip.ParseAddrPort(remote)
+	if err != nil {
+		return remote
+	}
+	addr := at.Addr().Unmap().WithZone("")
+	if addr.Is6() {
+		if network, err := addr.Prefix(64); err == nil {
+			return network.String()
+		}
+	}
+	return addr.String()
 }
 
 // findByKey returns the record of a key. Where any key is one, a UUID may also have come to a route on which its case does
@@ -231,7 +268,11 @@ func (x *exchange) tellStatus(rec *Record) {
 			s.Detail = "no outcome was kept, but it may have taken effect: run it again with the same key only"
 		}
 	case reads == ReadsDone:
-		x.tellEnded(s, rec)
+		if p := x.tellEnded(s, rec); p != nil {
+			x.missed()
+			x.tell(p)
+			return
+		}
 	case reads == ReadsExpired:
 		s.State, s.Detail = stateExpired, "it has ended, and its answer is no longer kept"
 	default:
@@ -244,14 +285,14 @@ func (x *exchange) tellStatus(rec *Record) {
 }
 
 // tellEnded tells how an operation has ended, by the answer that is stored.
-func (x *exchange) tellEnded(s *operationStatus, rec *Record) {
+func (x *exchange) tellEnded(s *operationStatus, rec *Record) *Problem {
 	if rec.State == Done && rec.Retention < Forever/2 {
 		s.Expires = rec.kept().Time()
 		x.setOwn(x.w.Header(), x.g.headers.expires, x.g.dates.format(rec.kept()))
 	}
 	if rec.Response == nil {
 		s.State, s.Detail = stateUnknown, "it has ended, but with which answer can't be told"
-		return
+		return nil
 	}
 	if s.State = stateSucceeded; rec.Response.Status >= http.StatusBadRequest {
 		s.State = stateFailed
@@ -260,22 +301,15 @@ func (x *exchange) tellEnded(s *operationStatus, rec *Record) {
 	if err != nil {
 		x.g.storeFailed(x.r.Context(), "replay", x.ask.id, err)
 		s.Detail = "its answer can't be given again"
-		return
+		return nil
+	}
+	err = x.mayHave(answer)
+	if err != nil && x.compares() {
+		return x.g.problem(CodeReplayForbidden, "").because(err)
 	}
 	s.Result = &operationResult{Status: answer.Status, Href: s.Links.Result}
-	if x.mayShow() == nil {
+	if err == nil {
 		s.Result.Location = answer.Header.Get("Location")
-	}
-}
-
-// mayShow says why nothing of a stored answer may be shown but its status. Where any route asks, so must this one: which
-// route the operation is of can't be told.
-func (x *exchange) mayShow() error {
-	if f := x.g.policy.AuthorizeReplay; f != nil {
-		return f(x.r)
-	}
-	if x.g.authorizes.Load() {
-		return errors.New("routes have Policy.AuthorizeReplay, and that of Guard.Operations has none")
 	}
 	return nil
 }
@@ -286,10 +320,8 @@ func (x *exchange) tellResult(rec *Record) {
 	var p *Problem
 	switch reads := rec.Reads(rec.OnLost); {
 	case reads == ReadsDone:
-		if err := x.mayShow(); err != nil {
-			p = g.problem(CodeReplayForbidden, "").because(err)
-		} else {
-			_, p = x.giveAgain(rec)
+		if _, p = x.giveAgain(rec); p != nil && p.Code == CodeReplayForbidden {
+			x.missed()
 		}
 	case rec.goesOn():
 		p = g.inProgress(rec)

@@ -145,7 +145,16 @@ type Policy struct {
 	// replayed: cookies, credentials, ids of requests and traces, rate limits, and what is the connection's. CORS headers are
 	// replayed to the origin that they name, or to all.
 	StoreHeaders []string
-	// AuthorizeReplay, if set, is asked before a stored answer is given to a request; an error refuses it with 403.
+	// Credentials are the request headers, and as "cookie:NAME" the cookies, that prove who sends a request, where what checks
+	// them is below the guard: a stored answer is then given only to a repeat with the same ones, none included, and others
+	// get 403 replay-forbidden and run nothing. A digest of them is stored with the answer, keyed by
+	// [Options].IdentitySecret. A renewed token, and a signature that differs from one attempt to the next, are other
+	// credentials; so are those of an answer that was stored without them, as by another policy or by [Guard.Reconcile].
+	// AuthorizeReplay, if set, decides about those. Not in [Do]. Defaults to none: whoever passes what stands above the guard,
+	// and has the key and the scope, may have the answer.
+	Credentials []string
+	// AuthorizeReplay, if set, is asked before a stored answer is given to a request, with Credentials only to one with others
+	// than the first; an error refuses it with 403.
 	AuthorizeReplay func(*http.Request) error
 	// FailOpen runs the handler unprotected when the store can't be asked, or has no room. Such answers carry
 	// "Idempotency-Status: bypassed". It does not open for a client that has gone, nor for a principal whose share is full,
@@ -329,6 +338,7 @@ func (p Policy) compile() (*policy, error) {
 			c.storeHeaders[h] = true
 		}
 	}
+	p.Credentials = credentialNames(p.Credentials, fail)
 	if _, err := parseJSONPointer(p.KeyField); err != nil {
 		fail("policy: KeyField: %w", err)
 	}

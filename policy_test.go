@@ -48,6 +48,8 @@ var wrongPolicies = []struct {
 	{semel.Policy{MinRetention: 25 * time.Hour}, "policy: MinRetention is 25h0m0s, want at most Retention, which is 24h0m0s"},
 	{semel.Policy{MaxRetention: -1}, "policy: MaxRetention is negative: -1ns"},
 	{semel.Policy{MaxRetention: time.Hour}, "policy: MaxRetention is 1h0m0s, want at least Retention, which is 24h0m0s"},
+	{semel.Policy{Credentials: []string{"a b"}}, `policy: Credentials: "a b" is not a header name, nor cookie:NAME`},
+	{semel.Policy{Credentials: []string{"cookie:"}}, `policy: Credentials: "" is not the name of a cookie`},
 	{semel.Policy{NoStore: true, RespondAsync: true, OnLost: semel.Rerun}, "policy: NoStore does not go with RespondAsync"},
 	{semel.Policy{Wait: -time.Second}, "policy: Wait is negative: -1s"},
 	{semel.Policy{MaxWait: -time.Second}, "policy: MaxWait is negative: -1s"},

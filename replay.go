@@ -61,12 +61,12 @@ func (x *exchange) replayable(rec *Record) (*Response, []byte, *Problem) {
 	if rec.Response == nil {
 		return nil, nil, g.problem(CodeReplayUnavailable, g.whyNoAnswer())
 	}
-	if f := g.policy.AuthorizeReplay; f != nil {
-		if err := f(x.shown()); err != nil {
+	answer, err := g.keyring.Open(x.ask.id, rec)
+	if err == nil {
+		if err := x.mayHave(answer); err != nil {
 			return nil, nil, g.problem(CodeReplayForbidden, "").because(err)
 		}
 	}
-	answer, err := g.keyring.Open(x.ask.id, rec)
 	var body []byte
 	switch {
 	case err != nil:

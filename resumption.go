@@ -75,7 +75,7 @@ func (g *Guard) resume(s *resumption, next http.Handler, w http.ResponseWriter, 
 	x.correlate()
 	x.keyHeader, x.keyValue = s.request.KeyHeader, s.request.KeyValue
 	x.ask.kind, x.ask.scope, x.ask.key, x.ask.id = KindHTTP, s.request.Scope, s.request.Key, s.id
-	x.ask.fingerprint = s.rec.Fingerprint
+	x.ask.fingerprint, x.ask.credentials = s.rec.Fingerprint, storedCredentials(s.request.Header)
 	if x.ask.operation = p.Operation; x.ask.operation == "" {
 		x.ask.operation = operationName(r)
 	}

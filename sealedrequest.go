@@ -12,7 +12,7 @@ import (
 )
 
 // A sealedRequest is what is stored of a request, encrypted, so that its operation can be finished without its client. It
-// has no credentials: whoever finishes it has its own.
+// has no credentials: whoever finishes it has its own. Only their digest is kept, for the answer.
 type sealedRequest struct {
 	Scope     string
 	Key       string // what the operation's identity and its derived keys are made of, whatever the route's settings become
@@ -105,6 +105,7 @@ func (x *exchange) seal() ([]byte, error) {
 	if name := x.g.headers.correlation; name != "" {
 		s.Header[name] = []string{x.ask.correlation}
 	}
+	x.ask.credentials.store(s.Header)
 	var err error
 	if s.Body, err = x.storedBody(s.Header); err != nil {
 		return nil, fmt.Errorf("store the request: %w", err)
@@ -184,6 +185,7 @@ func (s *sealedRequest) request() (*http.Request, error) {
 	if h == nil {
 		h = http.Header{}
 	}
+	delete(h, credentialsField)
 	h[s.KeyHeader] = []string{s.KeyValue}
 	return &http.Request{
 		Method: s.Method, URL: u, RequestURI: s.Target, Host: s.Host, Header: h,

@@ -19,6 +19,7 @@ var neverStored = map[string]bool{
 	"B3": true, "Sentry-Trace": true, "X-Cloud-Trace-Context": true, "X-Amz-Id-2": true, "X-Amz-Cf-Id": true, "Cf-Ray": true,
 	"Idempotency-Key": true, "Idempotency-Expires": true, "Idempotency-Status": true, "Idempotency-Retryable": true,
 	codeHeader: true, "Idempotent-Replayed": true,
+	credentialsField: true, // the guard's own
 }
 
 var neverStoredPrefixes = []string{"Proxy-", "X-B3-", http.TrailerPrefix}
@@ -125,10 +126,17 @@ func (c *capture) response() *Response {
 	}
 	named := elements(c.sent["Connection"])
 	r := &Response{Status: c.status, Trailer: c.x.storedFields(c.trailer(), named)}
-	if c.shared = c.x.allStorable(c.sent, named); c.shared {
+	own := &c.x.ask.credentials
+	if c.shared = own.digest == "" && c.x.allStorable(c.sent, named); c.shared {
 		r.Header = c.sent
 	} else {
 		r.Header = c.x.storedFields(c.sent, named)
+	}
+	if own.digest != "" {
+		if r.Header == nil {
+			r.Header = http.Header{}
+		}
+		own.store(r.Header)
 	}
 	threshold := c.x.g.policy.CompressAbove
 	if c.sent.Get("Content-Encoding") != "" {

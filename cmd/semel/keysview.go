@@ -102,9 +102,12 @@ func answerOf(r *semel.Response, body bool) *answerView {
 	if r == nil {
 		return nil
 	}
-	v := &answerView{Status: r.Status, Header: r.Header, Trailer: r.Trailer, BodySize: len(r.Body), Codec: r.Codec}
-	if v.Header == nil {
-		v.Header = http.Header{}
+	v := &answerView{Status: r.Status, Trailer: r.Trailer, BodySize: len(r.Body), Codec: r.Codec}
+	v.Header = http.Header{}
+	for name, values := range r.Header {
+		if !strings.HasPrefix(name, ":") { // the guard's own, which is never sent
+			v.Header[name] = values
+		}
 	}
 	if !body {
 		return v

@@ -254,6 +254,9 @@ func parseNetwork(s string) (netip.Prefix, error) {
 	if err != nil {
 		return netip.Prefix{}, fmt.Errorf("trusted proxy %q is neither a network such as 10.0.0.0/8 nor an address", s)
 	}
+	if addr := n.Addr(); addr.Is4In6() && n.Bits() >= 96 {
+		n = netip.PrefixFrom(addr.Unmap(), n.Bits()-96) // peers are compared unmapped
+	}
 	return n.Masked(), nil
 }
 

@@ -51,7 +51,7 @@ func TestField21_AnUpstreamOfHostAndPortIsOneOfHTTP(t *testing.T) {
 
 func TestParseNetworks(t *testing.T) {
 	t.Parallel()
-	got, err := ParseNetworks([]string{"10.1.2.3/8", "::1", "192.0.2.7"})
+	got, err := ParseNetworks([]string{"10.1.2.3/8", "::1", "192.0.2.7", "::ffff:10.1.2.3", "::ffff:10.1.2.3/104"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestParseNetworks(t *testing.T) {
 	for _, n := range got {
 		text = append(text, n.String())
 	}
-	if s := strings.Join(text, " "); s != "10.0.0.0/8 ::1/128 192.0.2.7/32" {
+	if s := strings.Join(text, " "); s != "10.0.0.0/8 ::1/128 192.0.2.7/32 10.1.2.3/32 10.0.0.0/8" {
 		t.Errorf("networks are %s", s)
 	}
 	for _, bad := range []string{"", "10.0.0.0/33", "proxy.internal", "10.0.0"} {

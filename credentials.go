@@ -1,0 +1,115 @@
+package semel
+
+import (
+	"crypto/hmac"
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// Credentials of a request are what proves who sends it: values of headers and cookies that Policy.Credentials names. Of
+// those of the first request a keyed digest is stored with the answer, and with a stored request, and never sent. Beside it
+// stand the names that it was made of, so that it is compared by these whatever the policy names by then.
+type credentials struct {
+	digest string
+	names  []string
+}
+
+// credentialsField is where they stand among stored headers. It is no header's name: no handler can send one, and
+// net/http would not send it.
+const credentialsField = ":credentials"
+
+// cookieCredential is put before the name of a cookie.
+const cookieCredential = "cookie:"
+
+var errOtherCredentials = errors.New("the first request had other credentials, or which it had is not known")
+
+// credentialNames checks the names of Policy.Credentials and returns them in canonical form.
+func credentialNames(names []string, fail func(string, ...any)) []string {
+	var out []string
+	for _, name := range names {
+		cookie, isCookie := strings.CutPrefix(name, cookieCredential)
+		switch {
+		case isCookie && !isToken(cookie):
+			fail("policy: Credentials: %q is not the name of a cookie", cookie)
+		case !isCookie && !isToken(name):
+			fail("policy: Credentials: %q is not a header name, nor cookie:NAME", name)
+		case !isCookie:
+			name = http.CanonicalHeaderKey(name)
+		}
+		if !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// credentials returns those that a request of the operation has. Its digest is bound to the operation: whoever reads the
+// store can't tell that two were asked for by the same client.
+func (d *digester) credentials(id ID, names []string, r *http.Request) credentials {
+	if len(names) == 0 {
+		return credentials{}
+	}
+	s := d.start("semel credentials 1")
+	s.bytes(id[:])
+	for _, name := range names {
+		s.string(name)
+		if cookie, ok := strings.CutPrefix(name, cookieCredential); ok {
+			var values []string
+			for _, c := range r.CookiesNamed(cookie) {
+				values = append(values, c.Value)
+			}
+			s.strings(values)
+			continue
+		}
+		s.strings(r.Header[name])
+	}
+	sum := s.sum()
+	return credentials{base64.RawURLEncoding.EncodeToString(sum[:16]), names}
+}
+
+// store adds them to stored headers.
+func (c *credentials) store(h http.Header) {
+	if c.digest != "" {
+		h[credentialsField] = append([]string{c.digest}, c.names...)
+	}
+}
+
+// storedCredentials returns those of stored headers; zero if there are none.
+func storedCredentials(h http.Header) (c credentials) {
+	if kept := h[credentialsField]; len(kept) > 1 {
+		c.digest, c.names = kept[0], kept[1:]
+	}
+	return c
+}
+
+// mayHave says why a stored answer must not be given to this request. What has the credentials of the first request may
+// have it. About another one Policy.AuthorizeReplay decides. In answer to a question about an operation it is as strict as
+// the strictest route: which one the operation is of can't be told.
+func (x *exchange) mayHave(answer *Response) error {
+	p := x.g.policy
+	compares := x.compares()
+	if compares {
+		kept := storedCredentials(answer.Header)
+		given := x.g.identity.credentials(x.ask.id, kept.names, x.r)
+		if kept.digest != "" && hmac.Equal([]byte(kept.digest), []byte(given.digest)) {
+			return nil
+		}
+	}
+	switch {
+	case p.AuthorizeReplay != nil:
+		return p.AuthorizeReplay(x.shown())
+	case compares:
+		return errOtherCredentials
+	case x.question && x.g.authorizes.Load():
+		return errors.New("routes have Policy.AuthorizeReplay, and that of Guard.Operations has none")
+	}
+	return nil
+}
+
+// compares reports whether a repeat must have the credentials of the first request.
+func (x *exchange) compares() bool {
+	return len(x.g.policy.Credentials) > 0 || x.question && x.g.compares.Load()
+}
