@@ -46,6 +46,8 @@ type gatewayCommand struct {
 	Host []string `placeholder:"NAME" help:"A name by which requests may come, such as api.example.com or *.example.com; may be given several times, * for all (default: on a loopback address this machine's own names, elsewhere all)."`
 
 	Operations string        `placeholder:"PATH" help:"Path at which the gateway itself tells clients what became of an operation, such as /operations; answers that leave that open link to it (default: none)."`
+	Authorize  string        `placeholder:"PATH|URL" help:"A path at the service, or an address, that is asked whether a stored answer may be given to a repeat with other credentials than the first request; 2xx allows it (default: such a repeat gets 403)."`
+	ReplayTo   string        `default:"caller" enum:"caller,anyone" placeholder:"caller|anyone" help:"Who gets a stored answer: the caller of the first request, whom the scope's header tells, or with --scope single its credentials; or anyone who knows the key (default ${default})."`
 	RequireKey bool          `help:"Refuse a POST or PATCH without an Idempotency-Key (default: pass it on unprotected). Others pass without one, and are protected with one."`
 	Unkeyed    string        `default:"" enum:",pass,refuse,mint-random" placeholder:"pass|refuse|mint-random" help:"A POST or PATCH without a key: pass it on unprotected, refuse it as --require-key does, or give it a key of its own, by which it can be traced (default pass)."`
 	Lease      time.Duration `default:"30s" placeholder:"TIME" help:"How long a run is owned unless renewed; after a crash repeats wait so long (default ${default})."`
@@ -215,13 +217,14 @@ func (c *gatewayCommand) config() (gateway.Config, error) {
 		unkeyed = gateway.UnkeyedRefuse
 	}
 	ready, _ := gateway.ParseReadiness(c.ReadyWithoutStore)
+	replayTo, _ := gateway.ParseReplayTo(c.ReplayTo)
 	cfg := gateway.Config{
 		Listen: c.Listen, Admin: c.Admin, TLS: gateway.TLSFiles{Cert: c.TLSCert, Key: c.TLSKey},
 		Upstream: upstream, UpstreamIdle: c.UpstreamIdle, StoreAddress: c.Store,
 		CacheAddress: c.Cache, ReadyWithoutStore: ready, EncryptionKeysFile: c.EncryptionKeysFile,
 		IdentitySecretFile: c.IdentitySecretFile, DerivationSecretFile: c.DerivationSecretFile,
 		Scope: scope, TrustedProxies: proxies, Hosts: c.Host, Operations: c.Operations, ShutdownTimeout: c.ShutdownTimeout,
-		Default: gateway.Route{Unkeyed: unkeyed, Policy: semel.Policy{
+		Default: gateway.Route{Unkeyed: unkeyed, Authorize: c.Authorize, ReplayTo: replayTo, Policy: semel.Policy{
 			OnLost: lostPolicies[c.OnLost], OnError: errorPolicies[c.OnError],
 			Lease: c.Lease, Retention: c.Retention, Wait: c.Wait, Patience: c.ClientTimeout, MaxRun: c.Deadline,
 		}},

@@ -50,8 +50,8 @@ PUT /accounts/{id}  PUT                      pass         rerun  30s    15m     
 	if got := regexp.MustCompile(` +\n`).ReplaceAllString(stdout, "\n"); status != 0 || got != want {
 		t.Errorf("exit status %d, standard output\n%s\nwant\n%s", status, got, want)
 	}
-	if n := strings.Count(stderr, "level=WARN"); n != 5 {
-		t.Errorf("%d warnings, want of no identity secret, of two routes that let requests pass, of one that observes and of case in paths:\n%s", n, stderr)
+	if n := strings.Count(stderr, "level=WARN"); n != 7 {
+		t.Errorf("%d warnings, want of no identity secret, of single, of an answer that is found, of two routes that let requests pass, of one that observes and of case in paths:\n%s", n, stderr)
 	}
 	if _, err := os.Stat("none.db"); !os.IsNotExist(err) {
 		t.Errorf("checking has made the store: %v", err)

@@ -155,6 +155,7 @@ func (r *Route) check(c *Config, at string) (faults []fault) {
 	r.checkMint(fail)
 	r.checkFinishing(c, fail)
 	r.checkCondition(fail)
+	r.checkReplay(c, fail)
 	checkStatuses("release_on", r.ReleaseOn, 300, fail)
 	for _, code := range slices.Sorted(maps.Keys(r.Problems.Statuses)) {
 		if status := r.Problems.Statuses[code]; ownCodes[code] && (status < 400 || status > 599) {
@@ -302,7 +303,7 @@ var settingNames = strings.NewReplacer(
 	"MinRetention", "min_retention", "MaxRetention", "max_retention",
 	"MaxWaiters", "max_waiters", "MaxWait", "max_wait", "MaxRun", "deadline", "SettleWait", "settle_wait", "Wait", "wait",
 	"Patience", "client_timeout", "go with RespondAsync", "go with respond_async", "Lease", "lease", "Retention", "retention", "Tombstone", "tombstone", "OnLost", "on_lost", "OnError", "on_error",
-	"Methods", "methods", "StoreHeaders", "store_headers", "CorrelationHeader", "correlation_header",
+	"Credentials", "credentials", "Methods", "methods", "StoreHeaders", "store_headers", "CorrelationHeader", "correlation_header",
 	"Problems.Status", "problems.statuses", "Problems.Base", "problems.base", "Problems.Documentation", "problems.documentation",
 	"go with OnLost Hold", "go with on_lost: hold, the default: they need on_lost: rerun",
 	"go with Stream", "go with stream", "go with Observe", "go with observe", "go with FailOpen", "go with fail_open",

@@ -116,6 +116,8 @@ type Config struct {
 	// looksEvery is how often there is a look for operations to finish without their clients, and how long one rests first.
 	// Defaults to those of [semel.CompleterOptions].
 	looksEvery time.Duration
+	// allowedFor is how long an answer to Route.Authorize counts. Defaults to 3 s.
+	allowedFor time.Duration
 
 	// Log gets one line a decision, and what operators must know. Defaults to no log.
 	Log *slog.Logger

@@ -202,7 +202,10 @@ func routeSettings(r *Route) map[string]setting {
 			"envelope":      choice(&r.Problems.Simple, envelopes),
 			"documentation": stringSetting(&r.Problems.Documentation),
 		}),
-		"reconcile": stringSetting(&r.Reconcile),
+		"reconcile":   stringSetting(&r.Reconcile),
+		"credentials": listOf(&p.Credentials, stringSetting),
+		"authorize":   stringSetting(&r.Authorize),
+		"replay_to":   choice(&r.ReplayTo, replayNames),
 	}
 }
 

@@ -66,6 +66,7 @@ func TestR73_AFileWithEverySettingIsRead(t *testing.T) {
 	want := []Route{
 		{
 			Match: "POST /payments", Unkeyed: UnkeyedRefuse, ReleaseOn: []int{503, 409}, Reconcile: "/internal/operations/{operation}",
+			Authorize:  "/internal/may-see",
 			KeyPattern: longest("[0-9a-f-]+"),
 			Policy: semel.Policy{
 				OnLost: semel.Hold, OnError: semel.KeepErrors, KeyHeaders: []string{"Idempotency-Key", "X-Idempotency-Key"},
@@ -76,7 +77,7 @@ func TestR73_AFileWithEverySettingIsRead(t *testing.T) {
 				Lease: 30 * time.Second, MaxRun: 2 * time.Minute, Patience: 10 * time.Second, SettleWait: 5 * time.Second,
 				Retention: 72 * time.Hour, MinRetention: 24 * time.Hour, MaxRetention: 13 * 7 * 24 * time.Hour, Tombstone: 720 * time.Hour, Wait: 2 * time.Second, MaxWait: 30 * time.Second, MaxWaiters: 16,
 				MaxRequestBody: 64 << 10, MaxResponseBody: 1 << 20, CompressAbove: 8 << 10,
-				StoreHeaders: []string{"Content-Type", "Location"},
+				StoreHeaders: []string{"Content-Type", "Location"}, Credentials: []string{"Authorization", "cookie:session"},
 			},
 			Problems: Problems{
 				Statuses: map[semel.Code]int{semel.CodeKeyReused: 409, "UPSTREAM_UNAVAILABLE": 502}, Simple: true,
@@ -104,7 +105,7 @@ func TestR73_AFileWithEverySettingIsRead(t *testing.T) {
 				Fingerprint: semel.FingerprintPolicy{Exact: true}, MaxRequestBody: 100 << 20, SpoolRequestAbove: 1 << 20,
 			},
 		},
-		{Match: "POST /reports", Policy: semel.Policy{Stream: true, FailOpen: true}},
+		{Match: "POST /reports", ReplayTo: ReplayToAnyone, Policy: semel.Policy{Stream: true, FailOpen: true}},
 		{Match: "shop.example.com/", Policy: semel.Policy{Observe: true, Methods: []string{"POST", "PATCH", "PUT", "DELETE"}}},
 	}
 	for i, r := range c.Routes {
@@ -141,12 +142,12 @@ func TestTheRoutesOfAFileArePrinted(t *testing.T) {
 	want := `
 ROUTE                      PROTECTS                 WITHOUT KEY  LOST   LEASE  DEADLINE  RETENTION  SPECIAL
 default                    POST,PATCH,others keyed  pass         hold   30s    15m       24h
-POST /payments             POST                     refuse       hold   30s    2m        72h        reconcile
+POST /payments             POST                     refuse       hold   30s    2m        72h        reconcile, authorize
 POST /orders/{id}/confirm  POST                     mint         hold   30s    1m        24h        keep_if
 POST /api-keys             POST                     pass         hold   30s    15m       24h        no_store, keep_if
 PUT /accounts/{id}         PUT                      pass         rerun  30s    15m       forever    respond_async, complete
 POST /uploads/             POST                     mint-random  hold   30s    15m       24h
-POST /reports              POST                     pass         hold   30s    15m       24h        fails open, streams
+POST /reports              POST                     pass         hold   30s    15m       24h        fails open, streams, replays to anyone
 shop.example.com/          POST,PATCH,PUT,DELETE    pass         hold   30s    15m       24h        observes only
 `
 	if got := regexp.MustCompile(` +\n`).ReplaceAllString("\n"+printed.String(), "\n"); got != want {

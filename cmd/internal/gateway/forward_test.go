@@ -328,7 +328,7 @@ func TestR86_EveryDecisionIsOneLogLineWithoutTheKey(t *testing.T) {
 	if strings.Contains(log, "secret-key-1") {
 		t.Errorf("the log holds the key (R-15):\n%s", log)
 	}
-	if strings.Contains(log, `"level":"WARN"`) || strings.Count(log, "plain SHA-256") != 1 {
+	if strings.Contains(log, `"level":"WARN","msg":"no identity secret`) || strings.Count(log, "plain SHA-256") != 1 {
 		t.Errorf("a memory store needs no secret; that is one line of information, not a warning:\n%s", log)
 	}
 }

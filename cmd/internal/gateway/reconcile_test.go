@@ -50,7 +50,7 @@ func TestR75a_AKilledAnswerIsFoundAgain(t *testing.T) {
 		w.Header().Set("Set-Cookie", "a=b")
 		says(w, "done", http.StatusCreated, `{"id":1}`)
 	})
-	g := start(t, u.URL, reconciles)
+	g := start(t, u.URL, reconciles, func(c *Config) { c.Default.ReplayTo = ReplayToAnyone })
 	post(t, g.url, "k").wants(t, 409, semel.CodeOutcomeUnknown)
 	settled(t, g, u)
 	a := post(t, g.url, "k")

@@ -16,7 +16,8 @@ type Route struct {
 	// Match is a pattern of [http.ServeMux], such as "POST /payments/{id}"; it names the operation in records, logs and
 	// metrics. Empty in [Config].Default, whose operations are named by method and path.
 	Match string
-	// Policy is the guard's. Operation, Decide, KeyOptional, Mint and Problems are the gateway's to set.
+	// Policy is the guard's. Operation, Decide, KeyOptional, Mint, Problems and AuthorizeReplay are the gateway's
+	// to set.
 	Policy semel.Policy
 	// Unkeyed says what becomes of a POST or PATCH without a key, or, if Policy.Methods names methods, of one of these.
 	// Others pass without one. Defaults to passing it on unprotected.
@@ -34,6 +35,13 @@ type Route struct {
 	// Reconcile is the path at the upstream that is asked about an operation whose outcome is unknown, with {operation}
 	// for its id (R-75a). Defaults to none.
 	Reconcile string
+	// ReplayTo says to whom stored answers are given. Where Policy.Credentials names none, they are, if there is only one
+	// principal, what services commonly read credentials from, and else none: the scope tells who asks.
+	ReplayTo ReplayTo
+	// Authorize is the path at the upstream, or the address of a service of its own, that is asked whether a stored answer may
+	// be given to a repeat with other credentials than the first request, or, where none are compared, to any.
+	// Defaults to none.
+	Authorize string
 }
 
 // Unkeyed says what becomes of a request without a key.
@@ -85,6 +93,7 @@ func (r *Route) policy(c *Config) semel.Policy {
 	p := r.Policy
 	p.Operation = r.Match
 	p.Decide = r.decide
+	p.Credentials = r.credentials(c)
 	p.KeyOptional = r.Unkeyed == UnkeyedPass
 	p.Problems = newForm(c, r).guards()
 	if c.PassOverrides {

@@ -286,13 +286,14 @@ func TestR76_AtStartItWarnsOfWhatIsNotProtected(t *testing.T) {
 	for _, want := range []string{
 		`"msg":"requests without a key pass unprotected","route":"default"`, `"msg":"requests without a key pass unprotected","route":"POST /pass"`,
 		`"msg":"the route only observes: no request is refused or replayed","route":"POST /observe"`, `"event":"idempotency_plain_identity"`,
+		`"msg":"scope single: all callers are one`,
 	} {
 		if !strings.Contains(log, want) {
 			t.Errorf("no %s in the log:\n%s", want, log)
 		}
 	}
-	if n := strings.Count(log, `"level":"WARN"`); n != 5 { // the fifth is that case differs in paths
-		t.Errorf("%d warnings, want 5:\n%s", n, log)
+	if n := strings.Count(log, `"level":"WARN"`); n != 6 { // the others are that case differs in paths, and what single means
+		t.Errorf("%d warnings, want 6:\n%s", n, log)
 	}
 }
 

@@ -54,6 +54,8 @@ func (r *Route) special() (special []string) {
 		{"no_store", p.NoStore},
 		{"keep_if", r.KeepIf != nil},
 		{"reconcile", r.Reconcile != ""},
+		{"authorize", r.Authorize != ""},
+		{"replays to anyone", r.ReplayTo == ReplayToAnyone},
 	} {
 		if s.has {
 			special = append(special, s.name)

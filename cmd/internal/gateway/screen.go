@@ -34,11 +34,13 @@ func newScreen(c *Config) *screen {
 		add(k.canonical)
 	}
 	add(runHeaders[:]...)
+	add("X-Forwarded-Method", "X-Forwarded-Uri")
 	add(forwardedHeaders[:]...)
 	add(overrideHeaders[:]...)
 	add(c.Scope.headers()...)
 	for _, r := range c.all() {
 		add(r.keyHeaders()...)
+		add(r.credentials(c)...)
 		if r.Reconcile != "" {
 			s.reserved = append(s.reserved, reservedPath(r.Reconcile))
 		}

@@ -77,7 +77,8 @@ var inFile = map[string]string{
 	"Policy.Problems":          "problems",
 	"Policy.Stream":            "stream",
 	"Policy.StoreHeaders":      "store_headers",
-	"Policy.AuthorizeReplay":   "(a function)",
+	"Policy.Credentials":       "credentials",
+	"Policy.AuthorizeReplay":   "authorize",
 	"Policy.FailOpen":          "fail_open",
 	"Policy.Observe":           "observe",
 

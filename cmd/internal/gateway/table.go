@@ -53,7 +53,9 @@ func newTable(c *Config, guard *semel.Guard, transport http.RoundTripper) *table
 		t.routes[r.Match] = newGuardedRoute(c, r, t.screen, guard, transport)
 	}
 	if c.Operations != "" {
-		t.operations = guard.With(c.operationsPolicy()).Operations()
+		policy := c.operationsPolicy()
+		c.operationsAuthorizer(transport).authorizing(&policy)
+		t.operations = guard.With(policy).Operations()
 	}
 	t.cors = newCORS(&c.CORS, t)
 	t.patterns.add(everything) //nolint:errcheck // where a route has it already, nothing is left for the others
@@ -78,6 +80,7 @@ func newGuardedRoute(c *Config, r *Route, s *screen, guard *semel.Guard, transpo
 	for _, m := range r.methods() {
 		g.methods[m] = true
 	}
+	newAuthorizer(c, r, transport).authorizing(&policy)
 	minting := policy
 	if r.mintsFor() > 0 {
 		minting.Retention, minting.Tombstone = r.mintsFor(), 0 // the window is all

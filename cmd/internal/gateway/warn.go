@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// warn says which requests can take effect more than once, as far as that shows in the configuration.
+// warn says which requests can take effect more than once, and to whom answers are given, as far as that shows in the
+// configuration.
 func (c *Config) warn() {
 	for _, name := range c.Scope.headers() {
 		if rotates(name) {
@@ -14,6 +15,7 @@ func (c *Config) warn() {
 				"header", name)
 		}
 	}
+	c.warnOfReplay()
 	for _, r := range c.all() {
 		if r.Unkeyed == UnkeyedPass {
 			c.Log.Warn("requests without a key pass unprotected", "route", r.name(), "methods", r.passes())
