@@ -40,7 +40,7 @@ type gatewayCommand struct {
 	IdentitySecretFile   string   `placeholder:"FILE" help:"Secret that keys the digests in the store (default: $SEMEL_IDENTITY_SECRET, else a file next to a sqlite:// store, made at first start)."`
 	EncryptionKeysFile   string   `placeholder:"FILE" help:"Keys that encrypt stored answers and requests, a line each: an id and 64 hexadecimal digits; the first encrypts. Only its owner may have access to the file (default: answers are stored in the clear)."`
 	DerivationSecretFile string   `placeholder:"FILE" help:"Secret that keys derived keys; it never changes (default: none)."`
-	Scope                string   `placeholder:"header:NAME|single" help:"Who asks, so that two of them never meet: the header in which a trusted proxy names the authenticated principal (header:NAME,NAME for several together), or single, if there is only one. Required without --config."`
+	Scope                string   `placeholder:"header:NAME|single" help:"Who asks, so that two of them never meet: the header in which a trusted proxy names the authenticated principal (header:NAME,NAME for several together), or single, if there is only one. A file can say jwt, for a verified bearer token. Required without --config."`
 	TrustProxy           []string `placeholder:"CIDR" help:"A network whose scope header and X-Forwarded headers are believed; may be given several times. Without any: this machine."`
 
 	Host []string `placeholder:"NAME" help:"A name by which requests may come, such as api.example.com or *.example.com; may be given several times, * for all (default: on a loopback address this machine's own names, elsewhere all)."`

@@ -45,8 +45,9 @@ func (c *Config) check() (faults []fault) {
 		fail("upstream", "no upstream")
 	}
 	if !c.Scope.set {
-		fail("scope", "no scope: want header:NAME, or single if there is only one principal")
+		fail("scope", "no scope: want header:NAME, jwt, or single if there is only one principal")
 	}
+	c.JWT.check(c.Scope, fail)
 	if len(c.TrustedProxies) == 0 {
 		fail("trusted_proxies", "trusted_proxies: the list is empty; without it, this machine is trusted")
 	}
@@ -92,7 +93,7 @@ func (c *Config) check() (faults []fault) {
 	// What the library says of what all routes share, it says of a guard that is thrown away.
 	scope := semel.SingleTenant
 	if c.Scope.set {
-		scope = c.Scope.guard(c.TrustedProxies)
+		scope = c.Scope.guard(c.TrustedProxies, newVerifier(c.JWT, nil))
 	}
 	options := c.options()
 	options.Observer = semel.LogObserver(slog.New(slog.DiscardHandler), "")

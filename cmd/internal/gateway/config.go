@@ -54,6 +54,8 @@ type Config struct {
 
 	// Scope says who asks; see [ParseScope].
 	Scope Scope
+	// JWT says how tokens are verified, with scope jwt only.
+	JWT JWT
 	// TrustedProxies are the networks whose scope header and X-Forwarded headers are believed. Defaults to [Loopback].
 	TrustedProxies []netip.Prefix
 	// Hosts are the names by which requests may come, without a port: "api.example.com", "*.example.com" for all below it, or

@@ -74,7 +74,15 @@ func topSettings(c *Config) map[string]setting {
 		"identity_secret_file":   stringSetting(&c.IdentitySecretFile),
 		"derivation_secret_file": stringSetting(&c.DerivationSecretFile),
 		"encryption_keys_file":   stringSetting(&c.EncryptionKeysFile),
-		"scope":                  parsed(&c.Scope, "header:NAME or single", trimmed("scope", ParseScope)),
+		"scope":                  parsed(&c.Scope, "header:NAME, jwt or single", trimmed("scope", ParseScope)),
+		"jwt": mapping(map[string]setting{
+			"keys":       stringSetting(&c.JWT.Keys),
+			"algorithms": listOf(&c.JWT.Algorithms, stringSetting),
+			"issuer":     stringSetting(&c.JWT.Issuer),
+			"audience":   stringSetting(&c.JWT.Audience),
+			"claims":     listOf(&c.JWT.Claims, stringSetting),
+			"leeway":     notZero(&c.JWT.Leeway, durationSetting(&c.JWT.Leeway), leaveOut),
+		}),
 		"trusted_proxies": listOf(&c.TrustedProxies, func(to *netip.Prefix) setting {
 			return parsed(to, "a network such as 10.0.0.0/8", parseNetwork)
 		}),

@@ -172,7 +172,7 @@ func TestTheSampleFileUsesEverySetting(t *testing.T) {
 	}
 	names := slices.Concat(slices.Collect(maps.Keys(topSettings(&Config{}))), slices.Collect(maps.Keys(routeSettings(&Route{}))))
 	for _, name := range names {
-		if !regexp.MustCompile(`(?m)^[ -]*` + name + `:`).Match(content) {
+		if !regexp.MustCompile(`(?m)^[ #-]*` + name + `:`).Match(content) {
 			t.Errorf("%s is not used", name)
 		}
 	}

@@ -67,7 +67,7 @@ func New(c Config) (*Gateway, error) {
 	}
 	options := c.options()
 	options.Observer, options.Breaker = append(observers, c.Observers...), breaker
-	g.guard, err = semel.New(g.metrics.instrument(c.Store, c.storeKind()), c.Scope.guard(c.TrustedProxies), c.Default.Policy.OnLost, options)
+	g.guard, err = semel.New(g.metrics.instrument(c.Store, c.storeKind()), c.Scope.guard(c.TrustedProxies, newVerifier(c.JWT, &http.Client{Transport: keysTransport(), CheckRedirect: noRedirect})), c.Default.Policy.OnLost, options)
 	if err != nil {
 		return nil, err
 	}

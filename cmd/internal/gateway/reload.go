@@ -114,6 +114,7 @@ func unchanged(was, is *Config) error {
 		{"derivation_secret_file", was.DerivationSecretFile, is.DerivationSecretFile},
 		{"encryption_keys_file", was.EncryptionKeysFile, is.EncryptionKeysFile},
 		{"scope", was.Scope, is.Scope},
+		{"jwt", was.JWT, is.JWT},
 		{"trusted_proxies", was.TrustedProxies, is.TrustedProxies},
 		{"correlation_header", was.CorrelationHeader, is.CorrelationHeader},
 		{"replay_markers", was.ReplayMarkers, is.ReplayMarkers},

@@ -14,14 +14,18 @@ import (
 // Scope says how the gateway tells who asks. There is no default: whoever runs it must know.
 type Scope struct {
 	header string // with a comma between several; "" means that there is only one principal
+	jwt    bool   // a verified token tells who asks; see [JWT]
 	set    bool
 }
 
-// ParseScope reads "single", for one principal only, or "header:NAME", for the header in which a trusted proxy names the
+// ParseScope reads "single", for one principal only; "jwt", for the bearer token that [JWT] says how to verify; or "header:NAME", for the header in which a trusted proxy names the
 // authenticated principal; "header:NAME,NAME" for several that name it together, such as a tenant and a user of it.
 func ParseScope(s string) (Scope, error) {
 	if s == "single" {
 		return Scope{set: true}, nil
+	}
+	if s == "jwt" {
+		return Scope{jwt: true, set: true}, nil
 	}
 	list, ok := strings.CutPrefix(s, headerField)
 	names := strings.Split(list, ",")
@@ -30,15 +34,18 @@ func ParseScope(s string) (Scope, error) {
 		ok = ok && names[i] != ""
 	}
 	if !ok {
-		return Scope{}, fmt.Errorf("scope %q: want header:NAME, the header in which a trusted proxy says who asks (header:NAME,NAME for several), or single, if there is only one principal", s)
+		return Scope{}, fmt.Errorf("scope %q: want header:NAME, the header in which a trusted proxy says who asks (header:NAME,NAME for several), jwt, for a bearer token, or single, if there is only one principal", s)
 	}
 	return Scope{header: strings.Join(names, ","), set: true}, nil
 }
 
 // Single reports whether there is only one principal.
-func (s Scope) Single() bool { return s.set && s.header == "" }
+func (s Scope) Single() bool { return s.set && s.header == "" && !s.jwt }
 
 func (s Scope) String() string {
+	if s.jwt {
+		return "jwt"
+	}
 	if s.header == "" {
 		return "single"
 	}
@@ -57,10 +64,12 @@ func (s Scope) headers() (names []string) {
 }
 
 // guard returns the library's scope; its zero value, which New refuses, if none was decided.
-func (s Scope) guard(trusted []netip.Prefix) semel.Scope {
+func (s Scope) guard(trusted []netip.Prefix, v *verifier) semel.Scope {
 	switch {
 	case !s.set:
 		return semel.Scope{}
+	case s.jwt:
+		return semel.ScopeFunc(v.principal)
 	case s.header == "":
 		return semel.SingleTenant
 	}
