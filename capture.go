@@ -506,8 +506,8 @@ func (c *capture) reset() {
 	if err != nil {
 		return
 	}
-	if secure, ok := conn.(interface{ NetConn() net.Conn }); ok {
-		conn = secure.NetConn() // its own end would be signed
+	for above, ok := conn.(interface{ NetConn() net.Conn }); ok; above, ok = conn.(interface{ NetConn() net.Conn }) {
+		conn = above.NetConn() // the end of a TLS connection would be signed
 	}
 	if tcp, ok := conn.(interface{ SetLinger(sec int) error }); ok { // of TCP, perhaps wrapped
 		tcp.SetLinger(0) //nolint:errcheck // then it is closed as it can be

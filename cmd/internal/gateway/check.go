@@ -61,7 +61,7 @@ func (c *Config) check() (faults []fault) {
 	for _, d := range []struct {
 		name  string
 		value time.Duration
-	}{{"upstream_idle", c.UpstreamIdle}, {"shutdown_timeout", c.ShutdownTimeout}, {"breaker.open", c.Breaker.Open}} {
+	}{{"upstream_idle", c.UpstreamIdle}, {"idle_timeout", c.IdleTimeout}, {"tunnel_idle", c.TunnelIdle}, {"shutdown_timeout", c.ShutdownTimeout}, {"breaker.open", c.Breaker.Open}} {
 		if d.value < 0 {
 			fail(d.name, "%s is negative: %v", d.name, d.value)
 		}
@@ -75,6 +75,9 @@ func (c *Config) check() (faults []fault) {
 		}
 	}
 	c.CORS.check(fail)
+	if c.MaxConnections < 0 {
+		fail("max_connections", "max_connections is negative: %d", c.MaxConnections)
+	}
 	if c.Breaker.Failures < 0 {
 		fail("breaker.failures", "breaker.failures is negative: %d", c.Breaker.Failures)
 	}

@@ -36,6 +36,16 @@ type Config struct {
 	// a request that is sent while the upstream closes the connection is lost. Defaults to 1 s.
 	UpstreamIdle time.Duration
 
+	// IdleTimeout is how long a client may take for the next part of a request's body, and for 16 KiB of an answer. Defaults
+	// to 1 min.
+	IdleTimeout time.Duration
+	// TunnelIdle is how long a connection that was upgraded, such as a WebSocket, is kept though nothing passes either way.
+	// Defaults to 10 min.
+	TunnelIdle time.Duration
+	// MaxConnections is how many connections clients may have at once. Defaults to 8192, and to a quarter of the files that the
+	// process may have open, less 64, if that is less: so there are some left for the upstream, the store and administration.
+	MaxConnections int
+
 	// Store keeps the records.
 	Store semel.Store
 	// CheckCache asks the cache in front of the store whether it works, for readiness. Defaults to none.
@@ -148,6 +158,9 @@ const (
 	DefaultAdmin             = "127.0.0.1:8081"
 	DefaultStore             = "sqlite://semel.db"
 	DefaultUpstreamIdle      = time.Second
+	DefaultIdleTimeout       = time.Minute
+	DefaultTunnelIdle        = 10 * time.Minute
+	DefaultMaxConnections    = 8192
 	DefaultShutdownTimeout   = semel.DefaultRequestLife + shutdownMargin
 	shutdownMargin           = 10 * time.Second
 	defaultCorrelationHeader = "X-Correlation-Id"
@@ -157,6 +170,11 @@ const (
 // complete fills in the defaults.
 func (c *Config) complete() {
 	c.UpstreamIdle = cmp.Or(c.UpstreamIdle, DefaultUpstreamIdle)
+	c.IdleTimeout = cmp.Or(c.IdleTimeout, DefaultIdleTimeout)
+	c.TunnelIdle = cmp.Or(c.TunnelIdle, DefaultTunnelIdle)
+	if c.MaxConnections == 0 {
+		c.MaxConnections = min(DefaultMaxConnections, enough(descriptors()))
+	}
 	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, cmp.Or(c.RequestLife, semel.DefaultRequestLife)+shutdownMargin)
 	c.CorrelationHeader = http.CanonicalHeaderKey(cmp.Or(c.CorrelationHeader, defaultCorrelationHeader))
 	c.ProblemBase = cmp.Or(c.ProblemBase, defaultProblemBase)
@@ -176,6 +194,16 @@ func (c *Config) complete() {
 
 // matchCase reports whether upper and lower case differ in the paths of routes.
 func (c *Config) matchCase() bool { return c.MatchCase == nil || *c.MatchCase }
+
+// enough is how many connections of clients go with so many open files: one may need another to the upstream, one to the
+// store, and a temporary file.
+func enough(files uint64) int {
+	const kept, least, each = 64, 16, 4
+	if files == 0 {
+		return DefaultMaxConnections
+	}
+	return int(max(min(files, 1<<20)/each, kept+least) - kept)
+}
 
 // options are those of the guards, without what has to be opened or observes.
 func (c *Config) options() semel.Options {

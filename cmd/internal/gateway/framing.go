@@ -55,6 +55,9 @@ type framingKey struct{}
 
 // withFraming gives the requests of a connection what watches it.
 func withFraming(ctx context.Context, c net.Conn) context.Context {
+	if client, ok := c.(*clientConn); ok {
+		c = client.NetConn()
+	}
 	if framed, ok := c.(*framedConn); ok {
 		return context.WithValue(ctx, framingKey{}, &framed.framing)
 	}

@@ -156,7 +156,8 @@ func (g *Gateway) Run(ctx context.Context) error {
 	}
 	log, encrypted := g.cfg.Log, g.cfg.TLS != TLSFiles{}
 	serverLog := slog.NewLogLogger(log.Handler(), slog.LevelWarn)
-	// No WriteTimeout: it would cut off runs that may take long.
+	// No WriteTimeout: it would cut off runs that may take long. What clients must do in time is bounded by the listener and
+	// by pace.
 	server := &http.Server{
 		Handler: g.handler, ConnContext: withFraming, DisableGeneralOptionsHandler: true, ErrorLog: serverLog, Protocols: new(http.Protocols),
 		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
@@ -170,6 +171,9 @@ func (g *Gateway) Run(ctx context.Context) error {
 		server.Protocols.SetUnencryptedHTTP2(true)
 		listener = framedListener{listener}
 	}
+	clients := newClientListener(listener, &g.cfg, g.connectionsFull())
+	server.ConnState = clients.changed
+	g.metrics.connections.Store(clients)
 	admin := &http.Server{
 		Handler: g.admin, ErrorLog: serverLog,
 		ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
@@ -199,7 +203,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 	}
 	loops.Go(func() { g.metrics.store.run(loopsCtx) })
 	finishing := g.beginFinishing(loopsCtx)
-	loops.Go(func() { failed <- serve(server, listener, "serve clients") })
+	loops.Go(func() { failed <- serve(server, clients, "serve clients") })
 	loops.Go(func() { failed <- serve(admin, g.adminListener, "serve administration") })
 	defer admin.Close()
 	defer g.transport.CloseIdleConnections()
@@ -211,6 +215,17 @@ func (g *Gateway) Run(ctx context.Context) error {
 	}
 	finishing.stop()
 	return errors.Join(err, g.drain(ctx, server, finishing))
+}
+
+// connectionsFull returns what tells operators that clients have to wait, once a minute at most.
+func (g *Gateway) connectionsFull() func() {
+	var last time.Time // of one goroutine, which accepts
+	return func() {
+		if now := time.Now(); now.Sub(last) > time.Minute {
+			last = now
+			g.cfg.Log.Warn("all connections for clients are taken", "max_connections", g.cfg.MaxConnections)
+		}
+	}
 }
 
 func serve(s *http.Server, l net.Listener, what string) error {

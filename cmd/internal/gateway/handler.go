@@ -12,6 +12,8 @@ const bodyTime = time.Minute
 // serve does what concerns every request, before its route's guard. A request keeps the table under which it came,
 // whatever is reloaded meanwhile.
 func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
+	w, r, end := pace(w, r, g.cfg.IdleTimeout)
+	defer end()
 	t := g.table.Load()
 	if hasTwoLengths(r) {
 		w.Header().Set("Connection", "close")
@@ -44,8 +46,9 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	route := t.route(r)
 	keyed := route.carriesKey(r)
-	if route.readsBody(r, keyed) {
-		r = bounded(w, r, g.bodyTime, route.maxBody)
+	if body, ok := r.Body.(*pacedBody); ok && route.readsBody(r, keyed) {
+		body.until = time.Now().Add(g.bodyTime)
+		bounded(w, r, route.maxBody)
 	}
 	if route.stores {
 		g.cfg.vouch(r)
@@ -80,21 +83,12 @@ func plainID(s string) bool {
 	return true
 }
 
-// bounded returns a copy of the request with a body that must arrive within a time; the server lifts that limit itself
-// once the body has been read. In the request itself the server must find its own body: it decides by that how much of an
-// unread one it skips.
-//
-// A body over the limit is refused by the guard. MaxBytesReader tells the server to let the client read that answer
+// bounded gives a body its limit. One over it is refused by the guard. MaxBytesReader tells the server to let the client read that answer
 // before it resets the connection. A client that asked to close the connection has to be read up to the limit for that,
 // even if its Content-Length says enough.
-func bounded(w http.ResponseWriter, r *http.Request, within time.Duration, limit int64) *http.Request {
-	if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(within)); err != nil {
-		return r // not a connection of a server's
-	}
-	r = r.WithContext(r.Context())
+func bounded(w http.ResponseWriter, r *http.Request, limit int64) {
 	r.Body = http.MaxBytesReader(w, r.Body, limit)
 	if r.Close && r.ContentLength > limit {
 		r.ContentLength = -1
 	}
-	return r
 }

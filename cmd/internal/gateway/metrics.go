@@ -41,6 +41,7 @@ type metrics struct {
 	store                      storeLook
 	executedRuns, replayedOnes atomic.Int64
 	lapsed                     lapsedRuns
+	connections                atomic.Pointer[clientListener]
 }
 
 // dangerous are the events that have no metric of their own.
@@ -137,6 +138,15 @@ func newMetrics(known []string) *metrics {
 	gauge("idempotency_release_backlog", "Claims that this process has given up and not released for good yet.",
 		func(s semel.Stats) float64 { return float64(s.Owed) })
 	m.registry.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "idempotency_connections",
+			Help: "Connections of clients that are open; max_connections is the most.",
+		}, func() float64 {
+			if l := m.connections.Load(); l != nil {
+				return float64(l.open())
+			}
+			return 0
+		}),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "idempotency_replay_ratio",
 			Help: "Share of replays among the requests that got an outcome, executed, accepted or replayed, since the start; 0 before the first.",

@@ -63,6 +63,7 @@ func TestR86_TheMetricsAreTheseAndNoOthers(t *testing.T) {
 idempotency_breaker_open gauge
 idempotency_build_info gauge goversion,version
 idempotency_conflict_total counter
+idempotency_connections gauge
 idempotency_dropped_headers_total counter
 idempotency_events_total counter event
 idempotency_fenced_total counter

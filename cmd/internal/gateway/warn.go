@@ -16,6 +16,10 @@ func (c *Config) warn() {
 		}
 	}
 	c.warnOfReplay()
+	if most := enough(descriptors()); c.MaxConnections > most {
+		c.Log.Warn("max_connections leaves too few open files for the upstream, the store and administration: raise the limit of open files, or lower it",
+			"max_connections", c.MaxConnections, "goes_with_the_limit", most)
+	}
 	for _, r := range c.all() {
 		if r.Unkeyed == UnkeyedPass {
 			c.Log.Warn("requests without a key pass unprotected", "route", r.name(), "methods", r.passes())
