@@ -457,7 +457,7 @@ func replayResult[T any](c *call, rec *Record) (value T, err error) {
 	}
 	var s storedJSON
 	var body []byte
-	answer, err := c.g.keyring.Open(c.ask.id, rec)
+	answer, err := c.g.openAnswer(c.ctx, c.ask.id, rec)
 	if err == nil {
 		body, err = c.g.codecs.unpack(answer, max(c.g.policy.MaxResponseBody, DefaultMaxResponseBody))
 	}

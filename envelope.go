@@ -42,8 +42,10 @@ func (k *Keyring) unfold(field string, id ID, envelope []byte) ([]byte, error) {
 	switch {
 	case len(envelope) == 0:
 		return nil, fail("it is empty")
-	case envelope[0] == envelopeOpen:
+	case envelope[0] == envelopeOpen && k.readsPlain():
 		return envelope[1:], nil
+	case envelope[0] == envelopeOpen:
+		return nil, fail("%w", errNotEncrypted)
 	case envelope[0] != envelopeSealed:
 		return nil, fail("envelope of kind %d", envelope[0])
 	case len(envelope) < 2 || len(envelope) < 2+int(envelope[1])+len(Token{}):

@@ -132,8 +132,8 @@ type Options struct {
 	CorrelationHeader string
 	// Codec compresses stored bodies. Defaults to gzip.
 	Codec Codec
-	// Encryption encrypts stored answers, steps and requests. Defaults to none: answers and steps are stored in the
-	// clear, and requests not at all.
+	// Encryption encrypts stored answers, steps and requests, and refuses those that are not encrypted, unless it is of
+	// [Keyring.AllowPlain]. Defaults to none: answers and steps are stored in the clear, and requests not at all.
 	Encryption *Keyring
 	// StepCodec encodes the results of steps ([Step]). Defaults to encoding/json.
 	StepCodec StepCodec
@@ -456,6 +456,31 @@ func (g *Guard) CORSHeaders() (allow, expose []string) {
 		expose = append(expose, g.headers.correlation)
 	}
 	return allow, expose
+}
+
+// openAnswer returns a record's answer. An error wraps [ErrUnreadable].
+func (c *core) openAnswer(ctx context.Context, id ID, rec *Record) (*Response, error) {
+	answer, err := c.keyring.Open(id, rec)
+	if answer != nil && answer == rec.Response {
+		c.plainStored(ctx, "replay", id)
+	}
+	return answer, err
+}
+
+// openStep returns the result of a step. An error wraps [ErrUnreadable].
+func (c *core) openStep(ctx context.Context, name string, id ID, envelope []byte) ([]byte, error) {
+	result, err := c.keyring.unfold(stepField(name), id, envelope)
+	if err == nil && envelope[0] == envelopeOpen {
+		c.plainStored(ctx, "steps", id)
+	}
+	return result, err
+}
+
+// plainStored tells that something was not encrypted. Without a keyring nothing is.
+func (c *core) plainStored(ctx context.Context, verb string, id ID) {
+	if c.keyring != nil {
+		c.observer.Observe(ctx, Event{Kind: EventPlainStored, Verb: verb, ID: id})
+	}
 }
 
 func (c *core) storeFailed(ctx context.Context, verb string, id ID, err error) {

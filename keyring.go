@@ -25,13 +25,17 @@ type EncryptionKey struct {
 // has no limit in practice; and it is bound to those and to its field, so that it can't be moved unnoticed.
 //
 // To rotate, give each process the new key as a later one, then put it first, and keep the old ones until the longest
-// retention has passed, seven times that where requests or steps are stored, and nothing from before is unknown any more. Answers and steps that were stored before there was a
-// keyring stay readable.
+// retention has passed, seven times that where requests or steps are stored, and nothing from before is unknown any more.
+//
+// What is not encrypted is refused as unreadable, so that whoever can write into the store can't have an answer or a step of
+// his own taken for one of ours. Where there was no keyring before, [Keyring.AllowPlain] is for the change-over. Whoever puts
+// a whole row back that was there before can't be told.
 //
 // A Keyring is safe for concurrent use. A nil one encrypts nothing.
 type Keyring struct {
 	first string
 	keys  map[string][]byte
+	plain bool // what is not encrypted can be read
 }
 
 const (
@@ -69,6 +73,21 @@ func NewKeyring(keys ...EncryptionKey) (*Keyring, error) {
 	return k, nil
 }
 
+// AllowPlain returns a keyring with the same keys that also reads answers and steps which are not encrypted. It is for stores
+// that were used without a keyring, until the longest retention has passed, seven times that where steps are stored; each such
+// read is told by [EventPlainStored].
+func (k *Keyring) AllowPlain() *Keyring {
+	if k == nil {
+		return nil
+	}
+	return &Keyring{first: k.first, keys: k.keys, plain: true}
+}
+
+// readsPlain reports whether what is not encrypted can be read.
+func (k *Keyring) readsPlain() bool { return k == nil || k.plain }
+
+var errNotEncrypted = errors.New("it is not encrypted, and there is a keyring")
+
 // Seal returns the encrypted form of an answer of the operation, as the owner with that token settles it. A nil answer
 // stays nil.
 func (k *Keyring) Seal(id ID, t Token, answer *Response) *Response {
@@ -87,16 +106,18 @@ func (k *Keyring) Seal(id ID, t Token, answer *Response) *Response {
 	return &Response{Status: answer.Status, Codec: sealedCodec + k.first, Body: body}
 }
 
-// Open returns the answer of a record, decrypted if it is encrypted; nil if there is none. An error wraps
-// [ErrUnreadable].
+// Open returns the answer of a record, decrypted if it is encrypted; nil if there is none. An error, also for one that is not
+// encrypted unless the keyring is nil or of [Keyring.AllowPlain], wraps [ErrUnreadable].
 func (k *Keyring) Open(id ID, rec *Record) (*Response, error) {
 	if rec.Response == nil {
 		return nil, nil
 	}
 	name, sealed := strings.CutPrefix(rec.Response.Codec, sealedCodec)
 	switch {
-	case !sealed:
+	case !sealed && k.readsPlain():
 		return rec.Response, nil
+	case !sealed:
+		return nil, fmt.Errorf("open stored answer: %w: %w", ErrUnreadable, errNotEncrypted)
 	case k == nil || k.keys[name] == nil:
 		return nil, fmt.Errorf("open stored answer: %w: encrypted with key %q, which is not in the keyring", ErrUnreadable, name)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"reflect"
 	"strings"
 	"testing"
@@ -46,7 +47,7 @@ func TestR61_StoredAnswersAreEncrypted(t *testing.T) {
 	}
 	first, second := encryptionKey("2026", 1), encryptionKey("2027", 2)
 	clear, old := serve(nil), serve(keyring(t, first))
-	rotated, without := serve(keyring(t, second, first)), serve(keyring(t, second))
+	rotated, without := serve(keyring(t, second, first).AllowPlain()), serve(keyring(t, second))
 
 	clear("clear")
 	old("old")
@@ -112,6 +113,59 @@ func TestR61_AnEncryptedAnswerIsBoundToItsRecord(t *testing.T) {
 	}
 	if got, err := k.Open(id, &semel.Record{}); got != nil || err != nil {
 		t.Errorf("no answer: %+v, %v", got, err)
+	}
+}
+
+// Whoever writes into the store can't have an answer of his own replayed.
+func TestAttack08_R61_WhatIsNotEncryptedIsRefusedWhereThereIsAKeyring(t *testing.T) {
+	t.Parallel()
+	store := memstore.New()
+	key := semel.Key{Scope: "alice", Operation: "pay", Value: "do"}
+	runs := 0
+	var seen *events
+	ask := func(k *semel.Keyring) (*httptest.ResponseRecorder, string, error) {
+		var g *semel.Guard
+		g, seen = newGuardWith(t, store, semel.Options{Encryption: k})
+		w := answer(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			runs++
+			w.Header().Set("Location", "/elsewhere")
+			w.WriteHeader(http.StatusCreated)
+		})), post("k", `{}`))
+		got, err := semel.Do(t.Context(), g, key, semel.Bytes("x"), func(context.Context) (string, error) {
+			runs++
+			return "forged", nil
+		})
+		return w, got, err
+	}
+	if w, got, err := ask(nil); w.Code != 201 || got != "forged" || err != nil {
+		t.Fatalf("written as %d, %q, %v", w.Code, got, err)
+	}
+	required := keyring(t, encryptionKey("a", 1))
+	w, got, err := ask(required)
+	if w.Code != 409 || !strings.Contains(w.Body.String(), string(semel.CodeReplayUnavailable)) || w.Header().Get("Location") != "" {
+		t.Errorf("replayed %d %q at %q", w.Code, w.Body, w.Header().Get("Location"))
+	}
+	if got != "" || !errors.Is(err, semel.ErrReplayUnavailable) {
+		t.Errorf("Do: %q, %v", got, err)
+	}
+	if n := seen.count(semel.EventUnreadable); n != 2 {
+		t.Errorf("told %d times, want 2", n)
+	}
+	w, got, err = ask(required.AllowPlain())
+	if w.Code != 201 || got != "forged" || err != nil {
+		t.Errorf("allowed: %d, %q, %v", w.Code, got, err)
+	}
+	if n := seen.count(semel.EventPlainStored); n != 2 {
+		t.Errorf("allowed, and told %d times, want 2", n)
+	}
+	if _, _, err := ask(nil); err != nil || seen.count(semel.EventPlainStored) != 0 {
+		t.Errorf("without a keyring: %v, told %d times", err, seen.count(semel.EventPlainStored))
+	}
+	if runs != 2 {
+		t.Errorf("%d runs, want 2", runs)
+	}
+	if (*semel.Keyring)(nil).AllowPlain() != nil {
+		t.Error("no keyring has become one")
 	}
 }
 

@@ -40,6 +40,9 @@ const (
 	EventNotReplayable EventKind = "not_replayable"
 	// EventUnreadable: a record could not be read; the request was refused.
 	EventUnreadable EventKind = "unreadable"
+	// EventPlainStored: an answer or a step that is not encrypted was taken from the store, because the keyring allows that
+	// ([Keyring.AllowPlain]).
+	EventPlainStored EventKind = "plain_stored"
 	// EventGaveUp: a guard gave up on a claim that may have been executed; it releases it by its token.
 	EventGaveUp EventKind = "gave_up"
 	// EventPanic: a handler ended by a panic or by runtime.Goexit.

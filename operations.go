@@ -297,7 +297,7 @@ func (x *exchange) tellEnded(s *operationStatus, rec *Record) *Problem {
 	if s.State = stateSucceeded; rec.Response.Status >= http.StatusBadRequest {
 		s.State = stateFailed
 	}
-	answer, err := x.g.keyring.Open(x.ask.id, rec)
+	answer, err := x.g.openAnswer(x.r.Context(), x.ask.id, rec)
 	if err != nil {
 		x.g.storeFailed(x.r.Context(), "replay", x.ask.id, err)
 		s.Detail = "its answer can't be given again"
@@ -306,6 +306,9 @@ func (x *exchange) tellEnded(s *operationStatus, rec *Record) *Problem {
 	err = x.mayHave(answer)
 	if err != nil && x.compares() {
 		return x.g.problem(CodeReplayForbidden, "").because(err)
+	}
+	if s.State = stateSucceeded; answer.Status >= http.StatusBadRequest {
+		s.State = stateFailed // what lies in the clear may be somebody else's word
 	}
 	s.Result = &operationResult{Status: answer.Status, Href: s.Links.Result}
 	if err == nil {

@@ -61,7 +61,7 @@ func (x *exchange) replayable(rec *Record) (*Response, []byte, *Problem) {
 	if rec.Response == nil {
 		return nil, nil, g.problem(CodeReplayUnavailable, g.whyNoAnswer())
 	}
-	answer, err := g.keyring.Open(x.ask.id, rec)
+	answer, err := g.openAnswer(x.r.Context(), x.ask.id, rec)
 	if err == nil {
 		if err := x.mayHave(answer); err != nil {
 			return nil, nil, g.problem(CodeReplayForbidden, "").because(err)

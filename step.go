@@ -202,7 +202,7 @@ func (r *run) takeStep(ctx context.Context, name string) (result []byte, found b
 		return nil, false, err
 	}
 	if envelope, ok := s.saved[name]; ok {
-		if result, err = r.core.keyring.unfold(stepField(name), r.ask.id, envelope); err != nil {
+		if result, err = r.core.openStep(r.base, name, r.ask.id, envelope); err != nil {
 			r.core.storeFailed(r.base, "steps", r.ask.id, err)
 			return nil, false, err
 		}
@@ -255,7 +255,7 @@ func (r *run) savedFirst(name string) (result []byte, doubted bool, err error) {
 	if err := r.loadSteps(r.base); err != nil {
 		return nil, true, err
 	}
-	if result, err = r.core.keyring.unfold(stepField(name), r.ask.id, s.saved[name]); err != nil {
+	if result, err = r.core.openStep(r.base, name, r.ask.id, s.saved[name]); err != nil {
 		r.core.storeFailed(r.base, "steps", r.ask.id, err)
 	}
 	return result, true, err

@@ -39,6 +39,7 @@ type gatewayCommand struct {
 	ReadyWithoutStore    string   `default:"all" enum:"all,any,always" placeholder:"all|any|always" help:"Whether /readyz says ready while the store is down: if all routes fail open, if any does, or always, for requests that need no store (default ${default})."`
 	IdentitySecretFile   string   `placeholder:"FILE" help:"Secret that keys the digests in the store (default: $SEMEL_IDENTITY_SECRET, else a file next to a sqlite:// store, made at first start)."`
 	EncryptionKeysFile   string   `placeholder:"FILE" help:"Keys that encrypt stored answers and requests, a line each: an id and 64 hexadecimal digits; the first encrypts. Only its owner may have access to the file (default: answers are stored in the clear)."`
+	Encryption           string   `default:"" enum:",required,allow-plain" placeholder:"required|allow-plain" help:"With encryption keys: whether what is stored in the clear is refused, or replayed all the same, for the change-over (default: required)."`
 	DerivationSecretFile string   `placeholder:"FILE" help:"Secret that keys derived keys; it never changes (default: none)."`
 	Scope                string   `placeholder:"header:NAME|single" help:"Who asks, so that two of them never meet: the header in which a trusted proxy names the authenticated principal (header:NAME,NAME for several together), or single, if there is only one. A file can say jwt, for a verified bearer token. Required without --config."`
 	TrustProxy           []string `placeholder:"CIDR" help:"A network whose scope header and X-Forwarded headers are believed; may be given several times. Without any: this machine."`
@@ -218,11 +219,12 @@ func (c *gatewayCommand) config() (gateway.Config, error) {
 	}
 	ready, _ := gateway.ParseReadiness(c.ReadyWithoutStore)
 	replayTo, _ := gateway.ParseReplayTo(c.ReplayTo)
+	plain, _ := gateway.ParsePlain(c.Encryption)
 	cfg := gateway.Config{
 		Listen: c.Listen, Admin: c.Admin, TLS: gateway.TLSFiles{Cert: c.TLSCert, Key: c.TLSKey},
 		Upstream: upstream, UpstreamIdle: c.UpstreamIdle, StoreAddress: c.Store,
 		CacheAddress: c.Cache, ReadyWithoutStore: ready, EncryptionKeysFile: c.EncryptionKeysFile,
-		IdentitySecretFile: c.IdentitySecretFile, DerivationSecretFile: c.DerivationSecretFile,
+		Plain: plain, IdentitySecretFile: c.IdentitySecretFile, DerivationSecretFile: c.DerivationSecretFile,
 		Scope: scope, TrustedProxies: proxies, Hosts: c.Host, Operations: c.Operations, ShutdownTimeout: c.ShutdownTimeout,
 		Default: gateway.Route{Unkeyed: unkeyed, Authorize: c.Authorize, ReplayTo: replayTo, Policy: semel.Policy{
 			OnLost: lostPolicies[c.OnLost], OnError: errorPolicies[c.OnError],

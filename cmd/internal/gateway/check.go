@@ -75,6 +75,9 @@ func (c *Config) check() (faults []fault) {
 		}
 	}
 	c.CORS.check(fail)
+	if c.Plain != PlainByKeys && c.Encryption == nil && c.EncryptionKeysFile == "" {
+		fail("encryption", "encryption: there are no keys: name their file in encryption_keys_file")
+	}
 	if c.MaxConnections < 0 {
 		fail("max_connections", "max_connections is negative: %d", c.MaxConnections)
 	}

@@ -57,6 +57,9 @@ type Config struct {
 	// IdentitySecret, DerivationSecret and Encryption are those of [semel.Options].
 	IdentitySecret, DerivationSecret []byte
 	Encryption                       *semel.Keyring
+	// Plain says whether stored answers that are not encrypted are replayed, where there are encryption keys. Defaults to
+	// PlainByKeys.
+	Plain Plain
 	// ReadyWithoutStore says whether the gateway is ready while its store is down. Defaults to ReadyIfAllFailOpen.
 	ReadyWithoutStore Readiness
 	// Breaker says when the store counts as down, so that no request waits for it.
@@ -137,6 +140,26 @@ type Config struct {
 	Instance string
 }
 
+// Plain says what becomes of stored answers that are not encrypted.
+type Plain uint8
+
+const (
+	// PlainByKeys refuses them if there are encryption keys.
+	PlainByKeys Plain = iota
+	// PlainRefused does so, and needs encryption keys.
+	PlainRefused
+	// PlainAllowed replays them, for the change-over to encryption.
+	PlainAllowed
+)
+
+var plainNames = map[string]Plain{"required": PlainRefused, "allow-plain": PlainAllowed}
+
+// ParsePlain reads "required" or "allow-plain", the names of the setting encryption; "" is PlainByKeys.
+func ParsePlain(s string) (Plain, bool) {
+	p, ok := plainNames[s]
+	return p, ok || s == ""
+}
+
 // Breaker is the setting of the store's circuit breaker.
 type Breaker struct {
 	// Failures is how many claims in a row must fail to open it. Defaults to 5.
@@ -207,8 +230,12 @@ func enough(files uint64) int {
 
 // options are those of the guards, without what has to be opened or observes.
 func (c *Config) options() semel.Options {
+	encryption := c.Encryption
+	if c.Plain == PlainAllowed {
+		encryption = encryption.AllowPlain()
+	}
 	return semel.Options{
-		IdentitySecret: c.IdentitySecret, DerivationSecret: c.DerivationSecret, Encryption: c.Encryption,
+		IdentitySecret: c.IdentitySecret, DerivationSecret: c.DerivationSecret, Encryption: encryption,
 		Problems:          semel.ProblemOptions{Base: c.ProblemBase, Documentation: c.Documentation},
 		CorrelationHeader: c.CorrelationHeader, ReplayMarkers: c.ReplayMarkers, HeaderNames: c.HeaderNames,
 		Operations:  c.Operations,

@@ -77,6 +77,7 @@ func topSettings(c *Config) map[string]setting {
 		"identity_secret_file":   stringSetting(&c.IdentitySecretFile),
 		"derivation_secret_file": stringSetting(&c.DerivationSecretFile),
 		"encryption_keys_file":   stringSetting(&c.EncryptionKeysFile),
+		"encryption":             choice(&c.Plain, plainNames),
 		"scope":                  parsed(&c.Scope, "header:NAME, jwt or single", trimmed("scope", ParseScope)),
 		"jwt": mapping(map[string]setting{
 			"keys":       stringSetting(&c.JWT.Keys),

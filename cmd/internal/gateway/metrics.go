@@ -49,7 +49,7 @@ var dangerous = map[semel.EventKind]bool{
 	semel.EventSettleAbandoned: true, semel.EventNotReplayable: true, semel.EventUnreadable: true, semel.EventGaveUp: true,
 	semel.EventNoAnswer: true, semel.EventBodyConsumed: true, semel.EventPanic: true, semel.EventLeaseLost: true, semel.EventRunTooLong: true,
 	semel.EventCompletionFailed: true, semel.EventCompletionGivenUp: true,
-	semel.EventOtherSecret: true, semel.EventNoPrincipal: true,
+	semel.EventPlainStored: true, semel.EventOtherSecret: true, semel.EventNoPrincipal: true,
 }
 
 // newMetrics returns metrics that know the given operations by name; see [metrics.know] and [metrics.watch].

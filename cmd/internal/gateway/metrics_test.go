@@ -175,6 +175,7 @@ idempotency_events_total{event="no_principal"} 0
 idempotency_events_total{event="not_replayable"} 0
 idempotency_events_total{event="other_secret"} 0
 idempotency_events_total{event="panic"} 1
+idempotency_events_total{event="plain_stored"} 0
 idempotency_events_total{event="run_too_long"} 0
 idempotency_events_total{event="settle_abandoned"} 0
 idempotency_events_total{event="unreadable"} 0`},

@@ -116,6 +116,7 @@ func unchanged(was, is *Config) error {
 		{"identity_secret_file", was.IdentitySecretFile, is.IdentitySecretFile},
 		{"derivation_secret_file", was.DerivationSecretFile, is.DerivationSecretFile},
 		{"encryption_keys_file", was.EncryptionKeysFile, is.EncryptionKeysFile},
+		{"encryption", was.Plain, is.Plain},
 		{"scope", was.Scope, is.Scope},
 		{"jwt", was.JWT, is.JWT},
 		{"trusted_proxies", was.TrustedProxies, is.TrustedProxies},

@@ -20,6 +20,9 @@ func (c *Config) warn() {
 		c.Log.Warn("max_connections leaves too few open files for the upstream, the store and administration: raise the limit of open files, or lower it",
 			"max_connections", c.MaxConnections, "goes_with_the_limit", most)
 	}
+	if c.Plain == PlainAllowed {
+		c.Log.Warn("stored answers that are not encrypted are replayed, whoever wrote them: say encryption: required once the longest retention has passed")
+	}
 	for _, r := range c.all() {
 		if r.Unkeyed == UnkeyedPass {
 			c.Log.Warn("requests without a key pass unprotected", "route", r.name(), "methods", r.passes())
