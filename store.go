@@ -173,7 +173,7 @@ type AuditEntry struct {
 	ID        ID
 	Operation string // as the record had it
 	Actor     string // who
-	Action    string // what: "complete", "release", "forget", "reconcile"
+	Action    string // what: "complete", "release", "forget", "reconcile", "show"
 	Reason    string // why
 	Result    string // "asked" before the change, then what came of it: "done", or why it was refused
 }

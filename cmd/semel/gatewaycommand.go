@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -170,7 +169,7 @@ func (m *Main) gateway(ctx context.Context, c *gatewayCommand) (err error) {
 	if cfg.IdentitySecret, err = secret.ForStore(ctx, opened, cfg.IdentitySecretFile, cfg.Log); err != nil {
 		return err
 	}
-	if cfg.DerivationSecret, err = derivationSecret(cfg.DerivationSecretFile); err != nil {
+	if cfg.DerivationSecret, err = secret.Derivation(cfg.DerivationSecretFile); err != nil {
 		return err
 	}
 	g, err := gateway.New(cfg)
@@ -236,22 +235,6 @@ func (c *gatewayCommand) config() (gateway.Config, error) {
 		err = cfg.Validate()
 	}
 	return cfg, err
-}
-
-// derivationSecret reads a secret from a file; a line end behind it doesn't count.
-func derivationSecret(file string) ([]byte, error) {
-	if file == "" {
-		return nil, nil
-	}
-	content, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("read the derivation secret: %w", err)
-	}
-	content = bytes.TrimRight(content, "\r\n")
-	if len(content) == 0 {
-		return nil, fmt.Errorf("the derivation secret from %s is empty", file)
-	}
-	return content, nil
 }
 
 var (

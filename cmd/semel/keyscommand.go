@@ -126,8 +126,9 @@ Examples:
 }
 
 type keysShow struct {
-	ID   string `arg:"" name:"id" help:"The operation's id."`
-	Body bool   `help:"Print the stored answer's body too."`
+	ID    string `arg:"" name:"id" help:"The operation's id."`
+	Body  bool   `help:"Print the stored answer too: its body and the values of its headers. That you did is kept in the store."`
+	Actor string `placeholder:"NAME" help:"With --body: who looks (default: you, at this machine)."`
 }
 
 // A target is the operation that a decision is about, and by whom and why.

@@ -432,7 +432,7 @@ func TestR87_JSONForScripts(t *testing.T) {
 	}
 }
 
-func TestR87_BodiesAreHiddenUnlessAskedFor(t *testing.T) {
+func TestAttack09_R87_AnswersAreHiddenUnlessAskedForAndThatIsKept(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, semel.Policy{})
 	s.pay("acme", "lost")
@@ -442,8 +442,8 @@ func TestR87_BodiesAreHiddenUnlessAskedFor(t *testing.T) {
 			t.Errorf("%v shows the body:\n%s", args, out)
 		}
 	}
-	contains(t, s.must("show", s.id("paid")), "status 201, body of 13 bytes (hidden; --body prints it)", "Location: /payments/2")
-	contains(t, s.must("show", s.id("paid"), "--body"), "\n\npaid by run 2\n")
+	contains(t, s.must("show", s.id("paid")), "status 201, body of 13 bytes (hidden; --body prints it)", "Location: (hidden)", "Content-Type: text/plain")
+	contains(t, s.must("show", s.id("paid"), "--body", "--actor", "ana"), "\n\npaid by run 2\n", "Location: /payments/2", "show by ana: --body (done)")
 }
 
 // One id in 64 begins with a dash, as flags do.

@@ -65,7 +65,30 @@ func (k *keysRun) show(ctx context.Context, c *keysShow) error {
 	if err != nil {
 		return err
 	}
+	if c.Body {
+		if err := k.auditShown(ctx, id, c.Actor); err != nil {
+			return err
+		}
+	}
 	return k.print(ctx, id, c.Body)
+}
+
+// auditShown notes who is shown a stored answer, before that. Where there is none, nothing is noted.
+func (k *keysRun) auditShown(ctx context.Context, id semel.ID, actor string) (err error) {
+	rec, _, err := k.desk.Show(ctx, id)
+	if err != nil || rec.Response == nil {
+		return err
+	}
+	if actor == "" {
+		if actor, err = whoAmI(); err != nil {
+			return err
+		}
+	}
+	e := semel.AuditEntry{ID: id, Operation: rec.Operation, Actor: actor, Action: "show", Reason: "--body", Result: "done"}
+	if err := k.opened.Store.(semel.Auditor).Audit(ctx, e); err != nil { // a desk is made of an Auditor only
+		return fmt.Errorf("show %s: nothing is shown, because the audit trail can't be written: %w", id, err)
+	}
+	return nil
 }
 
 // print prints an operation and what was decided about it. That is printed of a forgotten one too.

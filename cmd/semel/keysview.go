@@ -110,6 +110,7 @@ func answerOf(r *semel.Response, body bool) *answerView {
 		}
 	}
 	if !body {
+		v.Header, v.Trailer = hidden(v.Header), hidden(v.Trailer)
 		return v
 	}
 	plain := r.Body
@@ -125,6 +126,26 @@ func answerOf(r *semel.Response, body bool) *answerView {
 		v.Base64 = plain
 	}
 	return v
+}
+
+// plainHeaders are those of an answer that hold nothing of anybody's.
+var plainHeaders = map[string]bool{
+	"Cache-Control": true, "Content-Encoding": true, "Content-Language": true, "Content-Type": true, "Date": true, "Vary": true,
+}
+
+// hidden returns headers without their values, save for those of plainHeaders.
+func hidden(h http.Header) http.Header {
+	if h == nil {
+		return nil
+	}
+	names := make(http.Header, len(h))
+	for name, values := range h {
+		if !plainHeaders[http.CanonicalHeaderKey(name)] {
+			values = slices.Repeat([]string{"(hidden)"}, len(values))
+		}
+		names[name] = values
+	}
+	return names
 }
 
 func gunzip(b []byte) ([]byte, error) {

@@ -361,6 +361,23 @@ func TestAMistakeIsShownInItsLine(t *testing.T) {
 	}
 }
 
+func TestAttack09_AMistakeInAnAddressShowsNoPassword(t *testing.T) {
+	t.Parallel()
+	for _, line := range []string{
+		"store: postgres//u:hunter2@db/x", `store: "postgres:u:hunter2@db/x"`, "store: host=db password=hunter2", "store: postgres://u:hunter2@db/x?sslmode=what",
+		"store: postgres://u:hunter2@db/x?password=hunter2&notify=what", "cache: rediss//u:hunter2@cache",
+	} {
+		_, err := load(t, minimal+line+"\n")
+		if err == nil || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+	_, err := load(t, "scope: single\nupstream: http://u:hunter2@127.0.0.1:9000\n")
+	if err == nil || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("upstream: %v", err)
+	}
+}
+
 func TestAFileThatIsNotThereIsAnError(t *testing.T) {
 	t.Parallel()
 	if _, err := LoadFile(filepath.Join(t.TempDir(), "none.yaml")); err == nil || !strings.Contains(err.Error(), "read configuration: open") {

@@ -130,7 +130,11 @@ func TestAttack05_ALongRunAndAKeptConnectionAreNotCut(t *testing.T) {
 	t.Parallel()
 	const idle = 500 * time.Millisecond
 	u := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/long" {
+		if r.URL.Path != "/short" {
+			if r.URL.Path == "/stream" {
+				io.WriteString(w, "begun, ")
+				w.(http.Flusher).Flush()
+			}
 			select {
 			case <-time.After(2 * idle):
 			case <-r.Context().Done():
@@ -157,6 +161,9 @@ func TestAttack05_ALongRunAndAKeptConnectionAreNotCut(t *testing.T) {
 	two := client(t, nil, h2c)
 	for _, key := range []string{"", "m"} {
 		read(t, send(t, two, "POST", g.url+"/long", strings.NewReader("{}"), keyed(key)...)).wants(t, 201, "")
+	}
+	if a := read(t, send(t, two, "POST", g.url+"/stream", strings.NewReader("{}"))); a.body != `begun, {"id":1}` {
+		t.Errorf("of a stream the client got %q", a.body)
 	}
 }
 

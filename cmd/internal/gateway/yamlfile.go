@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -127,9 +128,22 @@ func (f *yamlFile) fail(n ast.Node, format string, a ...any) {
 func (f *yamlFile) add(line, column int, text string) {
 	source := ""
 	if line >= 1 && line <= len(f.source) {
-		source = strings.TrimRight(f.source[line-1], "\r")
+		source = withoutPasswords(strings.TrimRight(f.source[line-1], "\r"))
 	}
 	f.errs = append(f.errs, placedError{f.name, line, max(column, 1), text, source})
+}
+
+var passwords = regexp.MustCompile(`[^\s"'=]*@|(?i:pass\w*=)[^\s"'&]*`)
+
+// withoutPasswords returns a line of a file without what may be the password of an address in it, misspelt or not.
+func withoutPasswords(line string) string {
+	return passwords.ReplaceAllStringFunc(line, func(s string) string {
+		if strings.HasSuffix(s, "@") {
+			return "…@"
+		}
+		name, _, _ := strings.Cut(s, "=")
+		return name + "=…"
+	})
 }
 
 // err returns all that is wrong.

@@ -15,6 +15,8 @@ import (
 const (
 	shortest = 16
 	longest  = 4096
+
+	longestFile = 1 << 20
 )
 
 // readFile reads a secret.
@@ -45,11 +47,30 @@ func readText(name, what string) (string, error) {
 	case mode.Perm()&others != 0 && runtime.GOOS != "windows":
 		return "", fmt.Errorf("read %s: others have access to %s (mode %04o): chmod 600 %[2]s", what, name, mode.Perm())
 	}
-	text, err := io.ReadAll(io.LimitReader(f, longest+3))
-	if err != nil {
+	text, err := io.ReadAll(io.LimitReader(f, longestFile+1))
+	switch {
+	case err != nil:
 		return "", fmt.Errorf("read %s: %w", what, err)
+	case len(text) > longestFile:
+		return "", fmt.Errorf("read %s: %s has more than %d characters", what, name, longestFile)
 	}
 	return string(text), nil
+}
+
+// Derivation reads the secret of derived keys from a file that others must not read; a line end behind it doesn't count. ""
+// is no secret.
+func Derivation(file string) ([]byte, error) {
+	if file == "" {
+		return nil, nil
+	}
+	text, err := readText(file, "the derivation secret")
+	if err != nil {
+		return nil, err
+	}
+	if text = strings.TrimRight(text, "\r\n"); text == "" {
+		return nil, fmt.Errorf("the derivation secret from %s is empty", file)
+	}
+	return []byte(text), nil
 }
 
 // parse returns the secret that a text is.

@@ -1,6 +1,7 @@
 package secret
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,6 +9,60 @@ import (
 
 	"github.com/semelhq/semel"
 )
+
+func TestAttack09_AKeyringMayBeLong(t *testing.T) {
+	t.Parallel()
+	name, text := filepath.Join(t.TempDir(), "keys"), ""
+	for i := range 100 {
+		text += fmt.Sprintf("key-%d %064x\n", i, i+1)
+	}
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	k, err := Keyring(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, err := semel.NewKeyring(semel.EncryptionKey{ID: "key-99", Key: append(make([]byte, 31), 100)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := &semel.Response{Status: 201, Body: []byte("x")}
+	got, err := k.Open(semel.ID{}, &semel.Record{Response: last.Seal(semel.ID{}, semel.Token{}, answer)})
+	if err != nil || string(got.Body) != "x" {
+		t.Errorf("of the last key: %+v, %v", got, err)
+	}
+}
+
+// A group may read: so a file is mounted in Kubernetes.
+func TestAttack09_WhatOthersMayReadIsRefused(t *testing.T) {
+	t.Parallel()
+	text := "a " + strings.Repeat("01", 32)
+	for _, kind := range []struct {
+		name string
+		read func(file string) error
+	}{
+		{"the encryption keys", func(file string) error { _, err := Keyring(file); return err }},
+		{"the derivation secret", func(file string) error { _, err := Derivation(file); return err }},
+	} {
+		for mode, refused := range map[os.FileMode]bool{0o600: false, 0o400: false, 0o440: false, 0o640: false, 0o444: true, 0o644: true, 0o660: true, 0o604: true} {
+			file := filepath.Join(t.TempDir(), "file")
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Chmod(file, mode); err != nil {
+				t.Fatal(err)
+			}
+			err := kind.read(file)
+			if refused != (err != nil) || refused && !strings.Contains(err.Error(), "read "+kind.name+": others have access") {
+				t.Errorf("%s with mode %04o: %v", kind.name, mode, err)
+			}
+		}
+	}
+	if secret, err := Derivation(""); secret != nil || err != nil {
+		t.Errorf("no file: %q, %v", secret, err)
+	}
+}
 
 func TestAFileOfEncryptionKeys(t *testing.T) {
 	t.Parallel()

@@ -134,7 +134,8 @@ func TestASecretThatCantBeReadIsRefused(t *testing.T) {
 		{write(t, at("lines"), ours+"\n\n", 0o600), "byte 17 is not"},
 		{write(t, at("umlaut"), "ä"+ours, 0o600), "byte 1 is not"},
 		{write(t, at("long"), strings.Repeat("x", 4097), 0o600), "more than 4096 characters"},
-		{write(t, at("endless"), strings.Repeat("x", 1<<20), 0o600), "more than 4096 characters"},
+		{write(t, at("long file"), strings.Repeat("x", 1<<20), 0o600), "more than 4096 characters"},
+		{write(t, at("endless"), strings.Repeat("x", 1<<20+1), 0o600), "more than 1048576 characters"},
 	} {
 		opened := lasting(t)
 		got, err := newSources(opened, c.file).forStore(t.Context(), quiet)

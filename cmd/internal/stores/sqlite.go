@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 
 	"modernc.org/sqlite"
 
@@ -38,13 +39,16 @@ func openSQLite(ctx context.Context, path string, o sqlitestore.Options) (*Opene
 // descriptors. Where there are no such locks nobody here opens that file beside SQLite, once it exists.
 var _, _ = sqlite.OFDLocking(true)
 
-// makeFile makes the database's file if it does not exist, so that only its owner can read it: answers are in it. SQLite
+// makeFile makes the database's file if it does not exist, so that only its owner can read it: answers are in it. One to which
+// all have access is refused; its group may have it, as that of a volume in Kubernetes. Modes mean nothing on Windows. SQLite
 // gives the files beside it the same mode.
 func makeFile(path string) error {
 	info, err := os.Stat(path)
 	switch {
 	case err == nil && info.IsDir():
 		return fmt.Errorf("%s is a folder, must be a file", path)
+	case err == nil && info.Mode().Perm()&0o007 != 0 && runtime.GOOS != "windows":
+		return fmt.Errorf("others have access to %s (mode %04o), and answers are in it: chmod o-rwx %[1]s*", path, info.Mode().Perm())
 	case err == nil:
 		return nil
 	case !errors.Is(err, fs.ErrNotExist):

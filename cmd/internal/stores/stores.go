@@ -216,12 +216,20 @@ func (a *address) open(ctx context.Context, o Options) (*Opened, error) {
 	return &Opened{Store: store}, nil
 }
 
-// Redacted returns an address without its password, which may stand there because the kind was misspelt.
+// Redacted returns an address without its password, which may also stand there because the kind, or what follows it, was
+// misspelt. Of what is no address it shows the beginning.
 func Redacted(address string) string {
+	scheme, rest, whole := strings.Cut(address, "://")
+	kind, known := kinds[scheme]
+	if whole && known && (kind == sqliteKind || kind == memoryKind) {
+		return address
+	}
 	u, err := url.Parse(address)
-	if err != nil {
-		scheme, _, _ := strings.Cut(address, "://")
-		return scheme + "://…"
+	if err != nil || !whole || u.User == nil && strings.Contains(rest, "@") {
+		if end := strings.IndexAny(address, ":/@= "); end >= 0 {
+			return address[:end] + "…"
+		}
+		return address
 	}
 	query := u.Query()
 	for name := range query {
