@@ -22,6 +22,10 @@ type bodyOptions struct {
 	length int64    // the Content-Length, 0 or negative if unknown; it is not trusted
 	coding []string // the field lines of Content-Encoding
 
+	principal ScopeID // on whose account it is; zero if that is not known yet
+	held      *budget // of bytes in memory; nil for no end
+	files     *budget // of bytes in temporary files; nil for no end
+
 	reuse *requestBody // one that is over, whose memory may be used again; nil for none
 }
 
@@ -34,6 +38,7 @@ type requestBody struct {
 	unlinked bool
 	lent     bool // the bytes were shown to a function of the user
 	n        int64
+	taken    account
 	closed   atomic.Bool
 	opened   atomic.Bool
 	first    bodyReader // given to the first who opens it: most bodies are read once
@@ -46,6 +51,48 @@ type requestBody struct {
 	plainSize  int64
 	streamed   bool  // too large for memory
 	spoolAbove int64 // the size above which bodies are streamed, 0 if none is
+}
+
+// An account is what a body has taken of the budgets.
+type account struct {
+	principal   ScopeID
+	held, files *budget
+	n, filed    int
+}
+
+func (a *account) hold(n int) bool {
+	if !a.held.take(a.principal, n) {
+		return false
+	}
+	a.n += n
+	return true
+}
+
+func (a *account) file(n int) bool {
+	if !a.files.take(a.principal, n) {
+		return false
+	}
+	a.filed += n
+	return true
+}
+
+func (a *account) close() {
+	a.held.give(a.principal, a.n)
+	a.files.give(a.principal, a.filed)
+	a.n, a.filed = 0, 0
+}
+
+// A filing writes to a temporary file as long as there is room.
+type filing struct {
+	io.Writer
+	taken *account
+}
+
+func (f filing) Write(p []byte) (int, error) {
+	if !f.taken.file(len(p)) {
+		return 0, errNoRoom
+	}
+	return f.Writer.Write(p)
 }
 
 // readBody reads a body. One that is larger than the limit, as sent or decoded, is an error that wraps ErrBodyTooLarge;
@@ -74,13 +121,16 @@ func readBody(src io.Reader, o bodyOptions) (*requestBody, error) {
 	if o.memory < o.limit {
 		b.spoolAbove = o.memory
 	}
-	data, err := readUpTo(src, room, o.memory, o.length)
+	b.taken = account{principal: o.principal, held: o.held, files: o.files}
+	data, err := readUpTo(src, room, o.memory, o.length, &b.taken)
 	switch {
 	case err != nil:
+		b.taken.close()
 		return nil, readError(err)
 	case int64(len(data)) <= o.memory:
 		b.data, b.n = data, int64(len(data))
 	case o.memory == o.limit:
+		b.taken.close()
 		return nil, tooLarge("", o.limit)
 	default:
 		if err := b.spool(data, src, &o); err != nil {
@@ -117,8 +167,9 @@ func (b *requestBody) reusable() bool {
 	return !b.lent && !b.opened.Load() && b.file == nil && cap(b.data) <= longestReused
 }
 
-// readUpTo reads src to its end, or one byte or more beyond limit, into room if that is large enough.
-func readUpTo(src io.Reader, room []byte, limit, hint int64) ([]byte, error) {
+// readUpTo reads src to its end, or one byte or more beyond limit, into room if that is large enough. What it takes goes on
+// the account; the error is errNoRoom if that is too much.
+func readUpTo(src io.Reader, room []byte, limit, hint int64, taken *account) ([]byte, error) {
 	const unknown, most = 512, 16 << 10 // first steps
 	first := int64(unknown)
 	if hint > 0 {
@@ -127,6 +178,9 @@ func readUpTo(src io.Reader, room []byte, limit, hint int64) ([]byte, error) {
 	buf := room
 	if first = min(first, limit+1); first > int64(cap(room)) {
 		buf = make([]byte, 0, first)
+	}
+	if !taken.hold(cap(buf)) {
+		return nil, errNoRoom
 	}
 	for {
 		n, err := src.Read(buf[len(buf):cap(buf)])
@@ -140,7 +194,11 @@ func readUpTo(src io.Reader, room []byte, limit, hint int64) ([]byte, error) {
 			return buf, nil
 		}
 		if len(buf) == cap(buf) {
-			buf = append(make([]byte, 0, min(2*int64(cap(buf)), limit+1)), buf...)
+			size := int(min(2*int64(cap(buf)), limit+1))
+			if !taken.hold(size - cap(buf)) {
+				return nil, errNoRoom
+			}
+			buf = append(make([]byte, 0, size), buf...)
 		}
 	}
 }
@@ -153,10 +211,14 @@ func (b *requestBody) spool(head []byte, src io.Reader, o *bodyOptions) (err err
 	// Where the system lets an open file lose its name, not even a process that is killed leaves the body behind.
 	b.unlinked = os.Remove(b.file.Name()) == nil
 	rest := watchedReader{Reader: io.LimitReader(src, o.limit-int64(len(head))+1)}
-	n, err := io.Copy(b.file, io.MultiReader(bytes.NewReader(head), &rest))
+	n, err := io.Copy(filing{b.file, &b.taken}, io.MultiReader(bytes.NewReader(head), &rest))
+	b.taken.held.give(b.taken.principal, b.taken.n) // of what was read before
+	b.taken.n = 0
 	switch {
 	case rest.err != nil:
 		return readError(rest.err)
+	case errors.Is(err, errNoRoom):
+		return fmt.Errorf("read request body: %w", err)
 	case err != nil:
 		return fmt.Errorf("%w: write: %w", errSpooled, err)
 	case n > o.limit:
@@ -217,7 +279,7 @@ func contentCoding(lines []string) string {
 func (b *requestBody) inflate(o *bodyOptions) (ok bool, err error) {
 	src := watchedReader{Reader: b.sent()}
 	r := inflater{src: bufio.NewReader(&src), coding: b.coding}
-	plain, err := readUpTo(&r, nil, o.memory, 0)
+	plain, err := readUpTo(&r, nil, o.memory, 0, &b.taken)
 	size := int64(len(plain))
 	if err == nil && size > o.memory && o.memory < o.limit {
 		plain, b.streamed = nil, true
@@ -228,6 +290,8 @@ func (b *requestBody) inflate(o *bodyOptions) (ok bool, err error) {
 	switch {
 	case src.err != nil:
 		return false, fmt.Errorf("%w: read: %w", errSpooled, src.err)
+	case errors.Is(err, errNoRoom):
+		return false, fmt.Errorf("read request body: %w", err)
 	case err != nil:
 		return false, nil //nolint:nilerr // not well-formed, which is no failure: the body counts as it was sent
 	case size > o.limit:
@@ -321,7 +385,11 @@ func (b *requestBody) open() io.ReadCloser {
 // close removes the temporary file. Readers return http.ErrBodyReadAfterClose from then on. It is called concurrently
 // with them, and may be called again.
 func (b *requestBody) close() error {
-	if b.closed.Swap(true) || b.file == nil {
+	if b.closed.Swap(true) {
+		return nil
+	}
+	b.taken.close()
+	if b.file == nil {
 		return nil
 	}
 	err := b.file.Close()

@@ -40,6 +40,7 @@ type capture struct {
 	declared int64 // Content-Length that the handler declared, -1 if none
 	over     bool  // above the limit: can't be stored
 	unlinked bool  // spill has no name any more
+	filed    int   // what spill has taken of the budget
 	streams  bool
 	hijacked bool
 	held     []byte
@@ -277,7 +278,7 @@ func keep[T []byte | string](c *capture, p T) {
 	case c.unkept != nil:
 		return
 	case c.spill != nil:
-		if _, err := c.spill.Write([]byte(p)); err != nil {
+		if err := c.file([]byte(p)); err != nil {
 			c.unkeep(err, io.NewSectionReader(c.spill, 0, before), before)
 		}
 		return
@@ -307,11 +308,21 @@ func (c *capture) spillOver(parts ...[]byte) error {
 	// Where the system lets an open file lose its name, not even a process that is killed leaves the answer behind.
 	c.spill, c.unlinked = f, os.Remove(f.Name()) == nil
 	for _, part := range parts {
-		if _, err := f.Write(part); err != nil {
+		if err := c.file(part); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// file adds to the temporary file, if there is room for it.
+func (c *capture) file(p []byte) error {
+	if !c.x.g.files.take(c.x.ask.id.Scope(), len(p)) {
+		return errNoRoom
+	}
+	c.filed += len(p)
+	_, err := c.spill.Write(p)
+	return err
 }
 
 // unkeep gives up the temporary file, which has failed. The handler is not told: it has had its effect, and would be lost
@@ -525,4 +536,6 @@ func (c *capture) discard() {
 		os.Remove(c.spill.Name()) //nolint:errcheck // nobody can mend that here
 	}
 	c.spill = nil
+	c.x.g.files.give(c.x.ask.id.Scope(), c.filed)
+	c.filed = 0
 }

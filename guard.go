@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net/http"
 	"net/url"
 	"os"
@@ -51,6 +52,8 @@ type core struct {
 	waiting  waiting
 	turns    turns
 	owed     owed
+	held     budget // memory of requests' bodies
+	files    budget // temporary files of requests and answers
 	work     work
 	dates    dates
 }
@@ -160,7 +163,16 @@ type Options struct {
 	// MaxWaiting is how many requests may wait for another run in this process, whatever their keys; Policy.MaxWaiters is for
 	// one key. More are answered as in progress. Defaults to 10 000.
 	MaxWaiting int
-	// PrincipalShare is the largest part of MaxOwed, and of MaxWaiting, that one principal may take; above 0, at most 1.
+	// MaxBodyMemory is how many bytes of requests' bodies this process may hold in memory at once. Who sends more is refused with
+	// 503 until there is room. It is always enough for twice the largest body that one route keeps in memory. Defaults to
+	// 256 MiB.
+	MaxBodyMemory int64
+	// MaxTempSpace is how many bytes the temporary files of requests and answers in TempDir may have at once. A request that
+	// needs more is refused with 503; an answer that does goes out as it is written, if it may, and can't be replayed. It is always
+	// enough for twice the largest body that one route keeps in a file. Defaults to 2 GiB.
+	MaxTempSpace int64
+	// PrincipalShare is the largest part of MaxOwed, MaxWaiting, MaxBodyMemory and MaxTempSpace that one principal may take; above 0,
+	// at most 1.
 	// Defaults to 0.1, and to 1 if the guard's scope is SingleTenant: then there is nobody to be protected.
 	PrincipalShare float64
 
@@ -178,6 +190,8 @@ const (
 	DefaultMaxAttempts    = 100
 	DefaultMaxOwed        = 10_000
 	DefaultMaxWaiting     = 10_000
+	DefaultMaxBodyMemory  = 256 << 20
+	DefaultMaxTempSpace   = 2 << 30
 	DefaultPrincipalShare = 0.1
 	DefaultRequestLife    = 30 * time.Second
 	DefaultSweepInterval  = time.Minute
@@ -259,6 +273,18 @@ func New(store Store, scope Scope, onLost LostPolicy, o Options) (*Guard, error)
 	case o.MaxWaiting == 0:
 		o.MaxWaiting = DefaultMaxWaiting
 	}
+	for _, m := range []struct {
+		name  string
+		bytes *int64
+		most  int64
+	}{{"MaxBodyMemory", &o.MaxBodyMemory, DefaultMaxBodyMemory}, {"MaxTempSpace", &o.MaxTempSpace, DefaultMaxTempSpace}} {
+		switch {
+		case *m.bytes < 0 || *m.bytes > math.MaxInt/4:
+			fail("options: %s is %d, want 1 to %d", m.name, *m.bytes, math.MaxInt/4)
+		case *m.bytes == 0:
+			*m.bytes = min(m.most, math.MaxInt/4)
+		}
+	}
 	switch {
 	case o.PrincipalShare == 0 && scope.single:
 		o.PrincipalShare = 1
@@ -293,6 +319,8 @@ func New(store Store, scope Scope, onLost LostPolicy, o Options) (*Guard, error)
 		c.turns.each = claimsAtOnce
 	}
 	c.waiting.shares = newShares(o.MaxWaiting, o.PrincipalShare)
+	c.held.shares = newShares(int(o.MaxBodyMemory), o.PrincipalShare)
+	c.files.shares = newShares(int(o.MaxTempSpace), o.PrincipalShare)
 	if o.Codec != nil && o.Codec.Name() == "" {
 		fail("options: Codec has no name, by which a stored body would be known")
 	}
@@ -334,6 +362,15 @@ func (c *core) compile(p Policy) (*policy, error) {
 	}
 	if _, ok := c.store.own.(Transactor); p.OneCommit && !ok && c.store.own != nil {
 		err = errors.Join(err, fmt.Errorf("policy: OneCommit: the store, a %T, has no transactions", c.store.own))
+	}
+	if err == nil {
+		memory := compiled.SpoolRequestAbove
+		if memory > 0 && memory < compiled.MaxRequestBody {
+			c.files.atLeast(compiled.MaxRequestBody)
+		} else {
+			memory = compiled.MaxRequestBody
+		}
+		c.held.atLeast(memory + 1)
 	}
 	if p.AuthorizeReplay != nil {
 		c.authorizes.Store(true)

@@ -178,6 +178,7 @@ func (x *exchange) readBody() *Problem {
 	body, err := readBody(src, bodyOptions{
 		limit: p.MaxRequestBody, memory: p.SpoolRequestAbove, dir: x.g.tempDir,
 		length: x.r.ContentLength, coding: x.r.Header["Content-Encoding"], reuse: x.spare,
+		principal: x.ask.id.Scope(), held: &x.g.held, files: &x.g.files,
 	})
 	switch {
 	case err != nil && closedAbove(err):
@@ -206,6 +207,10 @@ func (g *Guard) bodyProblem(err error) *Problem {
 	case errors.Is(err, errAmbiguous):
 		p := g.problem(CodeRequestUnreadable, "in its JSON "+errAmbiguous.Error()).because(err)
 		p.Retryable = false
+		return p
+	case errors.Is(err, errNoRoom):
+		p := g.problem(CodeStoreUnavailable, errNoRoom.Error()+"; ask again after the time in Retry-After").because(err)
+		p.shut = true // that is for the store's failures
 		return p
 	case errors.Is(err, errSpooled):
 		return g.problem(CodeStoreUnavailable, "").because(err)

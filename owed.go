@@ -56,7 +56,7 @@ func (o *owed) add(id ID, by Owner, sent time.Time) {
 	o.core.work.add()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.shares.take(id.Scope())
+	o.shares.take(id.Scope(), 1)
 	o.push(&owedRelease{id: id, by: by, sent: sent, due: time.Now()})
 	if !o.running {
 		o.running = true
@@ -131,7 +131,7 @@ func (o *owed) sent(r *owedRelease, err error) {
 		r.due = r.sent.Add(o.core.life)
 		o.push(r)
 	default:
-		o.shares.give(r.id.Scope())
+		o.shares.give(r.id.Scope(), 1)
 		o.core.work.done()
 		o.nudge()
 	}

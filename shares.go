@@ -31,14 +31,14 @@ func (s *shares) full(p ScopeID) fullness {
 	return hasRoom
 }
 
-func (s *shares) take(p ScopeID) {
-	s.n++
-	s.held[p]++
+func (s *shares) take(p ScopeID, n int) {
+	s.n += n
+	s.held[p] += n
 }
 
-func (s *shares) give(p ScopeID) {
-	s.n--
-	if s.held[p]--; s.held[p] == 0 {
+func (s *shares) give(p ScopeID, n int) {
+	s.n -= n
+	if s.held[p] -= n; s.held[p] == 0 {
 		delete(s.held, p)
 	}
 }

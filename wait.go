@@ -54,7 +54,7 @@ func (w *waiting) join(id ID, limit int) *ticket {
 		return nil
 	}
 	l.n++
-	w.shares.take(id.Scope())
+	w.shares.take(id.Scope(), 1)
 	return &ticket{id: id, list: l, changed: l.changed}
 }
 
@@ -65,7 +65,7 @@ func (w *waiting) leave(t *ticket) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.shares.give(t.id.Scope())
+	w.shares.give(t.id.Scope(), 1)
 	if t.list.n--; t.list.n == 0 {
 		delete(w.keys, t.id)
 	}

@@ -305,6 +305,7 @@ var settingNames = strings.NewReplacer(
 	"KeyFormat: MaxLength", "key_max_length", "KeyHeaders", "key_headers", "KeyField", "key_field",
 	"MaxRequestBody", "max_request_body", "SpoolRequestAbove", "spool_request_above", "MaxResponseBody", "max_response_body",
 	"MaxAttempts", "caps.max_attempts", "MaxKeys", "caps.max_keys", "MaxOwed", "caps.max_owed", "MaxWaiting", "caps.max_waiting",
+	"MaxBodyMemory", "caps.max_body_memory", "MaxTempSpace", "caps.max_temp_space",
 	"PrincipalShare", "caps.principal_share", "RequestLife", "request_life", "SweepInterval", "sweep_interval", "TempDir", "temp_dir",
 	"ReplayMarkers", "replay_markers", "HeaderNames", "header_names", "NoStore", "no_store",
 	"MinRetention", "min_retention", "MaxRetention", "max_retention",

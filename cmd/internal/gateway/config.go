@@ -172,6 +172,7 @@ type Breaker struct {
 // default, and less than zero, for the first two, no limit.
 type Caps struct {
 	MaxAttempts, MaxKeys, MaxOwed, MaxWaiting int
+	MaxBodyMemory, MaxTempSpace               int64
 	PrincipalShare                            float64
 }
 
@@ -240,6 +241,7 @@ func (c *Config) options() semel.Options {
 		CorrelationHeader: c.CorrelationHeader, ReplayMarkers: c.ReplayMarkers, HeaderNames: c.HeaderNames,
 		Operations:  c.Operations,
 		MaxAttempts: c.Caps.MaxAttempts, MaxKeys: c.Caps.MaxKeys, MaxOwed: c.Caps.MaxOwed, MaxWaiting: c.Caps.MaxWaiting,
+		MaxBodyMemory: c.Caps.MaxBodyMemory, MaxTempSpace: c.Caps.MaxTempSpace,
 		PrincipalShare: c.Caps.PrincipalShare,
 		RequestLife:    c.RequestLife, SweepInterval: c.SweepInterval, TempDir: c.TempDir,
 	}

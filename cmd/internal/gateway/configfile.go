@@ -112,6 +112,8 @@ func topSettings(c *Config) map[string]setting {
 			"max_keys":        capSetting(&c.Caps.MaxKeys),
 			"max_owed":        notZero(&c.Caps.MaxOwed, intSetting(&c.Caps.MaxOwed), leaveOut),
 			"max_waiting":     notZero(&c.Caps.MaxWaiting, intSetting(&c.Caps.MaxWaiting), leaveOut),
+			"max_body_memory": notZero(&c.Caps.MaxBodyMemory, sizeSetting(&c.Caps.MaxBodyMemory), leaveOut),
+			"max_temp_space":  notZero(&c.Caps.MaxTempSpace, sizeSetting(&c.Caps.MaxTempSpace), leaveOut),
 			"principal_share": shareSetting(&c.Caps.PrincipalShare),
 		}),
 		"request_life":     notZero(&c.RequestLife, durationSetting(&c.RequestLife), leaveOut),

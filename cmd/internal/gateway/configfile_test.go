@@ -53,7 +53,7 @@ func TestR73_AFileWithEverySettingIsRead(t *testing.T) {
 		c.Breaker != (Breaker{Failures: 5, Open: time.Second}) || c.EncryptionKeysFile != "encryption.keys" || c.IdentitySecretFile != "identity.secret" || c.DerivationSecretFile != "derivation.secret" ||
 		c.Scope.String() != "header:X-Account" || len(c.TrustedProxies) != 3 || c.CorrelationHeader != "X-Request-Ref" ||
 		!slices.Equal(c.ReplayMarkers, []string{"Idempotent-Replayed", "X-Replayed"}) || c.HeaderNames["Idempotency-Status"] != "X-Protection" || c.HeaderNames["Idempotency-Retryable"] != "-" ||
-		c.Caps != (Caps{MaxAttempts: 100, MaxKeys: -1, MaxOwed: 10000, MaxWaiting: 10000, PrincipalShare: 0.1}) ||
+		c.Caps != (Caps{MaxAttempts: 100, MaxKeys: -1, MaxOwed: 10000, MaxWaiting: 10000, MaxBodyMemory: 256 << 20, MaxTempSpace: 2 << 30, PrincipalShare: 0.1}) ||
 		c.RequestLife != 30*time.Second || c.SweepInterval != time.Minute || c.TempDir != "/tmp" || c.Operations != "/operations" ||
 		c.ShutdownTimeout != 40*time.Second || c.ProblemBase != "https://api.example.com/problems/" ||
 		c.Documentation != "https://api.example.com/docs/idempotency" || c.Instance != "gateway-1" || c.UpstreamIdle != time.Second ||

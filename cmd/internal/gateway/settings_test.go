@@ -34,6 +34,8 @@ var inFile = map[string]string{
 	"Options.MaxKeys":           "caps",
 	"Options.MaxOwed":           "caps",
 	"Options.MaxWaiting":        "caps",
+	"Options.MaxBodyMemory":     "caps",
+	"Options.MaxTempSpace":      "caps",
 	"Options.PrincipalShare":    "caps",
 	"Options.RequestLife":       "request_life",
 	"Options.SweepInterval":     "sweep_interval",

@@ -1,0 +1,48 @@
+package semel
+
+import (
+	"errors"
+	"math"
+	"sync"
+)
+
+// A budget is how many bytes the requests in this process may take at once, of memory or of temporary files. It is safe for
+// concurrent use. A nil one has no end.
+type budget struct {
+	mu sync.Mutex
+	shares
+}
+
+var errNoRoom = errors.New("too much is held of requests and answers")
+
+// atLeast makes room for two bodies of n bytes, whosever: what one route allows is no more than one principal's share.
+func (b *budget) atLeast(n int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.each = max(b.each, 2*int(min(n, math.MaxInt/4)))
+	b.total = max(b.total, b.each)
+}
+
+// take reports whether there was room. A principal that is not known yet, the zero one, has no share.
+func (b *budget) take(p ScopeID, n int) bool {
+	if b == nil {
+		return true
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.n+n > b.total || p != (ScopeID{}) && b.held[p]+n > b.each {
+		return false
+	}
+	b.shares.take(p, n)
+	return true
+}
+
+// give gives back what was taken.
+func (b *budget) give(p ScopeID, n int) {
+	if b == nil || n == 0 {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.shares.give(p, n)
+}
