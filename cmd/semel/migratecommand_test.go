@@ -56,6 +56,9 @@ func TestMigratePrintsWhatItDoes(t *testing.T) {
 		t.Errorf("printing has made the file: %v", err)
 	}
 	execute(t, file, script)
+	if err := os.Chmod(file, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	status, stdout, stderr := run(t, "migrate", "--store", "sqlite://"+file)
 	if status != 0 || !strings.Contains(stdout, "which is the one needed") {
 		t.Errorf("after the printed script: exit status %d, %q, %q", status, stdout, stderr)
