@@ -93,7 +93,7 @@ func TestField14_WhatIsNotFoundIsSaidWithAHint(t *testing.T) {
 			t.Errorf("%q reaches the terminal as it is: %q", text, stderr)
 		}
 	}
-	status, _, stderr := s.keys("find", s.id("k")[:20], "--scope", "acme") // an id is not taken for a key
+	status, _, stderr := s.keys("find", "--scope", "acme", "--", s.id("k")[:20]) // an id is not taken for a key
 	if status != 1 {
 		t.Errorf("exit status %d", status)
 	}
