@@ -1,8 +1,8 @@
 package semel
 
 import (
+	"container/list"
 	"context"
-	"slices"
 	"sync"
 	"time"
 )
@@ -20,8 +20,8 @@ type turns struct {
 const claimsAtOnce = 16
 
 type lane struct {
-	n     int // under way
-	queue []chan struct{}
+	n     int       // under way
+	queue list.List // of chan struct{}, closed when a turn comes
 }
 
 // take waits for a turn, until ctx ends or the time has come; then it reports false. Whoever has got one gives it back.
@@ -44,7 +44,7 @@ func (t *turns) take(ctx context.Context, p ScopeID, longest time.Duration) bool
 		return true
 	}
 	mine := make(chan struct{})
-	l.queue = append(l.queue, mine)
+	place := l.queue.PushBack(mine)
 	t.mu.Unlock()
 	timer := time.NewTimer(longest)
 	defer timer.Stop()
@@ -56,11 +56,13 @@ func (t *turns) take(ctx context.Context, p ScopeID, longest time.Duration) bool
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if i := slices.Index(l.queue, mine); i >= 0 {
-		l.queue = slices.Delete(l.queue, i, i+1)
+	select {
+	case <-mine:
+		return true // it has come meanwhile
+	default:
+		l.queue.Remove(place)
 		return false
 	}
-	return true // it has come meanwhile
 }
 
 // give hands a turn to who has waited longest.
@@ -71,9 +73,8 @@ func (t *turns) give(p ScopeID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l := t.busy[p]
-	if len(l.queue) > 0 {
-		close(l.queue[0])
-		l.queue = slices.Delete(l.queue, 0, 1)
+	if first := l.queue.Front(); first != nil {
+		close(l.queue.Remove(first).(chan struct{}))
 		return
 	}
 	if l.n--; l.n == 0 {

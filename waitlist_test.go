@@ -29,14 +29,14 @@ func TestField18_TurnsLeaveNothingBehind(t *testing.T) {
 	if !turns.take(ctx, p, 0) || turns.take(ctx, p, 0) || turns.take(ctx, p, 0) {
 		t.Fatal("the first has no turn, or others have one")
 	}
-	if l := turns.busy[p]; l.n != 1 || len(l.queue) != 0 {
-		t.Errorf("%d under way, %d wait; want 1 and none", l.n, len(l.queue))
+	if l := turns.busy[p]; l.n != 1 || l.queue.Len() != 0 {
+		t.Errorf("%d under way, %d wait; want 1 and none", l.n, l.queue.Len())
 	}
 	got := make(chan bool)
 	go func() { got <- turns.take(ctx, p, 1<<40) }()
 	for waits := 0; waits == 0; {
 		turns.mu.Lock()
-		waits = len(turns.busy[p].queue)
+		waits = turns.busy[p].queue.Len()
 		turns.mu.Unlock()
 	}
 	turns.give(p)
