@@ -3,6 +3,7 @@ package gateway
 import (
 	"net/http"
 	"net/textproto"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -101,7 +102,23 @@ func overridden(r *http.Request) bool {
 			return true
 		}
 	}
-	return strings.Contains(r.URL.RawQuery, "method") && slices.ContainsFunc(r.URL.Query()[overrideQuery], other)
+	return slices.ContainsFunc(queryOverrides(r.URL.RawQuery), other)
+}
+
+// queryOverrides returns what a query asks for. It goes on past what net/url refuses, such as thousands of parameters, and
+// takes a semicolon for an ampersand: some services do.
+func queryOverrides(query string) (methods []string) {
+	for pair := range strings.SplitSeq(strings.ReplaceAll(query, ";", "&"), "&") {
+		name, value, _ := strings.Cut(pair, "=")
+		if decoded, err := url.QueryUnescape(name); err != nil || decoded != overrideQuery {
+			continue
+		}
+		if decoded, err := url.QueryUnescape(value); err == nil {
+			value = decoded
+		}
+		methods = append(methods, value)
+	}
+	return methods
 }
 
 // clean drops headers whose names a service may take for others, and those that the client's Connection header ends here,

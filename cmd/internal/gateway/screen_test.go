@@ -78,6 +78,10 @@ func TestAttack03_AServiceRunsNoOtherMethodThanTheGuardHasSeen(t *testing.T) {
 		"POST / HTTP/1.1\r\nHost: x\r\nX-HTTP-Method: POST\r\nX-HTTP-Method: put\r\n" + length,
 		"POST /?_method=DELETE HTTP/1.1\r\nHost: x\r\n" + length,
 		"GET /?a=1&%5fmethod=POST HTTP/1.1\r\nHost: x\r\n",
+		"GET /?_m%65thod=POST HTTP/1.1\r\nHost: x\r\n",
+		"GET /?a;_method=POST HTTP/1.1\r\nHost: x\r\n",
+		"GET /?_method=POST%&a=%zz HTTP/1.1\r\nHost: x\r\n",
+		"GET /?_method=POST" + strings.Repeat("&", 12000) + " HTTP/1.1\r\nHost: x\r\n", // more than net/url reads
 	} {
 		raw(t, g.Addr().String(), request+"\r\n").wants(t, 501, "METHOD_REFUSED")
 	}

@@ -1,7 +1,8 @@
 # A service as frameworks on WSGI make them easily: it takes several spellings
-# of a path for one, and a header for the method. It says where it listens.
+# of a path for one, and a header, a query or a form for the method. It says
+# where it listens.
 import json
-import sys
+from urllib.parse import parse_qs
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 paid = []
@@ -9,9 +10,11 @@ paid = []
 
 def service(environ, start_response):
     path = environ["PATH_INFO"].split(";")[0].rstrip("/").lower()
-    method = environ.get("HTTP_X_HTTP_METHOD_OVERRIDE", environ["REQUEST_METHOD"]).upper()
-    if (method, path) == ("POST", "/payments"):
-        paid.append({name: environ.get(name) for name in ("HTTP_X_ACCOUNT", "HTTP_IDEMPOTENCY_FENCE")})
+    form = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0)).decode()
+    asked = parse_qs(environ["QUERY_STRING"]) | parse_qs(form)
+    method = environ.get("HTTP_X_HTTP_METHOD_OVERRIDE") or asked.get("_method", [environ["REQUEST_METHOD"]])[0]
+    if (method.upper(), path) in (("POST", "/payments"), ("PUT", "/orders/1"), ("PUT", "/refunds")):
+        paid.append({"account": environ.get("HTTP_X_ACCOUNT", ""), "fence": environ.get("HTTP_IDEMPOTENCY_FENCE", "")})
     start_response("200 OK", [("Content-Type", "application/json")])
     return [json.dumps(paid).encode()]
 
