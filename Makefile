@@ -47,8 +47,8 @@ stress: ## load two gateways on one store, kill one, count effects (RATE=50 DURA
 	go run ./cmd/internal/fleet/run --rate $(or $(RATE),50) --duration $(or $(DURATION),30s) $(STRESSFLAGS)
 
 .PHONY: flood
-flood: ## let one principal hang up in 20 000 claims on each store, and count what another one gets (RATE=2500 STRESSFLAGS='--store redis')
-	go run ./cmd/internal/fleet/run --flood $(or $(CLAIMS),20000) --rate $(or $(RATE),2500) --store all $(STRESSFLAGS)
+flood: ## let one principal attack a gateway on each store: 20 000 hang-ups, 100 000 keys, 300 slow bodies, 300 slow readers, all at once (FLOODFLAGS='--keys 1000000')
+	go run ./cmd/internal/fleet/run --flood hangups,keys,bodies,readers,all --rate $(or $(RATE),2500) --store all $(FLOODFLAGS)
 
 .PHONY: bench-large
 bench-large: ## measure growth and sweeping with millions of records (needs 20 GB of disk, and a quiet hour)

@@ -284,37 +284,3 @@ func TestWhatAReportSays(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-// The flood of make flood, shorter.
-func TestR60_Field01_AFloodOfClaimsThatAreGivenUpTouchesNobodyElse(t *testing.T) {
-	onEach(t, func(t *testing.T, kind string) {
-		for _, open := range []bool{false, true} {
-			r, err := Flood{Store: kind, Claims: 600, Rate: 1500, FailOpen: open, Dir: t.TempDir()}.Run(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := r.Err(); err != nil {
-				t.Errorf("fail_open %t: %v: %+v", open, err, *r)
-			}
-		}
-	})
-}
-
-func TestWhatAFloodsReportSays(t *testing.T) {
-	some := Latency{Requests: 3}
-	good := FloodReport{Claims: 100, Alone: some, Served: some, During: some, Unconnected: 1}
-	if err := good.Err(); err != nil {
-		t.Errorf("a good one: %v", err)
-	}
-	for want, bad := range map[string]FloodReport{
-		"2 requests of another principal were refused: 503 X": {Claims: 1, Alone: some, Served: some, During: some, Refused: map[string]int{"503 X": 2}},
-		"1 requests ran unprotected":                          {Claims: 1, Alone: some, Served: some, During: some, Bypassed: 1},
-		"1 effects were duplicates":                           {Claims: 1, Alone: some, Served: some, During: some, Duplicates: 1},
-		"the other principal has asked nothing":               {Claims: 1},
-		"2 of 100 sockets could not be opened":                {Claims: 100, Alone: some, Served: some, During: some, Unconnected: 2},
-	} {
-		if err := bad.Err(); err == nil || err.Error() != want {
-			t.Errorf("%v, want %s", err, want)
-		}
-	}
-}

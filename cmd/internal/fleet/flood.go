@@ -4,53 +4,72 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
-// A Flood is one principal's hanging up: claims made over plain sockets that are reset as soon as the request is written.
-// Another principal asks all the while, as it did before, alone and while the first one waited for its answers.
+// A Flood is what one principal does to a gateway while another one asks, as that did before, alone.
 type Flood struct {
-	Store    string // one of Stores
-	Claims   int    // that are given up
-	Rate     int    // of them a second
-	FailOpen bool   // the route fails open
+	Attack   string        // one of Attacks
+	Store    string        // one of Stores
+	Hangups  int           // claims that are given up, by hangups and all
+	Keys     int           // that are used once, by keys and all
+	Peers    int           // slow connections, by bodies and readers, and by all of each sort
+	Rate     int           // of hang-ups and of keys, a second; 0 for as many as 64 connections allow
+	Alone    time.Duration // for which the other principal asks before
+	Duration time.Duration // for which slow peers are kept up; by all as long as there are hang-ups and keys, if that is longer
+	FailOpen bool          // the route fails open
 	Dir      string
 }
 
-// A FloodReport is what came of a Flood for the other principal.
+// A FloodReport is what came of a Flood.
 type FloodReport struct {
-	Claims      int // given up, each over a connection of its own
-	Alone       Latency
-	Served      Latency        // while as many requests of the first principal were answered, as fast as that goes
-	During      Latency        // while it hung up
-	Refused     map[string]int // answers other than 201, by status and code
-	Bypassed    int            // that were marked as unprotected
-	Duplicates  int            // effects more than one for a key, whosever it was
-	Unconnected int            // sockets that could not be opened
+	Attack   string
+	Store    string
+	FailOpen bool
+
+	// Of the other principal.
+	Alone      Latency
+	Served     Latency        // with hangups: while as many requests of the first principal were answered, as fast as that goes
+	During     Latency        // while it attacked
+	Refused    map[string]int // answers other than 201, by status and code, and connections that broke
+	Bypassed   int            // answers that were marked as unprotected
+	Duplicates int            // effects more than one for a key, whosever it was
+
+	// Of the first principal: what became of its connections and requests.
+	Outcomes map[string]int
+
+	// Of the gateway's process. Memory is in bytes, and 0 where the system does not tell.
+	MemoryBefore int64 // resident, before the attack
+	MemoryPeak   int64 // the most that was resident
+	MemoryAfter  int64 // resident, at the attack's end
+	OpenFiles    int   // the most, connections included
+	Disk         int64 // bytes of the folder, log and SQLite file included, at the attack's end
+
+	Took time.Duration // the attack
 }
 
 // A Latency is how long requests took.
 type Latency struct {
-	Requests int
-	P50, P99 time.Duration
+	Requests      int
+	P50, P99, Max time.Duration
 }
 
-const (
-	floodAccount, otherAccount = "mallory", "alice"
-	floodSockets               = 64 // at once
-	otherPause                 = 4 * time.Millisecond
-)
+const floodAccount, otherAccount = "mallory", "alice"
 
 // Run floods a gateway. Whatever it starts has ended when it returns.
 func (f Flood) Run(ctx context.Context) (report *FloodReport, err error) {
+	attacks := f.attacks()
+	if len(attacks) == 0 {
+		return nil, fmt.Errorf("unknown attack %q", f.Attack)
+	}
 	service, err := NewService()
 	if err != nil {
 		return nil, err
@@ -61,7 +80,8 @@ func (f Flood) Run(ctx context.Context) (report *FloodReport, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, storage.Close()) }()
-	g, err := NewGateway("gateway", f.Dir, service, storage, "header:X-Account", "fail_open: "+strconv.FormatBool(f.FailOpen))
+	policy := fmt.Sprintf("fail_open: %t, max_response_body: %d", f.FailOpen, keptAnswer)
+	g, err := NewGateway("gateway", f.Dir, service, storage, "header:X-Account", policy)
 	if err == nil {
 		err = g.Start(ctx)
 	}
@@ -69,32 +89,29 @@ func (f Flood) Run(ctx context.Context) (report *FloodReport, err error) {
 		return nil, err
 	}
 	defer g.Kill() //nolint:errcheck // it has nothing to lose
-	o := &other{url: g.URL, refused: map[string]int{}, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4}}}
-	defer o.client.CloseIdleConnections()
 
-	r := &FloodReport{Claims: f.Claims}
-	over := time.Duration(float64(f.Claims) / float64(f.Rate) * float64(time.Second))
-	if r.Alone, err = o.ask(ctx, "alone", func() bool { return false }, over); err != nil {
+	r := &FloodReport{Attack: f.Attack, Store: f.Store, FailOpen: f.FailOpen}
+	o := newOther(g.URL)
+	defer o.close()
+	a := &attacker{Flood: f, address: strings.TrimPrefix(g.URL, "http://"), outcomes: map[string]int{}}
+	alone, cancel := context.WithTimeout(ctx, f.Alone)
+	r.Alone = o.ask(alone, "alone")
+	cancel()
+	if f.Attack == "hangups" {
+		r.Served = o.beside(ctx, "served", a.served)
+	}
+	a.outcomes = map[string]int{}
+	watch := g.watch()
+	r.MemoryBefore = watch.now()
+	began := time.Now()
+	r.During = o.beside(ctx, "flood", func(ctx context.Context) { a.attack(ctx, attacks) })
+	r.Took = time.Since(began)
+	r.MemoryAfter = watch.now()
+	r.MemoryPeak, r.OpenFiles = watch.end()
+	r.Outcomes, r.Refused, r.Bypassed = a.outcomes, o.refused, o.bypassed
+	if r.Disk, err = size(f.Dir); err != nil {
 		return nil, err
 	}
-	beside := func(name string, send func(address, key string) error) (l Latency, failed int, err error) {
-		var ended atomic.Bool
-		var flooding sync.WaitGroup
-		flooding.Go(func() {
-			defer ended.Store(true)
-			failed = f.flood(ctx, strings.TrimPrefix(g.URL, "http://"), name, send)
-		})
-		l, err = o.ask(ctx, name, ended.Load, 20*over)
-		flooding.Wait()
-		return l, failed, err
-	}
-	if r.Served, _, err = beside("served", served); err != nil {
-		return nil, err
-	}
-	if r.During, r.Unconnected, err = beside("flood", hangUp); err != nil {
-		return nil, err
-	}
-	r.Refused, r.Bypassed = o.refused, o.bypassed
 	if err := g.Stop(); err != nil { // no effect is under way when they are counted
 		return nil, err
 	}
@@ -104,117 +121,78 @@ func (f Flood) Run(ctx context.Context) (report *FloodReport, err error) {
 	return r, ctx.Err()
 }
 
-// flood makes the claims in the way of send, and returns how many could not be made. Each key is asked for three times.
-func (f Flood) flood(ctx context.Context, address, name string, send func(address, key string) error) (failures int) {
-	var failed atomic.Int64
-	numbers := make(chan int)
-	var senders sync.WaitGroup
-	for range floodSockets {
-		senders.Go(func() {
-			for i := range numbers {
-				if err := send(address, "first-"+name+"-"+strconv.Itoa(i/3)); err != nil {
-					failed.Add(1)
-				}
-			}
-		})
-	}
-	began := time.Now()
-	for i := range f.Claims {
-		due := began.Add(time.Duration(float64(i) / float64(f.Rate) * float64(time.Second)))
-		if left := time.Until(due); left > 0 {
-			time.Sleep(left)
+// size returns how many bytes the files below a folder have.
+func size(dir string) (sum int64, err error) {
+	err = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
 		}
-		if ctx.Err() != nil {
-			break
+		info, err := entry.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
 		}
-		numbers <- i
-	}
-	close(numbers)
-	senders.Wait()
-	return int(failed.Load())
-}
-
-// hangUp writes a whole request and resets the connection.
-func hangUp(address, key string) error {
-	return exchange(address, key, func(net.Conn) error { return nil })
-}
-
-// served writes a whole request and waits for its answer.
-func served(address, key string) error {
-	return exchange(address, key, func(c net.Conn) error {
-		_, err := io.Copy(io.Discard, c)
+		if err == nil {
+			sum += info.Size()
+		}
 		return err
 	})
-}
-
-func exchange(address, key string, then func(net.Conn) error) error {
-	c, err := net.Dial("tcp", address)
 	if err != nil {
-		return err
+		return 0, fmt.Errorf("measure a folder: %w", err)
 	}
-	_, err = fmt.Fprintf(c, "POST /payments HTTP/1.1\r\nHost: %s\r\nX-Account: %s\r\nIdempotency-Key: %s\r\n"+
-		"Content-Type: application/json\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}", address, floodAccount, key)
-	if err == nil {
-		err = then(c)
-	}
-	if tcp, ok := c.(*net.TCPConn); ok {
-		err = errors.Join(err, tcp.SetLinger(0))
-	}
-	return errors.Join(err, c.Close())
+	return sum, nil
 }
 
-// other is the principal that does nothing wrong.
-type other struct {
-	url      string
-	client   *http.Client
-	refused  map[string]int
-	bypassed int
+// A processWatch follows what a process takes.
+type processWatch struct {
+	dir   string // of the process, in /proc
+	stop  chan struct{}
+	ended sync.WaitGroup
+	files int
 }
 
-// ask asks for one operation after another, each three times, until it is told to end, at most for a time.
-func (o *other) ask(ctx context.Context, name string, end func() bool, longest time.Duration) (Latency, error) {
-	var took []time.Duration
-	began := time.Now()
-	for i := 0; !end() && time.Since(began) < longest; i++ {
-		r, err := http.NewRequestWithContext(ctx, http.MethodPost, o.url+"/payments", strings.NewReader("{}"))
-		if err != nil {
-			return Latency{}, err
+func (g *Gateway) watch() *processWatch {
+	w := &processWatch{dir: "/proc/" + strconv.Itoa(g.cmd.Process.Pid), stop: make(chan struct{})}
+	w.ended.Go(func() {
+		for {
+			open, _ := os.ReadDir(w.dir + "/fd") // there are none where the system does not tell
+			w.files = max(w.files, len(open))
+			select {
+			case <-time.After(200 * time.Millisecond):
+			case <-w.stop:
+				return
+			}
 		}
-		r.Header["idempotency-key"] = []string{name + "-" + strconv.Itoa(i/3)} // as in load.ask
-		r.Header.Set("Content-Type", "application/json")
-		r.Header.Set("X-Account", otherAccount)
-		sent := time.Now()
-		answer, err := o.client.Do(r)
-		if err != nil {
-			return Latency{}, fmt.Errorf("ask as another principal: %w", err)
+	})
+	return w
+}
+
+// now returns how much memory is resident.
+func (w *processWatch) now() int64 { return w.status("VmRSS") }
+
+// end returns the most that was resident, and the most files that were open.
+func (w *processWatch) end() (peak int64, files int) {
+	close(w.stop)
+	w.ended.Wait()
+	return w.status("VmHWM"), w.files
+}
+
+// status reads a number of bytes of /proc/PID/status.
+func (w *processWatch) status(name string) int64 {
+	text, _ := os.ReadFile(w.dir + "/status") // as above
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, name+":"); ok {
+			kib, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
+			return kib << 10
 		}
-		_, err = io.Copy(io.Discard, answer.Body)
-		answer.Body.Close()
-		if err != nil {
-			return Latency{}, fmt.Errorf("ask as another principal: %w", err)
-		}
-		took = append(took, time.Since(sent))
-		if answer.StatusCode != http.StatusCreated {
-			o.refused[strconv.Itoa(answer.StatusCode)+" "+answer.Header.Get("Idempotency-Code")]++
-		}
-		if answer.Header.Get("Idempotency-Status") != "" {
-			o.bypassed++
-		}
-		time.Sleep(otherPause)
 	}
-	slices.Sort(took)
-	l := Latency{Requests: len(took)}
-	if n := len(took); n > 0 {
-		l.P50, l.P99 = took[n/2], took[n*99/100]
-	}
-	return l, nil
+	return 0
 }
 
 // Err says what is wrong for the other principal, or nil. Times are not judged.
 func (r *FloodReport) Err() error {
 	var errs []error
-	for what, n := range r.Refused {
-		errs = append(errs, fmt.Errorf("%d requests of another principal were refused: %s", n, what))
+	for _, what := range slices.Sorted(maps.Keys(r.Refused)) {
+		errs = append(errs, fmt.Errorf("%d requests of another principal were refused: %s", r.Refused[what], what))
 	}
 	if r.Bypassed > 0 {
 		errs = append(errs, fmt.Errorf("%d requests ran unprotected", r.Bypassed))
@@ -222,11 +200,18 @@ func (r *FloodReport) Err() error {
 	if r.Duplicates > 0 {
 		errs = append(errs, fmt.Errorf("%d effects were duplicates", r.Duplicates))
 	}
-	if r.Alone.Requests == 0 || r.Served.Requests == 0 || r.During.Requests == 0 {
+	if r.Alone.Requests == 0 || r.During.Requests == 0 || r.Attack == "hangups" && r.Served.Requests == 0 {
 		errs = append(errs, errors.New("the other principal has asked nothing"))
 	}
-	if r.Unconnected > r.Claims/100 {
-		errs = append(errs, fmt.Errorf("%d of %d sockets could not be opened", r.Unconnected, r.Claims))
+	tried, failed := 0, 0
+	for what, n := range r.Outcomes {
+		tried += n
+		if strings.HasSuffix(what, notConnected) {
+			failed += n
+		}
+	}
+	if failed > tried/100 {
+		errs = append(errs, fmt.Errorf("%d of %d sockets could not be opened", failed, tried))
 	}
 	return errors.Join(errs...)
 }

@@ -3,6 +3,7 @@ package fleet
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strconv"
@@ -58,7 +59,8 @@ func (s *Service) Arrivals() <-chan string {
 	return s.arrived
 }
 
-// pay takes X-Takes, a duration, before its effect. It does not stop because whoever asked has hung up.
+// pay takes X-Takes, a duration, before its effect, and fills its answer up to X-Size, in bytes. It does not stop because
+// whoever asked has hung up.
 func (s *Service) pay(w http.ResponseWriter, r *http.Request) {
 	key, operation := r.Header.Get("Idempotency-Key"), r.Header.Get("Idempotency-Operation")
 	s.mu.Lock()
@@ -77,6 +79,19 @@ func (s *Service) pay(w http.ResponseWriter, r *http.Request) {
 	s.mu.Unlock()
 	w.WriteHeader(http.StatusCreated)
 	fmt.Fprint(w, answer)
+	if n, err := strconv.Atoi(r.Header.Get("X-Size")); err == nil && n > len(answer) {
+		io.CopyN(w, padding{}, int64(n-len(answer))) //nolint:errcheck // who asked has hung up
+	}
+}
+
+// padding is a reader without an end.
+type padding struct{}
+
+func (padding) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = '.'
+	}
+	return len(p), nil
 }
 
 // operation answers what became of an operation. Without an effect the request may still be on its way.

@@ -1,4 +1,4 @@
-// Command run puts load on two gateways that share a store, kills one of them, and counts effects.
+// Command run puts load on two gateways that share a store, kills one of them, and counts effects; or it floods a gateway.
 package main
 
 import (
@@ -36,25 +36,34 @@ const (
 
 type commandLine struct {
 	Store    string        `default:"postgres" enum:"sqlite,postgres,redis,tiered,all" placeholder:"STORE" help:"What the gateways share: sqlite, postgres, redis, tiered (PostgreSQL behind Redis) or all (default ${default})."`
-	Rate     int           `default:"50" placeholder:"N" help:"Requests a second, repeats included (default ${default})."`
-	Duration time.Duration `default:"30s" placeholder:"TIME" help:"How long (default ${default})."`
+	Rate     int           `placeholder:"N" help:"Requests a second, repeats included (default 50); with --flood hang-ups and keys a second (default: as many as 64 connections allow)."`
+	Duration time.Duration `default:"30s" placeholder:"TIME" help:"How long, slow peers included (default ${default})."`
 	Repeats  int           `default:"30" placeholder:"PERCENT" help:"How many of the requests are repeats (default ${default})."`
-	Flood    int           `placeholder:"N" help:"Instead, let one principal hang up in this many claims, at --rate a second, and watch what another one gets."`
 	Seed     uint64        `placeholder:"N" help:"Decides which requests are repeats (default: random, and printed)."`
+
+	Flood   []string `enum:"hangups,keys,bodies,readers,all" placeholder:"KIND" help:"Instead, let one principal attack, and watch what another one gets: hangups, keys, bodies, readers, or all of these at once; several kinds, with commas, one after the other."`
+	Hangups int      `default:"20000" placeholder:"N" help:"Claims that are given up (default ${default})."`
+	Keys    int      `default:"100000" placeholder:"N" help:"Keys that are used once (default ${default})."`
+	Peers   int      `default:"300" placeholder:"N" help:"Connections with slow bodies, and with readers that don't read (default ${default})."`
+	JSON    string   `name:"json" type:"path" placeholder:"FILE" help:"Write the reports of the floods to a file, too."`
 }
+
+const defaultRate = 50
 
 func (*commandLine) Help() string {
 	return `Both gateways are processes; one is killed with SIGKILL in the middle and started again. The service behind them counts its ` +
 		`effects. Exits with 1 if one has happened twice, if an answer was not true, or if less than 99.9 % of the requests ` +
 		`were answered after retries.
 
-With --flood there is one gateway, and it is flooded twice: also on a route that fails open. Exits with 1 if a request of the other ` +
-		`principal was refused or ran unprotected, or an effect happened twice. How long its requests took is printed, not judged.
+With --flood there is one gateway, made anew for each kind; for hangups also on a route that fails open. Exits with 1 if a request of the other ` +
+		`principal was refused or ran unprotected, or an effect happened twice. What its requests took, and the gateway's memory, are printed, not judged.
 
 Examples:
 
     run --store tiered --rate 1000 --duration 30s
-    run --store all --flood 20000 --rate 2500`
+    run --store all --flood hangups --rate 2500
+    run --store sqlite --flood keys --keys 1000000
+    run --store redis --flood bodies,readers,all --peers 300 --duration 90s --json floods.json`
 }
 
 // exited is thrown by the parser when --help has been answered.
@@ -74,8 +83,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (status i
 		kong.Writers(stdout, stderr), kong.Exit(func(code int) { panic(exited(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{WrapUpperBound: 100}))
 	_, err := parser.Parse(args)
-	if err == nil && (line.Rate < 1 || line.Duration <= 0 || line.Repeats < 0 || line.Repeats > 99 || line.Flood < 0) {
-		err = errors.New("--rate and --duration must be above zero, --repeats from 0 to 99, --flood not below zero")
+	if err == nil && (line.Rate < 0 || line.Duration <= 0 || line.Repeats < 0 || line.Repeats > 99 || line.Hangups < 1 || line.Keys < 1 || line.Peers < 1) {
+		err = errors.New("--rate, --duration, --hangups, --keys and --peers must be above zero, --repeats from 0 to 99")
 	}
 	if err != nil {
 		fmt.Fprintf(stderr, "run: %v\nRun \"run --help\" to see what can be asked for.\n", err)
@@ -85,16 +94,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (status i
 	if line.Store == "all" {
 		kinds = fleet.Stores()
 	}
-	if line.Flood > 0 {
-		for _, kind := range kinds {
-			for _, open := range []bool{false, true} {
-				if err := flood(ctx, kind, open, &line, stdout); err != nil {
-					fmt.Fprintf(stderr, "run: %s: %v\n", kind, err)
-					status = exitFailed
-				}
-			}
+	if len(line.Flood) > 0 {
+		if err := floods(ctx, kinds, &line, stdout); err != nil {
+			fmt.Fprintf(stderr, "run: %v\n", err)
+			return exitFailed
 		}
-		return status
+		return exitOK
+	}
+	if line.Rate == 0 {
+		line.Rate = defaultRate
 	}
 	if line.Seed == 0 {
 		line.Seed = rand.Uint64()
@@ -107,28 +115,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (status i
 		}
 	}
 	return status
-}
-
-func flood(ctx context.Context, kind string, failOpen bool, line *commandLine, stdout io.Writer) error {
-	dir, err := os.MkdirTemp("", "flood-*")
-	if err != nil {
-		return fmt.Errorf("make a folder: %w", err)
-	}
-	defer os.RemoveAll(dir) //nolint:errcheck // it is temporary
-	r, err := fleet.Flood{Store: kind, Claims: line.Flood, Rate: line.Rate, FailOpen: failOpen, Dir: dir}.Run(ctx)
-	if err != nil {
-		return err
-	}
-	say := func(what string, l fleet.Latency) {
-		fmt.Fprintf(stdout, "  %-28s %5d requests, p50 %v, p99 %v (%.2fx)\n", what, l.Requests, l.P50.Round(10*time.Microsecond),
-			l.P99.Round(10*time.Microsecond), float64(l.P99)/float64(max(1, r.Alone.P99)))
-	}
-	fmt.Fprintf(stdout, "%s, fail_open %t: %d claims given up; another principal, with %d kinds of refusals, %d unprotected, %d duplicates in all:\n",
-		kind, failOpen, r.Claims-r.Unconnected, len(r.Refused), r.Bypassed, r.Duplicates)
-	say("alone", r.Alone)
-	say("while the first one waits", r.Served)
-	say("while it hangs up", r.During)
-	return r.Err()
 }
 
 func stress(ctx context.Context, kind string, line *commandLine, stdout io.Writer) error {

@@ -1,0 +1,68 @@
+package fleet
+
+import (
+	"testing"
+	"time"
+)
+
+const mebibyte = 1 << 20
+
+// The floods of make flood, shorter.
+func TestR60_Field01_AFloodOfClaimsThatAreGivenUpTouchesNobodyElse(t *testing.T) {
+	onEach(t, func(t *testing.T, kind string) {
+		for _, open := range []bool{false, true} {
+			floods(t, 64*mebibyte, Flood{Attack: "hangups", Store: kind, Hangups: 600, Rate: 1500, FailOpen: open})
+		}
+	})
+}
+
+func TestAttack05_R60_AFloodOfKeysTouchesNobodyElse(t *testing.T) {
+	r := floods(t, 64*mebibyte, Flood{Attack: "keys", Store: "sqlite", Keys: 5000})
+	if n := r.Outcomes["keys: 201 Created"]; n != 5000 {
+		t.Errorf("%d of 5000 keys were served: %v", n, r.Outcomes)
+	}
+}
+
+// 200 halves of a body are above 128 MiB where nothing bounds them; a tenth of 256 MiB is one principal's.
+func TestAttack05_R60_SlowBodiesOfOneTouchNobodyElse(t *testing.T) {
+	r := floods(t, 128*mebibyte, Flood{Attack: "bodies", Store: "sqlite", Peers: 200, Duration: 3 * time.Second})
+	if r.Outcomes["bodies: 503"] == 0 || r.Outcomes["bodies: kept up to the end"] == 0 {
+		t.Errorf("not more bodies came than there was room for: %v", r.Outcomes)
+	}
+}
+
+// floods makes a flood. The gateway's process must stay within so many bytes, where the system tells.
+func floods(t *testing.T, memory int64, f Flood) *FloodReport {
+	t.Helper()
+	f.Alone, f.Dir = 200*time.Millisecond, t.TempDir()
+	r, err := f.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Err(); err != nil {
+		t.Errorf("%v: %+v", err, *r)
+	}
+	if r.MemoryPeak > memory {
+		t.Errorf("%d MiB of memory, want at most %d: %+v", r.MemoryPeak/mebibyte, memory/mebibyte, *r)
+	}
+	return r
+}
+
+func TestWhatAFloodsReportSays(t *testing.T) {
+	some := Latency{Requests: 3}
+	good := FloodReport{Attack: "hangups", Alone: some, Served: some, During: some, Outcomes: map[string]int{"hangups: hung up": 99, "hangups: not connected": 1}}
+	if err := good.Err(); err != nil {
+		t.Errorf("a good one: %v", err)
+	}
+	for want, bad := range map[string]FloodReport{
+		"2 requests of another principal were refused: 503 X": {Alone: some, During: some, Refused: map[string]int{"503 X": 2}},
+		"1 requests ran unprotected":                          {Alone: some, During: some, Bypassed: 1},
+		"1 effects were duplicates":                           {Alone: some, During: some, Duplicates: 1},
+		"the other principal has asked nothing":               {Alone: some},
+		"2 of 100 sockets could not be opened":                {Alone: some, During: some, Outcomes: map[string]int{"a: 201": 98, "b: not connected": 2}},
+	} {
+		if err := bad.Err(); err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
