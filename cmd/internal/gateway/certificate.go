@@ -5,17 +5,17 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
 	"sync/atomic"
 )
 
-// TLSFiles name the files, in PEM, of a certificate with its chain and of its key.
-type TLSFiles struct{ Cert, Key string }
+// TLSFiles name the files, in PEM, of a certificate with its chain and of its key; and, with scope mtls, of the authorities
+// that sign the certificates of clients.
+type TLSFiles struct{ Cert, Key, ClientCA string }
 
 // load returns the certificate, nil if there is none.
 func (f TLSFiles) load() (*tls.Certificate, error) {
 	switch {
-	case f == TLSFiles{}:
+	case f.Cert == "" && f.Key == "":
 		return nil, nil
 	case f.Cert == "":
 		return nil, errors.New("there is a key but no certificate")
@@ -29,6 +29,23 @@ func (f TLSFiles) load() (*tls.Certificate, error) {
 	return &c, nil
 }
 
+// readFiles are what the files of certificates hold, which are read again at each reload.
+type readFiles struct {
+	own, client *tls.Certificate    // shown to clients, and to the upstream; nil for none
+	authorities []*x509.Certificate // of clients
+}
+
+func (c *Config) readTLS() (files readFiles, err error) {
+	if files.own, err = c.TLS.load(); err != nil {
+		return files, err
+	}
+	if files.client, err = c.UpstreamTLS.client(); err != nil || c.TLS.ClientCA == "" {
+		return files, err
+	}
+	files.authorities, err = readAuthorities(c.TLS.ClientCA)
+	return files, err
+}
+
 // UpstreamTLS says how the gateway and an upstream of https know each other. Files are in PEM.
 type UpstreamTLS struct {
 	CA         string // file of the authorities that sign the upstream's certificate, instead of the machine's
@@ -37,7 +54,9 @@ type UpstreamTLS struct {
 }
 
 // client returns the certificate that the upstream is shown, nil if there is none.
-func (u UpstreamTLS) client() (*tls.Certificate, error) { return TLSFiles{u.Cert, u.Key}.load() }
+func (u UpstreamTLS) client() (*tls.Certificate, error) {
+	return TLSFiles{Cert: u.Cert, Key: u.Key}.load()
+}
 
 // config returns the setting of connections to the upstream. Those that are made after the certificate was replaced show
 // the new one.
@@ -52,13 +71,11 @@ func (u UpstreamTLS) config(client *certificate) (*tls.Config, error) {
 		},
 	}
 	if u.CA != "" {
-		content, err := os.ReadFile(u.CA)
+		authorities, err := readAuthorities(u.CA)
 		if err != nil {
-			return nil, fmt.Errorf("read authorities: %w", err)
+			return nil, err
 		}
-		if config.RootCAs = x509.NewCertPool(); !config.RootCAs.AppendCertsFromPEM(content) {
-			return nil, fmt.Errorf("read authorities: %s has no certificate", u.CA)
-		}
+		config.RootCAs = poolOf(authorities)
 	}
 	return config, nil
 }

@@ -19,7 +19,7 @@ import (
 func newCertificate(t *testing.T) (TLSFiles, *x509.CertPool) {
 	t.Helper()
 	dir := t.TempDir()
-	files := TLSFiles{filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")}
+	files := TLSFiles{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
 	return files, renewCertificate(t, files)
 }
 

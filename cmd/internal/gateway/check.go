@@ -45,9 +45,10 @@ func (c *Config) check() (faults []fault) {
 		fail("upstream", "no upstream")
 	}
 	if !c.Scope.set {
-		fail("scope", "no scope: want header:NAME, jwt, or single if there is only one principal")
+		fail("scope", "no scope: want header:NAME, jwt, mtls, or single if there is only one principal")
 	}
 	c.JWT.check(c.Scope, fail)
+	c.MTLS.check(c.Scope, c.TLS, fail)
 	if len(c.TrustedProxies) == 0 {
 		fail("trusted_proxies", "trusted_proxies: the list is empty; without it, this machine is trusted")
 	}
@@ -99,7 +100,7 @@ func (c *Config) check() (faults []fault) {
 	// What the library says of what all routes share, it says of a guard that is thrown away.
 	scope := semel.SingleTenant
 	if c.Scope.set {
-		scope = c.Scope.guard(c.TrustedProxies, newVerifier(c.JWT, nil))
+		scope = c.Scope.guard(c.TrustedProxies, newVerifier(c.JWT, nil), nil)
 	}
 	options := c.options()
 	options.Observer = semel.LogObserver(slog.New(slog.DiscardHandler), "")

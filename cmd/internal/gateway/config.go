@@ -67,8 +67,9 @@ type Config struct {
 
 	// Scope says who asks; see [ParseScope].
 	Scope Scope
-	// JWT says how tokens are verified, with scope jwt only.
-	JWT JWT
+	// JWT says how tokens are verified, with scope jwt only, and MTLS what certificates say, with scope mtls only.
+	JWT  JWT
+	MTLS MTLS
 	// TrustedProxies are the networks whose scope header and X-Forwarded headers are believed. Defaults to [Loopback].
 	TrustedProxies []netip.Prefix
 	// Hosts are the names by which requests may come, without a port: "api.example.com", "*.example.com" for all below it, or

@@ -53,8 +53,9 @@ func topSettings(c *Config) map[string]setting {
 		"listen": stringSetting(&c.Listen),
 		"admin":  stringSetting(&c.Admin),
 		"tls": mapping(map[string]setting{
-			"cert": stringSetting(&c.TLS.Cert),
-			"key":  stringSetting(&c.TLS.Key),
+			"cert":      stringSetting(&c.TLS.Cert),
+			"key":       stringSetting(&c.TLS.Key),
+			"client_ca": stringSetting(&c.TLS.ClientCA),
 		}),
 		"upstream": parsed(&c.Upstream, "an address such as http://127.0.0.1:9000", trimmed("upstream", ParseUpstream)),
 		"upstream_tls": mapping(map[string]setting{
@@ -78,7 +79,7 @@ func topSettings(c *Config) map[string]setting {
 		"derivation_secret_file": stringSetting(&c.DerivationSecretFile),
 		"encryption_keys_file":   stringSetting(&c.EncryptionKeysFile),
 		"encryption":             choice(&c.Plain, plainNames),
-		"scope":                  parsed(&c.Scope, "header:NAME, jwt or single", trimmed("scope", ParseScope)),
+		"scope":                  parsed(&c.Scope, "header:NAME, jwt, mtls or single", trimmed("scope", ParseScope)),
 		"jwt": mapping(map[string]setting{
 			"keys":       stringSetting(&c.JWT.Keys),
 			"algorithms": listOf(&c.JWT.Algorithms, stringSetting),
@@ -87,6 +88,7 @@ func topSettings(c *Config) map[string]setting {
 			"claims":     listOf(&c.JWT.Claims, stringSetting),
 			"leeway":     notZero(&c.JWT.Leeway, durationSetting(&c.JWT.Leeway), leaveOut),
 		}),
+		"mtls": mapping(map[string]setting{"principal": stringSetting(&c.MTLS.Principal)}),
 		"trusted_proxies": listOf(&c.TrustedProxies, func(to *netip.Prefix) setting {
 			return parsed(to, "a network such as 10.0.0.0/8", parseNetwork)
 		}),

@@ -25,8 +25,9 @@ type Gateway struct {
 	guard             *semel.Guard // whose core all routes share
 	table             atomic.Pointer[table]
 	transport         *http.Transport
-	certificate       certificate // that clients are shown
-	clientCertificate certificate // that the upstream is shown
+	certificate       certificate         // that clients are shown
+	clientCertificate certificate         // that the upstream is shown
+	clients           *clientCertificates // that tell who asks, with scope mtls
 	metrics           *metrics
 	reconciler        *reconciler      // nil if the store can't be searched
 	completer         *semel.Completer // nil if no route's operations are finished without their clients
@@ -49,7 +50,10 @@ func New(c Config) (*Gateway, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Gateway{cfg: c, transport: newTransport(c.UpstreamIdle), bodyTime: bodyTime, metrics: newMetrics(nil)}
+	g := &Gateway{
+		cfg: c, transport: newTransport(c.UpstreamIdle), clients: &clientCertificates{of: certificateNames[c.MTLS.Principal]},
+		bodyTime: bodyTime, metrics: newMetrics(nil),
+	}
 	if g.transport.TLSClientConfig, err = c.UpstreamTLS.config(&g.clientCertificate); err != nil {
 		return nil, err
 	}
@@ -67,21 +71,16 @@ func New(c Config) (*Gateway, error) {
 	}
 	options := c.options()
 	options.Observer, options.Breaker = append(observers, c.Observers...), breaker
-	g.guard, err = semel.New(g.metrics.instrument(c.Store, c.storeKind()), c.Scope.guard(c.TrustedProxies, newVerifier(c.JWT, &http.Client{Transport: keysTransport(), CheckRedirect: noRedirect})), c.Default.Policy.OnLost, options)
+	g.guard, err = semel.New(g.metrics.instrument(c.Store, c.storeKind()), c.Scope.guard(c.TrustedProxies, newVerifier(c.JWT, &http.Client{Transport: keysTransport(), CheckRedirect: noRedirect}), g.clients), c.Default.Policy.OnLost, options)
 	if err != nil {
 		return nil, err
 	}
-	cert, err := c.TLS.load()
+	files, err := c.readTLS()
 	if err != nil {
 		return nil, err
 	}
-	client, err := c.UpstreamTLS.client()
-	if err != nil {
-		return nil, err
-	}
-	g.clientCertificate.Store(client)
 	g.metrics.watch(g.guard)
-	if err := g.use(&g.cfg, cert); err != nil {
+	if err := g.use(&g.cfg, files); err != nil {
 		return nil, err
 	}
 	if c.finishes() {
@@ -166,6 +165,9 @@ func (g *Gateway) Run(ctx context.Context) error {
 	listener := g.listener
 	if encrypted {
 		server.TLSConfig = g.certificate.config()
+		if g.cfg.Scope.mtls {
+			server.TLSConfig = g.clients.asked(server.TLSConfig)
+		}
 		server.Protocols.SetHTTP2(true)
 	} else {
 		server.Protocols.SetUnencryptedHTTP2(true)

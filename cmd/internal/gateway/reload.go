@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,9 +11,9 @@ import (
 	"github.com/semelhq/semel/cmd/internal/stores"
 )
 
-// use puts routes, upstream and certificate into service, at once for every request that comes from now on. Requests
+// use puts routes, upstream and certificates into service, at once for every request that comes from now on. Requests
 // under way end under what they came with.
-func (g *Gateway) use(c *Config, cert *tls.Certificate) error {
+func (g *Gateway) use(c *Config, files readFiles) error {
 	if err := c.canFinish(); err != nil {
 		return err
 	}
@@ -33,13 +32,15 @@ func (g *Gateway) use(c *Config, cert *tls.Certificate) error {
 	if g.reconciler != nil {
 		g.reconciler.use(questions)
 	}
-	g.certificate.Store(cert)
+	g.certificate.Store(files.own)
+	g.clientCertificate.Store(files.client)
+	g.clients.authorities.Store(&files.authorities)
 	g.table.Store(t)
 	c.warn()
 	return nil
 }
 
-// Reload reads the configuration's file and the certificate again and puts their routes, upstream and certificate into
+// Reload reads the configuration's file and the certificates again and puts their routes, upstream and certificates into
 // service, without dropping a request. A file with errors, or with a change that needs a restart, is refused as a whole,
 // and all that is wrong is logged. It does nothing if there are no files.
 func (g *Gateway) Reload() error {
@@ -57,7 +58,7 @@ func (g *Gateway) Reload() error {
 	return nil
 }
 
-func (g *Gateway) reload() (err error) {
+func (g *Gateway) reload() error {
 	c := g.cfg
 	if c.File != "" {
 		next, err := LoadFile(c.File)
@@ -74,20 +75,11 @@ func (g *Gateway) reload() (err error) {
 	if g.listener != nil && leadsTo(c.Upstream, g.listener.Addr()) {
 		return fmt.Errorf("the upstream %s is the gateway itself", c.Upstream)
 	}
-	cert, err := c.TLS.load()
+	files, err := c.readTLS()
 	if err != nil {
 		return err
 	}
-	client, err := c.UpstreamTLS.client()
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err == nil {
-			g.clientCertificate.Store(client)
-		}
-	}()
-	return g.use(&c, cert)
+	return g.use(&c, files)
 }
 
 // unchanged reports all changes that would need a restart.
@@ -119,6 +111,7 @@ func unchanged(was, is *Config) error {
 		{"encryption", was.Plain, is.Plain},
 		{"scope", was.Scope, is.Scope},
 		{"jwt", was.JWT, is.JWT},
+		{"mtls", was.MTLS, is.MTLS},
 		{"trusted_proxies", was.TrustedProxies, is.TrustedProxies},
 		{"correlation_header", was.CorrelationHeader, is.CorrelationHeader},
 		{"replay_markers", was.ReplayMarkers, is.ReplayMarkers},

@@ -13,19 +13,23 @@ import (
 
 // Scope says how the gateway tells who asks. There is no default: whoever runs it must know.
 type Scope struct {
-	header string // with a comma between several; "" means that there is only one principal
+	header string // with a comma between several; "" and neither of the two below: there is only one principal
 	jwt    bool   // a verified token tells who asks; see [JWT]
+	mtls   bool   // the client's certificate does; see [MTLS]
 	set    bool
 }
 
-// ParseScope reads "single", for one principal only; "jwt", for the bearer token that [JWT] says how to verify; or "header:NAME", for the header in which a trusted proxy names the
-// authenticated principal; "header:NAME,NAME" for several that name it together, such as a tenant and a user of it.
+// ParseScope reads "single", for one principal only; "jwt", for the bearer token that [JWT] says how to verify; "mtls", for the client's
+// certificate; or "header:NAME", for the header in which a trusted proxy names the authenticated principal; "header:NAME,NAME" for several that
+// name it together, such as a tenant and a user of it.
 func ParseScope(s string) (Scope, error) {
-	if s == "single" {
+	switch s {
+	case "single":
 		return Scope{set: true}, nil
-	}
-	if s == "jwt" {
+	case "jwt":
 		return Scope{jwt: true, set: true}, nil
+	case "mtls":
+		return Scope{mtls: true, set: true}, nil
 	}
 	list, ok := strings.CutPrefix(s, headerField)
 	names := strings.Split(list, ",")
@@ -34,25 +38,27 @@ func ParseScope(s string) (Scope, error) {
 		ok = ok && names[i] != ""
 	}
 	if !ok {
-		return Scope{}, fmt.Errorf("scope %q: want header:NAME, the header in which a trusted proxy says who asks (header:NAME,NAME for several), jwt, for a bearer token, or single, if there is only one principal", s)
+		return Scope{}, fmt.Errorf("scope %q: want header:NAME, the header in which a trusted proxy says who asks (header:NAME,NAME for several), jwt, for a bearer token, mtls, for a client certificate, or single, if there is only one principal", s)
 	}
 	return Scope{header: strings.Join(names, ","), set: true}, nil
 }
 
 // Single reports whether there is only one principal.
-func (s Scope) Single() bool { return s.set && s.header == "" && !s.jwt }
+func (s Scope) Single() bool { return s.set && s.header == "" && !s.jwt && !s.mtls }
 
 func (s Scope) String() string {
-	if s.jwt {
+	switch {
+	case s.jwt:
 		return "jwt"
-	}
-	if s.header == "" {
+	case s.mtls:
+		return "mtls"
+	case s.header == "":
 		return "single"
 	}
 	return headerField + s.header
 }
 
-// headers are the names of the headers that tell who asks, in canonical form; none if there is only one principal.
+// headers are the names of the headers that tell who asks, in canonical form; none if it is not headers that do.
 func (s Scope) headers() (names []string) {
 	if s.header == "" {
 		return nil
@@ -64,12 +70,14 @@ func (s Scope) headers() (names []string) {
 }
 
 // guard returns the library's scope; its zero value, which New refuses, if none was decided.
-func (s Scope) guard(trusted []netip.Prefix, v *verifier) semel.Scope {
+func (s Scope) guard(trusted []netip.Prefix, v *verifier, m *clientCertificates) semel.Scope {
 	switch {
 	case !s.set:
 		return semel.Scope{}
 	case s.jwt:
 		return semel.ScopeFunc(v.principal)
+	case s.mtls:
+		return semel.ScopeFunc(m.principal)
 	case s.header == "":
 		return semel.SingleTenant
 	}
