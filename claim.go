@@ -128,7 +128,7 @@ func (g *Guard) claim(ctx context.Context, a *ask, rec *Record) (*run, *Problem)
 	if p := g.myTurn(ctx, a); p != nil {
 		return nil, p
 	}
-	defer g.turns.give(a.id.Scope())
+	defer g.claims.give(a.id.Scope(), 1)
 	one := [1]claiming{{ask: a, rec: rec, claim: g.claimOf(a)}}
 	s := g.newSending(ctx)
 	defer s.window.end(nil)

@@ -50,7 +50,8 @@ type core struct {
 	attempts *attemptCounter
 	guesses  *attemptCounter // of operations, in questions
 	waiting  waiting
-	turns    turns
+	claims   turns // number
+	answers  turns // bytes that are settled
 	owed     owed
 	held     budget // memory of requests' bodies
 	files    budget // temporary files of requests and answers
@@ -316,7 +317,7 @@ func New(store Store, scope Scope, onLost LostPolicy, o Options) (*Guard, error)
 	}
 	c.owed.shares = newShares(o.MaxOwed, o.PrincipalShare)
 	if !scope.single {
-		c.turns.each = claimsAtOnce
+		c.claims.each, c.answers.each = claimsAtOnce, answersAtOnce
 	}
 	c.waiting.shares = newShares(o.MaxWaiting, o.PrincipalShare)
 	c.held.shares = newShares(int(o.MaxBodyMemory), o.PrincipalShare)

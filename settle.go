@@ -111,18 +111,11 @@ func (r *run) trySettle(now, until time.Time, o *Outcome) (rec Record, owned, ac
 	const firstPause = 10 * time.Millisecond
 	for wait := firstPause; ; wait, now = min(2*wait, longestSettlePause), time.Now() {
 		var err error
-		ctx := newDeadlineAt(r.base, now.Add(r.core.life))
-		if until.Before(ctx.at) {
-			ctx.at = until
-		}
-		if r.policy.OneCommit {
-			rec, owned, err = r.askCommitted(ctx)
-		} else {
-			rec, owned, err = r.core.store.Settle(ctx, r.ask.id, r.owner, *o)
-		}
-		ctx.end(nil)
-		if err == nil {
+		if rec, owned, err = r.sendSettle(now, until, o); err == nil {
 			return rec, owned, true
+		}
+		if errors.Is(err, errNoTurn) {
+			return Record{}, false, false
 		}
 		r.core.storeFailed(r.base, "settle", r.ask.id, err)
 		if errors.Is(err, ErrFull) && o.Response != nil {
@@ -138,6 +131,30 @@ func (r *run) trySettle(now, until time.Time, o *Outcome) (rec Record, owned, ac
 		time.Sleep(min(jitter(wait), left))
 	}
 }
+
+// sendSettle sends the settle once. A large answer waits for its turn, until the time has come.
+func (r *run) sendSettle(now, until time.Time, o *Outcome) (Record, bool, error) {
+	if o.Response != nil && len(o.Response.Body) > smallAnswer && !r.policy.OneCommit {
+		p, n := r.ask.id.Scope(), len(o.Response.Body)
+		if !r.core.answers.take(r.base, p, n, until.Sub(now)) {
+			return Record{}, false, errNoTurn
+		}
+		defer r.core.answers.give(p, n)
+		now = time.Now()
+	}
+	ctx := newDeadlineAt(r.base, now.Add(r.core.life))
+	defer ctx.end(nil)
+	if until.Before(ctx.at) {
+		ctx.at = until
+	}
+	if r.policy.OneCommit {
+		return r.askCommitted(ctx)
+	}
+	return r.core.store.Settle(ctx, r.ask.id, r.owner, *o)
+}
+
+// errNoTurn means that nothing was sent.
+var errNoTurn = errors.New("other answers of the principal are being stored")
 
 // ended ends the run: its lease, its contexts, and what Drain waits for.
 func (r *run) ended(rec Record, owned bool) (Record, settled) {

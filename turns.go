@@ -7,25 +7,37 @@ import (
 	"time"
 )
 
-// turns bounds how many claims of one principal are under way at once, in this process. More of them wait, and what others ask
-// of the store is not queued behind them. Who waits has sent nothing: if its client goes, nothing is left to be done.
+// turns bounds how much of one principal is asked of the store at once, in this process. More of it waits, and what others ask
+// is not queued behind it. Who waits for a turn has sent nothing.
 type turns struct {
-	each int // 0 for any number
+	each int // 0 for any amount
 
 	mu   sync.Mutex
 	busy map[ScopeID]*lane
 }
 
-// claimsAtOnce is each principal's number. A store that takes a millisecond for a claim does 16 000 of them a second.
-const claimsAtOnce = 16
+const (
+	// claimsAtOnce is each principal's number of claims. A store that takes a millisecond for one does 16 000 of them a second.
+	claimsAtOnce = 16
+
+	// answersAtOnce is how many bytes of each principal's answers are on their way to the store. A larger one goes alone.
+	answersAtOnce = 4 << 20
+	smallAnswer   = 64 << 10 // in bytes; up to that an answer needs no turn
+)
 
 type lane struct {
 	n     int       // under way
-	queue list.List // of chan struct{}, closed when a turn comes
+	queue list.List // of *turn
 }
 
-// take waits for a turn, until ctx ends or the time has come; then it reports false. Whoever has got one gives it back.
-func (t *turns) take(ctx context.Context, p ScopeID, longest time.Duration) bool {
+type turn struct {
+	n    int
+	come chan struct{} // closed when it has come
+}
+
+// take waits for a turn with n, until ctx ends or the time has come; then it reports false. Whoever has got one gives it
+// back.
+func (t *turns) take(ctx context.Context, p ScopeID, n int, longest time.Duration) bool {
 	if t.each == 0 {
 		return true
 	}
@@ -38,18 +50,18 @@ func (t *turns) take(ctx context.Context, p ScopeID, longest time.Duration) bool
 		}
 		t.busy[p] = l
 	}
-	if l.n < t.each {
-		l.n++
+	if l.queue.Len() == 0 && t.fits(l, n) {
+		l.n += n
 		t.mu.Unlock()
 		return true
 	}
-	mine := make(chan struct{})
+	mine := &turn{n, make(chan struct{})}
 	place := l.queue.PushBack(mine)
 	t.mu.Unlock()
 	timer := time.NewTimer(longest)
 	defer timer.Stop()
 	select {
-	case <-mine:
+	case <-mine.come:
 		return true
 	case <-ctx.Done():
 	case <-timer.C:
@@ -57,34 +69,43 @@ func (t *turns) take(ctx context.Context, p ScopeID, longest time.Duration) bool
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	select {
-	case <-mine:
+	case <-mine.come:
 		return true // it has come meanwhile
 	default:
 		l.queue.Remove(place)
+		t.next(l) // a smaller one may have stood behind it
 		return false
 	}
 }
 
-// give hands a turn to who has waited longest.
-func (t *turns) give(p ScopeID) {
+func (t *turns) fits(l *lane, n int) bool { return l.n == 0 || l.n+n <= t.each }
+
+// next hands turns to those who have waited longest, as far as they fit. Where some wait, there is something under way.
+func (t *turns) next(l *lane) {
+	for first := l.queue.Front(); first != nil && t.fits(l, first.Value.(*turn).n); first = l.queue.Front() {
+		one := l.queue.Remove(first).(*turn)
+		l.n += one.n
+		close(one.come)
+	}
+}
+
+// give gives a turn back.
+func (t *turns) give(p ScopeID, n int) {
 	if t.each == 0 {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l := t.busy[p]
-	if first := l.queue.Front(); first != nil {
-		close(l.queue.Remove(first).(chan struct{}))
-		return
-	}
-	if l.n--; l.n == 0 {
+	l.n -= n
+	if t.next(l); l.n == 0 {
 		delete(t.busy, p)
 	}
 }
 
 // myTurn waits for a turn to claim, or refuses.
 func (g *Guard) myTurn(ctx context.Context, a *ask) *Problem {
-	if g.turns.take(ctx, a.id.Scope(), min(claimWindow, g.life)) {
+	if g.claims.take(ctx, a.id.Scope(), 1, min(claimWindow, g.life)) {
 		return nil
 	}
 	if ctx.Err() != nil {

@@ -171,3 +171,94 @@ func TestField01_ASingleTenantTakesNoTurns(t *testing.T) {
 		wg.Wait()
 	})
 }
+
+// Large answers of one principal are stored by turns, so that nobody else waits behind all of them.
+func TestAttack05_R60_LargeAnswersOfOnePrincipalTakeTurns(t *testing.T) {
+	t.Parallel()
+	const n, size = 40, 1 << 20
+	synctest.Test(t, func(t *testing.T) {
+		s := &faulty{Store: memstore.New()}
+		var storing, most atomic.Int64
+		s.settle = func(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+			body := int64(len(o.Response.Body))
+			if now := storing.Add(body); now > most.Load() {
+				most.Store(now) // in a bubble one goroutine after the other comes here
+			}
+			time.Sleep(time.Second)
+			storing.Add(-body)
+			return s.Store.Settle(ctx, id, by, o)
+		}
+		var l ledger
+		g, _ := newGuard(t, s, semel.Policy{CompressAbove: -1})
+		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			l.add()
+			w.WriteHeader(http.StatusCreated)
+			if r.Header.Get("X-Principal") != "" {
+				w.Write(make([]byte, size))
+			}
+		}))
+		var wg sync.WaitGroup
+		var stored, later atomic.Int64
+		flood(t.Context(), &wg, h, n, func(code int) {
+			if code == 201 {
+				stored.Add(1)
+			} else {
+				later.Add(1)
+			}
+		})
+		if n := storing.Load(); n != 4<<20 {
+			t.Errorf("%d bytes are being stored, want 4 MiB", n)
+		}
+		began := time.Now()
+		if code := answer(h, post("k", "{}")).Code; code != 201 || time.Since(began) > time.Second {
+			t.Errorf("another principal: %d after %v", code, time.Since(began))
+		}
+		wg.Wait()
+		if most.Load() > 4<<20+64<<10 || stored.Load() < 4*4 || later.Load() == 0 {
+			t.Errorf("%d bytes at most, %d answers, %d later", most.Load(), stored.Load(), later.Load())
+		}
+		drained(t, g)
+		for i := range n { // what was not stored while its client waited has been since
+			r := answer(h, post(fmt.Sprint("flood", i), "{}", "X-Principal", "mallory"))
+			if r.Code != 201 || r.Body.Len() != size || r.Header().Get("Idempotent-Replayed") != "true" {
+				t.Fatalf("repeat %d: %d, %d bytes, %v", i, r.Code, r.Body.Len(), r.Header())
+			}
+		}
+		if l.count() != n+1 {
+			t.Errorf("%d executions, want %d", l.count(), n+1)
+		}
+	})
+}
+
+// An answer that is larger than all that may be on its way goes alone.
+func TestAttack05_AnAnswerLargerThanATurn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &faulty{Store: memstore.New()}
+		var storing, overlaps atomic.Int64
+		s.settle = func(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+			if storing.Add(1) > 1 {
+				overlaps.Add(1)
+			}
+			time.Sleep(time.Second)
+			storing.Add(-1)
+			return s.Store.Settle(ctx, id, by, o)
+		}
+		g, _ := newGuard(t, s, semel.Policy{CompressAbove: -1, MaxResponseBody: 8 << 20})
+		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusCreated)
+			w.Write(make([]byte, 6<<20))
+		}))
+		var wg sync.WaitGroup
+		var created atomic.Int64
+		flood(t.Context(), &wg, h, 4, func(code int) {
+			if code == 201 {
+				created.Add(1)
+			}
+		})
+		wg.Wait()
+		if created.Load() != 4 || overlaps.Load() != 0 {
+			t.Errorf("%d answers, %d at once with another one; want 4 and none", created.Load(), overlaps.Load())
+		}
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"strconv"
@@ -59,7 +60,7 @@ func (s *Service) Arrivals() <-chan string {
 	return s.arrived
 }
 
-// pay takes X-Takes, a duration, before its effect, and fills its answer up to X-Size, in bytes. It does not stop because
+// pay takes X-Takes, a duration, before its effect, and fills its answer up to X-Size bytes with what can't be compressed. It does not stop because
 // whoever asked has hung up.
 func (s *Service) pay(w http.ResponseWriter, r *http.Request) {
 	key, operation := r.Header.Get("Idempotency-Key"), r.Header.Get("Idempotency-Operation")
@@ -80,18 +81,8 @@ func (s *Service) pay(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusCreated)
 	fmt.Fprint(w, answer)
 	if n, err := strconv.Atoi(r.Header.Get("X-Size")); err == nil && n > len(answer) {
-		io.CopyN(w, padding{}, int64(n-len(answer))) //nolint:errcheck // who asked has hung up
+		io.CopyN(w, rand.NewChaCha8([32]byte{}), int64(n-len(answer))) //nolint:errcheck // who asked has hung up
 	}
-}
-
-// padding is a reader without an end.
-type padding struct{}
-
-func (padding) Read(p []byte) (int, error) {
-	for i := range p {
-		p[i] = '.'
-	}
-	return len(p), nil
 }
 
 // operation answers what became of an operation. Without an effect the request may still be on its way.
