@@ -75,6 +75,7 @@ func TestWrongFlagsAreUsageErrors(t *testing.T) {
 		{append(valid, "--upstream", "payments"), []string{"want http:// or https:// in front"}, "semel gateway --help"},
 		{append(valid, "--upstream", "ftp://x"), []string{"http:// or https://"}, "semel gateway --help"},
 		{append(valid, "--scope", "X-Account"), []string{"want header:NAME"}, "semel gateway --help"},
+		{append(valid, "--scope", "header:X-Account", "--listen", ":8080"), []string{"whose X-Account counts must be said", "--trust-proxy", "which :8080 is not"}, "semel gateway --help"},
 		{append(valid, "--scope", "header:X Y"), []string{`"X Y" is not a header name`}, "semel gateway --help"},
 		{append(valid, "--scope", "no", "--store", "no", "--trust-proxy", "no"), []string{"scope", "trusted proxy"}, "semel gateway --help"},
 		{[]string{"demo", "--twice"}, []string{"unknown flag --twice"}, "semel demo --help"},

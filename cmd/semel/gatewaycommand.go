@@ -41,7 +41,7 @@ type gatewayCommand struct {
 	Encryption           string   `default:"" enum:",required,allow-plain" placeholder:"required|allow-plain" help:"With encryption keys: whether what is stored in the clear is refused, or replayed all the same, for the change-over (default: required)."`
 	DerivationSecretFile string   `placeholder:"FILE" help:"Secret that keys derived keys; it never changes (default: none)."`
 	Scope                string   `placeholder:"header:NAME|single" help:"Who asks, so that two of them never meet: the header in which a trusted proxy names the authenticated principal (header:NAME,NAME for several together), or single, if there is only one. A file can say jwt, for a verified bearer token, or mtls, for a client certificate. Required without --config."`
-	TrustProxy           []string `placeholder:"CIDR" help:"A network whose scope header and X-Forwarded headers are believed; may be given several times. Without any: this machine."`
+	TrustProxy           []string `placeholder:"CIDR" help:"A network whose scope header and X-Forwarded headers are believed; may be given several times. Without any: this machine, if --listen is on loopback; elsewhere none, and a scope header needs one."`
 
 	Host []string `placeholder:"NAME" help:"A name by which requests may come, such as api.example.com or *.example.com; may be given several times, * for all (default: on a loopback address this machine's own names, elsewhere all)."`
 

@@ -49,8 +49,12 @@ func (c *Config) check() (faults []fault) {
 	}
 	c.JWT.check(c.Scope, fail)
 	c.MTLS.check(c.Scope, c.TLS, fail)
-	if len(c.TrustedProxies) == 0 {
-		fail("trusted_proxies", "trusted_proxies: the list is empty; without it, this machine is trusted")
+	switch {
+	case c.TrustedProxies != nil && len(c.TrustedProxies) == 0:
+		fail("trusted_proxies", "trusted_proxies: the list is empty; leave it out")
+	case c.TrustedProxies == nil && c.Scope.header != "" && hostPort(c.Listen):
+		fail("scope", "scope: whose %s counts must be said, in trusted_proxies (--trust-proxy): the networks of the proxies in front; only for a listen address on loopback, which %s is not, that is this machine",
+			c.Scope.header, c.Listen)
 	}
 	for _, host := range c.Hosts {
 		if !listedHost(host) {

@@ -70,7 +70,8 @@ type Config struct {
 	// JWT says how tokens are verified, with scope jwt only, and MTLS what certificates say, with scope mtls only.
 	JWT  JWT
 	MTLS MTLS
-	// TrustedProxies are the networks whose scope header and X-Forwarded headers are believed. Defaults to [Loopback].
+	// TrustedProxies are the networks whose scope header and X-Forwarded headers are believed. Defaults to [Loopback] if Listen
+	// is on loopback. Elsewhere it defaults to none, and must be set with a scope header.
 	TrustedProxies []netip.Prefix
 	// Hosts are the names by which requests may come, without a port: "api.example.com", "*.example.com" for all below it, or
 	// "*" for all. Those that routes are for are among them. Defaults to names and addresses of this machine for an address
@@ -203,7 +204,7 @@ func (c *Config) complete() {
 	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, cmp.Or(c.RequestLife, semel.DefaultRequestLife)+shutdownMargin)
 	c.CorrelationHeader = http.CanonicalHeaderKey(cmp.Or(c.CorrelationHeader, defaultCorrelationHeader))
 	c.ProblemBase = cmp.Or(c.ProblemBase, defaultProblemBase)
-	if c.TrustedProxies == nil {
+	if host, _, err := net.SplitHostPort(c.Listen); err == nil && thisMachine(host) && c.TrustedProxies == nil {
 		c.TrustedProxies = Loopback()
 	}
 	if c.Log == nil {

@@ -275,7 +275,7 @@ func TestR73_EveryMistakeInAFileHasItsPlace(t *testing.T) {
 		{"opt-in", minimal + "routes:\n  - match: PUT /a\n    unkeyed: refuse\n", []string{"5:14: unkeyed: without a key a PUT passes where methods does not name it: add methods: [PUT]"}},
 		{"safe route", minimal + "routes:\n  - match: GET /a\n", []string{"4:12: match: GET is a safe method, which is never protected: leave the route out"}},
 		{"no methods", route("    methods: []\n    key_headers: []\n"), []string{"5:14: methods: the list is empty; leave it out", "6:18: key_headers: the list is empty; leave it out"}},
-		{"no proxies", minimal + "trusted_proxies: []\n", []string{"3:18: trusted_proxies: the list is empty"}},
+		{"no proxies", minimal + "trusted_proxies: []\n", []string{"3:18: trusted_proxies: the list is empty; leave it out"}},
 		{"key header", route("    key_headers: [Idempotency Key]\n"), []string{`5:19: key_headers: "Idempotency Key" is not a header name`}},
 		{"key header that correlates", route("    key_headers: [X-Correlation-Id]\n"), []string{"5:19: key_headers: X-Correlation-Id carries the correlation id"}},
 		{"key field", route("    key_field: id\n"), []string{`5:16: key_field: JSON Pointer "id" does not begin with /`}},

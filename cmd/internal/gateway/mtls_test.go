@@ -235,11 +235,15 @@ func TestAttack02_R11_AResumedConnectionIsItsClients(t *testing.T) {
 			a, u := newAuthority(t), newUpstream(t, created)
 			change, roots := byCertificate(t, "subject", a)
 			g := start(t, u.URL, change)
-			alice := showing(t, roots, set, a.sign(t, named("alice")))
-			transport := alice.Transport.(*http.Transport)
-			transport.TLSClientConfig.ClientSessionCache, transport.TLSClientConfig.MaxVersion = tls.NewLRUClientSessionCache(4), version
+			certificate, sessions := a.sign(t, named("alice")), tls.NewLRUClientSessionCache(4)
+			var alice *http.Client
+			connect := func() {
+				alice = showing(t, roots, set, certificate)
+				config := alice.Transport.(*http.Transport).TLSClientConfig
+				config.ClientSessionCache, config.MaxVersion = sessions, version
+			}
 			resumed := func() (bool, answer) {
-				transport.CloseIdleConnections()
+				connect()
 				res := send(t, alice, "POST", g.https()+"/payments", strings.NewReader("{}"), "Idempotency-Key", "k")
 				return res.TLS.DidResume, read(t, res)
 			}
@@ -263,7 +267,7 @@ func TestAttack02_R11_AResumedConnectionIsItsClients(t *testing.T) {
 				t.Fatal(err)
 			}
 			postBy(t, alice, g, "k").wants(t, 400, semel.CodeScopeInvalid)
-			transport.CloseIdleConnections()
+			connect()
 			if res, err := trySend(t, alice, "POST", g.https()+"/payments", nil, "Idempotency-Key", "k"); err == nil {
 				read(t, res).wants(t, 400, semel.CodeScopeInvalid) // without her certificate, which the gateway did not ask for
 			}

@@ -121,7 +121,7 @@ func TestR73_AFileWithErrorsChangesNothing(t *testing.T) {
 	}
 	for _, fixed := range []string{"listen", "admin", "store", "scope", "instance"} {
 		content := strings.Replace(g.common+u.URL+"\n", fixed+": ", fixed+": ", 1)
-		other := map[string]string{"listen": ":1", "admin": ":1", "store": "sqlite://x.db", "scope": "header:X-Account", "instance": "other"}[fixed]
+		other := map[string]string{"listen": "127.0.0.1:1", "admin": ":1", "store": "sqlite://x.db", "scope": "header:X-Account", "instance": "other"}[fixed]
 		lines := strings.Split(content, "\n")
 		for i, line := range lines {
 			if strings.HasPrefix(line, fixed+":") {
