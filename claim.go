@@ -344,11 +344,13 @@ func (s *sending) judge(list []claiming, i int) {
 
 // claimOf returns what the guard asks the store for, with a token of its own.
 func (g *Guard) claimOf(a *ask) Claim {
-	return Claim{
+	c := Claim{
 		Fingerprint: a.fingerprint, Token: NewToken(), Lease: g.policy.Lease, Retention: g.policy.Retention,
 		Tombstone: g.policy.Tombstone, OnLost: g.policy.OnLost, Operation: a.operation, Correlation: a.correlation,
 		Sealed: a.sealed,
 	}
+	g.keyring.sealNames(a.id, &c)
+	return c
 }
 
 // jitter returns a random duration in [d/2, d).

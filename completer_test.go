@@ -702,7 +702,7 @@ func TestR52_R75_UnknownOperationsAreAskedAboutEverMoreRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := memstore.New()
 		way := &mortal{Store: mem}
-		dead, _ := newGuard(t, searchableAs(way, mem), shortLease(semel.Hold))
+		dead, _ := newFinishing(t, searchableAs(way, mem), shortLease(semel.Hold))
 		over := make(chan struct{})
 		s := serve(dead.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-over })), post("k", `{}`))
 		synctest.Wait()

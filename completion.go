@@ -18,6 +18,9 @@ func (c *Completer) complete(ctx context.Context, id ID) (failed bool) {
 	if at, due := c.completionDue(&rec); !due || rec.Now < at {
 		return false
 	}
+	if c.guard.openNames(ctx, id, &rec) != nil {
+		rec.Operation, rec.Correlation = "", "" // what is run is the stored request, which has names of its own
+	}
 	return c.attempt(ctx, id, &rec, func() error {
 		if c.exhausted(&rec) {
 			return c.giveUp(ctx, id, &rec)

@@ -137,7 +137,7 @@ type Options struct {
 	// Codec compresses stored bodies. Defaults to gzip.
 	Codec Codec
 	// Encryption encrypts stored answers, steps and requests, and refuses those that are not encrypted, unless it is of
-	// [Keyring.AllowPlain]. Defaults to none: answers and steps are stored in the clear, and requests not at all.
+	// [Keyring.AllowPlain]. Defaults to none: answers, steps and names are stored in the clear, and requests not at all.
 	Encryption *Keyring
 	// StepCodec encodes the results of steps ([Step]). Defaults to encoding/json.
 	StepCodec StepCodec
@@ -512,6 +512,19 @@ func (c *core) openStep(ctx context.Context, name string, id ID, envelope []byte
 		c.plainStored(ctx, "steps", id)
 	}
 	return result, err
+}
+
+// openNames decrypts a record's names, where somebody acts on them. An error wraps [ErrUnreadable], and has been told.
+func (c *core) openNames(ctx context.Context, id ID, rec *Record) error {
+	stored := rec.Operation
+	err := c.keyring.OpenNames(id, rec)
+	switch {
+	case err != nil:
+		c.storeFailed(ctx, "names", id, err)
+	case stored != "" && stored == rec.Operation:
+		c.plainStored(ctx, "names", id)
+	}
+	return err
 }
 
 // plainStored tells that something was not encrypted. Without a keyring nothing is.

@@ -19,8 +19,9 @@ type EncryptionKey struct {
 	Key []byte
 }
 
-// A Keyring encrypts stored answers, steps and requests at rest: whoever reads the store learns an answer's status,
-// sizes, times and the names of steps, and nothing else of them. It is AES-256-GCM. Each text is encrypted under a key of its
+// A Keyring encrypts stored answers, steps, requests, names of operations and correlation ids at rest: whoever reads the
+// store learns an answer's status, sizes, times, the names of steps and the errors of runs without an answer, and nothing else
+// of them. It is AES-256-GCM. Each text is encrypted under a key of its
 // own, derived from the ring's first one, from the record's id, and from a token, so that the number of texts under one key
 // has no limit in practice; and it is bound to those and to its field, so that it can't be moved unnoticed.
 //
@@ -73,7 +74,7 @@ func NewKeyring(keys ...EncryptionKey) (*Keyring, error) {
 	return k, nil
 }
 
-// AllowPlain returns a keyring with the same keys that also reads answers and steps which are not encrypted. It is for stores
+// AllowPlain returns a keyring with the same keys that also reads what is not encrypted, but for requests. It is for stores
 // that were used without a keyring, until the longest retention has passed, seven times that where steps are stored; each such
 // read is told by [EventPlainStored].
 func (k *Keyring) AllowPlain() *Keyring {

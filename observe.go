@@ -38,9 +38,9 @@ const (
 	EventNoAnswer EventKind = "no_answer"
 	// EventNotReplayable: an operation ended done, but its answer could not be stored.
 	EventNotReplayable EventKind = "not_replayable"
-	// EventUnreadable: a record could not be read; the request was refused.
+	// EventUnreadable: a record, or a part of it, could not be read; the request was refused, or the operation is not asked about.
 	EventUnreadable EventKind = "unreadable"
-	// EventPlainStored: an answer or a step that is not encrypted was taken from the store, because the keyring allows that
+	// EventPlainStored: an answer, a step or a name that is not encrypted was taken from the store, because the keyring allows that
 	// ([Keyring.AllowPlain]).
 	EventPlainStored EventKind = "plain_stored"
 	// EventGaveUp: a guard gave up on a claim that may have been executed; it releases it by its token.

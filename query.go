@@ -11,8 +11,8 @@ import (
 type Query struct {
 	Scope       *ScopeID // only records of this kind and scope
 	Prefix      string   // only records whose public id begins so
-	Operation   string   // only records of this operation, such as "POST /payments"
-	Correlation string   // only records whose last run was started by the request with this correlation id
+	Operation   string   // only records of this operation, such as "POST /payments", as it is stored: none whose name is sealed
+	Correlation string   // only records whose last run was started by the request with this correlation id, as it is stored
 	Reading     Reading  // only records that read so; zero (ReadsAbsent) selects all
 	Sealed      bool     // only records with a sealed request
 	Limit       int      // at most so many; 0 means no limit

@@ -80,6 +80,7 @@ type reconciliation struct {
 	id    ID
 	token Token
 	rec   Record
+	named Record // rec with its names in the clear
 	last  string // result of the trail's newest entry, if that is reconcile's
 }
 
@@ -95,8 +96,8 @@ func (c *reconciliation) decide(ctx context.Context, ask func(context.Context, I
 		return ReadsUnknown, err
 	}
 	f, err := ask(ctx, Inquiry{
-		ID: c.id, Fence: c.rec.Fence, Attempt: int(c.rec.Attempt), Operation: c.rec.Operation,
-		Correlation: c.rec.Correlation, Started: c.rec.Started.Time(),
+		ID: c.id, Fence: c.rec.Fence, Attempt: int(c.rec.Attempt), Operation: c.named.Operation,
+		Correlation: c.named.Correlation, Started: c.rec.Started.Time(),
 	})
 	if err == nil && f.Found == FoundDone {
 		f.Answer, err = c.storedAnswer(ctx, f.Answer)
@@ -123,6 +124,10 @@ func (c *reconciliation) seize(ctx context.Context) (mine bool, err error) {
 	if c.reads() != ReadsUnknown || c.g.work.settles(c.rec.Owner()) {
 		return false, nil
 	}
+	if err := c.open(ctx); err != nil {
+		return false, err
+	}
+	read := c.rec
 	// Since it was read a renewal of its owner's may have come through after all. Then that run is cancelled, and what it
 	// did has to be asked about like that of any other.
 	if err := c.try(ctx, "seize", func(ctx context.Context) (err error) {
@@ -131,7 +136,19 @@ func (c *reconciliation) seize(ctx context.Context) (mine bool, err error) {
 	}); err != nil {
 		return false, fmt.Errorf("seize the record: %w", err)
 	}
-	return c.rec.Token == c.token, nil
+	if c.rec.Operation != read.Operation || c.rec.Correlation != read.Correlation {
+		err = c.open(ctx) // another run has come meanwhile
+	}
+	return c.rec.Token == c.token, err
+}
+
+// open reads the names of what is to be asked about. Without them nobody is asked.
+func (c *reconciliation) open(ctx context.Context) error {
+	c.named = c.rec
+	if err := c.g.openNames(ctx, c.id, &c.named); err != nil {
+		return fmt.Errorf("read what is to be asked about: %w", err)
+	}
+	return nil
 }
 
 // settles reports whether a run of this process may still come to settle the record that by owns. It knows better than
@@ -184,7 +201,7 @@ func (c *reconciliation) reads() Reading { return c.rec.Reads(c.g.policy.OnLost)
 
 func (c *reconciliation) notReplayable(ctx context.Context, err error) {
 	c.g.observer.Observe(ctx, Event{
-		Kind: EventNotReplayable, ID: c.id, Operation: c.rec.Operation, Correlation: c.rec.Correlation,
+		Kind: EventNotReplayable, ID: c.id, Operation: c.named.Operation, Correlation: c.named.Correlation,
 		Attempt: c.rec.Attempt, Fence: c.rec.Fence, Err: err,
 	})
 }

@@ -171,7 +171,7 @@ type Auditor interface {
 type AuditEntry struct {
 	At        Time
 	ID        ID
-	Operation string // as the record had it
+	Operation string // as the record had it, sealed where that is
 	Actor     string // who
 	Action    string // what: "complete", "release", "forget", "reconcile", "show"
 	Reason    string // why
@@ -211,8 +211,8 @@ type Claim struct {
 	Retention   time.Duration // how long the outcome is kept, from completion; zero or negative means DefaultRetention
 	Tombstone   time.Duration // how long the key is refused after that; zero or negative means not at all
 	OnLost      LostPolicy
-	Operation   string // such as "POST /payments"; for operators, not part of the identity
-	Correlation string // correlation id of the request that started the run
+	Operation   string // such as "POST /payments", or sealed; for operators, not part of the identity
+	Correlation string // correlation id of the request that started the run, or sealed
 	Sealed      []byte // the request, encrypted, for a completer; nil where none is used
 }
 

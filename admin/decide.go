@@ -75,10 +75,11 @@ func (d *Desk) decide(ctx context.Context, id semel.ID, action string, by Decisi
 		return Change{}, fmt.Errorf("%s %s: %w", action, id, ErrNotFound)
 	}
 	if by.Confirm != nil {
+		asked := c.Before
+		d.openNames(id, &c.Before)
 		if err := by.Confirm(ctx, c.Before); err != nil {
 			return Change{}, err
 		}
-		asked := c.Before
 		if c.Before, err = d.load(ctx, id); err != nil {
 			return Change{}, fmt.Errorf("%s: %w", action, err)
 		}
@@ -92,6 +93,10 @@ func (d *Desk) decide(ctx context.Context, id semel.ID, action string, by Decisi
 	if err := d.audit(ctx, entry); err != nil {
 		return Change{}, fmt.Errorf("%s %s: nothing was changed: %w", action, id, err)
 	}
+	defer func() {
+		d.openNames(id, &c.Before)
+		d.openNames(id, &c.After)
+	}()
 	c.After, err = change(c.Before)
 	entry.Result = resultOf(err)
 	// Whoever asked may have gone; the entry that says what came of it is written all the same.

@@ -22,8 +22,8 @@ type Desk struct {
 
 // Options are a desk's settings. The zero value is valid.
 type Options struct {
-	// Encryption is that of the guards on the store: Show and List return answers in the clear where it has their key, and
-	// Complete encrypts the answer. Defaults to none.
+	// Encryption is that of the guards on the store: Show and List return answers and names in the clear where it has their key,
+	// and Complete encrypts the answer. Defaults to none.
 	Encryption *semel.Keyring
 }
 
@@ -62,6 +62,9 @@ func (d *Desk) Show(ctx context.Context, id semel.ID) (semel.Record, []semel.Aud
 	}
 	var trail []semel.AuditEntry
 	err = d.auditor.AuditTrail(ctx, &id, 0, func(e semel.AuditEntry) bool {
+		named := semel.Record{Operation: e.Operation}
+		d.openNames(id, &named)
+		e.Operation = named.Operation
 		trail = append(trail, e)
 		return true
 	})
@@ -72,23 +75,41 @@ func (d *Desk) Show(ctx context.Context, id semel.ID) (semel.Record, []semel.Aud
 	return rec, trail, nil
 }
 
-// open decrypts the record's answer; one whose key is not there stays as it is.
+// open decrypts the record's answer and names; what can't be read stays as it is.
 func (d *Desk) open(id semel.ID, rec *semel.Record) {
+	d.openNames(id, rec)
+	d.openAnswer(id, rec)
+}
+
+func (d *Desk) openAnswer(id semel.ID, rec *semel.Record) {
 	if answer, err := d.keyring.Open(id, rec); err == nil {
 		rec.Response = answer
 	}
 }
 
-// List calls yield for the operations that match q, as [semel.Lister] does, without the store's own records.
+func (d *Desk) openNames(id semel.ID, rec *semel.Record) {
+	d.keyring.OpenNames(id, rec) //nolint:errcheck // a name that can't be read shows that itself
+}
+
+// List calls yield for the operations that match q, as [semel.Lister] does, without the store's own records. With a keyring
+// names are compared in the clear, which the store can't do: for q.Operation and q.Correlation it goes through all that the
+// other conditions select, and decrypts the names of each.
 func (d *Desk) List(ctx context.Context, q semel.Query, yield func(semel.ID, semel.Record) bool) error {
 	limit, given := q.Limit, 0
 	q.Limit = 0 // the store's own records don't count
+	named := semel.Query{Operation: q.Operation, Correlation: q.Correlation}
+	if d.keyring != nil {
+		q.Operation, q.Correlation = "", ""
+	}
 	err := d.lister.List(ctx, q, func(id semel.ID, rec semel.Record) bool {
 		if id.Reserved() {
 			return true
 		}
+		if d.openNames(id, &rec); !named.Matches(id, &rec) {
+			return true
+		}
 		given++
-		d.open(id, &rec)
+		d.openAnswer(id, &rec)
 		return yield(id, rec) && given != limit
 	})
 	if err != nil {

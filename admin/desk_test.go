@@ -1,8 +1,12 @@
 package admin_test
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -134,5 +138,72 @@ func TestListStopsAtItsLimitAndWhenToldTo(t *testing.T) {
 	scope := semel.Identify(nil, semel.KindHTTP, "other", "").Scope()
 	if err := desk.List(t.Context(), semel.Query{Scope: &scope}, func(semel.ID, semel.Record) bool { t.Error("listed of another scope"); return true }); err != nil {
 		t.Error(err)
+	}
+}
+
+// The store can't compare names that are sealed: the desk does, and counts only what it gives.
+func TestAttack08_ADeskFindsBySealedNames(t *testing.T) {
+	t.Parallel()
+	s := &store{Store: memstore.New()}
+	keys, err := semel.NewKeyring(semel.EncryptionKey{ID: "a", Key: bytes.Repeat([]byte{1}, 32)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := semel.New(s, semel.SingleTenant, semel.Hold, semel.Options{Encryption: keys})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := g.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	for i := range 6 {
+		r := httptest.NewRequest(http.MethodPost, fmt.Sprint("/users/", i%2), nil)
+		r.Header.Set("Idempotency-Key", fmt.Sprint("k", i))
+		r.Header.Set("X-Correlation-Id", fmt.Sprint("trace-", i))
+		func() {
+			defer func() { recover() }() //nolint:errcheck // the handler's own
+			h.ServeHTTP(httptest.NewRecorder(), r)
+		}()
+	}
+	desk, err := admin.New(s, admin.Options{Encryption: keys})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last semel.ID
+	for _, c := range []struct {
+		q    semel.Query
+		want int
+	}{
+		{semel.Query{}, 6},
+		{semel.Query{Operation: "POST /users/1"}, 3},
+		{semel.Query{Operation: "POST /users/1", Limit: 2}, 2},
+		{semel.Query{Operation: "POST /users/2"}, 0},
+		{semel.Query{Correlation: "trace-3"}, 1},
+		{semel.Query{Correlation: "trace-3", Operation: "POST /users/0"}, 0},
+	} {
+		n := 0
+		err := desk.List(t.Context(), c.q, func(id semel.ID, rec semel.Record) bool {
+			if n++; !c.q.Matches(id, &rec) || !strings.HasPrefix(rec.Operation, "POST /users/") {
+				t.Errorf("%+v: found %q, %q", c.q, rec.Operation, rec.Correlation)
+			}
+			last = id
+			return true
+		})
+		if n != c.want || err != nil {
+			t.Errorf("%+v: %d found, want %d, %v", c.q, n, c.want, err)
+		}
+	}
+	by := decision
+	by.Confirm = func(_ context.Context, rec semel.Record) error {
+		if rec.Correlation != "trace-3" {
+			t.Errorf("asked about %q", rec.Correlation)
+		}
+		return nil
+	}
+	change, err := desk.Release(t.Context(), last, by)
+	if err != nil || change.Before.Operation != "POST /users/1" || change.After.Operation != "POST /users/1" {
+		t.Errorf("released %q, %q, %v", change.Before.Operation, change.After.Operation, err)
+	}
+	_, trail, err := desk.Show(t.Context(), last)
+	if err != nil || len(trail) != 2 || trail[0].Operation != "POST /users/1" || !strings.HasPrefix(s.trail[0].Operation, semel.SealedName) {
+		t.Errorf("the trail is %+v, stored as %+v, %v", trail, s.trail, err)
 	}
 }

@@ -156,6 +156,9 @@ func (e *entry) growth(old, rec *semel.Record) int64 {
 // weight is what a record without its steps counts towards Options.MaxBytes.
 func weight(rec *semel.Record) int64 {
 	n := len(rec.Correlation) + len(rec.Error) + len(rec.Sealed)
+	if strings.HasPrefix(rec.Operation, semel.SealedName) {
+		n += len(rec.Operation) // no other record has it
+	}
 	if a := rec.Response; a != nil {
 		n += len(a.Body)
 		for _, fields := range []http.Header{a.Header, a.Trailer} {

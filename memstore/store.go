@@ -17,7 +17,7 @@ type Options struct {
 	// its answer. Defaults to 1 000 000.
 	MaxRecords int
 
-	// MaxBytes limits the sum of what records hold beyond their fixed size: answers, steps, sealed requests, correlation ids
+	// MaxBytes limits the sum of what records hold beyond their fixed size: answers, steps, sealed requests and names, correlation ids
 	// and error texts, 1 or more. Only a new record, a step and an answer are ever refused for it. Defaults to 256 MiB.
 	MaxBytes int64
 

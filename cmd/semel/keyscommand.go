@@ -22,7 +22,7 @@ type keysCommand struct {
 	Store              string `default:"sqlite://semel.db" placeholder:"URL" help:"The gateway's store, which must exist (default ${default})."`
 	IdentitySecretFile string `placeholder:"FILE" help:"The gateway's identity secret, to find an operation by its key (default: $SEMEL_IDENTITY_SECRET, else the file next to the store)."`
 	Cache              string `placeholder:"URL" help:"The gateway's --cache, so that what is decided is known there too."`
-	EncryptionKeysFile string `placeholder:"FILE" help:"The gateway's encryption keys, to show answers and to store one."`
+	EncryptionKeysFile string `placeholder:"FILE" help:"The gateway's encryption keys, to show answers, operations and correlation ids, to find by these, and to store an answer."`
 	JSON               bool   `name:"json" help:"Print JSON, for scripts: one object; from list, and from find if it meets several, one array."`
 
 	Find     keysFind     `cmd:"" help:"Find an operation: by its key and who sent it, its id, the beginning of that, or a correlation id."`
@@ -211,7 +211,7 @@ func (m *Main) keys(ctx context.Context, command string, c *keysCommand) (err er
 	if err != nil {
 		return err
 	}
-	k := &keysRun{Main: m, desk: desk, opened: opened, secretFile: c.IdentitySecretFile, json: c.JSON}
+	k := &keysRun{Main: m, desk: desk, opened: opened, keyless: keyring == nil, secretFile: c.IdentitySecretFile, json: c.JSON}
 	switch command {
 	case "keys find":
 		err = k.find(ctx, &c.Find)

@@ -40,7 +40,7 @@ func (k *keysRun) confirm(action string, t *target, yes bool) func(context.Conte
 		}
 		v := viewOf(semel.ID{}, &rec, false)
 		agreed, err := k.ask(ctx, fmt.Sprintf("%s, started %s, is %s.\n%s\n%s it? [y/N] ",
-			plain(v.Operation), v.when(v.Started), v.meaning(), means, strings.ToUpper(action[:1])+action[1:]))
+			named(v.Operation), v.when(v.Started), v.meaning(), means, strings.ToUpper(action[:1])+action[1:]))
 		switch {
 		case errors.Is(err, errNoTerminal):
 			return usageError{fmt.Errorf("it is %s.\n%s\nIf you mean it write --yes, or --force, which decides also if a run owns it: %w", v.meaning(), means, err)}

@@ -64,6 +64,9 @@ func (k *keysRun) findText(ctx context.Context, text string) error {
 	if len(text) < shortestPrefix {
 		list = append(list, fmt.Sprintf("  - it is the beginning of an id: then give at least %d characters", shortestPrefix))
 	}
+	if k.keyless {
+		list = append(list, "  - it is a correlation id, and the gateway has encryption keys: then say --encryption-keys-file FILE")
+	}
 	return notFound("no id begins so, and no last run of an operation has this correlation id, unless",
 		append(list, "  - it is the correlation id of a repeat, or of an earlier run: only that of the last run is stored"))
 }

@@ -195,7 +195,7 @@ func printTable(w io.Writer, views []operationView) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "ID\tREADS\tATTEMPTS\tSTARTED\tOPERATION")
 	for _, v := range views {
-		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\n", v.ID, v.Reads, v.Attempts, v.ago(v.Started), plain(v.Operation))
+		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\n", v.ID, v.Reads, v.Attempts, v.ago(v.Started), named(v.Operation))
 	}
 	return t.Flush()
 }
@@ -210,7 +210,7 @@ func printOperation(w io.Writer, v operationView) error {
 	line("id", v.ID)
 	line("reads", v.meaning())
 	if v.State != "absent" {
-		line("operation", plain(v.Operation))
+		line("operation", named(v.Operation))
 		line("attempts", strconv.FormatUint(uint64(v.Attempts), 10))
 		line("fence", strconv.FormatUint(v.Fence, 10))
 		line("on lost", v.OnLost)
@@ -224,7 +224,7 @@ func printOperation(w io.Writer, v operationView) error {
 		} else {
 			line("expires", "never")
 		}
-		line("correlation", plain(v.Correlation))
+		line("correlation", named(v.Correlation))
 		line("error", plain(v.Error))
 	}
 	if v.Answer != nil {
@@ -301,7 +301,7 @@ func printChange(w io.Writer, v changeView) error {
 		is = v.After.meaning()
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "id\t%s\noperation\t%s\nwas\t%s\nis\t%s\n", v.Before.ID, plain(v.Before.Operation), v.Before.meaning(), is)
+	fmt.Fprintf(t, "id\t%s\noperation\t%s\nwas\t%s\nis\t%s\n", v.Before.ID, named(v.Before.Operation), v.Before.meaning(), is)
 	return t.Flush()
 }
 
@@ -348,6 +348,14 @@ func plain(s string) string {
 		return strconv.Quote(s)
 	}
 	return s
+}
+
+// named is plain for a name that may be sealed.
+func named(s string) string {
+	if strings.HasPrefix(s, semel.SealedName) {
+		return "(sealed: its encryption key is not in --encryption-keys-file)"
+	}
+	return plain(s)
 }
 
 // printable reports whether a text of several lines does nothing to a terminal.

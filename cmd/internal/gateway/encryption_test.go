@@ -87,3 +87,43 @@ func TestAttack08_RequiredEncryptionNeedsKeys(t *testing.T) {
 		}
 	}
 }
+
+// What an operation is called says where the upstream is asked about it: a name that is not the guard's own asks nobody.
+func TestAttack08_NobodyIsAskedAboutANameThatIsNotSealed(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name          string
+		before, after *semel.Keyring
+		plain         Plain
+		asked         bool
+	}{
+		{"sealed", newKeyring(t), newKeyring(t), PlainRefused, true},
+		{"written in the clear", nil, newKeyring(t), PlainRefused, false},
+		{"change-over", nil, newKeyring(t), PlainAllowed, true},
+		{"the keys are gone", newKeyring(t), nil, PlainByKeys, false},
+	} {
+		store := memstore.New()
+		u := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPost {
+				hangUp(w, r)
+				return
+			}
+			says(w, "done", http.StatusCreated, "paid")
+		})
+		first := start(t, u.URL, func(cfg *Config) { cfg.Store, cfg.Encryption = store, c.before })
+		post(t, first.url, "k").wants(t, 409, semel.CodeOutcomeUnknown)
+		then := start(t, u.URL, reconciles, func(cfg *Config) {
+			cfg.Store, cfg.Encryption, cfg.Plain = store, c.after, c.plain
+			cfg.Default.ReplayTo = ReplayToAnyone
+		})
+		if !c.asked {
+			eventually(t, c.name+": a warning", func() bool { return strings.Contains(then.log.String(), "names can't be read") })
+			if n := len(u.requests()); n != 1 {
+				t.Errorf("%s: %d requests to the upstream", c.name, n)
+			}
+			post(t, then.url, "k").wants(t, 409, semel.CodeOutcomeUnknown)
+			continue
+		}
+		eventually(t, c.name+": an answer", func() bool { a := post(t, then.url, "k"); return a.status == 201 && a.replayed() && a.body == "paid" })
+	}
+}

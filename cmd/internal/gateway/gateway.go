@@ -64,7 +64,7 @@ func New(c Config) (*Gateway, error) {
 	g.metrics.watchBreaker(breaker.Open)
 	observers := observers{observer(&c), g.metrics}
 	if _, lists := c.Store.(semel.Lister); lists {
-		if g.reconciler, err = newReconciler(c.Store, g.transport, c.CorrelationHeader, c.Log, func(result string) { g.metrics.reconciled.WithLabelValues(result).Inc() }); err != nil {
+		if g.reconciler, err = newReconciler(c.Store, c.options().Encryption, g.transport, c.CorrelationHeader, c.Log, func(result string) { g.metrics.reconciled.WithLabelValues(result).Inc() }); err != nil {
 			return nil, err
 		}
 		observers = append(observers, g.reconciler)

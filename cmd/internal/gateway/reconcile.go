@@ -17,16 +17,18 @@ import (
 // for them in the store, and is told of those that a request has just met, so that the request's next repeat finds the
 // answer. Several gateways may do so on one store; of two that ask about one operation, one decides.
 type reconciler struct {
-	lister semel.Lister
-	client *http.Client
-	header string // of correlation ids, "" for none
-	log    *slog.Logger
-	count  func(result string)
+	lister  semel.Lister
+	keyring *semel.Keyring // of the names in the store
+	client  *http.Client
+	header  string // of correlation ids, "" for none
+	log     *slog.Logger
+	count   func(result string)
 
 	routes   atomic.Pointer[map[string]*reconcileRoute]
 	met      chan unknownOperation
 	interval time.Duration
 	attempts map[semel.ID]*attempt // Run's own
+	unread   int                   // operations of the last look whose names can't be read; Run's own
 }
 
 // A reconcileRoute is a route about whose operations the upstream can be asked.
@@ -61,13 +63,13 @@ const (
 
 // newReconciler returns a reconciler of the routes that use is told later. It asks through transport, and tells count what
 // was found: done, never, later, refused (it was decided elsewhere) or failed. header is that of correlation ids.
-func newReconciler(store semel.Store, transport http.RoundTripper, header string, log *slog.Logger, count func(result string)) (*reconciler, error) {
+func newReconciler(store semel.Store, keyring *semel.Keyring, transport http.RoundTripper, header string, log *slog.Logger, count func(result string)) (*reconciler, error) {
 	lister, lists := store.(semel.Lister)
 	if _, seizes := store.(semel.Seizer); !lists || !seizes {
 		return nil, fmt.Errorf("reconcile: the store, a %T, can't be searched for operations to settle", store)
 	}
 	r := &reconciler{
-		lister: lister, header: header, log: log, count: count, interval: reconcileInterval,
+		lister: lister, keyring: keyring, header: header, log: log, count: count, interval: reconcileInterval,
 		client: &http.Client{
 			Transport:     transport,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -159,9 +161,13 @@ func (r *reconciler) Run(ctx context.Context) error {
 func (r *reconciler) look(ctx context.Context) (found []unknownOperation) {
 	bounded, cancel := context.WithTimeout(ctx, reconcileTime)
 	defer cancel()
+	unread := 0
 	err := r.lister.List(bounded, semel.Query{Reading: semel.ReadsUnknown}, func(id semel.ID, rec semel.Record) bool {
 		a := r.attempts[id]
+		unreadable := r.keyring.OpenNames(id, &rec) // the store must not say what is asked where
 		switch {
+		case unreadable != nil:
+			unread++
 		case r.route(rec.Operation) == nil:
 		case a != nil && (a.asking || time.Since(a.at) < a.wait):
 		case rec.Seized && (a == nil || a.fence != rec.Fence) && rec.Now.Sub(rec.Settled) < 2*questionTime:
@@ -174,6 +180,11 @@ func (r *reconciler) look(ctx context.Context) (found []unknownOperation) {
 	if err != nil && ctx.Err() == nil {
 		r.log.LogAttrs(ctx, slog.LevelWarn, "unknown operations could not be listed", slog.String("error", err.Error()))
 	}
+	if unread > r.unread {
+		r.log.LogAttrs(ctx, slog.LevelWarn, "unknown operations are not asked about, because their names can't be read: they are encrypted "+
+			"with another key, or not encrypted", slog.Int("operations", unread))
+	}
+	r.unread = unread
 	for id, a := range r.attempts {
 		if !a.asking && time.Since(a.at) > 2*reconcileLongest {
 			delete(r.attempts, id) // settled elsewhere

@@ -200,7 +200,7 @@ func newReconcilingOn(t *testing.T, store semel.Store, upstream string, names ..
 	transport := newTransport(time.Second)
 	t.Cleanup(transport.CloseIdleConnections)
 	r := &reconciling{store: store, log: &logBuffer{}}
-	r.reconciler, err = newReconciler(store, transport, "X-Correlation-Id", slog.New(slog.NewJSONHandler(r.log, nil)), func(result string) {
+	r.reconciler, err = newReconciler(store, nil, transport, "X-Correlation-Id", slog.New(slog.NewJSONHandler(r.log, nil)), func(result string) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.results = append(r.results, result)
@@ -657,7 +657,7 @@ func TestAReconcilerNeedsAStoreToSearch(t *testing.T) {
 			semel.Lister
 		}{memory, memory},
 	} {
-		if _, err := newReconciler(s, http.DefaultTransport, "", slog.New(slog.DiscardHandler), nil); err == nil {
+		if _, err := newReconciler(s, nil, http.DefaultTransport, "", slog.New(slog.DiscardHandler), nil); err == nil {
 			t.Errorf("%s: it is taken", name)
 		}
 	}
