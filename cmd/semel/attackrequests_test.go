@@ -164,7 +164,7 @@ func TestAttack04_NoOtherSpellingPassesARoute(t *testing.T) {
 func TestAttack06_MessagesHaveOneReading(t *testing.T) {
 	t.Parallel()
 	service := newVictim(t)
-	g := expose(t, t.TempDir(), service.url, "store: memory://\nscope: single\n")
+	g := expose(t, t.TempDir(), service.url, "store: memory://\nscope: single\ndefault: {fingerprint_headers: [X-Version]}\n")
 
 	c := connect(t, g.address)
 	io.WriteString(c, "POST /first HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -180,6 +180,11 @@ func TestAttack06_MessagesHaveOneReading(t *testing.T) {
 	send(t, g.address, "POST /", "Connection: close, X-Foo", "X-Foo: 1", "X-Bar: 1").wants(t, "a header that Connection names", 201, "")
 	if h := service.last(); h.Get("X-Foo") != "" || h.Get("X-Bar") != "1" {
 		t.Errorf("the service got %q", h)
+	}
+
+	send(t, g.address, "POST /", "Idempotency-Key: named", "Connection: close, X-Version", "X-Version: 1").wants(t, "one that is compared", 201, "")
+	if a := send(t, g.address, "POST /", "Idempotency-Key: named"); !a.replayed() {
+		t.Errorf("the service got no X-Version, and with none the request is another one: %d %s", a.status, a.body)
 	}
 
 	for _, key := range []string{"X-None: 1", "Idempotency-Key: zero"} {
