@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/semelhq/semel/internal/servers"
 )
 
 // edit changes the file of a gateway's store, as one does who can write there.
@@ -184,5 +186,48 @@ func TestAttack09_NeitherPasswordsNorAnswersArePrinted(t *testing.T) {
 	}
 	if out := keys("show", "--body", "--", found.ID); !strings.Contains(out, "of alice") {
 		t.Errorf("with --body:\n%s", out)
+	}
+}
+
+// What means something to a database, a shell or Redis is a name like any other, as key and as principal.
+func TestHeld_R62_NamesThatMeanSomethingElsewhereAreInert(t *testing.T) {
+	t.Parallel()
+	redis, err := servers.NewRedis("--appendonly", "yes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { redis.Close() })
+	service := newVictim(t)
+	names := []string{
+		"'; DROP TABLE semel_records; --", "' OR '1'='1", "\\'; DELETE FROM semel_records; --", "$(touch owned)", "`touch owned`", "| touch owned", "; touch owned",
+		"*", "semel:*", "semel:{x}", "semel:audit", "*3 $3 DEL $1 k $1 v", "../../../owned", "%s%n", "{{7*7}}", "${jndi:ldap://x}", "\x1b[2J", "<script>", "%00", "null",
+	}
+	for _, store := range []string{"sqlite://semel.db", "redis://" + redis.Addr()} {
+		dir := t.TempDir()
+		g := expose(t, dir, service.url, "scope: header:X-Account\nidentity_secret_file: "+writeIn(t, dir, "secret", strings.Repeat("ab", 32))+"\nstore: "+store+"\n")
+		for again := range 2 {
+			for i, name := range names {
+				key := fmt.Sprintf("Idempotency-Key: k%d", i%2) // the same for many principals
+				a := send(t, g.address, "POST /payments", "X-Account: "+name, key)
+				if strings.Contains(name, "\x1b") {
+					continue // refused: no header has it
+				}
+				if a.status != 201 || a.body != "<p>of "+name || a.replayed() != (again == 1) {
+					t.Errorf("%s, %q: %d %s, replayed %t", store, name, a.status, a.body, a.replayed())
+				}
+			}
+			for _, key := range names {
+				if strings.ContainsAny(key, " ;,\x1b\"\\") {
+					continue // refused: no key has it
+				}
+				if a := send(t, g.address, "POST /payments", "X-Account: me", "Idempotency-Key: "+key); a.status != 201 || a.replayed() != (again == 1) {
+					t.Errorf("%s, the key %q: %d %s, replayed %t", store, key, a.status, a.body, a.replayed())
+				}
+			}
+		}
+		files, err := filepath.Glob(filepath.Join(g.dir, "owned*"))
+		if err != nil || len(files) > 0 {
+			t.Errorf("%s: files %q, %v", store, files, err)
+		}
 	}
 }
