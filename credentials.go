@@ -109,6 +109,15 @@ func (x *exchange) mayHave(answer *Response) error {
 	return nil
 }
 
+// withheld is the refusal that follows from an error of mayHave. Whoever could not be asked may allow it later, and the
+// operation has happened: the client must come back with this key, and not go on with another.
+func (x *exchange) withheld(err error) *Problem {
+	if errors.Is(err, ErrOutcomePending) {
+		return x.g.problem(CodeOutcomePending, "whether the stored answer may be shown can't be told now").because(err)
+	}
+	return x.g.problem(CodeReplayForbidden, "").because(err)
+}
+
 // compares reports whether a repeat must have the credentials of the first request.
 func (x *exchange) compares() bool {
 	return len(x.g.policy.Credentials) > 0 || x.question && x.g.compares.Load()

@@ -1,6 +1,7 @@
 package semel_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -137,6 +138,22 @@ func TestAttack01_AuthorizeReplayDecidesAboutOtherCredentialsOnly(t *testing.T) 
 		if given := w.Code == 201; given != c.given || asked != c.asked {
 			t.Errorf("%s: %d, asked %d times; want given %v, %d", c.credentials, w.Code, asked, c.given, c.asked)
 		}
+	}
+}
+
+// Who can't be asked has refused nobody for good, and FailOpen does not open for it.
+func TestAttack01_R14_AuthorizeReplayMayNotBeAbleToTell(t *testing.T) {
+	t.Parallel()
+	p := comparing("Authorization")
+	p.FailOpen, p.AuthorizeReplay = true, func(*http.Request) error { return fmt.Errorf("ask: %w", semel.ErrOutcomePending) }
+	g, _ := newGuard(t, nil, p)
+	l := &ledger{}
+	h := g.Handler(http.HandlerFunc(l.pay))
+	answer(h, post("k", "{}", "Authorization", "a"))
+	w := answer(h, post("k", "{}", "Authorization", "b"))
+	wantProblem(t, w, 503, semel.CodeOutcomePending)
+	if w.Header().Get("Retry-After") != "1" || l.count() != 1 {
+		t.Errorf("Retry-After %q, %d effects", w.Header().Get("Retry-After"), l.count())
 	}
 }
 

@@ -269,7 +269,9 @@ func (x *exchange) tellStatus(rec *Record) {
 		}
 	case reads == ReadsDone:
 		if p := x.tellEnded(s, rec); p != nil {
-			x.missed()
+			if p.Code == CodeReplayForbidden {
+				x.missed()
+			}
 			x.tell(p)
 			return
 		}
@@ -305,7 +307,7 @@ func (x *exchange) tellEnded(s *operationStatus, rec *Record) *Problem {
 	}
 	err = x.mayHave(answer)
 	if err != nil && x.compares() {
-		return x.g.problem(CodeReplayForbidden, "").because(err)
+		return x.withheld(err)
 	}
 	if s.State = stateSucceeded; answer.Status >= http.StatusBadRequest {
 		s.State = stateFailed // what lies in the clear may be somebody else's word

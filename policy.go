@@ -154,7 +154,7 @@ type Policy struct {
 	// and has the key and the scope, may have the answer.
 	Credentials []string
 	// AuthorizeReplay, if set, is asked before a stored answer is given to a request, with Credentials only to one with others
-	// than the first; an error refuses it with 403.
+	// than the first; an error refuses it with 403, or, if it is [ErrOutcomePending], with 503: it could not be asked.
 	AuthorizeReplay func(*http.Request) error
 	// FailOpen runs the handler unprotected when the store can't be asked, or has no room. Such answers carry
 	// "Idempotency-Status: bypassed". It does not open for a client that has gone, nor for a principal whose share is full,

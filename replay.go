@@ -64,7 +64,7 @@ func (x *exchange) replayable(rec *Record) (*Response, []byte, *Problem) {
 	answer, err := g.openAnswer(x.r.Context(), x.ask.id, rec)
 	if err == nil {
 		if err := x.mayHave(answer); err != nil {
-			return nil, nil, g.problem(CodeReplayForbidden, "").because(err)
+			return nil, nil, x.withheld(err)
 		}
 	}
 	var body []byte

@@ -95,6 +95,27 @@ func authorizeAddress(upstream *url.URL, s string) (*url.URL, error) {
 	return at, nil
 }
 
+// pathAtService returns the path by which clients would reach an address, if that is at the service, by the name that the
+// upstream has.
+func pathAtService(upstream, at *url.URL) (string, bool) {
+	port := func(u *url.URL) string {
+		return cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
+	}
+	if at.Scheme != upstream.Scheme || !strings.EqualFold(at.Hostname(), upstream.Hostname()) || port(at) != port(upstream) {
+		return "", false
+	}
+	path := strings.TrimPrefix(at.EscapedPath(), strings.TrimSuffix(upstream.EscapedPath(), "/"))
+	return "/" + strings.TrimPrefix(path, "/"), true
+}
+
+// authorizePath is that at which the route's question is asked, if that is at the service.
+func (r *Route) authorizePath(c *Config) (string, bool) {
+	if at, err := authorizeAddress(c.Upstream, r.Authorize); r.Authorize != "" && err == nil {
+		return pathAtService(c.Upstream, at)
+	}
+	return "", false
+}
+
 const (
 	authorizeTime = 10 * time.Second // for one question
 	authorizeKept = 3 * time.Second  // how long its answer counts, by default
@@ -107,6 +128,7 @@ type authorizer struct {
 	cfg    *Config
 	proxy  *proxy
 	at     *url.URL
+	inside bool // it is at the service
 	client http.Client
 
 	mu    sync.Mutex
@@ -119,7 +141,7 @@ type authorized struct {
 }
 
 // newAuthorizer returns nil if nobody is asked.
-func newAuthorizer(c *Config, r *Route, transport http.RoundTripper) *authorizer {
+func newAuthorizer(c *Config, r *Route, to transports) *authorizer {
 	if r.Authorize == "" {
 		return nil
 	}
@@ -127,8 +149,13 @@ func newAuthorizer(c *Config, r *Route, transport http.RoundTripper) *authorizer
 	if err != nil {
 		return nil // Config.check has refused it
 	}
+	_, inside := pathAtService(c.Upstream, at)
+	transport := to.elsewhere
+	if inside {
+		transport = to.service
+	}
 	return &authorizer{
-		cfg: c, proxy: newProxy(c, r, nil, transport), at: at, known: map[[sha256.Size]byte]authorized{},
+		cfg: c, proxy: newProxy(c, r, nil, transport), at: at, inside: inside, known: map[[sha256.Size]byte]authorized{},
 		client: http.Client{
 			Transport:     transport,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -136,7 +163,8 @@ func newAuthorizer(c *Config, r *Route, transport http.RoundTripper) *authorizer
 	}
 }
 
-// allow reports why a stored answer must not be given to a request, or nil. Whoever can't be asked has not allowed it.
+// allow reports why a stored answer must not be given to a request, or nil. Whoever can't be asked has not allowed it, nor
+// refused it for good.
 func (a *authorizer) allow(r *http.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), authorizeTime)
 	defer cancel()
@@ -150,17 +178,25 @@ func (a *authorizer) allow(r *http.Request) error {
 	}
 	res, err := a.client.Do(question)
 	if err != nil {
-		a.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "whether an answer may be given again could not be asked",
-			slog.String("endpoint", a.proxy.endpoint(r)), slog.String("error", err.Error()))
-		return fmt.Errorf("authorize: %w", err)
+		return a.unanswered(r, err)
 	}
 	defer res.Body.Close()
 	io.CopyN(io.Discard, res.Body, 4<<10) //nolint:errcheck // only so that the connection can be used again
 	if res.StatusCode/100 != 2 {
 		err = fmt.Errorf("authorize: %s answered %d", a.at.Host, res.StatusCode)
 	}
+	if res.StatusCode >= http.StatusInternalServerError {
+		return a.unanswered(r, err)
+	}
 	a.remember(key, authorized{err, time.Now().Add(cmp.Or(a.cfg.allowedFor, authorizeKept))})
 	return err
+}
+
+// unanswered says that a request's question got no answer; it is asked again with the next repeat.
+func (a *authorizer) unanswered(r *http.Request, err error) error {
+	a.cfg.Log.LogAttrs(r.Context(), slog.LevelWarn, "whether an answer may be given again could not be asked",
+		slog.String("endpoint", a.proxy.endpoint(r)), slog.String("error", err.Error()))
+	return fmt.Errorf("authorize: %w: %w", semel.ErrOutcomePending, err)
 }
 
 // question makes the question about a repeat. It has no body, and nothing of what the gateway tells runs by.
@@ -180,7 +216,7 @@ func (a *authorizer) question(ctx context.Context, r *http.Request) (*http.Reque
 	withholdResend(q.Header, r.Header)
 	q.Header["X-Forwarded-Method"] = []string{r.Method}
 	q.Header["X-Forwarded-Uri"] = []string{r.URL.RequestURI()}
-	if a.at.Host == a.cfg.Upstream.Host {
+	if a.inside {
 		q.Host = r.Host
 	}
 	return q, nil
@@ -257,7 +293,7 @@ func (c *Config) warnOfReplay() {
 }
 
 // operationsAuthorizer asks for questions about operations what all routes ask that ask at all; nil if they differ.
-func (c *Config) operationsAuthorizer(transport http.RoundTripper) *authorizer {
+func (c *Config) operationsAuthorizer(to transports) *authorizer {
 	var one *Route
 	for _, r := range c.all() {
 		switch {
@@ -268,7 +304,7 @@ func (c *Config) operationsAuthorizer(transport http.RoundTripper) *authorizer {
 			return nil
 		}
 	}
-	return newAuthorizer(c, cmp.Or(one, &Route{}), transport)
+	return newAuthorizer(c, cmp.Or(one, &Route{}), to)
 }
 
 // authorizing has a policy ask an authorizer, if there is one.

@@ -1,10 +1,14 @@
 package gateway
 
 import (
+	"crypto/tls"
 	"io"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -178,13 +182,13 @@ func TestAttack01_R14_AuthorizeDecidesAboutOtherCredentials(t *testing.T) {
 		}
 	}
 
-	// What can't be asked is refused.
+	// Where it can't be asked nobody is let through.
 	gone := newUpstream(t, maySee)
 	address := gone.URL
 	gone.Close()
 	g := start(t, u.URL, func(c *Config) { c.Default.Authorize = address + "/may-see" })
 	postAs(t, g, "gone", "Bearer alice-1").wants(t, 201, "")
-	postAs(t, g, "gone", "Bearer alice-2").wants(t, 403, semel.CodeReplayForbidden)
+	postAs(t, g, "gone", "Bearer alice-2").wants(t, 503, semel.CodeOutcomePending)
 	postAs(t, g, "gone", "Bearer alice-1").wants(t, 201, "")
 }
 
@@ -194,7 +198,7 @@ func TestAttack01_AnAuthorizationIsRememberedForSecondsAndInBoundedMemory(t *tes
 	target, _ := ParseUpstream(u.URL)
 	c := Config{Upstream: target}
 	c.complete()
-	a := newAuthorizer(&c, &Route{Authorize: "/may-see"}, http.DefaultTransport)
+	a := newAuthorizer(&c, &Route{Authorize: "/may-see"}, transports{})
 	key := func(i int) (k [32]byte) { k[0], k[1] = byte(i), byte(i>>8); return k }
 	a.remember(key(1), authorized{until: time.Now().Add(-time.Nanosecond)})
 	if _, ok := a.remembered(key(1)); ok {
@@ -347,6 +351,113 @@ func TestAttack09_ATrustedProxyMayBeWrittenAsIPv4InIPv6(t *testing.T) {
 		requests := u.requests()
 		if got := requests[len(requests)-1].Header.Get("X-Forwarded-For"); got != "192.0.2.1, 127.0.0.1" {
 			t.Errorf("%s: X-Forwarded-For is %q", network, got)
+		}
+	}
+}
+
+// A question that gets no answer is not the caller's fault, and no reason to think that nothing has happened.
+func TestAttack01_R14_WhereNobodyCanBeAskedTheRepeatIsToComeAgain(t *testing.T) {
+	t.Parallel()
+	var says atomic.Int32
+	auth := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {
+		if says.Load() == 0 {
+			panic(http.ErrAbortHandler)
+		}
+		w.WriteHeader(int(says.Load()))
+	})
+	u := newUpstream(t, members)
+	refusing, _ := closedPort(t)
+	for name, c := range map[string]struct {
+		authorize string
+		says      int32
+		want      int
+	}{
+		"nobody listens":        {"http://" + refusing + "/may-see", 204, 503},
+		"the connection breaks": {auth.URL + "/may-see", 0, 503},
+		"it fails":              {auth.URL + "/may-see", 500, 503},
+		"a proxy has lost it":   {auth.URL + "/may-see", 504, 503},
+		"who is it":             {auth.URL + "/may-see", 401, 403},
+		"no":                    {auth.URL + "/may-see", 403, 403},
+		"too many questions":    {auth.URL + "/may-see", 429, 403},
+		"somewhere else":        {auth.URL + "/may-see", 302, 403},
+	} {
+		says.Store(c.says)
+		g := start(t, u.URL, func(cfg *Config) {
+			cfg.Operations, cfg.Default.Authorize, cfg.Default.Policy.FailOpen = "/operations", c.authorize, true
+		})
+		key := strings.ReplaceAll(name, " ", "-")
+		postAs(t, g, key, "Bearer alice-1").wants(t, 201, "")
+		result := g.url + "/operations/" + semel.Identify(nil, semel.KindHTTP, "single", key).String() + "/result"
+		for what, a := range map[string]answer{
+			"a repeat": postAs(t, g, key, "Bearer alice-2"), "a question": ask(t, "GET", g.url+"/operations", "", "Idempotency-Key", key, "Authorization", "Bearer alice-2"),
+			"the result": ask(t, "GET", result, "", "Authorization", "Bearer alice-2"),
+		} {
+			if code := map[int]semel.Code{503: semel.CodeOutcomePending, 403: semel.CodeReplayForbidden}[c.want]; a.status != c.want || a.header.Get("Idempotency-Code") != string(code) {
+				t.Errorf("%s: %s got %d %s", name, what, a.status, a.body)
+			}
+			if (a.header.Get("Retry-After") != "") != (c.want == 503) {
+				t.Errorf("%s: %s got Retry-After %q", name, what, a.header.Get("Retry-After"))
+			}
+			a.hidesSecrets(t)
+		}
+		if n := u.executions(key); n != 1 {
+			t.Errorf("%s: %d executions", name, n)
+		}
+		if says.Store(204); strings.HasPrefix(c.authorize, auth.URL) && c.want == 503 { // what has failed is not remembered
+			if a := postAs(t, g, key, "Bearer alice-2"); a.status != 201 || !a.replayed() {
+				t.Errorf("%s: once it answers: %d %s", name, a.status, a.body)
+			}
+		}
+	}
+}
+
+// Elsewhere than at the service nobody is shown the certificate that is for the service, nor asked for by its name.
+func TestAttack01_AuthorizeElsewhereSeesNothingOfTheServicesTLS(t *testing.T) {
+	t.Parallel()
+	shown, _ := newCertificate(t)
+	pair, err := shown.load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := make(chan [2]string, 8)
+	asked := func() *httptest.Server {
+		s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/accounts" {
+				members(w, r)
+			}
+		}))
+		s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+		s.TLS = &tls.Config{
+			Certificates: []tls.Certificate{*pair}, ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12,
+			VerifyConnection: func(c tls.ConnectionState) error {
+				seen <- [2]string{s.URL, strconv.Itoa(len(c.PeerCertificates))}
+				return nil
+			},
+		}
+		s.StartTLS()
+		t.Cleanup(s.Close)
+		return s
+	}
+	service, other := asked(), asked()
+	for _, c := range []struct {
+		authorize, at, certificates string
+		status                      int
+	}{
+		{"/may-see", service.URL, "1", 201},
+		{service.URL + "/may-see", service.URL, "1", 201},
+		{other.URL + "/may-see", "", "", 503}, // an authority of upstream_tls does not count for it
+	} {
+		g := start(t, service.URL, func(cfg *Config) {
+			cfg.UpstreamTLS, cfg.Default.Authorize = UpstreamTLS{CA: shown.Cert, Cert: shown.Cert, Key: shown.Key}, c.authorize
+		})
+		postAs(t, g, "k", "Bearer alice-1").wants(t, 201, "")
+		if a := postAs(t, g, "k", "Bearer alice-2"); a.status != c.status {
+			t.Errorf("%s: %d %s", c.authorize, a.status, a.body)
+		}
+		for len(seen) > 0 {
+			if got := <-seen; got[0] != service.URL {
+				t.Errorf("%s: %s was shown %s certificates", c.authorize, got[0], got[1])
+			}
 		}
 	}
 }

@@ -24,7 +24,8 @@ type Gateway struct {
 	cfg               Config
 	guard             *semel.Guard // whose core all routes share
 	table             atomic.Pointer[table]
-	transport         *http.Transport
+	transport         *http.Transport     // to the upstream
+	elsewhere         *http.Transport     // to others, with nothing of UpstreamTLS
 	certificate       certificate         // that clients are shown
 	clientCertificate certificate         // that the upstream is shown
 	clients           *clientCertificates // that tell who asks, with scope mtls
@@ -51,7 +52,7 @@ func New(c Config) (*Gateway, error) {
 		return nil, err
 	}
 	g := &Gateway{
-		cfg: c, transport: newTransport(c.UpstreamIdle), clients: &clientCertificates{of: certificateNames[c.MTLS.Principal]},
+		cfg: c, transport: newTransport(c.UpstreamIdle), elsewhere: newTransport(time.Second), clients: &clientCertificates{of: certificateNames[c.MTLS.Principal]},
 		bodyTime: bodyTime, metrics: newMetrics(nil),
 	}
 	if g.transport.TLSClientConfig, err = c.UpstreamTLS.config(&g.clientCertificate); err != nil {
@@ -71,7 +72,7 @@ func New(c Config) (*Gateway, error) {
 	}
 	options := c.options()
 	options.Observer, options.Breaker = append(observers, c.Observers...), breaker
-	g.guard, err = semel.New(g.metrics.instrument(c.Store, c.storeKind()), c.Scope.guard(c.TrustedProxies, newVerifier(c.JWT, &http.Client{Transport: keysTransport(), CheckRedirect: noRedirect}), g.clients), c.Default.Policy.OnLost, options)
+	g.guard, err = semel.New(g.metrics.instrument(c.Store, c.storeKind()), c.Scope.guard(c.TrustedProxies, newVerifier(c.JWT, &http.Client{Transport: g.elsewhere, CheckRedirect: noRedirect}), g.clients), c.Default.Policy.OnLost, options)
 	if err != nil {
 		return nil, err
 	}
@@ -209,6 +210,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 	loops.Go(func() { failed <- serve(admin, g.adminListener, "serve administration") })
 	defer admin.Close()
 	defer g.transport.CloseIdleConnections()
+	defer g.elsewhere.CloseIdleConnections()
 
 	var err error
 	select {

@@ -126,3 +126,29 @@ func TestAttack07_NoClientReachesTheQuestionOfAnOperation(t *testing.T) {
 		ask(t, "GET", g.url+path, "").wants(t, 201, "")
 	}
 }
+
+// As with the question about an operation, only the gateway itself may ask who may have an answer.
+func TestAttack07_NoClientReachesThePathOfAuthorize(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t, created)
+	for authorize, base := range map[string]string{"/may-see?x=1": "", u.URL + "/may-see": "", "/./may%2Dsee": "", "/may-see": "/api", u.URL + "/api/may-see": "/api/"} {
+		g := start(t, u.URL+base, func(c *Config) { c.Default.Authorize = authorize })
+		before := len(u.requests())
+		for _, target := range []string{
+			"/may-see", "/may-see/", "/MAY-see", "/may%2dsee", "/%6Day-see?x=2", "//may-see", "/x/../may-see", "/./may-see", "/may-see;x", "/may-see%2f", "/may-see%3bx", "/%2e/may-see",
+		} {
+			for _, method := range []string{"GET", "POST"} {
+				if a := raw(t, g.Addr().String(), method+" "+target+" HTTP/1.0\r\nHost: x\r\nContent-Length: 0\r\n\r\n"); a.status != 400 {
+					t.Errorf("%s at %s: %s %s: %d", authorize, base, method, target, a.status)
+				}
+			}
+		}
+		if n := len(u.requests()); n != before {
+			t.Errorf("%s at %s: %d requests reached the service", authorize, base, n-before)
+		}
+		ask(t, "GET", g.url+"/may-see/more", "").wants(t, 201, "")
+	}
+	g := start(t, u.URL, func(c *Config) { c.Default.Authorize = "http://127.0.0.2:1/may-see" })
+	ask(t, "GET", g.url+"/may-see", "").wants(t, 201, "") // that of another host is not the service's
+	ask(t, "GET", g.url+"//may-see", "").wants(t, 201, "")
+}

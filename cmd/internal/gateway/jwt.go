@@ -308,9 +308,6 @@ func fetchKeys(ctx context.Context, client *http.Client, address string) (*jose.
 	return parseKeys(content)
 }
 
-// keysTransport fetches keys from the issuer, as the transport to the upstream would: the environment has no say in where.
-func keysTransport() http.RoundTripper { return newTransport(time.Second) }
-
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // parseKeys reads a JWK Set. A key that is secret has no place in it: whoever could read the set could sign.

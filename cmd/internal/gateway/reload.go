@@ -17,7 +17,7 @@ func (g *Gateway) use(c *Config, files readFiles) error {
 	if err := c.canFinish(); err != nil {
 		return err
 	}
-	t := newTable(c, g.guard, g.transport)
+	t := newTable(c, g.guard, transports{g.transport, g.elsewhere})
 	if g.listener != nil {
 		t.hosts, t.adminHosts = c.hosts(g.listener.Addr()), c.hosts(g.adminListener.Addr())
 	}

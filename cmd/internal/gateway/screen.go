@@ -45,6 +45,9 @@ func newScreen(c *Config) *screen {
 		if r.Reconcile != "" {
 			s.reserved = append(s.reserved, reservedPath(r.Reconcile))
 		}
+		if path, inside := r.authorizePath(c); inside {
+			s.reserved = append(s.reserved, reservedPath(path))
+		}
 	}
 	return s
 }
@@ -61,7 +64,8 @@ func (c *Config) distinguishes() bool {
 		return c.protects() // a request must not leave the path under which the service lives
 	}
 	return slices.ContainsFunc(c.all(), func(r *Route) bool {
-		return !r.Policy.Observe && (r.Match != "" || r.Unkeyed != UnkeyedPass || r.Reconcile != "" || len(r.Policy.Methods) > 0)
+		_, asks := r.authorizePath(c)
+		return !r.Policy.Observe && (r.Match != "" || r.Unkeyed != UnkeyedPass || r.Reconcile != "" || asks || len(r.Policy.Methods) > 0)
 	})
 }
 

@@ -44,17 +44,20 @@ type guardedRoute struct {
 	stores     bool            // requests, to be finished without their clients
 }
 
-func newTable(c *Config, guard *semel.Guard, transport http.RoundTripper) *table {
+// transports are those to the service and to others.
+type transports struct{ service, elsewhere http.RoundTripper }
+
+func newTable(c *Config, guard *semel.Guard, to transports) *table {
 	t := &table{screen: newScreen(c), patterns: newPatterns(c.matchCase()), routes: map[string]*guardedRoute{}, withoutStore: c.servesWithoutStore()}
-	t.others = newGuardedRoute(c, &c.Default, t.screen, guard, transport)
+	t.others = newGuardedRoute(c, &c.Default, t.screen, guard, to)
 	for i := range c.Routes {
 		r := &c.Routes[i]
 		t.patterns.add(r.Match) //nolint:errcheck // Config.check has added the same ones
-		t.routes[r.Match] = newGuardedRoute(c, r, t.screen, guard, transport)
+		t.routes[r.Match] = newGuardedRoute(c, r, t.screen, guard, to)
 	}
 	if c.Operations != "" {
 		policy := c.operationsPolicy()
-		c.operationsAuthorizer(transport).authorizing(&policy)
+		c.operationsAuthorizer(to).authorizing(&policy)
 		t.operations = guard.With(policy).Operations()
 	}
 	t.cors = newCORS(&c.CORS, t)
@@ -62,7 +65,7 @@ func newTable(c *Config, guard *semel.Guard, transport http.RoundTripper) *table
 	return t
 }
 
-func newGuardedRoute(c *Config, r *Route, s *screen, guard *semel.Guard, transport http.RoundTripper) *guardedRoute {
+func newGuardedRoute(c *Config, r *Route, s *screen, guard *semel.Guard, to transports) *guardedRoute {
 	policy := r.policy(c)
 	stores := policy.Complete || policy.RespondAsync
 	if stores {
@@ -70,7 +73,7 @@ func newGuardedRoute(c *Config, r *Route, s *screen, guard *semel.Guard, transpo
 	}
 	g := &guardedRoute{
 		stores: stores,
-		proxy:  newProxy(c, r, s, transport), keyHeaders: r.keyHeaders(),
+		proxy:  newProxy(c, r, s, to.service), keyHeaders: r.keyHeaders(),
 		observes: policy.Observe, methods: map[string]bool{}, named: len(policy.Methods) > 0,
 		always: policy.KeyField != "" || policy.Mint != nil, field: policy.KeyField != "", maxBody: policy.MaxRequestBody,
 	}
@@ -80,7 +83,7 @@ func newGuardedRoute(c *Config, r *Route, s *screen, guard *semel.Guard, transpo
 	for _, m := range r.methods() {
 		g.methods[m] = true
 	}
-	newAuthorizer(c, r, transport).authorizing(&policy)
+	newAuthorizer(c, r, to).authorizing(&policy)
 	minting := policy
 	if r.mintsFor() > 0 {
 		minting.Retention, minting.Tombstone = r.mintsFor(), 0 // the window is all

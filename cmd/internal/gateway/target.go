@@ -47,7 +47,8 @@ func severalReadings(path string) bool {
 	return false
 }
 
-// reservedPath matches the paths that a service may take for that of a route's question about an operation.
+// reservedPath matches the paths that a service may take for that of a route's question: about an operation, or about who may have
+// its answer.
 func reservedPath(template string) *regexp.Regexp {
 	path, _, _ := strings.Cut(template, "?")
 	if decoded, err := url.PathUnescape(path); err == nil {
