@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"database/sql"
 	"encoding/json"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/semelhq/semel/internal/servers"
 )
@@ -119,7 +121,9 @@ func TestAttack09_WhatOthersMayReadIsRefusedAtTheStart(t *testing.T) {
 			t.Fatal(err)
 		}
 		config := writeConfig(t, "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\nupstream: "+service.url+"\n"+settings)
-		start := exec.Command(path, "gateway", "--config", config)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // one that starts would go on
+		defer cancel()
+		start := exec.CommandContext(ctx, path, "gateway", "--config", config)
 		start.Dir = dir
 		if out, err := start.CombinedOutput(); err == nil || !strings.Contains(string(out), "others have access") {
 			t.Errorf("%s that all may read: %v\n%s", name, err, out)
