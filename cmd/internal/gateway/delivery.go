@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptrace"
@@ -14,6 +15,7 @@ import (
 // A delivery says how far one request has come on its way to the upstream.
 type delivery struct {
 	stage  atomic.Int32
+	broken atomic.Bool // the client has not sent the body that it had announced
 	header http.Header // of the answer to the client
 }
 
@@ -32,20 +34,45 @@ func (d *delivery) watched(ctx context.Context) context.Context {
 	})
 }
 
-func stageOf(ctx context.Context) int32 {
+func deliveryOf(ctx context.Context) (stage int32, broken bool) {
 	if d, ok := ctx.Value(deliveryKey{}).(*delivery); ok {
-		return d.stage.Load()
+		return d.stage.Load(), d.broken.Load()
 	}
-	return connected
+	return connected, false
+}
+
+// A sentBody is a request's body on its way to the upstream. An error before the transport has closed it is the client's: the
+// body is malformed, or has broken off.
+type sentBody struct {
+	io.ReadCloser
+	d      *delivery
+	closed atomic.Bool
+}
+
+func (b *sentBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF && !b.closed.Load() {
+		b.d.broken.Store(true)
+	}
+	return n, err
+}
+
+func (b *sentBody) Close() error {
+	b.closed.Store(true)
+	return b.ReadCloser.Close()
 }
 
 // noAnswer says what becomes of a request to which the upstream gave no answer. If no byte can have been sent, nothing
 // has happened: the key is free again. Else there may have been an effect, and the guard answers.
 func (p *proxy) noAnswer(w http.ResponseWriter, r *http.Request, err error) {
 	ctx := r.Context()
-	op, stage := semel.FromContext(ctx), stageOf(ctx)
+	op := semel.FromContext(ctx)
+	stage, broken := deliveryOf(ctx)
 	level, text := slog.LevelWarn, "upstream gave no answer"
-	if stage < connected {
+	switch {
+	case broken:
+		level, text = slog.LevelDebug, "the client has not sent a whole body"
+	case stage < connected:
 		text = "upstream can't be reached"
 	}
 	if errors.Is(err, context.Canceled) {
@@ -58,15 +85,19 @@ func (p *proxy) noAnswer(w http.ResponseWriter, r *http.Request, err error) {
 	problem := upstreamUnavailable
 	switch {
 	case stage == connected:
-		p.failed(ctx, upstreamSilent)
+		if !broken {
+			p.failed(ctx, upstreamSilent)
+		}
 		if op != nil {
 			op.Lost(err)
 			if !p.route.Policy.Observe {
 				return
 			}
 		}
-		problem = upstreamBroken
-		if safe(r.Method) {
+		switch problem = upstreamBroken; {
+		case broken:
+			problem = notForwardable
+		case safe(r.Method):
 			problem.title, problem.retryable = "the service gave no answer", true
 		}
 	case stage == refused && ctx.Err() == nil:

@@ -32,7 +32,7 @@ var (
 		"upstream-broken", "UPSTREAM_BROKEN", http.StatusBadGateway,
 		"the service gave no answer; the request may have taken effect", false, 0,
 	}
-	// notForwardable: the request can't be expressed towards the upstream.
+	// notForwardable: the request can't be expressed towards the upstream, or its client has not sent it whole.
 	notForwardable = refusal{
 		"not-forwardable", "REQUEST_NOT_FORWARDABLE", http.StatusBadRequest,
 		"the request can't be forwarded", false, 0,

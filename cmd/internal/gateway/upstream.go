@@ -37,7 +37,11 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// The answer brings it again (answered, noAnswer): the proxy adds to what is there.
 	delete(w.Header(), p.cfg.CorrelationHeader)
 	d := &delivery{header: w.Header()}
-	p.reverse.ServeHTTP(w, r.WithContext(d.watched(r.Context())))
+	r = r.WithContext(d.watched(r.Context()))
+	if r.Body != nil && r.Body != http.NoBody {
+		r.Body = &sentBody{ReadCloser: r.Body, d: d}
+	}
+	p.reverse.ServeHTTP(w, r)
 }
 
 // endpoint names what a request is for, in the log.
