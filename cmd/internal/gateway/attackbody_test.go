@@ -161,3 +161,24 @@ func http2End(c net.Conn, stream byte) string {
 		}
 	}
 }
+
+// What net/http hands over as a request of another protocol is one of the connection's all the same: the next is not taken
+// for it.
+func TestAttack06_APrefaceInTheMiddleHidesNoTwoLengths(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t, created)
+	g := start(t, u.URL)
+	c := dial(t, g.Addr().String())
+	fmt.Fprint(c, "POST /first HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"+
+		"\rPRI * HTTP/2.0\r\nHost: x\r\n\r\n"+
+		"POST /two HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n")
+	in := bufio.NewReader(c)
+	readAnswer(t, in).wants(t, 201, "")
+	readAnswer(t, in).wants(t, 400, "TARGET_REFUSED")
+	readAnswer(t, in).wants(t, 400, "REQUEST_NOT_FORWARDABLE")
+	for _, r := range u.requests() {
+		if r.URL.Path != "/first" {
+			t.Errorf("%s reached the service", r.URL.Path)
+		}
+	}
+}

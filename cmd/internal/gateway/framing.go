@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -68,7 +69,7 @@ func withFraming(ctx context.Context, c net.Conn) context.Context {
 // asked about each request of a connection, once and in their order.
 func hasTwoLengths(r *http.Request) bool {
 	f, ok := r.Context().Value(framingKey{}).(*framing)
-	if !ok || r.ProtoMajor != 1 {
+	if !ok {
 		return false
 	}
 	two, known := f.next()
@@ -79,7 +80,7 @@ func hasTwoLengths(r *http.Request) bool {
 // Transfer-Encoding counts as one with two lengths.
 type framing struct {
 	mu    sync.Mutex
-	part  func(f *framing, line []byte) // reads the next line
+	part  func(f *framing, line []byte) // reads the next line, which is one of a head if it is nil
 	line  []byte                        // what has come of it
 	skip  int64                         // bytes of a body before it
 	lost  bool
@@ -92,7 +93,8 @@ type framing struct {
 }
 
 const (
-	longestFrameLine = 512  // what is kept of a line; of those that count longer ones are not followed
+	longestFrameLine = 512  // what is kept of a line: its beginning and its end; lengths in longer ones are not followed
+	frameLineEnd     = 16   // of which so much is its end, where a request says its protocol
 	mostFrameHeads   = 1024 // more than fit into what net/http reads at once
 )
 
@@ -118,15 +120,20 @@ func (f *framing) read(p []byte) {
 			continue
 		}
 		rest, after, found := bytes.Cut(p, []byte("\n"))
-		f.line = append(f.line, rest[:min(len(rest), longestFrameLine-len(f.line))]...)
+		for piece := range slices.Chunk(rest, longestFrameLine) {
+			if f.line = append(f.line, piece...); len(f.line) > longestFrameLine {
+				f.line = slices.Delete(f.line, longestFrameLine-frameLineEnd, len(f.line)-frameLineEnd)
+			}
+		}
 		p = after
 		if found {
 			line := bytes.TrimSuffix(f.line, []byte("\r"))
 			f.line = f.line[:0]
 			if f.part == nil {
-				f.part = (*framing).head
+				f.head(line)
+			} else {
+				f.part(f, line)
 			}
-			f.part(f, line)
 		}
 	}
 }
@@ -188,6 +195,6 @@ func (f *framing) chunk(line []byte) {
 // trailer reads a line behind the last chunk.
 func (f *framing) trailer(line []byte) {
 	if len(line) == 0 {
-		f.part = (*framing).head
+		f.part = nil
 	}
 }
