@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// A budget is how many bytes the requests in this process may take at once, of memory or of temporary files. It is safe for
+// A budget is how many bytes the bodies in this process may take at once, of memory or of temporary files. It is safe for
 // concurrent use. A nil one has no end.
 type budget struct {
 	mu sync.Mutex
@@ -45,4 +45,19 @@ func (b *budget) give(p ScopeID, n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.shares.give(p, n)
+}
+
+// use returns how much is taken, and of how much.
+func (b *budget) use() (taken, total int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return int64(b.n), int64(b.total)
+}
+
+// some returns n, or what is left of it that fits twice into one principal's share: an answer that was stored under a higher
+// limit is still replayed.
+func (b *budget) some(n int) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return min(n, b.each/2)
 }

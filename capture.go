@@ -38,9 +38,12 @@ type capture struct {
 	spill    *os.File // holds body instead, above the limit
 	size     int64
 	declared int64 // Content-Length that the handler declared, -1 if none
-	over     bool  // above the limit: can't be stored
+	over     bool  // above the limit, or there was no room in memory: can't be stored
+	cramped  bool  // it was the room
 	unlinked bool  // spill has no name any more
-	filed    int   // what spill has taken of the budget
+	taken    int   // what body has taken of the budget
+	lent     bool  // that is with the run, which stores the body
+	filed    int   // what spill has
 	streams  bool
 	hijacked bool
 	held     []byte
@@ -269,8 +272,8 @@ func (c *capture) fixType(first []byte) {
 	c.sent.Set("Content-Type", http.DetectContentType(first))
 }
 
-// keep adds to the captured body. Above the limit it moves to a temporary file, or is dropped if nobody will be sent it
-// from there: it has gone out already, or its client has.
+// keep adds to the captured body. Above the limit, or where there is no room for it in memory, it moves to a temporary file, or
+// is dropped if nobody will be sent it from there: it has gone out already, or its client has.
 func keep[T []byte | string](c *capture, p T) {
 	before := c.size
 	c.size += int64(len(p))
@@ -282,13 +285,15 @@ func keep[T []byte | string](c *capture, p T) {
 			c.unkeep(err, io.NewSectionReader(c.spill, 0, before), before)
 		}
 		return
-	case c.size <= c.x.g.policy.MaxResponseBody:
-		c.body = append(c.body, p...)
-		return
+	case !c.over && c.size <= c.x.g.policy.MaxResponseBody:
+		if hold(c, p) {
+			return
+		}
+		c.cramped = true
 	}
 	c.over = true
 	body := c.body
-	c.body = nil
+	defer c.drop()
 	if c.begun || c.client() == nil {
 		return
 	}
@@ -296,6 +301,45 @@ func keep[T []byte | string](c *capture, p T) {
 	c.fixType(append(first, p[:min(len(p), sniffLen-len(first))]...))
 	if err := c.spillOver(body, []byte(p)); err != nil {
 		c.unkeep(err, bytes.NewReader(body), before)
+	}
+}
+
+// hold adds to the body in memory, if there is room for it.
+func hold[T []byte | string](c *capture, p T) bool {
+	if size := len(c.body) + len(p); size > cap(c.body) {
+		room := int(min(max(2*int64(cap(c.body)), int64(size)), c.x.g.policy.MaxResponseBody))
+		if !c.x.g.held.take(c.x.ask.id.Scope(), room-c.taken) {
+			return false
+		}
+		c.taken = room
+		c.body = append(make([]byte, 0, room), c.body...)
+	}
+	c.body = append(c.body, p...)
+	return true
+}
+
+// drop gives back the body in memory.
+func (c *capture) drop() {
+	c.body = nil
+	c.x.g.held.give(c.x.ask.id.Scope(), c.taken)
+	c.taken = 0
+	if c.lent {
+		c.lent = false
+		c.x.run.letGo()
+	}
+}
+
+// lend leaves what the body has taken to the run: it is held until the settle has ended, and the client has been answered.
+func (c *capture) lend() {
+	r := c.x.run
+	r.answer.taken, c.taken, c.lent = c.taken, 0, true
+	r.answer.holders.Store(2)
+}
+
+// letGo is called by each holder of the answer when it needs it no more.
+func (r *run) letGo() {
+	if r.answer.holders.Add(-1) == 0 {
+		r.core.held.give(r.ask.id.Scope(), r.answer.taken)
 	}
 }
 
@@ -528,6 +572,7 @@ func (c *capture) reset() {
 
 // discard gives back what the answer holds.
 func (c *capture) discard() {
+	c.drop()
 	if c.spill == nil {
 		return
 	}

@@ -104,6 +104,11 @@ func (x *exchange) handle(next http.Handler) {
 }
 
 func (x *exchange) finish() {
+	defer func() {
+		if !x.settled {
+			x.capture.discard() // there is no answer; the store may have ended the goroutine
+		}
+	}()
 	defer x.closeBody()
 	defer x.removeForm()
 	x.run.joint.close()
@@ -121,10 +126,10 @@ func (x *exchange) finish() {
 	if x.r.Context().Err() != nil {
 		x.run.promised.Store(true) // its client has gone: nobody gets the answer
 	}
+	x.capture.lend()
 	x.rec, x.how = x.run.settle(x.outcome)
 	if !x.returned {
 		x.capture.abort()
-		x.capture.discard()
 	}
 	x.capture.conclude()
 	x.settled = x.returned
@@ -241,6 +246,8 @@ func (x *exchange) answer() {
 	case x.lost, x.how == settledLost:
 		x.refuse(x.g.lostProblem())
 	default:
+		// While a slow client reads, only what it is sent is held.
+		x.body, x.req, x.outcome.Response, x.rec.Response = nil, nil, nil, nil
 		if err := c.writeLive(); err != nil {
 			x.breakOff() // the temporary file can't be read
 		}

@@ -46,7 +46,7 @@ func (x *exchange) rewind(all bool) {
 	clear(c.header)
 	maps.Copy(c.header, c.point.header)
 	c.status, c.sent, c.shared = 0, nil, false
-	c.body, c.size, c.over, c.unlinked, c.unkept = nil, 0, false, false, nil
+	c.size, c.over, c.cramped, c.unlinked, c.unkept = 0, false, false, false, nil
 }
 
 // freeze ends the answer: what the handler writes later is refused.

@@ -53,7 +53,7 @@ type core struct {
 	claims   turns // number
 	answers  turns // bytes that are settled
 	owed     owed
-	held     budget // memory of requests' bodies
+	held     budget // memory of bodies, of requests and answers
 	files    budget // temporary files of requests and answers
 	work     work
 	dates    dates
@@ -164,9 +164,10 @@ type Options struct {
 	// MaxWaiting is how many requests may wait for another run in this process, whatever their keys; Policy.MaxWaiters is for
 	// one key. More are answered as in progress. Defaults to 10 000.
 	MaxWaiting int
-	// MaxBodyMemory is how many bytes of requests' bodies this process may hold in memory at once. Who sends more is refused with
-	// 503 until there is room. It is always enough for twice the largest body that one route keeps in memory. Defaults to
-	// 256 MiB.
+	// MaxBodyMemory is how many bytes of bodies this process may hold in memory at once: of requests while they are read and run, of
+	// answers until their clients have read them. A request and a replay for which there is no room are refused with 503; the
+	// answer of a run goes to a temporary file, as one above Policy.MaxResponseBody, and can't be replayed. It is always enough
+	// for twice the largest request and answer that one route keeps in memory. Defaults to 256 MiB.
 	MaxBodyMemory int64
 	// MaxTempSpace is how many bytes the temporary files of requests and answers in TempDir may have at once. A request that
 	// needs more is refused with 503; an answer that does goes out as it is written, if it may, and can't be replayed. It is always
@@ -371,7 +372,7 @@ func (c *core) compile(p Policy) (*policy, error) {
 		} else {
 			memory = compiled.MaxRequestBody
 		}
-		c.held.atLeast(memory + 1)
+		c.held.atLeast(memory + 1 + compiled.MaxResponseBody)
 	}
 	if p.AuthorizeReplay != nil {
 		c.authorizes.Store(true)
@@ -465,6 +466,11 @@ type Stats struct {
 	OldestRun time.Duration // age of the one that began first; 0 if there is none
 	Waiters   int           // requests that wait for another run of their operation
 	Owed      int           // claims that were given up and are still being released
+
+	BodyMemory    int64 // bytes of bodies, of requests and answers, that are held in memory
+	MaxBodyMemory int64 // the most: Options.MaxBodyMemory, or what the routes need at least
+	TempSpace     int64 // bytes of bodies that are held in temporary files
+	MaxTempSpace  int64
 }
 
 // Stats returns what the guard is doing.
@@ -474,6 +480,8 @@ func (g *Guard) Stats() Stats {
 	if n > 0 {
 		s.OldestRun = time.Since(since)
 	}
+	s.BodyMemory, s.MaxBodyMemory = g.held.use()
+	s.TempSpace, s.MaxTempSpace = g.files.use()
 	return s
 }
 

@@ -73,7 +73,7 @@ func TestR16_OneCommitAnswersRepeatsWithoutATransaction(t *testing.T) {
 		if _, bounded := r.Context().Deadline(); op.Attempt() != 1 || op.Fence() == 0 || !bounded {
 			t.Errorf("attempt %d, fence %d, bounded %v", op.Attempt(), op.Fence(), bounded)
 		}
-		if stats := g.Stats(); stats.Running != 1 {
+		if stats := doing(g); stats.Running != 1 {
 			t.Errorf("stats %+v", stats)
 		}
 		return paying(w, r, tx)
@@ -101,7 +101,7 @@ func TestR16_OneCommitAnswersRepeatsWithoutATransaction(t *testing.T) {
 	}
 	s.wantEffects("paid")
 	drained(t, g)
-	if stats := g.Stats(); stats != (semel.Stats{}) {
+	if stats := doing(g); stats != (semel.Stats{}) {
 		t.Errorf("stats %+v", stats)
 	}
 }

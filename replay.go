@@ -29,26 +29,34 @@ func (x *exchange) giveAgain(rec *Record) (int, *Problem) {
 	if problem != nil {
 		return 0, problem
 	}
-	h := x.w.Header()
+	principal, held := x.ask.id.Scope(), x.g.held.some(len(body))
+	if !x.g.held.take(principal, held) {
+		p := x.g.bodyProblem(errNoRoom)
+		p.Title = "there is an answer, which can't be given at the moment"
+		return 0, p
+	}
+	defer func() { x.g.held.give(principal, held) }()
+	rec.Response = nil // while a slow client reads, only what it is sent is held
+	h, status := x.w.Header(), answer.Status
 	x.replayFields(h, answer.Header)
 	if x.question {
 		h["Cache-Control"] = x.value("no-store") // what may be kept of an answer to POST may not be of one to GET
 	}
-	body = x.decodeFor(h, body)
+	body = x.decodeFor(h, body, &held)
 	for _, name := range x.g.headers.markers {
 		h[name] = x.value("true")
 	}
-	x.keptHeaders(h, rec, answer.Status)
+	x.keptHeaders(h, rec, status)
 	var trailer http.Header
 	if len(answer.Trailer) > 0 {
 		trailer = http.Header{}
 		x.replayFields(trailer, answer.Trailer)
 	}
-	x.writeBody(x.w, answer.Status, trailer, int64(len(body)), func(w io.Writer) error { //nolint:errcheck // memory can be read
+	x.writeBody(x.w, status, trailer, int64(len(body)), func(w io.Writer) error { //nolint:errcheck // memory can be read
 		w.Write(body) //nolint:errcheck // the client has gone
 		return nil
 	})
-	return answer.Status, nil
+	return status, nil
 }
 
 // longestUnpacked bounds what is unpacked of a stored body, in bytes, where the route has no higher limit: an answer is
@@ -170,8 +178,9 @@ func setField(dst http.Header, name string, values []string) {
 	dst[name] = both
 }
 
-// decodeFor decodes a gzip answer for a client that does not accept gzip.
-func (x *exchange) decodeFor(h http.Header, body []byte) []byte {
+// decodeFor decodes a gzip answer for a client that does not accept gzip, if there is room for it. held is what body has
+// taken of the budget.
+func (x *exchange) decodeFor(h http.Header, body []byte, held *int) []byte {
 	if !strings.EqualFold(h.Get("Content-Encoding"), "gzip") || acceptsGzip(x.r.Header["Accept-Encoding"]) {
 		return body
 	}
@@ -184,6 +193,11 @@ func (x *exchange) decodeFor(h http.Header, body []byte) []byte {
 	if err != nil || int64(len(plain)) > limit {
 		return body
 	}
+	more := max(0, x.g.held.some(len(plain))-*held)
+	if !x.g.held.take(x.ask.id.Scope(), more) {
+		return body
+	}
+	*held += more
 	// These describe the encoded bytes.
 	for _, name := range []string{"Content-Encoding", "Content-Digest", "Repr-Digest", "Digest", "Content-Md5"} {
 		delete(h, name)

@@ -30,6 +30,11 @@ type run struct {
 	resent   bool        // the claim was sent more than once: a copy may still arrive
 	promised atomic.Bool // its client was told that it will be finished
 
+	answer struct { // what its answer has taken of the memory for bodies
+		taken   int
+		holders atomic.Int32 // who need it: the settle, and whoever answers the client
+	}
+
 	before, after *run // in the list of runs under way
 }
 

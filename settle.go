@@ -160,6 +160,7 @@ var errNoTurn = errors.New("other answers of the principal are being stored")
 func (r *run) ended(rec Record, owned bool) (Record, settled) {
 	r.lease.stop()
 	r.ctx.end(nil)
+	r.letGo()
 	r.core.waiting.wake(r.ask.id)
 	if r.resent {
 		r.core.owed.add(r.ask.id, Owner{Fence: r.owner.Fence, Token: r.owner.Token, Above: true}, r.began)

@@ -135,6 +135,9 @@ func TestR38_TheTemporaryFileIsGone(t *testing.T) {
 					t.Fatal(err)
 				}
 				synctest.Wait()
+				if s := g.Stats(); s.BodyMemory != 0 || s.TempSpace != 0 {
+					t.Errorf("%d bytes of memory and %d of files were not given back", s.BodyMemory, s.TempSpace)
+				}
 			})
 			if files := list(t, dir); len(files) > 0 || openFiles(t, dir) != before {
 				t.Errorf("left behind: %q, %d open", files, openFiles(t, dir)-before)

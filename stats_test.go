@@ -3,6 +3,7 @@ package semel_test
 import (
 	"context"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,12 @@ import (
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/memstore"
 )
+
+// doing returns a guard's stats without what it holds of bodies.
+func doing(g *semel.Guard) semel.Stats {
+	s := g.Stats()
+	return semel.Stats{Running: s.Running, OldestRun: s.OldestRun, Waiters: s.Waiters, Owed: s.Owed}
+}
 
 // Stats says what a guard, with all that were made from it, is doing: how many runs there are and how old the oldest is,
 // in whatever order they end.
@@ -22,7 +29,7 @@ func TestR86_StatsOfRunsAndWaiters(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			for _, of := range []*semel.Guard{g, g.With(semel.Policy{Wait: time.Minute})} {
-				if got := of.Stats(); got != want {
+				if got := doing(of); got != want {
 					t.Errorf("%s: %+v, want %+v", when, got, want)
 				}
 			}
@@ -91,7 +98,7 @@ func TestR86_StatsOfSettlesAndReleases(t *testing.T) {
 		}
 		g, _ := newGuard(t, f, shortLease(semel.Hold))
 		answer(g.Handler(say("paid")), post("k", `{}`))
-		if got := g.Stats(); got != (semel.Stats{Running: 1, OldestRun: semel.DefaultSettleWait}) {
+		if got := doing(g); got != (semel.Stats{Running: 1, OldestRun: semel.DefaultSettleWait}) {
 			t.Errorf("while it is settled: %+v", got)
 		}
 		f.set(func(f *faulty) {
@@ -106,8 +113,55 @@ func TestR86_StatsOfSettlesAndReleases(t *testing.T) {
 		}
 		up.Store(true)
 		drained(t, g)
-		if got := g.Stats(); got != (semel.Stats{}) {
+		if got := doing(g); got != (semel.Stats{}) {
 			t.Errorf("in the end: %+v", got)
 		}
 	})
+}
+
+// An answer is held until it is stored, also when its client was told to come again, and until that has it.
+func TestAttack05_R60_AnAnswerIsHeldUntilItIsStored(t *testing.T) {
+	t.Parallel()
+	const size = 100_000
+	for _, ends := range []bool{true, false} { // its settle before MaxRun
+		synctest.Test(t, func(t *testing.T) {
+			f := &faulty{Store: memstore.New()}
+			var up atomic.Bool
+			f.settle = func(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+				if !up.Load() {
+					return semel.Record{}, false, errDown
+				}
+				return f.Store.Settle(ctx, id, by, o)
+			}
+			g, _ := newGuard(t, f, shortLease(semel.Hold))
+			wantRefused(t, answer(g.Handler(say(strings.Repeat("x", size))), post("k", `{}`)), http.StatusServiceUnavailable, semel.CodeOutcomePending)
+			if s := g.Stats(); s.BodyMemory < size || s.BodyMemory > 2*size || s.MaxBodyMemory != semel.DefaultMaxBodyMemory {
+				t.Errorf("while it is settled: %+v", s)
+			}
+			up.Store(ends)
+			time.Sleep(2 * semel.DefaultMaxRun)
+			if s := g.Stats(); s.BodyMemory != 0 || s.Running != 0 {
+				t.Errorf("in the end: %+v", s)
+			}
+		})
+	}
+}
+
+// What was stored when a route allowed more is still replayed, though it is more than one principal's share.
+func TestAttack05_R60_AnAnswerAboveTheShareIsReplayed(t *testing.T) {
+	t.Parallel()
+	const size = 1 << 20
+	store := memstore.New()
+	before, _ := newGuard(t, store, semel.Policy{})
+	answer(before.Handler(say(strings.Repeat("x", size))), post("k", `{}`))
+	small := semel.Policy{MaxRequestBody: 1 << 10, MaxResponseBody: 1 << 10}
+	g, _ := newGuardWith(t, store, semel.Options{Policy: small, MaxBodyMemory: 1 << 10})
+	for range 3 {
+		if w := answer(g.Handler(say("")), post("k", `{}`)); w.Code != http.StatusCreated || w.Body.Len() != size {
+			t.Errorf("answered %d, %d bytes", w.Code, w.Body.Len())
+		}
+	}
+	if s := g.Stats(); s.BodyMemory != 0 || s.MaxBodyMemory != 2*(2<<10+1) {
+		t.Errorf("in the end: %+v", s)
+	}
 }

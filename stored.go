@@ -167,6 +167,8 @@ func (c *capture) whyNotStored() error {
 		return errors.New("the connection was hijacked")
 	case c.status == http.StatusSwitchingProtocols:
 		return errors.New("the connection was switched to another protocol")
+	case c.cramped:
+		return errNoRoom
 	case c.over:
 		return errors.New("the answer is larger than Policy.MaxResponseBody")
 	case bodyAllowed(c.status) && c.declared >= 0 && c.size != c.declared:

@@ -284,8 +284,11 @@ func TestField08_AHookThatThrowsLeavesNothingBehind(t *testing.T) {
 			if n := len(seen.results()); name == "problem" && n != 1 {
 				t.Errorf("%d decisions, want 1", n)
 			}
-			if stats := g.Stats(); stats != (semel.Stats{}) {
+			if stats := doing(g); stats != (semel.Stats{}) {
 				t.Errorf("it is left with %+v", stats)
+			}
+			if s := g.Stats(); s.BodyMemory != 0 || s.TempSpace != 0 {
+				t.Errorf("%d bytes of memory and %d of files were not given back", s.BodyMemory, s.TempSpace)
 			}
 			drained(t, g)
 		})

@@ -137,6 +137,14 @@ func newMetrics(known []string) *metrics {
 		func(s semel.Stats) float64 { return float64(s.Waiters) })
 	gauge("idempotency_release_backlog", "Claims that this process has given up and not released for good yet.",
 		func(s semel.Stats) float64 { return float64(s.Owed) })
+	gauge("idempotency_body_memory_bytes", "Bytes of bodies, of keyed requests and their answers, that are held in memory.",
+		func(s semel.Stats) float64 { return float64(s.BodyMemory) })
+	gauge("idempotency_body_memory_limit_bytes", "The most that idempotency_body_memory_bytes may be.",
+		func(s semel.Stats) float64 { return float64(s.MaxBodyMemory) })
+	gauge("idempotency_temp_space_bytes", "Bytes of such bodies that are held in temporary files.",
+		func(s semel.Stats) float64 { return float64(s.TempSpace) })
+	gauge("idempotency_temp_space_limit_bytes", "The most that idempotency_temp_space_bytes may be.",
+		func(s semel.Stats) float64 { return float64(s.MaxTempSpace) })
 	m.registry.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "idempotency_connections",

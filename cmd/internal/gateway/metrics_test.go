@@ -60,6 +60,8 @@ func exercised(t *testing.T) *metrics {
 func TestR86_TheMetricsAreTheseAndNoOthers(t *testing.T) {
 	t.Parallel()
 	const want = `
+idempotency_body_memory_bytes gauge
+idempotency_body_memory_limit_bytes gauge
 idempotency_breaker_open gauge
 idempotency_build_info gauge goversion,version
 idempotency_conflict_total counter
@@ -89,6 +91,8 @@ idempotency_store_seconds histogram store,verb
 idempotency_store_up gauge
 idempotency_sweep_lag_seconds gauge
 idempotency_takeover_total counter
+idempotency_temp_space_bytes gauge
+idempotency_temp_space_limit_bytes gauge
 idempotency_unknown gauge
 idempotency_upstream_errors_total counter kind
 idempotency_waiters gauge
