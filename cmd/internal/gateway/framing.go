@@ -73,11 +73,17 @@ func hasTwoLengths(r *http.Request) bool {
 		return false
 	}
 	two, known := f.next()
-	return two || !known && len(r.TransferEncoding) > 0
+	return two || !known && mayHaveTwoLengths(r)
 }
 
-// A framing follows the bytes of one connection from message to message. Where it can't, every later request with a
-// Transfer-Encoding counts as one with two lengths.
+// mayHaveTwoLengths reports whether net/http may have dropped one of two lengths: the Content-Length beside a
+// Transfer-Encoding, or from a request of HTTP/1.0 the Transfer-Encoding.
+func mayHaveTwoLengths(r *http.Request) bool {
+	return len(r.TransferEncoding) > 0 || r.ProtoMajor == 1 && r.ProtoMinor == 0
+}
+
+// A framing follows the bytes of one connection from message to message. Where it can't, every later request that may have
+// had two lengths counts as one that had.
 type framing struct {
 	mu    sync.Mutex
 	part  func(f *framing, line []byte) // reads the next line, which is one of a head if it is nil

@@ -29,55 +29,58 @@ func FuzzFraming(f *testing.F) {
 		"POST / HTTP/1.1\r\nX:" + strings.Repeat(" ", 600) + "\r\nContent-Length:" + strings.Repeat(" ", 600) + "3\r\n\r\nabc" + get + "\r\n",
 		"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1" + strings.Repeat(" ", 600) + "\r\na\r\n0\r\n\r\n" + get + "\r\n",
 		"POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n\rPRI * HTTP/2.0\r\n" + host + "\r\nPOST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n",
+		"POST / HTTP/1.0\r\nContent-Length: 3" + strings.Repeat(" ", 600) + "\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
 		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
 	} {
 		f.Add([]byte(seed))
 	}
-	f.Fuzz(func(t *testing.T, sent []byte) {
-		whole, bytewise := &framing{}, &framing{}
-		whole.read(sent)
-		for i := range sent {
-			bytewise.read(sent[i : i+1])
-		}
-		if whole.lost != bytewise.lost || !whole.lost && whole.atEnd() != bytewise.atEnd() || !equalHeads(whole, bytewise) {
-			t.Fatalf("read at once it is %+v, byte by byte %+v", whole, bytewise)
-		}
+	f.Fuzz(compareFraming)
+}
 
-		asked, followed, at := &framing{}, &framing{}, 0 // what the gateway asks, and what has read no further than net/http
-		asked.read(sent)
-		rest := bytes.NewReader(sent)
-		in := bufio.NewReader(rest)
-		for post := false; ; {
-			if post { // as net/http's server does
-				peek, _ := in.Peek(4)
-				in.Discard(len(peek) - len(bytes.TrimLeft(peek, "\r\n"))) //nolint:errcheck // they are there
-			}
-			begin := len(sent) - rest.Len() - in.Buffered()
-			r, err := http.ReadRequest(in)
-			if err != nil || r.ProtoMajor != 1 && (r.Method != "PRI" || r.RequestURI != "*" || r.Proto != "HTTP/2.0") {
-				return
-			}
-			head := sent[begin : len(sent)-rest.Len()-in.Buffered()]
-			refused := hasTwoLengths(r.WithContext(context.WithValue(context.Background(), framingKey{}, asked)))
-			if two := hadTwoLengths(t, head); two && !refused {
-				t.Fatalf("net/http has read %q, which had two lengths", head)
-			} else if !two && refused && !asked.lost {
-				t.Fatalf("net/http has read %q, which had not two lengths", head)
-			}
-			if refused {
-				return // the connection ends
-			}
-			if _, err := io.Copy(io.Discard, r.Body); err != nil || r.Close {
-				return
-			}
-			end := len(sent) - rest.Len() - in.Buffered()
-			followed.read(sent[at:end])
-			if at = end; !followed.lost && !followed.atEnd() {
-				t.Fatalf("net/http has read %q to its end, the framing is in its middle: %+v", sent[begin:end], followed)
-			}
-			post = r.Method == http.MethodPost
+func compareFraming(t *testing.T, sent []byte) {
+	whole, bytewise := &framing{}, &framing{}
+	whole.read(sent)
+	for i := range sent {
+		bytewise.read(sent[i : i+1])
+	}
+	if whole.lost != bytewise.lost || !whole.lost && whole.atEnd() != bytewise.atEnd() || !equalHeads(whole, bytewise) {
+		t.Fatalf("read at once it is %+v, byte by byte %+v", whole, bytewise)
+	}
+
+	asked, followed, at := &framing{}, &framing{}, 0 // what the gateway asks, and what has read no further than net/http
+	asked.read(sent)
+	rest := bytes.NewReader(sent)
+	in := bufio.NewReader(rest)
+	for post := false; ; {
+		if post { // as net/http's server does
+			peek, _ := in.Peek(4)
+			in.Discard(len(peek) - len(bytes.TrimLeft(peek, "\r\n"))) //nolint:errcheck // they are there
 		}
-	})
+		begin := len(sent) - rest.Len() - in.Buffered()
+		r, err := http.ReadRequest(in)
+		if err != nil || r.ProtoMajor != 1 && (r.Method != "PRI" || r.RequestURI != "*" || r.Proto != "HTTP/2.0") {
+			return
+		}
+		head := sent[begin : len(sent)-rest.Len()-in.Buffered()]
+		refused := hasTwoLengths(r.WithContext(context.WithValue(context.Background(), framingKey{}, asked)))
+		if two := hadTwoLengths(t, head); two && !refused {
+			t.Fatalf("net/http has read %q, which had two lengths", head)
+		} else if !two && refused && !asked.lost {
+			t.Fatalf("net/http has read %q, which had not two lengths", head)
+		}
+		if refused {
+			return // the connection ends
+		}
+		if _, err := io.Copy(io.Discard, r.Body); err != nil || r.Close {
+			return
+		}
+		end := len(sent) - rest.Len() - in.Buffered()
+		followed.read(sent[at:end])
+		if at = end; !followed.lost && !followed.atEnd() {
+			t.Fatalf("net/http has read %q to its end, the framing is in its middle: %+v", sent[begin:end], followed)
+		}
+		post = r.Method == http.MethodPost
+	}
 }
 
 // atEnd reports whether a message has just ended, or none has begun.

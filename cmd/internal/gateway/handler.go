@@ -20,7 +20,7 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 		t.others.proxy.form.refuse(w, notForwardable)
 		return
 	}
-	if r.TLS != nil && r.ProtoMajor == 1 && len(r.TransferEncoding) > 0 {
+	if r.TLS != nil && mayHaveTwoLengths(r) {
 		w.Header().Set("Connection", "close") // it may have had two lengths, which does not show
 	}
 	if r.Method == http.MethodOptions && r.RequestURI == "*" {
