@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+
+	"github.com/semelhq/semel/internal/certsubject"
 )
 
 // A Scope tells who asks: the authenticated principal or tenant of an HTTP request. Two principals never meet, whatever
@@ -53,12 +55,17 @@ func contextScope(ctx context.Context, key any) (string, error) {
 	}
 }
 
-// ScopeClientCert takes the principal from the subject of the verified TLS client certificate.
+// ScopeClientCert takes the principal from the subject of the verified TLS client certificate, as RFC 4514 writes it. Who has signed
+// it does not count: name only authorities that give one subject to one client.
 var ScopeClientCert = Scope{of: func(r *http.Request) (string, error) {
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 || len(r.TLS.VerifiedChains[0]) == 0 {
 		return "", errors.New("scope: no verified client certificate")
 	}
-	return r.TLS.VerifiedChains[0][0].Subject.String(), nil
+	subject, ok := certsubject.Of(r.TLS.VerifiedChains[0][0])
+	if !ok {
+		return "", errors.New("scope: the client's certificate has no subject")
+	}
+	return subject, nil
 }}
 
 // ScopeTrustedHeader takes the principal from a request header that a trusted proxy sets. The header counts only if the

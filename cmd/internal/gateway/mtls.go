@@ -3,8 +3,6 @@ package gateway
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/asn1"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -15,6 +13,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/semelhq/semel/internal/certsubject"
 )
 
 // MTLS says which name of a client's certificate tells who asks, with scope mtls. A certificate counts if an authority of
@@ -43,14 +43,11 @@ var certificateNames = map[string]func(*x509.Certificate) []string{
 	"san-email": func(c *x509.Certificate) []string { return c.EmailAddresses },
 }
 
-// subject returns the subject whole. The text that [pkix.Name] makes leaves out the first of two common names, and the
-// order: two subjects could have one text.
 func subject(c *x509.Certificate) []string {
-	var name pkix.RDNSequence
-	if rest, err := asn1.Unmarshal(c.RawSubject, &name); err != nil || len(rest) > 0 || len(name) == 0 {
-		return nil
+	if name, ok := certsubject.Of(c); ok {
+		return []string{name}
 	}
-	return []string{name.String()}
+	return nil
 }
 
 // check says what is wrong with the settings of scope mtls, or that they are there without it.
