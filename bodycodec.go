@@ -35,10 +35,23 @@ func newCodecs(c Codec) codecs {
 	return codecs{write: c, name: name, byName: map[string]Codec{gzipCodec{}.Name(): gzipCodec{}, name: c}}
 }
 
+// A body larger than many samples is compressed only if its beginning shrinks: an image or an archive would cost the processor much
+// for nothing.
+const (
+	codecSample = 64 << 10 // bytes
+	manySamples = 8
+)
+
 // pack compresses a body of at least threshold bytes; it returns the body and "" where that does not help.
 func (c *codecs) pack(body []byte, threshold int) ([]byte, string) {
 	if threshold < 0 || len(body) < threshold || len(body) == 0 {
 		return body, ""
+	}
+	if len(body) > manySamples*codecSample {
+		sample, err := encode(c.write, body[:codecSample])
+		if err == nil && len(sample) > codecSample*31/32 {
+			return body, ""
+		}
 	}
 	packed, err := encode(c.write, body)
 	if err != nil && c.failed != nil {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -167,5 +168,40 @@ func TestR38_ALoweredLimitDoesNotHideStoredAnswers(t *testing.T) {
 	answer(before.Handler(handler), post("k", "{}"))
 	if w := answer(after.Handler(handler), post("k", "{}")); w.Body.Len() != 2<<20 || w.Header().Get("Idempotent-Replayed") != "true" {
 		t.Errorf("the repeat got %d, %d bytes", w.Code, w.Body.Len())
+	}
+}
+
+// sizing is gzip's rough shape: it halves what begins with x, and says how much it was given.
+type sizing struct{ given *[]int }
+
+func (sizing) Name() string { return "sizing" }
+
+func (s sizing) Encode(body []byte) ([]byte, error) {
+	*s.given = append(*s.given, len(body))
+	if body[0] == 'x' {
+		return body[:len(body)/2], nil
+	}
+	return append([]byte("more"), body...), nil
+}
+
+func (sizing) Decode(stored []byte, _ int64) ([]byte, error) { return stored, nil }
+
+func TestR38_ALargeBodyThatDoesNotShrinkIsHardlyCompressed(t *testing.T) {
+	t.Parallel()
+	const large = 1 << 20
+	for begins, want := range map[string][]int{"x": {64 << 10, large}, "y": {64 << 10}} {
+		var given []int
+		s := memstore.New()
+		g, _ := newGuardWith(t, s, semel.Options{Codec: sizing{&given}})
+		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			io.WriteString(w, begins+strings.Repeat("-", large-1))
+		}))
+		answer(h, post("k", "{}"))
+		if !slices.Equal(given, want) {
+			t.Errorf("%s: the codec was given %d, want %d bytes", begins, given, want)
+		}
+		if r := only(t, s).Response; begins == "y" && (r.Codec != "" || len(r.Body) != large) {
+			t.Errorf("%s: stored as %q, %d bytes", begins, r.Codec, len(r.Body))
+		}
 	}
 }
