@@ -60,7 +60,7 @@ fuzz: ## run every fuzz target for a while (FUZZTIME=30s)
 
 .PHONY: fmt
 fmt: ## format every Go file
-	@scripts/each go tool -modfile='{tools}' golangci-lint fmt ./...
+	@cd tools && GOWORK=off go tool gofumpt -w ..
 
 .PHONY: tidy
 tidy: ## tidy every module

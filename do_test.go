@@ -254,7 +254,7 @@ func TestR32_APanicOrGoexitSettlesAndIsThrownAgain(t *testing.T) {
 		"panic":  {func() { panic(boom) }, boom},
 		"abort":  {func() { panic(http.ErrAbortHandler) }, http.ErrAbortHandler},
 		"goexit": {func() { runtime.Goexit() }, nil},
-		"a nil derefs": {func() { var r *receipt; r.Amount++ }, //nolint:govet // the dereference is what is tested
+		"a nil derefs": {func() { var r *receipt; r.Amount++ }, //nolint:nilness // the dereference is what is tested
 			"runtime error: invalid memory address or nil pointer dereference"},
 	} {
 		for onLost, state := range map[semel.LostPolicy]semel.State{semel.Hold: semel.Unknown, semel.Rerun: semel.Free} {

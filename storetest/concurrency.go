@@ -273,7 +273,7 @@ func (l *ledger) turn(e *env, h handle, id semel.ID, c semel.Claim, turn int) er
 	before := l.highest(id)
 	rec, owned, err := h.Claim(e.ctx, id, c)
 	if err != nil {
-		return fmt.Errorf("Claim: %w", err)
+		return fmt.Errorf("claim: %w", err)
 	}
 	if !owned {
 		return nil
@@ -286,11 +286,11 @@ func (l *ledger) turn(e *env, h handle, id semel.ID, c semel.Claim, turn int) er
 	}
 	if turn%2 == 0 {
 		if owned, err = h.Extend(e.ctx, id, rec.Owner(), semel.Extension{Lease: 2 * long}); err != nil || !owned {
-			return fmt.Errorf("Extend by the owner: owned is %t, error %w", owned, err)
+			return fmt.Errorf("extend by the owner: owned is %t, error %w", owned, err)
 		}
 	}
 	if rec, owned, err = h.Settle(e.ctx, id, rec.Owner(), free("again")); err != nil || !owned {
-		return fmt.Errorf("Settle by the owner: owned is %t, record %s, error %w", owned, rec.State, err)
+		return fmt.Errorf("settle by the owner: owned is %t, record %s, error %w", owned, rec.State, err)
 	}
 	return nil
 }

@@ -207,10 +207,10 @@ func oneMore(e *env, h handle, id semel.ID, c semel.Claim, ran []saving) ([]savi
 	}
 	next := saving{name: "step " + strconv.Itoa(len(saved)), result: c.Token.String()}
 	if owned, err = s.SaveStep(e.ctx, id, rec.Owner(), next.name, []byte(next.result)); err != nil || !owned {
-		return ran, fmt.Errorf("SaveStep by the owner: owned is %t, error %w", owned, err)
+		return ran, fmt.Errorf("save a step by the owner: owned is %t, error %w", owned, err)
 	}
 	if _, owned, err = h.Store.Settle(e.ctx, id, rec.Owner(), free("again")); err != nil || !owned {
-		return ran, fmt.Errorf("Settle by the owner: owned is %t, error %w", owned, err)
+		return ran, fmt.Errorf("settle by the owner: owned is %t, error %w", owned, err)
 	}
 	return append(ran, next), nil
 }
