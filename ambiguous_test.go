@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/refusal"
 )
 
 // R-20: readers that match names in either case, as encoding/json does, make the order of two such names the amount.
@@ -28,8 +30,8 @@ func TestField07_R20_NamesThatDifferInCaseOnlyAreComparedAsSent(t *testing.T) {
 	if w := answer(h, post("k", sent)); w.Body.String() != "paid 2" {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
-	checkProblem(t, answer(h, post("k", `{"Amount":2,"amount":1}`)), 422, semel.CodeKeyReused)
-	checkProblem(t, answer(h, post("k", `{"amount":1, "Amount":2}`)), 422, semel.CodeKeyReused)
+	checkProblem(t, answer(h, post("k", `{"Amount":2,"amount":1}`)), 422, refusal.KeyReused)
+	checkProblem(t, answer(h, post("k", `{"amount":1, "Amount":2}`)), 422, refusal.KeyReused)
 	if w := answer(h, post("k", sent)); w.Body.String() != "paid 2" || w.Header().Get("Idempotent-Replayed") != "true" {
 		t.Errorf("again: %d %s", w.Code, w.Body)
 	}
@@ -47,14 +49,14 @@ func TestField07_R22_ExclusionsRefuseABodyWithTwoNamesThatMayBeOne(t *testing.T)
 			`{"amount":1,"sent_at":2,"Sent_At":3}`, `{"sent_at":1,"sent_at":2}`, `{"amount":1,"Amount":2}`, `[{"sent_at":1,"ſent_at":2}]`,
 		} {
 			w := answer(h, post("k", body))
-			checkProblem(t, w, 400, semel.CodeRequestUnreadable)
+			checkProblem(t, w, 400, refusal.RequestUnreadable)
 			for _, want := range []string{"differ in case only", `"retryable":false`} {
 				if !strings.Contains(w.Body.String(), want) {
 					t.Errorf("%s, %s: no %s in %s", name, body, want, w.Body)
 				}
 			}
 		}
-		if got := seen.results(); slices.ContainsFunc(got, func(r semel.Result) bool { return r != semel.ResultRefused }) || len(got) != 4 {
+		if got := seen.results(); slices.ContainsFunc(got, func(r event.Result) bool { return r != event.Refused }) || len(got) != 4 {
 			t.Errorf("%s: reported as %s", name, got)
 		}
 		checkEffects(t, l, 0)
@@ -92,7 +94,7 @@ func TestField07_R21_WhatIsNoFormIsComparedAsSent(t *testing.T) {
 		if w := send(key, c[0]); w.Code != 200 || w.Body.String() != c[0] {
 			t.Errorf("%q: %d %q", c[0], w.Code, w.Body)
 		}
-		checkProblem(t, send(key, c[1]), 422, semel.CodeKeyReused)
+		checkProblem(t, send(key, c[1]), 422, refusal.KeyReused)
 		if w := send(key, c[0]); w.Body.String() != c[0] || w.Header().Get("Idempotent-Replayed") != "true" {
 			t.Errorf("%q again: %d %q", c[0], w.Code, w.Body)
 		}
@@ -117,13 +119,13 @@ func TestField07_R17_AQueryThatIsNoFormIsComparedAsSent(t *testing.T) {
 	checkRun(t, answer(h, r))
 	for query, wants := range map[string]func(*httptest.ResponseRecorder){
 		"b=3&amount=1&Amount=2": func(w *httptest.ResponseRecorder) { checkReplay(t, w) },
-		"Amount=2&amount=1&b=3": func(w *httptest.ResponseRecorder) { checkProblem(t, w, 422, semel.CodeKeyReused) },
+		"Amount=2&amount=1&b=3": func(w *httptest.ResponseRecorder) { checkProblem(t, w, 422, refusal.KeyReused) },
 	} {
 		r := post("case", `{}`)
 		r.URL.RawQuery = query
 		wants(answer(h, r))
 	}
-	checkProblem(t, send(`2"}&{"a":"1`), 422, semel.CodeKeyReused)
+	checkProblem(t, send(`2"}&{"a":"1`), 422, refusal.KeyReused)
 	checkReplay(t, send(`{"a":"1&2"}`))
 	checkEffects(t, l, 2)
 }

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/semelhq/semel/event"
 )
 
 // heedPreferences says how long the request waits for another run: the route's wait, or what the client prefers within
@@ -65,7 +67,7 @@ func (x *exchange) departAccepted() bool {
 	}
 	x.promising.Unlock()
 	if departs {
-		x.accept(ResultAccepted)
+		x.accept(event.Accepted)
 	}
 	return departs
 }
@@ -78,7 +80,7 @@ func (x *exchange) stay() {
 }
 
 // accept answers 202: the operation goes on, and can be asked about (RFC 9110, section 15.3.3).
-func (x *exchange) accept(result Result) {
+func (x *exchange) accept(result event.Result) {
 	h := x.w.Header()
 	applied := "respond-async"
 	if wait := h.Get("Preference-Applied"); wait != "" {

@@ -16,7 +16,10 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // async is a policy under which clients may ask not to wait.
@@ -26,15 +29,15 @@ func async() semel.Policy {
 	return p
 }
 
-func asyncGuard(t testing.TB, store semel.Store, p semel.Policy) (*semel.Guard, http.Handler, *events) {
+func asyncGuard(t testing.TB, store driver.Store, p semel.Policy) (*semel.Guard, http.Handler, *events) {
 	t.Helper()
 	return linkedGuard(t, store, semel.Options{Policy: p, Encryption: newTestKeyring(t)})
 }
 
 // listing makes a store that wraps another one searchable as that one is.
 type listing struct {
-	semel.Store
-	semel.Lister
+	driver.Store
+	driver.Lister
 }
 
 const asyncPreferred = "respond-async"
@@ -82,14 +85,14 @@ func TestR33_ClientIsTold202AndTheRunGoesOn(t *testing.T) {
 			t.Errorf("running, request stored: %d bytes, owed %v", len(rec.Sealed), rec.Owed)
 		}
 		wantAccepted(t, answer(h, post("k", `{}`, "Prefer", asyncPreferred)), "k", asyncPreferred)
-		wantProblem(t, answer(h, post("k", `{}`)), http.StatusConflict, semel.CodeInProgress)
-		wantProblem(t, answer(h, post("k", `{"other":1}`, "Prefer", asyncPreferred)), http.StatusUnprocessableEntity, semel.CodeKeyReused)
+		wantProblem(t, answer(h, post("k", `{}`)), http.StatusConflict, refusal.InProgress)
+		wantProblem(t, answer(h, post("k", `{"other":1}`, "Prefer", asyncPreferred)), http.StatusUnprocessableEntity, refusal.KeyReused)
 		self := strings.TrimPrefix(w.Header().Get("Location"), operationsPath)
 		status := answer(ask, about(self))
 		if d := statusOf(t, status, 200); d.State != "running" || status.Header().Get("Retry-After") == "" {
 			t.Errorf("while it runs: %+v", d)
 		}
-		wantProblem(t, answer(ask, about(self+"/result")), http.StatusConflict, semel.CodeInProgress)
+		wantProblem(t, answer(ask, about(self+"/result")), http.StatusConflict, refusal.InProgress)
 		drained(t, g)
 		if took := time.Since(start); took != 30*time.Second {
 			t.Errorf("drained after %v, want with the run", took)
@@ -106,8 +109,8 @@ func TestR33_ClientIsTold202AndTheRunGoesOn(t *testing.T) {
 		if rec := loaded(t, store, "k"); len(rec.Sealed) > 0 || rec.Owed {
 			t.Errorf("done, request stored: %d bytes, owed %v", len(rec.Sealed), rec.Owed)
 		}
-		wantResults := []semel.Result{
-			semel.ResultAccepted, semel.ResultInProgress, semel.ResultInProgress, semel.ResultMismatch, semel.ResultReplayed,
+		wantResults := []event.Result{
+			event.Accepted, event.InProgress, event.InProgress, event.Mismatch, event.Replayed,
 		}
 		if got := seen.results(); !reflect.DeepEqual(got, wantResults) {
 			t.Errorf("decisions %v, want %v", got, wantResults)
@@ -200,7 +203,7 @@ func TestR33_Only202WhereItIsAskedForAndAllowed(t *testing.T) {
 				g, _, _ := asyncGuard(t, store, p)
 				s := serve(g.Handler(paused(&ledger{}, 10*time.Second)), post("k", `{}`, "Prefer", c.prefer))
 				synctest.Wait()
-				if rec := loaded(t, store, "k"); rec.State != semel.Running || len(rec.Sealed) != 0 {
+				if rec := loaded(t, store, "k"); rec.State != driver.Running || len(rec.Sealed) != 0 {
 					t.Errorf("%v, its request is stored: %t", rec.State, len(rec.Sealed) > 0)
 				}
 				w := s.answer()
@@ -240,7 +243,7 @@ func TestR33_R52_AReleaseIsOwedToWhoWasTold202(t *testing.T) {
 			drained(t, g)
 			rec := loaded(t, store, "k")
 			d := statusOf(t, answer(ask, about("/"+keyed("k").String())), 200)
-			if rec.State != semel.Free || rec.Owed != c.owed || d.State != c.state || d.Retryable == c.owed {
+			if rec.State != driver.Free || rec.Owed != c.owed || d.State != c.state || d.Retryable == c.owed {
 				t.Errorf("%s: %v, owed %v, shown as %+v; want owed %v", c.prefer, rec.State, rec.Owed, d, c.owed)
 			}
 		})
@@ -256,7 +259,7 @@ func TestR33_NobodyIsTold202WhileItsRunIsSettled(t *testing.T) {
 		p.MaxWait = time.Minute
 		mem := memstore.New()
 		store := &faulty{Store: mem}
-		store.settle = func(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+		store.settle = func(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 			time.Sleep(2 * time.Second) // past the client's wait
 			return mem.Settle(ctx, id, by, o)
 		}
@@ -269,7 +272,7 @@ func TestR33_NobodyIsTold202WhileItsRunIsSettled(t *testing.T) {
 		if w := s.answer(); w.Code != 429 || s.at.Sub(s.started) != 6*time.Second {
 			t.Errorf("answered %d after %v, want 429 after 6s", w.Code, s.at.Sub(s.started))
 		}
-		if rec := loaded(t, mem, "k"); rec.State != semel.Free || rec.Owed {
+		if rec := loaded(t, mem, "k"); rec.State != driver.Free || rec.Owed {
 			t.Errorf("%v, owed %v; want free, and owed to nobody", rec.State, rec.Owed)
 		}
 	})
@@ -293,7 +296,7 @@ func TestR33_TheRunEndsAsItsClientDeparts(t *testing.T) {
 		w := answer(h, post(key, `{}`, "Prefer", asyncPreferred, "X-Yield", strings.Repeat("x", i%20)))
 		codes[w.Code]++
 		drained(t, g)
-		if rec := loaded(t, store, key); rec.State != semel.Free || rec.Owed != (w.Code == 202) {
+		if rec := loaded(t, store, key); rec.State != driver.Free || rec.Owed != (w.Code == 202) {
 			t.Fatalf("told %d; %v, owed %v", w.Code, rec.State, rec.Owed)
 		}
 	}
@@ -326,8 +329,8 @@ func TestR33_R32_ThrownAfter202(t *testing.T) {
 				}
 				drained(t, g)
 				synctest.Wait()
-				if rec := loaded(t, store, "k"); rec.State != semel.Free || !rec.Owed || !rec.Maybe || seen.count(semel.EventPanic) != 1 {
-					t.Errorf("%v, owed %v, maybe %v, %d panics reported", rec.State, rec.Owed, rec.Maybe, seen.count(semel.EventPanic))
+				if rec := loaded(t, store, "k"); rec.State != driver.Free || !rec.Owed || !rec.Maybe || seen.count(event.Panic) != 1 {
+					t.Errorf("%v, owed %v, maybe %v, %d panics reported", rec.State, rec.Owed, rec.Maybe, seen.count(event.Panic))
 				}
 				if d := statusOf(t, answer(ask, about("/"+keyed("k").String())), 200); d.State != "running" {
 					t.Errorf("shown as %+v", d)
@@ -361,9 +364,9 @@ func TestR30_R32_ASettleThatThrowsIsNoSuccess(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				store := &faulty{Store: memstore.New()}
-				exits := func(context.Context, semel.ID, semel.Owner, semel.Outcome) (semel.Record, bool, error) {
+				exits := func(context.Context, driver.ID, driver.Owner, driver.Outcome) (driver.Record, bool, error) {
 					runtime.Goexit()
-					return semel.Record{}, false, nil
+					return driver.Record{}, false, nil
 				}
 				store.settle = exits
 				p := shortLease(semel.Rerun)
@@ -373,13 +376,13 @@ func TestR30_R32_ASettleThatThrowsIsNoSuccess(t *testing.T) {
 				s := serve(h, post("k", `{}`))
 				w := s.answer()
 				if patience == time.Second {
-					wantProblem(t, w, http.StatusGatewayTimeout, semel.CodeOutcomePending)
+					wantProblem(t, w, http.StatusGatewayTimeout, refusal.OutcomePending)
 					time.Sleep(10 * time.Second)
 				} else if w.Body.Len() > 0 || !s.exited {
 					t.Errorf("answered %d %q; want the goroutine's end", w.Code, w.Body)
 				}
 				synctest.Wait()
-				if n := seen.count(semel.EventPanic); n != 1 {
+				if n := seen.count(event.Panic); n != 1 {
 					t.Errorf("%d panics reported, want 1", n)
 				}
 				time.Sleep(10 * time.Second) // it exits again and again
@@ -391,7 +394,7 @@ func TestR30_R32_ASettleThatThrowsIsNoSuccess(t *testing.T) {
 				store.set(func(f *faulty) { f.settle = exits })
 				serve(h, post("for-good", `{}`)).answer()
 				drained(t, g)
-				if n := seen.count(semel.EventSettleAbandoned); n != 1 {
+				if n := seen.count(event.SettleAbandoned); n != 1 {
 					t.Errorf("%d settles were abandoned, want 1", n)
 				}
 			})
@@ -438,7 +441,7 @@ func TestR33_No202WithoutAStoredRequest(t *testing.T) {
 			w.WriteHeader(status)
 		}))
 		answer(h, post("k", `{}`))
-		if rec := loaded(t, store, "k"); rec.State != semel.Free || len(rec.Sealed) != 0 {
+		if rec := loaded(t, store, "k"); rec.State != driver.Free || len(rec.Sealed) != 0 {
 			t.Fatalf("%v with %d bytes of a request", rec.State, len(rec.Sealed))
 		}
 		status = http.StatusOK
@@ -597,8 +600,8 @@ func TestField15_SealedRequestsGoWhenDone(t *testing.T) {
 			}
 			w.WriteHeader(status)
 		}))
-		sealed := func() (keys []semel.ID) {
-			err := store.List(t.Context(), semel.Query{Sealed: true}, func(id semel.ID, rec semel.Record) bool {
+		sealed := func() (keys []driver.ID) {
+			err := store.List(t.Context(), driver.Query{Sealed: true}, func(id driver.ID, rec driver.Record) bool {
 				if len(rec.Sealed) == 0 {
 					t.Errorf("%v is listed", id)
 				}
@@ -619,7 +622,7 @@ func TestField15_SealedRequestsGoWhenDone(t *testing.T) {
 		}
 		drained(t, g)
 		for _, key := range all {
-			if rec := loaded(t, store, key); rec.State != semel.Done || rec.Response == nil {
+			if rec := loaded(t, store, key); rec.State != driver.Done || rec.Response == nil {
 				t.Errorf("%s: %v", key, rec.State)
 			}
 		}

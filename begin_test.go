@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/memstore"
 )
 
@@ -45,18 +46,18 @@ func TestField05_R38_R44_TheRouteDecidesWhatBegins(t *testing.T) {
 		status int
 		body   string
 		begins bool
-		state  semel.State
+		state  driver.State
 	}{
-		{"kept", say(semel.VerdictKeep), 200, "x", true, semel.Done},
-		{"kept whatever its status", say(semel.VerdictKeep), 503, "x", true, semel.Done},
-		{"left to the rules", say(semel.VerdictDefault), 200, "x", true, semel.Done},
-		{"left to the rules, released", say(semel.VerdictDefault), 429, "x", false, semel.Free},
-		{"released", say(semel.VerdictRelease), 200, "x", false, semel.Free},
-		{"lost", say(semel.VerdictLost), 502, "x", false, semel.Unknown},
-		{"unknown", say(semel.VerdictUnknown), 200, "x", false, semel.Unknown},
-		{"by a header, released", byHeader, 200, "x", false, semel.Free},
-		{"by its body, kept", byBody, 200, "done", false, semel.Done},
-		{"by its body, released", byBody, 200, "failed", false, semel.Free},
+		{"kept", say(semel.VerdictKeep), 200, "x", true, driver.Done},
+		{"kept whatever its status", say(semel.VerdictKeep), 503, "x", true, driver.Done},
+		{"left to the rules", say(semel.VerdictDefault), 200, "x", true, driver.Done},
+		{"left to the rules, released", say(semel.VerdictDefault), 429, "x", false, driver.Free},
+		{"released", say(semel.VerdictRelease), 200, "x", false, driver.Free},
+		{"lost", say(semel.VerdictLost), 502, "x", false, driver.Unknown},
+		{"unknown", say(semel.VerdictUnknown), 200, "x", false, driver.Unknown},
+		{"by a header, released", byHeader, 200, "x", false, driver.Free},
+		{"by its body, kept", byBody, 200, "done", false, driver.Done},
+		{"by its body, released", byBody, 200, "failed", false, driver.Free},
 	} {
 		for _, events := range []bool{false, true} {
 			t.Run(fmt.Sprint(tt.name, " events ", events), func(t *testing.T) {
@@ -79,7 +80,7 @@ func TestField05_R38_R44_TheRouteDecidesWhatBegins(t *testing.T) {
 				if w.Code != tt.status || w.Body.String() != tt.body || w.Flushed != tt.begins {
 					t.Errorf("answered %d %q, flushed %t", w.Code, w.Body, w.Flushed)
 				}
-				if rec := loaded(t, store, "k"); rec.State != tt.state || rec.Begun != tt.begins || (rec.Response != nil) != (tt.state == semel.Done) {
+				if rec := loaded(t, store, "k"); rec.State != tt.state || rec.Begun != tt.begins || (rec.Response != nil) != (tt.state == driver.Done) {
 					t.Errorf("the record is %v, begun %t, with %v", rec.State, rec.Begun, rec.Response)
 				}
 			})
@@ -122,10 +123,10 @@ func TestField05_R44_WhatTheHandlerSaysBeforeTheFirstByteCounts(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		say   func(*semel.Operation)
-		state semel.State
+		state driver.State
 	}{
-		{"release", (*semel.Operation).Release, semel.Free},
-		{"lost", func(op *semel.Operation) { op.Lost(errDown) }, semel.Unknown},
+		{"release", (*semel.Operation).Release, driver.Free},
+		{"lost", func(op *semel.Operation) { op.Lost(errDown) }, driver.Unknown},
 	} {
 		store := memstore.New()
 		g, _ := newGuard(t, store, semel.Policy{Stream: true})

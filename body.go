@@ -12,6 +12,9 @@ import (
 	"os"
 	"strings"
 	"sync/atomic"
+
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/refusal"
 )
 
 // bodyOptions say how a request's body is read. Zero fields mean the default.
@@ -22,9 +25,9 @@ type bodyOptions struct {
 	length int64    // the Content-Length, 0 or negative if unknown; it is not trusted
 	coding []string // the field lines of Content-Encoding
 
-	principal ScopeID // on whose account it is; zero if that is not known yet
-	held      *budget // of bytes in memory; nil for no end
-	files     *budget // of bytes in temporary files; nil for no end
+	principal driver.ScopeID // on whose account it is; zero if that is not known yet
+	held      *budget        // of bytes in memory; nil for no end
+	files     *budget        // of bytes in temporary files; nil for no end
 
 	reuse *requestBody // one that is over, whose memory may be used again; nil for none
 }
@@ -55,7 +58,7 @@ type requestBody struct {
 
 // An account is what a body has taken of the budgets.
 type account struct {
-	principal   ScopeID
+	principal   driver.ScopeID
 	held, files *budget
 	n, filed    int
 }
@@ -95,7 +98,7 @@ func (f filing) Write(p []byte) (int, error) {
 	return f.Writer.Write(p)
 }
 
-// readBody reads a body. One that is larger than the limit, as sent or decoded, is an error that wraps ErrBodyTooLarge;
+// readBody reads a body. One that is larger than the limit, as sent or decoded, is an error that wraps refusal.BodyTooLarge;
 // no more memory is taken than has been read, whatever length the client claims. A nil src is an empty body.
 func readBody(src io.Reader, o bodyOptions) (*requestBody, error) {
 	if o.limit <= 0 {
@@ -146,7 +149,7 @@ func readBody(src io.Reader, o bodyOptions) (*requestBody, error) {
 }
 
 func tooLarge(how string, limit int64) error {
-	return fmt.Errorf("read request body: %w: more than %d bytes%s", ErrBodyTooLarge, limit, how)
+	return fmt.Errorf("read request body: %w: more than %d bytes%s", refusal.BodyTooLarge, limit, how)
 }
 
 // errSpooled means that the temporary file of a request's body has failed, which is not the request's fault.

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"github.com/semelhq/semel/refusal"
 )
 
 // endlessBody is a body without end.
@@ -55,7 +57,7 @@ func TestR24_ABodyAboveTheLimitIsRefused(t *testing.T) {
 		c.o.dir = dir
 		sent := strings.Repeat("x", c.size)
 		b, err := readBody(iotest.OneByteReader(strings.NewReader(sent)), c.o)
-		if (err == nil) != c.ok || !c.ok && !errors.Is(err, ErrBodyTooLarge) {
+		if (err == nil) != c.ok || !c.ok && !errors.Is(err, refusal.BodyTooLarge) {
 			t.Errorf("%s: error %v, want none: %v", c.name, err, c.ok)
 		}
 		if err == nil {
@@ -84,7 +86,7 @@ func TestR24_MemoryIsBoundedByWhatIsRead(t *testing.T) {
 	}
 	for _, o := range []bodyOptions{{limit: 1 << 16}, {limit: 1 << 16, memory: 1 << 10, dir: t.TempDir()}} {
 		src := &endlessBody{}
-		if _, err := readBody(src, o); !errors.Is(err, ErrBodyTooLarge) || src.read > 1<<16+1 {
+		if _, err := readBody(src, o); !errors.Is(err, refusal.BodyTooLarge) || src.read > 1<<16+1 {
 			t.Errorf("endless body: error %v after %d bytes", err, src.read)
 		}
 	}
@@ -99,11 +101,11 @@ func TestR24_ACompressedBombIsRefused(t *testing.T) {
 		if b, err := readBody(strings.NewReader(at), o); err != nil || b.plainSize != limit {
 			t.Errorf("memory %d: decoded at the limit: error %v", memory, err)
 		}
-		if _, err := readBody(strings.NewReader(above), o); !errors.Is(err, ErrBodyTooLarge) {
+		if _, err := readBody(strings.NewReader(above), o); !errors.Is(err, refusal.BodyTooLarge) {
 			t.Errorf("memory %d: decoded above the limit: error %v", memory, err)
 		}
 		b := &requestBody{data: []byte(above), n: int64(len(above)), coding: "gzip"}
-		if _, err := b.inflate(&bodyOptions{limit: limit, memory: max(memory, 1<<12)}); !errors.Is(err, ErrBodyTooLarge) || b.plain != nil {
+		if _, err := b.inflate(&bodyOptions{limit: limit, memory: max(memory, 1<<12)}); !errors.Is(err, refusal.BodyTooLarge) || b.plain != nil {
 			t.Errorf("memory %d: error %v, %d bytes of a bomb are kept", memory, err, len(b.plain))
 		}
 	}
@@ -236,11 +238,11 @@ func TestR24_ErrorsOfReadingAreToldApart(t *testing.T) {
 	for _, memory := range []int64{0, 2} {
 		o := bodyOptions{memory: memory, dir: t.TempDir()}
 		src := io.MultiReader(strings.NewReader("abcd"), iotest.ErrReader(broken))
-		if _, err := readBody(src, o); !errors.Is(err, broken) || errors.Is(err, ErrBodyTooLarge) {
+		if _, err := readBody(src, o); !errors.Is(err, broken) || errors.Is(err, refusal.BodyTooLarge) {
 			t.Errorf("memory %d: error %v, want the client's", memory, err)
 		}
 		limited := http.MaxBytesReader(httptest.NewRecorder(), io.NopCloser(strings.NewReader("abcdef")), 4)
-		if _, err := readBody(limited, o); !errors.Is(err, ErrBodyTooLarge) {
+		if _, err := readBody(limited, o); !errors.Is(err, refusal.BodyTooLarge) {
 			t.Errorf("memory %d: error %v, want ErrBodyTooLarge", memory, err)
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"sync"
+
+	"github.com/semelhq/semel/driver"
 )
 
 // A Codec compresses stored bodies. Its methods are called concurrently.
@@ -75,18 +77,18 @@ func decode(c Codec, stored []byte, limit int64) (body []byte, err error) {
 	return c.Decode(stored, limit)
 }
 
-// unpack returns a stored body as it was sent. One that can't be is an error that wraps ErrUnreadable.
-func (c *codecs) unpack(r *Response, limit int64) ([]byte, error) {
+// unpack returns a stored body as it was sent. One that can't be is an error that wraps driver.ErrUnreadable.
+func (c *codecs) unpack(r *driver.Response, limit int64) ([]byte, error) {
 	if r.Codec == "" {
 		return r.Body, nil
 	}
 	codec, ok := c.byName[r.Codec]
 	if !ok {
-		return nil, fmt.Errorf("unpack stored body: %w: unknown codec %q", ErrUnreadable, r.Codec)
+		return nil, fmt.Errorf("unpack stored body: %w: unknown codec %q", driver.ErrUnreadable, r.Codec)
 	}
 	body, err := decode(codec, r.Body, limit)
 	if err != nil {
-		return nil, fmt.Errorf("unpack stored body: %w: %w", ErrUnreadable, err)
+		return nil, fmt.Errorf("unpack stored body: %w: %w", driver.ErrUnreadable, err)
 	}
 	return body, nil
 }

@@ -12,7 +12,9 @@ import (
 	"testing"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 func TestR38_BodiesAboveTheThresholdAreStoredCompressed(t *testing.T) {
@@ -113,9 +115,9 @@ func TestR38_AnotherCodecStoresBodies(t *testing.T) {
 
 	// Without the codec its records can't be replayed, and are not run again.
 	plain, seen := newGuard(t, s, semel.Policy{})
-	wantRefused(t, answer(plain.Handler(handler), post("k", "{}")), http.StatusConflict, semel.CodeReplayUnavailable)
-	if seen.count(semel.EventUnreadable) != 1 {
-		t.Errorf("%d events", seen.count(semel.EventUnreadable))
+	wantRefused(t, answer(plain.Handler(handler), post("k", "{}")), http.StatusConflict, refusal.ReplayUnavailable)
+	if seen.count(event.Unreadable) != 1 {
+		t.Errorf("%d events", seen.count(event.Unreadable))
 	}
 	// With it, those of gzip still can.
 	answer(plain.Handler(handler), post("gzip", "{}"))
@@ -138,8 +140,8 @@ func TestField08_R38_ACodecThatFailsLeavesTheBodyAsItIs(t *testing.T) {
 		if r := only(t, s).Response; r.Codec != "" {
 			t.Errorf("%s: stored as %q", name, r.Codec)
 		}
-		if seen.count(semel.EventStoreError) != 1 {
-			t.Errorf("%s: it is reported %d times, want once", name, seen.count(semel.EventStoreError))
+		if seen.count(event.StoreError) != 1 {
+			t.Errorf("%s: it is reported %d times, want once", name, seen.count(event.StoreError))
 		}
 	}
 }
@@ -151,7 +153,7 @@ func TestField08_R41a_ACodecThatThrowsWhileDecodingRefusesTheReplay(t *testing.T
 	g, _ := newGuardWith(t, s, semel.Options{Codec: upside{}})
 	answer(g.Handler(handler), post("k", "{}"))
 	broken, _ := newGuardWith(t, s, semel.Options{Codec: undecoded{}})
-	wantRefused(t, answer(broken.Handler(handler), post("k", "{}")), http.StatusConflict, semel.CodeReplayUnavailable)
+	wantRefused(t, answer(broken.Handler(handler), post("k", "{}")), http.StatusConflict, refusal.ReplayUnavailable)
 }
 
 type undecoded struct{ upside }

@@ -3,15 +3,9 @@ package semel
 import (
 	"context"
 	"errors"
-)
 
-// A Breaker is a circuit breaker: while a store fails, it refuses requests to it at once, and lets one through now and
-// then to see whether it works again. Allow returns an error to refuse; else done is called once, with what became of the
-// request: nil for success, [context.Canceled] if whoever asked has left, which says nothing. A guard's own requests outlast
-// the client for whom they are made, so that no client can make one fail. It is called concurrently.
-type Breaker interface {
-	Allow() (done func(err error), err error)
-}
+	"github.com/semelhq/semel/driver"
+)
 
 // through makes a request to the store, if the breaker lets it. asked says that the store was asked.
 func (c *core) through(request func() error) (asked bool, err error) {
@@ -30,7 +24,7 @@ func (c *core) through(request func() error) (asked bool, err error) {
 	}()
 	err = request()
 	finished = true
-	if errors.Is(err, ErrFull) || errors.Is(err, ErrUnreadable) {
+	if errors.Is(err, driver.ErrFull) || errors.Is(err, driver.ErrUnreadable) {
 		done(nil) // it answers
 	} else {
 		done(err)
@@ -39,7 +33,7 @@ func (c *core) through(request func() error) (asked bool, err error) {
 }
 
 // load reads a record, if the breaker lets it. It ends within a claim's window, not with ctx.
-func (c *core) load(ctx context.Context, id ID) (rec Record, err error) {
+func (c *core) load(ctx context.Context, id driver.ID) (rec driver.Record, err error) {
 	one := newDeadline(context.WithoutCancel(ctx), min(claimWindow, c.life))
 	defer one.end(nil)
 	asked, err := c.through(func() (err error) {
@@ -54,7 +48,7 @@ func (c *core) load(ctx context.Context, id ID) (rec Record, err error) {
 
 // containedBreaker is a Breaker that does not throw. One that does is as none.
 type containedBreaker struct {
-	own  Breaker
+	own  driver.Breaker
 	core *core
 }
 
@@ -73,7 +67,7 @@ func (b containedBreaker) Allow() (done func(error), err error) {
 
 func (b containedBreaker) report(thrown any) bool {
 	if thrown != nil {
-		b.core.storeFailed(context.Background(), "breaker", ID{}, thrownError(thrown))
+		b.core.storeFailed(context.Background(), "breaker", driver.ID{}, thrownError(thrown))
 	}
 	return thrown != nil
 }

@@ -10,7 +10,10 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // switchBreaker is a breaker that a test opens and closes.
@@ -50,7 +53,7 @@ func TestR64_ABreakerGuardsClaimsOnly(t *testing.T) {
 		b := &switchBreaker{}
 		store := &faulty{Store: memstore.New()}
 		var claims int
-		store.claim = func(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+		store.claim = func(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
 			claims++
 			return store.Store.Claim(ctx, id, c)
 		}
@@ -64,7 +67,7 @@ func TestR64_ABreakerGuardsClaimsOnly(t *testing.T) {
 			t.Errorf("a run during which the breaker opens: answered %d", w.Code)
 		}
 		w := answer(h, post("other", `{}`))
-		wantProblem(t, w, http.StatusServiceUnavailable, semel.CodeStoreUnavailable)
+		wantProblem(t, w, http.StatusServiceUnavailable, refusal.StoreUnavailable)
 		if w.Header().Get("Retry-After") == "" || claims != 1 {
 			t.Errorf("Retry-After %q after %d claims, want 1", w.Header().Get("Retry-After"), claims)
 		}
@@ -75,7 +78,7 @@ func TestR64_ABreakerGuardsClaimsOnly(t *testing.T) {
 		b.set(false)
 		wantAnswer(t, answer(h, post("k", `{}`)), http.StatusCreated, "", true)
 		drained(t, g)
-		if n := seen.count(semel.EventGaveUp); n != 0 {
+		if n := seen.count(event.GaveUp); n != 0 {
 			t.Errorf("%d claims were given up that were never sent", n)
 		}
 	})
@@ -89,16 +92,16 @@ func TestR64_WhatTheBreakerHears(t *testing.T) {
 		heard bool
 	}{
 		"down":       {errStoreDown, true},
-		"full":       {semel.ErrFull, false},
-		"unreadable": {semel.ErrUnreadable, false},
+		"full":       {driver.ErrFull, false},
+		"unreadable": {driver.ErrUnreadable, false},
 		"works":      {nil, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			b := &switchBreaker{}
 			store := &faulty{Store: memstore.New()}
-			store.claim = func(ctx context.Context, id semel.ID, cl semel.Claim) (semel.Record, bool, error) {
+			store.claim = func(ctx context.Context, id driver.ID, cl driver.Claim) (driver.Record, bool, error) {
 				if c.err != nil {
-					return semel.Record{}, false, c.err
+					return driver.Record{}, false, c.err
 				}
 				return store.Store.Claim(ctx, id, cl)
 			}
@@ -120,9 +123,9 @@ func TestR64_WhatTheBreakerHears(t *testing.T) {
 		b := &switchBreaker{}
 		store := &faulty{Store: memstore.New()}
 		ctx, cancel := context.WithCancel(t.Context())
-		store.claim = func(context.Context, semel.ID, semel.Claim) (semel.Record, bool, error) {
+		store.claim = func(context.Context, driver.ID, driver.Claim) (driver.Record, bool, error) {
 			cancel()
-			return semel.Record{}, false, errStoreDown
+			return driver.Record{}, false, errStoreDown
 		}
 		g, _ := newGuardWith(t, store, semel.Options{Breaker: b})
 		answer(g.Handler(http.NotFoundHandler()), post("k", `{}`).WithContext(ctx))

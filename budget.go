@@ -4,6 +4,8 @@ import (
 	"errors"
 	"math"
 	"sync"
+
+	"github.com/semelhq/semel/driver"
 )
 
 // A budget is how many bytes the bodies in this process may take at once, of memory or of temporary files. It is safe for
@@ -24,13 +26,13 @@ func (b *budget) atLeast(n int64) {
 }
 
 // take reports whether there was room. A principal that is not known yet, the zero one, has no share.
-func (b *budget) take(p ScopeID, n int) bool {
+func (b *budget) take(p driver.ScopeID, n int) bool {
 	if b == nil {
 		return true
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.n+n > b.total || p != (ScopeID{}) && b.held[p]+n > b.each {
+	if b.n+n > b.total || p != (driver.ScopeID{}) && b.held[p]+n > b.each {
 		return false
 	}
 	b.shares.take(p, n)
@@ -38,7 +40,7 @@ func (b *budget) take(p ScopeID, n int) bool {
 }
 
 // give gives back what was taken.
-func (b *budget) give(p ScopeID, n int) {
+func (b *budget) give(p driver.ScopeID, n int) {
 	if b == nil || n == 0 {
 		return
 	}

@@ -7,14 +7,17 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/refusal"
 )
 
 func TestAttack05_ABudgetIsSharedByPrincipals(t *testing.T) {
 	t.Parallel()
 	b := &budget{shares: newShares(100, 0.4)}
-	alice, bob, nobody := ScopeID{1}, ScopeID{2}, ScopeID{}
+	alice, bob, nobody := driver.ScopeID{1}, driver.ScopeID{2}, driver.ScopeID{}
 	for i, c := range []struct {
-		of   ScopeID
+		of   driver.ScopeID
 		n    int
 		want bool
 	}{{alice, 40, true}, {alice, 1, false}, {bob, 41, false}, {bob, 40, true}, {nobody, 20, true}, {nobody, 1, false}} {
@@ -59,13 +62,13 @@ func TestAttack05_ABodyGivesBackWhatItTook(t *testing.T) {
 	}{
 		"enough":               {plain, size + 1, 0, bodyOptions{limit: size}, nil},
 		"too little":           {plain, size, 0, bodyOptions{limit: size}, errNoRoom},
-		"too large":            {plain + "x", size + 1, 0, bodyOptions{limit: size}, ErrBodyTooLarge},
+		"too large":            {plain + "x", size + 1, 0, bodyOptions{limit: size}, refusal.BodyTooLarge},
 		"in a file":            {plain, 2000, size, bodyOptions{limit: size, memory: 1000}, nil},
 		"too little disk":      {plain, 2000, size - 1, bodyOptions{limit: size, memory: 1000}, errNoRoom},
 		"packed":               {packed.String(), 2 * size, 0, bodyOptions{limit: size, coding: []string{"gzip"}}, nil},
 		"too little, unpacked": {packed.String(), size, 0, bodyOptions{limit: size, coding: []string{"gzip"}}, errNoRoom},
 	} {
-		c.o.principal, c.o.dir = ScopeID{1}, t.TempDir()
+		c.o.principal, c.o.dir = driver.ScopeID{1}, t.TempDir()
 		c.o.held, c.o.files = &budget{shares: newShares(c.held, 1)}, &budget{shares: newShares(c.files, 1)}
 		b, err := readBody(strings.NewReader(c.sent), c.o)
 		if !errors.Is(err, c.err) {

@@ -150,12 +150,12 @@ func FuzzCanonicalJSON(f *testing.F) {
 	f.Fuzz(func(t *testing.T, src []byte, seed uint64) {
 		canonical := canonicalJSON(t, string(src))
 		if canonical == nil {
-			if refusal(src) == "" {
+			if whyNot(src) == "" {
 				t.Fatalf("%q has no canonical form and no reason for that", src)
 			}
 			return
 		}
-		if why := refusal(src); why != "" {
+		if why := whyNot(src); why != "" {
 			t.Fatalf("%q has canonical form %q in spite of %s", src, canonical, why)
 		}
 		value := decodeJSON(t, src)
@@ -185,7 +185,7 @@ func decodeJSON(t *testing.T, src []byte) (value any) {
 var surrogates = regexp.MustCompile(`\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[dD][89a-fA-F][0-9a-fA-F]{2}|\\.`)
 
 // refusal says why a document has no canonical form, going by encoding/json.
-func refusal(src []byte) string {
+func whyNot(src []byte) string {
 	if !utf8.Valid(src) {
 		return "invalid UTF-8"
 	}

@@ -5,9 +5,11 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/semelhq/semel/driver"
 )
 
-func numberedID(n int) (id ID) {
+func numberedID(n int) (id driver.ID) {
 	binary.BigEndian.PutUint64(id[:], uint64(n))
 	binary.BigEndian.PutUint64(id[16:], uint64(n))
 	return id
@@ -55,7 +57,7 @@ func TestR60_AttemptsAreCountedInBoundedMemory(t *testing.T) {
 func TestR60_PrincipalsAreCountedInBoundedMemory(t *testing.T) {
 	t.Parallel()
 	c := newKeyCounter(1, time.Hour)
-	rec := &Record{Created: 1, Started: 1}
+	rec := &driver.Record{Created: 1, Started: 1}
 	for i := range maxPrincipals + 1000 {
 		c.add(numberedID(i).Scope(), rec)
 	}
@@ -70,14 +72,14 @@ func TestR60_PrincipalsAreCountedInBoundedMemory(t *testing.T) {
 func TestR60_KeysLeaveTheCountWhenTheirRetentionIsOver(t *testing.T) {
 	t.Parallel()
 	c := newKeyCounter(2, 16*time.Minute)
-	rec := &Record{Created: 1, Started: 1}
+	rec := &driver.Record{Created: 1, Started: 1}
 	scope := numberedID(1).Scope()
 	now := time.Now()
 	c.add(scope, rec)
 	if got := c.full(scope, now); got != 0 {
 		t.Errorf("one of two keys: wait %v", got)
 	}
-	c.add(scope, &Record{Created: 1, Started: 2}) // a further run of a key counted before
+	c.add(scope, &driver.Record{Created: 1, Started: 2}) // a further run of a key counted before
 	if got := c.full(scope, now); got != 0 {
 		t.Errorf("a further run counts as a key: wait %v", got)
 	}
@@ -98,7 +100,7 @@ func TestR60_ASlotStartsAnewWhenItsTurnComesAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newKeyCounter(2, 16*time.Minute)
-		rec := &Record{Created: 1, Started: 1}
+		rec := &driver.Record{Created: 1, Started: 1}
 		scope := numberedID(1).Scope()
 		for range 5 {
 			c.add(scope, rec)
@@ -112,13 +114,13 @@ func TestR60_ASlotStartsAnewWhenItsTurnComesAgain(t *testing.T) {
 
 func TestField15_ByDefaultNoPrincipalHasTooManyKeys(t *testing.T) {
 	t.Parallel()
-	g, err := New(struct{ Store }{}, SingleTenant, Hold, Options{})
+	g, err := New(struct{ driver.Store }{}, SingleTenant, Hold, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	scope := numberedID(1).Scope()
 	for range 200_000 {
-		g.keys.add(scope, &Record{Created: 1, Started: 1})
+		g.keys.add(scope, &driver.Record{Created: 1, Started: 1})
 	}
 	if got := g.keys.full(scope, time.Now()); got != 0 || len(g.keys.principals) != 0 {
 		t.Errorf("wait %v, %d principals are counted; want neither", got, len(g.keys.principals))
@@ -129,7 +131,7 @@ func TestField15_ByDefaultNoPrincipalHasTooManyKeys(t *testing.T) {
 func TestAttack09_AFlooderStaysAtItsCapWhenOthersCome(t *testing.T) {
 	t.Parallel()
 	c := newKeyCounter(3, time.Hour)
-	rec := &Record{Created: 1, Started: 1}
+	rec := &driver.Record{Created: 1, Started: 1}
 	flooder := numberedID(-1).Scope()
 	for range 3 {
 		c.add(flooder, rec)

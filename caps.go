@@ -7,13 +7,16 @@ import (
 	"math"
 	"sync"
 	"time"
+
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/refusal"
 )
 
 // withinCaps refuses a request that is repeated too often, or that would add a key to a principal who has too many
 // . Both are counted in this process.
 func (g *Guard) withinCaps(ctx context.Context, a *ask, now time.Time) *Problem {
 	if left := g.attempts.count(attempt{id: a.id, request: a.fingerprint.Canonical, credentials: a.credentials.digest}, now); left > 0 {
-		p := g.problem(CodeTooManyAttempts, "")
+		p := g.problem(refusal.TooManyAttempts, "")
 		p.RetryAfter = wholeSeconds(left)
 		return p
 	}
@@ -24,14 +27,14 @@ func (g *Guard) withinCaps(ctx context.Context, a *ask, now time.Time) *Problem 
 	// Repeats of keys that are there already are still answered.
 	rec, err := g.load(ctx, a.id)
 	switch {
-	case errors.Is(err, ErrUnreadable):
+	case errors.Is(err, driver.ErrUnreadable):
 		return nil // it is there; the claim says what that means (R-41a)
 	case err != nil:
 		return g.unavailable(ctx, err)
-	case rec.Reads(rec.OnLost) != ReadsAbsent:
+	case rec.Reads(rec.OnLost) != driver.ReadsAbsent:
 		return nil
 	}
-	p := g.problem(CodeTooManyKeys, "")
+	p := g.problem(refusal.TooManyKeys, "")
 	p.RetryAfter = wholeSeconds(left)
 	return p
 }
@@ -39,7 +42,7 @@ func (g *Guard) withinCaps(ctx context.Context, a *ask, now time.Time) *Problem 
 // An attempt is what is counted as one: the same request under the same key, with the same credentials. By the key alone
 // whoever knows it could lock its owner out, with any body.
 type attempt struct {
-	id          ID
+	id          driver.ID
 	request     [16]byte
 	credentials string
 }
@@ -98,7 +101,7 @@ type keyCounter struct {
 	slot time.Duration
 
 	mu         sync.Mutex
-	principals map[ScopeID]*liveKeys
+	principals map[driver.ScopeID]*liveKeys
 }
 
 const (
@@ -116,13 +119,13 @@ type liveKeys struct {
 }
 
 func newKeyCounter(limit int, retention time.Duration) *keyCounter {
-	return &keyCounter{max: limit, slot: min(retention/keySlots, longestSlot), principals: map[ScopeID]*liveKeys{}}
+	return &keyCounter{max: limit, slot: min(retention/keySlots, longestSlot), principals: map[driver.ScopeID]*liveKeys{}}
 }
 
 func (c *keyCounter) at(now time.Time) int64 { return now.UnixNano() / int64(c.slot) }
 
 // add counts a run that began a new operation.
-func (c *keyCounter) add(s ScopeID, rec *Record) {
+func (c *keyCounter) add(s driver.ScopeID, rec *driver.Record) {
 	if c.max <= 0 || rec.Created != rec.Started {
 		return
 	}
@@ -148,7 +151,7 @@ func (c *keyCounter) add(s ScopeID, rec *Record) {
 func (c *keyCounter) forgetOne(at int64) {
 	const few = 8
 	var (
-		which  ScopeID
+		which  driver.ScopeID
 		fewest = int32(math.MaxInt32)
 		looked int
 	)
@@ -177,7 +180,7 @@ func (p *liveKeys) live(at int64) (n int32, oldest int64) {
 }
 
 // full returns how long to wait if the principal has as many live keys as it may, else 0.
-func (c *keyCounter) full(s ScopeID, now time.Time) time.Duration {
+func (c *keyCounter) full(s driver.ScopeID, now time.Time) time.Duration {
 	if c.max <= 0 {
 		return 0
 	}

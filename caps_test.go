@@ -11,7 +11,10 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 func TestR60_AttemptsPerKeyAreCappedByTheMinute(t *testing.T) {
@@ -26,7 +29,7 @@ func TestR60_AttemptsPerKeyAreCappedByTheMinute(t *testing.T) {
 		checkReplay(t, answer(h, post("k", `{}`)))
 		for range 5 { // what is refused does not put it off further
 			w := answer(h, post("k", `{}`))
-			checkProblem(t, w, 429, semel.CodeTooManyAttempts)
+			checkProblem(t, w, 429, refusal.TooManyAttempts)
 			if got := w.Header().Get("Retry-After"); got != "40" {
 				t.Errorf("Retry-After is %q, want 40", got)
 			}
@@ -36,7 +39,7 @@ func TestR60_AttemptsPerKeyAreCappedByTheMinute(t *testing.T) {
 		time.Sleep(40 * time.Second)
 		checkReplay(t, answer(h, post("k", `{}`)))
 		checkEffects(t, l, 3)
-		if got := seen.last().Result; got != semel.ResultReplayed {
+		if got := seen.last().Result; got != event.Replayed {
 			t.Errorf("decided %v last, want replayed", got)
 		}
 	})
@@ -50,12 +53,12 @@ func TestAttack09_R60_WrongBodiesDoNotLockTheOwnerOfAKeyOut(t *testing.T) {
 		owner := func() *http.Request { return post("k", `{}`, "Authorization", "owner") }
 		checkRun(t, answer(h, owner()))
 		for i := range 10 {
-			checkProblem(t, answer(h, post("k", `{"n":`+strconv.Itoa(i)+`}`)), 422, semel.CodeKeyReused)
+			checkProblem(t, answer(h, post("k", `{"n":`+strconv.Itoa(i)+`}`)), 422, refusal.KeyReused)
 		}
 		for range 3 {
-			checkProblem(t, answer(h, post("k", `{}`)), 403, semel.CodeReplayForbidden)
+			checkProblem(t, answer(h, post("k", `{}`)), 403, refusal.ReplayForbidden)
 		}
-		checkProblem(t, answer(h, post("k", `{}`)), 429, semel.CodeTooManyAttempts)
+		checkProblem(t, answer(h, post("k", `{}`)), 429, refusal.TooManyAttempts)
 		checkReplay(t, answer(h, owner()))
 	})
 }
@@ -66,13 +69,13 @@ func TestR60_AttemptsOfRefusedRequestsDoNotCountAndMismatchesDo(t *testing.T) {
 		g, _ := newGuardWith(t, nil, semel.Options{MaxAttempts: 2})
 		h := g.Handler(http.HandlerFunc((&ledger{}).pay))
 		for range 5 {
-			checkProblem(t, answer(h, post("a b", `{}`)), 400, semel.CodeKeyInvalid)
-			checkProblem(t, answer(h, post("k", `{}`, "Early-Data", "1")), 425, semel.CodeEarlyData)
+			checkProblem(t, answer(h, post("a b", `{}`)), 400, refusal.KeyInvalid)
+			checkProblem(t, answer(h, post("k", `{}`, "Early-Data", "1")), 425, refusal.EarlyData)
 		}
 		checkRun(t, answer(h, post("k", `{}`)))
-		checkProblem(t, answer(h, post("k", `{"a":1}`)), 422, semel.CodeKeyReused)
-		checkProblem(t, answer(h, post("k", `{ "a":1}`)), 422, semel.CodeKeyReused)
-		checkProblem(t, answer(h, post("k", `{"a":1}`)), 429, semel.CodeTooManyAttempts)
+		checkProblem(t, answer(h, post("k", `{"a":1}`)), 422, refusal.KeyReused)
+		checkProblem(t, answer(h, post("k", `{ "a":1}`)), 422, refusal.KeyReused)
+		checkProblem(t, answer(h, post("k", `{"a":1}`)), 429, refusal.TooManyAttempts)
 	})
 }
 
@@ -109,7 +112,7 @@ func TestR60_LiveKeysPerPrincipalAreCappedAndRepeatsStillAnswered(t *testing.T) 
 		}
 		for range 3 {
 			w := answer(h, post("one-more", `{}`))
-			checkProblem(t, w, 429, semel.CodeTooManyKeys)
+			checkProblem(t, w, 429, refusal.TooManyKeys)
 			if got := w.Header().Get("Retry-After"); got != "600" { // 16 min after the first began, 6 of which have passed
 				t.Errorf("Retry-After is %q, want 600", got)
 			}
@@ -118,13 +121,13 @@ func TestR60_LiveKeysPerPrincipalAreCappedAndRepeatsStillAnswered(t *testing.T) 
 		checkRecords(t, s, 3)
 		for i := range 3 {
 			checkReplay(t, answer(h, post("k"+strconv.Itoa(i), `{}`)))
-			checkProblem(t, answer(h, post("k"+strconv.Itoa(i), `{"a":1}`)), 422, semel.CodeKeyReused)
+			checkProblem(t, answer(h, post("k"+strconv.Itoa(i), `{"a":1}`)), 422, refusal.KeyReused)
 		}
 		checkRun(t, answer(h, post("k0", `{}`, "X-Principal", "bob"))) // another principal has its own
 		checkRun(t, answer(g.With(p).Handler(http.HandlerFunc(l.pay)), post("one-more", `{}`)))
 		time.Sleep(600 * time.Second)
 		checkRun(t, answer(h, post("after", `{}`)))
-		checkProblem(t, answer(h, post("after2", `{}`)), 429, semel.CodeTooManyKeys)
+		checkProblem(t, answer(h, post("after2", `{}`)), 429, refusal.TooManyKeys)
 	})
 }
 
@@ -144,7 +147,7 @@ func TestR60_AKeyThatIsRunAgainCountsOnce(t *testing.T) {
 		status = 201
 		checkRun(t, answer(h, post("k2", `{}`)))
 		checkRun(t, answer(h, post("k", `{}`))) // at the cap, a free record may still be run
-		checkProblem(t, answer(h, post("k3", `{}`)), 429, semel.CodeTooManyKeys)
+		checkProblem(t, answer(h, post("k3", `{}`)), 429, refusal.TooManyKeys)
 	})
 }
 
@@ -157,11 +160,11 @@ func TestR60_R63_AtTheCapAStoreThatFailsRefuses(t *testing.T) {
 		h := g.Handler(http.HandlerFunc(l.pay))
 		checkRun(t, answer(h, post("k", `{}`)))
 		s.set(func(f *faulty) {
-			f.load = func(context.Context, semel.ID) (semel.Record, error) { return semel.Record{}, errors.New("down") }
+			f.load = func(context.Context, driver.ID) (driver.Record, error) { return driver.Record{}, errors.New("down") }
 		})
-		checkProblem(t, answer(h, post("k", `{}`)), 503, semel.CodeStoreUnavailable)
-		checkProblem(t, answer(h, post("k2", `{}`)), 503, semel.CodeStoreUnavailable)
-		if got := seen.count(semel.EventStoreError); got != 2 {
+		checkProblem(t, answer(h, post("k", `{}`)), 503, refusal.StoreUnavailable)
+		checkProblem(t, answer(h, post("k2", `{}`)), 503, refusal.StoreUnavailable)
+		if got := seen.count(event.StoreError); got != 2 {
 			t.Errorf("%d store errors are reported, want 2", got)
 		}
 		checkEffects(t, l, 1)
@@ -180,7 +183,7 @@ func TestR60_KeysAreCountedWhateverTheirRetention(t *testing.T) {
 			h := g.Handler(http.HandlerFunc((&ledger{}).pay))
 			checkRun(t, answer(h, post("k", `{}`)))
 			w := answer(h, post("k2", `{}`))
-			checkProblem(t, w, 429, semel.CodeTooManyKeys)
+			checkProblem(t, w, 429, refusal.TooManyKeys)
 			if n, err := strconv.Atoi(w.Header().Get("Retry-After")); err != nil || n < 1 || n > 30*24*3600 {
 				t.Errorf("%v: Retry-After is %q, want 1 s to 30 days", p.Retention, w.Header().Get("Retry-After"))
 			}

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/semelhq/semel/driver"
 )
 
 // capture is the ResponseWriter that a guarded handler gets. A buffered answer stays in it until its outcome is durable;
@@ -411,7 +413,7 @@ func (c *capture) beginLive(first []byte) {
 	c.begun = true
 	c.fixType(first)
 	answerHeaders(c.live.Header(), c.sent)
-	c.x.keptHeaders(c.live.Header(), &Record{}, c.status) // begun is kept; until when is known at its end only
+	c.x.keptHeaders(c.live.Header(), &driver.Record{}, c.status) // begun is kept; until when is known at its end only
 	c.live.WriteHeader(c.status)
 }
 

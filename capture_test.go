@@ -17,7 +17,10 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // An oddity is a handler whose answer takes a way of its own through net/http.
@@ -332,8 +335,8 @@ func TestR37_R38_WrongContentLength(t *testing.T) {
 							t.Errorf("the client got %d %q as if it were whole", r.status, r.body)
 						}
 						unavailable(t, w.send(t, "k", ""))
-						if l.count() != 1 || seen.count(semel.EventNotReplayable) != 1 {
-							t.Errorf("%d executions, %d events, want one each", l.count(), seen.count(semel.EventNotReplayable))
+						if l.count() != 1 || seen.count(event.NotReplayable) != 1 {
+							t.Errorf("%d executions, %d events, want one each", l.count(), seen.count(event.NotReplayable))
 						}
 					})
 				}
@@ -381,12 +384,12 @@ func TestR32_AnImpossibleStatusPanicsAsInNetHTTP(t *testing.T) {
 		if v := thrown(h, w, post("k", "{}")); !strings.Contains(fmt.Sprint(v), "invalid WriteHeader code") {
 			t.Errorf("status %d: threw %v", status, v)
 		}
-		wantRefused(t, answer(h, post("k", "{}")), http.StatusConflict, semel.CodeOutcomeUnknown)
+		wantRefused(t, answer(h, post("k", "{}")), http.StatusConflict, refusal.OutcomeUnknown)
 	}
 }
 
 // wantRefused checks a refusal by its status and code.
-func wantRefused(t testing.TB, w *httptest.ResponseRecorder, status int, code semel.Code) {
+func wantRefused(t testing.TB, w *httptest.ResponseRecorder, status int, code refusal.Code) {
 	t.Helper()
 	if w.Code != status || !strings.Contains(w.Body.String(), string(code)) {
 		t.Errorf("got %d %q, want %d %s", w.Code, w.Body, status, code)
@@ -418,16 +421,16 @@ func TestR32_NothingOfALostAnswerLeaves(t *testing.T) {
 					if r := w.send(t, "k", ""); !r.broken() || r.status != 0 {
 						t.Errorf("the client got %d %v %q", r.status, r.header, r.body)
 					}
-					if rec := only(t, s); rec.State != semel.Unknown || rec.Response != nil {
+					if rec := only(t, s); rec.State != driver.Unknown || rec.Response != nil {
 						t.Errorf("the record is %v", rec)
 					}
-					if r := w.send(t, "k", ""); r.status != http.StatusConflict || !strings.Contains(r.body, string(semel.CodeOutcomeUnknown)) {
+					if r := w.send(t, "k", ""); r.status != http.StatusConflict || !strings.Contains(r.body, string(refusal.OutcomeUnknown)) {
 						t.Errorf("the repeat got %d %q", r.status, r.body)
 					}
-					if n := seen.count(semel.EventPanic); n != 1 {
+					if n := seen.count(event.Panic); n != 1 {
 						t.Errorf("%d panic events, want one", n)
 					}
-					if got := seen.results(); !reflect.DeepEqual(got, []semel.Result{semel.ResultFailed, semel.ResultUnknown}) {
+					if got := seen.results(); !reflect.DeepEqual(got, []event.Result{event.Failed, event.Unknown}) {
 						t.Errorf("results %q", got)
 					}
 				})
@@ -456,7 +459,7 @@ func TestR32_APanicIsThrownOnAsItIs(t *testing.T) {
 			if v := thrown(h, w, post("k", "{}")); v != boom || w.Body.Len() > 0 {
 				t.Errorf("threw %v after writing %q", v, w.Body)
 			}
-			if rec := only(t, s); rec.State != semel.Unknown {
+			if rec := only(t, s); rec.State != driver.Unknown {
 				t.Errorf("the record is %v, want unknown", rec.State)
 			}
 		}
@@ -499,7 +502,7 @@ func TestR32_DecideThatEndsTheGoroutineIsSettled(t *testing.T) {
 		answer(g.Handler(http.HandlerFunc((&ledger{}).pay)), post("k", "{}"))
 	}()
 	<-done
-	if rec := only(t, s); rec.State != semel.Unknown {
+	if rec := only(t, s); rec.State != driver.Unknown {
 		t.Errorf("the record is %v, want unknown", rec.State)
 	}
 }
@@ -583,7 +586,7 @@ func TestCase15_HandlerThatChangesItsRequest(t *testing.T) {
 		if w := answer(h, post(key, `{"a":1}`)); w.Header().Get("Idempotent-Replayed") != "true" || l.count() != before {
 			t.Errorf("the repeat got %d %q", w.Code, w.Body)
 		}
-		wantRefused(t, answer(h, post(key, `XXXXXXX`)), http.StatusUnprocessableEntity, semel.CodeKeyReused)
+		wantRefused(t, answer(h, post(key, `XXXXXXX`)), http.StatusUnprocessableEntity, refusal.KeyReused)
 	}
 	if s.Len() != 2 {
 		t.Errorf("%d records, want one a key", s.Len())
@@ -607,7 +610,7 @@ func TestR75_AnImpatientClientsRequestIsNotTheHandlers(t *testing.T) {
 	w := answer(h, r)
 	close(answered)
 	<-changed
-	wantRefused(t, w, http.StatusGatewayTimeout, semel.CodeOutcomePending)
+	wantRefused(t, w, http.StatusGatewayTimeout, refusal.OutcomePending)
 	if r.URL.Path != "/payments" || r.Header.Get("X-Changed") != "" || w.Header().Get("X-Late") != "" {
 		t.Errorf("the handler reached %s %v %v", r.URL.Path, r.Header, w.Header())
 	}

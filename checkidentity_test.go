@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/memstore"
 )
 
@@ -20,11 +21,11 @@ var (
 )
 
 // identityRecord returns the one record of the store that stands for no operation.
-func identityRecord(t *testing.T, store *memstore.Store) (semel.ID, semel.Record) {
+func identityRecord(t *testing.T, store *memstore.Store) (driver.ID, driver.Record) {
 	t.Helper()
-	var found semel.ID
+	var found driver.ID
 	n := 0
-	err := store.List(t.Context(), semel.Query{}, func(id semel.ID, _ semel.Record) bool {
+	err := store.List(t.Context(), driver.Query{}, func(id driver.ID, _ driver.Record) bool {
 		if id.Reserved() {
 			found, n = id, n+1
 		}
@@ -59,7 +60,7 @@ func TestR15_IdentityCheckGolden(t *testing.T) {
 		if got := hex.EncodeToString(append(rec.Fingerprint.Raw[:], rec.Fingerprint.Canonical[:]...)); got != c.digest {
 			t.Errorf("secret %q: the check value is %s, want %s", c.secret, got, c.digest)
 		}
-		if rec.State != semel.Done || rec.Response != nil || rec.Fingerprint.Settings != [8]byte{} {
+		if rec.State != driver.Done || rec.Response != nil || rec.Fingerprint.Settings != [8]byte{} {
 			t.Errorf("secret %q: the record is %+v", c.secret, rec)
 		}
 	}
@@ -162,7 +163,7 @@ func TestR15_AFirstStartThatComesSecondCompares(t *testing.T) {
 	}{{ourSecret, nil}, {otherSecret, semel.ErrOtherSecret}} {
 		store := memstore.New()
 		late := &faulty{Store: store}
-		late.load = func(ctx context.Context, id semel.ID) (semel.Record, error) {
+		late.load = func(ctx context.Context, id driver.ID) (driver.Record, error) {
 			rec, err := store.Load(ctx, id)
 			if err := semel.CheckIdentity(ctx, store, c.first); err != nil {
 				t.Error(err)
@@ -182,8 +183,8 @@ func TestR15_AnUnfinishedCheckValueBinds(t *testing.T) {
 		store := memstore.New()
 		dies := &faulty{Store: store}
 		dead := errors.New("dead")
-		dies.settle = func(context.Context, semel.ID, semel.Owner, semel.Outcome) (semel.Record, bool, error) {
-			return semel.Record{}, false, dead
+		dies.settle = func(context.Context, driver.ID, driver.Owner, driver.Outcome) (driver.Record, bool, error) {
+			return driver.Record{}, false, dead
 		}
 		if err := semel.CheckIdentity(t.Context(), dies, ourSecret); !errors.Is(err, dead) {
 			t.Fatalf("check: %v", err)
@@ -191,10 +192,10 @@ func TestR15_AnUnfinishedCheckValueBinds(t *testing.T) {
 		for _, when := range []struct {
 			name string
 			wait time.Duration
-			want semel.State
+			want driver.State
 		}{
-			{"while its lease is valid", 0, semel.Running},
-			{"after that", time.Minute, semel.Done},
+			{"while its lease is valid", 0, driver.Running},
+			{"after that", time.Minute, driver.Done},
 		} {
 			time.Sleep(when.wait)
 			if err := semel.CheckIdentity(t.Context(), store, otherSecret); !errors.Is(err, semel.ErrOtherSecret) {
@@ -234,24 +235,24 @@ func TestR15_LostRepliesOfTheStoreAreAskedAgain(t *testing.T) {
 		lossy := &faulty{Store: store}
 		lost := errors.New("reply lost")
 		var loads, claims, settles int
-		lossy.load = func(ctx context.Context, id semel.ID) (semel.Record, error) {
+		lossy.load = func(ctx context.Context, id driver.ID) (driver.Record, error) {
 			rec, err := store.Load(ctx, id)
 			if loads++; loads == 1 {
-				return semel.Record{}, lost
+				return driver.Record{}, lost
 			}
 			return rec, err
 		}
-		lossy.claim = func(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+		lossy.claim = func(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
 			rec, owned, err := store.Claim(ctx, id, c)
 			if claims++; claims == 1 {
-				return semel.Record{}, false, lost
+				return driver.Record{}, false, lost
 			}
 			return rec, owned, err
 		}
-		lossy.settle = func(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+		lossy.settle = func(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 			rec, owned, err := store.Settle(ctx, id, by, o)
 			if settles++; settles == 1 {
-				return semel.Record{}, false, lost
+				return driver.Record{}, false, lost
 			}
 			return rec, owned, err
 		}
@@ -261,7 +262,7 @@ func TestR15_LostRepliesOfTheStoreAreAskedAgain(t *testing.T) {
 		if loads != 2 || claims != 2 || settles != 2 {
 			t.Errorf("asked %d times to load, %d to claim, %d to settle", loads, claims, settles)
 		}
-		if _, rec := identityRecord(t, store); rec.State != semel.Done || rec.Attempt != 1 {
+		if _, rec := identityRecord(t, store); rec.State != driver.Done || rec.Attempt != 1 {
 			t.Errorf("the record is %v after %d attempts, want done after 1", rec.State, rec.Attempt)
 		}
 	})
@@ -272,11 +273,11 @@ func TestR15_ACheckValueThatCantBeReadIsNotAbsent(t *testing.T) {
 	store := memstore.New()
 	broken := &faulty{Store: store}
 	loads := 0
-	broken.load = func(context.Context, semel.ID) (semel.Record, error) {
+	broken.load = func(context.Context, driver.ID) (driver.Record, error) {
 		loads++
-		return semel.Record{}, semel.ErrUnreadable
+		return driver.Record{}, driver.ErrUnreadable
 	}
-	if err := semel.CheckIdentity(t.Context(), broken, ourSecret); !errors.Is(err, semel.ErrUnreadable) {
+	if err := semel.CheckIdentity(t.Context(), broken, ourSecret); !errors.Is(err, driver.ErrUnreadable) {
 		t.Errorf("check: %v", err)
 	}
 	if store.Len() != 0 || loads != 1 {

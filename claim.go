@@ -7,14 +7,18 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/refusal"
 )
 
 // An ask is one request for an operation, as both faces of the guard bring it.
 type ask struct {
 	kind        Kind
 	scope, key  string
-	id          ID
-	fingerprint Fingerprint
+	id          driver.ID
+	fingerprint driver.Fingerprint
 	operation   string
 	correlation string
 	wait        time.Duration // how long to wait for another run
@@ -36,7 +40,7 @@ func marginOf(lease time.Duration) time.Duration { return time.Duration(float64(
 
 // enter asks for the operation until there is an answer: a run to execute, or a refusal, or, with neither, the answer of
 // the record, which is left in rec.
-func (g *Guard) enter(ctx context.Context, a *ask, rec *Record) (*run, *Problem) {
+func (g *Guard) enter(ctx context.Context, a *ask, rec *driver.Record) (*run, *Problem) {
 	now := time.Now()
 	if p := g.withinCaps(ctx, a, now); p != nil {
 		return nil, p
@@ -46,7 +50,7 @@ func (g *Guard) enter(ctx context.Context, a *ask, rec *Record) (*run, *Problem)
 }
 
 // follow is enter from what came of the first claim on; it waits for another run until the deadline.
-func (g *Guard) follow(ctx context.Context, a *ask, deadline time.Time, rec *Record, r *run, p *Problem) (*run, *Problem) {
+func (g *Guard) follow(ctx context.Context, a *ask, deadline time.Time, rec *driver.Record, r *run, p *Problem) (*run, *Problem) {
 	var ticket *ticket
 	defer func() { g.waiting.leave(ticket) }()
 	waits := a.wait > 0
@@ -62,16 +66,16 @@ func (g *Guard) follow(ctx context.Context, a *ask, deadline time.Time, rec *Rec
 			return nil, g.mismatch(rec, a)
 		}
 		switch rec.Reads(g.policy.OnLost) {
-		case ReadsDone:
+		case driver.ReadsDone:
 			return nil, nil
-		case ReadsExpired:
-			return nil, g.problem(CodeKeyExpired, "")
-		case ReadsUnknown:
-			if rec.State == Running {
-				g.observe(ctx, a, rec, EventLapsed, nil)
+		case driver.ReadsExpired:
+			return nil, g.problem(refusal.KeyExpired, "")
+		case driver.ReadsUnknown:
+			if rec.State == driver.Running {
+				g.observe(ctx, a, rec, event.Lapsed, nil)
 			}
-			return nil, g.problem(CodeOutcomeUnknown, "ask for the operation's status, or for its operator's decision")
-		case ReadsRunning:
+			return nil, g.problem(refusal.OutcomeUnknown, "ask for the operation's status, or for its operator's decision")
+		case driver.ReadsRunning:
 			if !waits {
 				return nil, g.inProgress(rec)
 			}
@@ -85,10 +89,10 @@ func (g *Guard) follow(ctx context.Context, a *ask, deadline time.Time, rec *Rec
 			if ctx.Err() != nil {
 				return nil, g.inProgress(rec)
 			}
-		case ReadsAbsent, ReadsFree:
+		case driver.ReadsAbsent, driver.ReadsFree:
 			// This claim's own token was spent meanwhile, by a release that overtook it. Nothing was run.
 			if raced++; raced == claimTries {
-				p := g.problem(CodeStoreUnavailable, "")
+				p := g.problem(refusal.StoreUnavailable, "")
 				p.shut = true
 				return nil, p
 			}
@@ -96,18 +100,18 @@ func (g *Guard) follow(ctx context.Context, a *ask, deadline time.Time, rec *Rec
 	}
 }
 
-func (g *Guard) mismatch(rec *Record, a *ask) *Problem {
+func (g *Guard) mismatch(rec *driver.Record, a *ask) *Problem {
 	if rec.Fingerprint.Settings != a.fingerprint.Settings {
-		return g.problem(CodeReplayUnavailable, "the way requests are compared has changed since")
+		return g.problem(refusal.ReplayUnavailable, "the way requests are compared has changed since")
 	}
 	if a.minted {
-		return g.problem(CodeKeyReused, "no key was sent, and the one made of the request stands for another: send that one again, or, for a new operation, a key of your own")
+		return g.problem(refusal.KeyReused, "no key was sent, and the one made of the request stands for another: send that one again, or, for a new operation, a key of your own")
 	}
-	return g.problem(CodeKeyReused, "")
+	return g.problem(refusal.KeyReused, "")
 }
 
-func (g *Guard) inProgress(rec *Record) *Problem {
-	p := g.problem(CodeInProgress, "")
+func (g *Guard) inProgress(rec *driver.Record) *Problem {
+	p := g.problem(refusal.InProgress, "")
 	p.RetryAfter, p.stored = retryAfterRunning(rec), len(rec.Sealed) > 0
 	return p
 }
@@ -115,7 +119,7 @@ func (g *Guard) inProgress(rec *Record) *Problem {
 // claim sends a claim until it is acknowledged, a bounded number of times. The record as it stands then is left in rec.
 // It ends within its window, not with ctx: the store's reply decides what is to be done. If the client has gone by then,
 // nothing is run.
-func (g *Guard) claim(ctx context.Context, a *ask, rec *Record) (*run, *Problem) {
+func (g *Guard) claim(ctx context.Context, a *ask, rec *driver.Record) (*run, *Problem) {
 	if p := g.mayClaim(ctx, a); p != nil {
 		return nil, p
 	}
@@ -158,11 +162,11 @@ func (g *Guard) mayClaim(ctx context.Context, a *ask) *Problem {
 // leaves nothing to be owed, if that may be the reason.
 func (g *Guard) crowded(ctx context.Context, a *ask, look bool, why string) *Problem {
 	if look {
-		if _, err := g.load(ctx, a.id); err != nil && !errors.Is(err, ErrUnreadable) {
+		if _, err := g.load(ctx, a.id); err != nil && !errors.Is(err, driver.ErrUnreadable) {
 			return g.unavailable(ctx, err)
 		}
 	}
-	p := g.problem(CodeStoreUnavailable, why+"; ask again after the time in Retry-After")
+	p := g.problem(refusal.StoreUnavailable, why+"; ask again after the time in Retry-After")
 	p.shut = true
 	return p
 }
@@ -170,8 +174,8 @@ func (g *Guard) crowded(ctx context.Context, a *ask, look bool, why string) *Pro
 // A claiming is a claim on its way. Each copy of it has the same token, so that a claim whose reply was lost is recognised.
 type claiming struct {
 	ask   *ask
-	claim Claim
-	rec   *Record // the last reply, with owned and err
+	claim driver.Claim
+	rec   *driver.Record // the last reply, with owned and err
 
 	copies   int       // that were sent
 	sent     time.Time // the last of them
@@ -194,7 +198,7 @@ func (c *claiming) giveBack(ctx context.Context, g *Guard) {
 }
 
 // A sending sends a list of claims, in one round trip as far as the store can, and again those that got no answer: a bounded
-// number of times, and not for long. Several claims need a [BatchClaimer]. The list is not a part of it, so that a single
+// number of times, and not for long. Several claims need a [driver.BatchClaimer]. The list is not a part of it, so that a single
 // claim takes no memory.
 type sending struct {
 	g       *Guard
@@ -261,7 +265,7 @@ func (s *sending) trip(list []claiming, sent time.Time) (failed error) {
 		if c.judged {
 			continue
 		}
-		c.answered = c.err == nil || errors.Is(c.err, ErrFull) || errors.Is(c.err, ErrUnreadable)
+		c.answered = c.err == nil || errors.Is(c.err, driver.ErrFull) || errors.Is(c.err, driver.ErrUnreadable)
 		some = some || c.answered
 		failed = c.err
 	}
@@ -272,16 +276,16 @@ func (s *sending) trip(list []claiming, sent time.Time) (failed error) {
 }
 
 func (s *sending) claimAll(list []claiming) {
-	claims := make([]ClaimOf, 0, len(list))
+	claims := make([]driver.ClaimOf, 0, len(list))
 	for i := range list {
 		if c := &list[i]; !c.judged {
-			claims = append(claims, ClaimOf{c.ask.id, c.claim})
+			claims = append(claims, driver.ClaimOf{ID: c.ask.id, Claim: c.claim})
 		}
 	}
 	all := s.g.store.ClaimAll(s.window, claims)
 	if len(all) != len(claims) { // whose they are can't be told
 		err := fmt.Errorf("claim %d operations: the store returned %d results", len(claims), len(all))
-		all = slices.Repeat([]Claimed{{Err: err}}, len(claims))
+		all = slices.Repeat([]driver.Claimed{{Err: err}}, len(claims))
 	}
 	for i := range list {
 		if c := &list[i]; !c.judged {
@@ -307,7 +311,7 @@ func (s *sending) rest(list []claiming) {
 func (s *sending) abandon(list []claiming) {
 	for i := range list {
 		if c := &list[i]; !c.judged && c.copies > 0 {
-			s.g.owed.add(c.ask.id, Owner{Token: c.claim.Token, Above: true}, c.sent)
+			s.g.owed.add(c.ask.id, driver.Owner{Token: c.claim.Token, Above: true}, c.sent)
 		}
 	}
 }
@@ -326,13 +330,13 @@ func (s *sending) judge(list []claiming, i int) {
 		c.run.resent = c.copies > 1
 	default:
 		if late || c.copies > 0 && (!c.answered || c.copies > 1) {
-			g.owed.add(c.ask.id, Owner{Token: c.claim.Token, Above: true}, c.sent)
-			g.observe(s.ctx, c.ask, c.rec, EventGaveUp, c.err)
+			g.owed.add(c.ask.id, driver.Owner{Token: c.claim.Token, Above: true}, c.sent)
+			g.observe(s.ctx, c.ask, c.rec, event.GaveUp, c.err)
 		}
 		switch {
-		case errors.Is(c.err, ErrUnreadable):
+		case errors.Is(c.err, driver.ErrUnreadable):
 			g.storeFailed(s.ctx, "claim", c.ask.id, c.err)
-			c.problem = g.problem(CodeReplayUnavailable, "").because(c.err)
+			c.problem = g.problem(refusal.ReplayUnavailable, "").because(c.err)
 		case c.err != nil, late:
 			c.problem = g.unavailable(s.ctx, c.err)
 		}
@@ -343,9 +347,9 @@ func (s *sending) judge(list []claiming, i int) {
 }
 
 // claimOf returns what the guard asks the store for, with a token of its own.
-func (g *Guard) claimOf(a *ask) Claim {
-	c := Claim{
-		Fingerprint: a.fingerprint, Token: NewToken(), Lease: g.policy.Lease, Retention: g.policy.Retention,
+func (g *Guard) claimOf(a *ask) driver.Claim {
+	c := driver.Claim{
+		Fingerprint: a.fingerprint, Token: driver.NewToken(), Lease: g.policy.Lease, Retention: g.policy.Retention,
 		Tombstone: g.policy.Tombstone, OnLost: g.policy.OnLost, Operation: a.operation, Correlation: a.correlation,
 		Sealed: a.sealed,
 	}
@@ -377,8 +381,8 @@ func pause(ctx context.Context, d time.Duration) bool {
 }
 
 // observe reports an event about an operation.
-func (c *core) observe(ctx context.Context, a *ask, rec *Record, kind EventKind, err error) {
-	c.observer.Observe(ctx, Event{
+func (c *core) observe(ctx context.Context, a *ask, rec *driver.Record, kind event.Kind, err error) {
+	c.observer.Observe(ctx, event.Event{
 		Kind: kind, ID: a.id, Operation: a.operation, Correlation: a.correlation,
 		Attempt: rec.Attempt, Fence: rec.Fence, Err: err,
 	})

@@ -17,7 +17,10 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 func TestR26_Case11_HundredAtOnceRunOnce(t *testing.T) {
@@ -59,7 +62,7 @@ func TestR26_Case11_HundredAtOnceRunOnce(t *testing.T) {
 						case c.want == http.StatusCreated:
 							wantAnswer(t, w, http.StatusCreated, "payment 1", true)
 						default:
-							wantProblem(t, w, http.StatusConflict, semel.CodeInProgress)
+							wantProblem(t, w, http.StatusConflict, refusal.InProgress)
 							if got := w.Header().Get("Retry-After"); got != "1" {
 								t.Errorf("Retry-After: %q, want 1", got)
 							}
@@ -181,9 +184,9 @@ func randomRuns(t *testing.T, onLost semel.LostPolicy, seed uint64) {
 						}
 						mu.Unlock()
 						return
-					case refusalCode(w) == semel.CodeOutcomePending, w.Code == http.StatusInternalServerError:
+					case refusalCode(w) == refusal.OutcomePending, w.Code == http.StatusInternalServerError:
 						lost[key]++
-					case refusalCode(w) == semel.CodeOutcomeUnknown:
+					case refusalCode(w) == refusal.OutcomeUnknown:
 						if unknown++; onLost == semel.Rerun {
 							t.Errorf("%s: unknown under Rerun", key)
 						}
@@ -268,7 +271,7 @@ func TestR27_RetryAfter(t *testing.T) {
 				now = now.Add(c.age)
 				before := loaded(t, store, "k")
 				w := answer(h, post("k", `{}`))
-				wantProblem(t, w, http.StatusConflict, semel.CodeInProgress)
+				wantProblem(t, w, http.StatusConflict, refusal.InProgress)
 				if got := w.Header().Get("Retry-After"); got != c.want {
 					t.Errorf("Retry-After: %q, want %q: %s", got, c.want, c.why)
 				}
@@ -297,14 +300,14 @@ func TestCase01_RejectionsNeverWrite(t *testing.T) {
 		synctest.Wait()
 		running := loaded(t, store, "k")
 		h := other.Handler(slow)
-		wantProblem(t, answer(h, post("k", `{"a":1}`)), http.StatusConflict, semel.CodeInProgress)
-		wantProblem(t, answer(h, post("k", `{"a":2}`)), http.StatusUnprocessableEntity, semel.CodeKeyReused)
+		wantProblem(t, answer(h, post("k", `{"a":1}`)), http.StatusConflict, refusal.InProgress)
+		wantProblem(t, answer(h, post("k", `{"a":2}`)), http.StatusUnprocessableEntity, refusal.KeyReused)
 		sameRecord(t, running, loaded(t, store, "k"))
 		close(end)
 		wantAnswer(t, s.answer(), http.StatusCreated, "payment 1", false)
 
 		done := loaded(t, store, "k")
-		wantProblem(t, answer(h, post("k", `{"a":2}`)), http.StatusUnprocessableEntity, semel.CodeKeyReused)
+		wantProblem(t, answer(h, post("k", `{"a":2}`)), http.StatusUnprocessableEntity, refusal.KeyReused)
 		wantAnswer(t, answer(h, post("k", `{"a":1}`)), http.StatusCreated, "payment 1", true)
 		sameRecord(t, done, loaded(t, store, "k"))
 		if n := seen.writes(); n != 0 {
@@ -317,13 +320,13 @@ func TestCase01_RejectionsNeverWrite(t *testing.T) {
 func lossy(n int) (*faulty, *memstore.Store) {
 	store := memstore.New()
 	f := &faulty{Store: store}
-	f.claim = func(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+	f.claim = func(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
 		rec, owned, err := store.Claim(ctx, id, c)
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if n > 0 {
 			n--
-			return semel.Record{}, false, errDown
+			return driver.Record{}, false, errDown
 		}
 		return rec, owned, err
 	}
@@ -352,7 +355,7 @@ func TestCase07_OwnClaimIsRecognisedWhenItsReplyWasLost(t *testing.T) {
 				if paid.count() != 1 || attempt != 1 {
 					t.Errorf("%d effects, attempt %d; want 1 and 1", paid.count(), attempt)
 				}
-				if n := seen.count(semel.EventStoreError); n != lost {
+				if n := seen.count(event.StoreError); n != lost {
 					t.Errorf("%d store errors were reported, want %d", n, lost)
 				}
 			})
@@ -375,17 +378,17 @@ func TestCase43_ClaimWhoseReplyIsLostForGoodIsReleased(t *testing.T) {
 					paid.pay(w, r)
 				}))
 				w := answer(h, post("k", `{}`))
-				wantProblem(t, w, http.StatusServiceUnavailable, semel.CodeStoreUnavailable)
+				wantProblem(t, w, http.StatusServiceUnavailable, refusal.StoreUnavailable)
 				if got := w.Header().Get("Retry-After"); got != "5" {
 					t.Errorf("Retry-After: %q, want 5", got)
 				}
 				synctest.Wait() // the release needs no time
 				free := loaded(t, store, "k")
-				if free.State != semel.Free || free.Attempt != 0 || free.Maybe {
+				if free.State != driver.Free || free.Attempt != 0 || free.Maybe {
 					t.Errorf("after giving up: %v, attempt %d, maybe %v; want free, 0, false", free.State, free.Attempt, free.Maybe)
 				}
-				if seen.count(semel.EventGaveUp) != 1 || paid.count() != 0 {
-					t.Errorf("%d given up, %d effects; want 1 and 0", seen.count(semel.EventGaveUp), paid.count())
+				if seen.count(event.GaveUp) != 1 || paid.count() != 0 {
+					t.Errorf("%d given up, %d effects; want 1 and 0", seen.count(event.GaveUp), paid.count())
 				}
 				wantAnswer(t, answer(h, post("k", `{}`)), http.StatusCreated, "payment 1", false)
 				if op.Attempt() != 1 || op.Fence() <= free.Fence {
@@ -414,18 +417,18 @@ func TestClaimHasThreeTriesWithinTwoSeconds(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				f := &faulty{Store: memstore.New()}
-				var tokens []semel.Token
-				f.claim = func(ctx context.Context, _ semel.ID, cl semel.Claim) (semel.Record, bool, error) {
+				var tokens []driver.Token
+				f.claim = func(ctx context.Context, _ driver.ID, cl driver.Claim) (driver.Record, bool, error) {
 					tokens = append(tokens, cl.Token)
 					if c.hang {
 						<-ctx.Done()
-						return semel.Record{}, false, ctx.Err()
+						return driver.Record{}, false, ctx.Err()
 					}
-					return semel.Record{}, false, errDown
+					return driver.Record{}, false, errDown
 				}
 				g, _ := newGuard(t, f, shortLease(semel.Rerun))
 				start := time.Now()
-				wantProblem(t, answer(g.Handler(http.NotFoundHandler()), post("k", `{}`)), http.StatusServiceUnavailable, semel.CodeStoreUnavailable)
+				wantProblem(t, answer(g.Handler(http.NotFoundHandler()), post("k", `{}`)), http.StatusServiceUnavailable, refusal.StoreUnavailable)
 				if took := time.Since(start); took > c.atMax || len(tokens) != c.tries {
 					t.Errorf("%d tries in %v, want %d within %v", len(tokens), took, c.tries, c.atMax)
 				}
@@ -457,7 +460,7 @@ func TestR47_OldOwnershipReplyStartsNoHandler(t *testing.T) {
 					store := memstore.New()
 					f := &faulty{Store: store}
 					g, _ := newGuard(t, f, semel.Policy{OnLost: onLost, Lease: lease})
-					f.claim = func(ctx context.Context, id semel.ID, cl semel.Claim) (semel.Record, bool, error) {
+					f.claim = func(ctx context.Context, id driver.ID, cl driver.Claim) (driver.Record, bool, error) {
 						rec, owned, err := store.Claim(ctx, id, cl)
 						time.Sleep(c.took)
 						return rec, owned, err
@@ -469,9 +472,9 @@ func TestR47_OldOwnershipReplyStartsNoHandler(t *testing.T) {
 						wantAnswer(t, w, http.StatusCreated, "payment 1", false)
 						return
 					}
-					wantProblem(t, w, http.StatusServiceUnavailable, semel.CodeStoreUnavailable)
+					wantProblem(t, w, http.StatusServiceUnavailable, refusal.StoreUnavailable)
 					synctest.Wait()
-					if rec := loaded(t, store, "k"); rec.State != semel.Free || paid.count() != 0 {
+					if rec := loaded(t, store, "k"); rec.State != driver.Free || paid.count() != 0 {
 						t.Errorf("%v with %d effects, want free with none", rec.State, paid.count())
 					}
 					f.set(func(f *faulty) { f.claim = nil })
@@ -490,7 +493,7 @@ func TestCase43_ClientThatGoesMidClaim(t *testing.T) {
 		f := &faulty{Store: store}
 		ctx, cancel := context.WithCancel(t.Context())
 		claims := 0
-		f.claim = func(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+		f.claim = func(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
 			claims++
 			if claims > 1 {
 				return store.Claim(ctx, id, c)
@@ -499,7 +502,7 @@ func TestCase43_ClientThatGoesMidClaim(t *testing.T) {
 				t.Errorf("claim: %v, %v", owned, err)
 			}
 			cancel()
-			return semel.Record{}, false, errDown
+			return driver.Record{}, false, errDown
 		}
 		g, seen := newGuard(t, f, shortLease(semel.Hold))
 		var paid ledger
@@ -510,10 +513,10 @@ func TestCase43_ClientThatGoesMidClaim(t *testing.T) {
 		}))
 		answer(h, post("k", `{}`).WithContext(ctx))
 		synctest.Wait()
-		if claims != 1 || paid.count() != 0 || loaded(t, store, "k").State != semel.Free {
+		if claims != 1 || paid.count() != 0 || loaded(t, store, "k").State != driver.Free {
 			t.Errorf("%d claims, %d effects, %v; want 1, 0, free", claims, paid.count(), loaded(t, store, "k").State)
 		}
-		if n := seen.count(semel.EventStoreError); n != 1 {
+		if n := seen.count(event.StoreError); n != 1 {
 			t.Errorf("%d store errors were reported, want the one", n)
 		}
 		wantAnswer(t, answer(h, post("k", `{}`)), http.StatusCreated, "payment 1", false)
@@ -543,15 +546,15 @@ func TestCase43_LateCopyOfAClaimIsFreedByTheSecondRelease(t *testing.T) {
 				f := &faulty{Store: store}
 				var late []func()
 				var sent time.Time
-				f.claim = func(_ context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+				f.claim = func(_ context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
 					sent = time.Now()
 					late = append(late, func() { store.Claim(context.Background(), id, c) }) //nolint:errcheck // as lost as its reply
-					return semel.Record{}, false, errDown
+					return driver.Record{}, false, errDown
 				}
 				g, _ := newGuardWith(t, f, semel.Options{Policy: semel.Policy{OnLost: onLost}, RequestLife: life})
 				var paid ledger
 				h := g.Handler(http.HandlerFunc(paid.pay))
-				wantProblem(t, answer(h, post("k", `{}`)), http.StatusServiceUnavailable, semel.CodeStoreUnavailable)
+				wantProblem(t, answer(h, post("k", `{}`)), http.StatusServiceUnavailable, refusal.StoreUnavailable)
 				f.set(func(f *faulty) { f.claim = nil })
 				var drainedAt atomic.Pointer[time.Time]
 				go func() {
@@ -565,7 +568,7 @@ func TestCase43_LateCopyOfAClaimIsFreedByTheSecondRelease(t *testing.T) {
 					copied()
 				}
 				time.Sleep(time.Until(sent.Add(life - time.Millisecond)))
-				wantProblem(t, answer(h, post("k", `{}`)), http.StatusConflict, semel.CodeInProgress)
+				wantProblem(t, answer(h, post("k", `{}`)), http.StatusConflict, refusal.InProgress)
 				synctest.Wait()
 				if drainedAt.Load() != nil {
 					t.Error("Drain did not wait for the second copy of the release")
@@ -592,10 +595,10 @@ func TestCase43_LateCopyOfAResentClaimIsFreedAboveItsOwnRun(t *testing.T) {
 		store := memstore.New()
 		f := &faulty{Store: store}
 		var late func()
-		f.claim = func(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+		f.claim = func(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
 			if late == nil {
 				late = func() { store.Claim(context.Background(), id, c) } //nolint:errcheck // as lost as its reply
-				return semel.Record{}, false, errDown
+				return driver.Record{}, false, errDown
 			}
 			return store.Claim(ctx, id, c)
 		}
@@ -610,12 +613,12 @@ func TestCase43_LateCopyOfAResentClaimIsFreedAboveItsOwnRun(t *testing.T) {
 			t.Fatalf("answered %d", w.Code)
 		}
 		late()
-		if rec := loaded(t, store, "k"); rec.State != semel.Running {
+		if rec := loaded(t, store, "k"); rec.State != driver.Running {
 			t.Fatalf("the late copy started nothing: %v", rec.State)
 		}
 		drained(t, g)
 		rec := loaded(t, store, "k")
-		if rec.State != semel.Free || rec.Attempt != 2 {
+		if rec.State != driver.Free || rec.Attempt != 2 {
 			t.Errorf("%v after %d attempts, want free after 2", rec.State, rec.Attempt)
 		}
 	})
@@ -630,9 +633,9 @@ func TestCase43_ReleaseNeverFreesARunThatWasStarted(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f, store := lossy(1)
 				releases := 0
-				f.settle = func(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+				f.settle = func(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 					if !by.Above {
-						return semel.Record{}, false, errDown
+						return driver.Record{}, false, errDown
 					}
 					releases++
 					rec, owned, err := store.Settle(ctx, id, by, o)
@@ -644,12 +647,12 @@ func TestCase43_ReleaseNeverFreesARunThatWasStarted(t *testing.T) {
 				g, seen := newGuard(t, f, shortLease(onLost))
 				var paid ledger
 				h := g.Handler(http.HandlerFunc(paid.pay))
-				wantProblem(t, answer(h, post("k", `{}`)), http.StatusServiceUnavailable, semel.CodeOutcomePending)
+				wantProblem(t, answer(h, post("k", `{}`)), http.StatusServiceUnavailable, refusal.OutcomePending)
 				drained(t, g)
-				if releases != 2 || seen.count(semel.EventSettleAbandoned) != 1 {
-					t.Errorf("%d releases, %d settles abandoned; want 2 and 1", releases, seen.count(semel.EventSettleAbandoned))
+				if releases != 2 || seen.count(event.SettleAbandoned) != 1 {
+					t.Errorf("%d releases, %d settles abandoned; want 2 and 1", releases, seen.count(event.SettleAbandoned))
 				}
-				if rec := loaded(t, store, "k"); rec.State != semel.Running {
+				if rec := loaded(t, store, "k"); rec.State != driver.Running {
 					t.Errorf("%v, want running: its handler ran and had its effect", rec.State)
 				}
 			})
@@ -664,7 +667,7 @@ func TestGivenUpClaimIsReleasedUntilAcknowledged(t *testing.T) {
 		err  error
 	}{
 		{"store down for long", errDown},
-		{"record unreadable", fmt.Errorf("decode: %w", semel.ErrUnreadable)},
+		{"record unreadable", fmt.Errorf("decode: %w", driver.ErrUnreadable)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -673,23 +676,23 @@ func TestGivenUpClaimIsReleasedUntilAcknowledged(t *testing.T) {
 				f, store := lossy(3)
 				start := time.Now()
 				var releases []time.Duration
-				f.settle = func(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+				f.settle = func(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 					releases = append(releases, time.Since(start))
 					if time.Since(start) < outage {
-						return semel.Record{}, false, c.err
+						return driver.Record{}, false, c.err
 					}
 					return store.Settle(ctx, id, by, o)
 				}
 				g, _ := newGuard(t, f, semel.Policy{})
-				wantProblem(t, answer(g.Handler(http.NotFoundHandler()), post("k", `{}`)), http.StatusServiceUnavailable, semel.CodeStoreUnavailable)
+				wantProblem(t, answer(g.Handler(http.NotFoundHandler()), post("k", `{}`)), http.StatusServiceUnavailable, refusal.StoreUnavailable)
 				drained(t, g)
-				if errors.Is(c.err, semel.ErrUnreadable) {
+				if errors.Is(c.err, driver.ErrUnreadable) {
 					if len(releases) != 2 {
 						t.Errorf("released at %v; an unreadable record is an answer, too", releases)
 					}
 					return
 				}
-				if rec := loaded(t, store, "k"); rec.State != semel.Free {
+				if rec := loaded(t, store, "k"); rec.State != driver.Free {
 					t.Errorf("%v, want free", rec.State)
 				}
 				for i := 1; i < len(releases); i++ {
@@ -713,20 +716,20 @@ func TestOwedReleasesPushBack(t *testing.T) {
 		store := memstore.New()
 		f := &faulty{Store: store}
 		down := func(f *faulty) {
-			f.settle = func(context.Context, semel.ID, semel.Owner, semel.Outcome) (semel.Record, bool, error) {
-				return semel.Record{}, false, errDown
+			f.settle = func(context.Context, driver.ID, driver.Owner, driver.Outcome) (driver.Record, bool, error) {
+				return driver.Record{}, false, errDown
 			}
 		}
 		claims := 0
 		var gone context.CancelFunc
-		f.claim = func(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+		f.claim = func(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
 			claims++
 			if gone == nil {
 				return store.Claim(ctx, id, c)
 			}
 			store.Claim(ctx, id, c) //nolint:errcheck // its reply is lost
 			gone()
-			return semel.Record{}, false, errDown
+			return driver.Record{}, false, errDown
 		}
 		down(f)
 		g, _ := newGuardWith(t, f, semel.Options{PrincipalShare: 1})
@@ -738,7 +741,7 @@ func TestOwedReleasesPushBack(t *testing.T) {
 			h.ServeHTTP(httptest.NewRecorder(), post(fmt.Sprint("k", i), `{}`).WithContext(ctx))
 		}
 		gone = nil
-		wantProblem(t, answer(h, post("one-more", `{}`)), http.StatusServiceUnavailable, semel.CodeStoreUnavailable)
+		wantProblem(t, answer(h, post("one-more", `{}`)), http.StatusServiceUnavailable, refusal.StoreUnavailable)
 		if claims != limit {
 			t.Errorf("%d claims were sent, want %d", claims, limit)
 		}
@@ -764,20 +767,20 @@ func TestField18_ACopyOfAClaimThatComesAfterTheOtherWasAnswered(t *testing.T) {
 		synctest.Wait()
 		s, tries := &faulty{Store: mem}, 0
 		var late func() bool
-		s.claim = func(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+		s.claim = func(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
 			if tries++; tries == 1 {
 				late = func() bool {
 					_, owned, err := mem.Claim(t.Context(), id, c)
 					return owned && err == nil
 				}
-				return semel.Record{}, false, errDown
+				return driver.Record{}, false, errDown
 			}
 			return mem.Claim(ctx, id, c)
 		}
 		g, _ := newGuard(t, s, p)
 		var l ledger
 		h := g.Handler(http.HandlerFunc(l.pay))
-		wantProblem(t, answer(h, post("k", `{}`)), http.StatusConflict, semel.CodeInProgress)
+		wantProblem(t, answer(h, post("k", `{}`)), http.StatusConflict, refusal.InProgress)
 		running.answer()
 		if time.Sleep(time.Second); !late() {
 			t.Fatal("the late copy has not claimed the key")
@@ -793,16 +796,16 @@ func TestField18_ACopyOfAClaimThatComesAfterTheOtherWasAnswered(t *testing.T) {
 // A claim that finds its key free, and does not get it, was overtaken by releases. The store works: nothing opens for that.
 func TestR63_Field18_AClaimThatIsOvertakenDoesNotFailOpen(t *testing.T) {
 	t.Parallel()
-	for _, state := range []semel.State{semel.Free, semel.Absent} {
+	for _, state := range []driver.State{driver.Free, driver.Absent} {
 		s, tries := &faulty{Store: memstore.New()}, 0
-		s.claim = func(_ context.Context, _ semel.ID, c semel.Claim) (semel.Record, bool, error) {
+		s.claim = func(_ context.Context, _ driver.ID, c driver.Claim) (driver.Record, bool, error) {
 			tries++
-			return semel.Record{State: state, Fingerprint: c.Fingerprint, Retention: time.Hour, Now: 1}, false, nil
+			return driver.Record{State: state, Fingerprint: c.Fingerprint, Retention: time.Hour, Now: 1}, false, nil
 		}
 		g, seen := newGuard(t, s, semel.Policy{FailOpen: true})
 		var l ledger
-		wantProblem(t, answer(g.Handler(http.HandlerFunc(l.pay)), post("k", `{}`)), http.StatusServiceUnavailable, semel.CodeStoreUnavailable)
-		if tries != 3 || l.count() != 0 || slices.Contains(seen.results(), semel.ResultBypassed) {
+		wantProblem(t, answer(g.Handler(http.HandlerFunc(l.pay)), post("k", `{}`)), http.StatusServiceUnavailable, refusal.StoreUnavailable)
+		if tries != 3 || l.count() != 0 || slices.Contains(seen.results(), event.Bypassed) {
 			t.Errorf("%s: %d claims, %d executions, %v; want 3 claims and none run", state, tries, l.count(), seen.results())
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/refusal"
 )
 
 func TestField23_EveryCodeOfAGuardIsDocumentedAsItIsOnTheWire(t *testing.T) {
@@ -17,7 +18,7 @@ func TestField23_EveryCodeOfAGuardIsDocumentedAsItIsOnTheWire(t *testing.T) {
 	}
 	_, section, _ := strings.Cut(string(page), "\n## Codes of a guard\n")
 	section, _, _ = strings.Cut(section, "\n## ")
-	documented := map[semel.Code]bool{}
+	documented := map[refusal.Code]bool{}
 	kinds := semel.ProblemKinds()
 	for row := range strings.Lines(section) {
 		cells := strings.Split(row, " | ")
@@ -29,8 +30,8 @@ func TestField23_EveryCodeOfAGuardIsDocumentedAsItIsOnTheWire(t *testing.T) {
 			t.Errorf("%d columns, want 6: %s", len(cells), row)
 			continue
 		}
-		k, known := kinds[semel.Code(strings.TrimSuffix(code, "`"))]
-		documented[semel.Code(strings.TrimSuffix(code, "`"))] = true
+		k, known := kinds[refusal.Code(strings.TrimSuffix(code, "`"))]
+		documented[refusal.Code(strings.TrimSuffix(code, "`"))] = true
 		retryable := map[bool]string{true: "yes", false: "no"}[k.Retryable]
 		said, _, _ := strings.Cut(cells[3], ",")
 		if status, _, _ := strings.Cut(cells[2], ","); !known || cells[1] != "`"+k.Type+"`" || status != strconv.Itoa(k.Status) || said != retryable {

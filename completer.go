@@ -1,12 +1,15 @@
 package semel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/semelhq/semel/driver"
 )
 
 // A Completer finishes operations whose client does not ask again: those whose request is stored, by
@@ -20,7 +23,7 @@ type Completer struct {
 	guard   *Guard
 	reader  *Guard // reads records as their own owners do
 	handler http.Handler
-	lister  Lister
+	lister  driver.Lister
 	o       CompleterOptions
 }
 
@@ -48,7 +51,7 @@ type CompleterOptions struct {
 	// Reconcile, if set, is asked what became of operations that read as unknown, of all routes and those under Hold too,
 	// as by [Guard.Reconcile]. An operation whose lease ran out is asked about after Backoff; any other once its unknown
 	// outcome is as old as its run was then, Backoff at least and MaxBackoff at most. It is called concurrently; ctx ends after Policy.MaxRun. Needs a store that is a
-	// [Seizer]. Defaults to leaving them to operators.
+	// [driver.Seizer]. Defaults to leaving them to operators.
 	Reconcile func(ctx context.Context, i Inquiry) (Finding, error)
 }
 
@@ -61,24 +64,15 @@ const (
 	completerConcurrency = 8
 )
 
-// The kinds of events of a [Completer]. What its runs are and become is told as that of any run.
-const (
-	// EventCompletionFailed: an operation that is due could not be run without its client, or not be asked about; Err says
-	// why. It is tried again later, ever more rarely.
-	EventCompletionFailed EventKind = "completion_failed"
-	// EventCompletionGivenUp: an operation was run as often as CompleterOptions.MaxAttempts allows, and has ended unknown.
-	EventCompletionGivenUp EventKind = "completion_given_up"
-)
-
 // Completer returns a completer of the operations in the guard's store. h serves their requests: the routes as clients
 // are served, guarded by this guard or those made from it, without what authenticates clients above. All that h serves
 // must be guarded: what is not would be run without protection. Nothing is started; see [Completer.Run].
 //
-// The store must be a [Lister], and [Options].Encryption set.
+// The store must be a [driver.Lister], and [Options].Encryption set.
 func (g *Guard) Completer(h http.Handler, o CompleterOptions) (*Completer, error) {
 	var errs []error
 	fail := func(format string, a ...any) { errs = append(errs, fmt.Errorf(format, a...)) }
-	if _, ok := g.store.own.(Lister); !ok {
+	if _, ok := g.store.own.(driver.Lister); !ok {
 		fail("the store, a %T, can't be searched for what is to be finished: %w", g.store.own, errors.ErrUnsupported)
 	}
 	if g.keyring == nil {
@@ -98,8 +92,8 @@ func (g *Guard) Completer(h http.Handler, o CompleterOptions) (*Completer, error
 			fail("%s is negative: %v", d.name, d.value)
 		}
 	}
-	o.Interval = orDefault(o.Interval, completerInterval)
-	o.Backoff = orDefault(o.Backoff, completerBackoff)
+	o.Interval = cmp.Or(max(o.Interval, 0), completerInterval)
+	o.Backoff = cmp.Or(max(o.Backoff, 0), completerBackoff)
 	if o.MaxBackoff == 0 {
 		o.MaxBackoff = max(completerMaxBackoff, o.Backoff)
 	}
@@ -115,7 +109,7 @@ func (g *Guard) Completer(h http.Handler, o CompleterOptions) (*Completer, error
 	if o.Concurrency == 0 {
 		o.Concurrency = completerConcurrency
 	}
-	if _, ok := g.store.own.(Seizer); o.Reconcile != nil && !ok {
+	if _, ok := g.store.own.(driver.Seizer); o.Reconcile != nil && !ok {
 		fail("Reconcile: the store, a %T, can't be seized: %w", g.store.own, errors.ErrUnsupported)
 	}
 	if len(errs) > 0 {
@@ -138,27 +132,27 @@ func (c *Completer) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	if c.o.Reconcile != nil {
 		loops.Go(func() {
-			newRounds(c, Query{Reading: ReadsUnknown}, c.inquiryDue, c.inquire).run(ctx)
+			newRounds(c, driver.Query{Reading: driver.ReadsUnknown}, c.inquiryDue, c.inquire).run(ctx)
 		})
 	}
-	newRounds(c, Query{Sealed: true, Reading: ReadsFree}, c.completionDue, c.complete).run(ctx)
+	newRounds(c, driver.Query{Sealed: true, Reading: driver.ReadsFree}, c.completionDue, c.complete).run(ctx)
 	loops.Wait()
 	return ctx.Err()
 }
 
 // completionDue says from when on an operation may be run without its client; false if it must not be. It depends on the
 // record alone, so that all completers agree.
-func (c *Completer) completionDue(rec *Record) (Time, bool) {
-	if len(rec.Sealed) == 0 || rec.OnLost == Hold || rec.Reads(Rerun) != ReadsFree {
+func (c *Completer) completionDue(rec *driver.Record) (driver.Time, bool) {
+	if len(rec.Sealed) == 0 || rec.OnLost == Hold || rec.Reads(Rerun) != driver.ReadsFree {
 		return 0, false
 	}
 	since := rec.Settled
-	if rec.State == Running {
+	if rec.State == driver.Running {
 		since = rec.LeaseEnd
 	} else if !rec.Owed {
 		return 0, false // its client has an answer: nothing happened
 	}
-	if rec.freed() {
+	if freed(rec) {
 		return since.Add(c.o.Backoff), true
 	}
 	return since.Add(c.delay(int(rec.Attempt))), true
@@ -166,11 +160,11 @@ func (c *Completer) completionDue(rec *Record) (Time, bool) {
 
 // inquiryDue says from when on an operation whose outcome is unknown may be asked about. Each inquiry seizes the record,
 // so that the time since doubles.
-func (c *Completer) inquiryDue(rec *Record) (Time, bool) {
+func (c *Completer) inquiryDue(rec *driver.Record) (driver.Time, bool) {
 	switch {
-	case rec.Reads(rec.OnLost) != ReadsUnknown:
+	case rec.Reads(rec.OnLost) != driver.ReadsUnknown:
 		return 0, false
-	case rec.State == Running:
+	case rec.State == driver.Running:
 		return rec.LeaseEnd.Add(c.o.Backoff), true
 	}
 	return rec.Settled.Add(min(max(rec.Settled.Sub(rec.Started), c.o.Backoff), c.o.MaxBackoff)), true
@@ -187,9 +181,9 @@ func (c *Completer) delay(attempts int) time.Duration {
 
 // exhausted reports whether the next claim gives the operation up: it was run often enough, and nobody has said since that
 // nothing happened.
-func (c *Completer) exhausted(rec *Record) bool {
-	return c.o.MaxAttempts > 0 && int(rec.Attempt) >= c.o.MaxAttempts && !rec.freed()
+func (c *Completer) exhausted(rec *driver.Record) bool {
+	return c.o.MaxAttempts > 0 && int(rec.Attempt) >= c.o.MaxAttempts && !freed(rec)
 }
 
 // freed reports whether an operator or reconcile has set an operation free that is owed: only they clear Maybe of one.
-func (r *Record) freed() bool { return r.State == Free && !r.Maybe }
+func freed(rec *driver.Record) bool { return rec.State == driver.Free && !rec.Maybe }

@@ -18,7 +18,10 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // finishing is a policy whose operations are finished without a client.
@@ -29,19 +32,19 @@ func finishing() semel.Policy {
 }
 
 // newFinishing returns a guard that stores requests, under the key "a".
-func newFinishing(t testing.TB, store semel.Store, p semel.Policy) (*semel.Guard, *events) {
+func newFinishing(t testing.TB, store driver.Store, p semel.Policy) (*semel.Guard, *events) {
 	t.Helper()
 	return newGuardWith(t, store, semel.Options{Policy: p, Encryption: keyring(t, encryptionKey("a", 1))})
 }
 
 // searchable is a store whose verbs are those of another, and whose records are looked through and seized in a memory store.
 type searchable struct {
-	semel.Store
-	semel.Lister
-	semel.Seizer
+	driver.Store
+	driver.Lister
+	driver.Seizer
 }
 
-func searchableAs(verbs semel.Store, mem *memstore.Store) semel.Store {
+func searchableAs(verbs driver.Store, mem *memstore.Store) driver.Store {
 	return searchable{verbs, mem, mem}
 }
 
@@ -105,7 +108,7 @@ func (e *events) failures() (list []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, ev := range e.list {
-		if ev.Kind == semel.EventCompletionFailed {
+		if ev.Kind == event.CompletionFailed {
 			list = append(list, ev.Err.Error())
 		}
 	}
@@ -150,11 +153,11 @@ func TestR52_AnAbandonedOperationIsFinishedOnceWithoutItsClient(t *testing.T) {
 		if got := slices.Sorted(maps.Keys(header)); !slices.Equal(got, want) {
 			t.Errorf("run with the headers %q, want %q", got, want)
 		}
-		if got := seen.results(); !slices.Equal(got, []semel.Result{semel.ResultExecuted}) {
+		if got := seen.results(); !slices.Equal(got, []event.Result{event.Executed}) {
 			t.Errorf("decisions %v, want one run", got)
 		}
 		wantAnswer(t, answer(mux, post("k", `{"amount":5}`)), http.StatusCreated, "payment 1", true)
-		wantProblem(t, answer(mux, post("k", `{"amount":6}`)), http.StatusUnprocessableEntity, semel.CodeKeyReused)
+		wantProblem(t, answer(mux, post("k", `{"amount":6}`)), http.StatusUnprocessableEntity, refusal.KeyReused)
 		end()
 		wantAnswer(t, answer(mux, post("k", `{"amount":5}`)), http.StatusCreated, "payment 1", true)
 		drained(t, g)
@@ -194,7 +197,7 @@ func TestR52_SeveralCompletersShareTheWork(t *testing.T) {
 			t.Errorf("%d runs, %d times more than %d at once; want %d", ran.Load(), tooMany.Load(), atOnce, operations)
 		}
 		for i := range operations {
-			if rec := loaded(t, mem, fmt.Sprintf("k%d", i)); rec.State != semel.Done || rec.Attempt != 2 {
+			if rec := loaded(t, mem, fmt.Sprintf("k%d", i)); rec.State != driver.Done || rec.Attempt != 2 {
 				t.Errorf("k%d: %v after %d attempts, want done after 2", i, rec.State, rec.Attempt)
 			}
 		}
@@ -368,7 +371,7 @@ func TestR52_AnOperationWithALostRunIsFinishedThoughARepeatWasReleased(t *testin
 		w := answer(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		})), post("k", `{}`))
-		if rec := loaded(t, mem, "k"); w.Code != http.StatusServiceUnavailable || rec.State != semel.Free || !rec.Owed {
+		if rec := loaded(t, mem, "k"); w.Code != http.StatusServiceUnavailable || rec.State != driver.Free || !rec.Owed {
 			t.Fatalf("answered %d, the record is %v, owed %v", w.Code, rec.State, rec.Owed)
 		}
 		stop := finish(t, g, g.Handler(say("done")), semel.CompleterOptions{})
@@ -395,7 +398,7 @@ func TestR52_AClaimThatWonWhatWasNoLongerDueIsGivenBack(t *testing.T) {
 			end()
 		}, 1, http.StatusServiceUnavailable},
 		{"forgotten", func(t *testing.T, mem *memstore.Store, _ *mortal, _ func() []*served) {
-			rec, err := mem.Seize(t.Context(), keyed("k"), semel.NewToken())
+			rec, err := mem.Seize(t.Context(), keyed("k"), driver.NewToken())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -418,7 +421,7 @@ func TestR52_AClaimThatWonWhatWasNoLongerDueIsGivenBack(t *testing.T) {
 				}
 				way := &faulty{Store: mem}
 				between := false
-				way.claim = func(ctx context.Context, id semel.ID, claim semel.Claim) (semel.Record, bool, error) {
+				way.claim = func(ctx context.Context, id driver.ID, claim driver.Claim) (driver.Record, bool, error) {
 					if !between {
 						between = true
 						c.between(t, mem, late, endOnce)
@@ -431,7 +434,7 @@ func TestR52_AClaimThatWonWhatWasNoLongerDueIsGivenBack(t *testing.T) {
 				time.Sleep(30 * time.Minute)
 				stop()
 				rec := loaded(t, mem, "k")
-				if !between || runs != 0 || rec.State != semel.Free || rec.Attempt != c.attempts || rec.Owed {
+				if !between || runs != 0 || rec.State != driver.Free || rec.Attempt != c.attempts || rec.Owed {
 					t.Errorf("claimed %v, %d runs; the record is %v, attempt %d, owed %v", between, runs, rec.State, rec.Attempt, rec.Owed)
 				}
 				if got := seen.results(); len(got) != 0 {
@@ -455,8 +458,8 @@ func TestR52_HoldRecordsAreNeverRunWithoutAClient(t *testing.T) {
 		// The record of one says Hold; the route of the other does by now.
 		rec := loaded(t, mem, "record")
 		time.Sleep(4 * time.Second)
-		if _, owned, err := mem.Claim(t.Context(), keyed("held"), semel.Claim{
-			Fingerprint: rec.Fingerprint, Token: semel.NewToken(), Sealed: rec.Sealed, OnLost: semel.Hold, Lease: time.Second,
+		if _, owned, err := mem.Claim(t.Context(), keyed("held"), driver.Claim{
+			Fingerprint: rec.Fingerprint, Token: driver.NewToken(), Sealed: rec.Sealed, OnLost: semel.Hold, Lease: time.Second,
 		}); !owned || err != nil {
 			t.Fatal(owned, err)
 		}
@@ -472,7 +475,7 @@ func TestR52_HoldRecordsAreNeverRunWithoutAClient(t *testing.T) {
 		if got := seen.failures(); len(got) == 0 || !strings.Contains(got[0], "policy of its route") {
 			t.Errorf("failures %q, want the route's policy", got)
 		}
-		if rec := loaded(t, mem, "held"); rec.Reads(rec.OnLost) != semel.ReadsUnknown || rec.Attempt != 1 {
+		if rec := loaded(t, mem, "held"); rec.Reads(rec.OnLost) != driver.ReadsUnknown || rec.Attempt != 1 {
 			t.Errorf("the held record reads as %v, attempt %d", rec.Reads(rec.OnLost), rec.Attempt)
 		}
 		end()
@@ -482,11 +485,11 @@ func TestR52_HoldRecordsAreNeverRunWithoutAClient(t *testing.T) {
 // release sets an unknown operation free, as operators do.
 func release(t testing.TB, mem *memstore.Store, key string) {
 	t.Helper()
-	rec, err := mem.Seize(t.Context(), keyed(key), semel.NewToken())
+	rec, err := mem.Seize(t.Context(), keyed(key), driver.NewToken())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, owned, err := mem.Settle(t.Context(), keyed(key), rec.Owner(), semel.Outcome{State: semel.Free, Error: "released by an operator"}); !owned || err != nil {
+	if _, owned, err := mem.Settle(t.Context(), keyed(key), rec.Owner(), driver.Outcome{State: driver.Free, Error: "released by an operator"}); !owned || err != nil {
 		t.Fatal(owned, err)
 	}
 }
@@ -503,8 +506,8 @@ func TestR52_AnOperationThatFailsAgainAndAgainIsGivenUp(t *testing.T) {
 				const most = 4
 				if lapses {
 					for range most - 1 {
-						if _, owned, err := mem.Claim(t.Context(), keyed("k"), semel.Claim{
-							Fingerprint: loaded(t, mem, "k").Fingerprint, Token: semel.NewToken(), OnLost: semel.Rerun,
+						if _, owned, err := mem.Claim(t.Context(), keyed("k"), driver.Claim{
+							Fingerprint: loaded(t, mem, "k").Fingerprint, Token: driver.NewToken(), OnLost: semel.Rerun,
 							Lease: time.Second, Retention: time.Hour,
 						}); !owned || err != nil {
 							t.Fatal(owned, err)
@@ -529,13 +532,13 @@ func TestR52_AnOperationThatFailsAgainAndAgainIsGivenUp(t *testing.T) {
 					want = 0
 				}
 				rec := loaded(t, mem, "k")
-				if runs != want || rec.State != semel.Unknown || !strings.Contains(rec.Error, "given up after 4 runs") {
+				if runs != want || rec.State != driver.Unknown || !strings.Contains(rec.Error, "given up after 4 runs") {
 					t.Errorf("%d runs, want %d; the record is %v: %s", runs, want, rec.State, rec.Error)
 				}
-				if given := seen.count(semel.EventCompletionGivenUp); given != 1 {
+				if given := seen.count(event.CompletionGivenUp); given != 1 {
 					t.Errorf("given up %d times, want once", given)
 				}
-				wantProblem(t, answer(h, post("k", `{}`)), http.StatusConflict, semel.CodeOutcomeUnknown)
+				wantProblem(t, answer(h, post("k", `{}`)), http.StatusConflict, refusal.OutcomeUnknown)
 				for _, failure := range seen.failures() {
 					if !strings.Contains(failure, "poison") {
 						t.Errorf("failure %q", failure)
@@ -581,8 +584,8 @@ func TestR52_PoisonHoldsUpNothing(t *testing.T) {
 		corrupt := bytes.Clone(moved.Sealed)
 		corrupt[len(corrupt)-1] ^= 1
 		for key, sealed := range map[string][]byte{"moved": moved.Sealed, "corrupt": corrupt, "open": {0, 1}, "short": {1}} {
-			if _, owned, err := mem.Claim(t.Context(), keyed(key), semel.Claim{
-				Fingerprint: moved.Fingerprint, Token: semel.NewToken(), Sealed: sealed, OnLost: semel.Rerun, Lease: time.Second,
+			if _, owned, err := mem.Claim(t.Context(), keyed(key), driver.Claim{
+				Fingerprint: moved.Fingerprint, Token: driver.NewToken(), Sealed: sealed, OnLost: semel.Rerun, Lease: time.Second,
 				Operation: key, Retention: 100 * time.Hour,
 			}); !owned || err != nil {
 				t.Fatal(owned, err)
@@ -632,7 +635,7 @@ func TestR52_PoisonHoldsUpNothing(t *testing.T) {
 		if len(why) != 8 || len(seen.failures()) > poisons*25 || len(seen.failures()) < poisons*10 {
 			t.Errorf("%d failures: %v; want each of %d poisons every 5 minutes at last", len(seen.failures()), why, poisons)
 		}
-		if rec := loaded(t, mem, "lost-key"); rec.State != semel.Free || !rec.Owed || rec.Attempt != 1 {
+		if rec := loaded(t, mem, "lost-key"); rec.State != driver.Free || !rec.Owed || rec.Attempt != 1 {
 			t.Errorf("the record that can't be opened is %v, owed %v, attempt %d", rec.State, rec.Owed, rec.Attempt)
 		}
 		drained(t, g)
@@ -641,7 +644,7 @@ func TestR52_PoisonHoldsUpNothing(t *testing.T) {
 		var late ledger
 		defer finish(t, rotated, rotated.Handler(http.HandlerFunc(late.pay)), semel.CompleterOptions{})()
 		time.Sleep(10 * time.Second)
-		if rec := loaded(t, mem, "lost-key"); rec.State != semel.Done || late.count() != 1 {
+		if rec := loaded(t, mem, "lost-key"); rec.State != driver.Done || late.count() != 1 {
 			t.Errorf("with the old key in the ring: %v, %d effects", rec.State, late.count())
 		}
 	})
@@ -717,7 +720,7 @@ func TestR52_R75_UnknownOperationsAreAskedAboutEverMoreRarely(t *testing.T) {
 			func() (semel.Finding, error) { panic("broken") },
 			func() (semel.Finding, error) { return semel.Finding{}, nil },
 			func() (semel.Finding, error) {
-				return semel.Finding{Found: semel.FoundDone, Answer: &semel.Response{Status: 201, Body: []byte("found")}}, nil
+				return semel.Finding{Found: semel.FoundDone, Answer: &driver.Response{Status: 201, Body: []byte("found")}}, nil
 			},
 		}
 		runs := 0
@@ -771,7 +774,7 @@ func TestR52_ACompleterThatEndsWaitsForItsRuns(t *testing.T) {
 		if took := time.Since(start); over == 0 || took != over {
 			t.Errorf("Run ended after %v, the handler after %v", took, over)
 		}
-		if got := loaded(t, mem, "k").State; got != semel.Done {
+		if got := loaded(t, mem, "k").State; got != driver.Done {
 			t.Errorf("the record is %v, want done", got)
 		}
 		end()
@@ -786,10 +789,10 @@ func TestR52_ACompleterOutlivesFailures(t *testing.T) {
 		_, end := abandon(t, mem, finishing(), post("k", `{}`), post("exits", `{}`))
 		lists := 0
 		s := struct {
-			semel.Store
+			driver.Store
 			listerFunc
-			semel.Seizer
-		}{mem, func(ctx context.Context, q semel.Query, yield func(semel.ID, semel.Record) bool) error {
+			driver.Seizer
+		}{mem, func(ctx context.Context, q driver.Query, yield func(driver.ID, driver.Record) bool) error {
 			if lists++; lists < 4 {
 				return errDown
 			}
@@ -809,7 +812,7 @@ func TestR52_ACompleterOutlivesFailures(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		stop()
 		checkEffects(t, &paid, 2)
-		if got := seen.count(semel.EventStoreError); got != 3 || exits != 3 {
+		if got := seen.count(event.StoreError); got != 3 || exits != 3 {
 			t.Errorf("%d failures of the store, %d runs; want 3 and 3", got, exits)
 		}
 		end()
@@ -823,14 +826,14 @@ func TestR52_R41a_AnUnreadableRecordHoldsUpNoOther(t *testing.T) {
 		mem := memstore.New()
 		_, end := abandon(t, mem, finishing(), post("k", `{}`))
 		s := struct {
-			semel.Store
+			driver.Store
 			listerFunc
-			semel.Seizer
-		}{mem, func(ctx context.Context, q semel.Query, yield func(semel.ID, semel.Record) bool) error {
+			driver.Seizer
+		}{mem, func(ctx context.Context, q driver.Query, yield func(driver.ID, driver.Record) bool) error {
 			if err := mem.List(ctx, q, yield); err != nil {
 				return err
 			}
-			return fmt.Errorf("another operation: %w", semel.ErrUnreadable)
+			return fmt.Errorf("another operation: %w", driver.ErrUnreadable)
 		}, mem}
 		g, seen := newFinishing(t, s, finishing())
 		var paid ledger
@@ -838,7 +841,7 @@ func TestR52_R41a_AnUnreadableRecordHoldsUpNoOther(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		stop()
 		checkEffects(t, &paid, 1)
-		if seen.count(semel.EventUnreadable) == 0 {
+		if seen.count(event.Unreadable) == 0 {
 			t.Error("nobody is told of the record that can't be read")
 		}
 		end()
@@ -879,9 +882,9 @@ func TestR52_ABacklogIsFinishedOldestFirst(t *testing.T) {
 	})
 }
 
-type listerFunc func(context.Context, semel.Query, func(semel.ID, semel.Record) bool) error
+type listerFunc func(context.Context, driver.Query, func(driver.ID, driver.Record) bool) error
 
-func (l listerFunc) List(ctx context.Context, q semel.Query, yield func(semel.ID, semel.Record) bool) error {
+func (l listerFunc) List(ctx context.Context, q driver.Query, yield func(driver.ID, driver.Record) bool) error {
 	return l(ctx, q, yield)
 }
 

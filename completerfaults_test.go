@@ -11,15 +11,17 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
 )
 
 // listed is a memory store that is looked through by a function.
-func listed(mem *memstore.Store, list listerFunc) semel.Store {
+func listed(mem *memstore.Store, list listerFunc) driver.Store {
 	return struct {
-		semel.Store
+		driver.Store
 		listerFunc
-		semel.Seizer
+		driver.Seizer
 	}{mem, list, mem}
 }
 
@@ -106,7 +108,7 @@ func TestR52_WhatAListingShowsBeforeItFailsIsFinished(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				mem := memstore.New()
 				_, end := abandon(t, mem, finishing(), post("k", `{}`))
-				g, seen := newFinishing(t, listed(mem, func(ctx context.Context, q semel.Query, yield func(semel.ID, semel.Record) bool) error {
+				g, seen := newFinishing(t, listed(mem, func(ctx context.Context, q driver.Query, yield func(driver.ID, driver.Record) bool) error {
 					if err := mem.List(ctx, q, yield); err != nil {
 						return err
 					}
@@ -116,10 +118,10 @@ func TestR52_WhatAListingShowsBeforeItFailsIsFinished(t *testing.T) {
 				stop := finish(t, g, h, semel.CompleterOptions{})
 				time.Sleep(time.Hour)
 				stop()
-				if seen.count(semel.EventStoreError) == 0 {
+				if seen.count(event.StoreError) == 0 {
 					t.Error("nobody is told that the listing fails")
 				}
-				if rec := loaded(t, mem, "k"); rec.State != semel.Done {
+				if rec := loaded(t, mem, "k"); rec.State != driver.Done {
 					t.Errorf("the record that was shown is %v, want done", rec.State)
 				}
 				end()
@@ -134,8 +136,8 @@ func TestR52_WhatIsListedTwiceIsTakenOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := memstore.New()
 		_, end := abandon(t, mem, finishing(), post("k", `{}`))
-		g, seen := newFinishing(t, listed(mem, func(ctx context.Context, q semel.Query, yield func(semel.ID, semel.Record) bool) error {
-			return mem.List(ctx, q, func(id semel.ID, rec semel.Record) bool {
+		g, seen := newFinishing(t, listed(mem, func(ctx context.Context, q driver.Query, yield func(driver.ID, driver.Record) bool) error {
+			return mem.List(ctx, q, func(id driver.ID, rec driver.Record) bool {
 				again := yield(id, rec)
 				return again && yield(id, rec)
 			})
@@ -167,9 +169,9 @@ func TestR52_WhatIsGivenUpIsToldThoughTheStoreIsSlow(t *testing.T) {
 		_, end := abandon(t, mem, finishing(), post("k", `{}`))
 		slow := &faulty{Store: mem}
 		start := time.Now()
-		slow.settle = func(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+		slow.settle = func(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 			if time.Since(start) < 30*time.Second {
-				return semel.Record{}, false, errDown
+				return driver.Record{}, false, errDown
 			}
 			return mem.Settle(ctx, id, by, o)
 		}
@@ -178,8 +180,8 @@ func TestR52_WhatIsGivenUpIsToldThoughTheStoreIsSlow(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		stop()
 		drained(t, g)
-		if rec := loaded(t, mem, "k"); rec.State != semel.Unknown || seen.count(semel.EventCompletionGivenUp) != 1 {
-			t.Errorf("the record is %v, told %d times that it was given up", rec.State, seen.count(semel.EventCompletionGivenUp))
+		if rec := loaded(t, mem, "k"); rec.State != driver.Unknown || seen.count(event.CompletionGivenUp) != 1 {
+			t.Errorf("the record is %v, told %d times that it was given up", rec.State, seen.count(event.CompletionGivenUp))
 		}
 		end()
 	})

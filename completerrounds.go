@@ -7,15 +7,17 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/semelhq/semel/driver"
 )
 
 // rounds look into the store again and again for what is due, and do it, a bounded number at a time, the oldest first.
 // What fails is tried again ever more rarely, so that it holds up nothing else.
 type rounds struct {
 	c     *Completer
-	query Query
-	due   func(*Record) (Time, bool)
-	do    func(context.Context, ID) bool // reports whether it failed
+	query driver.Query
+	due   func(*driver.Record) (driver.Time, bool)
+	do    func(context.Context, driver.ID) bool // reports whether it failed
 
 	maxDue, maxFailures int
 
@@ -24,15 +26,15 @@ type rounds struct {
 
 	mu     sync.Mutex
 	round  uint64
-	busy   map[ID]bool
-	failed map[ID]*failure
+	busy   map[driver.ID]bool
+	failed map[driver.ID]*failure
 }
 
 // A failure is what a process remembers of an operation that it could not run: its record shows nothing of that.
 type failure struct {
 	tries int
-	at    Time   // on the store's clock
-	round uint64 // in which it was last seen
+	at    driver.Time // on the store's clock
+	round uint64      // in which it was last seen
 }
 
 const (
@@ -45,10 +47,10 @@ const (
 	longestList = 15 * time.Minute
 )
 
-func newRounds(c *Completer, q Query, due func(*Record) (Time, bool), do func(context.Context, ID) bool) *rounds {
+func newRounds(c *Completer, q driver.Query, due func(*driver.Record) (driver.Time, bool), do func(context.Context, driver.ID) bool) *rounds {
 	return &rounds{
 		c: c, query: q, due: due, do: do, maxDue: maxDue, maxFailures: maxFailures,
-		slots: make(chan struct{}, c.o.Concurrency), busy: map[ID]bool{}, failed: map[ID]*failure{},
+		slots: make(chan struct{}, c.o.Concurrency), busy: map[driver.ID]bool{}, failed: map[driver.ID]*failure{},
 	}
 }
 
@@ -98,10 +100,10 @@ func (r *rounds) list(ctx context.Context) (list []dueOperation, more bool) {
 	full := len(r.failed) >= r.maxFailures
 	r.mu.Unlock()
 	var found dueOperations
-	in := map[ID]bool{} // found: a record that changes meanwhile may be listed twice
+	in := map[driver.ID]bool{} // found: a record that changes meanwhile may be listed twice
 	bounded, cancel := context.WithTimeout(ctx, longestList)
 	defer cancel()
-	err := r.c.lister.List(bounded, r.query, func(id ID, rec Record) bool {
+	err := r.c.lister.List(bounded, r.query, func(id driver.ID, rec driver.Record) bool {
 		at, due := r.due(&rec)
 		if !due || !r.free(id, &rec) || rec.Now < at || id.Reserved() || in[id] {
 			return true
@@ -119,9 +121,9 @@ func (r *rounds) list(ctx context.Context) (list []dueOperation, more bool) {
 		return true
 	})
 	if err != nil && ctx.Err() == nil {
-		r.c.guard.storeFailed(ctx, "list", ID{}, err)
+		r.c.guard.storeFailed(ctx, "list", driver.ID{}, err)
 	}
-	if err == nil || errors.Is(err, ErrUnreadable) { // then only records that can't be read are missing
+	if err == nil || errors.Is(err, driver.ErrUnreadable) { // then only records that can't be read are missing
 		r.forget()
 	} else {
 		more = false
@@ -134,7 +136,7 @@ func (r *rounds) list(ctx context.Context) (list []dueOperation, more bool) {
 }
 
 // free reports whether an operation is neither being done nor resting after a failure.
-func (r *rounds) free(id ID, rec *Record) bool {
+func (r *rounds) free(id driver.ID, rec *driver.Record) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f := r.failed[id]
@@ -144,7 +146,7 @@ func (r *rounds) free(id ID, rec *Record) bool {
 	return !r.busy[id] && (f == nil || rec.Now >= f.at.Add(r.c.delay(f.tries)))
 }
 
-func (r *rounds) mark(id ID) {
+func (r *rounds) mark(id driver.ID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.busy[id] = true
@@ -180,9 +182,9 @@ func (r *rounds) forget() {
 
 // A dueOperation is one that a look has found.
 type dueOperation struct {
-	id   ID
-	rank int64 // the least first
-	now  Time  // the store's clock when it was found
+	id   driver.ID
+	rank int64       // the least first
+	now  driver.Time // the store's clock when it was found
 }
 
 // dueOperations are a heap, the last on top.

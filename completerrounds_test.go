@@ -6,36 +6,38 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/semelhq/semel/driver"
 )
 
 // fewRecords lists records that have nothing but an id and the time since which they are due.
 type fewRecords struct {
-	since map[ID]Time
-	now   Time
+	since map[driver.ID]driver.Time
+	now   driver.Time
 }
 
-func (l *fewRecords) List(_ context.Context, _ Query, yield func(ID, Record) bool) error {
+func (l *fewRecords) List(_ context.Context, _ driver.Query, yield func(driver.ID, driver.Record) bool) error {
 	for id, since := range l.since {
-		if !yield(id, Record{Settled: since, Now: l.now}) {
+		if !yield(id, driver.Record{Settled: since, Now: l.now}) {
 			break
 		}
 	}
 	return nil
 }
 
-func numbered(n int) (id ID) {
+func numbered(n int) (id driver.ID) {
 	binary.BigEndian.PutUint64(id[:], uint64(n)+1)
 	return id
 }
 
 func newFewRounds(n int) (*rounds, *fewRecords) {
-	l := &fewRecords{since: map[ID]Time{}, now: TimeOf(time.Unix(1e9, 0))}
+	l := &fewRecords{since: map[driver.ID]driver.Time{}, now: driver.TimeOf(time.Unix(1e9, 0))}
 	for i := range n {
-		l.since[numbered(i)] = Time(i)
+		l.since[numbered(i)] = driver.Time(i)
 	}
 	c := &Completer{lister: l, o: CompleterOptions{Concurrency: 1, Backoff: time.Second, MaxBackoff: time.Hour}}
-	due := func(rec *Record) (Time, bool) { return rec.Settled, true }
-	return newRounds(c, Query{}, due, nil), l
+	due := func(rec *driver.Record) (driver.Time, bool) { return rec.Settled, true }
+	return newRounds(c, driver.Query{}, due, nil), l
 }
 
 // However much is due and fails, memory is bounded, and everything comes to its turn.
@@ -45,7 +47,7 @@ func TestFailuresOfACompleterAreBounded(t *testing.T) {
 	const due = maxFailures + 8*maxDue
 	r, l := newFewRounds(due)
 	r.maxDue, r.maxFailures = maxDue, maxFailures
-	tried := map[ID]int{}
+	tried := map[driver.ID]int{}
 	rounds := 0
 	for ; rounds < 400 && len(tried) < due; rounds++ {
 		list, more := r.list(t.Context())

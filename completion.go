@@ -6,14 +6,17 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 )
 
 // complete runs an operation without its client, if it is still due. It reports whether it failed to: what became of a run
 // that was started shows in the record.
-func (c *Completer) complete(ctx context.Context, id ID) (failed bool) {
+func (c *Completer) complete(ctx context.Context, id driver.ID) (failed bool) {
 	rec, err := c.guard.load(ctx, id)
 	if err != nil {
-		return errors.Is(err, ErrUnreadable) // else the next look shows whether the store works
+		return errors.Is(err, driver.ErrUnreadable) // else the next look shows whether the store works
 	}
 	if at, due := c.completionDue(&rec); !due || rec.Now < at {
 		return false
@@ -30,7 +33,7 @@ func (c *Completer) complete(ctx context.Context, id ID) (failed bool) {
 }
 
 // attempt reports a failure of f, also if f ends its goroutine, as hooks and handlers can.
-func (c *Completer) attempt(ctx context.Context, id ID, rec *Record, f func() error) (failed bool) {
+func (c *Completer) attempt(ctx context.Context, id driver.ID, rec *driver.Record, f func() error) (failed bool) {
 	err := errors.New("it did not return: what was called has ended its goroutine")
 	defer func() { failed = c.failed(ctx, id, rec, err) }()
 	err = f()
@@ -38,29 +41,29 @@ func (c *Completer) attempt(ctx context.Context, id ID, rec *Record, f func() er
 }
 
 // failed reports a failure, unless it comes of the completer's own end.
-func (c *Completer) failed(ctx context.Context, id ID, rec *Record, err error) bool {
+func (c *Completer) failed(ctx context.Context, id driver.ID, rec *driver.Record, err error) bool {
 	if err == nil || ctx.Err() != nil {
 		return false
 	}
-	c.event(ctx, EventCompletionFailed, id, rec, err)
+	c.event(ctx, event.CompletionFailed, id, rec, err)
 	return true
 }
 
-func (c *Completer) event(ctx context.Context, kind EventKind, id ID, rec *Record, err error) {
-	c.guard.observer.Observe(context.WithoutCancel(ctx), Event{
+func (c *Completer) event(ctx context.Context, kind event.Kind, id driver.ID, rec *driver.Record, err error) {
+	c.guard.observer.Observe(context.WithoutCancel(ctx), event.Event{
 		Kind: kind, ID: id, Operation: rec.Operation, Correlation: rec.Correlation,
 		Attempt: rec.Attempt, Fence: rec.Fence, Err: err,
 	})
 }
 
 // resume serves the stored request of a record that was just read.
-func (c *Completer) resume(ctx context.Context, id ID, rec *Record) error {
+func (c *Completer) resume(ctx context.Context, id driver.ID, rec *driver.Record) error {
 	s, err := c.guard.keyring.openRequest(id, rec)
 	if err != nil {
 		return err
 	}
 	if c.guard.identity.id(KindHTTP, s.Scope, s.Key) != id {
-		return fmt.Errorf("the stored request is that of another operation, or of another identity secret: %w", ErrUnreadable)
+		return fmt.Errorf("the stored request is that of another operation, or of another identity secret: %w", driver.ErrUnreadable)
 	}
 	r, err := s.request()
 	if err != nil {
@@ -101,28 +104,28 @@ func (c *Completer) serve(ctx context.Context, r *http.Request, s *resumption) (
 }
 
 // giveUp ends an operation unknown that was run often enough, without running it.
-func (c *Completer) giveUp(ctx context.Context, id ID, rec *Record) error {
+func (c *Completer) giveUp(ctx context.Context, id driver.ID, rec *driver.Record) error {
 	p := *c.reader.policy
 	p.Retention, p.Tombstone = rec.Retention, rec.Tombstone
 	g := &Guard{core: c.guard.core, policy: &p, keys: c.guard.keys}
 	a := ask{
 		kind: KindHTTP, id: id, fingerprint: rec.Fingerprint, operation: rec.Operation, correlation: rec.Correlation,
 	}
-	o := Outcome{State: Unknown, Error: fmt.Sprintf("given up after %d runs", rec.Attempt)}
-	if rec.State == Free && rec.Error != "" {
+	o := driver.Outcome{State: driver.Unknown, Error: fmt.Sprintf("given up after %d runs", rec.Attempt)}
+	if rec.State == driver.Free && rec.Error != "" {
 		o.Error += "; the last one: " + rec.Error
 	}
 	now, mine, err := g.end(ctx, &a, &resumption{rec: *rec}, o)
 	if err == nil && mine {
-		c.event(ctx, EventCompletionGivenUp, id, &now, errors.New(o.Error))
+		c.event(ctx, event.CompletionGivenUp, id, &now, errors.New(o.Error))
 	}
 	return err
 }
 
 // end claims an operation and settles it at once, if it is still what was due. It returns the record as it stands then, and
 // whether it did both. A settle that gets no reply goes on without it, and counts as done: nobody else would tell of it.
-func (g *Guard) end(ctx context.Context, a *ask, s *resumption, o Outcome) (Record, bool, error) {
-	var rec Record
+func (g *Guard) end(ctx context.Context, a *ask, s *resumption, o driver.Outcome) (driver.Record, bool, error) {
+	var rec driver.Record
 	run, p := g.claim(ctx, a, &rec)
 	switch {
 	case p != nil:
@@ -142,10 +145,10 @@ func (g *Guard) end(ctx context.Context, a *ask, s *resumption, o Outcome) (Reco
 }
 
 // inquire asks what became of an operation.
-func (c *Completer) inquire(ctx context.Context, id ID) bool {
+func (c *Completer) inquire(ctx context.Context, id driver.ID) bool {
 	asked, cancel := context.WithTimeout(ctx, c.reader.policy.MaxRun)
 	defer cancel()
-	rec := Record{}
+	rec := driver.Record{}
 	ask := func(ctx context.Context, i Inquiry) (f Finding, err error) {
 		rec.Operation, rec.Correlation, rec.Attempt, rec.Fence = i.Operation, i.Correlation, uint32(i.Attempt), i.Fence
 		defer noReply(&err)

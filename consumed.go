@@ -10,6 +10,9 @@ import (
 	"net/http"
 	"strings"
 	"sync/atomic"
+
+	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/refusal"
 )
 
 // A body that somebody has read before the guard looks like an empty or a shorter one: another amount would be a repeat.
@@ -44,11 +47,11 @@ func closedAbove(err error) bool {
 // consumed reports, loudly, that the request's body was read before, and returns the refusal.
 func (x *exchange) consumed(how string) *Problem {
 	err := fmt.Errorf("%w: %s; put the guard above what reads it, or have that put r.Body back, and r.ContentLength if it has changed",
-		ErrBodyConsumed, how)
-	x.g.observer.Observe(context.WithoutCancel(x.r.Context()), Event{
-		Kind: EventBodyConsumed, Operation: x.ask.operation, Correlation: x.ask.correlation, Observed: x.g.policy.Observe, Err: err,
+		refusal.BodyConsumed, how)
+	x.g.observer.Observe(context.WithoutCancel(x.r.Context()), event.Event{
+		Kind: event.BodyConsumed, Operation: x.ask.operation, Correlation: x.ask.correlation, Observed: x.g.policy.Observe, Err: err,
 	})
-	return x.g.problem(CodeBodyConsumed, "").because(err)
+	return x.g.problem(refusal.BodyConsumed, "").because(err)
 }
 
 // principal asks who sends the request. A scope that reads the body takes it from the guard, unless it puts it back.
@@ -78,10 +81,10 @@ func (x *exchange) noPrincipal(detail string, err error) *Problem {
 	if err == nil {
 		err = errors.New("scope: it is empty")
 	}
-	x.g.observer.Observe(context.WithoutCancel(x.r.Context()), Event{
-		Kind: EventNoPrincipal, Operation: x.ask.operation, Correlation: x.ask.correlation, Observed: x.g.policy.Observe, Err: err,
+	x.g.observer.Observe(context.WithoutCancel(x.r.Context()), event.Event{
+		Kind: event.NoPrincipal, Operation: x.ask.operation, Correlation: x.ask.correlation, Observed: x.g.policy.Observe, Err: err,
 	})
-	return x.g.problem(CodeScopeInvalid, detail).because(err)
+	return x.g.problem(refusal.ScopeInvalid, detail).because(err)
 }
 
 // A watchedBody notices that it is read or closed.

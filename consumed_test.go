@@ -17,7 +17,9 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // above is a middleware that does something to the request first.
@@ -161,8 +163,8 @@ func TestField04_ABodyThatWasReadAboveIsRefused(t *testing.T) {
 						}
 						for _, amount := range []string{"10", "99999"} {
 							w := over(t, s, formOf(t, c.kind, amount, chunked))
-							checkProblem(t, w, 500, semel.CodeBodyConsumed)
-							if !strings.Contains(w.Body.String(), `"retryable":false`) || w.Header().Get("Idempotency-Code") != string(semel.CodeBodyConsumed) {
+							checkProblem(t, w, 500, refusal.BodyConsumed)
+							if !strings.Contains(w.Body.String(), `"retryable":false`) || w.Header().Get("Idempotency-Code") != string(refusal.BodyConsumed) {
 								t.Errorf("chunked %v: %v %s", chunked, w.Header(), w.Body)
 							}
 							refused++
@@ -171,11 +173,11 @@ func TestField04_ABodyThatWasReadAboveIsRefused(t *testing.T) {
 				}
 				checkEffects(t, l, 0)
 				checkRecords(t, store, 0)
-				if n := seen.count(semel.EventBodyConsumed); n != refused {
+				if n := seen.count(event.BodyConsumed); n != refused {
 					t.Errorf("%d events of %d refusals", n, refused)
 				}
 				for _, e := range seen.list {
-					if e.Kind == semel.EventBodyConsumed && (!errors.Is(e.Err, semel.ErrBodyConsumed) || !strings.Contains(e.Err.Error(), "put r.Body back") || e.Operation == "" || e.Correlation == "") {
+					if e.Kind == event.BodyConsumed && (!errors.Is(e.Err, refusal.BodyConsumed) || !strings.Contains(e.Err.Error(), "put r.Body back") || e.Operation == "" || e.Correlation == "") {
 						t.Errorf("reported as %+v", e)
 					}
 				}
@@ -246,7 +248,7 @@ func TestField04_ABodyThatIsPutBackIsProtected(t *testing.T) {
 					defer s.Close()
 					checkRun(t, over(t, s, formOf(t, c.kind, "10", chunked)))
 					if c.name != "another length" {
-						checkProblem(t, over(t, s, formOf(t, c.kind, "99999", chunked)), 422, semel.CodeKeyReused)
+						checkProblem(t, over(t, s, formOf(t, c.kind, "99999", chunked)), 422, refusal.KeyReused)
 					}
 					checkReplay(t, over(t, s, formOf(t, c.kind, "10", chunked)))
 					checkEffects(t, &l, 1)
@@ -312,10 +314,10 @@ func TestField04_OnlyKeyedBodiesAreLookedAt(t *testing.T) {
 	checkRun(t, send(semel.Policy{KeyOptional: true}, "POST", "", "application/json", json()))
 	checkRun(t, send(semel.Policy{}, "POST", "k", "application/json", nil))
 	checkRun(t, send(semel.Policy{}, "POST", "k", "", nothing()))
-	checkProblem(t, send(semel.Policy{}, "POST", "k", "application/json", nothing()), 500, semel.CodeBodyConsumed)
-	checkProblem(t, send(semel.Policy{}, "DELETE", "k", "", json()), 500, semel.CodeBodyConsumed)
+	checkProblem(t, send(semel.Policy{}, "POST", "k", "application/json", nothing()), 500, refusal.BodyConsumed)
+	checkProblem(t, send(semel.Policy{}, "DELETE", "k", "", json()), 500, refusal.BodyConsumed)
 	// Where the body may hold the key, none can't be told from one.
-	checkProblem(t, send(semel.Policy{KeyField: "/key", KeyOptional: true}, "POST", "", "application/json", json()), 500, semel.CodeBodyConsumed)
+	checkProblem(t, send(semel.Policy{KeyField: "/key", KeyOptional: true}, "POST", "", "application/json", json()), 500, refusal.BodyConsumed)
 }
 
 func TestField04_R92_AnObservedBodyThatWasReadIsTold(t *testing.T) {
@@ -329,13 +331,13 @@ func TestField04_R92_AnObservedBodyThatWasReadIsTold(t *testing.T) {
 	s := httptest.NewServer(h)
 	defer s.Close()
 	checkRun(t, over(t, s, formOf(t, "form", "10", false)))
-	if e := seen.observed(t); e.Result != semel.ResultRefused || e.Code != semel.CodeBodyConsumed {
+	if e := seen.observed(t); e.Result != event.Refused || e.Code != refusal.BodyConsumed {
 		t.Errorf("observed %+v", e)
 	}
 	if len(got) != 1 || got[0] != "10" {
 		t.Errorf("the handler reads %q", got)
 	}
-	told := slices.DeleteFunc(seen.list, func(e semel.Event) bool { return e.Kind != semel.EventBodyConsumed })
+	told := slices.DeleteFunc(seen.list, func(e event.Event) bool { return e.Kind != event.BodyConsumed })
 	if len(told) != 1 || !told[0].Observed {
 		t.Errorf("told %+v", told)
 	}
@@ -368,7 +370,7 @@ func TestField04_HooksMayReadTheBody(t *testing.T) {
 		w := send(g)
 		if observe {
 			checkRun(t, w)
-			if e := seen.observed(t); e.Result != semel.ResultReplayed {
+			if e := seen.observed(t); e.Result != event.Replayed {
 				t.Errorf("observed %+v", e)
 			}
 		} else {
@@ -389,7 +391,7 @@ func TestField04_AScopeReadsNoBodyBesideAKeyField(t *testing.T) {
 		t.Fatal(err)
 	}
 	var l ledger
-	checkProblem(t, answer(g.Handler(http.HandlerFunc(l.pay)), post("", `{"key":"k"}`)), 500, semel.CodeBodyConsumed)
+	checkProblem(t, answer(g.Handler(http.HandlerFunc(l.pay)), post("", `{"key":"k"}`)), 500, refusal.BodyConsumed)
 	checkEffects(t, &l, 0)
 }
 
@@ -401,15 +403,15 @@ func TestField04_R52_ACompletersPrincipalThatReadsTheBodyRunsNothing(t *testing.
 		g, seen := newFinishing(t, store, finishing())
 		var l ledger
 		h := g.Handler(counted(&l, func(http.ResponseWriter, *http.Request, int) {}))
-		wantProblem(t, answer(h, post("k", `{"amount":1}`)), http.StatusInternalServerError, semel.CodeNoAnswer)
+		wantProblem(t, answer(h, post("k", `{"amount":1}`)), http.StatusInternalServerError, refusal.NoAnswer)
 		stop := finish(t, g, h, semel.CompleterOptions{Principal: func(_ context.Context, r *http.Request, _ string) (*http.Request, error) {
 			readAll(r)
 			return r, nil
 		}})
 		time.Sleep(time.Minute)
 		stop()
-		if l.count() != 1 || seen.count(semel.EventBodyConsumed) == 0 || seen.count(semel.EventCompletionFailed) == 0 {
-			t.Errorf("%d runs, %d events, %d failures", l.count(), seen.count(semel.EventBodyConsumed), seen.count(semel.EventCompletionFailed))
+		if l.count() != 1 || seen.count(event.BodyConsumed) == 0 || seen.count(event.CompletionFailed) == 0 {
+			t.Errorf("%d runs, %d events, %d failures", l.count(), seen.count(event.BodyConsumed), seen.count(event.CompletionFailed))
 		}
 	})
 }

@@ -10,10 +10,12 @@ import (
 	"io"
 	"net/http"
 	"strings"
+
+	"github.com/semelhq/semel/refusal"
 )
 
 // checkContentDigest compares the body as it was sent with its Content-Digest (RFC 9530, section 2), if there is one.
-// An error wraps ErrDigestMismatch, unless a body in a temporary file can't be read. Algorithms other than sha-256 and
+// An error wraps refusal.DigestMismatch, unless a body in a temporary file can't be read. Algorithms other than sha-256 and
 // sha-512 are passed over; a field that can't be read refuses the request, as RFC 9651, section 4.2, allows: its sender
 // wanted the body checked.
 func checkContentDigest(h http.Header, b *requestBody) error {
@@ -23,7 +25,7 @@ func checkContentDigest(h http.Header, b *requestBody) error {
 	}
 	digests, err := parseContentDigest(strings.Join(lines, ","))
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrDigestMismatch, err)
+		return fmt.Errorf("%w: %w", refusal.DigestMismatch, err)
 	}
 	for name, want := range digests {
 		sum := contentDigests[name]()
@@ -31,7 +33,7 @@ func checkContentDigest(h http.Header, b *requestBody) error {
 			return fmt.Errorf("%w: read: %w", errSpooled, err)
 		}
 		if string(sum.Sum(nil)) != want {
-			return fmt.Errorf("%w: %s of the body is another one", ErrDigestMismatch, name)
+			return fmt.Errorf("%w: %s of the body is another one", refusal.DigestMismatch, name)
 		}
 	}
 	return nil

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/semelhq/semel/refusal"
 )
 
 func digestField(body string) (s256, s512 string) {
@@ -61,7 +63,7 @@ func TestR25_AWrongContentDigestIsRefused(t *testing.T) {
 			s := sketch{body: body, memory: memory}
 			_, b := s.request(t)
 			err := checkContentDigest(http.Header{"Content-Digest": c.lines}, b)
-			if (err == nil) != c.ok || !c.ok && !errors.Is(err, ErrDigestMismatch) {
+			if (err == nil) != c.ok || !c.ok && !errors.Is(err, refusal.DigestMismatch) {
 				t.Errorf("%s, memory %d: error %v, want none: %v", c.name, memory, err, c.ok)
 			}
 			b.close()
@@ -79,7 +81,7 @@ func TestR25_TheDigestIsOfTheBytesAsSent(t *testing.T) {
 		t.Errorf("digest of the bytes as sent: %v", err)
 	}
 	ofPlain, _ := digestField(plain)
-	if err := checkContentDigest(http.Header{"Content-Digest": {ofPlain}}, b); !errors.Is(err, ErrDigestMismatch) {
+	if err := checkContentDigest(http.Header{"Content-Digest": {ofPlain}}, b); !errors.Is(err, refusal.DigestMismatch) {
 		t.Errorf("digest of the decoded bytes: error %v", err)
 	}
 }
@@ -89,7 +91,7 @@ func TestR25_AnUnreadableBodyIsNoMismatch(t *testing.T) {
 	_, b := sketch{body: "12345678", memory: 4}.request(t)
 	b.close()
 	s256, _ := digestField("12345678")
-	if err := checkContentDigest(http.Header{"Content-Digest": {s256}}, b); err == nil || errors.Is(err, ErrDigestMismatch) {
+	if err := checkContentDigest(http.Header{"Content-Digest": {s256}}, b); err == nil || errors.Is(err, refusal.DigestMismatch) {
 		t.Errorf("error %v, want one of reading", err)
 	}
 }
@@ -103,7 +105,7 @@ func FuzzContentDigest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, field string, body []byte) {
 		b := &requestBody{data: body, n: int64(len(body))}
 		err := checkContentDigest(http.Header{"Content-Digest": {field}}, b)
-		if err != nil && !errors.Is(err, ErrDigestMismatch) {
+		if err != nil && !errors.Is(err, refusal.DigestMismatch) {
 			t.Fatalf("%q: error %v", field, err)
 		}
 		right, _ := digestField(string(body))
@@ -112,7 +114,7 @@ func FuzzContentDigest(f *testing.F) {
 		if strings.Trim(field, " \t") != "" && (err == nil) != (with == nil) {
 			t.Fatalf("%q: error %v alone, %v after the right digest", field, err, with)
 		}
-		if err := checkContentDigest(http.Header{"Content-Digest": {field, wrong}}, b); !errors.Is(err, ErrDigestMismatch) {
+		if err := checkContentDigest(http.Header{"Content-Digest": {field, wrong}}, b); !errors.Is(err, refusal.DigestMismatch) {
 			t.Fatalf("%q: a wrong digest passes after it: %v", field, err)
 		}
 	})

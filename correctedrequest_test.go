@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // corrigible is a handler that refuses the request whose body says so, and does what any other asks for.
@@ -59,7 +61,7 @@ func TestField16_ACorrectedRequestHasAReleasedKey(t *testing.T) {
 					t.Errorf("not a new operation: %+v", rec)
 				}
 				wantAnswer(t, answer(h, post("k", right)), http.StatusCreated, "payment 1", true)
-				wantProblem(t, answer(h, post("k", wrong)), http.StatusUnprocessableEntity, semel.CodeKeyReused)
+				wantProblem(t, answer(h, post("k", wrong)), http.StatusUnprocessableEntity, refusal.KeyReused)
 				sameRecord(t, rec, loaded(t, store, "k"))
 				checkEffects(t, &paid, 1)
 			})
@@ -92,7 +94,7 @@ func TestField16_ACorrectedCallOfDoHasAReleasedKey(t *testing.T) {
 	if got, err := do("right", 1); got != "paid" || err != nil {
 		t.Errorf("the corrected one: %q, %v", got, err)
 	}
-	if _, err := do("wrong", 0); !errors.Is(err, semel.ErrKeyReused) {
+	if _, err := do("wrong", 0); !errors.Is(err, refusal.KeyReused) {
 		t.Errorf("the first one again: %v, want key reused", err)
 	}
 }
@@ -135,9 +137,9 @@ func TestField16_AKeyThatMayHaveBeenUsedKeepsItsRequest(t *testing.T) {
 	}
 	decided := func(t *testing.T, store *memstore.Store) {
 		t.Helper()
-		rec, err := store.Seize(t.Context(), keyed("k"), semel.NewToken())
+		rec, err := store.Seize(t.Context(), keyed("k"), driver.NewToken())
 		if err == nil {
-			_, _, err = store.Settle(t.Context(), keyed("k"), rec.Owner(), semel.Outcome{State: semel.Free})
+			_, _, err = store.Settle(t.Context(), keyed("k"), rec.Owner(), driver.Outcome{State: driver.Free})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -184,10 +186,10 @@ func TestField16_AKeyThatMayHaveBeenUsedKeepsItsRequest(t *testing.T) {
 					decided(t, store)
 				}
 				before := loaded(t, store, "k")
-				if before.State != semel.Free {
+				if before.State != driver.Free {
 					t.Fatalf("the record is %v", before.State)
 				}
-				wantProblem(t, answer(h, post("k", right)), http.StatusUnprocessableEntity, semel.CodeKeyReused)
+				wantProblem(t, answer(h, post("k", right)), http.StatusUnprocessableEntity, refusal.KeyReused)
 				sameRecord(t, before, loaded(t, store, "k"))
 				checkEffects(t, &paid, 0)
 				drained(t, g)
@@ -215,7 +217,7 @@ func TestField16_AnotherRequestDoesNotWaitForARelease(t *testing.T) {
 		waiter := serve(h, post("k", wrong))
 		synctest.Wait()
 		start := time.Now()
-		wantProblem(t, answer(h, post("k", right)), http.StatusUnprocessableEntity, semel.CodeKeyReused)
+		wantProblem(t, answer(h, post("k", right)), http.StatusUnprocessableEntity, refusal.KeyReused)
 		if took := time.Since(start); took != 0 {
 			t.Errorf("another request was kept waiting for %v", took)
 		}
@@ -225,7 +227,7 @@ func TestField16_AnotherRequestDoesNotWaitForARelease(t *testing.T) {
 		if w := waiter.answer(); w.Code != http.StatusCreated || replayed(w) {
 			t.Errorf("the waiter is answered %d, replayed %t; want its own run", w.Code, replayed(w))
 		}
-		wantProblem(t, answer(h, post("k", right)), http.StatusUnprocessableEntity, semel.CodeKeyReused)
+		wantProblem(t, answer(h, post("k", right)), http.StatusUnprocessableEntity, refusal.KeyReused)
 	})
 }
 
@@ -235,11 +237,11 @@ func TestField16_ALateClaimOfTheFirstRequestIsReleased(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
-		var late []semel.Claim
+		var late []driver.Claim
 		cut := &faulty{Store: store}
-		cut.claim = func(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+		cut.claim = func(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
 			if late = append(late, c); len(late) == 1 {
-				return semel.Record{}, false, errors.New("the reply is lost, and the claim is under way")
+				return driver.Record{}, false, errors.New("the reply is lost, and the claim is under way")
 			}
 			return store.Claim(ctx, id, c)
 		}
@@ -261,7 +263,7 @@ func TestField16_ALateClaimOfTheFirstRequestIsReleased(t *testing.T) {
 		if err != nil || !owned || rec.Fence != before.Fence+1 {
 			t.Fatalf("the late copy: owned %t, fence %d after %d, %v", owned, rec.Fence, before.Fence, err)
 		}
-		wantProblem(t, answer(h, post("k", right)), http.StatusUnprocessableEntity, semel.CodeKeyReused)
+		wantProblem(t, answer(h, post("k", right)), http.StatusUnprocessableEntity, refusal.KeyReused)
 		drained(t, g)
 		status = http.StatusCreated
 		if w := answer(h, post("k", right)); w.Code != http.StatusCreated {
@@ -279,8 +281,8 @@ func TestField16_R48_AFencedOwnersClientGetsNoOthersAnswer(t *testing.T) {
 		var paid ledger
 		var h http.Handler
 		cut := &faulty{Store: store}
-		cut.settle = func(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
-			if o.State != semel.Free {
+		cut.settle = func(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
+			if o.State != driver.Free {
 				return store.Settle(ctx, id, by, o)
 			}
 			rec, owned, err := store.Settle(ctx, id, by, o)
@@ -289,13 +291,13 @@ func TestField16_R48_AFencedOwnersClientGetsNoOthersAnswer(t *testing.T) {
 			}
 			if paid.count() == 0 { // the reply to the first one is lost, and meanwhile the corrected request has come
 				wantAnswer(t, answer(h, post("k", right)), http.StatusCreated, "payment 1", false)
-				return semel.Record{}, false, errors.New("the reply is lost")
+				return driver.Record{}, false, errors.New("the reply is lost")
 			}
 			return rec, owned, err
 		}
 		g, _ := newGuard(t, cut, shortLease(semel.Hold))
 		h = g.Handler(corrigible(&paid, answers(http.StatusTooManyRequests)))
-		wantProblem(t, answer(h, post("k", wrong)), http.StatusConflict, semel.CodeOutcomeUnknown)
+		wantProblem(t, answer(h, post("k", wrong)), http.StatusConflict, refusal.OutcomeUnknown)
 		wantAnswer(t, answer(h, post("k", right)), http.StatusCreated, "payment 1", true)
 	})
 }

@@ -7,6 +7,9 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/refusal"
 )
 
 // Credentials of a request are what proves who sends it: values of headers and cookies that Policy.Credentials names. Of
@@ -48,7 +51,7 @@ func credentialNames(names []string, fail func(string, ...any)) []string {
 
 // credentials returns those that a request of the operation has. Its digest is bound to the operation: whoever reads the
 // store can't tell that two were asked for by the same client.
-func (d *digester) credentials(id ID, names []string, r *http.Request) credentials {
+func (d *digester) credentials(id driver.ID, names []string, r *http.Request) credentials {
 	if len(names) == 0 {
 		return credentials{}
 	}
@@ -88,7 +91,7 @@ func storedCredentials(h http.Header) (c credentials) {
 // mayHave says why a stored answer must not be given to this request. What has the credentials of the first request may
 // have it. About another one Policy.AuthorizeReplay decides. In answer to a question about an operation it is as strict as
 // the strictest route: which one the operation is of can't be told.
-func (x *exchange) mayHave(answer *Response) error {
+func (x *exchange) mayHave(answer *driver.Response) error {
 	p := x.g.policy
 	compares := x.compares()
 	if compares {
@@ -112,10 +115,10 @@ func (x *exchange) mayHave(answer *Response) error {
 // withheld is the refusal that follows from an error of mayHave. Whoever could not be asked may allow it later, and the
 // operation has happened: the client must come back with this key, and not go on with another.
 func (x *exchange) withheld(err error) *Problem {
-	if errors.Is(err, ErrOutcomePending) {
-		return x.g.problem(CodeOutcomePending, "whether the stored answer may be shown can't be told now").because(err)
+	if errors.Is(err, refusal.OutcomePending) {
+		return x.g.problem(refusal.OutcomePending, "whether the stored answer may be shown can't be told now").because(err)
 	}
-	return x.g.problem(CodeReplayForbidden, "").because(err)
+	return x.g.problem(refusal.ReplayForbidden, "").because(err)
 }
 
 // compares reports whether a repeat must have the credentials of the first request.

@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 func comparing(names ...string) semel.Policy { return semel.Policy{Credentials: names} }
@@ -55,8 +57,8 @@ func TestAttack01_R14_ARepeatNeedsTheCredentialsOfTheFirstRequest(t *testing.T) 
 			t.Errorf("%s: the digest is sent: %v", c.name, w.Header())
 		}
 		if !c.same {
-			wantProblem(t, w, 403, semel.CodeReplayForbidden)
-			if last := seen.last(); last.Result != semel.ResultRefused || strings.Contains(w.Body.String(), "payment") || w.Header().Get("Location") != "" {
+			wantProblem(t, w, 403, refusal.ReplayForbidden)
+			if last := seen.last(); last.Result != event.Refused || strings.Contains(w.Body.String(), "payment") || w.Header().Get("Location") != "" {
 				t.Errorf("%s: decided %v, shown %v %s", c.name, last.Result, w.Header(), w.Body)
 			}
 			wantAnswer(t, answer(h, post("k", "{}", c.first...)), 201, "payment 1", true)
@@ -100,7 +102,7 @@ func TestAttack01_CredentialsAreComparedByTheNamesThatTheAnswerWasStoredUnder(t 
 	answer(h(comparing("Authorization")), post("k", "{}", "Authorization", "a"))
 	renamed := h(comparing("X-Api-Key"))
 	wantAnswer(t, answer(renamed, post("k", "{}", "Authorization", "a", "X-Api-Key", "b")), 201, "payment 1", true)
-	wantProblem(t, answer(renamed, post("k", "{}", "X-Api-Key", "b")), 403, semel.CodeReplayForbidden)
+	wantProblem(t, answer(renamed, post("k", "{}", "X-Api-Key", "b")), 403, refusal.ReplayForbidden)
 	w := answer(h(comparing()), post("k", "{}"))
 	wantAnswer(t, w, 201, "payment 1", true)
 	if w.Header()[":credentials"] != nil {
@@ -109,7 +111,7 @@ func TestAttack01_CredentialsAreComparedByTheNamesThatTheAnswerWasStoredUnder(t 
 
 	// Whose an answer is that was stored without credentials can't be told.
 	answer(h(comparing()), post("old", "{}", "Authorization", "a"))
-	wantProblem(t, answer(renamed, post("old", "{}", "Authorization", "a")), 403, semel.CodeReplayForbidden)
+	wantProblem(t, answer(renamed, post("old", "{}", "Authorization", "a")), 403, refusal.ReplayForbidden)
 	if l.count() != 2 {
 		t.Errorf("%d effects, want 2", l.count())
 	}
@@ -145,13 +147,13 @@ func TestAttack01_AuthorizeReplayDecidesAboutOtherCredentialsOnly(t *testing.T) 
 func TestAttack01_R14_AuthorizeReplayMayNotBeAbleToTell(t *testing.T) {
 	t.Parallel()
 	p := comparing("Authorization")
-	p.FailOpen, p.AuthorizeReplay = true, func(*http.Request) error { return fmt.Errorf("ask: %w", semel.ErrOutcomePending) }
+	p.FailOpen, p.AuthorizeReplay = true, func(*http.Request) error { return fmt.Errorf("ask: %w", refusal.OutcomePending) }
 	g, _ := newGuard(t, nil, p)
 	l := &ledger{}
 	h := g.Handler(http.HandlerFunc(l.pay))
 	answer(h, post("k", "{}", "Authorization", "a"))
 	w := answer(h, post("k", "{}", "Authorization", "b"))
-	wantProblem(t, w, 503, semel.CodeOutcomePending)
+	wantProblem(t, w, 503, refusal.OutcomePending)
 	if w.Header().Get("Retry-After") != "1" || l.count() != 1 {
 		t.Errorf("Retry-After %q, %d effects", w.Header().Get("Retry-After"), l.count())
 	}
@@ -169,7 +171,7 @@ func TestAttack01_CredentialsOutlastEncryption(t *testing.T) {
 	if kept := only(t, store).Response.Header; len(kept) != 0 {
 		t.Errorf("stored in the clear: %v", kept)
 	}
-	wantProblem(t, answer(h, post("k", "{}", "Authorization", "b")), 403, semel.CodeReplayForbidden)
+	wantProblem(t, answer(h, post("k", "{}", "Authorization", "b")), 403, refusal.ReplayForbidden)
 	wantAnswer(t, answer(h, post("k", "{}", "Authorization", "a")), 201, "payment 1", true)
 }
 
@@ -194,7 +196,7 @@ func TestAttack01_R52_AnAnswerOfACompleterIsItsClients(t *testing.T) {
 		if got == nil || got[":credentials"] != nil || got.Get("Authorization") != "" {
 			t.Errorf("the completer's request has %v", got)
 		}
-		wantProblem(t, answer(h, post("k", "{}", "Authorization", "b")), 403, semel.CodeReplayForbidden)
+		wantProblem(t, answer(h, post("k", "{}", "Authorization", "b")), 403, refusal.ReplayForbidden)
 		wantAnswer(t, answer(h, post("k", "{}", "Authorization", "a")), 201, "", true)
 	})
 }
@@ -209,7 +211,7 @@ func TestAttack01_R33_QuestionsAskForTheSameCredentials(t *testing.T) {
 	for _, path := range []string{"", id, id + "/result"} {
 		for _, other := range [][]string{nil, {"Authorization", "b"}} {
 			w := answer(ask, about(path, append([]string{"Idempotency-Key", "k"}, other...)...))
-			wantProblem(t, w, 403, semel.CodeReplayForbidden)
+			wantProblem(t, w, 403, refusal.ReplayForbidden)
 			if strings.Contains(w.Body.String(), "payment") || strings.Contains(w.Body.String(), "succeeded") {
 				t.Errorf("%q is told %s", other, w.Body)
 			}
@@ -238,24 +240,24 @@ func TestAttack01_R60_GuessesOfKeysAreLimited(t *testing.T) {
 		}
 		for i := range 5 {
 			statusOf(t, guess("192.0.2.7:80", "k"), 200) // what is there does not count
-			wantProblem(t, guess("192.0.2.7:80", strings.Repeat("x", i+1)), 404, semel.CodeOperationNotFound)
+			wantProblem(t, guess("192.0.2.7:80", strings.Repeat("x", i+1)), 404, refusal.OperationNotFound)
 		}
 		w := guess("[::ffff:192.0.2.7]:81", "k")
-		wantProblem(t, w, 429, semel.CodeTooManyAttempts)
+		wantProblem(t, w, 429, refusal.TooManyAttempts)
 		if got := w.Header().Get("Retry-After"); got != "40" {
 			t.Errorf("Retry-After is %q, want 40", got)
 		}
 		statusOf(t, guess("192.0.2.8:80", "k"), 200)
-		wantProblem(t, guess("192.0.2.7:80", "k", "X-Principal", "bob"), 404, semel.CodeOperationNotFound)
+		wantProblem(t, guess("192.0.2.7:80", "k", "X-Principal", "bob"), 404, refusal.OperationNotFound)
 		time.Sleep(40 * time.Second)
 		statusOf(t, guess("192.0.2.7:80", "k"), 200)
 
 		// Of IPv6 a client has a whole network; ids can be guessed too.
 		for i := range 5 {
 			r := about("/" + keyed("unknown"+strings.Repeat("x", i)).String())
-			wantProblem(t, answer(ask, from("[2001:db8::"+string(rune('1'+i))+"]:80", r)), 404, semel.CodeOperationNotFound)
+			wantProblem(t, answer(ask, from("[2001:db8::"+string(rune('1'+i))+"]:80", r)), 404, refusal.OperationNotFound)
 		}
-		wantProblem(t, guess("[2001:db8::ffff]:80", "k"), 429, semel.CodeTooManyAttempts)
+		wantProblem(t, guess("[2001:db8::ffff]:80", "k"), 429, refusal.TooManyAttempts)
 		statusOf(t, guess("[2001:db8:0:1::1]:80", "k"), 200)
 	})
 }

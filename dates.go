@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"sync/atomic"
 	"time"
+
+	"github.com/semelhq/semel/driver"
 )
 
 // dates writes HTTP dates. It remembers the last one: the answers of one second expire in the same second.
@@ -14,7 +16,7 @@ type date struct {
 	text   string
 }
 
-func (d *dates) format(t Time) string {
+func (d *dates) format(t driver.Time) string {
 	second := int64(t) / int64(time.Second/time.Microsecond)
 	if l := d.last.Load(); l != nil && l.second == second {
 		return l.text

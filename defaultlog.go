@@ -5,14 +5,16 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/semelhq/semel/event"
 )
 
 // A defaultLog is the Observer of a guard that was given none. It writes dangerous events to slog.Default(), as that is
 // at the time of the event, and no decisions.
 type defaultLog struct{ brake brake }
 
-func (o *defaultLog) Observe(ctx context.Context, e Event) {
-	if e.Kind == EventDecision {
+func (o *defaultLog) Observe(ctx context.Context, e event.Event) {
+	if e.Kind == event.Decision {
 		return
 	}
 	leftOut, ok := o.brake.allow(string(e.Kind)+" "+e.Verb, time.Now())
@@ -23,17 +25,17 @@ func (o *defaultLog) Observe(ctx context.Context, e Event) {
 	if leftOut > 0 {
 		log = log.With("left_out", leftOut)
 	}
-	LogObserver(log, "").Observe(ctx, e)
+	event.Log(log, "").Observe(ctx, e)
 }
 
 // contained is an Observer that does not throw: what is observed goes on as if nobody had looked. It writes to
 // slog.Default() what its own observer has thrown.
 type contained struct {
-	own   Observer
+	own   event.Observer
 	brake brake
 }
 
-func (o *contained) Observe(ctx context.Context, e Event) {
+func (o *contained) Observe(ctx context.Context, e event.Event) {
 	defer func() {
 		if thrown := recover(); thrown != nil {
 			o.thrown(ctx, e.Kind, thrownError(thrown))
@@ -42,7 +44,7 @@ func (o *contained) Observe(ctx context.Context, e Event) {
 	o.own.Observe(ctx, e)
 }
 
-func (o *contained) thrown(ctx context.Context, kind EventKind, err error) {
+func (o *contained) thrown(ctx context.Context, kind event.Kind, err error) {
 	leftOut, ok := o.brake.allow("", time.Now())
 	if !ok {
 		return

@@ -12,7 +12,10 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // byDefault plays with the default logger, and returns the lines that were written. It must not be called in parallel.
@@ -37,17 +40,17 @@ func TestField13_WithoutAnObserverDangerousEventsAreLogged(t *testing.T) { //nol
 	}{
 		{"a decision", semel.SingleTenant, func(t *testing.T, h http.Handler) { checkRun(t, answer(h, post("k", `{}`))) }, nil},
 		{"no value in the context", semel.ScopeContext(who{}), func(t *testing.T, h http.Handler) {
-			wantProblem(t, answer(h, post("k", `{}`)), 400, semel.CodeScopeInvalid)
+			wantProblem(t, answer(h, post("k", `{}`)), 400, refusal.ScopeInvalid)
 		}, []string{"event=idempotency_no_principal", "no value in the context"}},
 		{"a value of another type", semel.ScopeContext(who{}), func(t *testing.T, h http.Handler) {
 			r := post("k", `{}`)
-			wantProblem(t, answer(h, r.WithContext(context.WithValue(r.Context(), who{}, 7))), 400, semel.CodeScopeInvalid)
+			wantProblem(t, answer(h, r.WithContext(context.WithValue(r.Context(), who{}, 7))), 400, refusal.ScopeInvalid)
 		}, []string{"event=idempotency_no_principal", "is a int, want a string"}},
 		{"an empty scope", semel.ScopeFunc(func(*http.Request) (string, error) { return "", nil }), func(t *testing.T, h http.Handler) {
-			wantProblem(t, answer(h, post("k", `{}`)), 400, semel.CodeScopeInvalid)
+			wantProblem(t, answer(h, post("k", `{}`)), 400, refusal.ScopeInvalid)
 		}, []string{"event=idempotency_no_principal", "it is empty"}},
 		{"no answer", semel.SingleTenant, func(t *testing.T, h http.Handler) {
-			wantProblem(t, answer(h, post("silent", `{}`)), 500, semel.CodeNoAnswer)
+			wantProblem(t, answer(h, post("silent", `{}`)), 500, refusal.NoAnswer)
 		}, []string{"event=idempotency_no_answer"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -83,7 +86,7 @@ func TestField13_WithoutAnObserverDangerousEventsAreLogged(t *testing.T) { //nol
 // An observer that wants silence gets it.
 func TestField13_SilenceIsPossible(t *testing.T) { //nolint:paralleltest // it changes the default logger
 	lines := byDefault(t, func() {
-		o := semel.Options{Observer: semel.LogObserver(slog.New(slog.DiscardHandler), "")}
+		o := semel.Options{Observer: event.Log(slog.New(slog.DiscardHandler), "")}
 		g, err := semel.New(memstore.New(), semel.ScopeFunc(func(*http.Request) (string, error) { return "", nil }), semel.Hold, o)
 		if err != nil {
 			t.Fatal(err)
@@ -100,8 +103,8 @@ func TestField13_LinesAreBounded(t *testing.T) { //nolint:paralleltest // it cha
 	synctest.Test(t, func(t *testing.T) {
 		lines := byDefault(t, func() {
 			f := &faulty{Store: memstore.New()}
-			f.claim = func(context.Context, semel.ID, semel.Claim) (semel.Record, bool, error) {
-				return semel.Record{}, false, errors.New("down")
+			f.claim = func(context.Context, driver.ID, driver.Claim) (driver.Record, bool, error) {
+				return driver.Record{}, false, errors.New("down")
 			}
 			g, err := semel.New(f, semel.SingleTenant, semel.Hold, semel.Options{})
 			if err != nil {
@@ -140,7 +143,7 @@ func TestField13_LinesAreBounded(t *testing.T) { //nolint:paralleltest // it cha
 // What an observer throws is written there, too.
 func TestField08_WhatAnObserverThrowsIsLogged(t *testing.T) { //nolint:paralleltest // it changes the default logger
 	lines := byDefault(t, func() {
-		g, _ := newGuardWith(t, nil, semel.Options{Observer: observerFunc(func(semel.Event) { panic(errThrown) })})
+		g, _ := newGuardWith(t, nil, semel.Options{Observer: observerFunc(func(event.Event) { panic(errThrown) })})
 		for range 30 {
 			answer(g.Handler(http.NotFoundHandler()), post("k", `{}`))
 		}

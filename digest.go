@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+
+	"github.com/semelhq/semel/driver"
 )
 
 // A digester makes the keyed digests of identities, fingerprints and derived keys: HMAC-SHA-256 under a secret, or
@@ -23,7 +25,7 @@ type digester struct {
 type scopeDigest struct {
 	kind  Kind
 	scope string
-	id    ScopeID
+	id    driver.ScopeID
 }
 
 func newDigester(secret []byte) *digester {
@@ -131,7 +133,7 @@ func (s *digest) sum() [sha256.Size]byte {
 }
 
 // id returns HMAC(kind, scope)[:16] ‖ HMAC(kind, scope, key).
-func (d *digester) id(kind Kind, scope, key string) (id ID) {
+func (d *digester) id(kind Kind, scope, key string) (id driver.ID) {
 	scopeID := d.scope(kind, scope)
 	copy(id[:], scopeID[:])
 	s := d.start("semel key 1")
@@ -144,7 +146,7 @@ func (d *digester) id(kind Kind, scope, key string) (id ID) {
 }
 
 // scope returns HMAC(kind, scope)[:16].
-func (d *digester) scope(kind Kind, scope string) ScopeID {
+func (d *digester) scope(kind Kind, scope string) driver.ScopeID {
 	if l := d.last.Load(); l != nil && l.kind == kind && l.scope == scope {
 		return l.id
 	}
@@ -152,7 +154,7 @@ func (d *digester) scope(kind Kind, scope string) ScopeID {
 	s.string(string(kind))
 	s.string(scope)
 	sum := s.sum()
-	id := ScopeID(sum[:16])
+	id := driver.ScopeID(sum[:16])
 	d.last.Store(&scopeDigest{kind, strings.Clone(scope), id})
 	return id
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/semelhq/semel/driver"
 )
 
 // Derived keys go to other systems, which keep them: they never change. The values were computed by another
@@ -126,7 +128,7 @@ func TestDigester_IsSafeForConcurrentUse(t *testing.T) {
 	t.Parallel()
 	d := newDigester([]byte("secret"))
 	keys := []string{"a", "b", strings.Repeat("c", 700), ""}
-	want := make([]ID, len(keys))
+	want := make([]driver.ID, len(keys))
 	for i, key := range keys {
 		want[i] = d.id(KindDo, "scope", key)
 	}

@@ -8,13 +8,17 @@ import (
 	"net/http"
 	"runtime"
 	"time"
+
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/refusal"
 )
 
 // Key identifies an operation of [Do]: who asks, what for, and the key that they chose.
 type Key struct {
 	Scope string // principal or tenant; not empty
 	// Operation names what is asked for, such as "send invoice" or "/shop.Payments/Charge": the function, not the call. It is
-	// part of what is compared: the same key for another name is [ErrKeyReused], so that no function gets another one's
+	// part of what is compared: the same key for another name is [refusal.KeyReused], so that no function gets another one's
 	// result; under Policy.PerOperation it is another operation. 1 to 255 bytes of UTF-8 without NUL; it shows in records,
 	// events and logs. Defaults to Policy.Operation.
 	Operation string
@@ -66,7 +70,7 @@ func (e *ReplayedError) Error() string { return e.message }
 func (e *ReplayedError) Code() string { return e.code }
 
 // Do runs fn once for a key, and gives every repeat with the same request the first result, as JSON decodes it. It is
-// the guard for jobs, commands and RPC. A refusal is a [*Problem], which unwraps to [ErrInProgress], [ErrKeyReused] and
+// the guard for jobs, commands and RPC. A refusal is a [*Problem], which unwraps to [refusal.InProgress], [refusal.KeyReused] and
 // so on. With an error, the value is zero. A key without an Operation, on a guard whose policy names none either, is
 // [ErrOperationName]. [WithReport] tells whether a result is a replay.
 //
@@ -74,8 +78,8 @@ func (e *ReplayedError) Code() string { return e.code }
 // does not decode is replay-unavailable; fields that T does not have are passed over.
 //
 // fn gets a context with ctx's values but not its cancellation, and Policy.MaxRun as its deadline; [FromContext] finds
-// its operation. If ctx ends first, or Policy.Patience passes, Do returns [ErrOutcomePending] and fn goes on; a repeat
-// gets its result. If ctx ends before fn has begun, fn is not run, and Do returns [ErrStoreUnavailable] as soon as the store
+// its operation. If ctx ends first, or Policy.Patience passes, Do returns [refusal.OutcomePending] and fn goes on; a repeat
+// gets its result. If ctx ends before fn has begun, fn is not run, and Do returns [refusal.StoreUnavailable] as soon as the store
 // has replied, within seconds. What fn throws, a panic or runtime.Goexit, Do throws too, once it is settled.
 //
 // Of the policy, what is about requests and answers of HTTP does not apply, nor does Policy.Observe.
@@ -87,7 +91,7 @@ func Do[T any](ctx context.Context, g *Guard, key Key, request Fingerprinter, fn
 	if err := c.name(key); err != nil {
 		return value, err
 	}
-	var rec Record
+	var rec driver.Record
 	p := c.enter(key, request, &rec)
 	switch {
 	case c.run != nil:
@@ -95,7 +99,7 @@ func Do[T any](ctx context.Context, g *Guard, key Key, request Fingerprinter, fn
 	case p == nil:
 		return replayResult[T](&c, &rec)
 	case g.opens(p):
-		defer c.decided(ResultBypassed, nil)
+		defer c.decided(event.Bypassed, nil)
 		return fn(outside(ctx))
 	}
 	return refused[T](&c, p)
@@ -123,12 +127,12 @@ func (c *call) name(key Key) error {
 	}
 	c.ask.operation = ""
 	err = fmt.Errorf("semel: do: %w: %w; Key.Operation or Policy.Operation says it", ErrOperationName, err)
-	c.observe(Event{Result: ResultRefused, Err: err})
+	c.observe(event.Event{Result: event.Refused, Err: err})
 	return err
 }
 
 // enter asks for the operation. Without a run and a refusal the answer is that of rec.
-func (c *call) enter(key Key, request Fingerprinter, rec *Record) (p *Problem) {
+func (c *call) enter(key Key, request Fingerprinter, rec *driver.Record) (p *Problem) {
 	if p = c.identify(key, request); p == nil {
 		c.run, p = c.g.enter(c.ctx, &c.ask, rec)
 	}
@@ -139,15 +143,15 @@ func (c *call) enter(key Key, request Fingerprinter, rec *Record) (p *Problem) {
 func (c *call) identify(key Key, request Fingerprinter) *Problem {
 	g, p := c.g, c.g.policy
 	if key.Scope == "" {
-		return g.problem(CodeScopeInvalid, "the scope is empty")
+		return g.problem(refusal.ScopeInvalid, "the scope is empty")
 	}
 	value, err := checkKey(key.Value, &p.KeyFormat)
 	if err != nil {
-		return g.problem(CodeKeyInvalid, detailOf(err, ErrKeyInvalid)).because(err)
+		return g.problem(refusal.KeyInvalid, detailOf(err, refusal.KeyInvalid)).because(err)
 	}
 	b, err := request.FingerprintBytes()
 	if err != nil {
-		return g.problem(CodeRequestUnreadable, "").because(fmt.Errorf("fingerprint the request: %w", err))
+		return g.problem(refusal.RequestUnreadable, "").because(fmt.Errorf("fingerprint the request: %w", err))
 	}
 	d := g.identity.start("semel do request 1")
 	d.string(c.ask.operation)
@@ -184,8 +188,8 @@ func (c *call) ran() {
 }
 
 // decided reports the decision about this call; p is the refusal, if it is one.
-func (c *call) decided(result Result, p *Problem) {
-	e := Event{Result: result}
+func (c *call) decided(result event.Result, p *Problem) {
+	e := event.Event{Result: result}
 	if c.run != nil {
 		e.Attempt, e.Fence = uint32(c.run.attempt), c.run.owner.Fence
 	}
@@ -196,8 +200,8 @@ func (c *call) decided(result Result, p *Problem) {
 }
 
 // observe reports a decision about this call.
-func (c *call) observe(e Event) {
-	e.Kind, e.ID, e.Operation, e.Duration = EventDecision, c.ask.id, c.ask.operation, time.Since(c.started)
+func (c *call) observe(e event.Event) {
+	e.Kind, e.ID, e.Operation, e.Duration = event.Decision, c.ask.id, c.ask.operation, time.Since(c.started)
 	c.g.observer.Observe(context.WithoutCancel(c.ctx), e)
 }
 
@@ -214,7 +218,7 @@ type job[T any] struct {
 	broken   *PanicError // thrown by fn, or by whatever read or stored what it returned
 	lost     bool
 	nothing  bool // it was rolled back, although fn returned a value
-	rec      Record
+	rec      driver.Record
 	how      settled
 }
 
@@ -224,11 +228,11 @@ func runJob[T any](c *call, r *run, fn func(context.Context) (T, error)) (T, err
 	err := j.wait(c)
 	switch {
 	case err != nil:
-		return goesOn[T](c, err)
+		return goesOnAlone[T](c, err)
 	case j.broken == nil:
 		return j.result(c)
 	}
-	c.decided(ResultFailed, nil)
+	c.decided(event.Failed, nil)
 	if j.broken.Value == nil {
 		runtime.Goexit()
 	}
@@ -259,9 +263,9 @@ func (j *job[T]) wait(c *call) error {
 	}
 }
 
-// goesOn is what a call returns that waits no longer.
-func goesOn[T any](c *call, err error) (T, error) {
-	return refused[T](c, c.g.problem(CodeOutcomePending, "the operation goes on").because(err))
+// goesOnAlone is what a call returns that waits no longer.
+func goesOnAlone[T any](c *call, err error) (T, error) {
+	return refused[T](c, c.g.problem(refusal.OutcomePending, "the operation goes on").because(err))
 }
 
 // do runs fn and settles its outcome, however it ends. What fn throws is thrown again by runJob, if Do still waits.
@@ -288,7 +292,7 @@ func (j *job[T]) finish() {
 		j.lost, j.nothing = false, true // nothing of it will be recorded, so there is no doubt
 	}
 	if !j.returned {
-		j.run.event(EventPanic, panicError(j.broken.Value))
+		j.run.event(event.Panic, panicError(j.broken.Value))
 	}
 	j.rec, j.how = j.run.settle(o)
 	if s := &j.run.joint; j.how == settledOwn && s.state >= doubtful && s.result != nil { // it has committed
@@ -300,7 +304,7 @@ func (j *job[T]) finish() {
 
 // outcome decides what the run is settled with. A result or an error that throws when it is read is lost: fn has ended
 // as if it had thrown that itself.
-func (j *job[T]) outcome() (o Outcome) {
+func (j *job[T]) outcome() (o driver.Outcome) {
 	p := j.policy
 	defer func() {
 		if thrown := recover(); thrown != nil {
@@ -314,7 +318,7 @@ func (j *job[T]) outcome() (o Outcome) {
 	case s.state == committed || s.state == doubtful:
 		return s.outcome
 	case !j.returned && j.run.provesNothing():
-		return Outcome{State: Free, Error: "the function did not return; its transaction was rolled back"}
+		return driver.Outcome{State: driver.Free, Error: "the function did not return; its transaction was rolled back"}
 	case !j.returned:
 		return p.lost("the function did not return")
 	case lost != nil:
@@ -322,7 +326,7 @@ func (j *job[T]) outcome() (o Outcome) {
 		return p.lost(errorText(lost.err))
 	case s.state == rolledBack && j.err == nil && j.run.provesNothing():
 		j.nothing = true
-		return Outcome{State: Free, Error: "its transaction was rolled back"}
+		return driver.Outcome{State: driver.Free, Error: "its transaction was rolled back"}
 	case s.state == rolledBack && j.err == nil:
 		j.lost = true
 		return p.lost("its transaction was rolled back, but there may be an effect elsewhere")
@@ -335,7 +339,7 @@ func (j *job[T]) outcome() (o Outcome) {
 }
 
 // decide says what a result is settled with.
-func (j *job[T]) decide(p *policy, value T, result error) (o Outcome) {
+func (j *job[T]) decide(p *policy, value T, result error) (o driver.Outcome) {
 	v := Verdict(j.run.op.verdict.Load())
 	if v == VerdictDefault {
 		v = VerdictKeep
@@ -344,26 +348,26 @@ func (j *job[T]) decide(p *policy, value T, result error) (o Outcome) {
 		}
 	}
 	if v == VerdictRelease {
-		o = Outcome{State: Free, Error: "released"}
+		o = driver.Outcome{State: driver.Free, Error: "released"}
 		if result != nil {
 			o.Error = result.Error()
 		}
 		return o
 	}
 	if p.NoStore {
-		return Outcome{State: Done}
+		return driver.Outcome{State: driver.Done}
 	}
 	body, err := storedResult(value, result)
 	if err == nil && int64(len(body)) > p.MaxResponseBody {
 		err = errors.New("the result is larger than Policy.MaxResponseBody")
 	}
 	if err != nil {
-		j.run.event(EventNotReplayable, err)
-		return Outcome{State: Done}
+		j.run.event(event.NotReplayable, err)
+		return driver.Outcome{State: driver.Done}
 	}
-	r := &Response{}
+	r := &driver.Response{}
 	r.Body, r.Codec = j.run.core.codecs.pack(body, p.CompressAbove)
-	return Outcome{State: Done, Response: r}
+	return driver.Outcome{State: driver.Done, Response: r}
 }
 
 func isFinal(err error) bool {
@@ -375,13 +379,13 @@ func (*job[T]) mark() error { return nil }
 
 func (*job[T]) rewind(bool) {} // what the function returned is decided about again
 
-func (j *job[T]) freeze(err error) (Outcome, bool, error) {
+func (j *job[T]) freeze(err error) (driver.Outcome, bool, error) {
 	r := j.run.joint.result
 	switch {
 	case r == nil && err != nil:
-		return Outcome{State: Free}, false, nil //nolint:nilerr // that error is the caller's; it has decided
+		return driver.Outcome{State: driver.Free}, false, nil //nolint:nilerr // that error is the caller's; it has decided
 	case r == nil:
-		return Outcome{}, false, fmt.Errorf("%w: in Do a transaction has to know the result: use DoTx, or the store's own Do", ErrNoAnswer)
+		return driver.Outcome{}, false, fmt.Errorf("%w: in Do a transaction has to know the result: use DoTx, or the store's own Do", refusal.NoAnswer)
 	}
 	value, _ := r.value.(T) // an interface may hold nothing
 	return j.decide(j.policy, value, r.err), err == nil || isFinal(err), nil
@@ -391,7 +395,7 @@ func (j *job[T]) freeze(err error) (Outcome, bool, error) {
 func (j *job[T]) result(c *call) (value T, err error) {
 	switch {
 	case j.how == settledLater:
-		return refused[T](c, c.g.problem(CodeOutcomePending, ""))
+		return refused[T](c, c.g.problem(refusal.OutcomePending, ""))
 	case j.how == settledNothing, j.nothing && j.how == settledOwn:
 		return refused[T](c, c.g.nothingProblem().because(j.err))
 	case j.how == settledFenced:
@@ -408,17 +412,17 @@ func (j *job[T]) result(c *call) (value T, err error) {
 }
 
 // fencedResult is what a late owner's call returns: what the record says, never its own result.
-func fencedResult[T any](c *call, rec *Record) (T, error) {
+func fencedResult[T any](c *call, rec *driver.Record) (T, error) {
 	if !rec.Fingerprint.Equal(c.ask.fingerprint) {
-		return refused[T](c, c.g.problem(CodeOutcomeUnknown, ""))
+		return refused[T](c, c.g.problem(refusal.OutcomeUnknown, ""))
 	}
 	switch rec.Reads(c.g.policy.OnLost) {
-	case ReadsDone:
+	case driver.ReadsDone:
 		return replayResult[T](c, rec)
-	case ReadsRunning, ReadsFree:
+	case driver.ReadsRunning, driver.ReadsFree:
 		return refused[T](c, c.g.inProgress(rec))
 	}
-	return refused[T](c, c.g.problem(CodeOutcomeUnknown, ""))
+	return refused[T](c, c.g.problem(refusal.OutcomeUnknown, ""))
 }
 
 // result as it is stored.
@@ -451,9 +455,9 @@ func storedResult(value any, err error) ([]byte, error) {
 }
 
 // replayResult gives the stored result again.
-func replayResult[T any](c *call, rec *Record) (value T, err error) {
-	if rec.State != Done || rec.Response == nil {
-		return refused[T](c, c.g.problem(CodeReplayUnavailable, ""))
+func replayResult[T any](c *call, rec *driver.Record) (value T, err error) {
+	if rec.State != driver.Done || rec.Response == nil {
+		return refused[T](c, c.g.problem(refusal.ReplayUnavailable, ""))
 	}
 	var s storedJSON
 	var body []byte
@@ -469,9 +473,9 @@ func replayResult[T any](c *call, rec *Record) (value T, err error) {
 	}
 	if err != nil {
 		c.g.storeFailed(c.ctx, "replay", c.ask.id, fmt.Errorf("read the stored result: %w", err))
-		return refused[T](c, c.g.problem(CodeReplayUnavailable, "the stored result does not decode").because(err))
+		return refused[T](c, c.g.problem(refusal.ReplayUnavailable, "the stored result does not decode").because(err))
 	}
-	c.decided(ResultReplayed, nil)
+	c.decided(event.Replayed, nil)
 	c.report = reportOf(rec, int(rec.Attempt))
 	c.report.Replayed = true
 	if s.Error != nil {

@@ -17,7 +17,10 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // receipt is a result of Do.
@@ -31,7 +34,7 @@ type receipt struct {
 var theKey = semel.Key{Scope: "alice", Operation: "pay", Value: "k"}
 
 // doKey returns the record of theKey.
-func doKey(t *testing.T, s semel.Store) semel.Record {
+func doKey(t *testing.T, s driver.Store) driver.Record {
 	t.Helper()
 	return recordOf(t, s, semel.Identify(nil, semel.KindDo, "alice", "k"))
 }
@@ -103,7 +106,7 @@ func repeats[T any](t *testing.T, want T) {
 	if runs != 1 {
 		t.Errorf("%d runs, want 1", runs)
 	}
-	if got := seen.results(); !slices.Equal(got, []semel.Result{"executed", "replayed", "replayed"}) {
+	if got := seen.results(); !slices.Equal(got, []event.Result{"executed", "replayed", "replayed"}) {
 		t.Errorf("decided %v", got)
 	}
 }
@@ -193,12 +196,12 @@ func TestR43_DoTreatsAnErrorAsA5xx(t *testing.T) {
 		v, err := do()
 		if tc.kept {
 			var replayed *semel.ReplayedError
-			if rec.State != semel.Done || v != 0 || !errors.As(err, &replayed) || err.Error() != "deadlock detected" || runs != 1 {
+			if rec.State != driver.Done || v != 0 || !errors.As(err, &replayed) || err.Error() != "deadlock detected" || runs != 1 {
 				t.Errorf("%+v: %v; the repeat returns %d, %v after %d runs; want the first error", tc.p, rec.State, v, err, runs)
 			}
 			continue
 		}
-		if rec.State != semel.Free || rec.Error != "deadlock detected" || v != 7 || err != nil || runs != 2 {
+		if rec.State != driver.Free || rec.Error != "deadlock detected" || v != 7 || err != nil || runs != 2 {
 			t.Errorf("%+v: %v %q; the repeat returns %d, %v after %d runs; want a second run", tc.p, rec.State, rec.Error, v, err, runs)
 		}
 	}
@@ -210,16 +213,16 @@ func TestR44_AFunctionSaysWhatBecomesOfItsResult(t *testing.T) {
 		onLost semel.LostPolicy
 		say    func(*semel.Operation)
 		err    error
-		state  semel.State
+		state  driver.State
 		first  error // sentinel of the first call's error, nil if it is the function's own
 	}{
-		"released with a value": {semel.Hold, (*semel.Operation).Release, nil, semel.Free, nil},
-		"released with error":   {semel.Hold, (*semel.Operation).Release, errors.New("e"), semel.Free, nil},
-		"released though final": {semel.Hold, (*semel.Operation).Release, semel.Final(errors.New("e")), semel.Free, nil},
-		"kept with error":       {semel.Rerun, (*semel.Operation).Keep, errors.New("e"), semel.Done, nil},
-		"lost under Hold":       {semel.Hold, func(o *semel.Operation) { o.Lost(errors.New("upstream")) }, nil, semel.Unknown, semel.ErrOutcomeUnknown},
-		"lost under Rerun":      {semel.Rerun, func(o *semel.Operation) { o.Lost(errors.New("upstream")) }, nil, semel.Free, semel.ErrOutcomePending},
-		"lost, without a cause": {semel.Hold, func(o *semel.Operation) { o.Lost(nil) }, semel.Final(errors.New("e")), semel.Unknown, semel.ErrOutcomeUnknown},
+		"released with a value": {semel.Hold, (*semel.Operation).Release, nil, driver.Free, nil},
+		"released with error":   {semel.Hold, (*semel.Operation).Release, errors.New("e"), driver.Free, nil},
+		"released though final": {semel.Hold, (*semel.Operation).Release, semel.Final(errors.New("e")), driver.Free, nil},
+		"kept with error":       {semel.Rerun, (*semel.Operation).Keep, errors.New("e"), driver.Done, nil},
+		"lost under Hold":       {semel.Hold, func(o *semel.Operation) { o.Lost(errors.New("upstream")) }, nil, driver.Unknown, refusal.OutcomeUnknown},
+		"lost under Rerun":      {semel.Rerun, func(o *semel.Operation) { o.Lost(errors.New("upstream")) }, nil, driver.Free, refusal.OutcomePending},
+		"lost, without a cause": {semel.Hold, func(o *semel.Operation) { o.Lost(nil) }, semel.Final(errors.New("e")), driver.Unknown, refusal.OutcomeUnknown},
 	} {
 		s := memstore.New()
 		g, seen := newGuard(t, s, semel.Policy{OnLost: tc.onLost})
@@ -257,7 +260,7 @@ func TestR32_APanicOrGoexitSettlesAndIsThrownAgain(t *testing.T) {
 		"a nil derefs": {func() { var r *receipt; r.Amount++ }, //nolint:nilness // the dereference is what is tested
 			"runtime error: invalid memory address or nil pointer dereference"},
 	} {
-		for onLost, state := range map[semel.LostPolicy]semel.State{semel.Hold: semel.Unknown, semel.Rerun: semel.Free} {
+		for onLost, state := range map[semel.LostPolicy]driver.State{semel.Hold: driver.Unknown, semel.Rerun: driver.Free} {
 			s := memstore.New()
 			g, seen := newGuard(t, s, semel.Policy{OnLost: onLost})
 			var thrown any
@@ -285,10 +288,10 @@ func TestR32_APanicOrGoexitSettlesAndIsThrownAgain(t *testing.T) {
 			if got := doKey(t, s); got.State != state || got.Error != "the function did not return" {
 				t.Errorf("%s, %v: the record is %v %q, want %v", name, onLost, got.State, got.Error, state)
 			}
-			if got := seen.results(); !slices.Equal(got, []semel.Result{semel.ResultFailed}) {
+			if got := seen.results(); !slices.Equal(got, []event.Result{event.Failed}) {
 				t.Errorf("%s: decided %v, want failed", name, got)
 			}
-			if seen.count(semel.EventPanic) != 1 {
+			if seen.count(event.Panic) != 1 {
 				t.Errorf("%s: no event of the panic", name)
 			}
 			if err := g.Drain(t.Context()); err != nil {
@@ -311,7 +314,7 @@ func (e *nilError) Error() string { return e.text }
 // A result that panics when it is read must not leave its run unsettled: leases would be renewed and Drain wait for ever.
 func TestR32_AResultThatPanicsWhenItIsReadIsSettled(t *testing.T) {
 	t.Parallel()
-	for onLost, state := range map[semel.LostPolicy]semel.State{semel.Hold: semel.Unknown, semel.Rerun: semel.Free} {
+	for onLost, state := range map[semel.LostPolicy]driver.State{semel.Hold: driver.Unknown, semel.Rerun: driver.Free} {
 		for name, do := range map[string]func(g *semel.Guard){
 			"value": func(g *semel.Guard) {
 				semel.Do(t.Context(), g, theKey, semel.Bytes("r"), func(context.Context) (brokenResult, error) { //nolint:errcheck // it throws
@@ -341,7 +344,7 @@ func TestR32_AResultThatPanicsWhenItIsReadIsSettled(t *testing.T) {
 			if got := doKey(t, s).State; got != state {
 				t.Errorf("%s, %v: the record is %v, want %v", name, onLost, got, state)
 			}
-			if got := seen.results(); !slices.Equal(got, []semel.Result{semel.ResultFailed}) {
+			if got := seen.results(); !slices.Equal(got, []event.Result{event.Failed}) {
 				t.Errorf("%s: decided %v, want failed", name, got)
 			}
 		}
@@ -353,9 +356,9 @@ func TestR32_DoThrowsWhatItsSettleThrows(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := &faulty{Store: memstore.New()}
-		store.settle = func(context.Context, semel.ID, semel.Owner, semel.Outcome) (semel.Record, bool, error) {
+		store.settle = func(context.Context, driver.ID, driver.Owner, driver.Outcome) (driver.Record, bool, error) {
 			runtime.Goexit()
-			return semel.Record{}, false, nil
+			return driver.Record{}, false, nil
 		}
 		g, _ := newGuard(t, store, semel.Policy{})
 		r := semel.DoBatch(t.Context(), g, items(1), semel.BatchOptions{}, func(context.Context, int) (int, error) { return 1, nil })[0]
@@ -391,13 +394,13 @@ func unstorable[T any](t *testing.T, p semel.Policy, value T) {
 	if err != nil || fmt.Sprint(got) != fmt.Sprint(value) {
 		t.Errorf("the first call returns %v, %v", got, err)
 	}
-	if _, err = do(); !errors.Is(err, semel.ErrReplayUnavailable) {
+	if _, err = do(); !errors.Is(err, refusal.ReplayUnavailable) {
 		t.Errorf("the repeat returns %v, want replay unavailable", err)
 	}
-	if rec := doKey(t, s); rec.State != semel.Done || rec.Response != nil || runs != 1 {
+	if rec := doKey(t, s); rec.State != driver.Done || rec.Response != nil || runs != 1 {
 		t.Errorf("%d runs, the record is %v with answer %v; want one run, done without an answer", runs, rec.State, rec.Response)
 	}
-	if seen.count(semel.EventNotReplayable) != 1 {
+	if seen.count(event.NotReplayable) != 1 {
 		t.Error("that the answer can't be stored is not reported")
 	}
 }
@@ -415,10 +418,10 @@ func TestAStoredResultOfAnotherTypeIsRefused(t *testing.T) {
 		t.Error("the function runs again")
 		return 1, nil
 	})
-	if n != 0 || !errors.Is(err, semel.ErrReplayUnavailable) {
+	if n != 0 || !errors.Is(err, refusal.ReplayUnavailable) {
 		t.Errorf("Do returns %d, %v; want replay unavailable", n, err)
 	}
-	if seen.count(semel.EventStoreError) != 1 {
+	if seen.count(event.StoreError) != 1 {
 		t.Error("that the result does not decode is not reported")
 	}
 }
@@ -438,10 +441,10 @@ func TestR16_DoRefusesAnotherRequestUnderTheSameKey(t *testing.T) {
 		go do(semel.Bytes("first"), 10*time.Second) //nolint:errcheck // it succeeds, see below
 		time.Sleep(5 * time.Second)
 		before := recordBytes(t, doKey(t, s))
-		if err := do(semel.Bytes("other"), 0); !errors.Is(err, semel.ErrKeyReused) {
+		if err := do(semel.Bytes("other"), 0); !errors.Is(err, refusal.KeyReused) {
 			t.Errorf("while running: %v, want key reused", err)
 		}
-		if err := do(semel.Bytes("first"), 0); !errors.Is(err, semel.ErrInProgress) {
+		if err := do(semel.Bytes("first"), 0); !errors.Is(err, refusal.InProgress) {
 			t.Errorf("while running: %v, want in progress", err)
 		} else if p := problemOf(err); p.RetryAfter != 5*time.Second || !p.Retryable {
 			t.Errorf("Retry-After is %v, want the age of the run, 5s", p.RetryAfter)
@@ -451,14 +454,14 @@ func TestR16_DoRefusesAnotherRequestUnderTheSameKey(t *testing.T) {
 		}
 		time.Sleep(10 * time.Second)
 		for _, other := range []semel.Fingerprinter{semel.Bytes("other"), semel.Bytes(""), semel.Bytes(nil), semel.JSON("first")} {
-			if err := do(other, 0); !errors.Is(err, semel.ErrKeyReused) {
+			if err := do(other, 0); !errors.Is(err, refusal.KeyReused) {
 				t.Errorf("when done: %v, want key reused", err)
 			}
 		}
 		if err := do(semel.Bytes("first"), 0); err != nil {
 			t.Errorf("the first request, repeated: %v", err)
 		}
-		want := []semel.Result{"mismatch", "in_progress", "executed", "mismatch", "mismatch", "mismatch", "mismatch", "replayed"}
+		want := []event.Result{"mismatch", "in_progress", "executed", "mismatch", "mismatch", "mismatch", "mismatch", "replayed"}
 		if got := seen.results(); !slices.Equal(got, want) {
 			t.Errorf("decided %v, want %v", got, want)
 		}
@@ -487,7 +490,7 @@ func TestCase14_R13_AnotherOperationIsNotGivenTheResult(t *testing.T) {
 	if got, _, err := do(semel.Policy{Operation: "charge"}, "charged"); got != "charged" || err != nil {
 		t.Errorf("the first returns %q, %v", got, err)
 	}
-	if got, _, err := do(semel.Policy{Operation: "refund"}, "refunded"); !errors.Is(err, semel.ErrKeyReused) {
+	if got, _, err := do(semel.Policy{Operation: "refund"}, "refunded"); !errors.Is(err, refusal.KeyReused) {
 		t.Errorf("another operation returns %q, %v; want key reused", got, err)
 	}
 	got, first, err := do(semel.Policy{Operation: "charge", PerOperation: true}, "charged")
@@ -536,12 +539,12 @@ func TestDoRefusesWhatItCanNotIdentify(t *testing.T) {
 		want    error
 		text    string
 	}{
-		{semel.Key{Operation: "pay", Value: "k"}, semel.Bytes("r"), semel.ErrScopeInvalid, "the scope is empty"},
-		{semel.Key{Scope: "alice", Operation: "pay"}, semel.Bytes("r"), semel.ErrKeyInvalid, "empty"},
-		{semel.Key{Scope: "alice", Operation: "pay", Value: `"k"`}, semel.Bytes("r"), semel.ErrKeyInvalid, "is not allowed"},
-		{semel.Key{Scope: "alice", Operation: "pay", Value: "k\x00POST"}, semel.Bytes("r"), semel.ErrKeyInvalid, "byte 0x00"},
-		{semel.Key{Scope: "alice", Operation: "pay", Value: "12345678901"}, semel.Bytes("r"), semel.ErrKeyInvalid, "longer than 10"},
-		{theKey, semel.JSON(make(chan int)), semel.ErrRequestUnreadable, "could not be read"},
+		{semel.Key{Operation: "pay", Value: "k"}, semel.Bytes("r"), refusal.ScopeInvalid, "the scope is empty"},
+		{semel.Key{Scope: "alice", Operation: "pay"}, semel.Bytes("r"), refusal.KeyInvalid, "empty"},
+		{semel.Key{Scope: "alice", Operation: "pay", Value: `"k"`}, semel.Bytes("r"), refusal.KeyInvalid, "is not allowed"},
+		{semel.Key{Scope: "alice", Operation: "pay", Value: "k\x00POST"}, semel.Bytes("r"), refusal.KeyInvalid, "byte 0x00"},
+		{semel.Key{Scope: "alice", Operation: "pay", Value: "12345678901"}, semel.Bytes("r"), refusal.KeyInvalid, "longer than 10"},
+		{theKey, semel.JSON(make(chan int)), refusal.RequestUnreadable, "could not be read"},
 	} {
 		_, err := semel.Do(t.Context(), g, tc.key, tc.request, func(context.Context) (int, error) {
 			t.Errorf("%+v: the function runs", tc.key)
@@ -550,7 +553,7 @@ func TestDoRefusesWhatItCanNotIdentify(t *testing.T) {
 		if !errors.Is(err, tc.want) || !strings.Contains(err.Error(), tc.text) {
 			t.Errorf("%+v: %v, want %v with %q", tc.key, err, tc.want, tc.text)
 		}
-		if got := seen.last(); got.ID != (semel.ID{}) || got.Result != semel.ResultRefused {
+		if got := seen.last(); got.ID != (driver.ID{}) || got.Result != event.Refused {
 			t.Errorf("%+v: the event is %+v, want a refusal without an id", tc.key, got)
 		}
 	}
@@ -587,13 +590,13 @@ func TestR29_WhoeverStopsWaitingForDoIsToldItGoesOn(t *testing.T) {
 				}
 				start := time.Now()
 				_, err := do(ctx)
-				if !errors.Is(err, semel.ErrOutcomePending) || time.Since(start) != 2*time.Second {
+				if !errors.Is(err, refusal.OutcomePending) || time.Since(start) != 2*time.Second {
 					t.Errorf("after %v Do returns %v, want outcome pending after 2s", time.Since(start), err)
 				}
 				if p := problemOf(err); !p.Retryable || p.RetryAfter != time.Second {
 					t.Errorf("the refusal is %+v, want retryable after 1s", p)
 				}
-				if _, err := do(t.Context()); !errors.Is(err, semel.ErrInProgress) {
+				if _, err := do(t.Context()); !errors.Is(err, refusal.InProgress) {
 					t.Errorf("meanwhile a repeat returns %v, want in progress", err)
 				}
 				if err := g.Drain(t.Context()); err != nil {
@@ -603,7 +606,7 @@ func TestR29_WhoeverStopsWaitingForDoIsToldItGoesOn(t *testing.T) {
 					t.Errorf("then a repeat returns %d, %v; want the first result", got, err)
 				}
 				checkEffects(t, l, 1)
-				if got := seen.results(); !slices.Equal(got, []semel.Result{"failed", "in_progress", "replayed"}) {
+				if got := seen.results(); !slices.Equal(got, []event.Result{"failed", "in_progress", "replayed"}) {
 					t.Errorf("decided %v", got)
 				}
 			})
@@ -620,13 +623,13 @@ func TestR32_APanicAfterTheCallerLeftIsReported(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			panic("too late")
 		})
-		if !errors.Is(err, semel.ErrOutcomePending) {
+		if !errors.Is(err, refusal.OutcomePending) {
 			t.Errorf("Do returns %v, want outcome pending", err)
 		}
 		if err := g.Drain(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if e := seen.last(); e.Kind != semel.EventPanic || e.Err == nil || !strings.HasPrefix(e.Err.Error(), "panic: too late\n") {
+		if e := seen.last(); e.Kind != event.Panic || e.Err == nil || !strings.HasPrefix(e.Err.Error(), "panic: too late\n") {
 			t.Errorf("the last event is %+v, want the panic", e)
 		}
 	})
@@ -646,7 +649,7 @@ func TestR28_DoWaitsNoLongerThanPatience(t *testing.T) {
 		go do() //nolint:errcheck // it is told that its outcome is pending
 		synctest.Wait()
 		start := time.Now()
-		if err := do(); !errors.Is(err, semel.ErrInProgress) || time.Since(start) != 2*time.Second {
+		if err := do(); !errors.Is(err, refusal.InProgress) || time.Since(start) != 2*time.Second {
 			t.Errorf("after %v a repeat returns %v, want in progress after 2s", time.Since(start), err)
 		}
 		if err := g.Drain(t.Context()); err != nil {
@@ -660,8 +663,8 @@ func TestCase06_DoTellsWhenItsOutcomeIsNotDurable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &faulty{Store: memstore.New()}
 		g, _ := newGuard(t, s, semel.Policy{})
-		s.settle = func(context.Context, semel.ID, semel.Owner, semel.Outcome) (semel.Record, bool, error) {
-			return semel.Record{}, false, errors.New("down")
+		s.settle = func(context.Context, driver.ID, driver.Owner, driver.Outcome) (driver.Record, bool, error) {
+			return driver.Record{}, false, errors.New("down")
 		}
 		runs := 0
 		do := func() (int, error) {
@@ -670,7 +673,7 @@ func TestCase06_DoTellsWhenItsOutcomeIsNotDurable(t *testing.T) {
 				return runs, nil
 			})
 		}
-		if n, err := do(); n != 0 || !errors.Is(err, semel.ErrOutcomePending) {
+		if n, err := do(); n != 0 || !errors.Is(err, refusal.OutcomePending) {
 			t.Errorf("Do returns %d, %v; want outcome pending", n, err)
 		}
 		s.set(func(f *faulty) { f.settle = nil })
@@ -690,16 +693,16 @@ func TestCase02_R48_ALateOwnerOfDoReturnsTheRecordsResult(t *testing.T) {
 		second func(*semel.Operation) (int, error) // the run that took over
 		want   int
 		is     error
-		result semel.Result
+		result event.Result
 		late   func(*semel.Operation) // what the late owner says of its own
 	}{
-		"done":            {func(*semel.Operation) (int, error) { return 2, nil }, 2, nil, semel.ResultReplayed, nil},
-		"done, late lost": {func(*semel.Operation) (int, error) { return 2, nil }, 2, nil, semel.ResultReplayed, func(o *semel.Operation) { o.Lost(errors.New("x")) }},
+		"done":            {func(*semel.Operation) (int, error) { return 2, nil }, 2, nil, event.Replayed, nil},
+		"done, late lost": {func(*semel.Operation) (int, error) { return 2, nil }, 2, nil, event.Replayed, func(o *semel.Operation) { o.Lost(errors.New("x")) }},
 		"final error": {
-			func(*semel.Operation) (int, error) { return 0, semel.Final(errStoreDown) }, 0, &semel.ReplayedError{}, semel.ResultReplayed, nil,
+			func(*semel.Operation) (int, error) { return 0, semel.Final(errStoreDown) }, 0, &semel.ReplayedError{}, event.Replayed, nil,
 		},
 		"free": {
-			func(o *semel.Operation) (int, error) { o.Release(); return 0, nil }, 0, semel.ErrInProgress, semel.ResultInProgress, nil,
+			func(o *semel.Operation) (int, error) { o.Release(); return 0, nil }, 0, refusal.InProgress, event.InProgress, nil,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -707,7 +710,7 @@ func TestCase02_R48_ALateOwnerOfDoReturnsTheRecordsResult(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := memstore.New()
 				cut := &faulty{Store: store}
-				cut.extend = func(context.Context, semel.ID, semel.Owner, semel.Extension) (bool, error) {
+				cut.extend = func(context.Context, driver.ID, driver.Owner, driver.Extension) (bool, error) {
 					return false, errors.New("cut off")
 				}
 				late, seen := newGuard(t, cut, shortLease(semel.Rerun))
@@ -747,10 +750,10 @@ func TestCase02_R48_ALateOwnerOfDoReturnsTheRecordsResult(t *testing.T) {
 				if after := recordBytes(t, doKey(t, store)); string(before) != string(after) {
 					t.Error("the late owner changed the record")
 				}
-				if got := seen.results(); !slices.Equal(got, []semel.Result{tc.result}) {
+				if got := seen.results(); !slices.Equal(got, []event.Result{tc.result}) {
 					t.Errorf("decided %v, want %v", got, tc.result)
 				}
-				if seen.count(semel.EventFenced) != 1 {
+				if seen.count(event.Fenced) != 1 {
 					t.Error("that it was fenced is not reported")
 				}
 			})
@@ -776,12 +779,12 @@ func TestCase02_R48_ALateOwnerOfDoIsNotGivenAnotherRequestsResult(t *testing.T) 
 				done := make(chan struct{})
 				go func() {
 					defer close(done)
-					if got, err := do("first", 20*time.Second); got != "" || !errors.Is(err, semel.ErrOutcomeUnknown) {
+					if got, err := do("first", 20*time.Second); got != "" || !errors.Is(err, refusal.OutcomeUnknown) {
 						t.Errorf("the late owner gets %q, %v; want outcome unknown", got, err)
 					}
 				}()
 				synctest.Wait()
-				id, token := semel.Identify(nil, semel.KindDo, "alice", "k"), semel.NewToken()
+				id, token := semel.Identify(nil, semel.KindDo, "alice", "k"), driver.NewToken()
 				rec, err := s.Seize(t.Context(), id, token)
 				if err != nil || rec.Token != token {
 					t.Fatalf("seize: %v, %v", rec.State, err)
@@ -795,7 +798,7 @@ func TestCase02_R48_ALateOwnerOfDoIsNotGivenAnotherRequestsResult(t *testing.T) 
 					}
 				}
 				<-done
-				if got := seen.results(); got[len(got)-1] != semel.ResultUnknown {
+				if got := seen.results(); got[len(got)-1] != event.Unknown {
 					t.Errorf("decided %v, want unknown for the late owner", got)
 				}
 			})
@@ -807,8 +810,8 @@ func TestR63_DoFailsClosedUnlessAskedToFailOpen(t *testing.T) {
 	t.Parallel()
 	for _, open := range []bool{false, true} {
 		s := &faulty{Store: memstore.New()}
-		s.claim = func(context.Context, semel.ID, semel.Claim) (semel.Record, bool, error) {
-			return semel.Record{}, false, errStoreDown
+		s.claim = func(context.Context, driver.ID, driver.Claim) (driver.Record, bool, error) {
+			return driver.Record{}, false, errStoreDown
 		}
 		g, seen := newGuard(t, s, semel.Policy{FailOpen: open})
 		runs := 0
@@ -821,20 +824,20 @@ func TestR63_DoFailsClosedUnlessAskedToFailOpen(t *testing.T) {
 			})
 		}
 		n, err := do(t.Context())
-		want := []semel.Result{semel.ResultRefused}
+		want := []event.Result{event.Refused}
 		if open {
-			want = []semel.Result{semel.ResultBypassed}
+			want = []event.Result{event.Bypassed}
 		}
 		if got := seen.results(); !slices.Equal(got, want) {
 			t.Errorf("open %v: decided %v, want %v", open, got, want)
 		}
-		if open && (n != 1 || err != nil) || !open && (n != 0 || !errors.Is(err, semel.ErrStoreUnavailable) || !errors.Is(err, errStoreDown)) {
+		if open && (n != 1 || err != nil) || !open && (n != 0 || !errors.Is(err, refusal.StoreUnavailable) || !errors.Is(err, errStoreDown)) {
 			t.Errorf("open %v: Do returns %d, %v", open, n, err)
 		}
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		before := runs
-		if _, err := do(ended); !errors.Is(err, semel.ErrStoreUnavailable) || runs != before {
+		if _, err := do(ended); !errors.Is(err, refusal.StoreUnavailable) || runs != before {
 			t.Errorf("open %v: for a caller that has left, Do returns %v after %d runs", open, err, runs-before)
 		}
 	}
@@ -849,14 +852,14 @@ func TestR60_TheCapsHoldForDo(t *testing.T) {
 			return err
 		}
 		time.Sleep(100 * time.Millisecond) // within a second
-		for i, want := range []error{nil, nil, semel.ErrTooManyAttempts} {
+		for i, want := range []error{nil, nil, refusal.TooManyAttempts} {
 			if err := do("k"); !errors.Is(err, want) {
 				t.Errorf("attempt %d: %v, want %v", i, err, want)
 			} else if p := problemOf(err); want != nil && (p.RetryAfter <= 0 || p.RetryAfter%time.Second != 0) {
 				t.Errorf("Retry-After is %v, want whole seconds", p.RetryAfter)
 			}
 		}
-		if err := do("k2"); !errors.Is(err, semel.ErrTooManyKeys) {
+		if err := do("k2"); !errors.Is(err, refusal.TooManyKeys) {
 			t.Errorf("the second key: %v, want too many keys", err)
 		}
 	})

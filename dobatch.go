@@ -6,6 +6,9 @@ import (
 	"runtime/debug"
 	"sync"
 	"time"
+
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 )
 
 // Item is one operation of a [DoBatch].
@@ -16,12 +19,12 @@ type Item struct {
 
 // BatchOptions are the settings of a [DoBatch]. The zero value of each field means the documented default.
 type BatchOptions struct {
-	// Concurrency is how many items are claimed or run at once. Defaults to [DefaultConcurrency], also if it is negative.
+	// Concurrency is how many items are claimed or run at once. Defaults to defaultConcurrency, also if it is negative.
 	Concurrency int
 }
 
-// DefaultConcurrency is that of [BatchOptions].
-const DefaultConcurrency = 16
+// defaultConcurrency is that of [BatchOptions].
+const defaultConcurrency = 16
 
 // ItemResult is what [Do] would have returned for an item, and reported.
 type ItemResult[T any] struct {
@@ -57,29 +60,29 @@ func caught(thrown any) *PanicError { return &PanicError{Value: thrown, Stack: d
 // its own, and gets what [Do] would return for it; one that fails says nothing about the others. Instead of throwing what an
 // item's fn throws, DoBatch gives that item a [*PanicError].
 //
-// At most o.Concurrency items are claimed or run at once. A store that is a [BatchClaimer] is asked for as many items in one
+// At most o.Concurrency items are claimed or run at once. A store that is a [driver.BatchClaimer] is asked for as many items in one
 // round trip as can start at that moment, never for more: what is claimed is begun, so that a process that dies leaves
 // hardly anything in doubt that it did not start. Other stores, and all in one-commit mode, are asked for each item.
 //
 // Items with the same key have their turns in their order: with the same request, all but the first get its result; with
-// another one, or another Key.Operation, [ErrKeyReused]. Each counts for [Options].MaxAttempts and MaxKeys. An item whose operation runs elsewhere, and may be waited for (Policy.Wait), is asked for
+// another one, or another Key.Operation, [refusal.KeyReused]. Each counts for [Options].MaxAttempts and MaxKeys. An item whose operation runs elsewhere, and may be waited for (Policy.Wait), is asked for
 // again when the others have begun.
 //
-// When ctx ends, items that have not begun are not run, and get [ErrStoreUnavailable], once a claim under way has been answered; those that run go on, and get
-// [ErrOutcomePending]. The same error comes when Policy.Patience has passed; the run then keeps its place among the
+// When ctx ends, items that have not begun are not run, and get [refusal.StoreUnavailable], once a claim under way has been answered; those that run go on, and get
+// [refusal.OutcomePending]. The same error comes when Policy.Patience has passed; the run then keeps its place among the
 // o.Concurrency until it ends, but DoBatch does not wait for it. So fn may still be at work when DoBatch has returned:
 // [Guard.Drain] waits for that.
 func DoBatch[T any](
 	ctx context.Context, g *Guard, items []Item, o BatchOptions, fn func(ctx context.Context, i int) (T, error),
 ) []ItemResult[T] {
 	if o.Concurrency <= 0 {
-		o.Concurrency = DefaultConcurrency
+		o.Concurrency = defaultConcurrency
 	}
 	b := &batch[T]{
 		g: g, ctx: ctx, items: items, fn: fn, results: make([]ItemResult[T], len(items)),
-		free: o.Concurrency, open: len(items), under: map[ID]*entry{}, wake: make(chan struct{}, 1),
+		free: o.Concurrency, open: len(items), under: map[driver.ID]*entry{}, wake: make(chan struct{}, 1),
 	}
-	_, together := g.store.own.(BatchClaimer)
+	_, together := g.store.own.(driver.BatchClaimer)
 	b.together = together && !g.policy.OneCommit
 	b.do()
 	return b.results
@@ -97,11 +100,11 @@ type batch[T any] struct {
 	wake     chan struct{} // tells the call's goroutine that something below has changed
 
 	mu    sync.Mutex
-	taken int           // of items, in their order
-	later []*entry      // to be asked for after the rest of items
-	under map[ID]*entry // taken up and not ended, one for each operation
-	free  int           // places
-	open  int           // items without a result
+	taken int                  // of items, in their order
+	later []*entry             // to be asked for after the rest of items
+	under map[driver.ID]*entry // taken up and not ended, one for each operation
+	free  int                  // places
+	open  int                  // items without a result
 }
 
 // An entry is an item that was taken up. One goroutine has it at a time.
@@ -117,7 +120,7 @@ type entry struct {
 
 	// Of a claim that was sent together with others.
 	claimed bool
-	rec     Record
+	rec     driver.Record
 	run     *run
 	problem *Problem
 	broken  *PanicError // that claim threw
@@ -418,7 +421,7 @@ func (b *batch[T]) pursue(e *entry) (value T, decided bool, err error) {
 	case p == nil:
 		value, err = replayResult[T](c, &e.rec)
 	case b.g.opens(p):
-		defer c.decided(ResultBypassed, nil)
+		defer c.decided(event.Bypassed, nil)
 		value, err = b.fn(outside(b.ctx), e.i)
 	default:
 		value, err = refused[T](c, p)
@@ -430,7 +433,7 @@ func (b *batch[T]) pursue(e *entry) (value T, decided bool, err error) {
 func (b *batch[T]) puts(e *entry) bool {
 	a := &e.call.ask
 	if e.putOff || e.problem != nil || e.run != nil || a.wait <= 0 ||
-		!e.rec.Fingerprint.Equal(a.fingerprint) || e.rec.Reads(b.g.policy.OnLost) != ReadsRunning {
+		!e.rec.Fingerprint.Equal(a.fingerprint) || e.rec.Reads(b.g.policy.OnLost) != driver.ReadsRunning {
 		return false
 	}
 	b.mu.Lock()
@@ -446,10 +449,10 @@ func (b *batch[T]) run(e *entry) (value T, err error) {
 	j := startJob(c.run, func(ctx context.Context) (T, error) { return b.fn(ctx, e.i) })
 	e.ended = j.ended
 	if err := j.wait(c); err != nil {
-		return goesOn[T](c, err)
+		return goesOnAlone[T](c, err)
 	}
 	if j.broken != nil {
-		c.decided(ResultFailed, nil)
+		c.decided(event.Failed, nil)
 		return value, j.broken
 	}
 	return j.result(c)

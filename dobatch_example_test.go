@@ -8,6 +8,7 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 func ExampleDoBatch() {
@@ -37,7 +38,7 @@ func ExampleDoBatch() {
 	})
 	for i, r := range results {
 		switch {
-		case errors.Is(r.Err, semel.ErrKeyReused):
+		case errors.Is(r.Err, refusal.KeyReused):
 			fmt.Println(payouts[i].ID, "stands for another payout")
 		case r.Err != nil:
 			fmt.Println(payouts[i].ID, "failed:", r.Err)

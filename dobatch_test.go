@@ -15,7 +15,10 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // batching is a store that claims many operations at once, and counts the round trips of claims. Its faults are those of
@@ -23,7 +26,7 @@ import (
 type batching struct {
 	*faulty
 	mem *memstore.Store
-	all func(ctx context.Context, claims []semel.ClaimOf) []semel.Claimed
+	all func(ctx context.Context, claims []driver.ClaimOf) []driver.Claimed
 	rtt time.Duration // of each trip that is not replaced
 
 	counting sync.Mutex
@@ -36,7 +39,7 @@ func newBatching() *batching {
 	return &batching{faulty: &faulty{Store: mem}, mem: mem}
 }
 
-func (s *batching) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+func (s *batching) Claim(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
 	s.counting.Lock()
 	s.singles++
 	s.counting.Unlock()
@@ -44,7 +47,7 @@ func (s *batching) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel
 	return s.faulty.Claim(ctx, id, c)
 }
 
-func (s *batching) ClaimAll(ctx context.Context, claims []semel.ClaimOf) []semel.Claimed {
+func (s *batching) ClaimAll(ctx context.Context, claims []driver.ClaimOf) []driver.Claimed {
 	s.counting.Lock()
 	s.trips = append(s.trips, len(claims))
 	s.counting.Unlock()
@@ -56,9 +59,9 @@ func (s *batching) ClaimAll(ctx context.Context, claims []semel.ClaimOf) []semel
 }
 
 // each executes the claims.
-func (s *batching) each(ctx context.Context, claims []semel.ClaimOf) (all []semel.Claimed) {
+func (s *batching) each(ctx context.Context, claims []driver.ClaimOf) (all []driver.Claimed) {
 	for _, c := range claims {
-		var one semel.Claimed
+		var one driver.Claimed
 		one.Record, one.Owned, one.Err = s.faulty.Claim(ctx, c.ID, c.Claim)
 		all = append(all, one)
 	}
@@ -77,7 +80,7 @@ func numbered(i int) semel.Key {
 	return semel.Key{Scope: "alice", Operation: "pay", Value: fmt.Sprint("k", i)}
 }
 
-func numberedRecord(t *testing.T, s semel.Store, i int) semel.Record {
+func numberedRecord(t *testing.T, s driver.Store, i int) driver.Record {
 	t.Helper()
 	return recordOf(t, s, semel.Identify(nil, semel.KindDo, "alice", fmt.Sprint("k", i)))
 }
@@ -100,9 +103,9 @@ type outcome struct {
 	err    string
 	thrown any
 	is     error // the sentinel
-	state  semel.State
+	state  driver.State
 	why    string // in the record
-	result semel.Result
+	result event.Result
 	told   string // which kinds of events
 	asked  int    // decisions
 }
@@ -117,8 +120,8 @@ func outcomeOf(t *testing.T, value int, err error, s *batching, seen *events) ou
 	case err != nil:
 		o.err = fmt.Sprintf("%T: %v", err, err)
 		for _, sentinel := range []error{
-			semel.ErrKeyInvalid, semel.ErrScopeInvalid, semel.ErrKeyReused, semel.ErrInProgress, semel.ErrOutcomePending, semel.ErrOutcomeUnknown,
-			semel.ErrReplayUnavailable, semel.ErrTooManyAttempts, semel.ErrTooManyKeys, semel.ErrRequestUnreadable, semel.ErrStoreUnavailable,
+			refusal.KeyInvalid, refusal.ScopeInvalid, refusal.KeyReused, refusal.InProgress, refusal.OutcomePending, refusal.OutcomeUnknown,
+			refusal.ReplayUnavailable, refusal.TooManyAttempts, refusal.TooManyKeys, refusal.RequestUnreadable, refusal.StoreUnavailable,
 		} {
 			if errors.Is(err, sentinel) {
 				o.is = sentinel
@@ -129,13 +132,13 @@ func outcomeOf(t *testing.T, value int, err error, s *batching, seen *events) ou
 	o.state, o.why = rec.State, rec.Error
 	seen.mu.Lock()
 	defer seen.mu.Unlock()
-	var kinds []semel.EventKind
+	var kinds []event.Kind
 	for _, e := range seen.list {
-		if e.ID != semel.Identify(nil, semel.KindDo, "alice", "k") && (e.ID != semel.ID{} || e.Kind != semel.EventDecision) {
+		if e.ID != semel.Identify(nil, semel.KindDo, "alice", "k") && (e.ID != driver.ID{} || e.Kind != event.Decision) {
 			continue
 		}
 		kinds = append(kinds, e.Kind)
-		if e.Kind == semel.EventDecision {
+		if e.Kind == event.Decision {
 			o.result = e.Result
 			o.asked++
 		}
@@ -156,15 +159,15 @@ func TestAnItemOfABatchIsACallOfDo(t *testing.T) {
 		}
 	}
 	down := func(_ *testing.T, _ *semel.Guard, s *batching) {
-		s.claim = func(context.Context, semel.ID, semel.Claim) (semel.Record, bool, error) {
-			return semel.Record{}, false, errDown
+		s.claim = func(context.Context, driver.ID, driver.Claim) (driver.Record, bool, error) {
+			return driver.Record{}, false, errDown
 		}
 	}
 	failing := func(err error) func(*testing.T, *semel.Guard, *batching) {
 		return func(_ *testing.T, _ *semel.Guard, s *batching) {
-			s.claim = func(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+			s.claim = func(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
 				if id == semel.Identify(nil, semel.KindDo, "alice", "k") {
-					return semel.Record{}, false, err
+					return driver.Record{}, false, err
 				}
 				return s.mem.Claim(ctx, id, c)
 			}
@@ -185,12 +188,12 @@ func TestAnItemOfABatchIsACallOfDo(t *testing.T) {
 		"released":             {do: func(ctx context.Context) (int, error) { semel.FromContext(ctx).Release(); return 7, nil }},
 		"lost under Hold": {
 			do:   func(ctx context.Context) (int, error) { semel.FromContext(ctx).Lost(boom); return 7, nil },
-			want: semel.ErrOutcomeUnknown,
+			want: refusal.OutcomeUnknown,
 		},
 		"lost under Rerun": {
 			o:    semel.Options{Policy: semel.Policy{OnLost: semel.Rerun}},
 			do:   func(ctx context.Context) (int, error) { semel.FromContext(ctx).Lost(boom); return 7, nil },
-			want: semel.ErrOutcomePending,
+			want: refusal.OutcomePending,
 		},
 		"a panic":             {do: func(context.Context) (int, error) { panic("ouch") }},
 		"a panic under Rerun": {o: semel.Options{Policy: semel.Policy{OnLost: semel.Rerun}}, do: func(context.Context) (int, error) { panic("ouch") }},
@@ -206,38 +209,38 @@ func TestAnItemOfABatchIsACallOfDo(t *testing.T) {
 			before: first(func(ctx context.Context) (int, error) { semel.FromContext(ctx).Release(); return 1, nil }),
 		},
 		"a repeat of what was lost": {
-			before: first(func(ctx context.Context) (int, error) { semel.FromContext(ctx).Lost(boom); return 1, nil }), want: semel.ErrOutcomeUnknown,
+			before: first(func(ctx context.Context) (int, error) { semel.FromContext(ctx).Lost(boom); return 1, nil }), want: refusal.OutcomeUnknown,
 		},
-		"another request": {before: first(seven), request: semel.Bytes("other"), want: semel.ErrKeyReused},
-		"no scope":        {key: semel.Key{Operation: "pay", Value: "k"}, want: semel.ErrScopeInvalid},
-		"no key":          {key: semel.Key{Scope: "alice", Operation: "pay"}, want: semel.ErrKeyInvalid},
-		"no fingerprint":  {request: semel.JSON(make(chan int)), want: semel.ErrRequestUnreadable},
+		"another request": {before: first(seven), request: semel.Bytes("other"), want: refusal.KeyReused},
+		"no scope":        {key: semel.Key{Operation: "pay", Value: "k"}, want: refusal.ScopeInvalid},
+		"no key":          {key: semel.Key{Scope: "alice", Operation: "pay"}, want: refusal.KeyInvalid},
+		"no fingerprint":  {request: semel.JSON(make(chan int)), want: refusal.RequestUnreadable},
 		"too many attempts": {
-			o: semel.Options{MaxAttempts: 1}, before: first(seven), want: semel.ErrTooManyAttempts,
+			o: semel.Options{MaxAttempts: 1}, before: first(seven), want: refusal.TooManyAttempts,
 		},
 		"too many keys": {
 			o: semel.Options{MaxKeys: 1},
 			before: func(t *testing.T, g *semel.Guard, _ *batching) {
 				semel.Do(t.Context(), g, semel.Key{Scope: "alice", Operation: "pay", Value: "before"}, semel.Bytes("r"), seven) //nolint:errcheck // a key is used
 			},
-			want: semel.ErrTooManyKeys,
+			want: refusal.TooManyKeys,
 		},
 		"a repeat among too many keys": {o: semel.Options{MaxKeys: 1}, before: first(seven)},
-		"the store down":               {before: down, want: semel.ErrStoreUnavailable},
-		"the store full":               {before: failing(fmt.Errorf("claim: %w", semel.ErrFull)), want: semel.ErrStoreUnavailable},
-		"a record unreadable":          {before: failing(fmt.Errorf("claim: %w", semel.ErrUnreadable)), want: semel.ErrReplayUnavailable},
-		"one key fails":                {before: failing(errDown), want: semel.ErrStoreUnavailable},
+		"the store down":               {before: down, want: refusal.StoreUnavailable},
+		"the store full":               {before: failing(fmt.Errorf("claim: %w", driver.ErrFull)), want: refusal.StoreUnavailable},
+		"a record unreadable":          {before: failing(fmt.Errorf("claim: %w", driver.ErrUnreadable)), want: refusal.ReplayUnavailable},
+		"one key fails":                {before: failing(errDown), want: refusal.StoreUnavailable},
 		"the store down, open":         {o: semel.Options{Policy: semel.Policy{FailOpen: true}}, before: down},
 		"the store down, open, a panic": {
 			o: semel.Options{Policy: semel.Policy{FailOpen: true}}, before: down, do: func(context.Context) (int, error) { panic("ouch") },
 		},
 		"the settle gets no reply": {
 			before: func(_ *testing.T, _ *semel.Guard, s *batching) {
-				s.settle = func(context.Context, semel.ID, semel.Owner, semel.Outcome) (semel.Record, bool, error) {
-					return semel.Record{}, false, errDown
+				s.settle = func(context.Context, driver.ID, driver.Owner, driver.Outcome) (driver.Record, bool, error) {
+					return driver.Record{}, false, errDown
 				}
 			},
-			want: semel.ErrOutcomePending,
+			want: refusal.OutcomePending,
 		},
 		"it runs elsewhere": {
 			before: func(t *testing.T, _ *semel.Guard, s *batching) {
@@ -248,7 +251,7 @@ func TestAnItemOfABatchIsACallOfDo(t *testing.T) {
 				})
 				synctest.Wait()
 			},
-			want: semel.ErrInProgress,
+			want: refusal.InProgress,
 		},
 		"it runs elsewhere, and is waited for": {
 			o: semel.Options{Policy: semel.Policy{Wait: time.Minute}},
@@ -267,7 +270,7 @@ func TestAnItemOfABatchIsACallOfDo(t *testing.T) {
 				time.Sleep(3 * time.Second)
 				return 7, nil
 			},
-			want: semel.ErrOutcomePending,
+			want: refusal.OutcomePending,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -376,7 +379,7 @@ func TestABatchClaimsNoMoreThanItStarts(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const n, concurrency = 40, 7
 				s := newBatching()
-				var store semel.Store = s
+				var store driver.Store = s
 				if !together {
 					store = s.mem
 				}
@@ -405,7 +408,7 @@ func TestABatchClaimsNoMoreThanItStarts(t *testing.T) {
 					synctest.Wait()
 					stored := 0
 					for i := range n {
-						if numberedRecord(t, s.mem, i).State == semel.Running {
+						if numberedRecord(t, s.mem, i).State == driver.Running {
 							stored++
 						}
 					}
@@ -456,18 +459,18 @@ func TestCase07_ABatchRecognisesItsOwnClaims(t *testing.T) {
 				s := newBatching()
 				trip := 0
 				start := time.Now()
-				s.all = func(ctx context.Context, claims []semel.ClaimOf) []semel.Claimed {
+				s.all = func(ctx context.Context, claims []driver.ClaimOf) []driver.Claimed {
 					trip++
 					all := s.each(ctx, claims)
 					for i := range all {
 						if c.lost(trip, i) {
-							all[i] = semel.Claimed{Err: errDown}
+							all[i] = driver.Claimed{Err: errDown}
 						}
 					}
 					return all
 				}
 				releases := 0
-				s.settle = func(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+				s.settle = func(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 					rec, owned, err := s.mem.Settle(ctx, id, by, o)
 					if by.Above {
 						s.counting.Lock()
@@ -496,8 +499,8 @@ func TestCase07_ABatchRecognisesItsOwnClaims(t *testing.T) {
 					t.Errorf("trips of %v, %d claims; want trips of %v", s.trips, s.singles, c.trips)
 				}
 				drained(t, g)
-				if releases != 2*c.again || seen.count(semel.EventGaveUp) != 0 {
-					t.Errorf("%d releases, %d claims given up; want two releases for each claim that was sent again", releases, seen.count(semel.EventGaveUp))
+				if releases != 2*c.again || seen.count(event.GaveUp) != 0 {
+					t.Errorf("%d releases, %d claims given up; want two releases for each claim that was sent again", releases, seen.count(event.GaveUp))
 				}
 			})
 		})
@@ -509,10 +512,10 @@ func TestARetriedClaimHoldsUpNoOtherPlaceOfABatch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, began := newBatching(), time.Now()
-		s.all = func(ctx context.Context, claims []semel.ClaimOf) []semel.Claimed {
+		s.all = func(ctx context.Context, claims []driver.ClaimOf) []driver.Claimed {
 			all := s.each(ctx, claims)
 			if time.Now().Equal(began) {
-				all[1] = semel.Claimed{Err: errDown}
+				all[1] = driver.Claimed{Err: errDown}
 			}
 			return all
 		}
@@ -532,26 +535,26 @@ func TestCase43_ABatchReleasesWhatItGivesUp(t *testing.T) {
 	t.Parallel()
 	p := shortLease(semel.Hold)
 	inTime, tooLate := p.Lease*8/10, p.Lease*8/10+time.Millisecond
-	lost := func(all []semel.Claimed, which ...int) []semel.Claimed {
+	lost := func(all []driver.Claimed, which ...int) []driver.Claimed {
 		for _, i := range which {
 			if i < len(all) {
-				all[i] = semel.Claimed{Err: errDown}
+				all[i] = driver.Claimed{Err: errDown}
 			}
 		}
 		return all
 	}
 	for name, c := range map[string]struct {
-		reply func(all []semel.Claimed) []semel.Claimed
+		reply func(all []driver.Claimed) []driver.Claimed
 		took  time.Duration
 		lease time.Duration
 		given []int // up
 		trips int
 	}{
-		"no reply at all":         {reply: func(all []semel.Claimed) []semel.Claimed { return lost(all, 0, 1, 2, 3) }, given: []int{0, 1, 2, 3}, trips: 3},
-		"no reply for some":       {reply: func(all []semel.Claimed) []semel.Claimed { return lost(all, 0, len(all)-1) }, given: []int{0, 3}, trips: 3},
-		"no reply for one":        {reply: func(all []semel.Claimed) []semel.Claimed { return lost(all, 0) }, given: []int{0}, trips: 3},
-		"too few replies":         {reply: func(all []semel.Claimed) []semel.Claimed { return all[1:] }, given: []int{0, 1, 2, 3}, trips: 3},
-		"too many replies":        {reply: func(all []semel.Claimed) []semel.Claimed { return append(all, all...) }, given: []int{0, 1, 2, 3}, trips: 3},
+		"no reply at all":         {reply: func(all []driver.Claimed) []driver.Claimed { return lost(all, 0, 1, 2, 3) }, given: []int{0, 1, 2, 3}, trips: 3},
+		"no reply for some":       {reply: func(all []driver.Claimed) []driver.Claimed { return lost(all, 0, len(all)-1) }, given: []int{0, 3}, trips: 3},
+		"no reply for one":        {reply: func(all []driver.Claimed) []driver.Claimed { return lost(all, 0) }, given: []int{0}, trips: 3},
+		"too few replies":         {reply: func(all []driver.Claimed) []driver.Claimed { return all[1:] }, given: []int{0, 1, 2, 3}, trips: 3},
+		"too many replies":        {reply: func(all []driver.Claimed) []driver.Claimed { return append(all, all...) }, given: []int{0, 1, 2, 3}, trips: 3},
 		"a reply at the margin":   {took: inTime, trips: 1},
 		"a reply past the margin": {took: tooLate, given: []int{0, 1, 2, 3}, trips: 1},
 	} {
@@ -559,7 +562,7 @@ func TestCase43_ABatchReleasesWhatItGivesUp(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := newBatching()
-				s.all = func(ctx context.Context, claims []semel.ClaimOf) []semel.Claimed {
+				s.all = func(ctx context.Context, claims []driver.ClaimOf) []driver.Claimed {
 					all := s.each(ctx, claims)
 					time.Sleep(c.took) // its context has ended by then; it replies all the same
 					if c.reply != nil {
@@ -587,14 +590,14 @@ func TestCase43_ABatchReleasesWhatItGivesUp(t *testing.T) {
 					switch {
 					case slices.Contains(c.given, i):
 						given++
-						if !errors.Is(r.Err, semel.ErrStoreUnavailable) || ran[i] || rec.State != semel.Free || rec.Attempt != 0 {
+						if !errors.Is(r.Err, refusal.StoreUnavailable) || ran[i] || rec.State != driver.Free || rec.Attempt != 0 {
 							t.Errorf("item %d: %v, %v, ran %v; want it not to be run, and released", i, r.Err, rec.State, ran[i])
 						}
-					case r.Err != nil || r.Value != 10*i || rec.State != semel.Done:
+					case r.Err != nil || r.Value != 10*i || rec.State != driver.Done:
 						t.Errorf("item %d: %d, %v, %v; want its result", i, r.Value, r.Err, rec.State)
 					}
 				}
-				if n := seen.count(semel.EventGaveUp); n != given {
+				if n := seen.count(event.GaveUp); n != given {
 					t.Errorf("%d claims were given up, want %d", n, given)
 				}
 				s.all = nil
@@ -614,11 +617,11 @@ func TestR64_ABatchAsksTheBreakerOncePerTrip(t *testing.T) {
 		if b.asked != 1 || !slices.Equal(b.heard, []error{nil}) {
 			t.Errorf("the breaker was asked %d times and heard %v, want one success", b.asked, b.heard)
 		}
-		some := func(failing int) func(context.Context, []semel.ClaimOf) []semel.Claimed {
-			return func(ctx context.Context, claims []semel.ClaimOf) []semel.Claimed {
+		some := func(failing int) func(context.Context, []driver.ClaimOf) []driver.Claimed {
+			return func(ctx context.Context, claims []driver.ClaimOf) []driver.Claimed {
 				all := s.each(ctx, claims)
 				for i := range min(failing, len(all)) {
-					all[len(all)-1-i] = semel.Claimed{Err: errDown}
+					all[len(all)-1-i] = driver.Claimed{Err: errDown}
 				}
 				return all
 			}
@@ -635,14 +638,14 @@ func TestR64_ABatchAsksTheBreakerOncePerTrip(t *testing.T) {
 		}
 		b.set(true)
 		asked, trips := b.asked, len(s.trips)
-		gaveUp := seen.count(semel.EventGaveUp)
+		gaveUp := seen.count(event.GaveUp)
 		for i, r := range semel.DoBatch(t.Context(), g, items(10), semel.BatchOptions{}, tenfold) {
-			if !errors.Is(r.Err, semel.ErrStoreUnavailable) || !errors.Is(r.Err, errBreakerOpen) {
+			if !errors.Is(r.Err, refusal.StoreUnavailable) || !errors.Is(r.Err, errBreakerOpen) {
 				t.Errorf("item %d: %v, want the breaker's refusal", i, r.Err)
 			}
 		}
-		if b.asked != asked+1 || len(s.trips) != trips || seen.count(semel.EventGaveUp) != gaveUp {
-			t.Errorf("asked %d times, %d trips, %d given up; want one question and no trip", b.asked-asked, len(s.trips)-trips, seen.count(semel.EventGaveUp)-gaveUp)
+		if b.asked != asked+1 || len(s.trips) != trips || seen.count(event.GaveUp) != gaveUp {
+			t.Errorf("asked %d times, %d trips, %d given up; want one question and no trip", b.asked-asked, len(s.trips)-trips, seen.count(event.GaveUp)-gaveUp)
 		}
 		s.all = nil
 		drained(t, g)
@@ -657,7 +660,7 @@ func TestTheSameKeyTwiceInABatchRunsOnce(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
 					s := newBatching()
-					var store semel.Store = s
+					var store driver.Store = s
 					if !together {
 						store = s.mem
 					}
@@ -680,7 +683,7 @@ func TestTheSameKeyTwiceInABatchRunsOnce(t *testing.T) {
 					for i, want := range []int{0, 10, 20, 0, 10, 20, 0, 0, -1, 0} {
 						r := results[i]
 						if want < 0 {
-							if !errors.Is(r.Err, semel.ErrKeyReused) {
+							if !errors.Is(r.Err, refusal.KeyReused) {
 								t.Errorf("item %d: %d, %v; want key reused", i, r.Value, r.Err)
 							}
 							continue
@@ -691,7 +694,7 @@ func TestTheSameKeyTwiceInABatchRunsOnce(t *testing.T) {
 					}
 					decided := seen.results()
 					slices.Sort(decided)
-					want := []semel.Result{"executed", "executed", "executed", "mismatch", "replayed", "replayed", "replayed", "replayed", "replayed", "replayed"}
+					want := []event.Result{"executed", "executed", "executed", "mismatch", "replayed", "replayed", "replayed", "replayed", "replayed", "replayed"}
 					if !slices.Equal(decided, want) {
 						t.Errorf("decided %v, want %v", decided, want)
 					}
@@ -728,7 +731,7 @@ func TestR29_WhenItsContextEndsABatchBeginsNothingMore(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := newBatching()
-				var store semel.Store = s
+				var store driver.Store = s
 				if !together {
 					store = s.mem
 				}
@@ -760,9 +763,9 @@ func TestR29_WhenItsContextEndsABatchBeginsNothingMore(t *testing.T) {
 					switch i {
 					case 0:
 					case 1, 2, 5: // 3 and 4 have 2's key
-						want = semel.ErrOutcomePending
+						want = refusal.OutcomePending
 					default:
-						want = semel.ErrStoreUnavailable
+						want = refusal.StoreUnavailable
 					}
 					if !errors.Is(r.Err, want) || want != nil && !errors.Is(r.Err, context.DeadlineExceeded) {
 						t.Errorf("item %d: %v, want %v", i, r.Err, want)
@@ -796,9 +799,9 @@ func TestABatchWhoseContextHasEndedAsksForNothing(t *testing.T) {
 		t.Error("an item is run")
 		return 1, nil
 	}) {
-		want := semel.ErrStoreUnavailable
+		want := refusal.StoreUnavailable
 		if i == 7 {
-			want = semel.ErrKeyInvalid
+			want = refusal.KeyInvalid
 		}
 		if !errors.Is(r.Err, want) {
 			t.Errorf("item %d: %v, want %v", i, r.Err, want)
@@ -831,7 +834,7 @@ func TestPatienceFreesNoPlaceOfABatch(t *testing.T) {
 			return tenfold(ctx, i)
 		})
 		for i, r := range results[:4] {
-			if !errors.Is(r.Err, semel.ErrOutcomePending) {
+			if !errors.Is(r.Err, refusal.OutcomePending) {
 				t.Errorf("item %d: %v, want outcome pending", i, r.Err)
 			}
 		}
@@ -855,7 +858,7 @@ func TestR28_ABatchPutsOffWhatRunsElsewhere(t *testing.T) {
 	}{
 		{2 * time.Second, nil, 5 * time.Second}, // it has ended when it is asked for again
 		{6 * time.Second, nil, 6 * time.Second}, // it is waited for
-		{time.Hour, semel.ErrInProgress, 8 * time.Second},
+		{time.Hour, refusal.InProgress, 8 * time.Second},
 	} {
 		t.Run(c.runs.String(), func(t *testing.T) {
 			t.Parallel()
@@ -897,9 +900,9 @@ func TestR28_ABatchPutsOffWhatRunsElsewhere(t *testing.T) {
 func TestR32_WhatAnItemThrowsIsItsOwnError(t *testing.T) {
 	t.Parallel()
 	for name, together := range map[string]bool{"claimed together": true, "claimed one by one": false} {
-		for onLost, state := range map[semel.LostPolicy]semel.State{semel.Hold: semel.Unknown, semel.Rerun: semel.Free} {
+		for onLost, state := range map[semel.LostPolicy]driver.State{semel.Hold: driver.Unknown, semel.Rerun: driver.Free} {
 			s := newBatching()
-			var store semel.Store = s
+			var store driver.Store = s
 			if !together {
 				store = s.mem
 			}
@@ -939,7 +942,7 @@ func TestR32_WhatAnItemThrowsIsItsOwnError(t *testing.T) {
 			if !errors.Is(results[1].Err, boom) || results[1].Err.Error() != "panic: boom" || results[2].Err.Error() != "the function ended by runtime.Goexit" {
 				t.Errorf("%s: %v and %v, want what was thrown", name, results[1].Err, results[2].Err)
 			}
-			if n := seen.count(semel.EventPanic); n != 3 {
+			if n := seen.count(event.Panic); n != 3 {
 				t.Errorf("%s: %d panics are reported, want 3", name, n)
 			}
 			drained(t, g)
@@ -958,7 +961,7 @@ func TestR32_AStoreThatPanicsDoesNotHangABatch(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newBatching()
 				trip := 0
-				s.all = func(ctx context.Context, claims []semel.ClaimOf) []semel.Claimed {
+				s.all = func(ctx context.Context, claims []driver.ClaimOf) []driver.Claimed {
 					all := s.each(ctx, claims)
 					if trip++; trip <= fails {
 						panic("broken store")
@@ -972,7 +975,7 @@ func TestR32_AStoreThatPanicsDoesNotHangABatch(t *testing.T) {
 					checkValues(t, results)
 				} else {
 					for i, r := range results {
-						if !errors.Is(r.Err, semel.ErrStoreUnavailable) {
+						if !errors.Is(r.Err, refusal.StoreUnavailable) {
 							t.Errorf("item %d: %v, want ErrStoreUnavailable", i, r.Err)
 						}
 					}
@@ -1030,7 +1033,7 @@ func TestR31_InOneCommitModeEachItemClaimsItself(t *testing.T) {
 // batchingTransactor must not be asked to claim many at once.
 type batchingTransactor struct{ *transactor }
 
-func (s batchingTransactor) ClaimAll(context.Context, []semel.ClaimOf) []semel.Claimed {
+func (s batchingTransactor) ClaimAll(context.Context, []driver.ClaimOf) []driver.Claimed {
 	s.t.Error("claims outside of a transaction")
 	return nil
 }

@@ -2,7 +2,7 @@
 // answer.
 //
 // A [Guard] stands in front of a handler or a function. The caller sends a key with each request; the guard claims the
-// key in a [Store], runs the handler if it is the first, stores the answer, and replays it to whoever asks again with
+// key in a [driver.Store], runs the handler if it is the first, stores the answer, and replays it to whoever asks again with
 // the same key and the same request.
 //
 //	guard, err := semel.New(memstore.New(), semel.ScopeFunc(accountOf), semel.Hold, semel.Options{})

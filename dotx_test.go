@@ -13,12 +13,15 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // doTx pays 7 in a transaction, or fails with err.
 func doTx(ctx context.Context, g *semel.Guard, s *transactor, times *int, err error) (receipt, error) {
-	return semel.DoTx(ctx, g, s, theKey, semel.Bytes("pay 7"), func(_ context.Context, tx semel.Tx) (receipt, error) {
+	return semel.DoTx(ctx, g, s, theKey, semel.Bytes("pay 7"), func(_ context.Context, tx driver.Tx) (receipt, error) {
 		*times++
 		effect(tx, "paid")
 		if err != nil {
@@ -43,11 +46,11 @@ func TestR31_DoTxCommitsResultAndEffects(t *testing.T) {
 		{name: "a result", effects: 1, repeat: replays},
 		{name: "an error", err: errDeclined, wants: []error{errDeclined}, repeat: runs},
 		{name: "a final error", err: final, wants: []error{final}, repeat: replays},
-		{name: "refused", commit: commitRefused, wants: []error{semel.ErrRolledBack}, repeat: runs},
-		{name: "refused with a final error", err: final, commit: commitRefused, wants: []error{semel.ErrRolledBack}, repeat: runs},
+		{name: "refused", commit: commitRefused, wants: []error{driver.ErrRolledBack}, repeat: runs},
+		{name: "refused with a final error", err: final, commit: commitRefused, wants: []error{driver.ErrRolledBack}, repeat: runs},
 		{name: "committed, reply lost", commit: commitUnheard, effects: 1, repeat: replays},
 		{name: "committed with a final error, reply lost", err: final, commit: commitUnheard, wants: []error{final}, repeat: replays},
-		{name: "lost", commit: commitLost, wants: []error{semel.ErrStoreUnavailable, errDown}, repeat: runs},
+		{name: "lost", commit: commitLost, wants: []error{refusal.StoreUnavailable, errDown}, repeat: runs},
 	} {
 		for _, m := range txModes() {
 			t.Run(c.name+"/"+m.name, func(t *testing.T) {
@@ -107,9 +110,9 @@ func TestR43_DoTxWithADerivedKey(t *testing.T) {
 	}{
 		{"an error under Hold", 0, errDeclined, false, errDeclined, &semel.ReplayedError{}},
 		{"an error under Rerun", 1, errDeclined, false, errDeclined, nil},
-		{"lost under Hold", 0, nil, true, semel.ErrOutcomeUnknown, semel.ErrOutcomeUnknown},
-		{"lost under Rerun", 1, nil, true, semel.ErrOutcomePending, nil},
-		{"lost in one-commit mode", 2, nil, true, semel.ErrStoreUnavailable, nil},
+		{"lost under Hold", 0, nil, true, refusal.OutcomeUnknown, refusal.OutcomeUnknown},
+		{"lost under Rerun", 1, nil, true, refusal.OutcomePending, nil},
+		{"lost in one-commit mode", 2, nil, true, refusal.StoreUnavailable, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -120,7 +123,7 @@ func TestR43_DoTxWithADerivedKey(t *testing.T) {
 			g, _ := newGuard(t, s, txModes()[c.mode].policy)
 			times := 0
 			do := func() error {
-				_, err := semel.DoTx(t.Context(), g, s, theKey, semel.Bytes("pay 7"), func(ctx context.Context, tx semel.Tx) (string, error) {
+				_, err := semel.DoTx(t.Context(), g, s, theKey, semel.Bytes("pay 7"), func(ctx context.Context, tx driver.Tx) (string, error) {
 					times++
 					semel.FromContext(ctx).Key("charge")
 					return "done", c.err
@@ -154,22 +157,22 @@ func TestR31_DoOverrulesAResultAfterARollback(t *testing.T) {
 		name  string
 		does  func(*semel.Operation)
 		wants []error // by mode
-		state []semel.State
+		state []driver.State
 	}{
 		{
 			"nothing else", func(*semel.Operation) {},
-			[]error{semel.ErrStoreUnavailable, semel.ErrStoreUnavailable, semel.ErrStoreUnavailable},
-			[]semel.State{semel.Free, semel.Free, semel.Absent},
+			[]error{refusal.StoreUnavailable, refusal.StoreUnavailable, refusal.StoreUnavailable},
+			[]driver.State{driver.Free, driver.Free, driver.Absent},
 		},
 		{
 			"a derived key", func(op *semel.Operation) { op.Key("charge") },
-			[]error{semel.ErrOutcomeUnknown, semel.ErrOutcomePending, semel.ErrStoreUnavailable},
-			[]semel.State{semel.Unknown, semel.Free, semel.Absent},
+			[]error{refusal.OutcomeUnknown, refusal.OutcomePending, refusal.StoreUnavailable},
+			[]driver.State{driver.Unknown, driver.Free, driver.Absent},
 		},
 		{
 			"lost", func(op *semel.Operation) { op.Lost(errDeclined) },
-			[]error{semel.ErrOutcomeUnknown, semel.ErrOutcomePending, semel.ErrStoreUnavailable},
-			[]semel.State{semel.Unknown, semel.Free, semel.Absent},
+			[]error{refusal.OutcomeUnknown, refusal.OutcomePending, refusal.StoreUnavailable},
+			[]driver.State{driver.Unknown, driver.Free, driver.Absent},
 		},
 	} {
 		for i, m := range txModes() {
@@ -178,7 +181,7 @@ func TestR31_DoOverrulesAResultAfterARollback(t *testing.T) {
 				s := newTransactor(t)
 				g, _ := newGuard(t, s, m.policy)
 				got, err := semel.Do(t.Context(), g, theKey, semel.Bytes("pay 7"), func(ctx context.Context) (string, error) {
-					err := semel.RunTx(ctx, s, func(_ context.Context, tx semel.Tx) error {
+					err := semel.RunTx(ctx, s, func(_ context.Context, tx driver.Tx) error {
 						effect(tx, "paid")
 						return errDeclined
 					})
@@ -208,12 +211,12 @@ func TestR31_RunTxInDoHasNoAnswer(t *testing.T) {
 		s := newTransactor(t)
 		g, _ := newGuard(t, s, m.policy)
 		_, err := semel.Do(t.Context(), g, theKey, semel.Bytes("pay 7"), func(ctx context.Context) (string, error) {
-			return "paid", semel.RunTx(ctx, s, func(_ context.Context, tx semel.Tx) error {
+			return "paid", semel.RunTx(ctx, s, func(_ context.Context, tx driver.Tx) error {
 				effect(tx, "paid")
 				return nil
 			})
 		})
-		if !errors.Is(err, semel.ErrNoAnswer) {
+		if !errors.Is(err, refusal.NoAnswer) {
 			t.Errorf("got %v", err)
 		}
 		s.wantEffects()
@@ -227,12 +230,12 @@ func TestDoTxWithInterfacesThatHoldNothing(t *testing.T) {
 		s := newTransactor(t)
 		g, _ := newGuard(t, s, m.policy)
 		for i := range 2 {
-			got, err := semel.DoTx(t.Context(), g, s, theKey, semel.Bytes("any"), func(context.Context, semel.Tx) (any, error) { return nil, nil })
+			got, err := semel.DoTx(t.Context(), g, s, theKey, semel.Bytes("any"), func(context.Context, driver.Tx) (any, error) { return nil, nil })
 			if got != nil || err != nil {
 				t.Errorf("call %d: %v, %v", i, got, err)
 			}
 			other := semel.Key{Scope: "alice", Operation: "pay", Value: "other"}
-			got, err = semel.DoTx(t.Context(), g, s, other, semel.Bytes("any"), func(context.Context, semel.Tx) (any, error) { return "x", nil })
+			got, err = semel.DoTx(t.Context(), g, s, other, semel.Bytes("any"), func(context.Context, driver.Tx) (any, error) { return "x", nil })
 			if got != "x" || err != nil {
 				t.Errorf("call %d: %v, %v", i, got, err)
 			}
@@ -250,8 +253,8 @@ func TestR31_DoTxResultsThatCannotBeStored(t *testing.T) {
 	inEachMode(t, func(t *testing.T, m txMode) {
 		s := newTransactor(t)
 		g, seen := newGuard(t, s, m.policy)
-		for i, want := range []error{nil, semel.ErrReplayUnavailable} {
-			_, err := semel.DoTx(t.Context(), g, s, theKey, semel.Bytes("x"), func(_ context.Context, tx semel.Tx) (func(), error) {
+		for i, want := range []error{nil, refusal.ReplayUnavailable} {
+			_, err := semel.DoTx(t.Context(), g, s, theKey, semel.Bytes("x"), func(_ context.Context, tx driver.Tx) (func(), error) {
 				effect(tx, "paid")
 				return func() {}, nil
 			})
@@ -260,12 +263,12 @@ func TestR31_DoTxResultsThatCannotBeStored(t *testing.T) {
 			}
 		}
 		s.wantEffects("paid")
-		if seen.count(semel.EventNotReplayable) != 1 {
-			t.Errorf("%d reported as not replayable", seen.count(semel.EventNotReplayable))
+		if seen.count(event.NotReplayable) != 1 {
+			t.Errorf("%d reported as not replayable", seen.count(event.NotReplayable))
 		}
 		throws := func() (v any) {
 			defer func() { v = recover() }()
-			semel.DoTx(t.Context(), g, s, semel.Key{Scope: "alice", Operation: "pay", Value: "other"}, semel.Bytes("x"), func(_ context.Context, tx semel.Tx) (json.Marshaler, error) { //nolint:errcheck // it throws
+			semel.DoTx(t.Context(), g, s, semel.Key{Scope: "alice", Operation: "pay", Value: "other"}, semel.Bytes("x"), func(_ context.Context, tx driver.Tx) (json.Marshaler, error) { //nolint:errcheck // it throws
 				effect(tx, "dropped")
 				return thrower{}, nil
 			})
@@ -296,7 +299,7 @@ func TestR32_DoTxThatThrows(t *testing.T) {
 					t.Errorf("threw %v", v)
 				}
 			}()
-			semel.DoTx(t.Context(), g, s, theKey, semel.Bytes("pay 7"), func(_ context.Context, tx semel.Tx) (receipt, error) { //nolint:errcheck // it throws
+			semel.DoTx(t.Context(), g, s, theKey, semel.Bytes("pay 7"), func(_ context.Context, tx driver.Tx) (receipt, error) { //nolint:errcheck // it throws
 				effect(tx, "paid")
 				panic("gone")
 			})
@@ -306,8 +309,8 @@ func TestR32_DoTxThatThrows(t *testing.T) {
 			t.Errorf("the repeat: %v, run %d times", err, times)
 		}
 		s.wantEffects("paid")
-		if seen.count(semel.EventPanic) != 1 {
-			t.Errorf("%d panics", seen.count(semel.EventPanic))
+		if seen.count(event.Panic) != 1 {
+			t.Errorf("%d panics", seen.count(event.Panic))
 		}
 	})
 }
@@ -335,7 +338,7 @@ func TestCase09_DoTxGoesOnWithoutItsCaller(t *testing.T) {
 						}
 						return reply()
 					}
-					s.asked = func(context.Context, semel.Outcome) error { return reply() }
+					s.asked = func(context.Context, driver.Outcome) error { return reply() }
 					s.begin = func(context.Context) error {
 						if s.began() == 0 {
 							return nil
@@ -344,7 +347,7 @@ func TestCase09_DoTxGoesOnWithoutItsCaller(t *testing.T) {
 					}
 					g, _ := newGuard(t, s, m.policy)
 					ctx, leave := context.WithCancel(t.Context())
-					_, err := semel.DoTx(ctx, g, s, theKey, semel.Bytes("pay 7"), func(_ context.Context, tx semel.Tx) (receipt, error) {
+					_, err := semel.DoTx(ctx, g, s, theKey, semel.Bytes("pay 7"), func(_ context.Context, tx driver.Tx) (receipt, error) {
 						effect(tx, "paid")
 						if !silent {
 							leave()
@@ -353,7 +356,7 @@ func TestCase09_DoTxGoesOnWithoutItsCaller(t *testing.T) {
 						return receipt{ID: "r1", Amount: 7}, nil
 					})
 					leave()
-					if !errors.Is(err, semel.ErrOutcomePending) {
+					if !errors.Is(err, refusal.OutcomePending) {
 						t.Errorf("got %v", err)
 					}
 					drained(t, g)
@@ -376,12 +379,12 @@ func TestDoTxBypassedWithinAnOperation(t *testing.T) {
 		s := newTransactor(t)
 		outer, _ := newGuard(t, s, semel.Policy{})
 		broken := &faulty{Store: memstore.New()}
-		broken.claim = func(context.Context, semel.ID, semel.Claim) (semel.Record, bool, error) {
-			return semel.Record{}, false, errDown
+		broken.claim = func(context.Context, driver.ID, driver.Claim) (driver.Record, bool, error) {
+			return driver.Record{}, false, errDown
 		}
 		inner, _ := newGuard(t, broken, semel.Policy{FailOpen: true})
 		h := outer.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			got, err := semel.DoTx(r.Context(), inner, s, theKey, semel.Bytes("x"), func(ctx context.Context, tx semel.Tx) (string, error) {
+			got, err := semel.DoTx(r.Context(), inner, s, theKey, semel.Bytes("x"), func(ctx context.Context, tx driver.Tx) (string, error) {
 				effect(tx, "job")
 				if semel.FromContext(ctx) != nil {
 					t.Error("the job has an operation")
@@ -404,8 +407,8 @@ func TestDoTxBypassed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := &faulty{Store: memstore.New()}
-		f.claim = func(context.Context, semel.ID, semel.Claim) (semel.Record, bool, error) {
-			return semel.Record{}, false, errDown
+		f.claim = func(context.Context, driver.ID, driver.Claim) (driver.Record, bool, error) {
+			return driver.Record{}, false, errDown
 		}
 		s := transactions(t, f)
 		g, _ := newGuard(t, s, semel.Policy{FailOpen: true})
@@ -433,7 +436,7 @@ func TestR31_ATransactionThatAJobLeavesBehind(t *testing.T) {
 		go func() {
 			_, err := semel.Do(t.Context(), g, theKey, semel.Bytes("pay 7"), func(ctx context.Context) (string, error) {
 				wg.Go(func() {
-					err := semel.RunTx(ctx, s, func(_ context.Context, tx semel.Tx) error {
+					err := semel.RunTx(ctx, s, func(_ context.Context, tx driver.Tx) error {
 						close(begun)
 						<-goOn
 						effect(tx, "paid")
@@ -455,7 +458,7 @@ func TestR31_ATransactionThatAJobLeavesBehind(t *testing.T) {
 		case <-time.After(50 * time.Millisecond): // nothing tells that the function has returned
 		}
 		close(goOn)
-		if err := <-done; !errors.Is(err, semel.ErrStoreUnavailable) {
+		if err := <-done; !errors.Is(err, refusal.StoreUnavailable) {
 			t.Errorf("got %v", err)
 		}
 		wg.Wait()

@@ -3,6 +3,8 @@ package semel
 import (
 	"crypto/rand"
 	"fmt"
+
+	"github.com/semelhq/semel/driver"
 )
 
 // What is stored beside an answer, steps and requests, is put into an envelope, which says how to read it:
@@ -18,7 +20,7 @@ const (
 )
 
 // fold puts a text into an envelope; it is encrypted if there is a keyring.
-func (k *Keyring) fold(field string, id ID, t Token, text []byte) []byte {
+func (k *Keyring) fold(field string, id driver.ID, t driver.Token, text []byte) []byte {
 	if k == nil {
 		return append([]byte{envelopeOpen}, text...)
 	}
@@ -34,10 +36,10 @@ func (k *Keyring) fold(field string, id ID, t Token, text []byte) []byte {
 	return aead.Seal(out[:head+len(nonce)], nonce, text, bound)
 }
 
-// unfold takes a text out of its envelope. An error wraps [ErrUnreadable].
-func (k *Keyring) unfold(field string, id ID, envelope []byte) ([]byte, error) {
+// unfold takes a text out of its envelope. An error wraps [driver.ErrUnreadable].
+func (k *Keyring) unfold(field string, id driver.ID, envelope []byte) ([]byte, error) {
 	fail := func(format string, args ...any) error {
-		return fmt.Errorf("open stored %s: %w: %w", field, ErrUnreadable, fmt.Errorf(format, args...))
+		return fmt.Errorf("open stored %s: %w: %w", field, driver.ErrUnreadable, fmt.Errorf(format, args...))
 	}
 	switch {
 	case len(envelope) == 0:
@@ -48,7 +50,7 @@ func (k *Keyring) unfold(field string, id ID, envelope []byte) ([]byte, error) {
 		return nil, fail("%w", errNotEncrypted)
 	case envelope[0] != envelopeSealed:
 		return nil, fail("envelope of kind %d", envelope[0])
-	case len(envelope) < 2 || len(envelope) < 2+int(envelope[1])+len(Token{}):
+	case len(envelope) < 2 || len(envelope) < 2+int(envelope[1])+len(driver.Token{}):
 		return nil, fail("%d encrypted bytes", len(envelope))
 	}
 	n := 2 + int(envelope[1])
@@ -56,8 +58,8 @@ func (k *Keyring) unfold(field string, id ID, envelope []byte) ([]byte, error) {
 	if k == nil || k.keys[name] == nil {
 		return nil, fail("encrypted with key %q, which is not in the keyring", name)
 	}
-	bound := boundTo(field, id, Token(rest[:len(Token{})]))
-	rest = rest[len(Token{}):]
+	bound := boundTo(field, id, driver.Token(rest[:len(driver.Token{})]))
+	rest = rest[len(driver.Token{}):]
 	aead := k.aead(name, bound)
 	if len(rest) < aead.NonceSize() {
 		return nil, fail("%d encrypted bytes", len(rest))

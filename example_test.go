@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // show sends a keyed POST as account acme and prints the answer.
@@ -101,7 +103,7 @@ func ExampleDo() {
 	}
 	for _, month := range []string{"2030-01", "2030-01", "2030-02"} {
 		inv, err := bill(month)
-		fmt.Println(inv.Number, errors.Is(err, semel.ErrKeyReused))
+		fmt.Println(inv.Number, errors.Is(err, refusal.KeyReused))
 	}
 	// Output:
 	// 1 false
@@ -133,8 +135,8 @@ func ExampleFinal() {
 // printer prints decisions.
 type printer struct{}
 
-func (printer) Observe(_ context.Context, e semel.Event) {
-	if e.Kind == semel.EventDecision {
+func (printer) Observe(_ context.Context, e event.Event) {
+	if e.Kind == event.Decision {
 		fmt.Println(e.Operation, "->", e.Result)
 	}
 }

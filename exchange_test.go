@@ -10,6 +10,7 @@ import (
 	"testing/iotest"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/refusal"
 )
 
 // Requests that run nothing use the same memory, one after another. What a layer above keeps of an answer stays as it was.
@@ -100,7 +101,7 @@ func TestAFailedBodyLeavesNothing(t *testing.T) {
 		key, body := fmt.Sprint("key-", i), fmt.Sprintf(`{"n":%d}`, i)
 		broken := post(key, "")
 		broken.Body = io.NopCloser(io.MultiReader(strings.NewReader(`{"n":`), iotest.ErrReader(io.ErrUnexpectedEOF)))
-		wantProblem(t, answer(h, broken), http.StatusBadRequest, semel.CodeRequestUnreadable)
+		wantProblem(t, answer(h, broken), http.StatusBadRequest, refusal.RequestUnreadable)
 		for repeat := range 3 {
 			wantAnswer(t, answer(h, post(key, body)), http.StatusOK, key+" "+body, repeat > 0)
 		}

@@ -7,6 +7,10 @@ import (
 	"runtime"
 	"strconv"
 	"time"
+
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/refusal"
 )
 
 // execute runs next and answers with its outcome. It runs on the request's own goroutine, unless the client may be
@@ -25,7 +29,7 @@ func (x *exchange) execute(next http.Handler) {
 		defer close(ended)
 		defer func() {
 			if x.thrown = recover(); !x.settled {
-				x.run.event(EventPanic, panicError(x.thrown))
+				x.run.event(event.Panic, panicError(x.thrown))
 			}
 		}()
 		x.handle(next)
@@ -41,7 +45,7 @@ func (x *exchange) execute(next http.Handler) {
 		<-ended
 	}
 	if !x.settled {
-		x.decided(ResultFailed, "", 0, nil)
+		x.decided(event.Failed, "", 0, nil)
 		if x.thrown == nil {
 			runtime.Goexit()
 		}
@@ -53,8 +57,8 @@ func (x *exchange) execute(next http.Handler) {
 // failed reports a run whose handler, or settle, did not return. What it threw goes on.
 func (x *exchange) failed() {
 	if !x.settled {
-		x.run.event(EventPanic, nil)
-		x.decided(ResultFailed, "", 0, nil)
+		x.run.event(event.Panic, nil)
+		x.decided(event.Failed, "", 0, nil)
 	}
 }
 
@@ -68,8 +72,8 @@ func panicError(thrown any) error {
 }
 
 func (g *Guard) impatient() *Problem {
-	p := g.problem(CodeOutcomePending, "the operation goes on")
-	if _, configured := g.policy.problems.Status[CodeOutcomePending]; !configured {
+	p := g.problem(refusal.OutcomePending, "the operation goes on")
+	if _, configured := g.policy.problems.Status[refusal.OutcomePending]; !configured {
 		p.Status = http.StatusGatewayTimeout
 	}
 	return p
@@ -117,7 +121,7 @@ func (x *exchange) finish() {
 	if !x.returned {
 		x.outcome = x.g.policy.lost("the handler did not return")
 		if x.run.provesNothing() {
-			x.outcome = Outcome{State: Free, Error: "the handler did not return; its transaction was rolled back", Owed: true}
+			x.outcome = driver.Outcome{State: driver.Free, Error: "the handler did not return; its transaction was rolled back", Owed: true}
 		}
 	}
 	if x.async {
@@ -144,11 +148,11 @@ func (x *exchange) removeForm() {
 }
 
 // decide says what the run of a handler that returned is settled with.
-func (x *exchange) decide() Outcome {
+func (x *exchange) decide() driver.Outcome {
 	j := &x.run.joint
 	j.close()
 	x.capture.close()
-	var o Outcome
+	var o driver.Outcome
 	switch j.state {
 	case committed, doubtful:
 		return j.outcome
@@ -157,14 +161,14 @@ func (x *exchange) decide() Outcome {
 	default:
 		o = x.decideAnswer(x.g.policy)
 	}
-	if x.g.policy.OneCommit && o.State != Done && (x.lost || x.capture.unkept != nil) {
+	if x.g.policy.OneCommit && o.State != driver.Done && (x.lost || x.capture.unkept != nil) {
 		x.lost, x.nothing = false, true // nothing of it will be recorded, so there is no doubt
 	}
 	return o
 }
 
 // decideAnswer decides by the answer.
-func (x *exchange) decideAnswer(p *policy) Outcome {
+func (x *exchange) decideAnswer(p *policy) driver.Outcome {
 	c := &x.capture
 	if lost := x.run.op.lost.Load(); lost != nil {
 		x.lost = true
@@ -188,8 +192,8 @@ func (x *exchange) decideAnswer(p *policy) Outcome {
 	if _, known := problemKinds[refusedBy(c.sent)]; known && v == VerdictRelease {
 		x.run.op.Refuse(refusedBy(c.sent))
 	}
-	o := Outcome{State: p.stateFor(v), Owed: v == VerdictLost}
-	if o.State != Done {
+	o := driver.Outcome{State: p.stateFor(v), Owed: v == VerdictLost}
+	if o.State != driver.Done {
 		o.Error = "answered " + strconv.Itoa(c.status)
 		return o
 	}
@@ -197,22 +201,22 @@ func (x *exchange) decideAnswer(p *policy) Outcome {
 		return o
 	}
 	if o.Response = c.response(); o.Response == nil {
-		x.run.event(EventNotReplayable, c.whyNotStored())
+		x.run.event(event.NotReplayable, c.whyNotStored())
 	}
 	return o
 }
 
 // decideSilent decides about a handler that has returned without an answer (R-32a). Nothing of it is known, unless it has
 // promised that nothing happened.
-func (x *exchange) decideSilent(p *policy) Outcome {
-	err := ErrNoAnswer
+func (x *exchange) decideSilent(p *policy) driver.Outcome {
+	err := error(refusal.NoAnswer)
 	if cause := context.Cause(&x.run.ctx); cause != nil {
 		err = fmt.Errorf("%w: %w", err, cause)
 	}
 	x.silent = err
-	x.run.event(EventNoAnswer, err)
+	x.run.event(event.NoAnswer, err)
 	if Verdict(x.run.op.verdict.Load()) == VerdictRelease {
-		return Outcome{State: Free, Error: err.Error()}
+		return driver.Outcome{State: driver.Free, Error: err.Error()}
 	}
 	x.lost = true
 	return p.lost(err.Error())
@@ -236,7 +240,7 @@ func (x *exchange) answer() {
 		c.endLive()
 		x.ran(c.status)
 	case x.how == settledLater:
-		x.refuse(x.g.problem(CodeOutcomePending, ""))
+		x.refuse(x.g.problem(refusal.OutcomePending, ""))
 	case x.silent != nil && x.how == settledOwn:
 		x.refuse(x.silentProblem())
 	case x.how == settledNothing, x.nothing && x.how == settledOwn:
@@ -263,7 +267,7 @@ func (x *exchange) ran(status int) {
 
 // breakOff ends the exchange without ending the answer.
 func (x *exchange) breakOff() {
-	x.decided(ResultFailed, "", x.capture.status, nil)
+	x.decided(event.Failed, "", x.capture.status, nil)
 	x.capture.abort()
 	panic(http.ErrAbortHandler)
 }
@@ -271,18 +275,18 @@ func (x *exchange) breakOff() {
 // lostProblem tells a client that its own run was lost. Under Rerun the same key may try again.
 func (g *Guard) lostProblem() *Problem {
 	if g.policy.OnLost == Rerun {
-		return g.problem(CodeOutcomePending, "the run was lost; the same key will run it again")
+		return g.problem(refusal.OutcomePending, "the run was lost; the same key will run it again")
 	}
-	return g.problem(CodeOutcomeUnknown, "the run was lost; ask for the operation's status, or for its operator's decision")
+	return g.problem(refusal.OutcomeUnknown, "the run was lost; ask for the operation's status, or for its operator's decision")
 }
 
 // silentProblem tells a client that the handler gave its run no answer, and whether the same key may try again.
 func (x *exchange) silentProblem() *Problem {
-	p := x.g.problem(CodeNoAnswer, "").because(x.silent)
+	p := x.g.problem(refusal.NoAnswer, "").because(x.silent)
 	switch {
 	case x.nothing:
 		p.Retryable, p.Detail = true, "its transaction was rolled back; the same key may try again"
-	case x.outcome.State == Free:
+	case x.outcome.State == driver.Free:
 		p.Retryable, p.Detail = true, "the same key will run it again"
 	}
 	return p
@@ -292,16 +296,16 @@ func (x *exchange) silentProblem() *Problem {
 // result, and one whose answer could not be kept.
 func (x *exchange) answerRecorded() {
 	rec := &x.rec
-	if rec.State == Absent || !rec.Fingerprint.Equal(x.ask.fingerprint) {
-		x.refuse(x.g.problem(CodeOutcomeUnknown, ""))
+	if rec.State == driver.Absent || !rec.Fingerprint.Equal(x.ask.fingerprint) {
+		x.refuse(x.g.problem(refusal.OutcomeUnknown, ""))
 		return
 	}
 	switch rec.Reads(x.g.policy.OnLost) {
-	case ReadsDone:
+	case driver.ReadsDone:
 		x.replay(rec)
-	case ReadsRunning, ReadsFree:
+	case driver.ReadsRunning, driver.ReadsFree:
 		x.refuse(x.g.inProgress(rec))
 	default:
-		x.refuse(x.g.problem(CodeOutcomeUnknown, ""))
+		x.refuse(x.g.problem(refusal.OutcomeUnknown, ""))
 	}
 }

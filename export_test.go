@@ -1,5 +1,9 @@
 package semel
 
+import (
+	"github.com/semelhq/semel/refusal"
+)
+
 // ProblemKind is what is fixed of the problems of a code.
 type ProblemKind struct {
 	Type      string
@@ -8,8 +12,8 @@ type ProblemKind struct {
 }
 
 // ProblemKinds returns that of all codes.
-func ProblemKinds() map[Code]ProblemKind {
-	kinds := map[Code]ProblemKind{}
+func ProblemKinds() map[refusal.Code]ProblemKind {
+	kinds := map[refusal.Code]ProblemKind{}
 	for code, k := range problemKinds {
 		kinds[code] = ProblemKind{k.slug, k.status, k.retryable}
 	}
@@ -18,3 +22,12 @@ func ProblemKinds() map[Code]ProblemKind {
 
 // IdentityChecked spares the guard its look at the identity secret's check value.
 func IdentityChecked(g *Guard) { g.look.good.Store(true) }
+
+// The defaults.
+const (
+	DefaultCompressAbove = defaultCompressAbove
+	DefaultMaxAttempts   = defaultMaxAttempts
+	DefaultMaxBodyMemory = defaultMaxBodyMemory
+	DefaultMaxOwed       = defaultMaxOwed
+	DefaultSettleWait    = defaultSettleWait
+)

@@ -10,7 +10,10 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // say is a handler that answers 201 with a text.
@@ -57,11 +60,11 @@ func TestR46_Case04_Case37_AbandonedRun(t *testing.T) {
 				}
 				leaseEnd := start.Add(4 * time.Second)
 				for i := 0; time.Until(leaseEnd) > 300*time.Millisecond; i++ {
-					wantProblem(t, answer(handlers[i%2], post("k", `{}`)), http.StatusConflict, semel.CodeInProgress)
+					wantProblem(t, answer(handlers[i%2], post("k", `{}`)), http.StatusConflict, refusal.InProgress)
 					time.Sleep(300 * time.Millisecond)
 				}
 				time.Sleep(time.Until(leaseEnd) - time.Microsecond)
-				wantProblem(t, answer(handlers[0], post("k", `{}`)), http.StatusConflict, semel.CodeInProgress)
+				wantProblem(t, answer(handlers[0], post("k", `{}`)), http.StatusConflict, refusal.InProgress)
 				lapsed := loaded(t, store, "k")
 				time.Sleep(time.Microsecond)
 
@@ -73,20 +76,20 @@ func TestR46_Case04_Case37_AbandonedRun(t *testing.T) {
 				for _, s := range all {
 					switch w := s.answer(); {
 					case onLost == semel.Hold:
-						wantProblem(t, w, http.StatusConflict, semel.CodeOutcomeUnknown)
+						wantProblem(t, w, http.StatusConflict, refusal.OutcomeUnknown)
 					case w.Code == http.StatusCreated:
 						ran++
 					default:
-						wantProblem(t, w, http.StatusConflict, semel.CodeInProgress)
+						wantProblem(t, w, http.StatusConflict, refusal.InProgress)
 					}
 				}
 				if onLost == semel.Hold {
 					sameRecord(t, lapsed, loaded(t, store, "k"))
-					if paid.count() != 0 || seen[0].count(semel.EventLapsed) != 30 {
-						t.Errorf("%d effects, %d lapsed; want 0 and 30", paid.count(), seen[0].count(semel.EventLapsed))
+					if paid.count() != 0 || seen[0].count(event.Lapsed) != 30 {
+						t.Errorf("%d effects, %d lapsed; want 0 and 30", paid.count(), seen[0].count(event.Lapsed))
 					}
 				} else if ran != 1 || paid.count() != 1 || len(attempts) != 1 || attempts[0] != 2 ||
-					seen[0].count(semel.EventTakeover)+seen[1].count(semel.EventTakeover) != 1 {
+					seen[0].count(event.Takeover)+seen[1].count(event.Takeover) != 1 {
 					t.Errorf("%d took over, %d effects, attempts %v; want one, as the second attempt", ran, paid.count(), attempts)
 				}
 
@@ -124,7 +127,7 @@ func TestR48_Case02_LateOwner(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					store := memstore.New()
 					cut := &faulty{Store: store}
-					cut.extend = func(context.Context, semel.ID, semel.Owner, semel.Extension) (bool, error) { return false, errDown }
+					cut.extend = func(context.Context, driver.ID, driver.Owner, driver.Extension) (bool, error) { return false, errDown }
 					a, seen := newGuard(t, cut, shortLease(semel.Rerun))
 					b, _ := newGuard(t, store, shortLease(semel.Rerun))
 					endA, endB := make(chan struct{}), make(chan struct{})
@@ -155,12 +158,12 @@ func TestR48_Case02_LateOwner(t *testing.T) {
 					case done:
 						wantAnswer(t, w, http.StatusCreated, "of B", true)
 					default:
-						wantProblem(t, w, http.StatusConflict, semel.CodeInProgress)
+						wantProblem(t, w, http.StatusConflict, refusal.InProgress)
 						if w.Header().Get("Retry-After") == "" {
 							t.Error("no Retry-After")
 						}
 					}
-					if n := seen.count(semel.EventFenced); n != 1 {
+					if n := seen.count(event.Fenced); n != 1 {
 						t.Errorf("%d late owners reported, want 1", n)
 					}
 					if !done {
@@ -180,7 +183,7 @@ func TestR48_Case02_LateOwnerExtends(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		cut := &faulty{Store: store}
-		cut.extend = func(context.Context, semel.ID, semel.Owner, semel.Extension) (bool, error) { return false, errDown }
+		cut.extend = func(context.Context, driver.ID, driver.Owner, driver.Extension) (bool, error) { return false, errDown }
 		p := shortLease(semel.Rerun)
 		a, _ := newGuard(t, cut, p)
 		b, _ := newGuard(t, store, p)
@@ -192,7 +195,7 @@ func TestR48_Case02_LateOwnerExtends(t *testing.T) {
 		before := loaded(t, store, "k")
 		refused := 0
 		cut.set(func(f *faulty) {
-			f.extend = func(ctx context.Context, id semel.ID, by semel.Owner, x semel.Extension) (bool, error) {
+			f.extend = func(ctx context.Context, id driver.ID, by driver.Owner, x driver.Extension) (bool, error) {
 				owned, err := store.Extend(ctx, id, by, x)
 				if !owned {
 					refused++
@@ -255,17 +258,17 @@ func TestR46_Case41_StaleOwnerNeverSettlesALaterRun(t *testing.T) {
 				})), post("k", `{}`))
 				synctest.Wait()
 				before := loaded(t, store, "k")
-				if before.State != semel.Running || before.Fence <= fence {
+				if before.State != driver.Running || before.Fence <= fence {
 					t.Fatalf("%v under fence %d after %d", before.State, before.Fence, fence)
 				}
 				way.dead.Store(false)
 				close(endA)
-				wantProblem(t, stale.answer(), http.StatusConflict, semel.CodeInProgress)
+				wantProblem(t, stale.answer(), http.StatusConflict, refusal.InProgress)
 				sameRecord(t, before, loaded(t, store, "k"))
 				close(endC)
 				wantAnswer(t, next.answer(), http.StatusCreated, "of C", false)
 				wantAnswer(t, answer(a.Handler(say("again")), post("k", `{}`)), http.StatusCreated, "of C", true)
-				if n := seen.count(semel.EventFenced); n != 1 {
+				if n := seen.count(event.Fenced); n != 1 {
 					t.Errorf("%d late owners reported, want 1", n)
 				}
 			})
@@ -320,7 +323,7 @@ func TestR50_ClocksThatDisagree(t *testing.T) {
 					for range 19 {
 						time.Sleep(time.Second)
 						w := answer(slow, post("k", `{}`))
-						wantProblem(t, w, http.StatusConflict, semel.CodeInProgress)
+						wantProblem(t, w, http.StatusConflict, refusal.InProgress)
 						if ra := w.Header().Get("Retry-After"); ra != "1" && ra != "2" && ra != "3" {
 							t.Errorf("Retry-After: %q, want no more than the lease", ra)
 						}
@@ -337,11 +340,11 @@ func TestR50_ClocksThatDisagree(t *testing.T) {
 					synctest.Wait()
 					way.dead.Store(true)
 					time.Sleep(p.Lease - time.Microsecond)
-					wantProblem(t, answer(g.Handler(say("next")), post("lost", `{}`)), http.StatusConflict, semel.CodeInProgress)
+					wantProblem(t, answer(g.Handler(say("next")), post("lost", `{}`)), http.StatusConflict, refusal.InProgress)
 					time.Sleep(time.Microsecond)
 					w := answer(g.Handler(say("next")), post("lost", `{}`))
 					if onLost == semel.Hold {
-						wantProblem(t, w, http.StatusConflict, semel.CodeOutcomeUnknown)
+						wantProblem(t, w, http.StatusConflict, refusal.OutcomeUnknown)
 					} else {
 						wantAnswer(t, w, http.StatusCreated, "next", false)
 					}
@@ -371,8 +374,8 @@ func TestR51_Case03_NoLeaseMeansTheDefault(t *testing.T) {
 		s := serve(dead.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end })), post("k", `{}`))
 		synctest.Wait()
 		way.dead.Store(true)
-		time.Sleep(semel.DefaultLease - time.Microsecond)
-		wantProblem(t, answer(g.Handler(say("next")), post("k", `{}`)), http.StatusConflict, semel.CodeInProgress)
+		time.Sleep(driver.DefaultLease - time.Microsecond)
+		wantProblem(t, answer(g.Handler(say("next")), post("k", `{}`)), http.StatusConflict, refusal.InProgress)
 		time.Sleep(time.Microsecond)
 		wantAnswer(t, answer(g.Handler(say("next")), post("k", `{}`)), http.StatusCreated, "next", false)
 		way.dead.Store(false)
@@ -381,16 +384,16 @@ func TestR51_Case03_NoLeaseMeansTheDefault(t *testing.T) {
 
 		// The same at the seam: without a lease, a claim and an extend get the default.
 		for i, lease := range []time.Duration{0, -time.Hour} {
-			id, token := keyed(fmt.Sprint("seam", i)), semel.NewToken()
-			rec, owned, err := store.Claim(t.Context(), id, semel.Claim{Token: token, Lease: lease})
-			if !owned || err != nil || rec.LeaseEnd.Sub(rec.Now) != semel.DefaultLease {
+			id, token := keyed(fmt.Sprint("seam", i)), driver.NewToken()
+			rec, owned, err := store.Claim(t.Context(), id, driver.Claim{Token: token, Lease: lease})
+			if !owned || err != nil || rec.LeaseEnd.Sub(rec.Now) != driver.DefaultLease {
 				t.Fatalf("claim for %v: %v, %v, %v", lease, rec.LeaseEnd.Sub(rec.Now), owned, err)
 			}
 			time.Sleep(20 * time.Second)
-			if owned, err := store.Extend(t.Context(), id, rec.Owner(), semel.Extension{Lease: lease}); !owned || err != nil {
+			if owned, err := store.Extend(t.Context(), id, rec.Owner(), driver.Extension{Lease: lease}); !owned || err != nil {
 				t.Fatalf("extend by %v: %v, %v", lease, owned, err)
 			}
-			if rec, err = store.Load(t.Context(), id); err != nil || rec.LeaseEnd.Sub(rec.Now) != semel.DefaultLease {
+			if rec, err = store.Load(t.Context(), id); err != nil || rec.LeaseEnd.Sub(rec.Now) != driver.DefaultLease {
 				t.Errorf("extended by %v: %v, %v", lease, rec.LeaseEnd.Sub(rec.Now), err)
 			}
 		}
@@ -443,15 +446,15 @@ func TestR48_Case43_SameTokenUnderALaterFence(t *testing.T) {
 		store := memstore.New()
 		f := &faulty{Store: store}
 		var late func()
-		f.claim = func(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+		f.claim = func(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
 			if late == nil {
 				late = func() { store.Claim(context.Background(), id, c) } //nolint:errcheck // as lost as its reply
-				return semel.Record{}, false, errDown
+				return driver.Record{}, false, errDown
 			}
 			return store.Claim(ctx, id, c)
 		}
-		f.extend = func(context.Context, semel.ID, semel.Owner, semel.Extension) (bool, error) { return false, errDown }
-		f.settle = func(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+		f.extend = func(context.Context, driver.ID, driver.Owner, driver.Extension) (bool, error) { return false, errDown }
+		f.settle = func(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 			rec, owned, err := store.Settle(ctx, id, by, o)
 			if owned && !by.Above {
 				t.Errorf("settled with %v under fence %d of %d", o.State, by.Fence, rec.Fence)
@@ -468,14 +471,14 @@ func TestR48_Case43_SameTokenUnderALaterFence(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		answer(b.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) })), post("k", `{}`))
 		late()
-		if rec := loaded(t, store, "k"); rec.State != semel.Running || rec.Attempt != 3 {
+		if rec := loaded(t, store, "k"); rec.State != driver.Running || rec.Attempt != 3 {
 			t.Fatalf("the late copy started nothing: %v, attempt %d", rec.State, rec.Attempt)
 		}
 		close(end)
-		wantProblem(t, s.answer(), http.StatusConflict, semel.CodeInProgress)
+		wantProblem(t, s.answer(), http.StatusConflict, refusal.InProgress)
 		drained(t, a)
-		if rec := loaded(t, store, "k"); rec.State != semel.Free || rec.Attempt != 2 || seen.count(semel.EventFenced) != 1 {
-			t.Errorf("%v after %d attempts, %d late owners reported; want free after 2, and 1", rec.State, rec.Attempt, seen.count(semel.EventFenced))
+		if rec := loaded(t, store, "k"); rec.State != driver.Free || rec.Attempt != 2 || seen.count(event.Fenced) != 1 {
+			t.Errorf("%v after %d attempts, %d late owners reported; want free after 2, and 1", rec.State, rec.Attempt, seen.count(event.Fenced))
 		}
 	})
 }

@@ -10,20 +10,9 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/semelhq/semel/driver"
 )
-
-// Fingerprint says what a request was, as keyed digests of 128 bits (RFC 2104, section 5, allows that truncation).
-type Fingerprint struct {
-	Raw       [16]byte // of the request as it was sent, its body decoded
-	Canonical [16]byte // of the request with insignificant differences removed
-	Settings  [8]byte  // of the algorithm's version and the route's settings under which Canonical was made
-}
-
-// Equal reports whether f and g are of the same request: the raw digests are equal, or the settings and the canonical
-// digests are. Digests made under different settings say nothing about each other.
-func (f Fingerprint) Equal(g Fingerprint) bool {
-	return f.Raw == g.Raw || f.Settings == g.Settings && f.Canonical == g.Canonical
-}
 
 // FingerprintPolicy says how a route's requests are told apart. Always compared are method, escaped path, query, media
 // type, If-Match, If-None-Match, If-Unmodified-Since and the body without its content coding; nothing else
@@ -159,7 +148,7 @@ func targetPath(r *http.Request) string {
 
 // of returns the fingerprint of a request whose body was read as b. It fails only if a body in a temporary file can't
 // be read, or if what doesn't count in the body can't be told, with errAmbiguous.
-func (f *requestFingerprinter) of(d *digester, r *http.Request, b *requestBody) (Fingerprint, error) {
+func (f *requestFingerprinter) of(d *digester, r *http.Request, b *requestBody) (driver.Fingerprint, error) {
 	c := takeCanonicalizer()
 	defer c.release()
 	path, contentType := targetPath(r), r.Header["Content-Type"]
@@ -198,7 +187,7 @@ func (f *requestFingerprinter) of(d *digester, r *http.Request, b *requestBody) 
 	media := parseMediaType(contentType)
 	form, parts, err := f.canonicalize(d, c, &media, b)
 	if err != nil {
-		return Fingerprint{}, err
+		return driver.Fingerprint{}, err
 	}
 	media.write(canonical, form == bodyMultipart)
 
@@ -228,10 +217,10 @@ func (f *requestFingerprinter) of(d *digester, r *http.Request, b *requestBody) 
 		err = b.stream(raw)
 	}
 	if err != nil {
-		return Fingerprint{}, err
+		return driver.Fingerprint{}, err
 	}
 
-	fp := Fingerprint{Settings: f.settingsFor(b)}
+	fp := driver.Fingerprint{Settings: f.settingsFor(b)}
 	sum := raw.sum()
 	copy(fp.Raw[:], sum[:])
 	sum = canonical.sum()

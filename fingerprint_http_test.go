@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // A request that another one differs from in one respect.
@@ -67,7 +69,7 @@ func TestCase01_Case16_R16_AnotherRequestIsRefusedInEveryState(t *testing.T) {
 	type state struct {
 		name string
 		p    semel.Policy
-		want semel.Reading
+		want driver.Reading
 		// run makes the record by a first request, and leaves it in its state until it returns.
 		run func(h http.Handler, hold *held)
 	}
@@ -79,19 +81,19 @@ func TestCase01_Case16_R16_AnotherRequestIsRefusedInEveryState(t *testing.T) {
 		}()
 	}
 	for _, st := range []state{
-		{"done", shortLease(semel.Hold), semel.ReadsDone, func(h http.Handler, _ *held) { first(h, "ok") }},
-		{"free, and may have had its effect", shortLease(semel.Rerun), semel.ReadsFree, func(h http.Handler, _ *held) { first(h, "503") }},
-		{"unknown", shortLease(semel.Hold), semel.ReadsUnknown, func(h http.Handler, _ *held) { first(h, "panic") }},
-		{"running", shortLease(semel.Hold), semel.ReadsRunning, func(h http.Handler, b *held) {
+		{"done", shortLease(semel.Hold), driver.ReadsDone, func(h http.Handler, _ *held) { first(h, "ok") }},
+		{"free, and may have had its effect", shortLease(semel.Rerun), driver.ReadsFree, func(h http.Handler, _ *held) { first(h, "503") }},
+		{"unknown", shortLease(semel.Hold), driver.ReadsUnknown, func(h http.Handler, _ *held) { first(h, "panic") }},
+		{"running", shortLease(semel.Hold), driver.ReadsRunning, func(h http.Handler, b *held) {
 			go first(h, "block")
 			synctest.Wait()
 		}},
-		{"lapsed, hold", shortLease(semel.Hold), semel.ReadsUnknown, func(h http.Handler, b *held) {
+		{"lapsed, hold", shortLease(semel.Hold), driver.ReadsUnknown, func(h http.Handler, b *held) {
 			b.dead = true
 			go first(h, "block")
 			time.Sleep(10 * time.Second)
 		}},
-		{"lapsed, rerun", shortLease(semel.Rerun), semel.ReadsFree, func(h http.Handler, b *held) {
+		{"lapsed, rerun", shortLease(semel.Rerun), driver.ReadsFree, func(h http.Handler, b *held) {
 			b.dead = true
 			go first(h, "block")
 			time.Sleep(10 * time.Second)
@@ -104,7 +106,7 @@ func TestCase01_Case16_R16_AnotherRequestIsRefusedInEveryState(t *testing.T) {
 				b := &held{release: make(chan struct{})}
 				store := memstore.New()
 				cut := &faulty{Store: store}
-				cut.extend = func(ctx context.Context, id semel.ID, by semel.Owner, x semel.Extension) (bool, error) {
+				cut.extend = func(ctx context.Context, id driver.ID, by driver.Owner, x driver.Extension) (bool, error) {
 					if b.dead {
 						return false, errors.New("cut off")
 					}
@@ -138,7 +140,7 @@ func TestCase01_Case16_R16_AnotherRequestIsRefusedInEveryState(t *testing.T) {
 				for _, v := range otherRequests {
 					for _, guard := range []http.Handler{h, h2} {
 						w := answer(guard, v.make())
-						checkProblem(t, w, 422, semel.CodeKeyReused)
+						checkProblem(t, w, 422, refusal.KeyReused)
 						if strings.Contains(w.Body.String(), "secret") {
 							t.Errorf("%s: the problem shows the stored answer", v.name) // R-57
 						}
@@ -153,7 +155,7 @@ func TestCase01_Case16_R16_AnotherRequestIsRefusedInEveryState(t *testing.T) {
 				}
 				// The first request is answered as ever.
 				w := answer(h2, post("k", `{"amount":5,"to":"alice"}`))
-				want := map[semel.Reading]int{semel.ReadsDone: 200, semel.ReadsFree: 200, semel.ReadsUnknown: 409, semel.ReadsRunning: 409}[st.want]
+				want := map[driver.Reading]int{driver.ReadsDone: 200, driver.ReadsFree: 200, driver.ReadsUnknown: 409, driver.ReadsRunning: 409}[st.want]
 				if w.Code != want {
 					t.Errorf("the first request, repeated, is answered %d %s, want %d", w.Code, w.Body, want)
 				}
@@ -192,7 +194,7 @@ func TestCase22_R21_FormsAndMultipartBodiesAreComparedByContent(t *testing.T) {
 	h, l, _, _ := payHandler(t, semel.Policy{})
 	checkRun(t, answer(h, form("a=1&b=2&b=3")))
 	checkReplay(t, answer(h, form("b=2&b=3&a=1")))
-	checkProblem(t, answer(h, form("a=1&b=3&b=2")), 422, semel.CodeKeyReused)
+	checkProblem(t, answer(h, form("a=1&b=3&b=2")), 422, refusal.KeyReused)
 
 	upload := func(key, content string) *http.Request {
 		var b bytes.Buffer
@@ -209,7 +211,7 @@ func TestCase22_R21_FormsAndMultipartBodiesAreComparedByContent(t *testing.T) {
 	}
 	checkRun(t, answer(h, upload("k2", "content")))
 	checkReplay(t, answer(h, upload("k2", "content")))
-	checkProblem(t, answer(h, upload("k2", "Content")), 422, semel.CodeKeyReused)
+	checkProblem(t, answer(h, upload("k2", "Content")), 422, refusal.KeyReused)
 	checkEffects(t, l, 2)
 }
 
@@ -224,7 +226,7 @@ func TestCase13_R17_TheQueryIsPartOfTheRequest(t *testing.T) {
 	checkRun(t, send("to=alice&n=1"))
 	checkReplay(t, send("n=1&to=alice"))
 	for _, other := range []string{"to=mallory&n=1", "to=alice", "", "to=alice&n=1&n=2", "to=alice&n=1;x"} {
-		checkProblem(t, send(other), 422, semel.CodeKeyReused)
+		checkProblem(t, send(other), 422, refusal.KeyReused)
 	}
 	checkEffects(t, l, 1)
 }
@@ -235,10 +237,10 @@ func TestR17_HostAndOtherHeadersCountWhereAskedFor(t *testing.T) {
 	h, _, _, _ := payHandler(t, p)
 	checkRun(t, answer(h, post("k", `{}`, "Api-Version", "1")))
 	checkReplay(t, answer(h, post("k", `{}`, "Api-Version", "1")))
-	checkProblem(t, answer(h, post("k", `{}`, "Api-Version", "2")), 422, semel.CodeKeyReused)
+	checkProblem(t, answer(h, post("k", `{}`, "Api-Version", "2")), 422, refusal.KeyReused)
 	r := post("k", `{}`, "Api-Version", "1")
 	r.Host = "other.example.com"
-	checkProblem(t, answer(h, r), 422, semel.CodeKeyReused)
+	checkProblem(t, answer(h, r), 422, refusal.KeyReused)
 }
 
 func TestR22_ExcludedFieldsDoNotCount(t *testing.T) {
@@ -248,7 +250,7 @@ func TestR22_ExcludedFieldsDoNotCount(t *testing.T) {
 	}})
 	checkRun(t, answer(h, post("k", `{"a":1,"sent_at":"1","items":[{"id":1,"seen":1}],"nonce":"x"}`)))
 	checkReplay(t, answer(h, post("k", `{"a":1,"sent_at":"2","items":[{"id":1}],"NONCE":"y","memo":null}`)))
-	checkProblem(t, answer(h, post("k", `{"a":1,"items":[{"id":2}]}`)), 422, semel.CodeKeyReused)
+	checkProblem(t, answer(h, post("k", `{"a":1,"items":[{"id":2}]}`)), 422, refusal.KeyReused)
 	checkEffects(t, l, 1)
 }
 
@@ -263,10 +265,10 @@ func TestR23_ChangedSettingsReplayEqualRequestsAndRefuseTheRestAsUnavailable(t *
 
 	changed, _ := newGuard(t, s, semel.Policy{Fingerprint: semel.FingerprintPolicy{Exclude: []string{"/sent_at"}}})
 	h = changed.Handler(http.HandlerFunc(l.pay))
-	checkReplay(t, answer(h, post("k", body)))                                                                // equal to the byte
-	checkProblem(t, answer(h, post("k", `{"sent_at":"1","amount":5}`)), 409, semel.CodeReplayUnavailable)     // the same, but who knows
-	checkProblem(t, answer(h, post("k", `{"amount":9,"sent_at":"1"}`)), 409, semel.CodeReplayUnavailable)     // another, but who knows
-	checkProblem(t, answer(h, post("k", `{"amount":5,"sent_at":"other"}`)), 409, semel.CodeReplayUnavailable) // the same now, another then
+	checkReplay(t, answer(h, post("k", body)))                                                              // equal to the byte
+	checkProblem(t, answer(h, post("k", `{"sent_at":"1","amount":5}`)), 409, refusal.ReplayUnavailable)     // the same, but who knows
+	checkProblem(t, answer(h, post("k", `{"amount":9,"sent_at":"1"}`)), 409, refusal.ReplayUnavailable)     // another, but who knows
+	checkProblem(t, answer(h, post("k", `{"amount":5,"sent_at":"other"}`)), 409, refusal.ReplayUnavailable) // the same now, another then
 	checkEffects(t, l, 1)
 	if after := recordBytes(t, recordOfKey(t, s, "alice", "k")); !bytes.Equal(before, after) {
 		t.Error("the record was changed by a refusal")
@@ -285,7 +287,7 @@ func TestR23_ChangedSettingsNeverTakeOver(t *testing.T) {
 		p.Fingerprint.NullIsAbsent = true
 		changed, _ := newGuard(t, s, p)
 		h := changed.Handler(http.HandlerFunc(l.pay))
-		checkProblem(t, answer(h, post("k", `{"b":2,"a":1}`)), 409, semel.CodeReplayUnavailable)
+		checkProblem(t, answer(h, post("k", `{"b":2,"a":1}`)), 409, refusal.ReplayUnavailable)
 		checkEffects(t, l, 0)
 		checkRun(t, answer(h, post("k", `{"a":1,"b":2}`)))
 	})
@@ -306,8 +308,8 @@ func TestCase14_R13_TheSameKeyOnAnotherOperationIsRefused(t *testing.T) {
 		return answer(mux, r)
 	}
 	checkRun(t, send("POST", "/a"))
-	checkProblem(t, send("POST", "/b"), 422, semel.CodeKeyReused)
-	checkProblem(t, send("PATCH", "/a"), 422, semel.CodeKeyReused)
+	checkProblem(t, send("POST", "/b"), 422, refusal.KeyReused)
+	checkProblem(t, send("PATCH", "/a"), 422, refusal.KeyReused)
 	checkReplay(t, send("POST", "/a"))
 	checkEffects(t, &l, 1)
 }
@@ -338,5 +340,5 @@ func TestCase14_R13_PerOperationMakesTheOperationPartOfTheIdentity(t *testing.T)
 	}
 	r := httptest.NewRequest("POST", "/a?x=1", strings.NewReader(`{}`)) // the query is part of the request, not of the operation
 	r.Header.Set("Idempotency-Key", "k")
-	checkProblem(t, answer(h, r), 422, semel.CodeKeyReused)
+	checkProblem(t, answer(h, r), 422, refusal.KeyReused)
 }

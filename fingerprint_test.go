@@ -11,6 +11,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/semelhq/semel/driver"
 )
 
 // A sketch is a request to take a fingerprint of.
@@ -20,7 +22,7 @@ type sketch struct {
 	memory                                  int64
 }
 
-func (s sketch) fingerprint(t testing.TB, p FingerprintPolicy) Fingerprint {
+func (s sketch) fingerprint(t testing.TB, p FingerprintPolicy) driver.Fingerprint {
 	t.Helper()
 	f, err := newRequestFingerprinter(p)
 	if err != nil {
@@ -120,7 +122,7 @@ func TestR17_Case13_WhatMakesAnotherRequest(t *testing.T) {
 
 func TestR17_IfMatchIsNotIfNoneMatch(t *testing.T) {
 	t.Parallel()
-	seen := map[Fingerprint]string{}
+	seen := map[driver.Fingerprint]string{}
 	for _, name := range conditionalHeaders {
 		fp := sketch{header: http.Header{name: {`"1"`}}}.fingerprint(t, FingerprintPolicy{})
 		if other, ok := seen[fp]; ok {
@@ -405,7 +407,7 @@ func TestR20_R21_ARawBodyNeverEqualsACanonicalOne(t *testing.T) {
 	raw := jsonBody(`{"a":1,"b":2}`)
 	raw.header = http.Header{"Content-Encoding": {"br"}}
 	exact := canonical.fingerprint(t, FingerprintPolicy{Exact: true})
-	for name, other := range map[string]Fingerprint{
+	for name, other := range map[string]driver.Fingerprint{
 		"opaque": raw.fingerprint(t, FingerprintPolicy{}), "exact": exact,
 	} {
 		if fp := canonical.fingerprint(t, FingerprintPolicy{}); fp.Canonical == other.Canonical {
@@ -602,7 +604,7 @@ func TestR24_AnUnreadableSpooledBodyIsAnError(t *testing.T) {
 		if err := b.close(); err != nil {
 			t.Fatal(err)
 		}
-		if fp, err := f.of(newDigester(nil), r, b); err == nil || fp != (Fingerprint{}) {
+		if fp, err := f.of(newDigester(nil), r, b); err == nil || fp != (driver.Fingerprint{}) {
 			t.Errorf("%s: fingerprint %v, error %v; want only an error", kind, fp, err)
 		}
 	}
@@ -702,7 +704,7 @@ func TestFingerprintsAreTakenConcurrently(t *testing.T) {
 				r, b := s.request(t)
 				want, err := f.of(newDigester([]byte("secret")), r, b)
 				for n := 0; n < 200 && err == nil; n++ {
-					var got Fingerprint
+					var got driver.Fingerprint
 					if got, err = f.of(d, r, b); err == nil && got != want {
 						err = fmt.Errorf("%s: another fingerprint than alone", s.body)
 					}

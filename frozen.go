@@ -4,6 +4,9 @@ import (
 	"errors"
 	"maps"
 	"net/http"
+
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/refusal"
 )
 
 // A point is what an answer was when a transaction began.
@@ -50,18 +53,18 @@ func (x *exchange) rewind(all bool) {
 }
 
 // freeze ends the answer: what the handler writes later is refused.
-func (x *exchange) freeze(err error) (o Outcome, keep bool, failed error) {
+func (x *exchange) freeze(err error) (o driver.Outcome, keep bool, failed error) {
 	c := &x.capture
 	switch {
 	case c.unkept != nil:
 		return o, false, c.unkept
 	case x.run.op.lost.Load() != nil, c.status == 0 && err != nil:
-		return Outcome{State: Free}, false, nil //nolint:nilerr // that error is the caller's; it has decided
+		return driver.Outcome{State: driver.Free}, false, nil //nolint:nilerr // that error is the caller's; it has decided
 	case c.status == 0:
-		return o, false, ErrNoAnswer
+		return o, false, refusal.NoAnswer
 	}
 	o = x.decideAnswer(x.g.policy)
-	keep = o.State == Done && (err == nil || c.status >= 400 && c.status < 500)
+	keep = o.State == driver.Done && (err == nil || c.status >= 400 && c.status < 500)
 	if keep {
 		c.trailers = c.trailer()
 		c.frozen = true
@@ -70,13 +73,13 @@ func (x *exchange) freeze(err error) (o Outcome, keep bool, failed error) {
 }
 
 // decideRolledBack decides about the answer that was written after a transaction was rolled back, if one was.
-func (x *exchange) decideRolledBack() Outcome {
+func (x *exchange) decideRolledBack() driver.Outcome {
 	p := *x.g.policy
 	switch proven := x.run.provesNothing(); {
 	case x.run.op.lost.Load() != nil:
 	case x.capture.status < 400 && proven:
 		x.nothing = true
-		return Outcome{State: Free, Error: "its transaction was rolled back"}
+		return driver.Outcome{State: driver.Free, Error: "its transaction was rolled back"}
 	case x.capture.status < 400:
 		x.lost = true
 		return p.lost("its transaction was rolled back, but there may be an effect elsewhere")

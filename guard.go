@@ -1,6 +1,7 @@
 package semel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 )
 
 // A Guard makes operations take effect once. It is made by [New], is safe for concurrent use, and holds all the logic;
@@ -28,7 +32,7 @@ type Guard struct {
 type core struct {
 	store    verbs
 	scope    Scope
-	observer Observer
+	observer event.Observer
 	look     identityLook
 	quiet    bool            // the observer wants no decisions
 	identity *digester       // of ids and fingerprints
@@ -36,7 +40,7 @@ type core struct {
 	problems *ProblemOptions // of policies that have none of their own
 	codecs   codecs
 	keyring  *Keyring
-	breaker  Breaker
+	breaker  driver.Breaker
 	headers  headerNames
 	tempDir  string
 	life     time.Duration // of one request to the store
@@ -120,9 +124,9 @@ type Options struct {
 	DerivationSecret []byte
 
 	// Observer is told every decision and dangerous event. Defaults to one that writes dangerous events to slog.Default(), as
-	// LogObserver does, at most 10 lines a minute of each kind; the attribute left_out counts what came beyond that. For
-	// silence give LogObserver a logger that writes nothing: slog.New(slog.DiscardHandler).
-	Observer Observer
+	// event.Log does, at most 10 lines a minute of each kind; the attribute left_out counts what came beyond that. For
+	// silence give event.Log a logger that writes nothing: slog.New(slog.DiscardHandler).
+	Observer event.Observer
 	// Problems changes the form of the guard's own answers.
 	Problems ProblemOptions
 	// ReplayMarkers are the headers that mark a replay, each with the value "true". Defaults to Idempotent-Replayed.
@@ -148,7 +152,7 @@ type Options struct {
 	Operations string
 	// Breaker keeps a store that is down from adding its timeout to every request: it is asked before each claim, and
 	// each look of those who wait. What ends a run is never refused. Defaults to none.
-	Breaker Breaker
+	Breaker driver.Breaker
 
 	// MaxAttempts is how often the same request may be asked for under one key within a minute, in this process, with the same
 	// credentials ([Policy].Credentials); and how often within a minute one principal may ask from one address, or from one
@@ -189,21 +193,21 @@ type Options struct {
 
 // Limits and defaults of [Options].
 const (
-	DefaultMaxAttempts    = 100
-	DefaultMaxOwed        = 10_000
-	DefaultMaxWaiting     = 10_000
-	DefaultMaxBodyMemory  = 256 << 20
-	DefaultMaxTempSpace   = 2 << 30
-	DefaultPrincipalShare = 0.1
+	defaultMaxAttempts    = 100
+	defaultMaxOwed        = 10_000
+	defaultMaxWaiting     = 10_000
+	defaultMaxBodyMemory  = 256 << 20
+	defaultMaxTempSpace   = 2 << 30
+	defaultPrincipalShare = 0.1
 	DefaultRequestLife    = 30 * time.Second
-	DefaultSweepInterval  = time.Minute
-	DefaultMaxStepResult  = 1 << 20
+	defaultSweepInterval  = time.Minute
+	defaultMaxStepResult  = 1 << 20
 	minSecret             = 16
 )
 
 // New returns a guard. The scope and the lost-policy have no default, on purpose: who may meet whom, and whether a lost
 // run may be run again, only its builder can know. Nothing is started; see [Guard.Run] and [Guard.Drain].
-func New(store Store, scope Scope, onLost LostPolicy, o Options) (*Guard, error) {
+func New(store driver.Store, scope Scope, onLost LostPolicy, o Options) (*Guard, error) {
 	var errs []error
 	fail := func(format string, a ...any) { errs = append(errs, fmt.Errorf(format, a...)) }
 	if store == nil {
@@ -261,25 +265,25 @@ func New(store Store, scope Scope, onLost LostPolicy, o Options) (*Guard, error)
 		}
 	}
 	if o.MaxAttempts == 0 {
-		o.MaxAttempts = DefaultMaxAttempts
+		o.MaxAttempts = defaultMaxAttempts
 	}
 	switch {
 	case o.MaxOwed < 0:
 		fail("options: MaxOwed is negative: %d", o.MaxOwed)
 	case o.MaxOwed == 0:
-		o.MaxOwed = DefaultMaxOwed
+		o.MaxOwed = defaultMaxOwed
 	}
 	switch {
 	case o.MaxWaiting < 0:
 		fail("options: MaxWaiting is negative: %d", o.MaxWaiting)
 	case o.MaxWaiting == 0:
-		o.MaxWaiting = DefaultMaxWaiting
+		o.MaxWaiting = defaultMaxWaiting
 	}
 	for _, m := range []struct {
 		name  string
 		bytes *int64
 		most  int64
-	}{{"MaxBodyMemory", &o.MaxBodyMemory, DefaultMaxBodyMemory}, {"MaxTempSpace", &o.MaxTempSpace, DefaultMaxTempSpace}} {
+	}{{"MaxBodyMemory", &o.MaxBodyMemory, defaultMaxBodyMemory}, {"MaxTempSpace", &o.MaxTempSpace, defaultMaxTempSpace}} {
 		switch {
 		case *m.bytes < 0 || *m.bytes > math.MaxInt/4:
 			fail("options: %s is %d, want 1 to %d", m.name, *m.bytes, math.MaxInt/4)
@@ -291,7 +295,7 @@ func New(store Store, scope Scope, onLost LostPolicy, o Options) (*Guard, error)
 	case o.PrincipalShare == 0 && scope.single:
 		o.PrincipalShare = 1
 	case o.PrincipalShare == 0:
-		o.PrincipalShare = DefaultPrincipalShare
+		o.PrincipalShare = defaultPrincipalShare
 	case !(o.PrincipalShare > 0 && o.PrincipalShare <= 1):
 		fail("options: PrincipalShare is %v, want above 0 and at most 1", o.PrincipalShare)
 	}
@@ -306,10 +310,10 @@ func New(store Store, scope Scope, onLost LostPolicy, o Options) (*Guard, error)
 		store: verbs{store}, scope: scope, observer: &contained{own: o.Observer}, quiet: quiet, problems: problems,
 		identity: newDigester(o.IdentitySecret), derive: newDigester(o.DerivationSecret),
 		codecs: newCodecs(o.Codec), keyring: o.Encryption, breaker: o.Breaker,
-		headers: headers, tempDir: o.TempDir, life: orDefault(o.RequestLife, DefaultRequestLife),
-		sweep: orDefault(o.SweepInterval, DefaultSweepInterval), attempts: newAttemptCounter(o.MaxAttempts), guesses: newAttemptCounter(o.MaxAttempts),
+		headers: headers, tempDir: o.TempDir, life: cmp.Or(max(o.RequestLife, 0), DefaultRequestLife),
+		sweep: cmp.Or(max(o.SweepInterval, 0), defaultSweepInterval), attempts: newAttemptCounter(o.MaxAttempts), guesses: newAttemptCounter(o.MaxAttempts),
 	}
-	c.codecs.failed = func(err error) { c.storeFailed(context.Background(), "encode", ID{}, err) }
+	c.codecs.failed = func(err error) { c.storeFailed(context.Background(), "encode", driver.ID{}, err) }
 	c.steps = newStepOptions(store, &o)
 	c.path = o.Operations
 	c.owed.core = c
@@ -335,7 +339,7 @@ func New(store Store, scope Scope, onLost LostPolicy, o Options) (*Guard, error)
 		return nil, fmt.Errorf("semel: new guard: %w", errors.Join(errs...))
 	}
 	if len(o.IdentitySecret) == 0 {
-		c.observer.Observe(context.Background(), Event{Kind: EventPlainIdentity, Err: errPlainIdentity})
+		c.observer.Observe(context.Background(), event.Event{Kind: event.PlainIdentity, Err: errPlainIdentity})
 	}
 	return &Guard{core: c, policy: p, keys: newKeyCounter(o.MaxKeys, p.Retention)}, nil
 }
@@ -362,7 +366,7 @@ func (c *core) compile(p Policy) (*policy, error) {
 	if compiled.problems == nil {
 		compiled.problems = c.problems
 	}
-	if _, ok := c.store.own.(Transactor); p.OneCommit && !ok && c.store.own != nil {
+	if _, ok := c.store.own.(driver.Transactor); p.OneCommit && !ok && c.store.own != nil {
 		err = errors.Join(err, fmt.Errorf("policy: OneCommit: the store, a %T, has no transactions", c.store.own))
 	}
 	if err == nil {
@@ -381,7 +385,7 @@ func (c *core) compile(p Policy) (*policy, error) {
 		c.compares.Store(true)
 	}
 	if (p.RespondAsync || p.Complete) && c.store.own != nil {
-		if _, ok := c.store.own.(Lister); !ok {
+		if _, ok := c.store.own.(driver.Lister); !ok {
 			err = errors.Join(err, fmt.Errorf("policy: RespondAsync and Complete: the store, a %T, can't be searched for what is to be finished", c.store.own))
 		}
 		if c.keyring == nil {
@@ -403,7 +407,7 @@ func (c *core) compile(p Policy) (*policy, error) {
 // guards; a store that is never swept keeps what has expired, unless it reclaims by itself.
 func (g *Guard) Run(ctx context.Context) error {
 	const batch = 1000
-	if _, ok := g.store.own.(Waker); ok {
+	if _, ok := g.store.own.(driver.Waker); ok {
 		var listening sync.WaitGroup
 		defer listening.Wait()
 		listening.Go(func() { g.listen(ctx) })
@@ -433,7 +437,7 @@ func (g *Guard) listen(ctx context.Context) {
 		if ctx.Err() != nil || errors.Is(err, errors.ErrUnsupported) {
 			return
 		}
-		g.storeFailed(ctx, "wake", ID{}, err)
+		g.storeFailed(ctx, "wake", driver.ID{}, err)
 		if !pause(ctx, jitter(2*time.Second)) {
 			return
 		}
@@ -445,7 +449,7 @@ func (g *Guard) sweepOnce(ctx context.Context, limit int) (int, error) {
 	defer cancel()
 	n, err := g.store.Sweep(bounded, limit)
 	if err != nil && ctx.Err() == nil {
-		g.storeFailed(ctx, "sweep", ID{}, err)
+		g.storeFailed(ctx, "sweep", driver.ID{}, err)
 	}
 	return n, err
 }
@@ -504,8 +508,8 @@ func (g *Guard) CORSHeaders() (allow, expose []string) {
 	return allow, expose
 }
 
-// openAnswer returns a record's answer. An error wraps [ErrUnreadable].
-func (c *core) openAnswer(ctx context.Context, id ID, rec *Record) (*Response, error) {
+// openAnswer returns a record's answer. An error wraps [driver.ErrUnreadable].
+func (c *core) openAnswer(ctx context.Context, id driver.ID, rec *driver.Record) (*driver.Response, error) {
 	answer, err := c.keyring.Open(id, rec)
 	if answer != nil && answer == rec.Response {
 		c.plainStored(ctx, "replay", id)
@@ -513,8 +517,8 @@ func (c *core) openAnswer(ctx context.Context, id ID, rec *Record) (*Response, e
 	return answer, err
 }
 
-// openStep returns the result of a step. An error wraps [ErrUnreadable].
-func (c *core) openStep(ctx context.Context, name string, id ID, envelope []byte) ([]byte, error) {
+// openStep returns the result of a step. An error wraps [driver.ErrUnreadable].
+func (c *core) openStep(ctx context.Context, name string, id driver.ID, envelope []byte) ([]byte, error) {
 	result, err := c.keyring.unfold(stepField(name), id, envelope)
 	if err == nil && envelope[0] == envelopeOpen {
 		c.plainStored(ctx, "steps", id)
@@ -522,8 +526,8 @@ func (c *core) openStep(ctx context.Context, name string, id ID, envelope []byte
 	return result, err
 }
 
-// openNames decrypts a record's names, where somebody acts on them. An error wraps [ErrUnreadable], and has been told.
-func (c *core) openNames(ctx context.Context, id ID, rec *Record) error {
+// openNames decrypts a record's names, where somebody acts on them. An error wraps [driver.ErrUnreadable], and has been told.
+func (c *core) openNames(ctx context.Context, id driver.ID, rec *driver.Record) error {
 	stored := rec.Operation
 	err := c.keyring.OpenNames(id, rec)
 	switch {
@@ -536,16 +540,16 @@ func (c *core) openNames(ctx context.Context, id ID, rec *Record) error {
 }
 
 // plainStored tells that something was not encrypted. Without a keyring nothing is.
-func (c *core) plainStored(ctx context.Context, verb string, id ID) {
+func (c *core) plainStored(ctx context.Context, verb string, id driver.ID) {
 	if c.keyring != nil {
-		c.observer.Observe(ctx, Event{Kind: EventPlainStored, Verb: verb, ID: id})
+		c.observer.Observe(ctx, event.Event{Kind: event.PlainStored, Verb: verb, ID: id})
 	}
 }
 
-func (c *core) storeFailed(ctx context.Context, verb string, id ID, err error) {
-	kind := EventStoreError
-	if errors.Is(err, ErrUnreadable) {
-		kind = EventUnreadable
+func (c *core) storeFailed(ctx context.Context, verb string, id driver.ID, err error) {
+	kind := event.StoreError
+	if errors.Is(err, driver.ErrUnreadable) {
+		kind = event.Unreadable
 	}
-	c.observer.Observe(ctx, Event{Kind: kind, Verb: verb, ID: id, Err: err})
+	c.observer.Observe(ctx, event.Event{Kind: kind, Verb: verb, ID: id, Err: err})
 }

@@ -11,16 +11,19 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // slow returns a store whose verbs take a while, and none at all once their context has ended.
-func slow(store semel.Store, d time.Duration) *faulty {
+func slow(store driver.Store, d time.Duration) *faulty {
 	f := &faulty{Store: store}
-	f.claim = func(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+	f.claim = func(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
 		select {
 		case <-ctx.Done():
-			return semel.Record{}, false, ctx.Err()
+			return driver.Record{}, false, ctx.Err()
 		case <-time.After(d):
 			return store.Claim(ctx, id, c)
 		}
@@ -57,7 +60,7 @@ func TestField01_ClientsThatHangUpOweNothing(t *testing.T) {
 		},
 		"a batch": func(t *testing.T, g *semel.Guard, l *ledger) {
 			for i, r := range semel.DoBatch(leaving(t, time.Millisecond), g, items(n), semel.BatchOptions{Concurrency: n}, func(context.Context, int) (int, error) { return l.add(), nil }) {
-				if !errors.Is(r.Err, semel.ErrStoreUnavailable) || !errors.Is(r.Err, context.DeadlineExceeded) {
+				if !errors.Is(r.Err, refusal.StoreUnavailable) || !errors.Is(r.Err, context.DeadlineExceeded) {
 					t.Errorf("item %d: %v, want not run since its context has ended", i, r.Err)
 				}
 			}
@@ -73,8 +76,8 @@ func TestField01_ClientsThatHangUpOweNothing(t *testing.T) {
 				var l ledger
 				hangUp(t, g, &l)
 				synctest.Wait()
-				if g.Stats().Owed != 0 || seen.count(semel.EventGaveUp) != 0 || seen.count(semel.EventStoreError) != 0 {
-					t.Errorf("%d owed, %d given up, %d store errors; want none", g.Stats().Owed, seen.count(semel.EventGaveUp), seen.count(semel.EventStoreError))
+				if g.Stats().Owed != 0 || seen.count(event.GaveUp) != 0 || seen.count(event.StoreError) != 0 {
+					t.Errorf("%d owed, %d given up, %d store errors; want none", g.Stats().Owed, seen.count(event.GaveUp), seen.count(event.StoreError))
 				}
 				for _, err := range b.heard {
 					if err != nil {
@@ -90,7 +93,7 @@ func TestField01_ClientsThatHangUpOweNothing(t *testing.T) {
 					l.pay(w, r)
 				}))
 				for i := range n {
-					if rec := numberedRecord(t, s.mem, i); rec.State != semel.Absent && rec.State != semel.Free {
+					if rec := numberedRecord(t, s.mem, i); rec.State != driver.Absent && rec.State != driver.Free {
 						t.Fatalf("record %d is %s", i, rec.State)
 					}
 					checkRun(t, answer(h, post(fmt.Sprint("k", i), `{}`)))
@@ -123,21 +126,21 @@ func TestField01_TheReplyToAClaimDecidesNotItsClient(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store, claims, releases := memstore.New(), 0, 0
 				f := &faulty{Store: store}
-				f.claim = func(ctx context.Context, id semel.ID, cl semel.Claim) (semel.Record, bool, error) {
+				f.claim = func(ctx context.Context, id driver.ID, cl driver.Claim) (driver.Record, bool, error) {
 					claims++
 					time.Sleep(c.took)
 					rec, owned, err := store.Claim(ctx, id, cl)
 					if c.lost {
-						return semel.Record{}, false, errDown
+						return driver.Record{}, false, errDown
 					}
 					return rec, owned, err
 				}
-				f.settle = func(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
-					if !by.Above || o.State != semel.Free {
+				f.settle = func(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
+					if !by.Above || o.State != driver.Free {
 						t.Errorf("%+v is settled as %+v, want a release by token", by, o)
 					}
 					if releases++; releases <= c.releases {
-						return semel.Record{}, false, errDown
+						return driver.Record{}, false, errDown
 					}
 					return store.Settle(ctx, id, by, o)
 				}
@@ -149,7 +152,7 @@ func TestField01_TheReplyToAClaimDecidesNotItsClient(t *testing.T) {
 					t.Errorf("%d releases are owed, want %d", got, c.owed)
 				}
 				drained(t, g)
-				if rec := loaded(t, store, "k"); rec.State != semel.Free || rec.Attempt != 0 || claims != 1 {
+				if rec := loaded(t, store, "k"); rec.State != driver.Free || rec.Attempt != 0 || claims != 1 {
 					t.Errorf("after %d claims the record is %s, attempt %d; want free, 0", claims, rec.State, rec.Attempt)
 				}
 				checkEffects(t, &l, 0)
@@ -176,8 +179,8 @@ func TestField01_OneCommitRollsBackForAClientThatHasGone(t *testing.T) {
 		h := g.Handler(s.working(paying, nil))
 		answer(h, post("k", `{}`).WithContext(leaving(t, time.Millisecond)))
 		s.wantEffects()
-		if rec := loaded(t, s, "k"); rec.State != semel.Absent || seen.count(semel.EventStoreError) != 0 || g.Stats().Owed != 0 {
-			t.Errorf("the record is %s, %d store errors, %d owed", rec.State, seen.count(semel.EventStoreError), g.Stats().Owed)
+		if rec := loaded(t, s, "k"); rec.State != driver.Absent || seen.count(event.StoreError) != 0 || g.Stats().Owed != 0 {
+			t.Errorf("the record is %s, %d store errors, %d owed", rec.State, seen.count(event.StoreError), g.Stats().Owed)
 		}
 		wantAnswer(t, answer(h, post("k", `{}`)), http.StatusCreated, "paid", false)
 		s.wantEffects("paid")
@@ -186,12 +189,12 @@ func TestField01_OneCommitRollsBackForAClientThatHasGone(t *testing.T) {
 }
 
 // unanswered executes claims of one principal without a reply to them.
-func unanswered(store semel.Store, principal string) *faulty {
+func unanswered(store driver.Store, principal string) *faulty {
 	f := &faulty{Store: store}
-	f.claim = func(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+	f.claim = func(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
 		rec, owned, err := store.Claim(ctx, id, c)
 		if id.Scope() == semel.Identify(nil, semel.KindHTTP, principal, "").Scope() {
-			return semel.Record{}, false, errDown
+			return driver.Record{}, false, errDown
 		}
 		return rec, owned, err
 	}
@@ -211,7 +214,7 @@ func TestField01_AFullShareRefusesItsPrincipalOnly(t *testing.T) {
 			}
 			l.pay(w, r)
 		}))
-		mallory := func(i int) (code int, problem semel.Code) {
+		mallory := func(i int) (code int, problem refusal.Code) {
 			w := answer(h, post("m"+strconv.Itoa(i), `{}`, "X-Principal", "mallory"))
 			return w.Code, codeOf(w)
 		}
@@ -221,7 +224,7 @@ func TestField01_AFullShareRefusesItsPrincipalOnly(t *testing.T) {
 			}
 		}
 		for i := 3; i < 20; i++ {
-			if status, code := mallory(i); status != http.StatusServiceUnavailable || code != semel.CodeStoreUnavailable {
+			if status, code := mallory(i); status != http.StatusServiceUnavailable || code != refusal.StoreUnavailable {
 				t.Errorf("request %d at the share: %d %s", i, status, code)
 			}
 		}
@@ -230,8 +233,8 @@ func TestField01_AFullShareRefusesItsPrincipalOnly(t *testing.T) {
 			checkRun(t, answer(h, post("a"+strconv.Itoa(i), `{}`)))
 		}
 		checkEffects(t, &opened, 3)
-		if got := g.Stats().Owed; got != 3 || seen.count(semel.EventGaveUp) != 3 {
-			t.Errorf("%d are owed, %d were given up; want 3", got, seen.count(semel.EventGaveUp))
+		if got := g.Stats().Owed; got != 3 || seen.count(event.GaveUp) != 3 {
+			t.Errorf("%d are owed, %d were given up; want 3", got, seen.count(event.GaveUp))
 		}
 		drained(t, g)
 		if status, _ := mallory(99); status != http.StatusCreated {
@@ -257,23 +260,23 @@ func TestField01_FailOpenDoesNotOpenWhileTheStoreReplies(t *testing.T) {
 		before := l.count()
 		for range 3 {
 			w := answer(h, post("k", `{}`))
-			wantProblem(t, w, http.StatusServiceUnavailable, semel.CodeStoreUnavailable)
+			wantProblem(t, w, http.StatusServiceUnavailable, refusal.StoreUnavailable)
 			if w.Header().Get("Retry-After") != "5" {
 				t.Errorf("Retry-After is %q, want 5", w.Header().Get("Retry-After"))
 			}
 		}
 		_, err := semel.Do(t.Context(), g, numbered(1), semel.Bytes("r"), func(context.Context) (int, error) { return l.add(), nil })
-		if !errors.Is(err, semel.ErrStoreUnavailable) {
+		if !errors.Is(err, refusal.StoreUnavailable) {
 			t.Errorf("Do: %v, want it refused", err)
 		}
 		checkEffects(t, &l, before)
 		f.set(func(f *faulty) {
-			f.load = func(context.Context, semel.ID) (semel.Record, error) { return semel.Record{}, errDown }
+			f.load = func(context.Context, driver.ID) (driver.Record, error) { return driver.Record{}, errDown }
 		})
 		if w := answer(h, post("k", `{}`)); w.Header().Get("Idempotency-Status") != "bypassed" {
 			t.Errorf("while the store does not reply: %d, want it run unprotected", w.Code)
 		}
-		if got := seen.results(); got[len(got)-1] != semel.ResultBypassed {
+		if got := seen.results(); got[len(got)-1] != event.Bypassed {
 			t.Errorf("decided %v", got)
 		}
 		drained(t, g)
@@ -325,8 +328,8 @@ func TestField01_ASingleTenantHasAllTheRoom(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := &faulty{Store: memstore.New()}
-		f.claim = func(context.Context, semel.ID, semel.Claim) (semel.Record, bool, error) {
-			return semel.Record{}, false, errDown
+		f.claim = func(context.Context, driver.ID, driver.Claim) (driver.Record, bool, error) {
+			return driver.Record{}, false, errDown
 		}
 		g, err := semel.New(f, semel.SingleTenant, semel.Hold, semel.Options{MaxOwed: 5})
 		if err != nil {
@@ -375,7 +378,7 @@ func TestField01_FailOpenDoesNotOpenForAFullShareOfTheStore(t *testing.T) {
 	for i := range 2 {
 		checkRun(t, answer(h, post(strconv.Itoa(i), `{}`, "X-Principal", "mallory")))
 	}
-	checkProblem(t, answer(h, post("more", `{}`, "X-Principal", "mallory")), 503, semel.CodeStoreUnavailable)
+	checkProblem(t, answer(h, post("more", `{}`, "X-Principal", "mallory")), 503, refusal.StoreUnavailable)
 	checkReplay(t, answer(h, post("0", `{}`, "X-Principal", "mallory")))
 	checkRun(t, answer(h, post("0", `{}`)))
 	checkEffects(t, &l, 3)

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
 )
 
@@ -19,12 +21,12 @@ import (
 func init() { slog.SetDefault(slog.New(slog.DiscardHandler)) }
 
 // newGuard returns a guard over store with the given policy, whose events are kept. A nil store is a fresh memory store.
-func newGuard(t testing.TB, store semel.Store, p semel.Policy) (*semel.Guard, *events) {
+func newGuard(t testing.TB, store driver.Store, p semel.Policy) (*semel.Guard, *events) {
 	t.Helper()
 	return newGuardWith(t, store, semel.Options{Policy: p})
 }
 
-func newGuardWith(t testing.TB, store semel.Store, o semel.Options) (*semel.Guard, *events) {
+func newGuardWith(t testing.TB, store driver.Store, o semel.Options) (*semel.Guard, *events) {
 	t.Helper()
 	if store == nil {
 		store = memstore.New()
@@ -52,17 +54,17 @@ func headerScope(r *http.Request) (string, error) {
 // events keeps what an Observer was told.
 type events struct {
 	mu   sync.Mutex
-	list []semel.Event
+	list []event.Event
 }
 
-func (e *events) Observe(_ context.Context, ev semel.Event) {
+func (e *events) Observe(_ context.Context, ev event.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.list = append(e.list, ev)
 }
 
 // count returns how many events of a kind were seen.
-func (e *events) count(kind semel.EventKind) (n int) {
+func (e *events) count(kind event.Kind) (n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, ev := range e.list {
@@ -74,11 +76,11 @@ func (e *events) count(kind semel.EventKind) (n int) {
 }
 
 // results returns the results of the decisions, in order.
-func (e *events) results() (list []semel.Result) {
+func (e *events) results() (list []event.Result) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, ev := range e.list {
-		if ev.Kind == semel.EventDecision {
+		if ev.Kind == event.Decision {
 			list = append(list, ev.Result)
 		}
 	}
@@ -135,12 +137,12 @@ func (l *ledger) pay(w http.ResponseWriter, r *http.Request) {
 
 // faulty wraps a store; hooks that are set run instead of a verb, and may call the real one.
 type faulty struct {
-	semel.Store
+	driver.Store
 	mu     sync.Mutex
-	claim  func(context.Context, semel.ID, semel.Claim) (semel.Record, bool, error)
-	extend func(context.Context, semel.ID, semel.Owner, semel.Extension) (bool, error)
-	settle func(context.Context, semel.ID, semel.Owner, semel.Outcome) (semel.Record, bool, error)
-	load   func(context.Context, semel.ID) (semel.Record, error)
+	claim  func(context.Context, driver.ID, driver.Claim) (driver.Record, bool, error)
+	extend func(context.Context, driver.ID, driver.Owner, driver.Extension) (bool, error)
+	settle func(context.Context, driver.ID, driver.Owner, driver.Outcome) (driver.Record, bool, error)
+	load   func(context.Context, driver.ID) (driver.Record, error)
 }
 
 // set changes the hooks while the store is in use.
@@ -150,7 +152,7 @@ func (f *faulty) set(change func(*faulty)) {
 	change(f)
 }
 
-func (f *faulty) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+func (f *faulty) Claim(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
 	f.mu.Lock()
 	hook := f.claim
 	f.mu.Unlock()
@@ -160,7 +162,7 @@ func (f *faulty) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.R
 	return f.Store.Claim(ctx, id, c)
 }
 
-func (f *faulty) Extend(ctx context.Context, id semel.ID, by semel.Owner, x semel.Extension) (bool, error) {
+func (f *faulty) Extend(ctx context.Context, id driver.ID, by driver.Owner, x driver.Extension) (bool, error) {
 	f.mu.Lock()
 	hook := f.extend
 	f.mu.Unlock()
@@ -170,7 +172,7 @@ func (f *faulty) Extend(ctx context.Context, id semel.ID, by semel.Owner, x seme
 	return f.Store.Extend(ctx, id, by, x)
 }
 
-func (f *faulty) Settle(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+func (f *faulty) Settle(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 	f.mu.Lock()
 	hook := f.settle
 	f.mu.Unlock()
@@ -180,7 +182,7 @@ func (f *faulty) Settle(ctx context.Context, id semel.ID, by semel.Owner, o seme
 	return f.Store.Settle(ctx, id, by, o)
 }
 
-func (f *faulty) Load(ctx context.Context, id semel.ID) (semel.Record, error) {
+func (f *faulty) Load(ctx context.Context, id driver.ID) (driver.Record, error) {
 	f.mu.Lock()
 	hook := f.load
 	f.mu.Unlock()
@@ -201,6 +203,6 @@ func shortLease(onLost semel.LostPolicy) semel.Policy {
 
 // inRealTime returns p with a lease that outlasts whatever holds up a test.
 func inRealTime(p semel.Policy) semel.Policy {
-	p.Lease = semel.DefaultLease
+	p.Lease = driver.DefaultLease
 	return p
 }

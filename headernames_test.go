@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/memstore"
 )
 
@@ -16,9 +17,9 @@ func TestField21_TheGuardsOwnHeadersCanHaveOtherNames(t *testing.T) {
 	t.Parallel()
 	down := false
 	own := memstore.New()
-	store := &faulty{Store: own, claim: func(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+	store := &faulty{Store: own, claim: func(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
 		if down {
-			return semel.Record{}, false, errors.New("down")
+			return driver.Record{}, false, errors.New("down")
 		}
 		return own.Claim(ctx, id, c)
 	}}

@@ -10,6 +10,10 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/refusal"
 )
 
 // Handler protects next. The path of a request is serve, below: its key, its principal, its body and fingerprint, then
@@ -21,7 +25,7 @@ import (
 // once, such as of a one-time token, belong below it: above, a repeat would spend the limit, or be refused its answer.
 // Nothing above may read the body, as r.FormValue does in many a check of a form's token, or what is read of it has to be
 // put back into r.Body: else a request with another body would be a repeat. The guard refuses such requests with 500 and
-// [EventBodyConsumed], as far as it can tell. It can't if a part was read of a body whose length the client does not declare.
+// [event.BodyConsumed], as far as it can tell. It can't if a part was read of a body whose length the client does not declare.
 // Compression belongs above: a stored answer is then compressed as each repeat accepts. http.StripPrefix belongs below:
 // the path is part of what a request was, as the guard sees it.
 //
@@ -74,7 +78,7 @@ type exchange struct {
 	req      *http.Request // the handler's
 	capture  capture
 	thrown   any // what it panicked with, if it ran on a goroutine of its own
-	outcome  Outcome
+	outcome  driver.Outcome
 	returned bool  // the handler returned: no panic, no Goexit
 	settled  bool  // and so did the settle of its run: how tells what came of it
 	lost     bool  // no answer, perhaps an effect
@@ -85,7 +89,7 @@ type exchange struct {
 	settling  bool // the client can't be told 202 any more
 	promising sync.Mutex
 
-	rec Record // as it stands: after the claim, and after the settle if there is a run
+	rec driver.Record // as it stands: after the claim, and after the settle if there is a run
 }
 
 // exchanges holds those that ran nothing, for their memory to be used again: most are repeats then.
@@ -123,7 +127,7 @@ func (x *exchange) serve(next http.Handler) {
 		return
 	}
 	if x.unkeyed {
-		x.bypass(next, ResultUnkeyed)
+		x.bypass(next, event.Unkeyed)
 		return
 	}
 	if p := x.sealRequest(); p != nil {
@@ -138,11 +142,11 @@ func (x *exchange) serve(next http.Handler) {
 		x.execute(next)
 	case p == nil:
 		x.replay(&x.rec)
-	case x.async && p.Code == CodeInProgress && p.stored:
-		x.accept(ResultInProgress)
+	case x.async && p.Code == refusal.InProgress && p.stored:
+		x.accept(event.InProgress)
 	case x.g.opens(p):
 		x.setOwn(x.w.Header(), x.g.headers.status, "bypassed")
-		x.bypass(next, ResultBypassed)
+		x.bypass(next, event.Bypassed)
 	default:
 		x.refuse(p)
 	}
@@ -215,7 +219,7 @@ func plainID(s string) bool {
 }
 
 // bypass runs next without protection.
-func (x *exchange) bypass(next http.Handler, result Result) {
+func (x *exchange) bypass(next http.Handler, result event.Result) {
 	defer x.decided(result, "", 0, nil) // also if next panics
 	x.pass(next)
 }
@@ -245,21 +249,21 @@ func (x *exchange) tell(p *Problem) {
 }
 
 // resultOf is the result of a request that was answered with a problem; r is its run, nil if there was none.
-func resultOf(c Code, r *run) Result {
+func resultOf(c refusal.Code, r *run) event.Result {
 	switch c {
-	case CodeInProgress:
-		return ResultInProgress
-	case CodeKeyReused:
-		return ResultMismatch
-	case CodeOutcomeUnknown:
-		return ResultUnknown
-	case CodeOutcomePending:
-		return ResultFailed
+	case refusal.InProgress:
+		return event.InProgress
+	case refusal.KeyReused:
+		return event.Mismatch
+	case refusal.OutcomeUnknown:
+		return event.Unknown
+	case refusal.OutcomePending:
+		return event.Failed
 	}
 	if r != nil {
-		return ResultFailed
+		return event.Failed
 	}
-	return ResultRefused
+	return event.Refused
 }
 
 // keyedHeaders adds what every keyed answer carries.
@@ -271,12 +275,12 @@ func (x *exchange) keyedHeaders(h http.Header) {
 }
 
 // decided reports the decision about this request.
-func (x *exchange) decided(result Result, code Code, status int, err error) {
+func (x *exchange) decided(result event.Result, code refusal.Code, status int, err error) {
 	if x.g.quiet {
 		return
 	}
-	e := Event{
-		Kind: EventDecision, Result: result, Code: code, ID: x.ask.id, Operation: x.ask.operation,
+	e := event.Event{
+		Kind: event.Decision, Result: result, Code: code, ID: x.ask.id, Operation: x.ask.operation,
 		Correlation: x.ask.correlation, Status: status, Duration: time.Since(x.started), Err: err,
 	}
 	if x.run != nil {

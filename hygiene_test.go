@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
 )
 
@@ -29,12 +31,12 @@ func TestR15_RawKeysReachNeitherStoreNorLogsNorEvents(t *testing.T) {
 		mem := memstore.New()
 		var claims []string
 		s := &faulty{Store: mem}
-		s.claim = func(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+		s.claim = func(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
 			claims = append(claims, fmt.Sprintf("%+v %+v", id, c), string(id[:]))
 			return mem.Claim(ctx, id, c)
 		}
 		var logged bytes.Buffer
-		log := semel.LogObserver(slog.New(slog.NewJSONHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug})), "i")
+		log := event.Log(slog.New(slog.NewJSONHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug})), "i")
 		seen := &events{}
 		g, err := semel.New(s, semel.ScopeFunc(headerScope), semel.Hold, semel.Options{
 			IdentitySecret: secret, MaxAttempts: 4, MaxKeys: 2,
@@ -70,8 +72,8 @@ func TestR15_RawKeysReachNeitherStoreNorLogsNorEvents(t *testing.T) {
 		}
 		answer(h, post(key+"200", `{"other":1}`, "X-Principal", who))
 		s.set(func(f *faulty) {
-			f.claim = func(context.Context, semel.ID, semel.Claim) (semel.Record, bool, error) {
-				return semel.Record{}, false, errors.New("down")
+			f.claim = func(context.Context, driver.ID, driver.Claim) (driver.Record, bool, error) {
+				return driver.Record{}, false, errors.New("down")
 			}
 		})
 		send(key+"down", "200")
@@ -87,7 +89,7 @@ func TestR15_RawKeysReachNeitherStoreNorLogsNorEvents(t *testing.T) {
 			}
 		}
 		records := 0
-		err = mem.List(t.Context(), semel.Query{}, func(id semel.ID, rec semel.Record) bool {
+		err = mem.List(t.Context(), driver.Query{}, func(id driver.ID, rec driver.Record) bool {
 			records++
 			look("a record", string(recordBytes(t, rec)))
 			look("a record", fmt.Sprintf("%+v %+v", id, rec))
@@ -115,9 +117,9 @@ func TestR15_RawKeysReachNeitherStoreNorLogsNorEvents(t *testing.T) {
 }
 
 // observers tells several.
-type observers []semel.Observer
+type observers []event.Observer
 
-func (list observers) Observe(ctx context.Context, e semel.Event) {
+func (list observers) Observe(ctx context.Context, e event.Event) {
 	for _, o := range list {
 		o.Observe(ctx, e)
 	}
@@ -135,17 +137,17 @@ func TestR15_TheIdentityIsKeyedByTheSecret(t *testing.T) {
 	h := g.Handler(http.HandlerFunc((&ledger{}).pay))
 	checkRun(t, answer(h, post("k", `{}`)))
 	checkReplay(t, answer(h, post("k", `{}`)))
-	if got := recordOf(t, s, semel.Identify(kept, semel.KindHTTP, "alice", "k")).State; got != semel.Done {
+	if got := recordOf(t, s, semel.Identify(kept, semel.KindHTTP, "alice", "k")).State; got != driver.Done {
 		t.Errorf("under the secret's id the record is %v, want done", got)
 	}
-	if got := recordOfKey(t, s, "alice", "k").State; got != semel.Absent {
+	if got := recordOfKey(t, s, "alice", "k").State; got != driver.Absent {
 		t.Errorf("under the plain id the record is %v, want absent", got)
 	}
-	if got := seen.count(semel.EventPlainIdentity); got != 0 {
+	if got := seen.count(event.PlainIdentity); got != 0 {
 		t.Errorf("a keyed guard reports plain identities %d times", got)
 	}
 	_, seen = newGuardWith(t, s, semel.Options{})
-	if got := seen.count(semel.EventPlainIdentity); got != 1 {
+	if got := seen.count(event.PlainIdentity); got != 1 {
 		t.Errorf("a guard without a secret reports it %d times, want once", got)
 	}
 
@@ -163,7 +165,7 @@ func TestR15_TheIdentityIsKeyedByTheSecret(t *testing.T) {
 	}
 	for i := range 8 {
 		id := semel.Identify(kept, semel.KindHTTP, "alice", fmt.Sprintf("c%d", i))
-		if got := recordOf(t, s, id).State; got != semel.Done {
+		if got := recordOf(t, s, id).State; got != driver.Done {
 			t.Errorf("c%d: the record is %v, want done", i, got)
 		}
 	}
@@ -282,14 +284,14 @@ func TestR55_RunSweepsInBatchesAndRestsBetweenThem(t *testing.T) {
 		if got, want := fmt.Sprint(at), "[1m0s 1m4s 1m8s 2m0s 3m0s 4m0s]"; got != want {
 			t.Errorf("swept at %s, want %s", got, want)
 		}
-		if got := seen.count(semel.EventStoreError); got != 2 {
+		if got := seen.count(event.StoreError); got != 2 {
 			t.Errorf("%d failures of the store are reported, want 2: the end of Run is none", got)
 		}
 	})
 }
 
 type sweeping struct {
-	semel.Store
+	driver.Store
 	sweep func(context.Context, int) (int, error)
 }
 

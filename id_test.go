@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/semelhq/semel/driver"
 )
 
 // R-15: the ids are stored, and shown to clients, so they never change. The values were computed by another program
@@ -38,7 +40,7 @@ func TestR15_IdentityGolden(t *testing.T) {
 		if got := hex.EncodeToString(scope[:]); got != tt.bytes[:32] {
 			t.Errorf("secret %q: scope is %s, want %s", tt.secret, got, tt.bytes[:32])
 		}
-		if back, err := ParseID(tt.public); back != id || err != nil {
+		if back, err := driver.ParseID(tt.public); back != id || err != nil {
 			t.Errorf("secret %q: parsed back as %v, %v", tt.secret, back, err)
 		}
 	}
@@ -63,8 +65,8 @@ func TestR10_R15_IdentityTellsKindScopeAndKeyApart(t *testing.T) {
 	}
 	for _, secret := range [][]byte{nil, []byte("secret")} {
 		d := newDigester(secret)
-		ids := map[ID]identity{}
-		scopes := map[ScopeID]identity{}
+		ids := map[driver.ID]identity{}
+		scopes := map[driver.ScopeID]identity{}
 		for _, x := range all {
 			id := d.id(x.kind, x.scope, x.key)
 			if y, taken := ids[id]; taken {
@@ -88,7 +90,7 @@ func TestR10_R15_IdentityTellsKindScopeAndKeyApart(t *testing.T) {
 // R-15: who does not know the secret can't tell a key by its id.
 func TestR15_IdentityDependsOnTheSecret(t *testing.T) {
 	t.Parallel()
-	seen := map[ID]string{}
+	seen := map[driver.ID]string{}
 	for _, secret := range []string{"", "a", "b", "a-longer-secret-of-thirty-two-byte"} {
 		id := Identify([]byte(secret), KindHTTP, "acct-1", "abc")
 		if other, taken := seen[id]; taken {
@@ -123,9 +125,9 @@ func TestParseID_Refuses(t *testing.T) {
 		{valid[:20] + "\n\n\n\n" + valid[24:], "line ends within"},
 		{strings.Repeat("\n", 64), "nothing but line ends"},
 	} {
-		if id, err := ParseID(tt.text); err == nil {
+		if id, err := driver.ParseID(tt.text); err == nil {
 			t.Errorf("%s: parsed as %v", tt.reason, id)
-		} else if id != (ID{}) || !strings.HasPrefix(err.Error(), "parse operation id: ") {
+		} else if id != (driver.ID{}) || !strings.HasPrefix(err.Error(), "parse operation id: ") {
 			t.Errorf("%s: %v, %v", tt.reason, id, err)
 		}
 	}
@@ -137,7 +139,7 @@ func FuzzParseID(f *testing.F) {
 	f.Add(strings.Repeat("_", 64))
 	f.Add(strings.Repeat("A", 60) + "\n\n\n\n")
 	f.Fuzz(func(t *testing.T, s string) {
-		if id, err := ParseID(s); err == nil && id.String() != s {
+		if id, err := driver.ParseID(s); err == nil && id.String() != s {
 			t.Errorf("%q parses as %v: an operation has one public id", s, id)
 		}
 	})
@@ -159,12 +161,12 @@ func TestR10_ARememberedScopeIsOfItsKind(t *testing.T) {
 // The public id is what JSON, and whatever else takes texts, has of an ID.
 func TestField14_AnIDIsItsPublicIDInTexts(t *testing.T) {
 	t.Parallel()
-	e := AuditEntry{ID: Identify([]byte("secret"), KindHTTP, "acct-1", "abc"), Action: "release"}
+	e := driver.AuditEntry{ID: Identify([]byte("secret"), KindHTTP, "acct-1", "abc"), Action: "release"}
 	text, err := json.Marshal(e)
 	if err != nil || !strings.Contains(string(text), `"ID":"`+e.ID.String()+`"`) {
 		t.Errorf("marshalled as %s, %v", text, err)
 	}
-	var back AuditEntry
+	var back driver.AuditEntry
 	if err := json.Unmarshal(text, &back); err != nil || back != e {
 		t.Errorf("unmarshalled as %+v, %v", back, err)
 	}

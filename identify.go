@@ -7,6 +7,9 @@ import (
 	"net/http"
 	"reflect"
 	"strings"
+
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/refusal"
 )
 
 // identify tells who asks for what: it fills x.ask, or says that the request carries no key or is part of the run that it
@@ -38,7 +41,7 @@ func (x *exchange) identify() *Problem {
 	if key == "" {
 		x.unkeyed = true
 		if !p.KeyOptional && p.methods[x.r.Method] {
-			return g.problem(CodeKeyMissing, "send the header "+strings.Join(p.KeyHeaders, " or "))
+			return g.problem(refusal.KeyMissing, "send the header "+strings.Join(p.KeyHeaders, " or "))
 		}
 		return nil
 	}
@@ -54,7 +57,7 @@ func (x *exchange) identify() *Problem {
 		return nil
 	}
 	if len(x.r.Header["Early-Data"]) > 0 {
-		return g.problem(CodeEarlyData, "") // whatever it says, it counts as 1 (RFC 8470, section 5.1)
+		return g.problem(refusal.EarlyData, "") // whatever it says, it counts as 1 (RFC 8470, section 5.1)
 	}
 	if x.body == nil {
 		if problem := x.readBody(); problem != nil {
@@ -75,12 +78,12 @@ func (x *exchange) identify() *Problem {
 
 // runs reports whether ctx is that of a run of the operation, which another guard on the same store has begun. Its request
 // has been claimed, and must not wait for itself.
-func (g *Guard) runs(ctx context.Context, id ID) bool {
+func (g *Guard) runs(ctx context.Context, id driver.ID) bool {
 	op := FromContext(ctx)
 	return op != nil && op.run.ask.id == id && sameStore(op.run.core.store.own, g.store.own)
 }
 
-func sameStore(a, b Store) bool {
+func sameStore(a, b driver.Store) bool {
 	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.ValueOf(a).Comparable() && a == b
 }
 
@@ -106,11 +109,11 @@ func (x *exchange) headerKey() (string, *Problem) {
 		k, err := parseKey(lines, &x.g.policy.KeyFormat)
 		switch {
 		case err != nil:
-			return "", x.g.problem(CodeKeyInvalid, name+": "+detailOf(err, ErrKeyInvalid)).because(err)
+			return "", x.g.problem(refusal.KeyInvalid, name+": "+detailOf(err, refusal.KeyInvalid)).because(err)
 		case key == "":
 			key, x.keyHeader, x.keyValue = k, name, lines[0]
 		case k != key:
-			return "", x.g.problem(CodeKeyInvalid, x.keyHeader+" and "+name+" carry different keys")
+			return "", x.g.problem(refusal.KeyInvalid, x.keyHeader+" and "+name+" carry different keys")
 		}
 	}
 	return key, nil
@@ -122,16 +125,16 @@ func (x *exchange) fieldKey(key string) (string, *Problem) {
 	v, found, err := keyField(x.body, x.r.Header["Content-Type"], field)
 	switch {
 	case err != nil:
-		return "", x.g.problem(CodeKeyInvalid, err.Error()).because(err)
+		return "", x.g.problem(refusal.KeyInvalid, err.Error()).because(err)
 	case !found:
 		return key, nil
 	}
 	given, err := checkKey(v, &x.g.policy.KeyFormat)
 	switch {
 	case err != nil:
-		return "", x.g.problem(CodeKeyInvalid, "body field "+field+": "+detailOf(err, ErrKeyInvalid)).because(err)
+		return "", x.g.problem(refusal.KeyInvalid, "body field "+field+": "+detailOf(err, refusal.KeyInvalid)).because(err)
 	case key != "" && key != given:
-		return "", x.g.problem(CodeKeyInvalid, x.keyHeader+" and body field "+field+" carry different keys")
+		return "", x.g.problem(refusal.KeyInvalid, x.keyHeader+" and body field "+field+" carry different keys")
 	case key == "":
 		x.keyHeader, x.keyValue = x.g.policy.KeyHeaders[0], v
 	}
@@ -150,12 +153,12 @@ func (x *exchange) mintKey() (string, *Problem) {
 	key, err := p.Mint(x.shown(), x.body.plain)
 	switch {
 	case err != nil:
-		return "", x.g.problem(CodeKeyInvalid, "no key was sent, and none can be made: "+err.Error()).because(err)
+		return "", x.g.problem(refusal.KeyInvalid, "no key was sent, and none can be made: "+err.Error()).because(err)
 	case key == "":
 		return "", nil
 	}
 	if _, err := checkKey(key, &KeyFormat{}); err != nil {
-		return "", x.g.problem(CodeKeyInvalid, "no key was sent, and the one made is not valid").because(err)
+		return "", x.g.problem(refusal.KeyInvalid, "no key was sent, and the one made is not valid").because(err)
 	}
 	x.keyHeader, x.keyValue, x.ask.minted = p.KeyHeaders[0], key, true
 	return p.KeyFormat.compared(key), nil
@@ -196,26 +199,26 @@ func (x *exchange) readBody() *Problem {
 // bodyProblem is the refusal of a request whose body could not be taken as it is.
 func (g *Guard) bodyProblem(err error) *Problem {
 	switch {
-	case errors.Is(err, ErrBodyTooLarge):
-		return g.problem(CodeBodyTooLarge, detailOf(err, ErrBodyTooLarge)).because(err)
-	case errors.Is(err, ErrDigestMismatch):
-		return g.problem(CodeDigestMismatch, "").because(err)
+	case errors.Is(err, refusal.BodyTooLarge):
+		return g.problem(refusal.BodyTooLarge, detailOf(err, refusal.BodyTooLarge)).because(err)
+	case errors.Is(err, refusal.DigestMismatch):
+		return g.problem(refusal.DigestMismatch, "").because(err)
 	case errors.Is(err, errRedact):
-		p := g.problem(CodeRequestUnreadable, errRedact.Error()+": "+detailOf(err, errRedact)).because(err)
+		p := g.problem(refusal.RequestUnreadable, errRedact.Error()+": "+detailOf(err, errRedact)).because(err)
 		p.Retryable = false
 		return p
 	case errors.Is(err, errAmbiguous):
-		p := g.problem(CodeRequestUnreadable, "in its JSON "+errAmbiguous.Error()).because(err)
+		p := g.problem(refusal.RequestUnreadable, "in its JSON "+errAmbiguous.Error()).because(err)
 		p.Retryable = false
 		return p
 	case errors.Is(err, errNoRoom):
-		p := g.problem(CodeStoreUnavailable, errNoRoom.Error()+"; ask again after the time in Retry-After").because(err)
+		p := g.problem(refusal.StoreUnavailable, errNoRoom.Error()+"; ask again after the time in Retry-After").because(err)
 		p.shut = true // that is for the store's failures
 		return p
 	case errors.Is(err, errSpooled):
-		return g.problem(CodeStoreUnavailable, "").because(err)
+		return g.problem(refusal.StoreUnavailable, "").because(err)
 	}
-	return g.problem(CodeRequestUnreadable, "").because(err)
+	return g.problem(refusal.RequestUnreadable, "").because(err)
 }
 
 func (x *exchange) closeBody() {

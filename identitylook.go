@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+
+	"github.com/semelhq/semel/event"
 )
 
 // An identityLook is the look that a guard takes at the identity secret's check value before it claims anything, once for
@@ -73,7 +75,7 @@ func (c *core) lookAtIdentity(l *looking) {
 	})
 	switch l.err = errors.Join(err, other); {
 	case other != nil:
-		c.observer.Observe(ctx, Event{Kind: EventOtherSecret, Err: other})
+		c.observer.Observe(ctx, event.Event{Kind: event.OtherSecret, Err: other})
 	case err != nil && asked:
 		c.storeFailed(ctx, "identity", identityID, err)
 	}

@@ -10,13 +10,16 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 var firstSecret, anotherSecret = []byte("a secret of some store"), []byte("the secret of another")
 
 // unlooked makes a guard that has not looked at the store's check value.
-func unlooked(t *testing.T, s semel.Store, secret []byte, p semel.Policy) (*semel.Guard, *events) {
+func unlooked(t *testing.T, s driver.Store, secret []byte, p semel.Policy) (*semel.Guard, *events) {
 	t.Helper()
 	seen := &events{}
 	g, err := semel.New(s, semel.ScopeFunc(headerScope), p.OnLost, semel.Options{
@@ -47,7 +50,7 @@ func TestField12_R15_AnotherSecretRefusesEveryKeyedRequest(t *testing.T) {
 			after, seen := unlooked(t, s, secrets[1], semel.Policy{FailOpen: true, Operation: "pay"})
 			for range 2 {
 				w := answer(after.Handler(pay), post("k", `{}`))
-				wantProblem(t, w, http.StatusServiceUnavailable, semel.CodeStoreUnavailable)
+				wantProblem(t, w, http.StatusServiceUnavailable, refusal.StoreUnavailable)
 			}
 			fn := func(context.Context) (int, error) { return l.add(), nil }
 			if _, err := semel.Do(t.Context(), after, semel.Key{Scope: "s", Value: "k"}, semel.Bytes("r"), fn); !errors.Is(err, semel.ErrOtherSecret) {
@@ -60,19 +63,19 @@ func TestField12_R15_AnotherSecretRefusesEveryKeyedRequest(t *testing.T) {
 				}
 			}
 			for _, about := range []*http.Request{about("", "Idempotency-Key", "k"), about("/" + semel.Identify(secrets[0], semel.KindHTTP, "alice", "k").String())} {
-				wantProblem(t, answer(after.Operations(), about), http.StatusServiceUnavailable, semel.CodeStoreUnavailable)
+				wantProblem(t, answer(after.Operations(), about), http.StatusServiceUnavailable, refusal.StoreUnavailable)
 			}
-			if l.count() != 1 || seen.count(semel.EventOtherSecret) == 0 || seen.count(semel.EventStoreError) > 0 {
-				t.Errorf("%d effects, want 1; told %d times", l.count(), seen.count(semel.EventOtherSecret))
+			if l.count() != 1 || seen.count(event.OtherSecret) == 0 || seen.count(event.StoreError) > 0 {
+				t.Errorf("%d effects, want 1; told %d times", l.count(), seen.count(event.OtherSecret))
 			}
-			if rec, err := s.Load(t.Context(), semel.Identify(secrets[1], semel.KindHTTP, "alice", "k")); err != nil || rec.State != semel.Absent {
+			if rec, err := s.Load(t.Context(), semel.Identify(secrets[1], semel.KindHTTP, "alice", "k")); err != nil || rec.State != driver.Absent {
 				t.Errorf("under the other secret the record is %v, %v", rec.State, err)
 			}
 
 			// What observes is in nobody's way, and claims nothing either.
 			observing, watched := unlooked(t, s, secrets[1], semel.Policy{Observe: true})
 			checkRun(t, answer(observing.Handler(http.HandlerFunc((&ledger{}).pay)), post("k", `{}`)))
-			if r := watched.results(); len(r) != 1 || r[0] != semel.ResultRefused {
+			if r := watched.results(); len(r) != 1 || r[0] != event.Refused {
 				t.Errorf("observed %v, want what is refused", r)
 			}
 			// Without a key there is nothing to be sure of.
@@ -91,7 +94,7 @@ func TestField12_R15_AnotherSecretRefusesInOneCommitMode(t *testing.T) {
 	}
 	g, _ := unlooked(t, s, nil, semel.Policy{OneCommit: true})
 	var l ledger
-	wantProblem(t, answer(g.Handler(http.HandlerFunc(l.pay)), post("k", `{}`)), http.StatusServiceUnavailable, semel.CodeStoreUnavailable)
+	wantProblem(t, answer(g.Handler(http.HandlerFunc(l.pay)), post("k", `{}`)), http.StatusServiceUnavailable, refusal.StoreUnavailable)
 	if l.count() != 0 {
 		t.Errorf("%d effects, want none", l.count())
 	}
@@ -109,11 +112,11 @@ func TestField12_R15_OneLookAProcess(t *testing.T) {
 		var loads atomic.Int64
 		var down atomic.Bool
 		down.Store(true)
-		s := &faulty{Store: mem, load: func(ctx context.Context, id semel.ID) (semel.Record, error) {
+		s := &faulty{Store: mem, load: func(ctx context.Context, id driver.ID) (driver.Record, error) {
 			loads.Add(1)
 			time.Sleep(time.Millisecond)
 			if down.Load() {
-				return semel.Record{}, errDown
+				return driver.Record{}, errDown
 			}
 			return mem.Load(ctx, id)
 		}}
@@ -133,7 +136,7 @@ func TestField12_R15_OneLookAProcess(t *testing.T) {
 			}
 		}
 		wave(http.StatusServiceUnavailable)
-		if n := seen.count(semel.EventStoreError); n != 1 {
+		if n := seen.count(event.StoreError); n != 1 {
 			t.Errorf("told %d times that the store fails, want once for all", n)
 		}
 		down.Store(false)
@@ -153,7 +156,7 @@ func TestField12_ALookOutlastsItsClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := memstore.New()
 		throws := true
-		s := &faulty{Store: mem, load: func(ctx context.Context, id semel.ID) (semel.Record, error) {
+		s := &faulty{Store: mem, load: func(ctx context.Context, id driver.ID) (driver.Record, error) {
 			if throws {
 				throws = false
 				panic(errThrown)

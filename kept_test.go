@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
 )
 
@@ -56,8 +58,8 @@ func TestCase06_AnAbandonedSettleIsNotFenced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &faulty{Store: memstore.New()}
 		g, seen := newGuard(t, s, shortLease(semel.Hold))
-		s.settle = func(context.Context, semel.ID, semel.Owner, semel.Outcome) (semel.Record, bool, error) {
-			return semel.Record{}, false, io.ErrUnexpectedEOF
+		s.settle = func(context.Context, driver.ID, driver.Owner, driver.Outcome) (driver.Record, bool, error) {
+			return driver.Record{}, false, io.ErrUnexpectedEOF
 		}
 		var l ledger
 		if w := answer(g.Handler(http.HandlerFunc(l.pay)), post("key", "{}")); w.Code != http.StatusServiceUnavailable {
@@ -66,7 +68,7 @@ func TestCase06_AnAbandonedSettleIsNotFenced(t *testing.T) {
 		if err := g.Drain(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if a, f := seen.count(semel.EventSettleAbandoned), seen.count(semel.EventFenced); a != 1 || f != 0 {
+		if a, f := seen.count(event.SettleAbandoned), seen.count(event.Fenced); a != 1 || f != 0 {
 			t.Errorf("%d abandoned and %d fenced, want 1 and 0", a, f)
 		}
 	})

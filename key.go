@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/semelhq/semel/refusal"
 )
 
 // KeyFormat says which keys a route accepts. The zero value accepts 1 to 255 visible ASCII characters other than
@@ -57,7 +59,7 @@ func (f KeyFormat) validate() error {
 }
 
 // parseKey reads the key from the field lines of one header, in the form in which it is compared. Without a line there is no
-// key: it returns "" and no error. Anything else that is not exactly one valid key is an error which wraps ErrKeyInvalid and names the broken
+// key: it returns "" and no error. Anything else that is not exactly one valid key is an error which wraps refusal.KeyInvalid and names the broken
 // rule, so that a malformed key is never taken for none (R-3). The error never repeats what the client sent, save for
 // one visible character.
 func parseKey(lines []string, f *KeyFormat) (string, error) {
@@ -78,7 +80,7 @@ func parseKey(lines []string, f *KeyFormat) (string, error) {
 			err = sfParameters(rest)
 		}
 		if err != nil {
-			return "", fmt.Errorf("%w: %w", ErrKeyInvalid, err)
+			return "", fmt.Errorf("%w: %w", refusal.KeyInvalid, err)
 		}
 		key = value
 	case f.Strict:
@@ -88,7 +90,7 @@ func parseKey(lines []string, f *KeyFormat) (string, error) {
 }
 
 // checkKey returns a decoded key in the form in which it is compared, or which rule of the format it breaks, as an error
-// that wraps ErrKeyInvalid.
+// that wraps refusal.KeyInvalid.
 func checkKey(key string, f *KeyFormat) (string, error) {
 	limit := f.MaxLength
 	if limit == 0 {
@@ -103,7 +105,7 @@ func checkKey(key string, f *KeyFormat) (string, error) {
 	for i := range len(key) {
 		switch c := key[i]; {
 		case c < 0x20 || c > 0x7e:
-			return "", fmt.Errorf("%w: %w", ErrKeyInvalid, byteError(c))
+			return "", fmt.Errorf("%w: %w", refusal.KeyInvalid, byteError(c))
 		case c == ' ' || c == '"' || c == '\\' || c == ',' || c == ';':
 			return "", keyInvalid("character %q is not allowed", c)
 		}
@@ -118,7 +120,7 @@ func checkKey(key string, f *KeyFormat) (string, error) {
 	}
 	if f.Check != nil {
 		if err := f.Check(key); err != nil {
-			return "", fmt.Errorf("%w: %w", ErrKeyInvalid, err)
+			return "", fmt.Errorf("%w: %w", refusal.KeyInvalid, err)
 		}
 	}
 	return f.compared(key), nil
@@ -158,7 +160,7 @@ func isUUID(s string) bool {
 }
 
 func keyInvalid(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", ErrKeyInvalid, fmt.Sprintf(format, args...))
+	return fmt.Errorf("%w: %s", refusal.KeyInvalid, fmt.Sprintf(format, args...))
 }
 
 // byteError refuses a byte that no structured field and no key may hold (R-2). It is named, not repeated.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/semelhq/semel/refusal"
 )
 
 const (
@@ -16,7 +18,7 @@ const (
 // refusedKey checks that the error is the client's and names the rule.
 func refusedKey(t *testing.T, key string, err error, rule, reason string) {
 	t.Helper()
-	if key != "" || !errors.Is(err, ErrKeyInvalid) || !strings.Contains(err.Error(), rule) {
+	if key != "" || !errors.Is(err, refusal.KeyInvalid) || !strings.Contains(err.Error(), rule) {
 		t.Errorf("%s: got %q, %v; want an invalid key for %q", reason, key, err, rule)
 	}
 }
@@ -243,7 +245,7 @@ func TestR6_UUIDs(t *testing.T) {
 				if want && (key != strings.ToLower(tt.key) || err != nil) {
 					t.Errorf("%s, rule %d: got %q, %v", tt.reason, rule, key, err)
 				}
-				if !want && (key != "" || !errors.Is(err, ErrKeyInvalid)) {
+				if !want && (key != "" || !errors.Is(err, refusal.KeyInvalid)) {
 					t.Errorf("%s, rule %d: got %q, %v; want it refused", tt.reason, rule, key, err)
 				}
 			}
@@ -362,7 +364,7 @@ func FuzzParseKey(f *testing.F) {
 		for _, format := range formats {
 			key, err := parseKey([]string{line}, format)
 			if err != nil {
-				if key != "" || !errors.Is(err, ErrKeyInvalid) {
+				if key != "" || !errors.Is(err, refusal.KeyInvalid) {
 					t.Fatalf("%q: %q, %v", line, key, err)
 				}
 				continue

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/refusal"
 )
 
 const formType = "application/x-www-form-urlencoded"
@@ -29,10 +30,10 @@ func TestField21_R9_AFieldThatIsNullIsNoKey(t *testing.T) {
 	checkRecords(t, s, 0)
 	checkRun(t, answer(h, post("k", `{"meta":{"key":null}}`)))
 	checkReplay(t, answer(h, post("k", `{"meta":{"key":null}}`)))
-	checkProblem(t, answer(h, post("", `{"meta":{"key":null,"Key":"k"}}`)), 400, semel.CodeKeyInvalid)
+	checkProblem(t, answer(h, post("", `{"meta":{"key":null,"Key":"k"}}`)), 400, refusal.KeyInvalid)
 
 	required, _, _, _ := payHandler(t, semel.Policy{KeyField: "/meta/key"})
-	checkProblem(t, answer(required, post("", `{"meta":{"key":null}}`)), 400, semel.CodeKeyMissing)
+	checkProblem(t, answer(required, post("", `{"meta":{"key":null}}`)), 400, refusal.KeyMissing)
 }
 
 // R-3 stays: where a body may hold a key it is read, whatever it is called.
@@ -58,7 +59,7 @@ func TestField21_R9_ABodyOfAnotherTypeHasItsKeyInAHeader(t *testing.T) {
 	checkRecords(t, s, 6)
 	checkRun(t, answer(h, typed("text/plain", `{"key":"k"}`))) // JSON all the same
 	checkReplay(t, answer(h, typed("text/plain", `{"key":"k"}`)))
-	checkProblem(t, answer(h, typed("text/plain", `{"key":"k","Key":"l"}`)), 400, semel.CodeKeyInvalid)
+	checkProblem(t, answer(h, typed("text/plain", `{"key":"k","Key":"l"}`)), 400, refusal.KeyInvalid)
 	for _, c := range [][2]string{
 		{"application/json", `key=k`},
 		{"application/json; charset=utf-16", "\xff\xfe{\x00"},
@@ -68,7 +69,7 @@ func TestField21_R9_ABodyOfAnotherTypeHasItsKeyInAHeader(t *testing.T) {
 		{"", "<key>k</key>"},
 		{"no type", "<key>k</key>"},
 	} {
-		checkProblem(t, answer(h, typed(c[0], c[1])), 400, semel.CodeKeyInvalid)
+		checkProblem(t, answer(h, typed(c[0], c[1])), 400, refusal.KeyInvalid)
 	}
 }
 
@@ -97,7 +98,7 @@ func TestField21_R9_AFieldOfAFormCarriesTheKey(t *testing.T) {
 		"meta[key]=other&meta=1&amount=5&x=": "",
 	} {
 		w := answer(h, typed(formType, body, "Idempotency-Key", "k"))
-		if code := semel.CodeKeyInvalid; w.Code != 400 || codeOf(w) != code || !strings.Contains(w.Body.String(), detail) {
+		if code := refusal.KeyInvalid; w.Code != 400 || codeOf(w) != code || !strings.Contains(w.Body.String(), detail) {
 			t.Errorf("%q: answered %d %s, want 400 %s with %q", body, w.Code, w.Body, code, detail)
 		}
 	}

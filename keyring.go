@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/semelhq/semel/driver"
 )
 
 // An EncryptionKey is one key of a [Keyring].
@@ -76,7 +78,7 @@ func NewKeyring(keys ...EncryptionKey) (*Keyring, error) {
 
 // AllowPlain returns a keyring with the same keys that also reads what is not encrypted, but for requests. It is for stores
 // that were used without a keyring, until the longest retention has passed, seven times that where steps are stored; each such
-// read is told by [EventPlainStored].
+// read is told by [event.PlainStored].
 func (k *Keyring) AllowPlain() *Keyring {
 	if k == nil {
 		return nil
@@ -91,7 +93,7 @@ var errNotEncrypted = errors.New("it is not encrypted, and there is a keyring")
 
 // Seal returns the encrypted form of an answer of the operation, as the owner with that token settles it. A nil answer
 // stays nil.
-func (k *Keyring) Seal(id ID, t Token, answer *Response) *Response {
+func (k *Keyring) Seal(id driver.ID, t driver.Token, answer *driver.Response) *driver.Response {
 	if k == nil || answer == nil || strings.HasPrefix(answer.Codec, sealedCodec) {
 		return answer
 	}
@@ -104,12 +106,12 @@ func (k *Keyring) Seal(id ID, t Token, answer *Response) *Response {
 	body := make([]byte, aead.NonceSize(), aead.NonceSize()+len(plain)+aead.Overhead())
 	rand.Read(body)
 	body = aead.Seal(body, body, plain, bound)
-	return &Response{Status: answer.Status, Codec: sealedCodec + k.first, Body: body}
+	return &driver.Response{Status: answer.Status, Codec: sealedCodec + k.first, Body: body}
 }
 
 // Open returns the answer of a record, decrypted if it is encrypted; nil if there is none. An error, also for one that is not
-// encrypted unless the keyring is nil or of [Keyring.AllowPlain], wraps [ErrUnreadable].
-func (k *Keyring) Open(id ID, rec *Record) (*Response, error) {
+// encrypted unless the keyring is nil or of [Keyring.AllowPlain], wraps [driver.ErrUnreadable].
+func (k *Keyring) Open(id driver.ID, rec *driver.Record) (*driver.Response, error) {
 	if rec.Response == nil {
 		return nil, nil
 	}
@@ -118,21 +120,21 @@ func (k *Keyring) Open(id ID, rec *Record) (*Response, error) {
 	case !sealed && k.readsPlain():
 		return rec.Response, nil
 	case !sealed:
-		return nil, fmt.Errorf("open stored answer: %w: %w", ErrUnreadable, errNotEncrypted)
+		return nil, fmt.Errorf("open stored answer: %w: %w", driver.ErrUnreadable, errNotEncrypted)
 	case k == nil || k.keys[name] == nil:
-		return nil, fmt.Errorf("open stored answer: %w: encrypted with key %q, which is not in the keyring", ErrUnreadable, name)
+		return nil, fmt.Errorf("open stored answer: %w: encrypted with key %q, which is not in the keyring", driver.ErrUnreadable, name)
 	}
 	bound := boundTo("answer", id, rec.Token)
 	aead := k.aead(name, bound)
 	body := rec.Response.Body
 	if len(body) < aead.NonceSize() {
-		return nil, fmt.Errorf("open stored answer: %w: %d encrypted bytes", ErrUnreadable, len(body))
+		return nil, fmt.Errorf("open stored answer: %w: %d encrypted bytes", driver.ErrUnreadable, len(body))
 	}
 	plain, err := aead.Open(nil, body[:aead.NonceSize()], body[aead.NonceSize():], bound)
 	if err != nil {
-		return nil, fmt.Errorf("open stored answer: %w: key %q: %w", ErrUnreadable, name, err)
+		return nil, fmt.Errorf("open stored answer: %w: key %q: %w", driver.ErrUnreadable, name, err)
 	}
-	answer := new(Response)
+	answer := new(driver.Response)
 	if err := answer.UnmarshalBinary(plain); err != nil {
 		return nil, fmt.Errorf("open stored answer: %w", err)
 	}
@@ -155,7 +157,7 @@ func (k *Keyring) aead(name string, bound []byte) cipher.AEAD {
 }
 
 // boundTo is what is encrypted belongs to: the record, the run and the field.
-func boundTo(field string, id ID, t Token) []byte {
+func boundTo(field string, id driver.ID, t driver.Token) []byte {
 	b := append([]byte("semel "+field+" 1\x00"), id[:]...)
 	return append(b, t[:]...)
 }

@@ -12,7 +12,10 @@ import (
 	"testing"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 func encryptionKey(id string, fill byte) semel.EncryptionKey {
@@ -65,7 +68,7 @@ func TestR61_StoredAnswersAreEncrypted(t *testing.T) {
 		t.Errorf("stored %d %q, %v", rec.Response.Status, data, err)
 	}
 	for name, serve := range map[string]func(string) (int, string, string){"of a key that is gone": without, "without a keyring": clear} {
-		if status, body, _ := serve("old"); status != 409 || !strings.Contains(body, string(semel.CodeReplayUnavailable)) {
+		if status, body, _ := serve("old"); status != 409 || !strings.Contains(body, string(refusal.ReplayUnavailable)) {
 			t.Errorf("%s: replayed %d %q", name, status, body)
 		}
 	}
@@ -78,11 +81,11 @@ func TestR61_StoredAnswersAreEncrypted(t *testing.T) {
 func TestR61_AnEncryptedAnswerIsBoundToItsRecord(t *testing.T) {
 	t.Parallel()
 	k := keyring(t, encryptionKey("a", 1))
-	id, token := keyed("k"), semel.NewToken()
-	want := &semel.Response{Status: 201, Header: http.Header{"Location": {"/1"}}, Body: []byte("answer"), Codec: "gzip"}
+	id, token := keyed("k"), driver.NewToken()
+	want := &driver.Response{Status: 201, Header: http.Header{"Location": {"/1"}}, Body: []byte("answer"), Codec: "gzip"}
 	sealed := k.Seal(id, token, want)
-	open := func(id semel.ID, token semel.Token, r semel.Response) (*semel.Response, error) {
-		return k.Open(id, &semel.Record{Token: token, Response: &r})
+	open := func(id driver.ID, token driver.Token, r driver.Response) (*driver.Response, error) {
+		return k.Open(id, &driver.Record{Token: token, Response: &r})
 	}
 	if got, err := open(id, token, *sealed); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("opened as %+v, %v", got, err)
@@ -98,20 +101,20 @@ func TestR61_AnEncryptedAnswerIsBoundToItsRecord(t *testing.T) {
 	changed.Body[len(changed.Body)/2] ^= 1
 	short := *sealed
 	short.Body = sealed.Body[:5]
-	for name, try := range map[string]func() (*semel.Response, error){
-		"another record": func() (*semel.Response, error) { return open(keyed("other"), token, *sealed) },
-		"another run":    func() (*semel.Response, error) { return open(id, semel.NewToken(), *sealed) },
-		"changed":        func() (*semel.Response, error) { return open(id, token, changed) },
-		"cut off":        func() (*semel.Response, error) { return open(id, token, short) },
-		"without the key": func() (*semel.Response, error) {
-			return (*semel.Keyring)(nil).Open(id, &semel.Record{Token: token, Response: sealed})
+	for name, try := range map[string]func() (*driver.Response, error){
+		"another record": func() (*driver.Response, error) { return open(keyed("other"), token, *sealed) },
+		"another run":    func() (*driver.Response, error) { return open(id, driver.NewToken(), *sealed) },
+		"changed":        func() (*driver.Response, error) { return open(id, token, changed) },
+		"cut off":        func() (*driver.Response, error) { return open(id, token, short) },
+		"without the key": func() (*driver.Response, error) {
+			return (*semel.Keyring)(nil).Open(id, &driver.Record{Token: token, Response: sealed})
 		},
 	} {
-		if got, err := try(); !errors.Is(err, semel.ErrUnreadable) {
+		if got, err := try(); !errors.Is(err, driver.ErrUnreadable) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}
-	if got, err := k.Open(id, &semel.Record{}); got != nil || err != nil {
+	if got, err := k.Open(id, &driver.Record{}); got != nil || err != nil {
 		t.Errorf("no answer: %+v, %v", got, err)
 	}
 }
@@ -142,24 +145,24 @@ func TestAttack08_R61_WhatIsNotEncryptedIsRefusedWhereThereIsAKeyring(t *testing
 	}
 	required := keyring(t, encryptionKey("a", 1))
 	w, got, err := ask(required)
-	if w.Code != 409 || !strings.Contains(w.Body.String(), string(semel.CodeReplayUnavailable)) || w.Header().Get("Location") != "" {
+	if w.Code != 409 || !strings.Contains(w.Body.String(), string(refusal.ReplayUnavailable)) || w.Header().Get("Location") != "" {
 		t.Errorf("replayed %d %q at %q", w.Code, w.Body, w.Header().Get("Location"))
 	}
-	if got != "" || !errors.Is(err, semel.ErrReplayUnavailable) {
+	if got != "" || !errors.Is(err, refusal.ReplayUnavailable) {
 		t.Errorf("Do: %q, %v", got, err)
 	}
-	if n := seen.count(semel.EventUnreadable); n != 2 {
+	if n := seen.count(event.Unreadable); n != 2 {
 		t.Errorf("told %d times, want 2", n)
 	}
 	w, got, err = ask(required.AllowPlain())
 	if w.Code != 201 || got != "forged" || err != nil {
 		t.Errorf("allowed: %d, %q, %v", w.Code, got, err)
 	}
-	if n := seen.count(semel.EventPlainStored); n != 2 {
+	if n := seen.count(event.PlainStored); n != 2 {
 		t.Errorf("allowed, and told %d times, want 2", n)
 	}
-	if _, _, err := ask(nil); err != nil || seen.count(semel.EventPlainStored) != 0 {
-		t.Errorf("without a keyring: %v, told %d times", err, seen.count(semel.EventPlainStored))
+	if _, _, err := ask(nil); err != nil || seen.count(event.PlainStored) != 0 {
+		t.Errorf("without a keyring: %v, told %d times", err, seen.count(event.PlainStored))
 	}
 	if runs != 2 {
 		t.Errorf("%d runs, want 2", runs)
@@ -192,10 +195,10 @@ func TestR61_ResultsOfDoAndAnswersInTransactions(t *testing.T) {
 }
 
 // records gives all records of a store.
-func records(t *testing.T, s *transactor) func(func(semel.Record) bool) {
-	return func(yield func(semel.Record) bool) {
+func records(t *testing.T, s *transactor) func(func(driver.Record) bool) {
+	return func(yield func(driver.Record) bool) {
 		n := 0
-		err := s.Store.(semel.Lister).List(t.Context(), semel.Query{}, func(_ semel.ID, rec semel.Record) bool {
+		err := s.Store.(driver.Lister).List(t.Context(), driver.Query{}, func(_ driver.ID, rec driver.Record) bool {
 			n++
 			return yield(rec)
 		})

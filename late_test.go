@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // lateUses are all that a goroutine can do with a writer that its handler has left it; each reports whether it was refused.
@@ -72,7 +74,7 @@ func TestField09_AWriterIsOverWhenItsHandlerHasReturned(t *testing.T) {
 					t.Parallel()
 					f := &faulty{Store: memstore.New()}
 					left := make(chan http.ResponseWriter, 1)
-					f.settle = func(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+					f.settle = func(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 						w := <-left
 						if !use(w) {
 							t.Error("not refused, while the outcome is settled")
@@ -97,7 +99,7 @@ func TestField09_AWriterIsOverWhenItsHandlerHasReturned(t *testing.T) {
 					if silent && policy.EmptyOK {
 						status, body = http.StatusOK, ""
 					} else if silent {
-						if first.status != http.StatusInternalServerError || !strings.Contains(first.body, string(semel.CodeNoAnswer)) {
+						if first.status != http.StatusInternalServerError || !strings.Contains(first.body, string(refusal.NoAnswer)) {
 							t.Errorf("answered %d %q", first.status, first.body)
 						}
 						return
@@ -165,7 +167,7 @@ func TestField09_R32_AWriterIsOverWhenItsHandlerHasThrown(t *testing.T) {
 			left = w
 			panic(errThrown)
 		})), httptest.NewRecorder(), post("k", "{}"))
-		if !use(left) || loaded(t, store, "k").State != semel.Unknown {
+		if !use(left) || loaded(t, store, "k").State != driver.Unknown {
 			t.Errorf("%s: the record is %v", name, loaded(t, store, "k").State)
 		}
 	}
@@ -183,7 +185,7 @@ func TestField09_R34_AHeaderThatWasTakenBeforeChangesNothingLater(t *testing.T) 
 			h.Set("X-Sum", "late")
 			h.Set(http.TrailerPrefix+"X-Late", "late")
 		}
-		f.settle = func(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+		f.settle = func(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 			h := <-left
 			late(h)
 			left <- h

@@ -4,6 +4,9 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 )
 
 // A lease keeps a run's record owned while its handler lives and until its outcome is settled. It renews the record
@@ -63,7 +66,7 @@ func (l *lease) renew() {
 	if l.handling && time.Since(l.run.began) >= l.run.policy.MaxRun {
 		l.resting = true
 		l.mu.Unlock()
-		l.run.event(EventRunTooLong, nil)
+		l.run.event(event.RunTooLong, nil)
 		return
 	}
 	l.mu.Unlock()
@@ -88,10 +91,10 @@ func (l *lease) extend(within time.Duration) error {
 
 	sent := time.Now()
 	ctx := newDeadline(l.run.base, min(within, l.run.core.life))
-	owned, err := l.run.core.store.Extend(ctx, l.run.ask.id, l.run.owner, Extension{Lease: l.run.policy.Lease})
+	owned, err := l.run.core.store.Extend(ctx, l.run.ask.id, l.run.owner, driver.Extension{Lease: l.run.policy.Lease})
 	ctx.end(nil)
 	switch {
-	case errors.Is(err, ErrHeld):
+	case errors.Is(err, driver.ErrHeld):
 		l.renewed(sent) // nobody can take the record before the renewal is executed
 	case err != nil:
 		l.run.core.storeFailed(l.run.base, "extend", l.run.ask.id, err)
@@ -174,7 +177,7 @@ func (l *lease) tooLate() {
 	l.mu.Unlock()
 	if late {
 		l.run.ctx.end(ErrLeaseLost)
-		l.run.event(EventLeaseLost, nil)
+		l.run.event(event.LeaseLost, nil)
 	}
 }
 

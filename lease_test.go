@@ -10,7 +10,10 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // eachSecond returns from, from+1, … to, in seconds.
@@ -37,14 +40,14 @@ func TestHeartbeatsEveryThirdOfTheLeaseFromSending(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := memstore.New()
 				f := &faulty{Store: store}
-				f.claim = func(ctx context.Context, id semel.ID, cl semel.Claim) (semel.Record, bool, error) {
+				f.claim = func(ctx context.Context, id driver.ID, cl driver.Claim) (driver.Record, bool, error) {
 					rec, owned, err := store.Claim(ctx, id, cl)
 					time.Sleep(c.claimTakes)
 					return rec, owned, err
 				}
 				start := time.Now()
 				var at []time.Time
-				f.extend = func(ctx context.Context, id semel.ID, by semel.Owner, x semel.Extension) (bool, error) {
+				f.extend = func(ctx context.Context, id driver.ID, by driver.Owner, x driver.Extension) (bool, error) {
 					at = append(at, time.Now())
 					if x.Lease != 3*time.Second || x.Begun {
 						t.Errorf("extends by %+v", x)
@@ -72,18 +75,18 @@ func TestHeartbeatsGoOnWhileTheOutcomeIsSettled(t *testing.T) {
 		seen := &counting{Store: memstore.New()}
 		f := &faulty{Store: seen}
 		start := time.Now()
-		f.settle = func(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+		f.settle = func(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 			if time.Since(start) < 12500*time.Millisecond {
-				return semel.Record{}, false, errDown
+				return driver.Record{}, false, errDown
 			}
 			return seen.Settle(ctx, id, by, o)
 		}
 		g, _ := newGuard(t, f, shortLease(semel.Rerun))
 		other, _ := newGuard(t, seen.Store, shortLease(semel.Rerun))
 		var paid ledger
-		wantProblem(t, answer(g.Handler(http.HandlerFunc(paid.pay)), post("k", `{}`)), http.StatusServiceUnavailable, semel.CodeOutcomePending)
+		wantProblem(t, answer(g.Handler(http.HandlerFunc(paid.pay)), post("k", `{}`)), http.StatusServiceUnavailable, refusal.OutcomePending)
 		for time.Since(start) < 12*time.Second {
-			wantProblem(t, answer(other.Handler(http.HandlerFunc(paid.pay)), post("k", `{}`)), http.StatusConflict, semel.CodeInProgress)
+			wantProblem(t, answer(other.Handler(http.HandlerFunc(paid.pay)), post("k", `{}`)), http.StatusConflict, refusal.InProgress)
 			time.Sleep(500 * time.Millisecond)
 		}
 		drained(t, g)
@@ -102,9 +105,9 @@ func TestR47_HeartbeatsRestAtMaxRunAndResumeToSettle(t *testing.T) {
 		seen := &counting{Store: memstore.New()}
 		f := &faulty{Store: seen}
 		start := time.Now()
-		f.settle = func(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+		f.settle = func(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 			if time.Since(start) < 22500*time.Millisecond {
-				return semel.Record{}, false, errDown
+				return driver.Record{}, false, errDown
 			}
 			return seen.Settle(ctx, id, by, o)
 		}
@@ -122,7 +125,7 @@ func TestR47_HeartbeatsRestAtMaxRunAndResumeToSettle(t *testing.T) {
 			paid.pay(w, r)
 		})), post("k", `{}`))
 		time.Sleep(12500 * time.Millisecond) // two renewals after the last one
-		wantProblem(t, answer(other.Handler(http.HandlerFunc(paid.pay)), post("k", `{}`)), http.StatusConflict, semel.CodeOutcomeUnknown)
+		wantProblem(t, answer(other.Handler(http.HandlerFunc(paid.pay)), post("k", `{}`)), http.StatusConflict, refusal.OutcomeUnknown)
 		wantAnswer(t, s.answer(), http.StatusCreated, "payment 1", false)
 		if !errors.Is(cause, semel.ErrMaxRun) || ended != p.MaxRun {
 			t.Errorf("cancelled after %v by %v, want after %v by %v", ended, cause, p.MaxRun, semel.ErrMaxRun)
@@ -132,7 +135,7 @@ func TestR47_HeartbeatsRestAtMaxRunAndResumeToSettle(t *testing.T) {
 		if len(got) < len(want) || !reflect.DeepEqual(got[:len(want)], want) || len(got) > len(want)+1 {
 			t.Errorf("renewed at %v, want %v", got, want)
 		}
-		if n := events.count(semel.EventRunTooLong); n != 1 {
+		if n := events.count(event.RunTooLong); n != 1 {
 			t.Errorf("%d runs reported as too long, want 1", n)
 		}
 		wantAnswer(t, answer(other.Handler(http.HandlerFunc(paid.pay)), post("k", `{}`)), http.StatusCreated, "payment 1", true)
@@ -160,7 +163,7 @@ func TestR47_HandlerLongerThanTheLeaseIsNeverRunTwice(t *testing.T) {
 				s := serve(handlers[0], post("k", `{}`))
 				synctest.Wait()
 				for i := range 70 {
-					wantProblem(t, answer(handlers[i%2], post("k", `{}`)), http.StatusConflict, semel.CodeInProgress)
+					wantProblem(t, answer(handlers[i%2], post("k", `{}`)), http.StatusConflict, refusal.InProgress)
 					time.Sleep(419 * time.Millisecond)
 				}
 				wantAnswer(t, s.answer(), http.StatusCreated, "payment 1", false)
@@ -197,7 +200,7 @@ func TestR47_OwnerCancelsItselfAtFourFifthsOfTheLease(t *testing.T) {
 				f := &faulty{Store: store}
 				start := time.Now()
 				n := 0
-				f.extend = func(ctx context.Context, id semel.ID, by semel.Owner, x semel.Extension) (bool, error) {
+				f.extend = func(ctx context.Context, id driver.ID, by driver.Owner, x driver.Extension) (bool, error) {
 					n++
 					if n > c.renewed && (c.back == 0 || time.Since(start) < c.back) {
 						return false, errDown
@@ -221,7 +224,7 @@ func TestR47_OwnerCancelsItselfAtFourFifthsOfTheLease(t *testing.T) {
 				if errors.Is(c.cause, semel.ErrLeaseLost) {
 					lost = 1
 				}
-				if got := events.count(semel.EventLeaseLost); got != lost {
+				if got := events.count(event.LeaseLost); got != lost {
 					t.Errorf("%d leases reported as lost, want %d", got, lost)
 				}
 				if w.Code != http.StatusCreated { // nobody took it over, so the late owner may settle
@@ -240,7 +243,7 @@ func TestR47_HangingExtendIsSentAgainBeforeTheMargin(t *testing.T) {
 		f := &faulty{Store: store}
 		start := time.Now()
 		var at []time.Time
-		f.extend = func(ctx context.Context, id semel.ID, by semel.Owner, x semel.Extension) (bool, error) {
+		f.extend = func(ctx context.Context, id driver.ID, by driver.Owner, x driver.Extension) (bool, error) {
 			at = append(at, time.Now())
 			if len(at) == 1 {
 				<-ctx.Done()
@@ -280,11 +283,11 @@ func TestR48_RefusedExtendCancelsTheHandler(t *testing.T) {
 					w.WriteHeader(http.StatusCreated)
 				})), post("k", `{}`))
 				time.Sleep(1500 * time.Millisecond)
-				if _, err := seen.Store.(semel.Seizer).Seize(t.Context(), keyed("k"), semel.NewToken()); err != nil {
+				if _, err := seen.Store.(driver.Seizer).Seize(t.Context(), keyed("k"), driver.NewToken()); err != nil {
 					t.Fatal(err)
 				}
 				before := loaded(t, seen.Store, "k")
-				wantProblem(t, s.answer(), http.StatusConflict, semel.CodeOutcomeUnknown)
+				wantProblem(t, s.answer(), http.StatusConflict, refusal.OutcomeUnknown)
 				if at != 2*time.Second || !errors.Is(cause, semel.ErrFenced) {
 					t.Errorf("cancelled after %v by %v, want at the next renewal by %v", at, cause, semel.ErrFenced)
 				}
@@ -292,7 +295,7 @@ func TestR48_RefusedExtendCancelsTheHandler(t *testing.T) {
 					t.Errorf("%d renewals, want none after the refused one", n)
 				}
 				sameRecord(t, before, loaded(t, seen.Store, "k"))
-				if n := events.count(semel.EventFenced); n != 1 {
+				if n := events.count(event.Fenced); n != 1 {
 					t.Errorf("%d late owners reported, want 1", n)
 				}
 			})
@@ -332,13 +335,13 @@ func TestLeaseIsNotLostWhileTheOutcomeIsSettled(t *testing.T) {
 		store := memstore.New()
 		f := &faulty{Store: store}
 		start := time.Now()
-		f.settle = func(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+		f.settle = func(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 			if time.Since(start) < 15*time.Second {
-				return semel.Record{}, false, errDown
+				return driver.Record{}, false, errDown
 			}
 			return store.Settle(ctx, id, by, o)
 		}
-		f.extend = func(ctx context.Context, id semel.ID, by semel.Owner, x semel.Extension) (bool, error) {
+		f.extend = func(ctx context.Context, id driver.ID, by driver.Owner, x driver.Extension) (bool, error) {
 			if time.Since(start) > 2500*time.Millisecond {
 				return false, errDown
 			}
@@ -349,10 +352,10 @@ func TestLeaseIsNotLostWhileTheOutcomeIsSettled(t *testing.T) {
 			time.Sleep(1500 * time.Millisecond)
 			say("paid").ServeHTTP(w, r)
 		}))
-		wantProblem(t, answer(h, post("k", `{}`)), http.StatusServiceUnavailable, semel.CodeOutcomePending)
+		wantProblem(t, answer(h, post("k", `{}`)), http.StatusServiceUnavailable, refusal.OutcomePending)
 		drained(t, g)
 		wantAnswer(t, answer(h, post("k", `{}`)), http.StatusCreated, "paid", true)
-		if n := seen.count(semel.EventLeaseLost); n != 0 {
+		if n := seen.count(event.LeaseLost); n != 0 {
 			t.Errorf("%d leases reported as lost, want none", n)
 		}
 	})

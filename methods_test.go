@@ -11,7 +11,10 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // request makes a request of a method to /payments/7; header holds name, value pairs.
@@ -31,10 +34,10 @@ func TestR8_UnsafeMethodsAreProtectedIfTheyCarryAKey(t *testing.T) {
 			h, l, s, _ := payHandler(t, semel.Policy{KeyOptional: optional})
 			checkRun(t, answer(h, request(method, `{}`, "Idempotency-Key", "k")))
 			checkReplay(t, answer(h, request(method, `{}`, "Idempotency-Key", "k")))
-			checkProblem(t, answer(h, request(method, `{"a":1}`, "Idempotency-Key", "k")), 422, semel.CodeKeyReused)
-			checkProblem(t, answer(h, request("POST", `{}`, "Idempotency-Key", "k")), 422, semel.CodeKeyReused)
-			checkProblem(t, answer(h, request(method, `{}`, "Idempotency-Key", "a b")), 400, semel.CodeKeyInvalid)
-			checkProblem(t, answer(h, request(method, `{}`, "Idempotency-Key", "k", "Idempotency-Key", "k")), 400, semel.CodeKeyInvalid)
+			checkProblem(t, answer(h, request(method, `{"a":1}`, "Idempotency-Key", "k")), 422, refusal.KeyReused)
+			checkProblem(t, answer(h, request("POST", `{}`, "Idempotency-Key", "k")), 422, refusal.KeyReused)
+			checkProblem(t, answer(h, request(method, `{}`, "Idempotency-Key", "a b")), 400, refusal.KeyInvalid)
+			checkProblem(t, answer(h, request(method, `{}`, "Idempotency-Key", "k", "Idempotency-Key", "k")), 400, refusal.KeyInvalid)
 			checkEffects(t, l, 1)
 			checkRecords(t, s, 1)
 			w := answer(h, request(method, `{}`))
@@ -128,12 +131,12 @@ func TestField16_KeyedPutCarriesItsKeyInAField(t *testing.T) {
 			t.Errorf("the handler reads %q, want %q", last, c[0])
 		}
 	}
-	checkProblem(t, answer(h, request("PUT", `{"key":"k"`, "Content-Type", asJSON)), 400, semel.CodeKeyInvalid) // may carry one (R-3)
-	checkProblem(t, answer(h, request("PUT", `"`+long+`"`, "Content-Type", asJSON)), 413, semel.CodeBodyTooLarge)
+	checkProblem(t, answer(h, request("PUT", `{"key":"k"`, "Content-Type", asJSON)), 400, refusal.KeyInvalid) // may carry one (R-3)
+	checkProblem(t, answer(h, request("PUT", `"`+long+`"`, "Content-Type", asJSON)), 413, refusal.BodyTooLarge)
 	checkEffects(t, l, 6)
 	checkRecords(t, store, 1)
 	for _, r := range seen.results() {
-		if r == semel.ResultBypassed {
+		if r == event.Bypassed {
 			t.Error("a request without a key counts as bypassed")
 		}
 	}
@@ -161,11 +164,11 @@ func TestField16_KeyedPutIsObserved(t *testing.T) {
 	t.Parallel()
 	h, l, s, seen := payHandler(t, semel.Policy{Observe: true})
 	checkRun(t, answer(h, request("PUT", `{}`, "Idempotency-Key", "k")))
-	if e := seen.observed(t); e.Result != semel.ResultExecuted {
+	if e := seen.observed(t); e.Result != event.Executed {
 		t.Errorf("observed %+v", e)
 	}
 	checkRun(t, answer(h, request("PUT", `{}`, "Idempotency-Key", "k")))
-	if e := seen.observed(t); e.Result != semel.ResultReplayed {
+	if e := seen.observed(t); e.Result != event.Replayed {
 		t.Errorf("observed %+v", e)
 	}
 	checkRun(t, answer(h, request("PUT", `{}`)))
@@ -188,11 +191,11 @@ func TestField16_KeyedPutIsFinishedWithoutItsClient(t *testing.T) {
 				w.WriteHeader(http.StatusNoContent)
 			}
 		}))
-		wantProblem(t, answer(h, request("PUT", `{}`, "Idempotency-Key", "k")), http.StatusInternalServerError, semel.CodeNoAnswer)
+		wantProblem(t, answer(h, request("PUT", `{}`, "Idempotency-Key", "k")), http.StatusInternalServerError, refusal.NoAnswer)
 		stop := finish(t, g, h, semel.CompleterOptions{})
 		time.Sleep(time.Minute)
 		stop()
-		if rec := loaded(t, store, "k"); rec.State != semel.Done || l.count() != 2 {
+		if rec := loaded(t, store, "k"); rec.State != driver.Done || l.count() != 2 {
 			t.Errorf("%v after %d runs, want done after 2", rec.State, l.count())
 		}
 	})

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/refusal"
 )
 
 // orderKey mints a key from the method and the order number in the body.
@@ -43,7 +45,7 @@ func TestField21_AClientIsToldToChooseAnotherKeyOnlyIfItChoseOne(t *testing.T) {
 	h, _, _ := minted(t, semel.Policy{Mint: orderKey})
 	answer(h, post("", `{"order":17,"amount":1}`))
 	w := answer(h, post("", `{"order":17,"amount":2}`))
-	checkProblem(t, w, 422, semel.CodeKeyReused)
+	checkProblem(t, w, 422, refusal.KeyReused)
 	if text := w.Body.String(); strings.Contains(text, "choose a new key") || !strings.Contains(text, "no key was sent") {
 		t.Errorf("a client without a key is told %s", text)
 	}
@@ -71,7 +73,7 @@ func TestR76_MintedKeyFromFields(t *testing.T) {
 	// Another order is another operation, the same order with another content a mismatch, told with its key.
 	wantAnswer(t, answer(h, post("", `{"order":8}`)), http.StatusOK, `POST-order-8 {"order":8}`, false)
 	w := answer(h, post("", `{"order":7,"n":2}`))
-	wantProblem(t, w, http.StatusUnprocessableEntity, semel.CodeKeyReused)
+	wantProblem(t, w, http.StatusUnprocessableEntity, refusal.KeyReused)
 	if got := w.Header().Get("Idempotency-Key"); got != "POST-order-7" {
 		t.Errorf("the refusal tells the key %q", got)
 	}
@@ -91,7 +93,7 @@ func TestR76_AKeyThatWasSentIsNotMinted(t *testing.T) {
 	}
 	h, _, _ := minted(t, semel.Policy{Mint: never})
 	wantAnswer(t, answer(h, post("mine", `{"order":7}`)), http.StatusOK, `mine {"order":7}`, false)
-	wantProblem(t, answer(h, post(`mine"`, `{}`)), http.StatusBadRequest, semel.CodeKeyInvalid)
+	wantProblem(t, answer(h, post(`mine"`, `{}`)), http.StatusBadRequest, refusal.KeyInvalid)
 
 	field, _, _ := minted(t, semel.Policy{Mint: never, KeyField: "/key"})
 	wantAnswer(t, answer(field, post("", `{"key":"mine"}`)), http.StatusOK, ` {"key":"mine"}`, false)
@@ -104,15 +106,15 @@ func TestR76_NothingToMintFrom(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		policy semel.Policy
-		code   semel.Code // "" means that it runs unprotected
+		code   refusal.Code // "" means that it runs unprotected
 		detail string
 	}{
-		{"none", semel.Policy{Mint: none}, semel.CodeKeyMissing, "send the header Idempotency-Key"},
+		{"none", semel.Policy{Mint: none}, refusal.KeyMissing, "send the header Idempotency-Key"},
 		{"none, optional", semel.Policy{Mint: none, KeyOptional: true}, "", ""},
-		{"an error", semel.Policy{Mint: orderKey}, semel.CodeKeyInvalid, "the body names no order"},
-		{"an error, optional", semel.Policy{Mint: orderKey, KeyOptional: true}, semel.CodeKeyInvalid, "the body names no order"},
-		{"not a key", semel.Policy{Mint: func(*http.Request, []byte) (string, error) { return "secret, card", nil }}, semel.CodeKeyInvalid, "the one made is not valid"},
-		{"too long", semel.Policy{Mint: func(*http.Request, []byte) (string, error) { return strings.Repeat("x", 256), nil }}, semel.CodeKeyInvalid, "the one made is not valid"},
+		{"an error", semel.Policy{Mint: orderKey}, refusal.KeyInvalid, "the body names no order"},
+		{"an error, optional", semel.Policy{Mint: orderKey, KeyOptional: true}, refusal.KeyInvalid, "the body names no order"},
+		{"not a key", semel.Policy{Mint: func(*http.Request, []byte) (string, error) { return "secret, card", nil }}, refusal.KeyInvalid, "the one made is not valid"},
+		{"too long", semel.Policy{Mint: func(*http.Request, []byte) (string, error) { return strings.Repeat("x", 256), nil }}, refusal.KeyInvalid, "the one made is not valid"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -132,9 +134,9 @@ func TestR76_NothingToMintFrom(t *testing.T) {
 				}
 			}
 			checkEffects(t, l, map[bool]int{true: 2, false: 0}[c.code == ""])
-			want := semel.ResultRefused
+			want := event.Refused
 			if c.code == "" {
-				want = semel.ResultUnkeyed
+				want = event.Unkeyed
 			}
 			if got := seen.results(); len(got) != 2 || got[0] != want {
 				t.Errorf("decisions %v, want %v", got, want)
@@ -155,7 +157,7 @@ func TestR76_AMintedKeyComesInTheFirstHeader(t *testing.T) {
 	if got := w.Header(); got.Get("X-Request-Key") != "POST-order-7" || got["Idempotency-Key"] != nil {
 		t.Errorf("headers %v", got)
 	}
-	wantProblem(t, answer(h, post("POST-order-7", `{"order":7}`)), http.StatusBadRequest, semel.CodeKeyInvalid)
+	wantProblem(t, answer(h, post("POST-order-7", `{"order":7}`)), http.StatusBadRequest, refusal.KeyInvalid)
 }
 
 // A key is made of the decoded body, or without it where that is kept in a file.
@@ -188,7 +190,7 @@ func TestR76_WhatAKeyIsMadeFrom(t *testing.T) {
 			t.Errorf("%s: made from %q, want %q", c.name, got, c.plain)
 		}
 	}
-	wantProblem(t, answer(h, post("", `"`+strings.Repeat("x", 2000)+`"`)), http.StatusRequestEntityTooLarge, semel.CodeBodyTooLarge)
+	wantProblem(t, answer(h, post("", `"`+strings.Repeat("x", 2000)+`"`)), http.StatusRequestEntityTooLarge, refusal.BodyTooLarge)
 }
 
 // A time window in the key makes the same fields another operation later.
@@ -220,7 +222,7 @@ func TestR76_R10_R58_AMintedKeyIsAKey(t *testing.T) {
 	for _, who := range []string{"alice", "bob"} {
 		wantAnswer(t, answer(h, post("", `{"order":7}`, "X-Principal", who)), http.StatusOK, `POST-order-7 {"order":7}`, false)
 	}
-	wantProblem(t, answer(h, post("", `{"order":9}`, "Early-Data", "1")), http.StatusTooEarly, semel.CodeEarlyData)
+	wantProblem(t, answer(h, post("", `{"order":9}`, "Early-Data", "1")), http.StatusTooEarly, refusal.EarlyData)
 	checkEffects(t, l, 2)
 }
 
@@ -247,7 +249,7 @@ func TestR76_R92_MintingIsObserved(t *testing.T) {
 	}
 	wantAnswer(t, answer(h, post("", `{"n":1}`)), http.StatusOK, `{"n":1}`, false)
 	checkEffects(t, l, 3)
-	want := []semel.Result{semel.ResultExecuted, semel.ResultReplayed, semel.ResultRefused}
+	want := []event.Result{event.Executed, event.Replayed, event.Refused}
 	if got := seen.results(); len(got) != 3 || got[0] != want[0] || got[1] != want[1] || got[2] != want[2] {
 		t.Errorf("decisions %v, want %v", got, want)
 	}

@@ -5,15 +5,13 @@ import (
 	"encoding/base64"
 	"fmt"
 	"strings"
-)
 
-// SealedName is what the Operation and the Correlation of a [Record], and the Operation of an [AuditEntry], begin with where
-// they are encrypted ([Options].Encryption). No method and path begins so, nor can a client's correlation id.
-const SealedName = "sealed: " // and an envelope, as text
+	"github.com/semelhq/semel/driver"
+)
 
 // sealNames encrypts the names of a claim. Its token binds them: the operation's stays when the next run replaces the
 // correlation id.
-func (k *Keyring) sealNames(id ID, c *Claim) {
+func (k *Keyring) sealNames(id driver.ID, c *driver.Claim) {
 	if k == nil {
 		return
 	}
@@ -21,11 +19,11 @@ func (k *Keyring) sealNames(id ID, c *Claim) {
 	c.Correlation = k.sealName(correlationField, id, c.Token, c.Correlation)
 }
 
-func (k *Keyring) sealName(field string, id ID, t Token, name string) string {
+func (k *Keyring) sealName(field string, id driver.ID, t driver.Token, name string) string {
 	if name == "" {
 		return ""
 	}
-	return SealedName + base64.RawURLEncoding.EncodeToString(k.fold(field, id, t, []byte(name)))
+	return driver.SealedName + base64.RawURLEncoding.EncodeToString(k.fold(field, id, t, []byte(name)))
 }
 
 const (
@@ -34,9 +32,9 @@ const (
 )
 
 // OpenNames decrypts the Operation and the Correlation of a record. A name that can't be read stays as it is stored, and the
-// error wraps [ErrUnreadable]: its key is not in the keyring, it was not stored for this record, or it is not encrypted,
+// error wraps [driver.ErrUnreadable]: its key is not in the keyring, it was not stored for this record, or it is not encrypted,
 // unless the keyring is nil or of [Keyring.AllowPlain].
-func (k *Keyring) OpenNames(id ID, rec *Record) error {
+func (k *Keyring) OpenNames(id driver.ID, rec *driver.Record) error {
 	operation, err := k.openName(operationField, id, rec.Operation)
 	if err == nil {
 		rec.Operation = operation
@@ -48,17 +46,17 @@ func (k *Keyring) OpenNames(id ID, rec *Record) error {
 	return cmp.Or(err, other)
 }
 
-func (k *Keyring) openName(field string, id ID, name string) (string, error) {
-	text, sealed := strings.CutPrefix(name, SealedName)
+func (k *Keyring) openName(field string, id driver.ID, name string) (string, error) {
+	text, sealed := strings.CutPrefix(name, driver.SealedName)
 	switch {
 	case !sealed && (name == "" || k.readsPlain()):
 		return name, nil
 	case !sealed:
-		return "", fmt.Errorf("open stored %s: %w: %w", field, ErrUnreadable, errNotEncrypted)
+		return "", fmt.Errorf("open stored %s: %w: %w", field, driver.ErrUnreadable, errNotEncrypted)
 	}
 	envelope, err := base64.RawURLEncoding.DecodeString(text)
 	if err != nil || len(envelope) == 0 || envelope[0] != envelopeSealed {
-		return "", fmt.Errorf("open stored %s: %w: its form is unknown", field, ErrUnreadable)
+		return "", fmt.Errorf("open stored %s: %w: its form is unknown", field, driver.ErrUnreadable)
 	}
 	plain, err := k.unfold(field, id, envelope)
 	return string(plain), err

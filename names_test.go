@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
 )
 
@@ -24,11 +26,11 @@ func TestAttack08_R61_ASealedNameIsBoundToItsRecordAndField(t *testing.T) {
 	id := keyed("k")
 	sealed := recordOf(t, store, id)
 	for _, name := range []string{sealed.Operation, sealed.Correlation} {
-		if !strings.HasPrefix(name, semel.SealedName) || strings.Contains(name, "payments") || strings.Contains(name, "trace") {
+		if !strings.HasPrefix(name, driver.SealedName) || strings.Contains(name, "payments") || strings.Contains(name, "trace") {
 			t.Errorf("stored as %q", name)
 		}
 	}
-	open := func(k *semel.Keyring, id semel.ID, rec semel.Record) (string, error) {
+	open := func(k *semel.Keyring, id driver.ID, rec driver.Record) (string, error) {
 		err := k.OpenNames(id, &rec)
 		return rec.Operation + ", " + rec.Correlation, err
 	}
@@ -36,11 +38,11 @@ func TestAttack08_R61_ASealedNameIsBoundToItsRecordAndField(t *testing.T) {
 	swapped, changed := sealed, sealed
 	swapped.Operation, swapped.Correlation = sealed.Correlation, sealed.Operation
 	changed.Operation = sealed.Operation[:60] + "AA" + sealed.Operation[62:]
-	plain := semel.Record{Operation: "POST /forged", Correlation: "forged"}
+	plain := driver.Record{Operation: "POST /forged", Correlation: "forged"}
 	for name, c := range map[string]struct {
 		k    *semel.Keyring
-		id   semel.ID
-		rec  semel.Record
+		id   driver.ID
+		rec  driver.Record
 		want string // "" for an error, and the operation as it was stored
 	}{
 		"its own":                   {old, id, sealed, "POST /payments, trace-1"},
@@ -48,20 +50,20 @@ func TestAttack08_R61_ASealedNameIsBoundToItsRecordAndField(t *testing.T) {
 		"by a change-over":          {old.AllowPlain(), id, sealed, "POST /payments, trace-1"},
 		"plain, no keyring":         {nil, id, plain, "POST /forged, forged"},
 		"plain, in a change-over":   {old.AllowPlain(), id, plain, "POST /forged, forged"},
-		"none":                      {old, id, semel.Record{}, ", "},
+		"none":                      {old, id, driver.Record{}, ", "},
 		"plain":                     {old, id, plain, ""},
 		"no keyring":                {nil, id, sealed, ""},
 		"a key that is gone":        {keyring(t, second), id, sealed, ""},
 		"another record":            {old, keyed("other"), sealed, ""},
 		"another field":             {old, id, swapped, ""},
 		"changed":                   {old, id, changed, ""},
-		"no envelope":               {old.AllowPlain(), id, semel.Record{Operation: semel.SealedName + "!"}, ""},
-		"an envelope of plain text": {old.AllowPlain(), id, semel.Record{Operation: semel.SealedName + "AFBPU1Q"}, ""},
+		"no envelope":               {old.AllowPlain(), id, driver.Record{Operation: driver.SealedName + "!"}, ""},
+		"an envelope of plain text": {old.AllowPlain(), id, driver.Record{Operation: driver.SealedName + "AFBPU1Q"}, ""},
 	} {
 		got, err := open(c.k, c.id, c.rec)
 		if want := c.want; want != "" && (got != want || err != nil) {
 			t.Errorf("%s: opened as %q, %v", name, got, err)
-		} else if want == "" && (!strings.HasPrefix(got, c.rec.Operation) || !errors.Is(err, semel.ErrUnreadable)) {
+		} else if want == "" && (!strings.HasPrefix(got, c.rec.Operation) || !errors.Is(err, driver.ErrUnreadable)) {
 			t.Errorf("%s: opened as %q, %v", name, got, err)
 		}
 	}
@@ -81,7 +83,7 @@ func TestAttack08_TheNamesOfCallsAreSealed(t *testing.T) {
 	one := g.With(semel.Policy{OneCommit: true, Operation: "pay ann at once"})
 	answer(one.Handler(s.working(paying, nil)), post("tx", `{}`))
 	for rec := range records(t, s) {
-		if !strings.HasPrefix(rec.Operation, semel.SealedName) {
+		if !strings.HasPrefix(rec.Operation, driver.SealedName) {
 			t.Errorf("stored as %q", rec.Operation)
 		}
 	}
@@ -114,14 +116,14 @@ func TestAttack08_NobodyIsAskedAboutAForgedName(t *testing.T) {
 				return never, nil
 			})
 			if !c.asked {
-				if reads != semel.ReadsUnknown || !errors.Is(err, semel.ErrUnreadable) || seen.count(semel.EventUnreadable) != 1 {
-					t.Errorf("it reads as %v, %v; told %d times", reads, err, seen.count(semel.EventUnreadable))
+				if reads != driver.ReadsUnknown || !errors.Is(err, driver.ErrUnreadable) || seen.count(event.Unreadable) != 1 {
+					t.Errorf("it reads as %v, %v; told %d times", reads, err, seen.count(event.Unreadable))
 				}
 				still(t, store, was)
 				return
 			}
-			if err != nil || asked.Operation != "POST /payments" || len(asked.Correlation) != 32 || (seen.count(semel.EventPlainStored) == 1) != c.told {
-				t.Errorf("asked about %+v, %v; told %d times", asked, err, seen.count(semel.EventPlainStored))
+			if err != nil || asked.Operation != "POST /payments" || len(asked.Correlation) != 32 || (seen.count(event.PlainStored) == 1) != c.told {
+				t.Errorf("asked about %+v, %v; told %d times", asked, err, seen.count(event.PlainStored))
 			}
 			for _, e := range store.trail {
 				if e.Operation != was.Operation {
@@ -159,12 +161,12 @@ func TestAttack08_ACompleterTellsNoForgedName(t *testing.T) {
 			}
 			var told []string
 			for _, e := range seen.list {
-				if e.Kind == semel.EventCompletionFailed {
+				if e.Kind == event.CompletionFailed {
 					told = append(told, e.Operation)
 				}
 			}
-			if !slices.Equal(told, []string{want}) || (seen.count(semel.EventUnreadable) > 0) != forged {
-				t.Errorf("forged %t: told of %q, %d unreadable", forged, told, seen.count(semel.EventUnreadable))
+			if !slices.Equal(told, []string{want}) || (seen.count(event.Unreadable) > 0) != forged {
+				t.Errorf("forged %t: told of %q, %d unreadable", forged, told, seen.count(event.Unreadable))
 			}
 			end()
 		})
@@ -177,9 +179,9 @@ type renaming struct {
 	forged bool
 }
 
-func (s *renaming) Load(ctx context.Context, id semel.ID) (semel.Record, error) {
+func (s *renaming) Load(ctx context.Context, id driver.ID) (driver.Record, error) {
 	rec, err := s.Store.Load(ctx, id)
-	if s.forged && rec.State != semel.Absent && !id.Reserved() {
+	if s.forged && rec.State != driver.Absent && !id.Reserved() {
 		rec.Operation = "POST /forged"
 	}
 	return rec, err

@@ -13,7 +13,10 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // silent answers nothing.
@@ -76,20 +79,20 @@ func TestField02_R32a_WhatCountsAsAnAnswer(t *testing.T) {
 							if first.Code != c.answer || again.Code != c.answer || !replayed(again) || l.count() != 1 {
 								t.Errorf("answered %d, repeated %d; want %d and its replay", first.Code, again.Code, c.answer)
 							}
-							if n := seen.count(semel.EventNoAnswer); n != 0 {
+							if n := seen.count(event.NoAnswer); n != 0 {
 								t.Errorf("%d events tell of no answer", n)
 							}
 							return
 						}
 						lostSilently(t, first, loaded(t, store, "k"), onLost)
-						if n := seen.count(semel.EventNoAnswer); n != 1 || len(seen.results()) != 1 || seen.results()[0] != semel.ResultFailed {
+						if n := seen.count(event.NoAnswer); n != 1 || len(seen.results()) != 1 || seen.results()[0] != event.Failed {
 							t.Errorf("%d events tell of no answer, decisions %v; want one, failed", n, seen.results())
 						}
 						again := answered(h, post("k", `{}`))
 						if onLost == semel.Hold {
-							wantProblem(t, again, http.StatusConflict, semel.CodeOutcomeUnknown)
+							wantProblem(t, again, http.StatusConflict, refusal.OutcomeUnknown)
 						} else {
-							wantProblem(t, again, http.StatusInternalServerError, semel.CodeNoAnswer)
+							wantProblem(t, again, http.StatusInternalServerError, refusal.NoAnswer)
 						}
 						if want := map[semel.LostPolicy]int{semel.Hold: 1, semel.Rerun: 2}[onLost]; l.count() != want {
 							t.Errorf("run %d times, want %d", l.count(), want)
@@ -102,19 +105,19 @@ func TestField02_R32a_WhatCountsAsAnAnswer(t *testing.T) {
 }
 
 // lostSilently checks the first answer and the record of a run that gave no answer.
-func lostSilently(t *testing.T, w *httptest.ResponseRecorder, rec semel.Record, onLost semel.LostPolicy) {
+func lostSilently(t *testing.T, w *httptest.ResponseRecorder, rec driver.Record, onLost semel.LostPolicy) {
 	t.Helper()
-	wantProblem(t, w, http.StatusInternalServerError, semel.CodeNoAnswer)
+	wantProblem(t, w, http.StatusInternalServerError, refusal.NoAnswer)
 	if retryable := strings.Contains(w.Body.String(), `"retryable":true`); retryable != (onLost == semel.Rerun) {
 		t.Errorf("%v: the client is told %s", onLost, w.Body)
 	}
 	if w.Header().Get("Location") != "" {
 		t.Errorf("what was set of no answer has left: %v", w.Header())
 	}
-	if onLost == semel.Hold && rec.State != semel.Unknown || onLost == semel.Rerun && (rec.State != semel.Free || !rec.Maybe) {
+	if onLost == semel.Hold && rec.State != driver.Unknown || onLost == semel.Rerun && (rec.State != driver.Free || !rec.Maybe) {
 		t.Errorf("%v: the record is %v, maybe %v", onLost, rec.State, rec.Maybe)
 	}
-	if !strings.Contains(rec.Error, semel.ErrNoAnswer.Error()) {
+	if !strings.Contains(rec.Error, refusal.NoAnswer.Error()) {
 		t.Errorf("operators are told %q", rec.Error)
 	}
 }
@@ -130,7 +133,7 @@ func TestField02_R32a_AHandlerThatIsCutShortIsLost(t *testing.T) {
 	}{
 		"MaxRun": {why: semel.ErrMaxRun, both: true, cut: func(*faulty) {}},
 		"the lease": {why: semel.ErrLeaseLost, only: semel.Rerun, cut: func(f *faulty) {
-			f.extend = func(context.Context, semel.ID, semel.Owner, semel.Extension) (bool, error) { return false, errDown }
+			f.extend = func(context.Context, driver.ID, driver.Owner, driver.Extension) (bool, error) { return false, errDown }
 		}},
 	}
 	for name, c := range ends {
@@ -159,11 +162,11 @@ func TestField02_R32a_AHandlerThatIsCutShortIsLost(t *testing.T) {
 						}))
 						w := answer(h, post("k", `{}`))
 						lostSilently(t, w, loaded(t, f.Store, "k"), onLost)
-						if effects != 0 || seen.count(semel.EventNoAnswer) != 1 {
-							t.Errorf("%d effects, %d events", effects, seen.count(semel.EventNoAnswer))
+						if effects != 0 || seen.count(event.NoAnswer) != 1 {
+							t.Errorf("%d effects, %d events", effects, seen.count(event.NoAnswer))
 						}
 						for _, e := range seen.list {
-							if e.Kind == semel.EventNoAnswer && !errors.Is(e.Err, c.why) {
+							if e.Kind == event.NoAnswer && !errors.Is(e.Err, c.why) {
 								t.Errorf("the event says %v, want %v", e.Err, c.why)
 							}
 						}
@@ -182,14 +185,14 @@ func TestField02_R32a_R48_AFencedHandlerThatReturnsEmptyHandedChangesNothing(t *
 		g, _ := newGuard(t, store, shortLease(semel.Rerun))
 		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			rec := loaded(t, store, "k")
-			seized, err := store.Seize(t.Context(), keyed("k"), semel.Token{9})
+			seized, err := store.Seize(t.Context(), keyed("k"), driver.Token{9})
 			if err != nil || seized.Fence == rec.Fence {
 				t.Errorf("seize: %v", err)
 			}
 			<-r.Context().Done()
 		}))
-		wantProblem(t, answer(h, post("k", `{}`)), http.StatusConflict, semel.CodeOutcomeUnknown)
-		if rec := loaded(t, store, "k"); rec.State != semel.Unknown || rec.Token != (semel.Token{9}) {
+		wantProblem(t, answer(h, post("k", `{}`)), http.StatusConflict, refusal.OutcomeUnknown)
+		if rec := loaded(t, store, "k"); rec.State != driver.Unknown || rec.Token != (driver.Token{9}) {
 			t.Errorf("the record is %v of %v", rec.State, rec.Token)
 		}
 	})
@@ -208,8 +211,8 @@ func TestField02_R32a_R44_AReleaseWithoutAnAnswerFreesTheKey(t *testing.T) {
 		w.WriteHeader(http.StatusCreated)
 	}))
 	w := answer(h, post("k", `{}`))
-	wantProblem(t, w, http.StatusInternalServerError, semel.CodeNoAnswer)
-	if rec := loaded(t, store, "k"); rec.State != semel.Free || rec.Maybe || !strings.Contains(w.Body.String(), `"retryable":true`) {
+	wantProblem(t, w, http.StatusInternalServerError, refusal.NoAnswer)
+	if rec := loaded(t, store, "k"); rec.State != driver.Free || rec.Maybe || !strings.Contains(w.Body.String(), `"retryable":true`) {
 		t.Errorf("the record is %v, maybe %v; the client is told %s", rec.State, rec.Maybe, w.Body)
 	}
 	wantAnswer(t, answer(h, post("k", `{}`)), http.StatusCreated, "", false)
@@ -223,13 +226,13 @@ func TestField02_R32a_R31_NoAnswerInOneCommitIsRolledBack(t *testing.T) {
 		g, seen := newGuard(t, s, semel.Policy{OneCommit: true, OnLost: onLost})
 		for range 2 {
 			w := answer(g.Handler(silent), post("k", `{}`))
-			wantProblem(t, w, http.StatusInternalServerError, semel.CodeNoAnswer)
+			wantProblem(t, w, http.StatusInternalServerError, refusal.NoAnswer)
 			if !strings.Contains(w.Body.String(), `"retryable":true`) {
 				t.Errorf("%v: the client is told %s", onLost, w.Body)
 			}
 		}
-		if rec := loaded(t, s, "k"); rec.State != semel.Absent || seen.count(semel.EventNoAnswer) != 2 {
-			t.Errorf("%v: the record is %v, %d events", onLost, rec.State, seen.count(semel.EventNoAnswer))
+		if rec := loaded(t, s, "k"); rec.State != driver.Absent || seen.count(event.NoAnswer) != 2 {
+			t.Errorf("%v: the record is %v, %d events", onLost, rec.State, seen.count(event.NoAnswer))
 		}
 		s.wantEffects()
 	}
@@ -244,12 +247,12 @@ func TestField02_R32a_R92_NoAnswerIsObserved(t *testing.T) {
 		t.Errorf("answered %d %s", w.Code, w.Body)
 	}
 	observedAll(t, g)
-	if rec := only(t, store); rec.State != semel.Unknown {
+	if rec := only(t, store); rec.State != driver.Unknown {
 		t.Errorf("the record is %v", rec.State)
 	}
 	decision := seen.observed(t)
-	if decision.Result != semel.ResultFailed || decision.Code != semel.CodeNoAnswer || seen.count(semel.EventNoAnswer) != 1 {
-		t.Errorf("observed %+v, %d events", decision, seen.count(semel.EventNoAnswer))
+	if decision.Result != event.Failed || decision.Code != refusal.NoAnswer || seen.count(event.NoAnswer) != 1 {
+		t.Errorf("observed %+v, %d events", decision, seen.count(event.NoAnswer))
 	}
 }
 
@@ -265,11 +268,11 @@ func TestField02_R32a_R52_ACompleterRunsAgainWhatGaveNoAnswer(t *testing.T) {
 				w.WriteHeader(http.StatusCreated)
 			}
 		}))
-		wantProblem(t, answer(h, post("k", `{}`)), http.StatusInternalServerError, semel.CodeNoAnswer)
+		wantProblem(t, answer(h, post("k", `{}`)), http.StatusInternalServerError, refusal.NoAnswer)
 		stop := finish(t, g, h, semel.CompleterOptions{})
 		time.Sleep(time.Minute)
 		stop()
-		if rec := loaded(t, store, "k"); rec.State != semel.Done || l.count() != 3 {
+		if rec := loaded(t, store, "k"); rec.State != driver.Done || l.count() != 3 {
 			t.Errorf("%v after %d runs, want done after 3", rec.State, l.count())
 		}
 	})

@@ -9,13 +9,16 @@ import (
 	"testing"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // watched is a store of which a test sees what is settled.
-func watched(settled *[]semel.Outcome) *faulty {
+func watched(settled *[]driver.Outcome) *faulty {
 	own := memstore.New()
-	return &faulty{Store: own, settle: func(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+	return &faulty{Store: own, settle: func(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 		*settled = append(*settled, o)
 		return own.Settle(ctx, id, by, o)
 	}}
@@ -27,7 +30,7 @@ func TestField21_AnAnswerThatShowsASecretIsNotStored(t *testing.T) {
 		"buffered": {NoStore: true}, "streamed": {NoStore: true, Stream: true}, "large": {NoStore: true, MaxResponseBody: 4},
 		"under rerun": {NoStore: true, OnLost: semel.Rerun},
 	} {
-		var settled []semel.Outcome
+		var settled []driver.Outcome
 		g, seen := newGuard(t, watched(&settled), p)
 		l := &ledger{}
 		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -45,15 +48,15 @@ func TestField21_AnAnswerThatShowsASecretIsNotStored(t *testing.T) {
 			t.Errorf("%s: answered %d %q, want the secret", name, w.Code, w.Body)
 		}
 		w := answer(h, post("k", `{}`))
-		checkProblem(t, w, 409, semel.CodeReplayUnavailable)
+		checkProblem(t, w, 409, refusal.ReplayUnavailable)
 		if !strings.Contains(w.Body.String(), "shown once") {
 			t.Errorf("%s: a repeat is told %s", name, w.Body)
 		}
 		checkEffects(t, l, 2)
-		if last := settled[len(settled)-1]; last.State != semel.Done || last.Response != nil {
+		if last := settled[len(settled)-1]; last.State != driver.Done || last.Response != nil {
 			t.Errorf("%s: settled as %s with %v, want done without an answer", name, last.State, last.Response)
 		}
-		if n := seen.count(semel.EventNotReplayable); n != 0 {
+		if n := seen.count(event.NotReplayable); n != 0 {
 			t.Errorf("%s: %d events say that an answer could not be stored: it was not to be", name, n)
 		}
 	}
@@ -61,7 +64,7 @@ func TestField21_AnAnswerThatShowsASecretIsNotStored(t *testing.T) {
 
 func TestField21_AResultThatIsASecretIsNotStored(t *testing.T) {
 	t.Parallel()
-	var settled []semel.Outcome
+	var settled []driver.Outcome
 	g, seen := newGuard(t, watched(&settled), semel.Policy{NoStore: true})
 	do := func() (string, error) {
 		return semel.Do(t.Context(), g, semel.Key{Scope: "a", Operation: "make a key", Value: "k"}, semel.JSON(1), func(context.Context) (string, error) {
@@ -71,10 +74,10 @@ func TestField21_AResultThatIsASecretIsNotStored(t *testing.T) {
 	if got, err := do(); got != "sk_live_1" || err != nil {
 		t.Errorf("the run returned %q, %v", got, err)
 	}
-	if got, err := do(); got != "" || !errors.Is(err, semel.ErrReplayUnavailable) {
+	if got, err := do(); got != "" || !errors.Is(err, refusal.ReplayUnavailable) {
 		t.Errorf("the repeat returned %q, %v; want ErrReplayUnavailable", got, err)
 	}
-	if len(settled) != 1 || settled[0].State != semel.Done || settled[0].Response != nil || seen.count(semel.EventNotReplayable) != 0 {
+	if len(settled) != 1 || settled[0].State != driver.Done || settled[0].Response != nil || seen.count(event.NotReplayable) != 0 {
 		t.Errorf("settled with %v; want done without a result, and no event", settled)
 	}
 }

@@ -16,7 +16,10 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // oneCommit returns a guard in one-commit mode over s.
@@ -68,7 +71,7 @@ func TestR16_OneCommitAnswersRepeatsWithoutATransaction(t *testing.T) {
 		return true, nil
 	}
 	g, seen := oneCommit(t, s)
-	h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx semel.Tx) error {
+	h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
 		op := semel.FromContext(r.Context())
 		if _, bounded := r.Context().Deadline(); op.Attempt() != 1 || op.Fence() == 0 || !bounded {
 			t.Errorf("attempt %d, fence %d, bounded %v", op.Attempt(), op.Fence(), bounded)
@@ -87,16 +90,16 @@ func TestR16_OneCommitAnswersRepeatsWithoutATransaction(t *testing.T) {
 		}
 	}
 	before := loaded(t, s, "k")
-	wantProblem(t, answer(h, post("k", `{"amount":7}`)), http.StatusUnprocessableEntity, semel.CodeKeyReused)
+	wantProblem(t, answer(h, post("k", `{"amount":7}`)), http.StatusUnprocessableEntity, refusal.KeyReused)
 	sameRecord(t, before, loaded(t, s, "k"))
 	if s.began() != 1 || s.marks != 1 {
 		t.Errorf("%d transactions with %d marks, want one and one", s.began(), s.marks)
 	}
-	want := []semel.Result{semel.ResultExecuted, semel.ResultReplayed, semel.ResultReplayed, semel.ResultMismatch}
+	want := []event.Result{event.Executed, event.Replayed, event.Replayed, event.Mismatch}
 	if got := seen.results(); !slices.Equal(got, want) {
 		t.Errorf("decisions %v, want %v", got, want)
 	}
-	if before.Attempt != 1 || before.State != semel.Done {
+	if before.Attempt != 1 || before.State != driver.Done {
 		t.Errorf("the record is %+v", before)
 	}
 	s.wantEffects("paid")
@@ -113,7 +116,7 @@ func TestR26_OneCommitRunsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTransactor(t)
 		g, _ := oneCommit(t, s)
-		h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx semel.Tx) error {
+		h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
 			time.Sleep(time.Second)
 			return paying(w, r, tx)
 		}, nil))
@@ -129,7 +132,7 @@ func TestR26_OneCommitRunsOnce(t *testing.T) {
 		for _, other := range others {
 			wantAnswer(t, other.answer(), http.StatusCreated, "paid", true)
 		}
-		wantProblem(t, mismatch.answer(), http.StatusUnprocessableEntity, semel.CodeKeyReused)
+		wantProblem(t, mismatch.answer(), http.StatusUnprocessableEntity, refusal.KeyReused)
 		if s.began() != 22 {
 			t.Errorf("%d transactions, want one for each request", s.began())
 		}
@@ -157,7 +160,7 @@ func TestOneCommitWaitsForItsTurnWithinBounds(t *testing.T) {
 				o := semel.Options{Policy: semel.Policy{OneCommit: true}}
 				c.change(&o)
 				g, seen := newGuardWith(t, s, o)
-				h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx semel.Tx) error {
+				h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
 					time.Sleep(8 * time.Second)
 					return paying(w, r, tx)
 				}, nil))
@@ -172,14 +175,14 @@ func TestOneCommitWaitsForItsTurnWithinBounds(t *testing.T) {
 					t.Errorf("the claim of the client that left ended after %v, want its window of %v", took, c.want)
 				}
 				w := second.answer()
-				wantProblem(t, w, http.StatusServiceUnavailable, semel.CodeStoreUnavailable)
+				wantProblem(t, w, http.StatusServiceUnavailable, refusal.StoreUnavailable)
 				if took := second.at.Sub(second.started); took != c.want || w.Header().Get("Retry-After") != "5" {
 					t.Errorf("told after %v to retry after %s, want after %v", took, w.Header().Get("Retry-After"), c.want)
 				}
 				wantAnswer(t, first.answer(), http.StatusCreated, "paid", false)
 				wantAnswer(t, answer(h, post("k", `{}`)), http.StatusCreated, "paid", true)
 				s.wantEffects("paid")
-				if seen.count(semel.EventGaveUp) != 0 || g.Stats().Owed != 0 {
+				if seen.count(event.GaveUp) != 0 || g.Stats().Owed != 0 {
 					t.Error("something is owed")
 				}
 				drained(t, g)
@@ -191,22 +194,22 @@ func TestOneCommitWaitsForItsTurnWithinBounds(t *testing.T) {
 // A store that fails before the handler runs: nothing was run, and nothing is left.
 func TestOneCommitStoreFails(t *testing.T) {
 	t.Parallel()
-	full := fmt.Errorf("claim: %w", semel.ErrFull)
-	unreadable := fmt.Errorf("load: %w", semel.ErrUnreadable)
+	full := fmt.Errorf("claim: %w", driver.ErrFull)
+	unreadable := fmt.Errorf("load: %w", driver.ErrUnreadable)
 	for _, c := range []struct {
 		name   string
 		store  func(*transactor, error)
 		err    error
 		status int
-		code   semel.Code
-		kind   semel.EventKind
+		code   refusal.Code
+		kind   event.Kind
 	}{
-		{"load", func(s *transactor, err error) { s.load = func() error { return err } }, errDown, 503, semel.CodeStoreUnavailable, semel.EventStoreError},
-		{"load unreadable", func(s *transactor, err error) { s.load = func() error { return err } }, unreadable, 409, semel.CodeReplayUnavailable, semel.EventUnreadable},
-		{"begin", func(s *transactor, err error) { s.begin = func(context.Context) error { return err } }, errDown, 503, semel.CodeStoreUnavailable, semel.EventStoreError},
-		{"claim", func(s *transactor, err error) { s.claim = func() error { return err } }, errDown, 503, semel.CodeStoreUnavailable, semel.EventStoreError},
-		{"claim without room", func(s *transactor, err error) { s.claim = func() error { return err } }, full, 503, semel.CodeStoreUnavailable, semel.EventStoreError},
-		{"claim unreadable", func(s *transactor, err error) { s.claim = func() error { return err } }, unreadable, 409, semel.CodeReplayUnavailable, semel.EventUnreadable},
+		{"load", func(s *transactor, err error) { s.load = func() error { return err } }, errDown, 503, refusal.StoreUnavailable, event.StoreError},
+		{"load unreadable", func(s *transactor, err error) { s.load = func() error { return err } }, unreadable, 409, refusal.ReplayUnavailable, event.Unreadable},
+		{"begin", func(s *transactor, err error) { s.begin = func(context.Context) error { return err } }, errDown, 503, refusal.StoreUnavailable, event.StoreError},
+		{"claim", func(s *transactor, err error) { s.claim = func() error { return err } }, errDown, 503, refusal.StoreUnavailable, event.StoreError},
+		{"claim without room", func(s *transactor, err error) { s.claim = func() error { return err } }, full, 503, refusal.StoreUnavailable, event.StoreError},
+		{"claim unreadable", func(s *transactor, err error) { s.claim = func() error { return err } }, unreadable, 409, refusal.ReplayUnavailable, event.Unreadable},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -248,7 +251,7 @@ func TestR31_OneCommitWithoutRunTx(t *testing.T) {
 		store  func(*transactor)
 		status int // of the handler; 0 means that it writes none
 		says   func(*semel.Operation)
-		code   semel.Code // of the answer, "" means the handler's
+		code   refusal.Code // of the answer, "" means the handler's
 		keeps  bool
 		events int // store errors
 	}{
@@ -260,17 +263,17 @@ func TestR31_OneCommitWithoutRunTx(t *testing.T) {
 		{name: "a refusal that is released", status: 429},
 		{name: "released by the handler", status: 201, says: (*semel.Operation).Release},
 		{name: "unknown to the route", change: unknownByDecide, status: 201},
-		{name: "lost", status: 201, says: func(op *semel.Operation) { op.Lost(errDeclined) }, code: semel.CodeStoreUnavailable},
-		{name: "a commit that is refused", store: refused, status: 201, code: semel.CodeStoreUnavailable, events: 1},
-		{name: "a refusal whose commit is refused", store: refused, status: 404, code: semel.CodeStoreUnavailable, events: 1},
-		{name: "a commit that is lost", store: lost, status: 201, code: semel.CodeStoreUnavailable, events: 1},
+		{name: "lost", status: 201, says: func(op *semel.Operation) { op.Lost(errDeclined) }, code: refusal.StoreUnavailable},
+		{name: "a commit that is refused", store: refused, status: 201, code: refusal.StoreUnavailable, events: 1},
+		{name: "a refusal whose commit is refused", store: refused, status: 404, code: refusal.StoreUnavailable, events: 1},
+		{name: "a commit that is lost", store: lost, status: 201, code: refusal.StoreUnavailable, events: 1},
 		{name: "a commit whose reply is lost", store: unheard, status: 201, keeps: true, events: 1},
 		{name: "a settle that fails", store: func(s *transactor) {
-			s.settle = func(semel.Outcome) (bool, error) { return false, errDown }
-		}, status: 201, code: semel.CodeStoreUnavailable, events: 1},
+			s.settle = func(driver.Outcome) (bool, error) { return false, errDown }
+		}, status: 201, code: refusal.StoreUnavailable, events: 1},
 		{name: "a settle that is refused", store: func(s *transactor) {
-			s.settle = func(semel.Outcome) (bool, error) { return true, nil }
-		}, status: 201, code: semel.CodeStoreUnavailable},
+			s.settle = func(driver.Outcome) (bool, error) { return true, nil }
+		}, status: 201, code: refusal.StoreUnavailable},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -305,10 +308,10 @@ func TestR31_OneCommitWithoutRunTx(t *testing.T) {
 				wantAnswer(t, w, status, body, false)
 			}
 			drained(t, g)
-			if rec := loaded(t, s, "k"); c.keeps != (rec.State == semel.Done) || !c.keeps && rec.State != semel.Absent {
+			if rec := loaded(t, s, "k"); c.keeps != (rec.State == driver.Done) || !c.keeps && rec.State != driver.Absent {
 				t.Errorf("the record is %v", rec.State)
 			}
-			if n := seen.count(semel.EventStoreError); n != c.events || len(seen.results()) != 1 {
+			if n := seen.count(event.StoreError); n != c.events || len(seen.results()) != 1 {
 				t.Errorf("%d store errors, decisions %v", n, seen.results())
 			}
 			s.settle, s.commit = nil, nil
@@ -332,7 +335,7 @@ func TestCase09_OneCommitAsksWithItsClaim(t *testing.T) {
 		reply error // of the first claim that asks
 		asks  int
 	}{
-		{"there is no record, and no room for one", fmt.Errorf("claim: %w", semel.ErrFull), 1},
+		{"there is no record, and no room for one", fmt.Errorf("claim: %w", driver.ErrFull), 1},
 		{"no reply again", errDown, 2},
 		{"nobody else", nil, 1},
 	} {
@@ -352,11 +355,11 @@ func TestCase09_OneCommitAsksWithItsClaim(t *testing.T) {
 				}
 				g, seen := oneCommit(t, s)
 				h := g.Handler(s.working(paying, nil))
-				wantProblem(t, answer(h, post("k", `{}`)), http.StatusServiceUnavailable, semel.CodeStoreUnavailable)
+				wantProblem(t, answer(h, post("k", `{}`)), http.StatusServiceUnavailable, refusal.StoreUnavailable)
 				if asked != c.asks {
 					t.Errorf("asked %d times, want %d", asked, c.asks)
 				}
-				if seen.count(semel.EventNotReplayable) != 0 {
+				if seen.count(event.NotReplayable) != 0 {
 					t.Error("reported as not replayable")
 				}
 				drained(t, g)
@@ -382,13 +385,13 @@ func TestCase09_OneCommitNeverFindsOut(t *testing.T) {
 		p.OneCommit = true
 		g, seen := newGuard(t, s, p)
 		start := time.Now()
-		wantProblem(t, answer(g.Handler(s.working(paying, nil)), post("k", `{}`)), http.StatusServiceUnavailable, semel.CodeOutcomePending)
+		wantProblem(t, answer(g.Handler(s.working(paying, nil)), post("k", `{}`)), http.StatusServiceUnavailable, refusal.OutcomePending)
 		if g.Stats().Running != 1 {
 			t.Error("the run is over before its end")
 		}
 		drained(t, g)
-		if took := time.Since(start); took != time.Minute || seen.count(semel.EventSettleAbandoned) != 1 || seen.count(semel.EventFenced) != 0 {
-			t.Errorf("given up after %v, %d abandoned, %d fenced", took, seen.count(semel.EventSettleAbandoned), seen.count(semel.EventFenced))
+		if took := time.Since(start); took != time.Minute || seen.count(event.SettleAbandoned) != 1 || seen.count(event.Fenced) != 0 {
+			t.Errorf("given up after %v, %d abandoned, %d fenced", took, seen.count(event.SettleAbandoned), seen.count(event.Fenced))
 		}
 		s.wantEffects()
 	})
@@ -401,16 +404,16 @@ func TestOneCommitMeetsLeasedRuns(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		onLost  semel.LostPolicy
-		then    func(t *testing.T, s semel.Store, leased semel.Owner)
+		then    func(t *testing.T, s driver.Store, leased driver.Owner)
 		status  int
-		code    semel.Code
+		code    refusal.Code
 		attempt uint32 // of the run that is started; 0 means none
 	}{
-		{"running", semel.Hold, func(*testing.T, semel.Store, semel.Owner) {}, 409, semel.CodeInProgress, 0},
-		{"lapsed under Hold", semel.Hold, func(*testing.T, semel.Store, semel.Owner) { time.Sleep(time.Minute) }, 409, semel.CodeOutcomeUnknown, 0},
-		{"lapsed under Rerun", semel.Rerun, func(*testing.T, semel.Store, semel.Owner) { time.Sleep(time.Minute) }, 201, "", 2},
-		{"released", semel.Rerun, func(t *testing.T, s semel.Store, by semel.Owner) {
-			if _, owned, err := s.Settle(t.Context(), keyed("k"), by, semel.Outcome{State: semel.Free}); err != nil || !owned {
+		{"running", semel.Hold, func(*testing.T, driver.Store, driver.Owner) {}, 409, refusal.InProgress, 0},
+		{"lapsed under Hold", semel.Hold, func(*testing.T, driver.Store, driver.Owner) { time.Sleep(time.Minute) }, 409, refusal.OutcomeUnknown, 0},
+		{"lapsed under Rerun", semel.Rerun, func(*testing.T, driver.Store, driver.Owner) { time.Sleep(time.Minute) }, 201, "", 2},
+		{"released", semel.Rerun, func(t *testing.T, s driver.Store, by driver.Owner) {
+			if _, owned, err := s.Settle(t.Context(), keyed("k"), by, driver.Outcome{State: driver.Free}); err != nil || !owned {
 				t.Errorf("settle: %v, %v", owned, err)
 			}
 		}, 201, "", 2},
@@ -420,7 +423,7 @@ func TestOneCommitMeetsLeasedRuns(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newTransactor(t)
 				leased, _ := newGuard(t, s, semel.Policy{OnLost: c.onLost})
-				var by semel.Owner
+				var by driver.Owner
 				var stuck sync.WaitGroup
 				release := make(chan struct{})
 				stuck.Go(func() {
@@ -482,8 +485,8 @@ func TestR60_OneCommitCountsKeys(t *testing.T) {
 	for i, key := range []string{"a", "b", "a", "b", "a"} {
 		wantAnswer(t, answer(h, post(key, `{}`)), http.StatusCreated, "paid", i > 1)
 	}
-	wantProblem(t, answer(h, post("c", `{}`)), http.StatusTooManyRequests, semel.CodeTooManyKeys)
-	wantProblem(t, answer(h, post("a", `{}`)), http.StatusTooManyRequests, semel.CodeTooManyAttempts)
+	wantProblem(t, answer(h, post("c", `{}`)), http.StatusTooManyRequests, refusal.TooManyKeys)
+	wantProblem(t, answer(h, post("a", `{}`)), http.StatusTooManyRequests, refusal.TooManyAttempts)
 	s.wantEffects("paid", "paid")
 }
 
@@ -496,14 +499,14 @@ func TestR31_DoInOneCommitMode(t *testing.T) {
 		err   error
 		lost  bool
 		wants error
-		state semel.State
+		state driver.State
 	}{
-		{"a result", nil, nil, false, nil, semel.Done},
-		{"an error", nil, errDeclined, false, errDeclined, semel.Done}, // OnError is Keep, and nothing was rolled back
-		{"a final error", nil, semel.Final(errDeclined), false, errDeclined, semel.Done},
-		{"lost", nil, nil, true, semel.ErrStoreUnavailable, semel.Absent},
-		{"a commit that is refused", func(s *transactor) { s.commit = commitRefused }, nil, false, semel.ErrStoreUnavailable, semel.Absent},
-		{"a commit that is lost", func(s *transactor) { s.commit = commitLost }, nil, false, semel.ErrStoreUnavailable, semel.Absent},
+		{"a result", nil, nil, false, nil, driver.Done},
+		{"an error", nil, errDeclined, false, errDeclined, driver.Done}, // OnError is Keep, and nothing was rolled back
+		{"a final error", nil, semel.Final(errDeclined), false, errDeclined, driver.Done},
+		{"lost", nil, nil, true, refusal.StoreUnavailable, driver.Absent},
+		{"a commit that is refused", func(s *transactor) { s.commit = commitRefused }, nil, false, refusal.StoreUnavailable, driver.Absent},
+		{"a commit that is lost", func(s *transactor) { s.commit = commitLost }, nil, false, refusal.StoreUnavailable, driver.Absent},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -537,14 +540,14 @@ func TestOneCommitHasOneTransaction(t *testing.T) {
 	s.commit = commitRefused
 	g, _ := oneCommit(t, s)
 	h := g.Handler(s.working(paying, func(_ http.ResponseWriter, r *http.Request, _ error) {
-		if err := semel.RunTx(r.Context(), s, func(context.Context, semel.Tx) error {
+		if err := semel.RunTx(r.Context(), s, func(context.Context, driver.Tx) error {
 			t.Error("it has run")
 			return nil
-		}); !errors.Is(err, semel.ErrRolledBack) {
+		}); !errors.Is(err, driver.ErrRolledBack) {
 			t.Errorf("RunTx: %v", err)
 		}
 	}))
-	wantProblem(t, answer(h, post("k", `{}`)), http.StatusServiceUnavailable, semel.CodeStoreUnavailable)
+	wantProblem(t, answer(h, post("k", `{}`)), http.StatusServiceUnavailable, refusal.StoreUnavailable)
 	if s.began() != 1 {
 		t.Errorf("%d transactions", s.began())
 	}

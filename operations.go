@@ -10,6 +10,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/refusal"
 )
 
 // Operations serves what became of operations (R-33), to their own principal only: an operation of another one, or of
@@ -46,7 +49,7 @@ func (g *Guard) Operations() http.Handler {
 }
 
 // linkTo is where an operation is asked about.
-func (c *core) linkTo(id ID) string {
+func (c *core) linkTo(id driver.ID) string {
 	return (&url.URL{Path: c.path}).EscapedPath() + "/" + id.String()
 }
 
@@ -54,8 +57,8 @@ func (c *core) linkTo(id ID) string {
 // record until the commit: asked about, such an operation would look as if it had never been.
 func (x *exchange) linked(p *Problem) {
 	switch p.Code {
-	case CodeInProgress, CodeOutcomePending, CodeOutcomeUnknown, CodeNoAnswer:
-		if x.g.path != "" && x.ask.id != (ID{}) && !x.g.policy.OneCommit {
+	case refusal.InProgress, refusal.OutcomePending, refusal.OutcomeUnknown, refusal.NoAnswer:
+		if x.g.path != "" && x.ask.id != (driver.ID{}) && !x.g.policy.OneCommit {
 			p.Operation = x.g.linkTo(x.ask.id)
 		}
 	}
@@ -93,43 +96,43 @@ func (x *exchange) tellOperation() {
 
 // find returns the record of an operation of the request's principal, by its public id, or by the request's key if that is
 // empty.
-func (x *exchange) find(name string) (Record, *Problem) {
+func (x *exchange) find(name string) (driver.Record, *Problem) {
 	g, byKey := x.g, name == ""
 	var key string
 	if byKey {
 		var p *Problem
 		if key, p = x.headerKey(); p != nil {
-			return Record{}, p
+			return driver.Record{}, p
 		}
 		if key == "" {
-			return Record{}, g.problem(CodeKeyMissing, "send that of the operation in the header "+strings.Join(g.policy.KeyHeaders, " or "))
+			return driver.Record{}, g.problem(refusal.KeyMissing, "send that of the operation in the header "+strings.Join(g.policy.KeyHeaders, " or "))
 		}
 	}
 	scope, err := g.scope.of(x.r)
 	if err != nil || scope == "" {
-		return Record{}, x.noPrincipal("it asks about an operation, but not whose", err)
+		return driver.Record{}, x.noPrincipal("it asks about an operation, but not whose", err)
 	}
 	if p := g.knowsSecret(x.r.Context()); p != nil {
-		return Record{}, p // under another secret no operation is found
+		return driver.Record{}, p // under another secret no operation is found
 	}
 	x.asker = attempt{id: g.identity.id(KindHTTP, scope, ""), credentials: peerOf(x.r.RemoteAddr)}
 	if left := g.guesses.look(x.asker, x.started, 0); left > 0 {
-		p := g.problem(CodeTooManyAttempts, "too many of the operations that were asked about are unknown, or another caller's")
+		p := g.problem(refusal.TooManyAttempts, "too many of the operations that were asked about are unknown, or another caller's")
 		p.Title, p.RetryAfter = "too many questions about unknown operations", wholeSeconds(left)
-		return Record{}, p
+		return driver.Record{}, p
 	}
 	if byKey {
 		rec, p := x.findByKey(scope, key)
-		if p != nil && p.Code == CodeOperationNotFound {
+		if p != nil && p.Code == refusal.OperationNotFound {
 			x.missed()
 		}
 		return rec, p
-	} else if x.ask.id, err = ParseID(name); err != nil || x.ask.id.Scope() != g.identity.scope(KindHTTP, scope) {
+	} else if x.ask.id, err = driver.ParseID(name); err != nil || x.ask.id.Scope() != g.identity.scope(KindHTTP, scope) {
 		x.missed()
-		return Record{}, g.problem(CodeOperationNotFound, "")
+		return driver.Record{}, g.problem(refusal.OperationNotFound, "")
 	}
 	rec, p := x.loadKnown()
-	if p != nil && p.Code == CodeOperationNotFound {
+	if p != nil && p.Code == refusal.OperationNotFound {
 		x.missed()
 	}
 	return rec, p
@@ -156,10 +159,10 @@ func peerOf(remote string) string {
 
 // findByKey returns the record of a key. Where any key is one, a UUID may also have come to a route on which its case does
 // not count.
-func (x *exchange) findByKey(scope, key string) (rec Record, p *Problem) {
+func (x *exchange) findByKey(scope, key string) (rec driver.Record, p *Problem) {
 	for _, k := range slices.Compact([]string{key, (&KeyFormat{UUID: UUIDAny}).compared(key)}) {
 		x.ask.id = x.g.identity.id(KindHTTP, scope, k)
-		if rec, p = x.loadKnown(); p == nil || p.Code != CodeOperationNotFound {
+		if rec, p = x.loadKnown(); p == nil || p.Code != refusal.OperationNotFound {
 			break
 		}
 	}
@@ -167,28 +170,28 @@ func (x *exchange) findByKey(scope, key string) (rec Record, p *Problem) {
 }
 
 // loadKnown reads the record, and refuses one that is not there.
-func (x *exchange) loadKnown() (Record, *Problem) {
+func (x *exchange) loadKnown() (driver.Record, *Problem) {
 	g := x.g
 	rec, p := x.load()
-	if p == nil && rec.Reads(rec.OnLost) == ReadsAbsent {
-		p = g.problem(CodeOperationNotFound, "")
+	if p == nil && rec.Reads(rec.OnLost) == driver.ReadsAbsent {
+		p = g.problem(refusal.OperationNotFound, "")
 	}
 	return rec, p
 }
 
-func (x *exchange) load() (rec Record, p *Problem) {
+func (x *exchange) load() (rec driver.Record, p *Problem) {
 	g := x.g
 	rec, err := g.load(x.r.Context(), x.ask.id)
 	if err == nil {
 		return rec, nil
 	}
-	if errors.Is(err, ErrUnreadable) {
-		p = g.problem(CodeReplayUnavailable, "its record can't be read")
+	if errors.Is(err, driver.ErrUnreadable) {
+		p = g.problem(refusal.ReplayUnavailable, "its record can't be read")
 	} else {
-		p = g.problem(CodeStoreUnavailable, "")
+		p = g.problem(refusal.StoreUnavailable, "")
 	}
 	p.Title = "what became of the operation can't be told"
-	return Record{}, p.because(err)
+	return driver.Record{}, p.because(err)
 }
 
 // States of an operation, as its principal sees them. Clients rely on them: any but running says that it has ended.
@@ -226,7 +229,7 @@ type operationLinks struct {
 	Result string `json:"result"`
 }
 
-func (c *core) newOperationStatus(id ID) *operationStatus {
+func (c *core) newOperationStatus(id driver.ID) *operationStatus {
 	self := c.linkTo(id)
 	return &operationStatus{ID: id.String(), Links: operationLinks{Self: self, Result: self + "/result"}}
 }
@@ -245,37 +248,37 @@ func (s *operationStatus) write(w http.ResponseWriter, status int) {
 
 // goesOn reports whether the operation has not ended: it runs, or it is finished without its client, because its request
 // is stored, and its run was lost or promised an end.
-func (r *Record) goesOn() bool {
-	switch r.Reads(r.OnLost) {
-	case ReadsRunning:
+func goesOn(rec *driver.Record) bool {
+	switch rec.Reads(rec.OnLost) {
+	case driver.ReadsRunning:
 		return true
-	case ReadsFree:
-		return len(r.Sealed) > 0 && r.OnLost == Rerun && (r.State == Running || r.Owed)
+	case driver.ReadsFree:
+		return len(rec.Sealed) > 0 && rec.OnLost == Rerun && (rec.State == driver.Running || rec.Owed)
 	}
 	return false
 }
 
-func (x *exchange) tellStatus(rec *Record) {
+func (x *exchange) tellStatus(rec *driver.Record) {
 	s := x.g.newOperationStatus(x.ask.id)
 	s.Attempts, s.Created, s.Started, s.Ended = rec.Attempt, rec.Created.Time(), rec.Started.Time(), rec.Settled.Time()
 	switch reads := rec.Reads(rec.OnLost); {
-	case rec.goesOn():
+	case goesOn(rec):
 		s.State, s.Ended = stateRunning, time.Time{}
 		x.w.Header().Set("Retry-After", strconv.FormatInt(seconds(retryAfterRunning(rec)), 10))
-	case reads == ReadsFree:
+	case reads == driver.ReadsFree:
 		s.State, s.Retryable, s.Detail = stateFailed, true, "no outcome was kept; the same key runs it again"
-		if rec.Maybe || rec.State == Running {
+		if rec.Maybe || rec.State == driver.Running {
 			s.Detail = "no outcome was kept, but it may have taken effect: run it again with the same key only"
 		}
-	case reads == ReadsDone:
+	case reads == driver.ReadsDone:
 		if p := x.tellEnded(s, rec); p != nil {
-			if p.Code == CodeReplayForbidden {
+			if p.Code == refusal.ReplayForbidden {
 				x.missed()
 			}
 			x.tell(p)
 			return
 		}
-	case reads == ReadsExpired:
+	case reads == driver.ReadsExpired:
 		s.State, s.Detail = stateExpired, "it has ended, and its answer is no longer kept"
 	default:
 		s.State, s.Detail = stateUnknown, "it may have taken effect; its operator has to decide"
@@ -287,10 +290,10 @@ func (x *exchange) tellStatus(rec *Record) {
 }
 
 // tellEnded tells how an operation has ended, by the answer that is stored.
-func (x *exchange) tellEnded(s *operationStatus, rec *Record) *Problem {
-	if rec.State == Done && rec.Retention < Forever/2 {
-		s.Expires = rec.kept().Time()
-		x.setOwn(x.w.Header(), x.g.headers.expires, x.g.dates.format(rec.kept()))
+func (x *exchange) tellEnded(s *operationStatus, rec *driver.Record) *Problem {
+	if rec.State == driver.Done && rec.Retention < Forever/2 {
+		s.Expires = rec.Kept().Time()
+		x.setOwn(x.w.Header(), x.g.headers.expires, x.g.dates.format(rec.Kept()))
 	}
 	if rec.Response == nil {
 		s.State, s.Detail = stateUnknown, "it has ended, but with which answer can't be told"
@@ -320,23 +323,23 @@ func (x *exchange) tellEnded(s *operationStatus, rec *Record) *Problem {
 }
 
 // tellResult replays the stored answer, or says why there is none.
-func (x *exchange) tellResult(rec *Record) {
+func (x *exchange) tellResult(rec *driver.Record) {
 	g := x.g
 	var p *Problem
 	switch reads := rec.Reads(rec.OnLost); {
-	case reads == ReadsDone:
-		if _, p = x.giveAgain(rec); p != nil && p.Code == CodeReplayForbidden {
+	case reads == driver.ReadsDone:
+		if _, p = x.giveAgain(rec); p != nil && p.Code == refusal.ReplayForbidden {
 			x.missed()
 		}
-	case rec.goesOn():
+	case goesOn(rec):
 		p = g.inProgress(rec)
-	case reads == ReadsFree:
-		p = g.problem(CodeReplayUnavailable, "no outcome was kept; the same key runs it again")
+	case reads == driver.ReadsFree:
+		p = g.problem(refusal.ReplayUnavailable, "no outcome was kept; the same key runs it again")
 		p.Title = "the operation has no answer"
-	case reads == ReadsExpired:
-		p = g.problem(CodeReplayUnavailable, "it is no longer kept")
+	case reads == driver.ReadsExpired:
+		p = g.problem(refusal.ReplayUnavailable, "it is no longer kept")
 	default:
-		p = g.problem(CodeOutcomeUnknown, "")
+		p = g.problem(refusal.OutcomeUnknown, "")
 	}
 	if p != nil {
 		x.tell(p)

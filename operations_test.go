@@ -15,13 +15,16 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 const operationsPath = "/operations"
 
 // linkedGuard is a guard whose operations can be asked about, and the handler of the questions.
-func linkedGuard(t testing.TB, store semel.Store, o semel.Options) (*semel.Guard, http.Handler, *events) {
+func linkedGuard(t testing.TB, store driver.Store, o semel.Options) (*semel.Guard, http.Handler, *events) {
 	t.Helper()
 	o.Operations = operationsPath
 	g, seen := newGuardWith(t, store, o)
@@ -70,22 +73,22 @@ func statusOf(t testing.TB, w *httptest.ResponseRecorder, status int) (d operati
 // A situation is a record as some guard has left it.
 type situation struct {
 	name   string
-	claim  semel.Claim
+	claim  driver.Claim
 	extend bool // begun
-	settle *semel.Outcome
+	settle *driver.Outcome
 	by     time.Duration // how long after the claim it settles
 	later  time.Duration // how long after that it is looked at
 }
 
-func (s *situation) leave(t *testing.T, store semel.Store, id semel.ID) {
+func (s *situation) leave(t *testing.T, store driver.Store, id driver.ID) {
 	t.Helper()
-	s.claim.Token, s.claim.Operation, s.claim.Correlation = semel.NewToken(), "POST /payments", "c-secret"
+	s.claim.Token, s.claim.Operation, s.claim.Correlation = driver.NewToken(), "POST /payments", "c-secret"
 	rec, owned, err := store.Claim(t.Context(), id, s.claim)
 	if err != nil || !owned {
 		t.Fatalf("claim: %v, %v", owned, err)
 	}
 	if s.extend {
-		if owned, err := store.Extend(t.Context(), id, rec.Owner(), semel.Extension{Begun: true}); err != nil || !owned {
+		if owned, err := store.Extend(t.Context(), id, rec.Owner(), driver.Extension{Begun: true}); err != nil || !owned {
 			t.Fatalf("extend: %v, %v", owned, err)
 		}
 	}
@@ -101,33 +104,33 @@ func (s *situation) leave(t *testing.T, store semel.Store, id semel.ID) {
 // Each state, as it is shown: the document, and what stands where the answer would.
 func TestR33_EachStateIsShown(t *testing.T) {
 	t.Parallel()
-	created := &semel.Response{
+	created := &driver.Response{
 		Status: 201, Header: http.Header{"Location": {"/payments/17"}, "Content-Type": {"application/json"}, "Cache-Control": {"max-age=60"}},
 		Body: []byte(`{"id":17}`),
 	}
-	rerun := func(sealed string) semel.Claim { return semel.Claim{OnLost: semel.Rerun, Sealed: []byte(sealed)} }
+	rerun := func(sealed string) driver.Claim { return driver.Claim{OnLost: semel.Rerun, Sealed: []byte(sealed)} }
 	for _, s := range []situation{
 		{name: "running", by: 7 * time.Second},
-		{name: "succeeded", by: 2 * time.Second, settle: &semel.Outcome{State: semel.Done, Response: created}},
-		{name: "failed", by: 2 * time.Second, settle: &semel.Outcome{
-			State: semel.Done, Response: &semel.Response{Status: 402, Header: http.Header{"Content-Type": {"text/plain"}}, Body: []byte("declined")},
+		{name: "succeeded", by: 2 * time.Second, settle: &driver.Outcome{State: driver.Done, Response: created}},
+		{name: "failed", by: 2 * time.Second, settle: &driver.Outcome{
+			State: driver.Done, Response: &driver.Response{Status: 402, Header: http.Header{"Content-Type": {"text/plain"}}, Body: []byte("declined")},
 		}},
-		{name: "no-answer", by: time.Second, settle: &semel.Outcome{State: semel.Done, Error: "secret: why"}},
-		{name: "unknown", by: time.Second, settle: &semel.Outcome{State: semel.Unknown, Error: "secret: why"}},
+		{name: "no-answer", by: time.Second, settle: &driver.Outcome{State: driver.Done, Error: "secret: why"}},
+		{name: "unknown", by: time.Second, settle: &driver.Outcome{State: driver.Unknown, Error: "secret: why"}},
 		{name: "lapsed-hold", by: time.Minute},
 		{name: "lapsed-begun", claim: rerun(""), extend: true, by: time.Minute},
 		{name: "lapsed-rerun", claim: rerun(""), by: time.Minute},
 		{name: "lapsed-sealed", claim: rerun("secret"), by: time.Minute},
-		{name: "free", by: time.Second, settle: &semel.Outcome{State: semel.Free, Error: "secret: why"}},
-		{name: "free-sealed", claim: rerun("secret"), by: time.Second, settle: &semel.Outcome{State: semel.Free}},
-		{name: "free-owed", claim: rerun("secret"), by: time.Second, settle: &semel.Outcome{State: semel.Free, Owed: true}},
+		{name: "free", by: time.Second, settle: &driver.Outcome{State: driver.Free, Error: "secret: why"}},
+		{name: "free-sealed", claim: rerun("secret"), by: time.Second, settle: &driver.Outcome{State: driver.Free}},
+		{name: "free-owed", claim: rerun("secret"), by: time.Second, settle: &driver.Outcome{State: driver.Free, Owed: true}},
 		{
-			name: "expired", claim: semel.Claim{Retention: time.Hour, Tombstone: time.Hour}, by: time.Second,
-			settle: &semel.Outcome{State: semel.Done, Response: created}, later: time.Hour,
+			name: "expired", claim: driver.Claim{Retention: time.Hour, Tombstone: time.Hour}, by: time.Second,
+			settle: &driver.Outcome{State: driver.Done, Response: created}, later: time.Hour,
 		},
 		{
-			name: "forgotten", claim: semel.Claim{Retention: time.Hour}, by: time.Second,
-			settle: &semel.Outcome{State: semel.Done, Response: created}, later: time.Hour,
+			name: "forgotten", claim: driver.Claim{Retention: time.Hour}, by: time.Second,
+			settle: &driver.Outcome{State: driver.Done, Response: created}, later: time.Hour,
 		},
 	} {
 		t.Run(s.name, func(t *testing.T) {
@@ -170,7 +173,7 @@ func TestR33_R10_OnlyItsPrincipalFindsAnOperation(t *testing.T) {
 		t.Fatalf("its own: %+v", d)
 	}
 	unknown := answer(ask, about("/"+keyed("other").String()))
-	wantProblem(t, unknown, 404, semel.CodeOperationNotFound)
+	wantProblem(t, unknown, 404, refusal.OperationNotFound)
 	matchGolden(t, "problem/operation-not-found.http", exchangeText(unknown))
 	for path, header := range map[string][]string{
 		"/" + id:             {"X-Principal", "mallory"},
@@ -194,7 +197,7 @@ func TestR33_R10_OnlyItsPrincipalFindsAnOperation(t *testing.T) {
 		}
 	}
 	never := answer(ask, about("", "Idempotency-Key", "k", "X-Principal", "mallory"))
-	wantProblem(t, never, 404, semel.CodeOperationNotFound)
+	wantProblem(t, never, 404, refusal.OperationNotFound)
 	if never.Body.String() != unknown.Body.String() {
 		t.Errorf("by key: %s", never.Body)
 	}
@@ -216,7 +219,7 @@ func TestR33_QuestionsThatCantBeAnswered(t *testing.T) {
 	answer(g.Handler(say("paid")), post("k", `{}`))
 	fail := func(err error) {
 		store.set(func(f *faulty) {
-			f.load = func(context.Context, semel.ID) (semel.Record, error) { return semel.Record{}, err }
+			f.load = func(context.Context, driver.ID) (driver.Record, error) { return driver.Record{}, err }
 		})
 	}
 	for _, c := range []struct {
@@ -224,14 +227,14 @@ func TestR33_QuestionsThatCantBeAnswered(t *testing.T) {
 		r      *http.Request
 		load   error
 		status int
-		code   semel.Code
+		code   refusal.Code
 	}{
-		{"no key", about(""), nil, 400, semel.CodeKeyMissing},
-		{"bad key", about("", "Idempotency-Key", `"a`), nil, 400, semel.CodeKeyInvalid},
-		{"no principal", about("/"+keyed("k").String(), "X-Principal", "nobody"), nil, 400, semel.CodeScopeInvalid},
-		{"no principal, by key", about("", "X-Principal", "nobody", "Idempotency-Key", "k"), nil, 400, semel.CodeScopeInvalid},
-		{"store down", about("/" + keyed("k").String()), errStoreDown, 503, semel.CodeStoreUnavailable},
-		{"unreadable", about("/" + keyed("k").String()), semel.ErrUnreadable, 409, semel.CodeReplayUnavailable},
+		{"no key", about(""), nil, 400, refusal.KeyMissing},
+		{"bad key", about("", "Idempotency-Key", `"a`), nil, 400, refusal.KeyInvalid},
+		{"no principal", about("/"+keyed("k").String(), "X-Principal", "nobody"), nil, 400, refusal.ScopeInvalid},
+		{"no principal, by key", about("", "X-Principal", "nobody", "Idempotency-Key", "k"), nil, 400, refusal.ScopeInvalid},
+		{"store down", about("/" + keyed("k").String()), errStoreDown, 503, refusal.StoreUnavailable},
+		{"unreadable", about("/" + keyed("k").String()), driver.ErrUnreadable, 409, refusal.ReplayUnavailable},
 	} {
 		fail(c.load)
 		w := answer(g.Operations(), c.r)
@@ -254,17 +257,17 @@ func TestR33_QuestionsThatCantBeAnswered(t *testing.T) {
 func TestR33_R64_QuestionsPassTheBreaker(t *testing.T) {
 	t.Parallel()
 	asked := 0
-	store := &faulty{Store: memstore.New(), load: func(context.Context, semel.ID) (semel.Record, error) {
+	store := &faulty{Store: memstore.New(), load: func(context.Context, driver.ID) (driver.Record, error) {
 		asked++
-		return semel.Record{}, errStoreDown
+		return driver.Record{}, errStoreDown
 	}}
 	b := &switchBreaker{}
 	_, ask, seen := linkedGuard(t, store, semel.Options{Breaker: b})
-	wantProblem(t, answer(ask, about("/"+keyed("k").String())), 503, semel.CodeStoreUnavailable)
+	wantProblem(t, answer(ask, about("/"+keyed("k").String())), 503, refusal.StoreUnavailable)
 	b.set(true)
-	wantProblem(t, answer(ask, about("/"+keyed("k").String())), 503, semel.CodeStoreUnavailable)
-	if asked != 1 || len(b.heard) != 1 || !errors.Is(b.heard[0], errStoreDown) || seen.count(semel.EventStoreError) != 1 {
-		t.Errorf("asked %d times, the breaker heard %v, %d reported; want 1 of each", asked, b.heard, seen.count(semel.EventStoreError))
+	wantProblem(t, answer(ask, about("/"+keyed("k").String())), 503, refusal.StoreUnavailable)
+	if asked != 1 || len(b.heard) != 1 || !errors.Is(b.heard[0], errStoreDown) || seen.count(event.StoreError) != 1 {
+		t.Errorf("asked %d times, the breaker heard %v, %d reported; want 1 of each", asked, b.heard, seen.count(event.StoreError))
 	}
 }
 
@@ -354,7 +357,7 @@ func TestR33_R13_ResultsAreReplays(t *testing.T) {
 		t.Errorf("status %+v", d)
 	}
 	allowed = false
-	wantProblem(t, answer(ask, about(id+"/result")), 403, semel.CodeReplayForbidden)
+	wantProblem(t, answer(ask, about(id+"/result")), 403, refusal.ReplayForbidden)
 	if d := statusOf(t, answer(ask, about(id)), 200); d.State != "succeeded" || d.Result == nil || d.Result.Location != "" {
 		t.Errorf("status of an answer that may not be shown: %+v", d)
 	}
@@ -362,9 +365,9 @@ func TestR33_R13_ResultsAreReplays(t *testing.T) {
 	if d := statusOf(t, answer(without, about(id)), 200); d.State != "succeeded" || d.Result != nil || d.Detail == "" {
 		t.Errorf("status without the key of the answer: %+v", d)
 	}
-	wantProblem(t, answer(without, about(id+"/result")), 409, semel.CodeReplayUnavailable)
-	if seen.count(semel.EventUnreadable) != 0 || seen2.count(semel.EventUnreadable) != 2 {
-		t.Errorf("unreadable answers reported: %d and %d, want 0 and 2", seen.count(semel.EventUnreadable), seen2.count(semel.EventUnreadable))
+	wantProblem(t, answer(without, about(id+"/result")), 409, refusal.ReplayUnavailable)
+	if seen.count(event.Unreadable) != 0 || seen2.count(event.Unreadable) != 2 {
+		t.Errorf("unreadable answers reported: %d and %d, want 0 and 2", seen.count(event.Unreadable), seen2.count(event.Unreadable))
 	}
 }
 
@@ -386,7 +389,7 @@ func TestR33_RefusalsCarryTheLink(t *testing.T) {
 		p.Patience = time.Second
 		g, ask, _ := linkedGuard(t, nil, semel.Options{Policy: p})
 		want := operationsPath + "/" + keyed("k").String()
-		linked := func(w *httptest.ResponseRecorder, status int, code semel.Code, wanted string) {
+		linked := func(w *httptest.ResponseRecorder, status int, code refusal.Code, wanted string) {
 			t.Helper()
 			wantProblem(t, w, status, code)
 			var shown semel.Problem
@@ -408,18 +411,18 @@ func TestR33_RefusalsCarryTheLink(t *testing.T) {
 				semel.FromContext(r.Context()).Lost(errDown)
 			}
 		}))
-		linked(answer(h, post("k", `{}`)), 504, semel.CodeOutcomePending, want)
-		linked(answer(h, post("k", `{}`)), 409, semel.CodeInProgress, want)
+		linked(answer(h, post("k", `{}`)), 504, refusal.OutcomePending, want)
+		linked(answer(h, post("k", `{}`)), 409, refusal.InProgress, want)
 		if d := statusOf(t, answer(ask, about(strings.TrimPrefix(want, operationsPath))), 200); d.State != "running" {
 			t.Errorf("the link leads to %+v", d)
 		}
-		linked(answer(h, post("k", `{"other":1}`)), 422, semel.CodeKeyReused, "")
-		linked(answer(h, post("", `{}`)), 400, semel.CodeKeyMissing, "")
+		linked(answer(h, post("k", `{"other":1}`)), 422, refusal.KeyReused, "")
+		linked(answer(h, post("", `{}`)), 400, refusal.KeyMissing, "")
 		drained(t, g)
-		linked(answer(h, post("k", `{}`)), 409, semel.CodeOutcomeUnknown, want)
+		linked(answer(h, post("k", `{}`)), 409, refusal.OutcomeUnknown, want)
 
 		plain, _ := newGuard(t, nil, p)
-		linked(answer(plain.Handler(paused(&ledger{}, time.Minute)), post("k", `{}`)), 504, semel.CodeOutcomePending, "")
+		linked(answer(plain.Handler(paused(&ledger{}, time.Minute)), post("k", `{}`)), 504, refusal.OutcomePending, "")
 		drained(t, plain)
 	})
 }

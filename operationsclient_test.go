@@ -10,6 +10,7 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/client"
+	"github.com/semelhq/semel/refusal"
 )
 
 // The project's own client follows a 202 up, and asks what became of an answer that it has lost.
@@ -110,7 +111,7 @@ func TestR33_R70_TheClientTakesTheGuardsWord(t *testing.T) {
 	r := post("", `{}`)
 	r.URL, r.RequestURI = mustURL(t, s.URL+"/payments"), ""
 	got, err := client.Do(t.Context(), &http.Client{Transport: transport}, client.NewKey(), r)
-	if !errors.Is(err, semel.ErrOutcomeUnknown) || runs != 1 {
+	if !errors.Is(err, refusal.OutcomeUnknown) || runs != 1 {
 		t.Errorf("%+v, %v after %d runs; want unknown after one", got, err, runs)
 	}
 }

@@ -15,7 +15,10 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // counted is a handler that answers each run with its number.
@@ -180,12 +183,12 @@ func TestR44_RouteDecidesLostOrUnknown(t *testing.T) {
 	for _, c := range []struct {
 		onLost  semel.LostPolicy
 		verdict semel.Verdict
-		state   semel.State
+		state   driver.State
 	}{
-		{semel.Hold, semel.VerdictLost, semel.Unknown},
-		{semel.Rerun, semel.VerdictLost, semel.Free},
-		{semel.Hold, semel.VerdictUnknown, semel.Unknown},
-		{semel.Rerun, semel.VerdictUnknown, semel.Unknown},
+		{semel.Hold, semel.VerdictLost, driver.Unknown},
+		{semel.Rerun, semel.VerdictLost, driver.Free},
+		{semel.Hold, semel.VerdictUnknown, driver.Unknown},
+		{semel.Rerun, semel.VerdictUnknown, driver.Unknown},
 	} {
 		t.Run(fmt.Sprint(c.onLost, c.verdict), func(t *testing.T) {
 			t.Parallel()
@@ -197,10 +200,10 @@ func TestR44_RouteDecidesLostOrUnknown(t *testing.T) {
 				t.Errorf("%v because %q, want %v", rec.State, rec.Error, c.state)
 			}
 			w := answer(h, post("k", `{}`))
-			if c.state == semel.Free {
+			if c.state == driver.Free {
 				wantAnswer(t, w, http.StatusCreated, "perhaps", false)
 			} else {
-				wantProblem(t, w, http.StatusConflict, semel.CodeOutcomeUnknown)
+				wantProblem(t, w, http.StatusConflict, refusal.OutcomeUnknown)
 			}
 		})
 	}
@@ -238,15 +241,15 @@ func TestR43_R44_OperationLost(t *testing.T) {
 					t.Errorf("operators are told %q", rec.Error)
 				}
 				if onLost == semel.Hold {
-					wantProblem(t, w, http.StatusConflict, semel.CodeOutcomeUnknown)
-					wantProblem(t, answer(h, post("k", `{}`)), http.StatusConflict, semel.CodeOutcomeUnknown)
-					if rec.State != semel.Unknown || l.count() != 1 {
+					wantProblem(t, w, http.StatusConflict, refusal.OutcomeUnknown)
+					wantProblem(t, answer(h, post("k", `{}`)), http.StatusConflict, refusal.OutcomeUnknown)
+					if rec.State != driver.Unknown || l.count() != 1 {
 						t.Errorf("%v after %d runs, want unknown after 1", rec.State, l.count())
 					}
 					return
 				}
-				wantProblem(t, w, http.StatusServiceUnavailable, semel.CodeOutcomePending)
-				if rec.State != semel.Free || !rec.Maybe {
+				wantProblem(t, w, http.StatusServiceUnavailable, refusal.OutcomePending)
+				if rec.State != driver.Free || !rec.Maybe {
 					t.Errorf("%v, maybe %v; want free, perhaps with an effect", rec.State, rec.Maybe)
 				}
 				wantAnswer(t, answer(h, post("k", `{}`)), http.StatusCreated, "a part of the ans", false)
@@ -308,30 +311,30 @@ func TestR32_Case17_EveryExitSettles(t *testing.T) {
 									wantAnswer(t, w, http.StatusCreated, "paid", false)
 									wantAnswer(t, answer(h, post("k", `{}`)), http.StatusCreated, "paid", true)
 								}
-								if rec.State != semel.Done || seen.count(semel.EventPanic) != 0 {
-									t.Errorf("%v, %d panics", rec.State, seen.count(semel.EventPanic))
+								if rec.State != driver.Done || seen.count(event.Panic) != 0 {
+									t.Errorf("%v, %d panics", rec.State, seen.count(event.Panic))
 								}
 								return
 							}
 							if w.Body.Len() != 0 || w.Flushed || w.Header().Get("X-Run") != "" {
 								t.Errorf("what was buffered has left: %v %s", w.Header(), w.Body)
 							}
-							if n := seen.count(semel.EventPanic); n != 1 {
+							if n := seen.count(event.Panic); n != 1 {
 								t.Errorf("%d panics reported, want 1", n)
 							}
-							if got := seen.results(); !reflect.DeepEqual(got, []semel.Result{semel.ResultFailed}) {
+							if got := seen.results(); !reflect.DeepEqual(got, []event.Result{event.Failed}) {
 								t.Errorf("decisions %v, want one failed", got)
 							}
 							again := serve(h, post("k", `{}`))
 							if onLost == semel.Hold {
-								wantProblem(t, again.answer(), http.StatusConflict, semel.CodeOutcomeUnknown)
-								if rec.State != semel.Unknown || l.count() != 1 {
+								wantProblem(t, again.answer(), http.StatusConflict, refusal.OutcomeUnknown)
+								if rec.State != driver.Unknown || l.count() != 1 {
 									t.Errorf("%v after %d runs, want unknown after 1", rec.State, l.count())
 								}
 								return
 							}
 							again.answer()
-							if rec.State != semel.Free || !rec.Maybe || l.count() != 2 {
+							if rec.State != driver.Free || !rec.Maybe || l.count() != 2 {
 								t.Errorf("%v, maybe %v, %d runs; want free, perhaps with an effect, and run again", rec.State, rec.Maybe, l.count())
 							}
 						})
@@ -348,8 +351,8 @@ func TestR32_ThrownGoesOnWhateverBecomesOfTheSettle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		f := &faulty{Store: store}
-		f.settle = func(context.Context, semel.ID, semel.Owner, semel.Outcome) (semel.Record, bool, error) {
-			return semel.Record{}, false, errDown
+		f.settle = func(context.Context, driver.ID, driver.Owner, driver.Outcome) (driver.Record, bool, error) {
+			return driver.Record{}, false, errDown
 		}
 		g, _ := newGuard(t, f, shortLease(semel.Rerun))
 		s := serve(g.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(errThrown) })), post("k", `{}`))
@@ -358,7 +361,7 @@ func TestR32_ThrownGoesOnWhateverBecomesOfTheSettle(t *testing.T) {
 		}
 		f.set(func(f *faulty) { f.settle = nil })
 		drained(t, g)
-		if rec := loaded(t, store, "k"); rec.State != semel.Free {
+		if rec := loaded(t, store, "k"); rec.State != driver.Free {
 			t.Errorf("%v, want free", rec.State)
 		}
 	})
@@ -377,9 +380,9 @@ func TestR32_DecidePanics(t *testing.T) {
 				if w := s.answer(); s.thrown != errThrown || w.Body.Len() != 0 {
 					t.Errorf("threw %v after %q", s.thrown, w.Body)
 				}
-				want := semel.Unknown
+				want := driver.Unknown
 				if onLost == semel.Rerun {
-					want = semel.Free
+					want = driver.Free
 				}
 				if rec := loaded(t, store, "k"); rec.State != want {
 					t.Errorf("%v, want %v", rec.State, want)

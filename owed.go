@@ -6,6 +6,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/semelhq/semel/driver"
 )
 
 // owed holds the releases-by-token that this guard owes: of claims that it gave up, or sent more than once. Each is sent
@@ -29,8 +31,8 @@ const (
 )
 
 type owedRelease struct {
-	id    ID
-	by    Owner
+	id    driver.ID
+	by    driver.Owner
 	sent  time.Time // the last copy of the claim
 	due   time.Time
 	again bool // the first release was acknowledged; this is the second copy
@@ -39,7 +41,7 @@ type owedRelease struct {
 
 // full reports whether the principal may claim: what it claims may come to be owed. So memory stays bounded, although
 // whatever is owed is kept.
-func (o *owed) full(p ScopeID) fullness {
+func (o *owed) full(p driver.ScopeID) fullness {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.shares.full(p)
@@ -52,7 +54,7 @@ func (o *owed) count() int {
 }
 
 // add takes over a release. by.Fence is the last fence under which this guard started the handler, 0 for never.
-func (o *owed) add(id ID, by Owner, sent time.Time) {
+func (o *owed) add(id driver.ID, by driver.Owner, sent time.Time) {
 	o.core.work.add()
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -138,16 +140,16 @@ func (o *owed) sent(r *owedRelease, err error) {
 }
 
 // release sends one release. An error means that there was no reply.
-func (o *owed) release(ctx context.Context, within time.Duration, id ID, by Owner) error {
+func (o *owed) release(ctx context.Context, within time.Duration, id driver.ID, by driver.Owner) error {
 	one := newDeadline(ctx, min(within, o.core.life))
 	defer one.end(nil)
-	_, _, err := o.core.store.Settle(one, id, by, Outcome{State: Free, Error: "claim given up"})
+	_, _, err := o.core.store.Settle(one, id, by, driver.Outcome{State: driver.Free, Error: "claim given up"})
 	if err != nil {
 		o.core.storeFailed(ctx, "release", id, err)
 	} else {
 		o.core.waiting.wake(id)
 	}
-	if errors.Is(err, ErrUnreadable) {
+	if errors.Is(err, driver.ErrUnreadable) {
 		err = nil // an answer too, and no later one would differ
 	}
 	return err
@@ -155,8 +157,8 @@ func (o *owed) release(ctx context.Context, within time.Duration, id ID, by Owne
 
 // giveBack releases a claim that was won and whose handler is not started. Nothing is owed if the store replies, and no
 // other copy of the claim may be under way.
-func (o *owed) giveBack(ctx context.Context, id ID, token Token, copies int, sent time.Time) {
-	by, owe := Owner{Token: token, Above: true}, true
+func (o *owed) giveBack(ctx context.Context, id driver.ID, token driver.Token, copies int, sent time.Time) {
+	by, owe := driver.Owner{Token: token, Above: true}, true
 	o.core.work.add()
 	defer o.core.work.done()
 	defer func() {

@@ -11,7 +11,10 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // patient is a policy under which a client is kept waiting for five seconds.
@@ -42,13 +45,13 @@ func TestR75_ClientIsToldPendingAndTheRunGoesOn(t *testing.T) {
 				}))
 				s := serve(h, post("k", `{}`))
 				w := s.answer()
-				wantProblem(t, w, http.StatusGatewayTimeout, semel.CodeOutcomePending)
+				wantProblem(t, w, http.StatusGatewayTimeout, refusal.OutcomePending)
 				if took := s.at.Sub(start); took != 5*time.Second || w.Header().Get("Retry-After") != "1" {
 					t.Errorf("told after %v to retry after %q, want after 5s, 1", took, w.Header().Get("Retry-After"))
 				}
 				body := w.Body.String()
 				for time.Since(start) < 29*time.Second {
-					wantProblem(t, answer(h, post("k", `{}`)), http.StatusConflict, semel.CodeInProgress)
+					wantProblem(t, answer(h, post("k", `{}`)), http.StatusConflict, refusal.InProgress)
 					time.Sleep(time.Second)
 				}
 				drained(t, g)
@@ -60,7 +63,7 @@ func TestR75_ClientIsToldPendingAndTheRunGoesOn(t *testing.T) {
 				}
 				wantAnswer(t, answer(h, post("k", `{}`)), http.StatusOK, "early part; payment 1", true)
 				results := seen.results()
-				if results[0] != semel.ResultFailed || results[len(results)-1] != semel.ResultReplayed || seen.count(semel.EventFenced) != 0 {
+				if results[0] != event.Failed || results[len(results)-1] != event.Replayed || seen.count(event.Fenced) != 0 {
 					t.Errorf("decisions %v", results)
 				}
 			})
@@ -76,7 +79,7 @@ func TestR75_AnswerWithinPatienceIsTheHandlers(t *testing.T) {
 		h := g.Handler(paused(&paid, 5*time.Second-1))
 		wantAnswer(t, answer(h, post("k", `{}`)), http.StatusCreated, "payment 1", false)
 		wantAnswer(t, answer(h, post("k", `{}`)), http.StatusCreated, "payment 1", true)
-		if got := seen.results(); !reflect.DeepEqual(got, []semel.Result{semel.ResultExecuted, semel.ResultReplayed}) {
+		if got := seen.results(); !reflect.DeepEqual(got, []event.Result{event.Executed, event.Replayed}) {
 			t.Errorf("decisions %v", got)
 		}
 	})
@@ -99,14 +102,14 @@ func TestR75_PatienceCountsFromTheRequest(t *testing.T) {
 		next := serve(g.Handler(paused(&paid, 10*time.Second)), post("k", `{}`))
 		synctest.Wait()
 		waiter := serve(g.Handler(paused(&paid, 10*time.Second)), post("k", `{}`))
-		codes := map[semel.Code]int{}
+		codes := map[refusal.Code]int{}
 		for _, s := range []*served{next, waiter} { // either takes over
 			codes[refusalCode(s.answer())]++
 			if took := s.at.Sub(start); took != 5*time.Second {
 				t.Errorf("told after %v, want 5s", took)
 			}
 		}
-		if codes[semel.CodeOutcomePending] != 1 || codes[semel.CodeInProgress] != 1 {
+		if codes[refusal.OutcomePending] != 1 || codes[refusal.InProgress] != 1 {
 			t.Errorf("told %v", codes)
 		}
 		first.answer()
@@ -137,18 +140,18 @@ func TestR75_R32_ThrownAfterPatience(t *testing.T) {
 						say("paid").ServeHTTP(w, r)
 						c.end()
 					})), post("k", `{}`))
-					wantProblem(t, s.answer(), http.StatusGatewayTimeout, semel.CodeOutcomePending)
+					wantProblem(t, s.answer(), http.StatusGatewayTimeout, refusal.OutcomePending)
 					if s.thrown != nil || s.exited {
 						t.Errorf("threw %v, exited %v", s.thrown, s.exited)
 					}
 					drained(t, g)
 					synctest.Wait()
-					want := semel.Unknown
+					want := driver.Unknown
 					if onLost == semel.Rerun {
-						want = semel.Free
+						want = driver.Free
 					}
-					if rec := loaded(t, store, "k"); rec.State != want || seen.count(semel.EventPanic) != 1 {
-						t.Errorf("%v, %d panics reported; want %v and 1", rec.State, seen.count(semel.EventPanic), want)
+					if rec := loaded(t, store, "k"); rec.State != want || seen.count(event.Panic) != 1 {
+						t.Errorf("%v, %d panics reported; want %v and 1", rec.State, seen.count(event.Panic), want)
 					}
 				})
 			})
@@ -170,13 +173,13 @@ func TestR75_R48_FencedAfterPatience(t *testing.T) {
 		})), post("k", `{}`))
 		synctest.Wait()
 		way.dead.Store(true)
-		wantProblem(t, s.answer(), http.StatusGatewayTimeout, semel.CodeOutcomePending)
+		wantProblem(t, s.answer(), http.StatusGatewayTimeout, refusal.OutcomePending)
 		wantAnswer(t, answer(b.Handler(say("of B")), post("k", `{}`)), http.StatusCreated, "of B", false)
 		before := loaded(t, store, "k")
 		way.dead.Store(false)
 		drained(t, a)
 		sameRecord(t, before, loaded(t, store, "k"))
-		if n := seen.count(semel.EventFenced); n != 1 {
+		if n := seen.count(event.Fenced); n != 1 {
 			t.Errorf("%d late owners reported, want 1", n)
 		}
 	})

@@ -1,12 +1,15 @@
 package semel
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/semelhq/semel/driver"
 )
 
 // Policy says how one route or job treats its operations. A Policy is complete: it is never merged with another guard's.
@@ -73,14 +76,14 @@ type Policy struct {
 	// SettleWait is how long a client waits for its answer to become durable. Past it the client is told 503
 	// outcome-pending, and settling goes on. Defaults to 5 s.
 	SettleWait time.Duration
-	// Retention is how long an outcome is kept, from its completion; [Forever] is allowed. At least MaxRun + Lease.
+	// Retention is how long an outcome is kept, from its completion; [driver.Forever] is allowed. At least MaxRun + Lease.
 	// Defaults to 24 h.
 	Retention time.Duration
 	// MinRetention and MaxRetention bound what a handler asks for with [Operation.Retain]: what is outside is the nearer of
 	// them. At least MaxRun + Lease. Both default to Retention, so that a handler changes nothing.
 	MinRetention, MaxRetention time.Duration
 	// Tombstone is how long a key is refused as expired after Retention, instead of standing for a new operation. Its
-	// record is small then: the answer is gone. [Forever] is allowed. Defaults to not at all.
+	// record is small then: the answer is gone. [driver.Forever] is allowed. Defaults to not at all.
 	Tombstone time.Duration
 	// Wait is how long a request waits for another run of its operation before it is told 409. Defaults to not at all.
 	Wait time.Duration
@@ -107,7 +110,7 @@ type Policy struct {
 
 	// OneCommit runs the handler in a transaction of the store's database, in which its outcome is recorded too: one
 	// commit, and nothing at all if the process dies before it. For handlers that have their effects there, through the
-	// store's own method, and are short. Only with a store that is a [Transactor]. There is no lease and no record before
+	// store's own method, and are short. Only with a store that is a [driver.Transactor]. There is no lease and no record before
 	// the commit, so a request with another body meanwhile gets 409 or waits, and [Operation.Fence] orders only what was
 	// committed. OnLost does not matter: what was not committed did not happen. Not with Stream, Patience or Observe, nor
 	// with FailOpen: a handler whose database can't be asked could not work either, and one that waits in vain for its turn
@@ -117,7 +120,7 @@ type Policy struct {
 	// RespondAsync lets a client ask not to wait for its answer, with "Prefer: respond-async" (RFC 7240, section 4.1), or only
 	// for a while, with "wait=N" beside it: past that it is told 202 and where the operation can be asked about
 	// ([Options].Operations), and the run goes on. Its request is stored, encrypted, so that a [Completer] finishes it
-	// should its process die. Needs Rerun, [Options].Encryption, and a store that is a [Lister]. Not with OneCommit, Observe,
+	// should its process die. Needs Rerun, [Options].Encryption, and a store that is a [driver.Lister]. Not with OneCommit, Observe,
 	// FailOpen or Stream. Requests that do not ask for it are not stored. Defaults to letting clients wait.
 	RespondAsync bool
 	// Complete stores the request of each operation, encrypted, so that a [Completer] can finish one whose run was lost
@@ -154,11 +157,11 @@ type Policy struct {
 	// and has the key and the scope, may have the answer.
 	Credentials []string
 	// AuthorizeReplay, if set, is asked before a stored answer is given to a request, with Credentials only to one with others
-	// than the first; an error refuses it with 403, or, if it is [ErrOutcomePending], with 503: it could not be asked.
+	// than the first; an error refuses it with 403, or, if it is [refusal.OutcomePending], with 503: it could not be asked.
 	AuthorizeReplay func(*http.Request) error
 	// FailOpen runs the handler unprotected when the store can't be asked, or has no room. Such answers carry
 	// "Idempotency-Status: bypassed". It does not open for a client that has gone, nor for a principal whose share is full,
-	// of what may be owed ([Options].PrincipalShare) or of the store ([ErrShareFull]). Defaults to refusing with 503.
+	// of what may be owed ([Options].PrincipalShare) or of the store ([driver.ErrShareFull]). Defaults to refusing with 503.
 	FailOpen bool
 	// Observe records and reports what would happen, but never refuses and never replays.
 	Observe bool
@@ -196,11 +199,11 @@ const (
 // Limits and defaults of [Policy].
 const (
 	DefaultMaxRun          = 15 * time.Minute
-	DefaultSettleWait      = 5 * time.Second
-	DefaultMaxWaiters      = 64
+	defaultSettleWait      = 5 * time.Second
+	defaultMaxWaiters      = 64
 	DefaultMaxRequestBody  = 1 << 20
 	DefaultMaxResponseBody = 1 << 20
-	DefaultCompressAbove   = 8 << 10
+	defaultCompressAbove   = 8 << 10
 	maxLimit               = 1 << 40 // far from where sums of limits overflow
 )
 
@@ -274,15 +277,15 @@ func (p Policy) compile() (*policy, error) {
 			p.OnError = ReleaseErrors
 		}
 	}
-	p.Lease = orDefault(p.Lease, DefaultLease)
-	p.MaxRun = orDefault(p.MaxRun, DefaultMaxRun)
-	p.SettleWait = orDefault(p.SettleWait, DefaultSettleWait)
-	p.Retention = orDefault(p.Retention, DefaultRetention)
-	p.MinRetention = orDefault(p.MinRetention, p.Retention)
-	p.MaxRetention = orDefault(p.MaxRetention, p.Retention)
-	p.MaxWait = orDefault(p.MaxWait, p.Wait)
+	p.Lease = cmp.Or(max(p.Lease, 0), driver.DefaultLease)
+	p.MaxRun = cmp.Or(max(p.MaxRun, 0), DefaultMaxRun)
+	p.SettleWait = cmp.Or(max(p.SettleWait, 0), defaultSettleWait)
+	p.Retention = cmp.Or(max(p.Retention, 0), driver.DefaultRetention)
+	p.MinRetention = cmp.Or(max(p.MinRetention, 0), p.Retention)
+	p.MaxRetention = cmp.Or(max(p.MaxRetention, 0), p.Retention)
+	p.MaxWait = cmp.Or(max(p.MaxWait, 0), p.Wait)
 	if p.MaxWaiters == 0 {
-		p.MaxWaiters = DefaultMaxWaiters
+		p.MaxWaiters = defaultMaxWaiters
 	}
 	if p.MaxRequestBody == 0 {
 		p.MaxRequestBody = DefaultMaxRequestBody
@@ -294,7 +297,7 @@ func (p Policy) compile() (*policy, error) {
 		p.MaxResponseBody = DefaultMaxResponseBody
 	}
 	if p.CompressAbove == 0 {
-		p.CompressAbove = DefaultCompressAbove
+		p.CompressAbove = defaultCompressAbove
 	}
 	if p.Lease < 3*time.Millisecond {
 		fail("policy: Lease is %v, want at least 3ms: it is renewed every third of it", p.Lease)

@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // Each wrong field of a policy, and what its error says: where, and what.
@@ -123,7 +125,7 @@ func TestPoliciesAtTheirLimitsAreAccepted(t *testing.T) {
 	t.Parallel()
 	for name, p := range map[string]semel.Policy{
 		"zero":               {},
-		"least retention":    {Retention: semel.DefaultMaxRun + semel.DefaultLease},
+		"least retention":    {Retention: semel.DefaultMaxRun + driver.DefaultLease},
 		"kept forever":       {Retention: semel.Forever},
 		"the shortest lease": {Lease: 3 * time.Millisecond},
 		"the largest bodies": {MaxRequestBody: 1 << 40, MaxResponseBody: 1 << 40, SpoolRequestAbove: 1},
@@ -144,7 +146,7 @@ func TestR11_NewReportsAllThatIsWrong(t *testing.T) {
 		IdentitySecret: []byte("short"), DerivationSecret: []byte("fifteen bytes.."),
 		Problems: semel.ProblemOptions{
 			Base: "problems/", Documentation: "https://x/> ; rel=\"evil",
-			Status: map[semel.Code]int{"NO_SUCH_CODE": 400, semel.CodeKeyReused: 200, semel.CodeInProgress: 600},
+			Status: map[refusal.Code]int{"NO_SUCH_CODE": 400, refusal.KeyReused: 200, refusal.InProgress: 600},
 		},
 		ReplayMarkers: []string{"a b"}, CorrelationHeader: "c d", RequestLife: -1, SweepInterval: -1, TempDir: missing,
 		Policy: semel.Policy{Wait: -1},

@@ -18,7 +18,9 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // exchangeText is an answer in the form of HTTP/1.1, its header sorted.
@@ -55,7 +57,7 @@ func matchGolden(t *testing.T, name, got string) {
 
 // A provoked problem: how to bring a guard to give it.
 type provoked struct {
-	code    semel.Code
+	code    refusal.Code
 	name    string // of the golden file, if not the last part of the problem's type
 	status  int
 	retry   bool
@@ -67,16 +69,16 @@ type provoked struct {
 
 var requirements = []provoked{
 	{
-		code: semel.CodeKeyMissing, status: 400,
+		code: refusal.KeyMissing, status: 400,
 		options: semel.Options{Problems: semel.ProblemOptions{Documentation: "https://api.example.com/idempotency"}},
 		run:     func(h http.Handler, _ *faulty) *httptest.ResponseRecorder { return answer(h, plain("")) },
 	},
 	{
-		code: semel.CodeKeyInvalid, status: 400,
+		code: refusal.KeyInvalid, status: 400,
 		run: func(h http.Handler, _ *faulty) *httptest.ResponseRecorder { return answer(h, plain(`"a`)) },
 	},
 	{
-		code: semel.CodeScopeInvalid, status: 400,
+		code: refusal.ScopeInvalid, status: 400,
 		run: func(h http.Handler, _ *faulty) *httptest.ResponseRecorder {
 			r := plain("k")
 			r.Header.Set("X-Fail", "scope")
@@ -84,7 +86,7 @@ var requirements = []provoked{
 		},
 	},
 	{
-		code: semel.CodeKeyReused, status: 422,
+		code: refusal.KeyReused, status: 422,
 		run: func(h http.Handler, _ *faulty) *httptest.ResponseRecorder {
 			answer(h, plain("k"))
 			r := plain("k")
@@ -93,7 +95,7 @@ var requirements = []provoked{
 		},
 	},
 	{
-		code: semel.CodeInProgress, status: 409, retry: true, after: "7",
+		code: refusal.InProgress, status: 409, retry: true, after: "7",
 		run: func(h http.Handler, _ *faulty) *httptest.ResponseRecorder {
 			go answer(h, how("k", "20s"))
 			time.Sleep(6500 * time.Millisecond)
@@ -101,11 +103,11 @@ var requirements = []provoked{
 		},
 	},
 	{
-		code: semel.CodeOutcomePending, status: 503, retry: true, after: "1",
+		code: refusal.OutcomePending, status: 503, retry: true, after: "1",
 		run: func(h http.Handler, s *faulty) *httptest.ResponseRecorder {
 			s.set(func(f *faulty) {
-				f.settle = func(context.Context, semel.ID, semel.Owner, semel.Outcome) (semel.Record, bool, error) {
-					return semel.Record{}, false, errStoreDown
+				f.settle = func(context.Context, driver.ID, driver.Owner, driver.Outcome) (driver.Record, bool, error) {
+					return driver.Record{}, false, errStoreDown
 				}
 			})
 			w := answer(h, plain("k"))
@@ -114,7 +116,7 @@ var requirements = []provoked{
 		},
 	},
 	{
-		code: semel.CodeKeyExpired, status: 422,
+		code: refusal.KeyExpired, status: 422,
 		p: semel.Policy{Retention: time.Hour, Tombstone: time.Hour},
 		run: func(h http.Handler, _ *faulty) *httptest.ResponseRecorder {
 			answer(h, plain("k"))
@@ -123,12 +125,12 @@ var requirements = []provoked{
 		},
 	},
 	{
-		code: semel.CodeOutcomePending, name: "outcome-pending-patience", status: 504, retry: true, after: "1",
+		code: refusal.OutcomePending, name: "outcome-pending-patience", status: 504, retry: true, after: "1",
 		p:   semel.Policy{Patience: time.Second},
 		run: func(h http.Handler, _ *faulty) *httptest.ResponseRecorder { return answer(h, how("k", "20s")) },
 	},
 	{
-		code: semel.CodeOutcomeUnknown, status: 409,
+		code: refusal.OutcomeUnknown, status: 409,
 		run: func(h http.Handler, _ *faulty) *httptest.ResponseRecorder {
 			func() {
 				defer func() { recover() }() //nolint:errcheck // the handler's own panic
@@ -138,7 +140,7 @@ var requirements = []provoked{
 		},
 	},
 	{
-		code: semel.CodeReplayUnavailable, status: 409,
+		code: refusal.ReplayUnavailable, status: 409,
 		p: semel.Policy{MaxResponseBody: 10},
 		run: func(h http.Handler, _ *faulty) *httptest.ResponseRecorder {
 			answer(h, plain("k"))
@@ -146,7 +148,7 @@ var requirements = []provoked{
 		},
 	},
 	{
-		code: semel.CodeReplayForbidden, status: 403,
+		code: refusal.ReplayForbidden, status: 403,
 		p: semel.Policy{AuthorizeReplay: func(*http.Request) error { return errors.New("secret: role revoked") }},
 		run: func(h http.Handler, _ *faulty) *httptest.ResponseRecorder {
 			answer(h, plain("k"))
@@ -154,7 +156,7 @@ var requirements = []provoked{
 		},
 	},
 	{
-		code: semel.CodeTooManyAttempts, status: 429, retry: true, after: "51",
+		code: refusal.TooManyAttempts, status: 429, retry: true, after: "51",
 		options: semel.Options{MaxAttempts: 2},
 		run: func(h http.Handler, _ *faulty) *httptest.ResponseRecorder {
 			time.Sleep(9500 * time.Millisecond)
@@ -164,7 +166,7 @@ var requirements = []provoked{
 		},
 	},
 	{
-		code: semel.CodeTooManyKeys, status: 429, retry: true, after: "86400",
+		code: refusal.TooManyKeys, status: 429, retry: true, after: "86400",
 		options: semel.Options{MaxKeys: 1},
 		run: func(h http.Handler, _ *faulty) *httptest.ResponseRecorder {
 			answer(h, plain("k"))
@@ -172,14 +174,14 @@ var requirements = []provoked{
 		},
 	},
 	{
-		code: semel.CodeBodyTooLarge, status: 413,
+		code: refusal.BodyTooLarge, status: 413,
 		p: semel.Policy{MaxRequestBody: 4},
 		run: func(h http.Handler, _ *faulty) *httptest.ResponseRecorder {
 			return answer(h, post("k", "12345", "X-Correlation-Id", "c-1"))
 		},
 	},
 	{
-		code: semel.CodeDigestMismatch, status: 400,
+		code: refusal.DigestMismatch, status: 400,
 		run: func(h http.Handler, _ *faulty) *httptest.ResponseRecorder {
 			r := plain("k")
 			r.Header.Set("Content-Digest", "sha-256=:AAAA:")
@@ -187,7 +189,7 @@ var requirements = []provoked{
 		},
 	},
 	{
-		code: semel.CodeEarlyData, status: 425, retry: true,
+		code: refusal.EarlyData, status: 425, retry: true,
 		run: func(h http.Handler, _ *faulty) *httptest.ResponseRecorder {
 			r := plain("k")
 			r.Header.Set("Early-Data", "1")
@@ -195,18 +197,18 @@ var requirements = []provoked{
 		},
 	},
 	{
-		code: semel.CodeStoreUnavailable, status: 503, retry: true, after: "5",
+		code: refusal.StoreUnavailable, status: 503, retry: true, after: "5",
 		run: func(h http.Handler, s *faulty) *httptest.ResponseRecorder {
 			s.set(func(f *faulty) {
-				f.claim = func(context.Context, semel.ID, semel.Claim) (semel.Record, bool, error) {
-					return semel.Record{}, false, errStoreDown
+				f.claim = func(context.Context, driver.ID, driver.Claim) (driver.Record, bool, error) {
+					return driver.Record{}, false, errStoreDown
 				}
 			})
 			return answer(h, plain("k"))
 		},
 	},
 	{
-		code: semel.CodeBodyConsumed, status: 500, retry: false,
+		code: refusal.BodyConsumed, status: 500, retry: false,
 		run: func(h http.Handler, _ *faulty) *httptest.ResponseRecorder {
 			r := plain("k")
 			r.Body = http.NoBody
@@ -214,7 +216,7 @@ var requirements = []provoked{
 		},
 	},
 	{
-		code: semel.CodeRequestUnreadable, status: 400, retry: true,
+		code: refusal.RequestUnreadable, status: 400, retry: true,
 		run: func(h http.Handler, _ *faulty) *httptest.ResponseRecorder {
 			r := plain("k")
 			r.Body = io.NopCloser(iotest.ErrReader(errors.New("secret: connection reset")))
@@ -325,11 +327,11 @@ func TestR27_RetryAfterOfARunThatHasJustBegunIsASecond(t *testing.T) {
 
 func TestEveryCodeHasItsProblemInTheTable(t *testing.T) {
 	t.Parallel()
-	var codes []semel.Code
+	var codes []refusal.Code
 	for _, pr := range requirements {
 		codes = append(codes, pr.code)
 	}
-	for _, code := range []semel.Code{
+	for _, code := range []refusal.Code{
 		"IDEMPOTENCY_KEY_REQUIRED", "IDEMPOTENCY_KEY_INVALID", "IDEMPOTENCY_KEY_REUSED", "IDEMPOTENCY_IN_PROGRESS",
 		"IDEMPOTENCY_OUTCOME_PENDING", "IDEMPOTENCY_OUTCOME_UNKNOWN", "IDEMPOTENCY_REPLAY_UNAVAILABLE",
 		"IDEMPOTENCY_TOO_MANY_ATTEMPTS", "IDEMPOTENCY_TOO_MANY_KEYS", "IDEMPOTENCY_REPLAY_FORBIDDEN",
@@ -351,7 +353,7 @@ func TestProblemsCanHaveOtherTypesAndStatuses(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := pr.provoke(t, func(o *semel.Options) {
 					o.Problems.Base = "https://api.example.com/problems/"
-					o.Problems.Status = map[semel.Code]int{pr.code: 418}
+					o.Problems.Status = map[refusal.Code]int{pr.code: 418}
 				})
 				var p semel.Problem
 				if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil {
@@ -399,9 +401,9 @@ func TestR59a_ProblemsCanBeWrittenInAnotherForm(t *testing.T) {
 // The caller may go on using, and changing, what it gave to New.
 func TestTheProblemStatusesAreTheGuardsOwn(t *testing.T) {
 	t.Parallel()
-	statuses := map[semel.Code]int{semel.CodeKeyMissing: 418}
+	statuses := map[refusal.Code]int{refusal.KeyMissing: 418}
 	g, _ := newGuardWith(t, nil, semel.Options{Problems: semel.ProblemOptions{Status: statuses}})
-	statuses[semel.CodeKeyMissing] = 499
+	statuses[refusal.KeyMissing] = 499
 	if w := answer(g.Handler(http.NotFoundHandler()), post("", `{}`)); w.Code != 418 {
 		t.Errorf("answered %d, want 418", w.Code)
 	}
@@ -409,17 +411,17 @@ func TestTheProblemStatusesAreTheGuardsOwn(t *testing.T) {
 
 func TestAProblemIsAnErrorOfItsSentinelAndItsCause(t *testing.T) {
 	t.Parallel()
-	sentinels := map[semel.Code]error{
-		semel.CodeKeyMissing: semel.ErrKeyMissing, semel.CodeKeyInvalid: semel.ErrKeyInvalid,
-		semel.CodeScopeInvalid: semel.ErrScopeInvalid, semel.CodeKeyReused: semel.ErrKeyReused,
-		semel.CodeInProgress: semel.ErrInProgress, semel.CodeOutcomePending: semel.ErrOutcomePending,
-		semel.CodeOutcomeUnknown: semel.ErrOutcomeUnknown, semel.CodeReplayUnavailable: semel.ErrReplayUnavailable,
-		semel.CodeReplayForbidden: semel.ErrReplayForbidden, semel.CodeTooManyAttempts: semel.ErrTooManyAttempts,
-		semel.CodeTooManyKeys: semel.ErrTooManyKeys, semel.CodeBodyTooLarge: semel.ErrBodyTooLarge,
-		semel.CodeDigestMismatch: semel.ErrDigestMismatch, semel.CodeEarlyData: semel.ErrEarlyData,
-		semel.CodeStoreUnavailable: semel.ErrStoreUnavailable, semel.CodeRequestUnreadable: semel.ErrRequestUnreadable,
-		semel.CodeBodyConsumed: semel.ErrBodyConsumed,
-		semel.CodeKeyExpired:   semel.ErrKeyExpired, semel.CodeOperationNotFound: semel.ErrOperationNotFound,
+	sentinels := map[refusal.Code]error{
+		refusal.KeyMissing: refusal.KeyMissing, refusal.KeyInvalid: refusal.KeyInvalid,
+		refusal.ScopeInvalid: refusal.ScopeInvalid, refusal.KeyReused: refusal.KeyReused,
+		refusal.InProgress: refusal.InProgress, refusal.OutcomePending: refusal.OutcomePending,
+		refusal.OutcomeUnknown: refusal.OutcomeUnknown, refusal.ReplayUnavailable: refusal.ReplayUnavailable,
+		refusal.ReplayForbidden: refusal.ReplayForbidden, refusal.TooManyAttempts: refusal.TooManyAttempts,
+		refusal.TooManyKeys: refusal.TooManyKeys, refusal.BodyTooLarge: refusal.BodyTooLarge,
+		refusal.DigestMismatch: refusal.DigestMismatch, refusal.EarlyData: refusal.EarlyData,
+		refusal.StoreUnavailable: refusal.StoreUnavailable, refusal.RequestUnreadable: refusal.RequestUnreadable,
+		refusal.BodyConsumed: refusal.BodyConsumed,
+		refusal.KeyExpired:   refusal.KeyExpired, refusal.OperationNotFound: refusal.OperationNotFound,
 	}
 	for code, want := range sentinels {
 		p := &semel.Problem{Code: code, Title: "title", Detail: "detail"}
@@ -440,9 +442,9 @@ func TestAProblemIsAnErrorOfItsSentinelAndItsCause(t *testing.T) {
 // The form of problems is a route's own where it says so, all of it, and that of all routes where it does not (R-76a).
 func TestR76a_ProblemsByRoute(t *testing.T) {
 	t.Parallel()
-	status := map[semel.Code]int{semel.CodeKeyMissing: 428}
+	status := map[refusal.Code]int{refusal.KeyMissing: 428}
 	g, _ := newGuardWith(t, nil, semel.Options{Problems: semel.ProblemOptions{
-		Base: "https://example.com/problems/", Status: map[semel.Code]int{semel.CodeKeyMissing: 418, semel.CodeKeyReused: 409},
+		Base: "https://example.com/problems/", Status: map[refusal.Code]int{refusal.KeyMissing: 418, refusal.KeyReused: 409},
 	}})
 	own := &semel.ProblemOptions{Documentation: "https://example.com/keys", Status: status}
 	written := &semel.ProblemOptions{Write: func(w http.ResponseWriter, _ *http.Request, p *semel.Problem) {
@@ -453,7 +455,7 @@ func TestR76a_ProblemsByRoute(t *testing.T) {
 	for name, p := range map[string]semel.Policy{"common": {}, "own": {Problems: own}, "written": {Problems: written}} {
 		routes[name] = g.With(p).Handler(say("paid"))
 	}
-	status[semel.CodeKeyMissing] = 499 // the caller may go on changing its own
+	status[refusal.KeyMissing] = 499 // the caller may go on changing its own
 	for _, c := range []struct {
 		route, key, body string
 		status           int
@@ -486,7 +488,7 @@ func TestR76a_StatusOfPatienceByRoute(t *testing.T) {
 	t.Parallel()
 	for want, problems := range map[int]*semel.ProblemOptions{
 		504: nil,
-		502: {Status: map[semel.Code]int{semel.CodeOutcomePending: 502}},
+		502: {Status: map[refusal.Code]int{refusal.OutcomePending: 502}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			g, _ := newGuard(t, nil, semel.Policy{Patience: time.Second, Problems: problems})
@@ -503,7 +505,7 @@ func TestR76a_StatusOfPatienceByRoute(t *testing.T) {
 func TestR76a_ProblemsOfAPolicyAreChecked(t *testing.T) {
 	t.Parallel()
 	p := semel.Policy{Problems: &semel.ProblemOptions{
-		Base: "no base", Documentation: "<bad>", Status: map[semel.Code]int{"NO_CODE": 400, semel.CodeKeyMissing: 200},
+		Base: "no base", Documentation: "<bad>", Status: map[refusal.Code]int{"NO_CODE": 400, refusal.KeyMissing: 200},
 	}}
 	err := p.Validate()
 	if err == nil {

@@ -17,7 +17,9 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // What could go wrong between a promise, a run that is lost, and its end.
@@ -63,7 +65,7 @@ func TestR52_AnAnswerThatBreaksOffIsNotStoredForNobody(t *testing.T) {
 	}
 	stop()
 	rec := loaded(t, store, "k")
-	if rec.State == semel.Done || !rec.Owed {
+	if rec.State == driver.Done || !rec.Owed {
 		a := answer(mux, post("k", `{}`))
 		t.Errorf("a truncated answer was stored as the outcome: %d %q replayed=%v", a.Code, a.Body, replayed(a))
 	}
@@ -103,7 +105,7 @@ type ambiguousSteps struct {
 	fail atomic.Bool
 }
 
-func (s *ambiguousSteps) SaveStep(ctx context.Context, id semel.ID, by semel.Owner, name string, result []byte) (bool, error) {
+func (s *ambiguousSteps) SaveStep(ctx context.Context, id driver.ID, by driver.Owner, name string, result []byte) (bool, error) {
 	owned, err := s.Store.SaveStep(ctx, id, by, name, result)
 	if s.fail.Load() {
 		return false, errors.New("reply lost")
@@ -152,7 +154,7 @@ type delayedSteps struct {
 	down bool
 }
 
-func (s *delayedSteps) SaveStep(ctx context.Context, id semel.ID, by semel.Owner, name string, result []byte) (bool, error) {
+func (s *delayedSteps) SaveStep(ctx context.Context, id driver.ID, by driver.Owner, name string, result []byte) (bool, error) {
 	if s.down {
 		if s.late == nil {
 			s.late = func() { s.Store.SaveStep(context.Background(), id, by, name, result) } //nolint:errcheck // nobody hears of it
@@ -246,7 +248,7 @@ func TestR33_R38_NobodyIsToldToComeBackWhileARunBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := memstore.New()
 		store := &faulty{Store: mem}
-		store.extend = func(ctx context.Context, id semel.ID, by semel.Owner, x semel.Extension) (bool, error) {
+		store.extend = func(ctx context.Context, id driver.ID, by driver.Owner, x driver.Extension) (bool, error) {
 			if x.Begun {
 				time.Sleep(2 * time.Second)
 			}
@@ -286,12 +288,12 @@ func TestR33_WhatNobodyFinishesIsNotShownAsRunning(t *testing.T) {
 		})
 		serve(g.Handler(pay), post("k", `{}`)).answer() // lost under Rerun: free, owed, maybe
 		ctx, id := context.Background(), keyed("k")
-		tok := semel.NewToken() // an operator finds that nothing happened
+		tok := driver.NewToken() // an operator finds that nothing happened
 		rec, err := store.Seize(ctx, id, tok)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, ok, err := store.Settle(ctx, id, semel.Owner{Fence: rec.Fence, Token: tok}, semel.Outcome{State: semel.Free}); !ok || err != nil {
+		if _, ok, err := store.Settle(ctx, id, driver.Owner{Fence: rec.Fence, Token: tok}, driver.Outcome{State: driver.Free}); !ok || err != nil {
 			t.Fatal(ok, err)
 		}
 		status = 503 // the route is Hold by now
@@ -328,7 +330,7 @@ func TestR52_RunsOfClientsCountTowardsTheMostAttempts(t *testing.T) {
 		time.Sleep(time.Hour)
 		stop()
 		rec := loaded(t, store, "k")
-		if runs != 3 || rec.State != semel.Unknown {
+		if runs != 3 || rec.State != driver.Unknown {
 			t.Errorf("the client ran it 3 times, a completer %d times; the record is %v", runs-3, rec.State)
 		}
 	})
@@ -348,10 +350,10 @@ func TestR52_R63_StoredRequestsDoNotGoWithFailOpen(t *testing.T) {
 // A step of an earlier run counts as an effect elsewhere: a rollback in this one proves nothing.
 func TestR31_R84_AResumedStepIsAnEffectThatNoRollbackTakesBack(t *testing.T) {
 	t.Parallel()
-	for onLost, code := range map[semel.LostPolicy]semel.Code{semel.Rerun: semel.CodeOutcomePending, semel.Hold: semel.CodeOutcomeUnknown} {
+	for onLost, code := range map[semel.LostPolicy]refusal.Code{semel.Rerun: refusal.OutcomePending, semel.Hold: refusal.OutcomeUnknown} {
 		steps := memstore.New()
 		store := struct {
-			semel.Transactor
+			driver.Transactor
 			steppedStoreOnly
 		}{transactions(t, steps), steppedStoreOnly{steps}}
 		g, _ := newGuard(t, store, semel.Policy{OnLost: onLost})
@@ -363,7 +365,7 @@ func TestR31_R84_AResumedStepIsAnEffectThatNoRollbackTakesBack(t *testing.T) {
 				op.Release()
 				return
 			}
-			semel.RunTx(r.Context(), store, func(context.Context, semel.Tx) error { return io.ErrUnexpectedEOF }) //nolint:errcheck // it is rolled back
+			semel.RunTx(r.Context(), store, func(context.Context, driver.Tx) error { return io.ErrUnexpectedEOF }) //nolint:errcheck // it is rolled back
 		}))
 		answer(h, post("k", `{}`))
 		if w := answer(h, post("k", `{}`)); refusalCode(w) != code {
@@ -382,7 +384,7 @@ func TestR60_ABatchEndsThoughItemsOfAKeyAreRefused(t *testing.T) {
 	}
 	refused := 0
 	for _, r := range semel.DoBatch(t.Context(), g, list, semel.BatchOptions{}, func(context.Context, int) (int, error) { return 7, nil }) {
-		if errors.Is(r.Err, semel.ErrTooManyAttempts) {
+		if errors.Is(r.Err, refusal.TooManyAttempts) {
 			refused++
 		} else if r.Err != nil || r.Value != 7 {
 			t.Errorf("got %d, %v", r.Value, r.Err)

@@ -13,16 +13,18 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/refusal"
 )
 
 // errDown is what a store says that can't be reached.
 var errDown = errors.New("store down")
 
 // keyed returns the id of a key of headerScope's default principal, under no secret.
-func keyed(key string) semel.ID { return semel.Identify(nil, semel.KindHTTP, "alice", key) }
+func keyed(key string) driver.ID { return semel.Identify(nil, semel.KindHTTP, "alice", key) }
 
 // loaded loads what the store holds of a key.
-func loaded(t testing.TB, s semel.Store, key string) semel.Record {
+func loaded(t testing.TB, s driver.Store, key string) driver.Record {
 	t.Helper()
 	rec, err := s.Load(context.Background(), keyed(key))
 	if err != nil {
@@ -32,7 +34,7 @@ func loaded(t testing.TB, s semel.Store, key string) semel.Record {
 }
 
 // sameRecord fails unless two readings of a record differ in the store's clock at most.
-func sameRecord(t testing.TB, before, after semel.Record) {
+func sameRecord(t testing.TB, before, after driver.Record) {
 	t.Helper()
 	before.Now, after.Now = 0, 0
 	if !reflect.DeepEqual(before, after) {
@@ -74,7 +76,7 @@ func (s *served) answer() *httptest.ResponseRecorder {
 }
 
 // refusalCode returns the code of a problem, "" for another answer.
-func refusalCode(w *httptest.ResponseRecorder) semel.Code {
+func refusalCode(w *httptest.ResponseRecorder) refusal.Code {
 	var p semel.Problem
 	if w.Header().Get("Content-Type") != "application/problem+json" || json.Unmarshal(w.Body.Bytes(), &p) != nil {
 		return ""
@@ -87,7 +89,7 @@ func replayed(w *httptest.ResponseRecorder) bool {
 }
 
 // wantProblem fails unless w is the problem of that status and code.
-func wantProblem(t testing.TB, w *httptest.ResponseRecorder, status int, code semel.Code) {
+func wantProblem(t testing.TB, w *httptest.ResponseRecorder, status int, code refusal.Code) {
 	t.Helper()
 	if w.Code != status || refusalCode(w) != code {
 		t.Errorf("answered %d %q (%s), want %d %s", w.Code, w.Body, refusalCode(w), status, code)
@@ -104,7 +106,7 @@ func wantAnswer(t testing.TB, w *httptest.ResponseRecorder, status int, body str
 
 // mortal is one guard's way to a store; it can be cut, as when the guard's process dies or its network breaks.
 type mortal struct {
-	semel.Store
+	driver.Store
 	dead   atomic.Bool
 	budget atomic.Int64 // verbs until it dies; 0 means none is set
 }
@@ -127,18 +129,18 @@ func (m *mortal) after(err error) error {
 	return err
 }
 
-func (m *mortal) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+func (m *mortal) Claim(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
 	if m.lost() {
-		return semel.Record{}, false, errDown
+		return driver.Record{}, false, errDown
 	}
 	rec, owned, err := m.Store.Claim(ctx, id, c)
 	if err = m.after(err); err != nil {
-		return semel.Record{}, false, err
+		return driver.Record{}, false, err
 	}
 	return rec, owned, nil
 }
 
-func (m *mortal) Extend(ctx context.Context, id semel.ID, by semel.Owner, x semel.Extension) (bool, error) {
+func (m *mortal) Extend(ctx context.Context, id driver.ID, by driver.Owner, x driver.Extension) (bool, error) {
 	if m.lost() {
 		return false, errDown
 	}
@@ -149,27 +151,27 @@ func (m *mortal) Extend(ctx context.Context, id semel.ID, by semel.Owner, x seme
 	return owned, nil
 }
 
-func (m *mortal) Settle(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+func (m *mortal) Settle(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 	if m.lost() {
-		return semel.Record{}, false, errDown
+		return driver.Record{}, false, errDown
 	}
 	rec, owned, err := m.Store.Settle(ctx, id, by, o)
 	if err = m.after(err); err != nil {
-		return semel.Record{}, false, err
+		return driver.Record{}, false, err
 	}
 	return rec, owned, nil
 }
 
-func (m *mortal) Load(ctx context.Context, id semel.ID) (semel.Record, error) {
+func (m *mortal) Load(ctx context.Context, id driver.ID) (driver.Record, error) {
 	if m.lost() {
-		return semel.Record{}, errDown
+		return driver.Record{}, errDown
 	}
 	return m.Store.Load(ctx, id)
 }
 
 // counting counts the verbs of one guard that write, and when they and the loads were sent.
 type counting struct {
-	semel.Store
+	driver.Store
 	mu         sync.Mutex
 	claimed    int
 	settles    int
@@ -183,7 +185,7 @@ func (c *counting) note(f func()) {
 	f()
 }
 
-func (c *counting) Claim(ctx context.Context, id semel.ID, cl semel.Claim) (semel.Record, bool, error) {
+func (c *counting) Claim(ctx context.Context, id driver.ID, cl driver.Claim) (driver.Record, bool, error) {
 	rec, owned, err := c.Store.Claim(ctx, id, cl)
 	c.note(func() {
 		if owned {
@@ -193,17 +195,17 @@ func (c *counting) Claim(ctx context.Context, id semel.ID, cl semel.Claim) (seme
 	return rec, owned, err
 }
 
-func (c *counting) Extend(ctx context.Context, id semel.ID, by semel.Owner, x semel.Extension) (bool, error) {
+func (c *counting) Extend(ctx context.Context, id driver.ID, by driver.Owner, x driver.Extension) (bool, error) {
 	c.note(func() { c.extendedAt = append(c.extendedAt, time.Now()) })
 	return c.Store.Extend(ctx, id, by, x)
 }
 
-func (c *counting) Settle(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+func (c *counting) Settle(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 	c.note(func() { c.settles++ })
 	return c.Store.Settle(ctx, id, by, o)
 }
 
-func (c *counting) Load(ctx context.Context, id semel.ID) (semel.Record, error) {
+func (c *counting) Load(ctx context.Context, id driver.ID) (driver.Record, error) {
 	c.note(func() { c.load = append(c.load, time.Now()) })
 	return c.Store.Load(ctx, id)
 }

@@ -6,11 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 )
 
 // An Inquiry is the question what became of an operation.
 type Inquiry struct {
-	ID ID
+	ID driver.ID
 	// Fence is above that of every run so far. Who answers [FoundNever] promises to refuse the operation, should it still
 	// come, with a fence up to this one.
 	Fence       uint64
@@ -26,7 +29,7 @@ type Finding struct {
 	// Answer is given with FoundDone, as it would have been sent: status (0 for a result of [Do], whose Body is its JSON),
 	// header, trailer and body, with no Codec. What must not be stored of it is left out, and all of it if the body is
 	// above Policy.MaxResponseBody. It must not be changed any more. Nil if the answer can't be told.
-	Answer *Response
+	Answer *driver.Response
 	Reason string // for operators
 }
 
@@ -52,7 +55,7 @@ const (
 )
 
 // Reconcile settles an operation that reads as unknown to this guard by asking what became of it (R-75a). It does nothing
-// to any other. The store must be a [Seizer].
+// to any other. The store must be a [driver.Seizer].
 //
 // It raises the fence before it asks, so that what it learns is not overtaken by the lost run: from then on that run's
 // owner changes nothing. An operation that was done ends done, with the answer that was found; one that never happened is
@@ -60,13 +63,13 @@ const (
 // again. Of several that decide at once, operators included, one wins and the others change nothing.
 //
 // It returns what the operation reads as now, together with the error that kept it from being decided, or from being
-// audited where the store is an [Auditor]; as long as that is not known, ReadsUnknown. A settle whose reply is lost is
+// audited where the store is an [driver.Auditor]; as long as that is not known, ReadsUnknown. A settle whose reply is lost is
 // repeated until it is acknowledged or ctx ends.
-func (g *Guard) Reconcile(ctx context.Context, id ID, ask func(context.Context, Inquiry) (Finding, error)) (Reading, error) {
-	if _, ok := g.store.own.(Seizer); !ok {
-		return ReadsUnknown, fmt.Errorf("semel: reconcile: the store, a %T, can't be seized: %w", g.store.own, errors.ErrUnsupported)
+func (g *Guard) Reconcile(ctx context.Context, id driver.ID, ask func(context.Context, Inquiry) (Finding, error)) (driver.Reading, error) {
+	if _, ok := g.store.own.(driver.Seizer); !ok {
+		return driver.ReadsUnknown, fmt.Errorf("semel: reconcile: the store, a %T, can't be seized: %w", g.store.own, errors.ErrUnsupported)
 	}
-	c := reconciliation{g: g, id: id, token: NewToken()}
+	c := reconciliation{g: g, id: id, token: driver.NewToken()}
 	reads, err := c.decide(ctx, ask)
 	if err != nil {
 		err = fmt.Errorf("semel: reconcile %s: %w", id, err)
@@ -77,23 +80,23 @@ func (g *Guard) Reconcile(ctx context.Context, id ID, ask func(context.Context, 
 // A reconciliation is one call of Reconcile.
 type reconciliation struct {
 	g     *Guard
-	id    ID
-	token Token
-	rec   Record
-	named Record // rec with its names in the clear
-	last  string // result of the trail's newest entry, if that is reconcile's
+	id    driver.ID
+	token driver.Token
+	rec   driver.Record
+	named driver.Record // rec with its names in the clear
+	last  string        // result of the trail's newest entry, if that is reconcile's
 }
 
-func (c *reconciliation) decide(ctx context.Context, ask func(context.Context, Inquiry) (Finding, error)) (Reading, error) {
+func (c *reconciliation) decide(ctx context.Context, ask func(context.Context, Inquiry) (Finding, error)) (driver.Reading, error) {
 	if mine, err := c.seize(ctx); err != nil {
-		return ReadsUnknown, err
+		return driver.ReadsUnknown, err
 	} else if !mine {
 		return c.reads(), nil
 	}
 	// Nothing is decided that the trail does not show to have been asked. Before the seize an entry would often have no
 	// sequel; what the seize itself changes, no request can see.
 	if err := c.begin(ctx); err != nil {
-		return ReadsUnknown, err
+		return driver.ReadsUnknown, err
 	}
 	f, err := ask(ctx, Inquiry{
 		ID: c.id, Fence: c.rec.Fence, Attempt: int(c.rec.Attempt), Operation: c.named.Operation,
@@ -104,13 +107,13 @@ func (c *reconciliation) decide(ctx context.Context, ask func(context.Context, I
 	}
 	switch {
 	case err != nil:
-		return ReadsUnknown, errors.Join(err, c.later(ctx, err.Error()))
+		return driver.ReadsUnknown, errors.Join(err, c.later(ctx, err.Error()))
 	case f.Found == FoundDone:
-		return c.settle(ctx, Outcome{State: Done, Response: f.Answer}, auditDone, f.Reason)
+		return c.settle(ctx, driver.Outcome{State: driver.Done, Response: f.Answer}, auditDone, f.Reason)
 	case f.Found == FoundNever:
-		return c.settle(ctx, Outcome{State: Free, Error: "reconcile: it never happened"}, auditNever, f.Reason)
+		return c.settle(ctx, driver.Outcome{State: driver.Free, Error: "reconcile: it never happened"}, auditNever, f.Reason)
 	}
-	return ReadsUnknown, c.later(ctx, f.Reason)
+	return driver.ReadsUnknown, c.later(ctx, f.Reason)
 }
 
 // seize makes the record this call's own, if it reads as unknown; it reports whether it is.
@@ -121,7 +124,7 @@ func (c *reconciliation) seize(ctx context.Context) (mine bool, err error) {
 	}); err != nil {
 		return false, fmt.Errorf("load the record: %w", err)
 	}
-	if c.reads() != ReadsUnknown || c.g.work.settles(c.rec.Owner()) {
+	if c.reads() != driver.ReadsUnknown || c.g.work.settles(c.rec.Owner()) {
 		return false, nil
 	}
 	if err := c.open(ctx); err != nil {
@@ -153,7 +156,7 @@ func (c *reconciliation) open(ctx context.Context) error {
 
 // settles reports whether a run of this process may still come to settle the record that by owns. It knows better than
 // whoever could be asked. After twice MaxRun its handler has not obeyed its deadline, or its settle was abandoned.
-func (w *work) settles(by Owner) bool {
+func (w *work) settles(by driver.Owner) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for r := w.oldest; r != nil; r = r.after {
@@ -165,8 +168,8 @@ func (w *work) settles(by Owner) bool {
 }
 
 // settle writes what was found.
-func (c *reconciliation) settle(ctx context.Context, o Outcome, result, reason string) (Reading, error) {
-	by := Owner{Fence: c.rec.Fence, Token: c.token}
+func (c *reconciliation) settle(ctx context.Context, o driver.Outcome, result, reason string) (driver.Reading, error) {
+	by := driver.Owner{Fence: c.rec.Fence, Token: c.token}
 	o.Response = c.g.keyring.Seal(c.id, c.token, o.Response)
 	const firstPause, longestPause = 10 * time.Millisecond, time.Second
 	for wait := firstPause; ; wait = min(2*wait, longestPause) {
@@ -182,32 +185,32 @@ func (c *reconciliation) settle(ctx context.Context, o Outcome, result, reason s
 		}
 		c.failed(ctx, "settle", err)
 		switch {
-		case errors.Is(err, ErrUnreadable):
-			return ReadsUnknown, fmt.Errorf("settle the record: %w", err)
-		case errors.Is(err, ErrFull) && o.Response != nil:
+		case errors.Is(err, driver.ErrUnreadable):
+			return driver.ReadsUnknown, fmt.Errorf("settle the record: %w", err)
+		case errors.Is(err, driver.ErrFull) && o.Response != nil:
 			c.notReplayable(ctx, err)
 			o.Response = nil // a marker always fits
 			continue
 		}
 		if !pause(ctx, jitter(wait)) {
-			return ReadsUnknown, fmt.Errorf("settle the record: %w", errors.Join(err, context.Cause(ctx)))
+			return driver.ReadsUnknown, fmt.Errorf("settle the record: %w", errors.Join(err, context.Cause(ctx)))
 		}
 	}
 	c.g.waiting.wake(c.id)
 	return c.reads(), c.audit(context.WithoutCancel(ctx), result, reason) // what is done is noted, whoever has left
 }
 
-func (c *reconciliation) reads() Reading { return c.rec.Reads(c.g.policy.OnLost) }
+func (c *reconciliation) reads() driver.Reading { return c.rec.Reads(c.g.policy.OnLost) }
 
 func (c *reconciliation) notReplayable(ctx context.Context, err error) {
-	c.g.observer.Observe(ctx, Event{
-		Kind: EventNotReplayable, ID: c.id, Operation: c.named.Operation, Correlation: c.named.Correlation,
+	c.g.observer.Observe(ctx, event.Event{
+		Kind: event.NotReplayable, ID: c.id, Operation: c.named.Operation, Correlation: c.named.Correlation,
 		Attempt: c.rec.Attempt, Fence: c.rec.Fence, Err: err,
 	})
 }
 
 // storedAnswer returns the stored form of an answer that was found, or nil if it can't be replayed.
-func (c *reconciliation) storedAnswer(ctx context.Context, a *Response) (*Response, error) {
+func (c *reconciliation) storedAnswer(ctx context.Context, a *driver.Response) (*driver.Response, error) {
 	g := c.g
 	switch {
 	case a == nil:
@@ -236,18 +239,18 @@ func (c *reconciliation) storedAnswer(ctx context.Context, a *Response) (*Respon
 	if a.Header.Get("Content-Encoding") != "" {
 		threshold = -1
 	}
-	stored := &Response{Status: a.Status, Header: x.storedFields(a.Header, named), Trailer: x.storedFields(a.Trailer, named)}
+	stored := &driver.Response{Status: a.Status, Header: x.storedFields(a.Header, named), Trailer: x.storedFields(a.Trailer, named)}
 	stored.Body, stored.Codec = g.codecs.pack(body, threshold)
 	return stored, nil
 }
 
 // begin notes in the trail that the operation is asked about, unless that is what stands there last.
 func (c *reconciliation) begin(ctx context.Context) error {
-	if _, ok := c.g.store.own.(Auditor); !ok {
+	if _, ok := c.g.store.own.(driver.Auditor); !ok {
 		return nil
 	}
 	if err := c.try(ctx, "audit", func(ctx context.Context) error {
-		return c.g.store.AuditTrail(ctx, &c.id, 1, func(e AuditEntry) bool {
+		return c.g.store.AuditTrail(ctx, &c.id, 1, func(e driver.AuditEntry) bool {
 			if e.Actor == auditActor {
 				c.last = e.Result
 			}
@@ -275,10 +278,10 @@ func (c *reconciliation) later(ctx context.Context, reason string) error {
 
 // audit adds an entry to the trail, if the store has one.
 func (c *reconciliation) audit(ctx context.Context, result, reason string) error {
-	if _, ok := c.g.store.own.(Auditor); !ok {
+	if _, ok := c.g.store.own.(driver.Auditor); !ok {
 		return nil
 	}
-	e := AuditEntry{
+	e := driver.AuditEntry{
 		ID: c.id, Operation: c.rec.Operation, Actor: auditActor, Action: auditActor, Reason: reason, Result: result,
 	}
 	if err := c.try(ctx, "audit", func(ctx context.Context) error { return c.g.store.Audit(ctx, e) }); err != nil {
@@ -297,7 +300,7 @@ func (c *reconciliation) try(ctx context.Context, verb string, f func(context.Co
 			return nil
 		}
 		c.failed(ctx, verb, err)
-		if errors.Is(err, ErrUnreadable) || try == claimTries || !pause(ctx, jitter(10*time.Millisecond<<try)) {
+		if errors.Is(err, driver.ErrUnreadable) || try == claimTries || !pause(ctx, jitter(10*time.Millisecond<<try)) {
 			return err
 		}
 	}

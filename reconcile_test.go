@@ -14,14 +14,17 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // seizable is a memory store that can be made to fail, seizing included.
 type seizable struct {
 	*faulty
 	memory *memstore.Store
-	seize  func(context.Context, semel.ID, semel.Token) (semel.Record, error)
+	seize  func(context.Context, driver.ID, driver.Token) (driver.Record, error)
 }
 
 func newSeizable() *seizable {
@@ -29,14 +32,14 @@ func newSeizable() *seizable {
 	return &seizable{faulty: &faulty{Store: memory}, memory: memory}
 }
 
-func (s *seizable) Seize(ctx context.Context, id semel.ID, t semel.Token) (semel.Record, error) {
+func (s *seizable) Seize(ctx context.Context, id driver.ID, t driver.Token) (driver.Record, error) {
 	if s.seize != nil {
 		return s.seize(ctx, id, t)
 	}
 	return s.memory.Seize(ctx, id, t)
 }
 
-func (s *seizable) Forget(ctx context.Context, id semel.ID, by semel.Owner) (bool, error) {
+func (s *seizable) Forget(ctx context.Context, id driver.ID, by driver.Owner) (bool, error) {
 	return s.memory.Forget(ctx, id, by)
 }
 
@@ -44,11 +47,11 @@ func (s *seizable) Forget(ctx context.Context, id semel.ID, by semel.Owner) (boo
 type audited struct {
 	*seizable
 	mu    sync.Mutex
-	trail []semel.AuditEntry
+	trail []driver.AuditEntry
 	fails int // entries refused from now on
 }
 
-func (a *audited) Audit(ctx context.Context, e semel.AuditEntry) error {
+func (a *audited) Audit(ctx context.Context, e driver.AuditEntry) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err := ctx.Err(); err != nil {
@@ -62,7 +65,7 @@ func (a *audited) Audit(ctx context.Context, e semel.AuditEntry) error {
 	return nil
 }
 
-func (a *audited) AuditTrail(_ context.Context, id *semel.ID, limit int, yield func(semel.AuditEntry) bool) error {
+func (a *audited) AuditTrail(_ context.Context, id *driver.ID, limit int, yield func(driver.AuditEntry) bool) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for i := len(a.trail) - 1; i >= 0; i-- {
@@ -100,7 +103,7 @@ func found(f semel.Finding) (ask func(context.Context, semel.Inquiry) (semel.Fin
 
 // paid is a finding: the operation was done, with an answer of its own.
 func paid() semel.Finding {
-	return semel.Finding{Found: semel.FoundDone, Reason: "in the books", Answer: &semel.Response{
+	return semel.Finding{Found: semel.FoundDone, Reason: "in the books", Answer: &driver.Response{
 		Status: http.StatusCreated,
 		Header: http.Header{"Location": {"/payments/7"}, "Link": {"<a>", "<b>, <c>"}, "Content-Type": {"text/plain"}},
 		Body:   []byte("payment 7"),
@@ -119,7 +122,7 @@ func lost(t *testing.T, g *semel.Guard) {
 }
 
 // reconciled fails unless Reconcile succeeds with the given reading.
-func reconciled(t *testing.T, g *semel.Guard, want semel.Reading, ask func(context.Context, semel.Inquiry) (semel.Finding, error)) {
+func reconciled(t *testing.T, g *semel.Guard, want driver.Reading, ask func(context.Context, semel.Inquiry) (semel.Finding, error)) {
 	t.Helper()
 	if got, err := g.Reconcile(t.Context(), paymentID, ask); got != want || err != nil {
 		t.Errorf("reconciled: it reads as %v, %v; want %v", got, err, want)
@@ -127,7 +130,7 @@ func reconciled(t *testing.T, g *semel.Guard, want semel.Reading, ask func(conte
 }
 
 // still fails unless the record is what it was.
-func still(t *testing.T, s semel.Store, want semel.Record) {
+func still(t *testing.T, s driver.Store, want driver.Record) {
 	t.Helper()
 	got := recordOf(t, s, paymentID)
 	got.Now = want.Now
@@ -159,17 +162,17 @@ func TestR52_R75a_AnUnknownOperationIsSettledByAsking(t *testing.T) {
 			name   string
 			f      semel.Finding
 			err    error
-			reads  semel.Reading
+			reads  driver.Reading
 			status int
 			body   string
 			replay bool
 		}{
-			{"done: that answer is replayed", paid(), nil, semel.ReadsDone, 201, "payment 7", true},
-			{"done, but nobody knows the answer", semel.Finding{Found: semel.FoundDone}, nil, semel.ReadsDone, 409, string(semel.CodeReplayUnavailable), false},
-			{"never: the next request runs", never, nil, semel.ReadsFree, 201, "payment 1", false},
-			{"nothing", semel.Finding{}, nil, semel.ReadsUnknown, 409, string(semel.CodeOutcomeUnknown), false},
-			{"a finding that does not exist", semel.Finding{Found: 9}, nil, semel.ReadsUnknown, 409, string(semel.CodeOutcomeUnknown), false},
-			{"an error, whatever is found with it", never, errDown, semel.ReadsUnknown, 409, string(semel.CodeOutcomeUnknown), false},
+			{"done: that answer is replayed", paid(), nil, driver.ReadsDone, 201, "payment 7", true},
+			{"done, but nobody knows the answer", semel.Finding{Found: semel.FoundDone}, nil, driver.ReadsDone, 409, string(refusal.ReplayUnavailable), false},
+			{"never: the next request runs", never, nil, driver.ReadsFree, 201, "payment 1", false},
+			{"nothing", semel.Finding{}, nil, driver.ReadsUnknown, 409, string(refusal.OutcomeUnknown), false},
+			{"a finding that does not exist", semel.Finding{Found: 9}, nil, driver.ReadsUnknown, 409, string(refusal.OutcomeUnknown), false},
+			{"an error, whatever is found with it", never, errDown, driver.ReadsUnknown, 409, string(refusal.OutcomeUnknown), false},
 		} {
 			t.Run(origin.name+"/"+c.name, func(t *testing.T) {
 				t.Parallel()
@@ -199,7 +202,7 @@ func TestR52_R75a_AnUnknownOperationIsSettledByAsking(t *testing.T) {
 					if c.status == 201 {
 						wantAnswer(t, w, c.status, c.body, c.replay)
 					} else {
-						wantProblem(t, w, c.status, semel.Code(c.body))
+						wantProblem(t, w, c.status, refusal.Code(c.body))
 					}
 					drained(t, g)
 				})
@@ -210,15 +213,15 @@ func TestR52_R75a_AnUnknownOperationIsSettledByAsking(t *testing.T) {
 
 func TestR75a_NothingElseIsAskedAbout(t *testing.T) {
 	t.Parallel()
-	claim := func(t *testing.T, s *memstore.Store, onLost semel.LostPolicy, lease time.Duration) semel.Owner {
+	claim := func(t *testing.T, s *memstore.Store, onLost semel.LostPolicy, lease time.Duration) driver.Owner {
 		t.Helper()
-		rec, owned, err := s.Claim(t.Context(), paymentID, semel.Claim{Token: semel.NewToken(), Lease: lease, Retention: time.Hour, OnLost: onLost})
+		rec, owned, err := s.Claim(t.Context(), paymentID, driver.Claim{Token: driver.NewToken(), Lease: lease, Retention: time.Hour, OnLost: onLost})
 		if err != nil || !owned {
 			t.Fatalf("claim: %v, %v", owned, err)
 		}
 		return rec.Owner()
 	}
-	settle := func(t *testing.T, s *memstore.Store, by semel.Owner, o semel.Outcome) {
+	settle := func(t *testing.T, s *memstore.Store, by driver.Owner, o driver.Outcome) {
 		t.Helper()
 		if _, owned, err := s.Settle(t.Context(), paymentID, by, o); err != nil || !owned {
 			t.Fatalf("settle: %v, %v", owned, err)
@@ -227,23 +230,23 @@ func TestR75a_NothingElseIsAskedAbout(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		make func(*testing.T, *memstore.Store)
-		want semel.Reading
+		want driver.Reading
 	}{
-		{"absent", func(*testing.T, *memstore.Store) {}, semel.ReadsAbsent},
-		{"running, its lease valid", func(t *testing.T, s *memstore.Store) { claim(t, s, semel.Hold, time.Minute) }, semel.ReadsRunning},
+		{"absent", func(*testing.T, *memstore.Store) {}, driver.ReadsAbsent},
+		{"running, its lease valid", func(t *testing.T, s *memstore.Store) { claim(t, s, semel.Hold, time.Minute) }, driver.ReadsRunning},
 		{"done", func(t *testing.T, s *memstore.Store) {
-			settle(t, s, claim(t, s, semel.Hold, time.Minute), semel.Outcome{State: semel.Done})
-		}, semel.ReadsDone},
+			settle(t, s, claim(t, s, semel.Hold, time.Minute), driver.Outcome{State: driver.Done})
+		}, driver.ReadsDone},
 		{"begun, its lease over", func(t *testing.T, s *memstore.Store) {
 			by := claim(t, s, semel.Hold, time.Minute)
-			if owned, err := s.Extend(t.Context(), paymentID, by, semel.Extension{Lease: time.Second, Begun: true}); err != nil || !owned {
+			if owned, err := s.Extend(t.Context(), paymentID, by, driver.Extension{Lease: time.Second, Begun: true}); err != nil || !owned {
 				t.Fatalf("extend: %v, %v", owned, err)
 			}
 			time.Sleep(2 * time.Second)
-		}, semel.ReadsDone},
+		}, driver.ReadsDone},
 		{"released", func(t *testing.T, s *memstore.Store) {
-			settle(t, s, claim(t, s, semel.Hold, time.Minute), semel.Outcome{State: semel.Free})
-		}, semel.ReadsFree},
+			settle(t, s, claim(t, s, semel.Hold, time.Minute), driver.Outcome{State: driver.Free})
+		}, driver.ReadsFree},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -270,7 +273,7 @@ func TestR75a_NothingElseIsAskedAbout(t *testing.T) {
 			before := recordOf(t, store, paymentID)
 			g, _ := newGuard(t, store, shortLease(semel.Rerun))
 			ask, asked := found(never)
-			if reconciled(t, g, semel.ReadsFree, ask); *asked != 0 {
+			if reconciled(t, g, driver.ReadsFree, ask); *asked != 0 {
 				t.Error("it was asked about")
 			}
 			still(t, store, before)
@@ -283,21 +286,21 @@ func TestR75a_Case02_TheLateOwnerChangesNothingOnceItIsAskedAbout(t *testing.T) 
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		lease := shortLease(semel.Hold)
-		rec, _, err := store.Claim(t.Context(), paymentID, semel.Claim{Token: semel.NewToken(), Lease: lease.Lease, Retention: time.Hour})
+		rec, _, err := store.Claim(t.Context(), paymentID, driver.Claim{Token: driver.NewToken(), Lease: lease.Lease, Retention: time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * lease.Lease)
 		g, _ := newGuard(t, store, lease)
-		reconciled(t, g, semel.ReadsDone, func(ctx context.Context, q semel.Inquiry) (semel.Finding, error) {
+		reconciled(t, g, driver.ReadsDone, func(ctx context.Context, q semel.Inquiry) (semel.Finding, error) {
 			held := recordOf(t, store, paymentID)
-			if held.State != semel.Unknown || held.Fence != q.Fence || q.Fence <= rec.Fence {
+			if held.State != driver.Unknown || held.Fence != q.Fence || q.Fence <= rec.Fence {
 				t.Errorf("asked with fence %d about %+v, want it unknown under a fence above %d", q.Fence, held, rec.Fence)
 			}
-			if owned, err := store.Extend(ctx, paymentID, rec.Owner(), semel.Extension{}); owned || err != nil {
+			if owned, err := store.Extend(ctx, paymentID, rec.Owner(), driver.Extension{}); owned || err != nil {
 				t.Errorf("the late owner extends: %v, %v", owned, err)
 			}
-			for _, o := range []semel.Outcome{{State: semel.Done, Response: &semel.Response{Status: 200}}, {State: semel.Free}, {State: semel.Unknown}} {
+			for _, o := range []driver.Outcome{{State: driver.Done, Response: &driver.Response{Status: 200}}, {State: driver.Free}, {State: driver.Unknown}} {
 				if _, owned, err := store.Settle(ctx, paymentID, rec.Owner(), o); owned || err != nil {
 					t.Errorf("the late owner settles %v: %v, %v", o.State, owned, err)
 				}
@@ -313,9 +316,9 @@ func TestR75a_Case02_TheLateOwnerChangesNothingOnceItIsAskedAbout(t *testing.T) 
 
 func TestR75a_OfSeveralWhoDecideOneWins(t *testing.T) {
 	t.Parallel()
-	operator := func(t *testing.T, s *memstore.Store, o semel.Outcome) {
+	operator := func(t *testing.T, s *memstore.Store, o driver.Outcome) {
 		t.Helper()
-		token := semel.NewToken()
+		token := driver.NewToken()
 		rec, err := s.Seize(t.Context(), paymentID, token)
 		if err != nil || rec.Token != token {
 			t.Fatalf("the operator's seize: %v", err)
@@ -324,18 +327,18 @@ func TestR75a_OfSeveralWhoDecideOneWins(t *testing.T) {
 			t.Fatalf("the operator's settle: %v, %v", owned, err)
 		}
 	}
-	done := semel.Outcome{State: semel.Done, Response: &semel.Response{Status: 200, Body: []byte("decided")}}
+	done := driver.Outcome{State: driver.Done, Response: &driver.Response{Status: 200, Body: []byte("decided")}}
 
 	t.Run("the late owner settles before the seize", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			s := newSeizable()
-			rec, _, err := s.memory.Claim(t.Context(), paymentID, semel.Claim{Token: semel.NewToken(), Lease: time.Second, Retention: time.Hour})
+			rec, _, err := s.memory.Claim(t.Context(), paymentID, driver.Claim{Token: driver.NewToken(), Lease: time.Second, Retention: time.Hour})
 			if err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(2 * time.Second)
-			s.load = func(ctx context.Context, id semel.ID) (semel.Record, error) {
+			s.load = func(ctx context.Context, id driver.ID) (driver.Record, error) {
 				read, err := s.memory.Load(ctx, id)
 				if _, owned, err := s.memory.Settle(ctx, id, rec.Owner(), done); err != nil || !owned {
 					t.Errorf("the late owner's settle: %v, %v", owned, err)
@@ -344,7 +347,7 @@ func TestR75a_OfSeveralWhoDecideOneWins(t *testing.T) {
 			}
 			g, _ := newGuard(t, s, shortLease(semel.Hold))
 			ask, asked := found(never)
-			if reconciled(t, g, semel.ReadsDone, ask); *asked != 0 {
+			if reconciled(t, g, driver.ReadsDone, ask); *asked != 0 {
 				t.Error("it was asked about")
 			}
 			if got := recordOf(t, s.memory, paymentID); string(got.Response.Body) != "decided" {
@@ -357,8 +360,8 @@ func TestR75a_OfSeveralWhoDecideOneWins(t *testing.T) {
 		s := &audited{seizable: newSeizable()}
 		g, _ := newGuard(t, s, semel.Policy{})
 		lost(t, g)
-		var decided semel.Record
-		reconciled(t, g, semel.ReadsDone, func(context.Context, semel.Inquiry) (semel.Finding, error) {
+		var decided driver.Record
+		reconciled(t, g, driver.ReadsDone, func(context.Context, semel.Inquiry) (semel.Finding, error) {
 			operator(t, s.memory, done)
 			decided = recordOf(t, s.memory, paymentID)
 			return never, nil
@@ -373,10 +376,10 @@ func TestR75a_OfSeveralWhoDecideOneWins(t *testing.T) {
 		s := memstore.New()
 		g, _ := newGuard(t, s, semel.Policy{})
 		lost(t, g)
-		var seized semel.Record
-		reconciled(t, g, semel.ReadsUnknown, func(ctx context.Context, _ semel.Inquiry) (semel.Finding, error) {
+		var seized driver.Record
+		reconciled(t, g, driver.ReadsUnknown, func(ctx context.Context, _ semel.Inquiry) (semel.Finding, error) {
 			var err error
-			if seized, err = s.Seize(ctx, paymentID, semel.NewToken()); err != nil {
+			if seized, err = s.Seize(ctx, paymentID, driver.NewToken()); err != nil {
 				t.Error(err)
 			}
 			return never, nil
@@ -389,11 +392,11 @@ func TestR75a_OfSeveralWhoDecideOneWins(t *testing.T) {
 		g, _ := newGuard(t, s, semel.Policy{})
 		other, _ := newGuard(t, s, semel.Policy{})
 		lost(t, g)
-		reconciled(t, g, semel.ReadsDone, func(context.Context, semel.Inquiry) (semel.Finding, error) {
-			reconciled(t, other, semel.ReadsDone, func(context.Context, semel.Inquiry) (semel.Finding, error) { return paid(), nil })
+		reconciled(t, g, driver.ReadsDone, func(context.Context, semel.Inquiry) (semel.Finding, error) {
+			reconciled(t, other, driver.ReadsDone, func(context.Context, semel.Inquiry) (semel.Finding, error) { return paid(), nil })
 			return never, nil
 		})
-		if got := recordOf(t, s, paymentID); got.State != semel.Done || string(got.Response.Body) != "payment 7" {
+		if got := recordOf(t, s, paymentID); got.State != driver.Done || string(got.Response.Body) != "payment 7" {
 			t.Errorf("it is %v with %+v, want the first decision", got.State, got.Response)
 		}
 	})
@@ -413,10 +416,10 @@ func TestR75a_OfSeveralWhoDecideOneWins(t *testing.T) {
 				barrier.Done()
 				barrier.Wait()
 				reads, err := g.Reconcile(t.Context(), paymentID, func(context.Context, semel.Inquiry) (semel.Finding, error) {
-					return semel.Finding{Found: semel.FoundDone, Answer: &semel.Response{Status: 200, Body: fmt.Append(nil, i)}}, nil
+					return semel.Finding{Found: semel.FoundDone, Answer: &driver.Response{Status: 200, Body: fmt.Append(nil, i)}}, nil
 				})
 				// One that is overtaken sees it still unknown, or already done.
-				if err != nil || reads != semel.ReadsDone && reads != semel.ReadsUnknown {
+				if err != nil || reads != driver.ReadsDone && reads != driver.ReadsUnknown {
 					t.Errorf("it reads as %v, %v", reads, err)
 				}
 			})
@@ -424,7 +427,7 @@ func TestR75a_OfSeveralWhoDecideOneWins(t *testing.T) {
 		all.Wait()
 		first := recordOf(t, s, paymentID)
 		ask, asked := found(never)
-		if reconciled(t, g, semel.ReadsDone, ask); *asked != 0 || first.State != semel.Done {
+		if reconciled(t, g, driver.ReadsDone, ask); *asked != 0 || first.State != driver.Done {
 			t.Errorf("it is %v, and was asked about %d times more", first.State, *asked)
 		}
 	})
@@ -437,43 +440,43 @@ func TestR75a_LostRepliesAreRepeated(t *testing.T) {
 		make func(s *audited, fail func() bool)
 	}{
 		{"load", func(s *audited, fail func() bool) {
-			s.load = func(ctx context.Context, id semel.ID) (semel.Record, error) {
+			s.load = func(ctx context.Context, id driver.ID) (driver.Record, error) {
 				if fail() {
-					return semel.Record{}, errDown
+					return driver.Record{}, errDown
 				}
 				return s.memory.Load(ctx, id)
 			}
 		}},
 		{"seize, not executed", func(s *audited, fail func() bool) {
-			s.seize = func(ctx context.Context, id semel.ID, t semel.Token) (semel.Record, error) {
+			s.seize = func(ctx context.Context, id driver.ID, t driver.Token) (driver.Record, error) {
 				if fail() {
-					return semel.Record{}, errDown
+					return driver.Record{}, errDown
 				}
 				return s.memory.Seize(ctx, id, t)
 			}
 		}},
 		{"seize, executed", func(s *audited, fail func() bool) {
-			s.seize = func(ctx context.Context, id semel.ID, t semel.Token) (semel.Record, error) {
+			s.seize = func(ctx context.Context, id driver.ID, t driver.Token) (driver.Record, error) {
 				rec, err := s.memory.Seize(ctx, id, t)
 				if fail() {
-					return semel.Record{}, errDown
+					return driver.Record{}, errDown
 				}
 				return rec, err
 			}
 		}},
 		{"settle, not executed", func(s *audited, fail func() bool) {
-			s.settle = func(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+			s.settle = func(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 				if fail() {
-					return semel.Record{}, false, errDown
+					return driver.Record{}, false, errDown
 				}
 				return s.memory.Settle(ctx, id, by, o)
 			}
 		}},
 		{"settle, executed", func(s *audited, fail func() bool) {
-			s.settle = func(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+			s.settle = func(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 				rec, owned, err := s.memory.Settle(ctx, id, by, o)
 				if fail() {
-					return semel.Record{}, false, errDown
+					return driver.Record{}, false, errDown
 				}
 				return rec, owned, err
 			}
@@ -482,9 +485,9 @@ func TestR75a_LostRepliesAreRepeated(t *testing.T) {
 	} {
 		for _, f := range []struct {
 			found semel.Finding
-			reads semel.Reading
+			reads driver.Reading
 			last  string
-		}{{paid(), semel.ReadsDone, "done"}, {never, semel.ReadsFree, "never"}} {
+		}{{paid(), driver.ReadsDone, "done"}, {never, driver.ReadsFree, "never"}} {
 			t.Run(c.name+"/"+f.last, func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
@@ -498,7 +501,7 @@ func TestR75a_LostRepliesAreRepeated(t *testing.T) {
 					if *asked != 1 {
 						t.Errorf("asked %d times, want once", *asked)
 					}
-					if n := seen.count(semel.EventStoreError); n != 2 {
+					if n := seen.count(event.StoreError); n != 2 {
 						t.Errorf("%d failures reported, want 2", n)
 					}
 					if got, want := s.results(), []string{"asked", f.last}; !reflect.DeepEqual(got, want) {
@@ -518,23 +521,23 @@ func TestR75a_ASettleThatIsNotAcknowledgedInTimeLeavesItUnknown(t *testing.T) {
 		lost(t, g)
 		sent := 0
 		s.set(func(f *faulty) {
-			f.settle = func(context.Context, semel.ID, semel.Owner, semel.Outcome) (semel.Record, bool, error) {
+			f.settle = func(context.Context, driver.ID, driver.Owner, driver.Outcome) (driver.Record, bool, error) {
 				sent++
-				return semel.Record{}, false, errDown
+				return driver.Record{}, false, errDown
 			}
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		ask, asked := found(paid())
 		reads, err := g.Reconcile(ctx, paymentID, ask)
-		if reads != semel.ReadsUnknown || !errors.Is(err, errDown) || !errors.Is(err, context.DeadlineExceeded) {
+		if reads != driver.ReadsUnknown || !errors.Is(err, errDown) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("it reads as %v, %v; want unknown, and why", reads, err)
 		}
 		if sent < 10 {
 			t.Errorf("settled %d times within 10 s, want it repeated", sent)
 		}
 		s.set(func(f *faulty) { f.settle = nil })
-		if reconciled(t, g, semel.ReadsDone, ask); *asked != 2 {
+		if reconciled(t, g, driver.ReadsDone, ask); *asked != 2 {
 			t.Errorf("asked %d times, want a second time", *asked)
 		}
 	})
@@ -552,10 +555,10 @@ func TestR75a_AQuestionThatOutlastsItsContextLeavesItUnknown(t *testing.T) {
 			cancel()
 			return f, nil
 		})
-		if reads != semel.ReadsUnknown || !errors.Is(err, context.Canceled) {
+		if reads != driver.ReadsUnknown || !errors.Is(err, context.Canceled) {
 			t.Errorf("it reads as %v, %v; want unknown, cancelled", reads, err)
 		}
-		if rec := recordOf(t, s.memory, paymentID); rec.State != semel.Unknown {
+		if rec := recordOf(t, s.memory, paymentID); rec.State != driver.Unknown {
 			t.Errorf("it became %v", rec.State)
 		}
 	}
@@ -569,18 +572,18 @@ func TestR75a_ARunThatStillSettlesHereIsNotAskedAbout(t *testing.T) {
 		p := shortLease(semel.Hold)
 		g, _ := newGuard(t, s, p)
 		down := func(f *faulty) {
-			f.settle = func(context.Context, semel.ID, semel.Owner, semel.Outcome) (semel.Record, bool, error) {
-				return semel.Record{}, false, errDown
+			f.settle = func(context.Context, driver.ID, driver.Owner, driver.Outcome) (driver.Record, bool, error) {
+				return driver.Record{}, false, errDown
 			}
-			f.extend = func(context.Context, semel.ID, semel.Owner, semel.Extension) (bool, error) { return false, errDown }
+			f.extend = func(context.Context, driver.ID, driver.Owner, driver.Extension) (bool, error) { return false, errDown }
 		}
 		s.set(down)
 		var l ledger
 		h := g.Handler(http.HandlerFunc(l.pay))
-		wantProblem(t, answer(h, post("k", `{}`)), http.StatusServiceUnavailable, semel.CodeOutcomePending)
+		wantProblem(t, answer(h, post("k", `{}`)), http.StatusServiceUnavailable, refusal.OutcomePending)
 		time.Sleep(2 * p.Lease)
 		ask, asked := found(never)
-		reconciled(t, g, semel.ReadsUnknown, ask)
+		reconciled(t, g, driver.ReadsUnknown, ask)
 		s.set(func(f *faulty) { f.settle, f.extend = nil, nil })
 		drained(t, g)
 		if *asked != 0 {
@@ -594,7 +597,7 @@ func TestR75a_ARunThatStillSettlesHereIsNotAskedAbout(t *testing.T) {
 		answer(h, post("k2", `{}`))
 		drained(t, g)
 		s.set(func(f *faulty) { f.settle, f.extend = nil, nil })
-		if reads, err := g.Reconcile(t.Context(), key, ask); reads != semel.ReadsFree || err != nil || *asked != 1 {
+		if reads, err := g.Reconcile(t.Context(), key, ask); reads != driver.ReadsFree || err != nil || *asked != 1 {
 			t.Errorf("it reads as %v, %v, asked %d times", reads, err, *asked)
 		}
 	})
@@ -613,16 +616,16 @@ func TestR75a_ARunThatDoesNotEndIsAskedAboutInTheEnd(t *testing.T) {
 		synctest.Wait()
 		ask, asked := found(paid())
 		for after, want := range []struct {
-			reads semel.Reading
+			reads driver.Reading
 			asked int
-		}{{semel.ReadsRunning, 0}, {semel.ReadsUnknown, 0}, {semel.ReadsDone, 1}} {
+		}{{driver.ReadsRunning, 0}, {driver.ReadsUnknown, 0}, {driver.ReadsDone, 1}} {
 			time.Sleep(time.Duration(after) * (p.MaxRun + 2*p.Lease)) // soon after its start, past MaxRun, past twice that
 			if reconciled(t, g, want.reads, ask); *asked != want.asked {
 				t.Errorf("look %d: asked %d times, want %d", after, *asked, want.asked)
 			}
 		}
 		wantAnswer(t, s.answer(), http.StatusCreated, "payment 7", true)
-		if seen.count(semel.EventFenced) != 1 {
+		if seen.count(event.Fenced) != 1 {
 			t.Error("the late owner was not fenced")
 		}
 	})
@@ -636,13 +639,13 @@ func TestR75a_R87_WhatWasDecidedIsAuditedWhoeverHasLeft(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	s.set(func(f *faulty) {
-		f.settle = func(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+		f.settle = func(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 			defer cancel()
 			return s.memory.Settle(ctx, id, by, o)
 		}
 	})
 	ask, _ := found(never)
-	if reads, err := g.Reconcile(ctx, paymentID, ask); reads != semel.ReadsFree || err != nil {
+	if reads, err := g.Reconcile(ctx, paymentID, ask); reads != driver.ReadsFree || err != nil {
 		t.Errorf("it reads as %v, %v", reads, err)
 	}
 	if got, want := s.results(), []string{"asked", "never"}; !reflect.DeepEqual(got, want) {
@@ -656,14 +659,14 @@ func TestR35_R75a_WhatIsKeptOfAnAnswerThatWasFound(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		policy semel.Policy
-		answer semel.Response
+		answer driver.Response
 		header http.Header // of the replay, besides what the guard adds
 		body   string
 	}{
 		{
 			"what belongs to one exchange is left out",
 			semel.Policy{KeyHeaders: []string{"Order-Key", "Idempotency-Key"}},
-			semel.Response{Status: 201, Body: []byte("x"), Header: http.Header{
+			driver.Response{Status: 201, Body: []byte("x"), Header: http.Header{
 				"Content-Type": {"text/plain"}, "Location": {"/a", "/b"}, "X-Own": {"1, 2", "3"}, "Connection": {"X-Hop"}, "X-Hop": {"1"},
 				"Set-Cookie": {"a=b"}, "Date": {"Thu, 01 Jan 1970 00:00:00 GMT"}, "Server": {"s"}, "Www-Authenticate": {"Basic"},
 				"Ratelimit-Remaining": {"1"}, "Access-Control-Allow-Origin": {"https://other.example"}, "X-Request-Id": {"1"}, "Traceparent": {"1"},
@@ -676,26 +679,26 @@ func TestR35_R75a_WhatIsKeptOfAnAnswerThatWasFound(t *testing.T) {
 		{
 			"only what the route lists",
 			semel.Policy{StoreHeaders: []string{"Location"}},
-			semel.Response{Status: 201, Body: []byte("x"), Header: http.Header{"Location": {"/a"}, "X-Own": {"1"}}},
+			driver.Response{Status: 201, Body: []byte("x"), Header: http.Header{"Location": {"/a"}, "X-Own": {"1"}}},
 			http.Header{"Location": {"/a"}},
 			"x",
 		},
 		{
 			"a large body, compressed in the store",
 			semel.Policy{},
-			semel.Response{Status: 200, Body: large, Header: http.Header{"Content-Type": {"text/plain"}}},
+			driver.Response{Status: 200, Body: large, Header: http.Header{"Content-Type": {"text/plain"}}},
 			http.Header{"Content-Type": {"text/plain"}},
 			string(large),
 		},
 		{
 			"one that is encoded already",
 			semel.Policy{},
-			semel.Response{Status: 200, Body: large, Header: http.Header{"Content-Type": {"text/plain"}, "Content-Encoding": {"br"}}},
+			driver.Response{Status: 200, Body: large, Header: http.Header{"Content-Type": {"text/plain"}, "Content-Encoding": {"br"}}},
 			http.Header{"Content-Type": {"text/plain"}, "Content-Encoding": {"br"}},
 			string(large),
 		},
-		{"no content", semel.Policy{}, semel.Response{Status: 204, Body: []byte("x")}, http.Header{}, ""},
-		{"an error that is final", semel.Policy{}, semel.Response{Status: 402, Header: http.Header{"Content-Type": {"text/plain"}}}, http.Header{"Content-Type": {"text/plain"}}, ""},
+		{"no content", semel.Policy{}, driver.Response{Status: 204, Body: []byte("x")}, http.Header{}, ""},
+		{"an error that is final", semel.Policy{}, driver.Response{Status: 402, Header: http.Header{"Content-Type": {"text/plain"}}}, http.Header{"Content-Type": {"text/plain"}}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -703,7 +706,7 @@ func TestR35_R75a_WhatIsKeptOfAnAnswerThatWasFound(t *testing.T) {
 			g, _ := newGuard(t, s, c.policy)
 			lost(t, g)
 			ask, _ := found(semel.Finding{Found: semel.FoundDone, Answer: &c.answer})
-			reconciled(t, g, semel.ReadsDone, ask)
+			reconciled(t, g, driver.ReadsDone, ask)
 			w := answer(g.Handler(http.NotFoundHandler()), post("k", `{}`))
 			wantAnswer(t, w, c.answer.Status, c.body, true)
 			got := w.Result().Header
@@ -727,9 +730,9 @@ func TestCase20_R75a_AnAnswerThatWasFoundAndCantBeKept(t *testing.T) {
 		g, seen := newGuard(t, nil, semel.Policy{MaxResponseBody: 8})
 		lost(t, g)
 		ask, _ := found(paid())
-		reconciled(t, g, semel.ReadsDone, ask)
-		wantProblem(t, answer(g.Handler(http.NotFoundHandler()), post("k", `{}`)), http.StatusConflict, semel.CodeReplayUnavailable)
-		if seen.count(semel.EventNotReplayable) != 1 {
+		reconciled(t, g, driver.ReadsDone, ask)
+		wantProblem(t, answer(g.Handler(http.NotFoundHandler()), post("k", `{}`)), http.StatusConflict, refusal.ReplayUnavailable)
+		if seen.count(event.NotReplayable) != 1 {
 			t.Error("nobody was told")
 		}
 	})
@@ -739,21 +742,21 @@ func TestCase20_R75a_AnAnswerThatWasFoundAndCantBeKept(t *testing.T) {
 		g, seen := newGuard(t, s, semel.Policy{})
 		lost(t, g)
 		s.set(func(f *faulty) {
-			f.settle = func(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+			f.settle = func(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 				if o.Response != nil {
-					return semel.Record{}, false, semel.ErrFull
+					return driver.Record{}, false, driver.ErrFull
 				}
 				return s.memory.Settle(ctx, id, by, o)
 			}
 		})
 		ask, _ := found(paid())
-		reconciled(t, g, semel.ReadsDone, ask)
-		wantProblem(t, answer(g.Handler(http.NotFoundHandler()), post("k", `{}`)), http.StatusConflict, semel.CodeReplayUnavailable)
-		if seen.count(semel.EventNotReplayable) != 1 {
+		reconciled(t, g, driver.ReadsDone, ask)
+		wantProblem(t, answer(g.Handler(http.NotFoundHandler()), post("k", `{}`)), http.StatusConflict, refusal.ReplayUnavailable)
+		if seen.count(event.NotReplayable) != 1 {
 			t.Error("nobody was told")
 		}
 	})
-	for name, a := range map[string]semel.Response{
+	for name, a := range map[string]driver.Response{
 		"encoded for the store": {Status: 200, Codec: "gzip", Body: []byte("x")},
 		"not a final status":    {Status: 103},
 		"no status at all":      {Status: 1000},
@@ -765,10 +768,10 @@ func TestCase20_R75a_AnAnswerThatWasFoundAndCantBeKept(t *testing.T) {
 			g, _ := newGuard(t, s, semel.Policy{})
 			lost(t, g)
 			ask, _ := found(semel.Finding{Found: semel.FoundDone, Answer: &a})
-			if reads, err := g.Reconcile(t.Context(), paymentID, ask); reads != semel.ReadsUnknown || err == nil {
+			if reads, err := g.Reconcile(t.Context(), paymentID, ask); reads != driver.ReadsUnknown || err == nil {
 				t.Errorf("it reads as %v, %v; want it unknown, and why", reads, err)
 			}
-			if rec := recordOf(t, s, paymentID); rec.State != semel.Unknown {
+			if rec := recordOf(t, s, paymentID); rec.State != driver.Unknown {
 				t.Errorf("it became %v", rec.State)
 			}
 		})
@@ -785,12 +788,12 @@ func TestR75a_AResultOfDoCanBeFoundToo(t *testing.T) {
 			return "", nil
 		})
 	}
-	if _, err := job(); !errors.Is(err, semel.ErrOutcomeUnknown) {
+	if _, err := job(); !errors.Is(err, refusal.OutcomeUnknown) {
 		t.Fatalf("the job ended with %v, want it lost", err)
 	}
 	id := semel.Identify(nil, semel.KindDo, key.Scope, key.Value)
-	ask, _ := found(semel.Finding{Found: semel.FoundDone, Answer: &semel.Response{Body: []byte(`"receipt 7"`)}})
-	if reads, err := g.Reconcile(t.Context(), id, ask); reads != semel.ReadsDone || err != nil {
+	ask, _ := found(semel.Finding{Found: semel.FoundDone, Answer: &driver.Response{Body: []byte(`"receipt 7"`)}})
+	if reads, err := g.Reconcile(t.Context(), id, ask); reads != driver.ReadsDone || err != nil {
 		t.Fatalf("it reads as %v, %v", reads, err)
 	}
 	if got, err := job(); got != "receipt 7" || err != nil {
@@ -805,14 +808,14 @@ func TestR75a_R87_EachDecisionIsInTheAuditTrail(t *testing.T) {
 	lost(t, g)
 	nothing, asked := found(semel.Finding{Reason: "not known yet"})
 	for range 3 {
-		reconciled(t, g, semel.ReadsUnknown, nothing)
+		reconciled(t, g, driver.ReadsUnknown, nothing)
 	}
 	if got, want := s.results(), []string{"asked", "later"}; *asked != 3 || !reflect.DeepEqual(got, want) {
 		t.Errorf("asked %d times, audited %q; want %q once", *asked, got, want)
 	}
 	ask, _ := found(paid())
-	reconciled(t, g, semel.ReadsDone, ask)
-	want := []semel.AuditEntry{
+	reconciled(t, g, driver.ReadsDone, ask)
+	want := []driver.AuditEntry{
 		{Result: "asked", Reason: "its outcome is unknown"},
 		{Result: "later", Reason: "not known yet"},
 		{Result: "done", Reason: "in the books"},
@@ -833,7 +836,7 @@ func TestR87_NothingIsAskedThatCantBeAudited(t *testing.T) {
 		lost(t, g)
 		ask, asked := found(never)
 		reads, err := g.Reconcile(t.Context(), paymentID, ask)
-		if reads != semel.ReadsUnknown || !errors.Is(err, errDown) || *asked != 0 {
+		if reads != driver.ReadsUnknown || !errors.Is(err, errDown) || *asked != 0 {
 			t.Errorf("it reads as %v, %v, asked %d times; want it left alone", reads, err, *asked)
 		}
 		s.fails = 0
@@ -841,7 +844,7 @@ func TestR87_NothingIsAskedThatCantBeAudited(t *testing.T) {
 			s.fails = 1000
 			return never, nil
 		})
-		if reads != semel.ReadsFree || !errors.Is(err, errDown) {
+		if reads != driver.ReadsFree || !errors.Is(err, errDown) {
 			t.Errorf("it reads as %v, %v; want what was decided, and that it is not audited", reads, err)
 		}
 	})
@@ -852,7 +855,7 @@ func TestReconcileNeedsAStoreThatCanBeSeized(t *testing.T) {
 	g, _ := newGuard(t, &faulty{Store: memstore.New()}, semel.Policy{})
 	lost(t, g)
 	ask, asked := found(never)
-	if reads, err := g.Reconcile(t.Context(), paymentID, ask); reads != semel.ReadsUnknown || !errors.Is(err, errors.ErrUnsupported) || *asked != 0 {
+	if reads, err := g.Reconcile(t.Context(), paymentID, ask); reads != driver.ReadsUnknown || !errors.Is(err, errors.ErrUnsupported) || *asked != 0 {
 		t.Errorf("it reads as %v, %v, asked %d times", reads, err, *asked)
 	}
 }
@@ -861,14 +864,14 @@ func TestR41a_AnUnreadableRecordIsNotReconciled(t *testing.T) {
 	t.Parallel()
 	s := newSeizable()
 	loads := 0
-	s.load = func(context.Context, semel.ID) (semel.Record, error) {
+	s.load = func(context.Context, driver.ID) (driver.Record, error) {
 		loads++
-		return semel.Record{}, semel.ErrUnreadable
+		return driver.Record{}, driver.ErrUnreadable
 	}
 	g, seen := newGuard(t, s, semel.Policy{})
 	ask, asked := found(never)
 	reads, err := g.Reconcile(t.Context(), paymentID, ask)
-	if reads != semel.ReadsUnknown || !errors.Is(err, semel.ErrUnreadable) || *asked != 0 || loads != 1 || seen.count(semel.EventUnreadable) != 1 {
+	if reads != driver.ReadsUnknown || !errors.Is(err, driver.ErrUnreadable) || *asked != 0 || loads != 1 || seen.count(event.Unreadable) != 1 {
 		t.Errorf("it reads as %v, %v, asked %d times, read %d times, %v", reads, err, *asked, loads, seen.list)
 	}
 }

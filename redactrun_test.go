@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 func contentDigestOf(body string) string {
@@ -62,7 +64,7 @@ func TestR61_R52_AStoredRequestLacksTheRedactedFields(t *testing.T) {
 				}
 				// The request is told by what was sent, not by what was stored.
 				wantAnswer(t, answer(h, post("k", c.body)), http.StatusCreated, "payment 1", true)
-				wantProblem(t, answer(h, post("k", strings.Replace(c.body, "5", "6", 1))), http.StatusUnprocessableEntity, semel.CodeKeyReused)
+				wantProblem(t, answer(h, post("k", strings.Replace(c.body, "5", "6", 1))), http.StatusUnprocessableEntity, refusal.KeyReused)
 				end()
 			})
 		})
@@ -79,7 +81,7 @@ func TestR61_ARequestThatCantBeRedactedIsRefused(t *testing.T) {
 	var paid ledger
 	h := g.Handler(http.HandlerFunc(paid.pay))
 	w := answer(h, post("k", `{"card":`, "Prefer", asyncPreferred))
-	wantProblem(t, w, http.StatusBadRequest, semel.CodeRequestUnreadable)
+	wantProblem(t, w, http.StatusBadRequest, refusal.RequestUnreadable)
 	if text := w.Body.String(); !strings.Contains(text, `"retryable":false`) || !strings.Contains(text, "not valid JSON") || store.Len() != 0 {
 		t.Errorf("told %s, %d records", text, store.Len())
 	}
@@ -109,11 +111,11 @@ func TestField18_EachStoredRequestHasATokenOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := memstore.New()
 		_, end := abandon(t, mem, finishing(), post("a", `{}`), post("b", `{}`))
-		tokens := map[semel.Token]bool{{}: true}
+		tokens := map[driver.Token]bool{{}: true}
 		for _, key := range []string{"a", "b"} {
 			sealed := loaded(t, mem, key).Sealed
 			at := 2 + int(sealed[1]) // the envelope's kind, and the encryption key's id with its length
-			token := semel.Token(sealed[at : at+len(semel.Token{})])
+			token := driver.Token(sealed[at : at+len(driver.Token{})])
 			if tokens[token] {
 				t.Errorf("the request of %s is stored under the token %v, which is zero or was used before", key, token)
 			}

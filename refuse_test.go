@@ -6,7 +6,9 @@ import (
 	"testing"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // What a handler has refused without running anything is no execution, and its key is free again.
@@ -15,16 +17,16 @@ func TestField19_WhatAHandlerRefusesIsRefusedNotExecuted(t *testing.T) {
 	for name, c := range map[string]struct {
 		policy semel.Policy
 		says   func(op *semel.Operation)
-		result semel.Result
-		code   semel.Code
+		result event.Result
+		code   refusal.Code
 	}{
-		"it refuses":             {semel.Policy{}, func(op *semel.Operation) { op.Refuse("SHOP_CLOSED") }, semel.ResultRefused, "SHOP_CLOSED"},
-		"it refuses on a stream": {semel.Policy{Stream: true}, func(op *semel.Operation) { op.Refuse("SHOP_CLOSED") }, semel.ResultRefused, "SHOP_CLOSED"},
-		"it releases":            {semel.Policy{}, (*semel.Operation).Release, semel.ResultExecuted, ""},
+		"it refuses":             {semel.Policy{}, func(op *semel.Operation) { op.Refuse("SHOP_CLOSED") }, event.Refused, "SHOP_CLOSED"},
+		"it refuses on a stream": {semel.Policy{Stream: true}, func(op *semel.Operation) { op.Refuse("SHOP_CLOSED") }, event.Refused, "SHOP_CLOSED"},
+		"it releases":            {semel.Policy{}, (*semel.Operation).Release, event.Executed, ""},
 		"it says at last that it is kept": {semel.Policy{}, func(op *semel.Operation) {
 			op.Refuse("SHOP_CLOSED")
 			op.Keep()
-		}, semel.ResultExecuted, ""},
+		}, event.Executed, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -47,7 +49,7 @@ func TestField19_WhatAHandlerRefusesIsRefusedNotExecuted(t *testing.T) {
 			if runs != want {
 				t.Errorf("run %d times, want %d", runs, want)
 			}
-			first := seen.first(semel.EventDecision)
+			first := seen.first(event.Decision)
 			if first.Result != c.result || first.Code != c.code {
 				t.Errorf("it counts as %s with code %q, want %s, %q", first.Result, first.Code, c.result, c.code)
 			}
@@ -65,13 +67,13 @@ func TestField19_WhatAFunctionRefusesIsRefusedNotExecuted(t *testing.T) {
 	if err == nil {
 		t.Error("its error is lost")
 	}
-	if d := seen.first(semel.EventDecision); d.Result != semel.ResultRefused || d.Code != "SHOP_CLOSED" {
+	if d := seen.first(event.Decision); d.Result != event.Refused || d.Code != "SHOP_CLOSED" {
 		t.Errorf("it counts as %s with code %q", d.Result, d.Code)
 	}
 }
 
 // first returns the first event of a kind.
-func (e *events) first(kind semel.EventKind) (first semel.Event) {
+func (e *events) first(kind event.Kind) (first event.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, ev := range e.list {

@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // What another guard refuses is never the outcome: it has the key, and alone knows what becomes of it.
@@ -23,16 +25,16 @@ func TestR42_Field03_AnothersRefusalIsNotKept(t *testing.T) {
 		policy semel.Policy
 		want   string
 	}{
-		{409, []string{"Idempotency-Code", string(semel.CodeInProgress)}, semel.Policy{}, released},
-		{422, []string{"Idempotency-Code", string(semel.CodeKeyReused)}, semel.Policy{}, released},
-		{400, []string{"Idempotency-Code", string(semel.CodeKeyMissing)}, semel.Policy{}, released},
-		{409, []string{"Idempotency-Code", string(semel.CodeOutcomeUnknown)}, semel.Policy{}, released},
-		{503, []string{"Idempotency-Code", string(semel.CodeOutcomePending)}, semel.Policy{}, released},
-		{500, []string{"Idempotency-Code", string(semel.CodeNoAnswer)}, semel.Policy{}, released},
-		{500, []string{"Idempotency-Code", string(semel.CodeNoAnswer)}, semel.Policy{OnLost: semel.Rerun}, released},
-		{200, []string{"Idempotency-Code", string(semel.CodeInProgress)}, semel.Policy{}, released}, // an envelope that knows 200 only
+		{409, []string{"Idempotency-Code", string(refusal.InProgress)}, semel.Policy{}, released},
+		{422, []string{"Idempotency-Code", string(refusal.KeyReused)}, semel.Policy{}, released},
+		{400, []string{"Idempotency-Code", string(refusal.KeyMissing)}, semel.Policy{}, released},
+		{409, []string{"Idempotency-Code", string(refusal.OutcomeUnknown)}, semel.Policy{}, released},
+		{503, []string{"Idempotency-Code", string(refusal.OutcomePending)}, semel.Policy{}, released},
+		{500, []string{"Idempotency-Code", string(refusal.NoAnswer)}, semel.Policy{}, released},
+		{500, []string{"Idempotency-Code", string(refusal.NoAnswer)}, semel.Policy{OnLost: semel.Rerun}, released},
+		{200, []string{"Idempotency-Code", string(refusal.InProgress)}, semel.Policy{}, released}, // an envelope that knows 200 only
 		{409, []string{"Idempotency-Code", "IDEMPOTENCY_OF_A_LATER_VERSION"}, semel.Policy{}, released},
-		{409, []string{"Idempotency-Code", string(semel.CodeInProgress)}, semel.Policy{Stream: true}, released},
+		{409, []string{"Idempotency-Code", string(refusal.InProgress)}, semel.Policy{Stream: true}, released},
 		{409, []string{"Idempotency-Code", "OUT_OF_STOCK"}, semel.Policy{}, kept},
 		{409, nil, semel.Policy{}, kept},
 		{422, nil, semel.Policy{}, kept},
@@ -77,9 +79,9 @@ func TestR42_Field03_AnothersRefusalIsNotKept(t *testing.T) {
 			if got != c.want || got == kept && (l.count() != 1 || again.Header().Get("Idempotent-Replayed") != "true") {
 				t.Errorf("it was %s, want %s: then %d %v, %d runs", got, c.want, again.Code, again.Header(), l.count())
 			}
-			want := semel.ResultExecuted
+			want := event.Executed
 			if len(c.header) > 0 && c.header[0] == "Idempotency-Code" && c.want == released && !strings.HasSuffix(c.header[1], "LATER_VERSION") {
-				want = semel.ResultRefused
+				want = event.Refused
 			}
 			if got := seen.results()[0]; got != want {
 				t.Errorf("the first request counts as %s, want %s", got, want)
@@ -109,7 +111,7 @@ func TestR42_Field03_AGuardPassesItsOwnOperation(t *testing.T) {
 			l := &ledger{}
 			outer, seen := newGuard(t, s, semel.Policy{})
 			h := outer.Handler(c.inner(outer).Handler(http.HandlerFunc(l.pay)))
-			for _, result := range []semel.Result{semel.ResultExecuted, semel.ResultReplayed} {
+			for _, result := range []event.Result{event.Executed, event.Replayed} {
 				w := answer(h, post(strings.ReplaceAll(c.name, " ", "-"), "{}"))
 				if w.Code != 201 || w.Body.String() != "payment 1" || l.count() != 1 {
 					t.Errorf("%d %s, %d executions", w.Code, w.Body, l.count())
@@ -160,7 +162,7 @@ func TestField03_TheOuterGuardGetsTheOutcomeOfTheInnerOne(t *testing.T) {
 		h := outer.Handler(service)
 		go answer(service, post("k", "{}"))
 		synctest.Wait()
-		if w := answer(h, post("k", "{}")); w.Code != http.StatusConflict || w.Header().Get("Idempotency-Code") != string(semel.CodeInProgress) || w.Header().Get("Retry-After") == "" {
+		if w := answer(h, post("k", "{}")); w.Code != http.StatusConflict || w.Header().Get("Idempotency-Code") != string(refusal.InProgress) || w.Header().Get("Retry-After") == "" {
 			t.Errorf("during the run: %d %v", w.Code, w.Header())
 		}
 		if w := answer(h, post("k", `{"other":1}`)); w.Code != http.StatusUnprocessableEntity {

@@ -10,21 +10,25 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/refusal"
 )
 
 // replay answers a repeat with what the record holds: the first answer, marked. It comes before everything the handler
 // would check, preconditions included.
-func (x *exchange) replay(rec *Record) {
+func (x *exchange) replay(rec *driver.Record) {
 	status, problem := x.giveAgain(rec)
 	if problem != nil {
 		x.refuse(problem)
 		return
 	}
-	x.decided(ResultReplayed, "", status, nil)
+	x.decided(event.Replayed, "", status, nil)
 }
 
 // giveAgain sends the stored answer, marked, and returns its status; or it says why that can't be given.
-func (x *exchange) giveAgain(rec *Record) (int, *Problem) {
+func (x *exchange) giveAgain(rec *driver.Record) (int, *Problem) {
 	answer, body, problem := x.replayable(rec)
 	if problem != nil {
 		return 0, problem
@@ -64,10 +68,10 @@ func (x *exchange) giveAgain(rec *Record) (int, *Problem) {
 const longestUnpacked = 64 << 20
 
 // replayable returns the stored answer, and its body as it was sent, or says why it can't be given.
-func (x *exchange) replayable(rec *Record) (*Response, []byte, *Problem) {
+func (x *exchange) replayable(rec *driver.Record) (*driver.Response, []byte, *Problem) {
 	g := x.g
 	if rec.Response == nil {
-		return nil, nil, g.problem(CodeReplayUnavailable, g.whyNoAnswer())
+		return nil, nil, g.problem(refusal.ReplayUnavailable, g.whyNoAnswer())
 	}
 	answer, err := g.openAnswer(x.r.Context(), x.ask.id, rec)
 	if err == nil {
@@ -79,13 +83,13 @@ func (x *exchange) replayable(rec *Record) (*Response, []byte, *Problem) {
 	switch {
 	case err != nil:
 	case answer.Status < 200 || answer.Status > 999:
-		err = fmt.Errorf("%w: an answer with status %d", ErrUnreadable, answer.Status)
+		err = fmt.Errorf("%w: an answer with status %d", driver.ErrUnreadable, answer.Status)
 	default:
 		body, err = g.codecs.unpack(answer, max(g.policy.MaxResponseBody, longestUnpacked))
 	}
 	if err != nil {
 		g.storeFailed(x.r.Context(), "replay", x.ask.id, err)
-		return nil, nil, g.problem(CodeReplayUnavailable, "").because(err)
+		return nil, nil, g.problem(refusal.ReplayUnavailable, "").because(err)
 	}
 	return answer, body, nil
 }
@@ -234,9 +238,9 @@ func acceptsGzip(lines []string) bool {
 
 // keptHeaders adds what the answer of a done operation carries: until when it is kept, and that an error is final
 // for this key.
-func (x *exchange) keptHeaders(dst http.Header, rec *Record, status int) {
-	if rec.State == Done && rec.Retention < Forever/2 {
-		x.setOwn(dst, x.g.headers.expires, x.g.dates.format(rec.kept()))
+func (x *exchange) keptHeaders(dst http.Header, rec *driver.Record, status int) {
+	if rec.State == driver.Done && rec.Retention < Forever/2 {
+		x.setOwn(dst, x.g.headers.expires, x.g.dates.format(rec.Kept()))
 	}
 	if status >= 500 {
 		x.setOwn(dst, x.g.headers.retryable, "false")
@@ -258,7 +262,7 @@ func (c *capture) writeLive() error {
 	} else {
 		answerHeaders(h, c.sent)
 	}
-	if c.x.rec.State == Done {
+	if c.x.rec.State == driver.Done {
 		c.x.keptHeaders(h, &c.x.rec, c.status)
 	}
 	size, trailer := c.size, c.trailer()

@@ -14,7 +14,10 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // fields is a handler that answers with the given header, name and values, and a body.
@@ -283,7 +286,7 @@ func TestR34_ReplaysAreMarkedAndNothingElseIs(t *testing.T) {
 	if again.Code != http.StatusCreated || again.Header().Get("Location") != "/payments/1" || again.Body.String() != first.Body.String() {
 		t.Errorf("the replay is %d %v %q", again.Code, again.Header(), again.Body)
 	}
-	if got := seen.results(); !reflect.DeepEqual(got, []semel.Result{semel.ResultExecuted, semel.ResultReplayed, semel.ResultMismatch}) {
+	if got := seen.results(); !reflect.DeepEqual(got, []event.Result{event.Executed, event.Replayed, event.Mismatch}) {
 		t.Errorf("results %q", got)
 	}
 }
@@ -408,14 +411,14 @@ func TestR41_ReplayComesBeforePreconditions(t *testing.T) {
 func TestR41a_R57_AnUnreadableRecordIsNeverRunAgain(t *testing.T) {
 	t.Parallel()
 	secret := errors.New("secret: row 17")
-	spoil := func(change func(*semel.Response)) func(context.Context, semel.ID, semel.Claim) (semel.Record, bool, error) {
+	spoil := func(change func(*driver.Response)) func(context.Context, driver.ID, driver.Claim) (driver.Record, bool, error) {
 		mem := memstore.New()
-		return func(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+		return func(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
 			rec, owned, err := mem.Claim(ctx, id, c)
 			if owned {
-				_, _, err = mem.Settle(ctx, id, rec.Owner(), semel.Outcome{State: semel.Done, Response: &semel.Response{Status: 200, Body: []byte("secret")}})
+				_, _, err = mem.Settle(ctx, id, rec.Owner(), driver.Outcome{State: driver.Done, Response: &driver.Response{Status: 200, Body: []byte("secret")}})
 				if err == nil {
-					rec, owned, err = mem.Claim(ctx, id, semel.Claim{Fingerprint: c.Fingerprint, Token: semel.NewToken()})
+					rec, owned, err = mem.Claim(ctx, id, driver.Claim{Fingerprint: c.Fingerprint, Token: driver.NewToken()})
 				}
 			}
 			r := *rec.Response
@@ -425,29 +428,29 @@ func TestR41a_R57_AnUnreadableRecordIsNeverRunAgain(t *testing.T) {
 		}
 	}
 	gzipped := []byte(packedText(t, "secret answer"))
-	for name, claim := range map[string]func(context.Context, semel.ID, semel.Claim) (semel.Record, bool, error){
-		"the store says so": func(context.Context, semel.ID, semel.Claim) (semel.Record, bool, error) {
-			return semel.Record{}, false, fmt.Errorf("%w: %w", semel.ErrUnreadable, secret)
+	for name, claim := range map[string]func(context.Context, driver.ID, driver.Claim) (driver.Record, bool, error){
+		"the store says so": func(context.Context, driver.ID, driver.Claim) (driver.Record, bool, error) {
+			return driver.Record{}, false, fmt.Errorf("%w: %w", driver.ErrUnreadable, secret)
 		},
-		"unknown codec": spoil(func(r *semel.Response) { r.Codec = "zstd" }),
-		"not gzip":      spoil(func(r *semel.Response) { r.Codec = "gzip" }),
-		"gzip cut off":  spoil(func(r *semel.Response) { r.Codec, r.Body = "gzip", gzipped[:len(gzipped)-4] }),
-		"gzip with a wrong sum": spoil(func(r *semel.Response) {
+		"unknown codec": spoil(func(r *driver.Response) { r.Codec = "zstd" }),
+		"not gzip":      spoil(func(r *driver.Response) { r.Codec = "gzip" }),
+		"gzip cut off":  spoil(func(r *driver.Response) { r.Codec, r.Body = "gzip", gzipped[:len(gzipped)-4] }),
+		"gzip with a wrong sum": spoil(func(r *driver.Response) {
 			r.Codec, r.Body = "gzip", append(append([]byte{}, gzipped[:len(gzipped)-8]...), make([]byte, 8)...)
 		}),
-		"gzip and more": spoil(func(r *semel.Response) { r.Codec, r.Body = "gzip", append(append([]byte{}, gzipped...), "x"...) }),
-		"no status":     spoil(func(r *semel.Response) { r.Status = 0 }),
-		"a 1xx":         spoil(func(r *semel.Response) { r.Status = 101 }),
-		"no HTTP status": spoil(func(r *semel.Response) {
+		"gzip and more": spoil(func(r *driver.Response) { r.Codec, r.Body = "gzip", append(append([]byte{}, gzipped...), "x"...) }),
+		"no status":     spoil(func(r *driver.Response) { r.Status = 0 }),
+		"a 1xx":         spoil(func(r *driver.Response) { r.Status = 101 }),
+		"no HTTP status": spoil(func(r *driver.Response) {
 			r.Status = 1000
 		}),
 	} {
 		s, l := &faulty{Store: memstore.New(), claim: claim}, &ledger{}
 		g, seen := newGuard(t, s, semel.Policy{})
 		w := answer(g.Handler(http.HandlerFunc(l.pay)), post("k", "{}"))
-		wantRefused(t, w, http.StatusConflict, semel.CodeReplayUnavailable)
-		if strings.Contains(w.Body.String(), "secret") || l.count() != 0 || seen.count(semel.EventUnreadable) != 1 {
-			t.Errorf("%s: %q, %d executions, %d events", name, w.Body, l.count(), seen.count(semel.EventUnreadable))
+		wantRefused(t, w, http.StatusConflict, refusal.ReplayUnavailable)
+		if strings.Contains(w.Body.String(), "secret") || l.count() != 0 || seen.count(event.Unreadable) != 1 {
+			t.Errorf("%s: %q, %d executions, %d events", name, w.Body, l.count(), seen.count(event.Unreadable))
 		}
 	}
 }
@@ -467,7 +470,7 @@ func TestR14_R57_AReplayCanBeForbidden(t *testing.T) {
 	}
 	before := only(t, s)
 	w := answer(h, post("k", "{}"))
-	wantRefused(t, w, http.StatusForbidden, semel.CodeReplayForbidden)
+	wantRefused(t, w, http.StatusForbidden, refusal.ReplayForbidden)
 	if strings.Contains(w.Body.String(), "secret") || w.Header().Get("X-Secret") != "" || w.Header().Get("Idempotent-Replayed") != "" {
 		t.Errorf("the refusal shows %v %q", w.Header(), w.Body)
 	}
@@ -477,7 +480,7 @@ func TestR14_R57_AReplayCanBeForbidden(t *testing.T) {
 	if w := answer(h, post("k", "{}", "Authorization", "valid")); w.Body.String() != "secret answer" {
 		t.Errorf("with access the repeat got %d %q", w.Code, w.Body)
 	}
-	if got := seen.results(); !reflect.DeepEqual(got, []semel.Result{semel.ResultExecuted, semel.ResultRefused, semel.ResultReplayed}) || l.count() != 1 {
+	if got := seen.results(); !reflect.DeepEqual(got, []event.Result{event.Executed, event.Refused, event.Replayed}) || l.count() != 1 {
 		t.Errorf("results %q, %d executions", got, l.count())
 	}
 }
@@ -581,14 +584,14 @@ func TestCase01_RefusedRepeatsLeaveTheRecord(t *testing.T) {
 	var h http.Handler
 	h = g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		before := only(t, s)
-		wantRefused(t, answer(h, post("k", "{}")), http.StatusConflict, semel.CodeInProgress)
-		wantRefused(t, answer(h, post("k", "other")), http.StatusUnprocessableEntity, semel.CodeKeyReused)
+		wantRefused(t, answer(h, post("k", "{}")), http.StatusConflict, refusal.InProgress)
+		wantRefused(t, answer(h, post("k", "other")), http.StatusUnprocessableEntity, refusal.KeyReused)
 		unmoved(t, before, only(t, s))
 		l.pay(w, r)
 	}))
 	answer(h, post("k", "{}"))
 	before := only(t, s)
-	wantRefused(t, answer(h, post("k", "other")), http.StatusUnprocessableEntity, semel.CodeKeyReused)
+	wantRefused(t, answer(h, post("k", "other")), http.StatusUnprocessableEntity, refusal.KeyReused)
 	unmoved(t, before, only(t, s))
 	if w := answer(h, post("k", "{}")); w.Code != http.StatusCreated || w.Header().Get("Idempotent-Replayed") != "true" || l.count() != 1 {
 		t.Errorf("the repeat got %d %q", w.Code, w.Body)
@@ -596,7 +599,7 @@ func TestCase01_RefusedRepeatsLeaveTheRecord(t *testing.T) {
 }
 
 // unmoved checks that a record is as it was, but for the clock with which it was read.
-func unmoved(t testing.TB, before, after semel.Record) {
+func unmoved(t testing.TB, before, after driver.Record) {
 	t.Helper()
 	before.Now, after.Now = 0, 0
 	if !reflect.DeepEqual(before, after) {
@@ -619,7 +622,7 @@ func TestR48_ALateOwnersClientGetsTheRecordsAnswer(t *testing.T) {
 				return
 			}
 			s.set(func(f *faulty) {
-				f.extend = func(context.Context, semel.ID, semel.Owner, semel.Extension) (bool, error) {
+				f.extend = func(context.Context, driver.ID, driver.Owner, driver.Extension) (bool, error) {
 					return false, errors.New("down")
 				}
 			})
@@ -650,14 +653,14 @@ func TestR48_R16_ALateOwnersClientGetsNoOtherRequestsAnswer(t *testing.T) {
 			h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				semel.FromContext(r.Context()).Release() // so that it is not streamed itself
 				s.set(func(f *faulty) {
-					f.extend = func(context.Context, semel.ID, semel.Owner, semel.Extension) (bool, error) {
+					f.extend = func(context.Context, driver.ID, driver.Owner, driver.Extension) (bool, error) {
 						return false, errors.New("down")
 					}
 				})
 				id := semel.Identify(nil, semel.KindHTTP, "alice", "k")
 				rec, err := mem.Load(r.Context(), id)
 				if err == nil {
-					_, err = mem.Extend(r.Context(), id, rec.Owner(), semel.Extension{Lease: time.Second, Begun: true})
+					_, err = mem.Extend(r.Context(), id, rec.Owner(), driver.Extension{Lease: time.Second, Begun: true})
 				}
 				if err != nil {
 					t.Errorf("begin: %v", err)
@@ -669,7 +672,7 @@ func TestR48_R16_ALateOwnersClientGetsNoOtherRequestsAnswer(t *testing.T) {
 			}))
 			w := answer(h, post("k", "{}"))
 			if next == "other" {
-				wantRefused(t, w, http.StatusConflict, semel.CodeOutcomeUnknown)
+				wantRefused(t, w, http.StatusConflict, refusal.OutcomeUnknown)
 			} else if w.Header().Get("Idempotent-Replayed") != "true" {
 				t.Errorf("the late owner's client got %d %q", w.Code, w.Body)
 			}
@@ -692,7 +695,7 @@ func TestR30_LostAfterTheReturnChangesNothing(t *testing.T) {
 		mem := memstore.New()
 		s := &faulty{Store: mem}
 		var op *semel.Operation
-		s.settle = func(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+		s.settle = func(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 			op.Lost(errors.New("late"))
 			return mem.Settle(ctx, id, by, o)
 		}

@@ -3,11 +3,13 @@ package semel
 import (
 	"context"
 	"time"
+
+	"github.com/semelhq/semel/driver"
 )
 
 // A Report says which run a result of [Do] or [DoBatch] is of. It is what a server of RPC tells its own caller, as a guarded
 // handler does by the headers Idempotent-Replayed and Idempotency-Expires. Its zero value goes with what is of no run: a
-// refusal, also [ErrOutcomePending], and what was run unprotected (Policy.FailOpen).
+// refusal, also [refusal.OutcomePending], and what was run unprotected (Policy.FailOpen).
 type Report struct {
 	Replayed bool      // it is the stored result of an earlier run
 	Attempt  int       // which run of the operation it is of, from 1
@@ -15,10 +17,10 @@ type Report struct {
 }
 
 // reportOf is the report of a run, by the record that it has left.
-func reportOf(rec *Record, attempt int) Report {
+func reportOf(rec *driver.Record, attempt int) Report {
 	r := Report{Attempt: attempt}
-	if rec.State == Done && rec.Retention < Forever/2 {
-		r.Expires = rec.kept().Time()
+	if rec.State == driver.Done && rec.Retention < Forever/2 {
+		r.Expires = rec.Kept().Time()
 	}
 	return r
 }

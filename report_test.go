@@ -9,7 +9,10 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 func named(operation string) semel.Key {
@@ -23,7 +26,7 @@ func asked[T any](t *testing.T, store *transactor, p semel.Policy, key semel.Key
 	return map[string]func(context.Context) (T, error){
 		"Do": func(ctx context.Context) (T, error) { return semel.Do(ctx, g, key, semel.Bytes("r"), fn) },
 		"DoTx": func(ctx context.Context) (T, error) {
-			return semel.DoTx(ctx, g, store, key, semel.Bytes("r"), func(ctx context.Context, _ semel.Tx) (T, error) { return fn(ctx) })
+			return semel.DoTx(ctx, g, store, key, semel.Bytes("r"), func(ctx context.Context, _ driver.Tx) (T, error) { return fn(ctx) })
 		},
 		"DoBatch": func(ctx context.Context) (T, error) {
 			r := semel.DoBatch(ctx, g, []semel.Item{{Key: key, Request: semel.Bytes("r")}}, semel.BatchOptions{},
@@ -48,7 +51,7 @@ func TestField10_NoFunctionGetsTheResultOfAnother(t *testing.T) {
 				runs++
 				return struct{ Refund string }{"f_1"}, nil
 			})[way]
-			if got, err := refund(t.Context()); got.Refund != "" || !errors.Is(err, semel.ErrKeyReused) || runs != 0 {
+			if got, err := refund(t.Context()); got.Refund != "" || !errors.Is(err, refusal.KeyReused) || runs != 0 {
 				t.Errorf("another function: %+v, %v, %d runs; want key reused", got, err, runs)
 			}
 			// The policy's name is the same name.
@@ -62,7 +65,7 @@ func TestField10_NoFunctionGetsTheResultOfAnother(t *testing.T) {
 				t.Errorf("the same function with another result: %+v, %v", got, err)
 			}
 			number := asked(t, store, semel.Policy{}, named("charge"), func(context.Context) (int, error) { return 1, nil })[way]
-			if got, err := number(t.Context()); got != 0 || !errors.Is(err, semel.ErrReplayUnavailable) {
+			if got, err := number(t.Context()); got != 0 || !errors.Is(err, refusal.ReplayUnavailable) {
 				t.Errorf("a result that does not decode: %v, %v; want replay unavailable", got, err)
 			}
 			other := asked(t, store, semel.Policy{PerOperation: true}, named("refund"), func(context.Context) (string, error) { return "f_1", nil })[way]
@@ -91,7 +94,7 @@ func TestField10_ACallWithoutANameIsAMistakeAndClaimsNothing(t *testing.T) {
 	}
 	g, seen := newGuard(t, nil, semel.Policy{})
 	semel.Do(t.Context(), g, named(""), semel.Bytes("r"), func(context.Context) (int, error) { return 1, nil }) //nolint:errcheck // seen in the event
-	if e := seen.last(); e.Result != semel.ResultRefused || !errors.Is(e.Err, semel.ErrOperationName) || e.Code != "" {
+	if e := seen.last(); e.Result != event.Refused || !errors.Is(e.Err, semel.ErrOperationName) || e.Code != "" {
 		t.Errorf("the event is %+v, want a refusal with the error", e)
 	}
 }
@@ -102,9 +105,9 @@ func TestField10_R23_RecordsFromBeforeNamesWereAskedFor(t *testing.T) {
 	for _, c := range []struct {
 		same bool // it was called by the same name
 		want error
-	}{{true, nil}, {false, semel.ErrReplayUnavailable}} {
+	}{{true, nil}, {false, refusal.ReplayUnavailable}} {
 		mem := memstore.New()
-		before := &faulty{Store: mem, claim: func(ctx context.Context, id semel.ID, claim semel.Claim) (semel.Record, bool, error) {
+		before := &faulty{Store: mem, claim: func(ctx context.Context, id driver.ID, claim driver.Claim) (driver.Record, bool, error) {
 			claim.Fingerprint.Settings = [8]byte{}
 			copy(claim.Fingerprint.Settings[:], "do 1")
 			if !c.same {
@@ -113,7 +116,7 @@ func TestField10_R23_RecordsFromBeforeNamesWereAskedFor(t *testing.T) {
 			}
 			return mem.Claim(ctx, id, claim)
 		}}
-		for i, store := range []semel.Store{before, mem} {
+		for i, store := range []driver.Store{before, mem} {
 			g, _ := newGuard(t, store, semel.Policy{})
 			got, err := semel.Do(t.Context(), g, named("charge"), semel.Bytes("r"), func(context.Context) (int, error) { return 7 + i, nil })
 			if want := c.want; i == 1 && want != nil {
@@ -130,8 +133,8 @@ func TestField10_R23_RecordsFromBeforeNamesWereAskedFor(t *testing.T) {
 func TestField10_WhoAsksLearnsWhetherAResultIsAReplay(t *testing.T) {
 	t.Parallel()
 	declined := semel.Final(errors.New("declined"))
-	down := func(context.Context, semel.ID, semel.Claim) (semel.Record, bool, error) {
-		return semel.Record{}, false, errDown
+	down := func(context.Context, driver.ID, driver.Claim) (driver.Record, bool, error) {
+		return driver.Record{}, false, errDown
 	}
 	for name, c := range map[string]struct {
 		policy  semel.Policy
@@ -191,7 +194,7 @@ func TestField10_WhoAsksLearnsWhetherAResultIsAReplay(t *testing.T) {
 						case "Do":
 							_, err = semel.Do(ctx, g, theKey, semel.Bytes("r"), fn)
 						case "DoTx":
-							_, err = semel.DoTx(ctx, g, store, theKey, semel.Bytes("r"), func(ctx context.Context, _ semel.Tx) (int, error) { return fn(ctx) })
+							_, err = semel.DoTx(ctx, g, store, theKey, semel.Bytes("r"), func(ctx context.Context, _ driver.Tx) (int, error) { return fn(ctx) })
 						case "DoBatch":
 							r := semel.DoBatch(t.Context(), g, []semel.Item{{Key: theKey, Request: semel.Bytes("r")}}, semel.BatchOptions{},
 								func(ctx context.Context, _ int) (int, error) { return fn(ctx) })[0]
@@ -230,7 +233,7 @@ func TestField10_WhoStopsWaitingIsToldNothingOfTheRun(t *testing.T) {
 			time.Sleep(time.Minute)
 			return 1, nil
 		})
-		if !errors.Is(err, semel.ErrOutcomePending) || report != (semel.Report{}) {
+		if !errors.Is(err, refusal.OutcomePending) || report != (semel.Report{}) {
 			t.Errorf("%+v, %v", report, err)
 		}
 		if err := g.Drain(t.Context()); err != nil || report != (semel.Report{}) {

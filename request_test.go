@@ -23,21 +23,24 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // codeOf returns the code of a problem, "" if the answer is none.
-func codeOf(w *httptest.ResponseRecorder) semel.Code {
+func codeOf(w *httptest.ResponseRecorder) refusal.Code {
 	if w.Header().Get("Content-Type") != "application/problem+json" {
 		return ""
 	}
 	_, rest, _ := strings.Cut(w.Body.String(), `"code":"`)
 	code, _, _ := strings.Cut(rest, `"`)
-	return semel.Code(code)
+	return refusal.Code(code)
 }
 
 // checkProblem checks that an answer is a given problem.
-func checkProblem(t *testing.T, w *httptest.ResponseRecorder, status int, code semel.Code) {
+func checkProblem(t *testing.T, w *httptest.ResponseRecorder, status int, code refusal.Code) {
 	t.Helper()
 	if w.Code != status || codeOf(w) != code {
 		t.Errorf("answered %d %s %q, want %d %s", w.Code, codeOf(w), w.Body, status, code)
@@ -127,13 +130,13 @@ func TestR1_R2_R3_R62_AMalformedKeyIsRefusedAndNeverTakenForNone(t *testing.T) {
 			r := post("", `{}`)
 			r.Header["Idempotency-Key"] = []string{tc.value}
 			w := answer(h, r)
-			checkProblem(t, w, http.StatusBadRequest, semel.CodeKeyInvalid)
+			checkProblem(t, w, http.StatusBadRequest, refusal.KeyInvalid)
 			if !strings.Contains(w.Body.String(), tc.rule) {
 				t.Errorf("%q: the problem does not name the rule %q: %s", tc.value, tc.rule, w.Body)
 			}
 			checkEffects(t, l, 0)
 			checkRecords(t, s, 0)
-			if got := seen.results(); !slices.Equal(got, []semel.Result{semel.ResultRefused}) {
+			if got := seen.results(); !slices.Equal(got, []event.Result{event.Refused}) {
 				t.Errorf("%q: decided %v, want refused", tc.value, got)
 			}
 		}
@@ -150,7 +153,7 @@ func TestR62_KeysThatMeanSomethingElsewhereAreInert(t *testing.T) {
 	}
 	checkEffects(t, l, len(keys))
 	checkRecords(t, s, len(keys))
-	checkProblem(t, answer(h, post(`'; DROP TABLE records`, `{}`)), 400, semel.CodeKeyInvalid)
+	checkProblem(t, answer(h, post(`'; DROP TABLE records`, `{}`)), 400, refusal.KeyInvalid)
 }
 
 func TestR4_TwoFieldLinesAreRefused(t *testing.T) {
@@ -159,7 +162,7 @@ func TestR4_TwoFieldLinesAreRefused(t *testing.T) {
 		h, l, s, _ := payHandler(t, semel.Policy{})
 		r := post("", `{}`)
 		r.Header["Idempotency-Key"] = lines
-		checkProblem(t, answer(h, r), 400, semel.CodeKeyInvalid)
+		checkProblem(t, answer(h, r), 400, refusal.KeyInvalid)
 		checkEffects(t, l, 0)
 		checkRecords(t, s, 0)
 	}
@@ -189,7 +192,7 @@ func TestR6_TheRoutesFormatIsAppliedAndItsRuleNamed(t *testing.T) {
 			checkRun(t, w)
 			continue
 		}
-		checkProblem(t, w, 400, semel.CodeKeyInvalid)
+		checkProblem(t, w, 400, refusal.KeyInvalid)
 		if !strings.Contains(w.Body.String(), `"detail":"Idempotency-Key: `+tc.broken) {
 			t.Errorf("%q: the detail does not begin with header and rule: %s", tc.key, w.Body)
 		}
@@ -201,7 +204,7 @@ func TestR7_ARequiredKeyThatIsMissingIsAskedFor(t *testing.T) {
 	s, l := memstore.New(), &ledger{}
 	g, _ := newGuardWith(t, s, semel.Options{Problems: semel.ProblemOptions{Documentation: "https://api.example.com/idempotency"}})
 	w := answer(g.Handler(http.HandlerFunc(l.pay)), post("", `{}`))
-	checkProblem(t, w, 400, semel.CodeKeyMissing)
+	checkProblem(t, w, 400, refusal.KeyMissing)
 	if got, want := w.Header().Get("Link"), `<https://api.example.com/idempotency>; rel="describedby"`; got != want {
 		t.Errorf("Link is %q, want %q", got, want)
 	}
@@ -228,7 +231,7 @@ func TestR7_WithoutAnOptionalKeyEachRequestRuns(t *testing.T) {
 	}
 	checkEffects(t, l, 3)
 	checkRecords(t, s, 0)
-	want := []semel.Result{semel.ResultUnkeyed, semel.ResultUnkeyed, semel.ResultUnkeyed}
+	want := []event.Result{event.Unkeyed, event.Unkeyed, event.Unkeyed}
 	if got := seen.results(); !slices.Equal(got, want) {
 		t.Errorf("decided %v, want %v", got, want)
 	}
@@ -272,7 +275,7 @@ func TestR8_SafeMethodsAndThoseThatARouteDoesNotNameIgnoreTheHeader(t *testing.T
 		}
 		checkRun(t, send("k"))
 		checkReplay(t, send("k"))
-		checkProblem(t, send(""), 400, semel.CodeKeyMissing)
+		checkProblem(t, send(""), 400, refusal.KeyMissing)
 		checkEffects(t, l, 1)
 	}
 }
@@ -283,22 +286,22 @@ func TestR9_OtherAndSeveralHeaderNames(t *testing.T) {
 	for _, tc := range []struct {
 		header []string // name, value pairs
 		echo   string
-		code   semel.Code
+		code   refusal.Code
 		detail string
 	}{
 		{header: []string{"X-Idempotency-Key", "k"}, echo: "X-Idempotency-Key"},
 		{header: []string{"PayPal-Request-Id", `"k"`}, echo: "PayPal-Request-Id"},
 		{header: []string{"X-Idempotency-Key", "k", "PayPal-Request-Id", `"k"`}, echo: "X-Idempotency-Key"},
 		{
-			header: []string{"Idempotency-Key", "k", "X-Idempotency-Key", "other"}, code: semel.CodeKeyInvalid,
+			header: []string{"Idempotency-Key", "k", "X-Idempotency-Key", "other"}, code: refusal.KeyInvalid,
 			detail: "Idempotency-Key and X-Idempotency-Key carry different keys",
 		},
 		{
-			header: []string{"Idempotency-Key", "k", "PayPal-Request-Id", "a b"}, code: semel.CodeKeyInvalid,
+			header: []string{"Idempotency-Key", "k", "PayPal-Request-Id", "a b"}, code: refusal.KeyInvalid,
 			detail: "Paypal-Request-Id: character ' ' is not allowed",
 		},
-		{header: []string{"Idempotency-Key", "k", "PayPal-Request-Id", ""}, code: semel.CodeKeyInvalid, detail: "Paypal-Request-Id: empty"},
-		{code: semel.CodeKeyMissing, detail: "send the header Idempotency-Key or X-Idempotency-Key or Paypal-Request-Id"},
+		{header: []string{"Idempotency-Key", "k", "PayPal-Request-Id", ""}, code: refusal.KeyInvalid, detail: "Paypal-Request-Id: empty"},
+		{code: refusal.KeyMissing, detail: "send the header Idempotency-Key or X-Idempotency-Key or Paypal-Request-Id"},
 	} {
 		h, l, _, _ := payHandler(t, semel.Policy{KeyHeaders: names})
 		w := answer(h, post("", `{}`, tc.header...))
@@ -319,7 +322,7 @@ func TestR9_OtherAndSeveralHeaderNames(t *testing.T) {
 		}
 	}
 	h, _, _, _ := payHandler(t, semel.Policy{KeyHeaders: []string{"PayPal-Request-Id"}})
-	checkProblem(t, answer(h, post("k", `{}`)), 400, semel.CodeKeyMissing) // the default name is replaced
+	checkProblem(t, answer(h, post("k", `{}`)), 400, refusal.KeyMissing) // the default name is replaced
 }
 
 func TestR9_ABodyFieldCarriesTheKey(t *testing.T) {
@@ -352,7 +355,7 @@ func TestR9_ABodyFieldCarriesTheKey(t *testing.T) {
 		{"", `x`, "not valid JSON"},
 	} {
 		w := answer(h, post(tc.key, tc.body))
-		checkProblem(t, w, 400, semel.CodeKeyInvalid)
+		checkProblem(t, w, 400, refusal.KeyInvalid)
 		if !strings.Contains(w.Body.String(), tc.detail) {
 			t.Errorf("%s: no %q in %s", tc.body, tc.detail, w.Body)
 		}
@@ -366,13 +369,13 @@ func TestR9_ABodyFieldCarriesTheKey(t *testing.T) {
 // What the guard has read, the handler still gets whole: bytes as sent, length, and no more.
 func TestR9_R63_TheHandlerGetsTheBodyAsItWasSent(t *testing.T) {
 	t.Parallel()
-	failing := &faulty{Store: memstore.New(), claim: func(context.Context, semel.ID, semel.Claim) (semel.Record, bool, error) {
-		return semel.Record{}, false, errors.New("down")
+	failing := &faulty{Store: memstore.New(), claim: func(context.Context, driver.ID, driver.Claim) (driver.Record, bool, error) {
+		return driver.Record{}, false, errors.New("down")
 	}}
 	const plain = `{"k":"key-1","n":1}`
 	zipped := string(packed(plain))
 	for name, tc := range map[string]struct {
-		store semel.Store
+		store driver.Store
 		p     semel.Policy
 		key   string
 	}{
@@ -457,7 +460,7 @@ func TestR24_ABodyOverTheLimitIsRefusedWithoutARecord(t *testing.T) {
 			checkRun(t, w)
 			continue
 		}
-		checkProblem(t, w, http.StatusRequestEntityTooLarge, semel.CodeBodyTooLarge)
+		checkProblem(t, w, http.StatusRequestEntityTooLarge, refusal.BodyTooLarge)
 		if !strings.Contains(w.Body.String(), tc.detail) {
 			t.Errorf("%s: no %q in %s", name, tc.detail, w.Body)
 		}
@@ -471,13 +474,13 @@ func TestCase37_R24_ALargeBodyIsProtectedOrRefused(t *testing.T) {
 	t.Parallel()
 	large := strings.Repeat("x", 5<<20)
 	h, l, _, _ := payHandler(t, semel.Policy{})
-	checkProblem(t, answer(h, post("k", large)), 413, semel.CodeBodyTooLarge)
+	checkProblem(t, answer(h, post("k", large)), 413, refusal.BodyTooLarge)
 	checkEffects(t, l, 0)
 
 	h, l, _, _ = payHandler(t, semel.Policy{MaxRequestBody: 8 << 20, SpoolRequestAbove: 1 << 20})
 	checkRun(t, answer(h, post("k", large)))
 	checkReplay(t, answer(h, post("k", large)))
-	checkProblem(t, answer(h, post("k", large+"y")), 422, semel.CodeKeyReused)
+	checkProblem(t, answer(h, post("k", large+"y")), 422, refusal.KeyReused)
 	checkEffects(t, l, 1)
 }
 
@@ -489,14 +492,14 @@ func TestR25_TheContentDigestIsCheckedAndNeverTrusted(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		field string
-		code  semel.Code
+		code  refusal.Code
 	}{
 		{digest(`{}`), ""},
 		{"unixsum=:AAA=:", ""}, // no known algorithm: nothing is checked
-		{digest(`{"a":1}`), semel.CodeDigestMismatch},
-		{digest(`{}`) + ", sha-512=:AAAA:", semel.CodeDigestMismatch},
-		{"sha-256=nonsense", semel.CodeDigestMismatch},
-		{"\x00", semel.CodeDigestMismatch},
+		{digest(`{"a":1}`), refusal.DigestMismatch},
+		{digest(`{}`) + ", sha-512=:AAAA:", refusal.DigestMismatch},
+		{"sha-256=nonsense", refusal.DigestMismatch},
+		{"\x00", refusal.DigestMismatch},
 	} {
 		h, l, s, _ := payHandler(t, semel.Policy{})
 		w := answer(h, post("k", `{}`, "Content-Digest", tc.field))
@@ -511,7 +514,7 @@ func TestR25_TheContentDigestIsCheckedAndNeverTrusted(t *testing.T) {
 	// A digest that is right for its own body does not make another body the same request.
 	h, l, _, _ := payHandler(t, semel.Policy{})
 	checkRun(t, answer(h, post("k", `{"a":1}`, "Content-Digest", digest(`{"a":1}`))))
-	checkProblem(t, answer(h, post("k", `{"a":2}`, "Content-Digest", digest(`{"a":2}`))), 422, semel.CodeKeyReused)
+	checkProblem(t, answer(h, post("k", `{"a":2}`, "Content-Digest", digest(`{"a":2}`))), 422, refusal.KeyReused)
 	checkReplay(t, answer(h, post("k", `{"a":1}`))) // and its absence does not make another one
 	checkEffects(t, l, 1)
 }
@@ -523,7 +526,7 @@ func TestR58_EarlyDataIsRefusedOnKeyedRequests(t *testing.T) {
 	for _, lines := range [][]string{{"1"}, {"0"}, {""}, {" 1"}, {"1", "1"}, {"?1"}} {
 		r := post("k", `{}`)
 		r.Header["Early-Data"] = lines
-		checkProblem(t, answer(h, r), http.StatusTooEarly, semel.CodeEarlyData)
+		checkProblem(t, answer(h, r), http.StatusTooEarly, refusal.EarlyData)
 	}
 	checkEffects(t, l, 0)
 	checkRecords(t, s, 0)
@@ -538,10 +541,10 @@ func TestABodyThatBreaksOffIsRefusedAndNothingIsStored(t *testing.T) {
 		r := post("k", "")
 		r.Body = io.NopCloser(io.MultiReader(strings.NewReader(`{"amount":`), iotest.ErrReader(io.ErrUnexpectedEOF)))
 		r.ContentLength = 20
-		checkProblem(t, answer(h, r), 400, semel.CodeRequestUnreadable)
+		checkProblem(t, answer(h, r), 400, refusal.RequestUnreadable)
 		checkEffects(t, l, 0)
 		checkRecords(t, s, 0)
-		if got := seen.count(semel.EventStoreError); got != 0 {
+		if got := seen.count(event.StoreError); got != 0 {
 			t.Errorf("%d store errors, want none", got)
 		}
 		checkRun(t, answer(h, post("k", `{"amount":5}`)))
@@ -561,7 +564,7 @@ func TestField06_ATemporaryFileThatFailsIsNotTheRequestsFault(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := answer(g.Handler(http.HandlerFunc(l.pay)), post("k", `{"amount":5}`))
-	checkProblem(t, w, 503, semel.CodeStoreUnavailable)
+	checkProblem(t, w, 503, refusal.StoreUnavailable)
 	if got := w.Header().Get("Retry-After"); got != "5" {
 		t.Errorf("Retry-After is %q, want 5", got)
 	}
@@ -630,8 +633,8 @@ func TestR76a_TheCorrelationIdIsKeptOrMadeEchoedForwardedAndRecorded(t *testing.
 // Where there is no protection, there is still the id.
 func TestR76a_UnprotectedRunsSeeTheCorrelationIdToo(t *testing.T) {
 	t.Parallel()
-	s := &faulty{Store: memstore.New(), claim: func(context.Context, semel.ID, semel.Claim) (semel.Record, bool, error) {
-		return semel.Record{}, false, errors.New("down")
+	s := &faulty{Store: memstore.New(), claim: func(context.Context, driver.ID, driver.Claim) (driver.Record, bool, error) {
+		return driver.Record{}, false, errors.New("down")
 	}}
 	g, seen := newGuard(t, s, semel.Policy{KeyOptional: true, FailOpen: true})
 	for _, key := range []string{"", "k"} {
@@ -671,22 +674,22 @@ func contextWith(r *http.Request, key, value any) context.Context {
 var discardLog = log.New(io.Discard, "", 0)
 
 // last returns the last event.
-func (e *events) last() semel.Event {
+func (e *events) last() event.Event {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.list) == 0 {
-		return semel.Event{}
+		return event.Event{}
 	}
 	return e.list[len(e.list)-1]
 }
 
 // recordOfKey returns the record of an HTTP operation of a guard without an identity secret.
-func recordOfKey(t testing.TB, s semel.Store, scope, key string) semel.Record {
+func recordOfKey(t testing.TB, s driver.Store, scope, key string) driver.Record {
 	t.Helper()
 	return recordOf(t, s, semel.Identify(nil, semel.KindHTTP, scope, key))
 }
 
-func recordOf(t testing.TB, s semel.Store, id semel.ID) semel.Record {
+func recordOf(t testing.TB, s driver.Store, id driver.ID) driver.Record {
 	t.Helper()
 	rec, err := s.Load(t.Context(), id)
 	if err != nil {
@@ -696,7 +699,7 @@ func recordOf(t testing.TB, s semel.Store, id semel.ID) semel.Record {
 }
 
 // recordBytes returns a record as the bytes that stores keep.
-func recordBytes(t testing.TB, rec semel.Record) []byte {
+func recordBytes(t testing.TB, rec driver.Record) []byte {
 	t.Helper()
 	b, err := rec.AppendBinary(nil)
 	if err != nil {
@@ -724,7 +727,7 @@ func TestCase15_Case38_WhatTheHandlerChangesDoesNotMoveItsRecord(t *testing.T) {
 			t.Errorf("%d: echoed %q, want the key as it came", status, got)
 		}
 		rec := recordOfKey(t, s, "alice", "the-key") // the decoded key, not the header as it was sent
-		if want := map[int]semel.State{201: semel.Done, 503: semel.Free}[status]; rec.State != want {
+		if want := map[int]driver.State{201: driver.Done, 503: driver.Free}[status]; rec.State != want {
 			t.Errorf("%d: the record under the first key is %v, want %v", status, rec.State, want)
 		}
 		checkRecords(t, s, 1)
@@ -824,7 +827,7 @@ func TestR28_AClientChoosesItsWaitWithinTheRoutesBound(t *testing.T) {
 			r.Header["Prefer"] = tc.prefer
 			start := time.Now()
 			w := answer(held, r)
-			checkProblem(t, w, 409, semel.CodeInProgress)
+			checkProblem(t, w, 409, refusal.InProgress)
 			if got := time.Since(start); got != tc.waits || w.Header().Get("Preference-Applied") != tc.applied {
 				t.Errorf("%q: waited %v, applied %q; want %v, %q", tc.prefer, got, w.Header().Get("Preference-Applied"), tc.waits, tc.applied)
 			}
@@ -848,7 +851,7 @@ func TestR60_AFullStoreRefusesNewKeysAndKeepsTheOld(t *testing.T) {
 	checkRun(t, answer(h, post("k1", `{}`)))
 	checkRun(t, answer(h, post("k2", `{}`)))
 	for range 3 {
-		checkProblem(t, answer(h, post("k3", `{}`)), 503, semel.CodeStoreUnavailable)
+		checkProblem(t, answer(h, post("k3", `{}`)), 503, refusal.StoreUnavailable)
 	}
 	checkReplay(t, answer(h, post("k1", `{}`)))
 	checkReplay(t, answer(h, post("k2", `{}`)))
@@ -860,15 +863,15 @@ func TestR63_FailClosedByDefault(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]error{
 		"down": errors.New("dial tcp 10.0.0.7:5432: password=hunter2 refused"),
-		"full": fmt.Errorf("claim: %w", semel.ErrFull),
+		"full": fmt.Errorf("claim: %w", driver.ErrFull),
 	} {
 		l := &ledger{}
-		s := &faulty{Store: memstore.New(), claim: func(context.Context, semel.ID, semel.Claim) (semel.Record, bool, error) {
-			return semel.Record{}, false, fail
+		s := &faulty{Store: memstore.New(), claim: func(context.Context, driver.ID, driver.Claim) (driver.Record, bool, error) {
+			return driver.Record{}, false, fail
 		}}
 		g, seen := newGuard(t, s, semel.Policy{})
 		w := answer(g.Handler(http.HandlerFunc(l.pay)), post("k", `{}`))
-		checkProblem(t, w, 503, semel.CodeStoreUnavailable)
+		checkProblem(t, w, 503, refusal.StoreUnavailable)
 		if got := w.Header().Get("Retry-After"); got != "5" {
 			t.Errorf("%s: Retry-After is %q, want 5", name, got)
 		}
@@ -876,7 +879,7 @@ func TestR63_FailClosedByDefault(t *testing.T) {
 			t.Errorf("%s: the problem shows the store's error: %s", name, w.Body) // R-57
 		}
 		checkEffects(t, l, 0)
-		if got := seen.results(); !slices.Equal(got, []semel.Result{semel.ResultRefused}) {
+		if got := seen.results(); !slices.Equal(got, []event.Result{event.Refused}) {
 			t.Errorf("%s: decided %v, want refused", name, got)
 		}
 	}
@@ -885,8 +888,8 @@ func TestR63_FailClosedByDefault(t *testing.T) {
 func TestR63_FailOpenRunsMarkedLoggedAndCounted(t *testing.T) {
 	t.Parallel()
 	l := &ledger{}
-	s := &faulty{Store: memstore.New(), claim: func(context.Context, semel.ID, semel.Claim) (semel.Record, bool, error) {
-		return semel.Record{}, false, errors.New("down")
+	s := &faulty{Store: memstore.New(), claim: func(context.Context, driver.ID, driver.Claim) (driver.Record, bool, error) {
+		return driver.Record{}, false, errors.New("down")
 	}}
 	g, seen := newGuard(t, s, semel.Policy{FailOpen: true})
 	h := g.Handler(http.HandlerFunc(l.pay))
@@ -895,10 +898,10 @@ func TestR63_FailOpenRunsMarkedLoggedAndCounted(t *testing.T) {
 	if got := w.Header().Get("Idempotency-Status"); got != "bypassed" {
 		t.Errorf("Idempotency-Status is %q, want bypassed", got)
 	}
-	if got := seen.results(); !slices.Equal(got, []semel.Result{semel.ResultBypassed}) {
+	if got := seen.results(); !slices.Equal(got, []event.Result{event.Bypassed}) {
 		t.Errorf("decided %v, want bypassed", got)
 	}
-	if seen.count(semel.EventStoreError) == 0 {
+	if seen.count(event.StoreError) == 0 {
 		t.Error("the store's failure was not reported")
 	}
 	checkEffects(t, l, 1)
@@ -922,15 +925,15 @@ func TestR63_AClientThatLeavesDoesNotOpen(t *testing.T) {
 	t.Parallel()
 	l := &ledger{}
 	ctx, leave := context.WithCancel(t.Context())
-	s := &faulty{Store: memstore.New(), claim: func(ctx context.Context, _ semel.ID, _ semel.Claim) (semel.Record, bool, error) {
+	s := &faulty{Store: memstore.New(), claim: func(ctx context.Context, _ driver.ID, _ driver.Claim) (driver.Record, bool, error) {
 		leave()
 		<-ctx.Done()
-		return semel.Record{}, false, ctx.Err()
+		return driver.Record{}, false, ctx.Err()
 	}}
 	g, seen := newGuard(t, s, semel.Policy{FailOpen: true})
 	answer(g.Handler(http.HandlerFunc(l.pay)), post("k", `{}`).WithContext(ctx))
 	checkEffects(t, l, 0)
-	if got := seen.results(); !slices.Equal(got, []semel.Result{semel.ResultRefused}) {
+	if got := seen.results(); !slices.Equal(got, []event.Result{event.Refused}) {
 		t.Errorf("decided %v, want refused", got)
 	}
 }
@@ -939,26 +942,26 @@ func TestR63_AClientThatLeavesDoesNotOpen(t *testing.T) {
 func TestR41a_R63_AnUnreadableRecordDoesNotOpen(t *testing.T) {
 	t.Parallel()
 	l := &ledger{}
-	unreadable := fmt.Errorf("decode: %w", semel.ErrUnreadable)
+	unreadable := fmt.Errorf("decode: %w", driver.ErrUnreadable)
 	s := &faulty{
 		Store: memstore.New(),
-		claim: func(context.Context, semel.ID, semel.Claim) (semel.Record, bool, error) {
-			return semel.Record{}, false, unreadable
+		claim: func(context.Context, driver.ID, driver.Claim) (driver.Record, bool, error) {
+			return driver.Record{}, false, unreadable
 		},
-		load: func(context.Context, semel.ID) (semel.Record, error) { return semel.Record{}, unreadable },
+		load: func(context.Context, driver.ID) (driver.Record, error) { return driver.Record{}, unreadable },
 	}
 	g, _ := newGuardWith(t, s, semel.Options{Policy: semel.Policy{FailOpen: true}, MaxKeys: 1})
 	h := g.Handler(http.HandlerFunc(l.pay))
-	checkProblem(t, answer(h, post("k", `{}`)), 409, semel.CodeReplayUnavailable)
+	checkProblem(t, answer(h, post("k", `{}`)), 409, refusal.ReplayUnavailable)
 
 	s.set(func(f *faulty) { f.claim = nil })
 	checkRun(t, answer(h, post("fills", `{}`))) // now the principal has as many keys as it may
 	s.set(func(f *faulty) {
-		f.claim = func(context.Context, semel.ID, semel.Claim) (semel.Record, bool, error) {
-			return semel.Record{}, false, unreadable
+		f.claim = func(context.Context, driver.ID, driver.Claim) (driver.Record, bool, error) {
+			return driver.Record{}, false, unreadable
 		}
 	})
-	checkProblem(t, answer(h, post("k", `{}`)), 409, semel.CodeReplayUnavailable)
+	checkProblem(t, answer(h, post("k", `{}`)), 409, refusal.ReplayUnavailable)
 	checkEffects(t, l, 1)
 }
 
@@ -1040,7 +1043,7 @@ func TestR63_ABypassThatPanicsIsCounted(t *testing.T) {
 		}()
 		answer(h, post("", "{}"))
 	}()
-	if got := seen.results(); len(got) != 1 || got[0] != semel.ResultUnkeyed {
+	if got := seen.results(); len(got) != 1 || got[0] != event.Unkeyed {
 		t.Errorf("decisions %v, want one unkeyed", got)
 	}
 }

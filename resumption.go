@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/semelhq/semel/driver"
 )
 
 // A resumption is what a completer's request carries in its context to the guard of its route: an identity that was
@@ -14,8 +16,8 @@ import (
 // the route's settings are by now.
 type resumption struct {
 	core    *core
-	id      ID
-	rec     Record // as it was read just before; its operation was due
+	id      driver.ID
+	rec     driver.Record // as it was read just before; its operation was due
 	request *sealedRequest
 
 	taken atomic.Bool // by the first guard: what a handler passes its context to is not meant
@@ -50,7 +52,9 @@ func (s *resumption) failure() error {
 // continues reports whether the run that a claim has started, after which the record is rec, goes on with what was due. A
 // claim wins a free record whether or not it is owed, and one that was forgotten meanwhile. Being owed lasts, and the claim
 // of a lapsed record makes it owed: so it proves that nobody has ended the operation with an answer to its client.
-func (s *resumption) continues(rec *Record) bool { return rec.Created == s.rec.Created && rec.Owed }
+func (s *resumption) continues(rec *driver.Record) bool {
+	return rec.Created == s.rec.Created && rec.Owed
+}
 
 // resume runs next for a completer. The exchange is that of any request, but for what a client would be told and how long
 // it would wait: nobody is there.
@@ -108,5 +112,5 @@ func (r *run) unstarted() {
 	}
 	r.core.owed.giveBack(r.base, r.ask.id, r.owner.Token, copies, r.began)
 	r.resent = false
-	r.ended(Record{}, true)
+	r.ended(driver.Record{}, true)
 }

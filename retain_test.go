@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/memstore"
 )
 
@@ -34,7 +35,7 @@ func TestField21_R53_AHandlerSaysHowLongItsAnswerIsKept(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				runs := 0
-				var settled []semel.Outcome
+				var settled []driver.Outcome
 				g, _ := newGuard(t, watched(&settled), c.p)
 				h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					runs++
@@ -66,14 +67,14 @@ func TestField21_R53_AHandlerSaysHowLongItsAnswerIsKept(t *testing.T) {
 // What is released keeps its own time, and so does what is unknown.
 func TestField21_RetainSaysNothingOfWhatIsNotKept(t *testing.T) {
 	t.Parallel()
-	var settled []semel.Outcome
+	var settled []driver.Outcome
 	g, _ := newGuard(t, watched(&settled), retained)
 	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		semel.FromContext(r.Context()).Retain(2 * time.Hour)
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}))
 	answer(h, post("k", `{}`))
-	if len(settled) != 1 || settled[0].State != semel.Free || settled[0].Retention != 0 {
+	if len(settled) != 1 || settled[0].State != driver.Free || settled[0].Retention != 0 {
 		t.Errorf("settled as %+v, want free without a retention", settled)
 	}
 	var none *semel.Operation
@@ -103,12 +104,12 @@ func TestField21_R31_AHandlerSaysHowLongItsAnswerIsKeptInATransaction(t *testing
 		records := memstore.New()
 		s := transactions(t, records)
 		g, _ := newGuard(t, s, m.policy)
-		h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx semel.Tx) error {
+		h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
 			semel.FromContext(r.Context()).Retain(2 * time.Hour)
 			return paying(w, r, tx)
 		}, nil))
 		wantAnswer(t, answer(h, post("k", `{}`)), http.StatusCreated, "paid", false)
-		if rec := only(t, records); rec.State != semel.Done || rec.Retention != 2*time.Hour {
+		if rec := only(t, records); rec.State != driver.Done || rec.Retention != 2*time.Hour {
 			t.Errorf("%s, kept for %v", rec.State, rec.Retention)
 		}
 	})

@@ -6,6 +6,10 @@ import (
 	"crypto/sha256"
 	"sync/atomic"
 	"time"
+
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/refusal"
 )
 
 // A run is one execution of an operation, from its claim to its settle.
@@ -13,7 +17,7 @@ type run struct {
 	core    *core
 	policy  *policy
 	ask     *ask // not changed once there is a run
-	owner   Owner
+	owner   driver.Owner
 	op      Operation
 	attempt int
 	began   time.Time // when the last copy of its claim was sent
@@ -39,10 +43,10 @@ type run struct {
 }
 
 // newRun makes the run that a claim, sent at the given time, has won, and starts its lease. It must be settled.
-func (g *Guard) newRun(ctx context.Context, a *ask, rec *Record, token Token, sent time.Time) *run {
+func (g *Guard) newRun(ctx context.Context, a *ask, rec *driver.Record, token driver.Token, sent time.Time) *run {
 	r := &run{
 		core: g.core, policy: g.policy, ask: a, began: sent,
-		owner: Owner{Fence: rec.Fence, Token: token},
+		owner: driver.Owner{Fence: rec.Fence, Token: token},
 		base:  context.WithoutCancel(ctx),
 	}
 	r.op.run, r.attempt = r, int(rec.Attempt)
@@ -55,13 +59,13 @@ func (g *Guard) newRun(ctx context.Context, a *ask, rec *Record, token Token, se
 		r.lease.start(r, sent)
 	}
 	if rec.Maybe {
-		r.event(EventTakeover, nil)
+		r.event(event.Takeover, nil)
 	}
 	return r
 }
 
-func (r *run) event(kind EventKind, err error) {
-	r.core.observer.Observe(r.base, Event{
+func (r *run) event(kind event.Kind, err error) {
+	r.core.observer.Observe(r.base, event.Event{
 		Kind: kind, ID: r.ask.id, Operation: r.ask.operation, Correlation: r.ask.correlation,
 		Attempt: uint32(r.attempt), Fence: r.owner.Fence, Err: err,
 	})
@@ -79,7 +83,7 @@ type Operation struct {
 	verdict atomic.Uint32
 	retain  atomic.Int64 // 0 for Policy.Retention
 	lost    atomic.Pointer[lostReason]
-	refused atomic.Pointer[Code]
+	refused atomic.Pointer[refusal.Code]
 	derived atomic.Bool // a derived key was taken: there may be an effect elsewhere
 }
 
@@ -120,10 +124,10 @@ func (o *Operation) Fence() uint64 {
 	return o.run.owner.Fence
 }
 
-// ID returns the operation's public id, as [ID.String] writes it; outside of an operation one that no operation has.
+// ID returns the operation's public id, as [driver.ID.String] writes it; outside of an operation one that no operation has.
 func (o *Operation) ID() string {
 	if o == nil {
-		var id ID
+		var id driver.ID
 		rand.Read(id[:])
 		return id.String()
 	}
@@ -162,7 +166,7 @@ func (o *Operation) Release() { o.ask(VerdictRelease) }
 
 // Refuse is Release for a handler that has run nothing, as when the service that it would have asked can't be reached. The
 // request then counts as refused, with this code, not as executed. Codes are labels of metrics, so there should be few.
-func (o *Operation) Refuse(c Code) {
+func (o *Operation) Refuse(c refusal.Code) {
 	if o != nil {
 		o.refused.Store(&c)
 		o.ask(VerdictRelease)
@@ -170,11 +174,11 @@ func (o *Operation) Refuse(c Code) {
 }
 
 // result is what became of the request of a run that has ended with an answer.
-func (o *Operation) result() (Result, Code) {
+func (o *Operation) result() (event.Result, refusal.Code) {
 	if c := o.refused.Load(); c != nil && Verdict(o.verdict.Load()) == VerdictRelease {
-		return ResultRefused, *c
+		return event.Refused, *c
 	}
-	return ResultExecuted, ""
+	return event.Executed, ""
 }
 
 // Retain asks that the outcome be kept for that long from its completion, if it is kept: an answer knows best how long it is

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/memstore"
 )
 
@@ -28,7 +29,7 @@ func checkOutside(t *testing.T, ctx context.Context) {
 	}
 	if id := op.ID(); id == op.ID() {
 		t.Errorf("the id %s comes twice", id)
-	} else if parsed, err := semel.ParseID(id); err != nil || parsed.Reserved() {
+	} else if parsed, err := driver.ParseID(id); err != nil || parsed.Reserved() {
 		t.Errorf("%q is no operation's id: %v", id, err)
 	}
 	if key := op.Key("charge"); key == op.Key("charge") {
@@ -51,8 +52,8 @@ var uuid8 = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9
 func TestField11_OutsideOfAnOperationAHandlerRunsAsItIs(t *testing.T) {
 	t.Parallel()
 	checkOutside(t, t.Context())
-	down := func(context.Context, semel.ID, semel.Claim) (semel.Record, bool, error) {
-		return semel.Record{}, false, errDown
+	down := func(context.Context, driver.ID, driver.Claim) (driver.Record, bool, error) {
+		return driver.Record{}, false, errDown
 	}
 	key := semel.Key{Scope: "alice", Operation: "pay", Value: "k"}
 	get := func() *http.Request { return httptest.NewRequest(http.MethodGet, "/payments", nil) }
@@ -77,7 +78,7 @@ func TestField11_OutsideOfAnOperationAHandlerRunsAsItIs(t *testing.T) {
 				func(ctx context.Context, _ int) (int, error) { f(ctx); return 1, nil })
 		}},
 		"bypassed in DoTx": {semel.Policy{FailOpen: true}, func(g *semel.Guard, f func(context.Context)) {
-			semel.DoTx(t.Context(), g, newTransactor(t), key, semel.Bytes("r"), func(ctx context.Context, _ semel.Tx) (int, error) { f(ctx); return 1, nil }) //nolint:errcheck // seen in what runs
+			semel.DoTx(t.Context(), g, newTransactor(t), key, semel.Bytes("r"), func(ctx context.Context, _ driver.Tx) (int, error) { f(ctx); return 1, nil }) //nolint:errcheck // seen in what runs
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // scoped returns a paying handler under a scope, its ledger and its store.
@@ -102,7 +103,7 @@ func TestR11_ScopeFromTheContext(t *testing.T) {
 			checkRun(t, w)
 			continue
 		}
-		checkProblem(t, w, 400, semel.CodeScopeInvalid)
+		checkProblem(t, w, 400, refusal.ScopeInvalid)
 		checkEffects(t, l, 0)
 		checkRecords(t, s, 0)
 	}
@@ -122,7 +123,7 @@ func TestR11_AnEmptyOrFailedScopeIsRefusedOnKeyedRequestsOnly(t *testing.T) {
 		}
 		h := g.Handler(http.HandlerFunc(l.pay))
 		w := answer(h, post("k", `{}`))
-		checkProblem(t, w, 400, semel.CodeScopeInvalid)
+		checkProblem(t, w, 400, refusal.ScopeInvalid)
 		if strings.Contains(w.Body.String(), "secret") {
 			t.Errorf("%s: the problem shows the error: %s", name, w.Body) // R-57
 		}
@@ -186,7 +187,7 @@ func TestR11_ScopeFromATrustedHeader(t *testing.T) {
 			}
 			continue
 		}
-		if w.Code != 400 || codeOf(w) != semel.CodeScopeInvalid {
+		if w.Code != 400 || codeOf(w) != refusal.ScopeInvalid {
 			t.Errorf("%s %q: answered %d %s, want 400 scope invalid: %s", tc.peer, tc.values, w.Code, w.Body, tc.why)
 		}
 		checkEffects(t, l, 0)
@@ -288,7 +289,7 @@ func TestR11_ScopeFromAClientCertificate(t *testing.T) {
 	}
 	checkEffects(t, l, 2)
 	w := answer(g.Handler(http.HandlerFunc(l.pay)), post("k", `{}`))
-	checkProblem(t, w, 400, semel.CodeScopeInvalid) // without TLS
+	checkProblem(t, w, 400, refusal.ScopeInvalid) // without TLS
 }
 
 func newCertificate(t *testing.T, name pkix.Name, parent *x509.Certificate, signer *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
@@ -343,7 +344,7 @@ func TestField21_R10_SeveralScopesAreOnePrincipal(t *testing.T) {
 		checkReplay(t, answer(h, post("k", `{}`, "X-Tenant", who[0], "X-User", who[1])))
 	}
 	for _, missing := range [][]string{{"X-Tenant", "a"}, {"X-User", "b"}, {"X-Tenant", "a", "X-User", ""}, {"X-Tenant", "a", "X-User", "b", "X-User", "c"}} {
-		checkProblem(t, answer(h, post("k", `{}`, missing...)), 400, semel.CodeScopeInvalid)
+		checkProblem(t, answer(h, post("k", `{}`, missing...)), 400, refusal.ScopeInvalid)
 	}
 	checkEffects(t, l, 7)
 

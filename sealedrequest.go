@@ -9,6 +9,9 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/wire"
 )
 
 // A sealedRequest is what is stored of a request, encrypted, so that its operation can be finished without its client. It
@@ -110,7 +113,7 @@ func (x *exchange) seal() ([]byte, error) {
 	if s.Body, err = x.storedBody(s.Header); err != nil {
 		return nil, fmt.Errorf("store the request: %w", err)
 	}
-	return x.g.keyring.fold(sealedField, x.ask.id, NewToken(), s.append(nil)), nil
+	return x.g.keyring.fold(sealedField, x.ask.id, driver.NewToken(), s.append(nil)), nil
 }
 
 // bodyHeaders are those of the stored headers that are true of a body's very bytes only.
@@ -140,35 +143,35 @@ const sealedVersion = 1
 func (s *sealedRequest) append(b []byte) []byte {
 	b = append(b, sealedVersion)
 	for _, text := range []string{s.Scope, s.Key, s.KeyHeader, s.KeyValue, s.Method, s.Target, s.Host} {
-		b = appendString(b, text)
+		b = wire.AppendString(b, text)
 	}
-	b = appendFields(b, s.Header)
+	b = wire.AppendFields(b, s.Header)
 	return append(b, s.Body...)
 }
 
 // openRequest decrypts the request of a record. One that is not encrypted was not stored by a guard: whoever can write to
-// the store must not have a request run by the service itself. An error wraps [ErrUnreadable].
-func (k *Keyring) openRequest(id ID, rec *Record) (*sealedRequest, error) {
+// the store must not have a request run by the service itself. An error wraps [driver.ErrUnreadable].
+func (k *Keyring) openRequest(id driver.ID, rec *driver.Record) (*sealedRequest, error) {
 	if len(rec.Sealed) > 0 && rec.Sealed[0] == envelopeOpen {
-		return nil, fmt.Errorf("open stored %s: %w: it is not encrypted", sealedField, ErrUnreadable)
+		return nil, fmt.Errorf("open stored %s: %w: it is not encrypted", sealedField, driver.ErrUnreadable)
 	}
 	text, err := k.unfold(sealedField, id, rec.Sealed)
 	if err != nil {
 		return nil, err
 	}
 	if len(text) == 0 || text[0] != sealedVersion {
-		return nil, fmt.Errorf("open stored request: %w: its form is unknown", ErrUnreadable)
+		return nil, fmt.Errorf("open stored request: %w: its form is unknown", driver.ErrUnreadable)
 	}
-	d := decoder{data: text, at: 1}
+	d := wire.Decoder{Data: text, At: 1}
 	var s sealedRequest
 	for _, field := range []*string{&s.Scope, &s.Key, &s.KeyHeader, &s.KeyValue, &s.Method, &s.Target, &s.Host} {
-		*field = string(d.bytes("text"))
+		*field = string(d.Bytes("text"))
 	}
-	s.Header = d.fields("header")
-	if d.err != nil {
-		return nil, fmt.Errorf("open stored request: %w: %w", ErrUnreadable, d.err)
+	s.Header = d.Fields("header")
+	if d.Err != nil {
+		return nil, fmt.Errorf("open stored request: %w: %w", driver.ErrUnreadable, d.Err)
 	}
-	s.Body = text[d.at:]
+	s.Body = text[d.At:]
 	return &s, nil
 }
 

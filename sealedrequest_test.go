@@ -9,6 +9,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/semelhq/semel/driver"
 )
 
 func ringOf(t testing.TB, keys ...EncryptionKey) *Keyring {
@@ -22,7 +24,7 @@ func ringOf(t testing.TB, keys ...EncryptionKey) *Keyring {
 
 var (
 	firstKey    = EncryptionKey{ID: "a", Key: bytes.Repeat([]byte{1}, aesKeySize)}
-	sealedToken = Token{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}
+	sealedToken = driver.Token{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}
 	sealedID    = Identify(nil, KindHTTP, "alice", "k")
 )
 
@@ -55,7 +57,7 @@ func TestR61_TheFormOfAStoredRequest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := ringOf(t, EncryptionKey{ID: "b", Key: bytes.Repeat([]byte{2}, aesKeySize)}, firstKey).openRequest(sealedID, &Record{Sealed: golden})
+	got, err := ringOf(t, EncryptionKey{ID: "b", Key: bytes.Repeat([]byte{2}, aesKeySize)}, firstKey).openRequest(sealedID, &driver.Record{Sealed: golden})
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("opened as %+v, %v", got, err)
 	}
@@ -76,7 +78,7 @@ func TestR61_AStoredRequestIsBoundToItsRecord(t *testing.T) {
 		return b
 	}
 	for name, c := range map[string]struct {
-		id     ID
+		id     driver.ID
 		ring   *Keyring
 		sealed []byte
 		why    string
@@ -84,7 +86,7 @@ func TestR61_AStoredRequestIsBoundToItsRecord(t *testing.T) {
 		"another record":    {Identify(nil, KindHTTP, "alice", "other"), k, sealed, "authentication failed"},
 		"another field":     {sealedID, k, k.fold(stepField("x"), sealedID, sealedToken, text), "authentication failed"},
 		"another token":     {sealedID, k, changed(3), "authentication failed"},
-		"another nonce":     {sealedID, k, changed(3 + len(Token{})), "authentication failed"},
+		"another nonce":     {sealedID, k, changed(3 + len(driver.Token{})), "authentication failed"},
 		"another text":      {sealedID, k, changed(len(sealed) - 1), "authentication failed"},
 		"another key id":    {sealedID, k, changed(2), `key "` + "`" + `", which is not in the keyring`},
 		"without a keyring": {sealedID, nil, sealed, `key "a", which is not in the keyring`},
@@ -97,7 +99,7 @@ func TestR61_AStoredRequestIsBoundToItsRecord(t *testing.T) {
 		"an empty text":     {sealedID, k, k.fold(sealedField, sealedID, sealedToken, nil), "form is unknown"},
 		"half a text":       {sealedID, k, k.fold(sealedField, sealedID, sealedToken, text[:8]), "at byte"},
 	} {
-		if got, err := c.ring.openRequest(c.id, &Record{Sealed: c.sealed}); !errors.Is(err, ErrUnreadable) || !strings.Contains(err.Error(), c.why) {
+		if got, err := c.ring.openRequest(c.id, &driver.Record{Sealed: c.sealed}); !errors.Is(err, driver.ErrUnreadable) || !strings.Contains(err.Error(), c.why) {
 			t.Errorf("%s: %+v, %v; want %q", name, got, err, c.why)
 		}
 	}
@@ -144,9 +146,9 @@ func FuzzStoredRequest(f *testing.F) {
 	f.Add(someRequest().append(nil))
 	f.Add([]byte{sealedVersion})
 	f.Fuzz(func(t *testing.T, text []byte) {
-		s, err := k.openRequest(sealedID, &Record{Sealed: k.fold(sealedField, sealedID, sealedToken, text)})
+		s, err := k.openRequest(sealedID, &driver.Record{Sealed: k.fold(sealedField, sealedID, sealedToken, text)})
 		if err != nil {
-			if !errors.Is(err, ErrUnreadable) {
+			if !errors.Is(err, driver.ErrUnreadable) {
 				t.Errorf("%v is not ErrUnreadable", err)
 			}
 			return

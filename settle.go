@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 )
 
 // settled says how far the settle of a run has come.
@@ -22,22 +25,22 @@ const (
 // never freed instead, whatever fails. The record is as it stands after the settle.
 //
 // What a transaction has committed is the outcome, whatever o is.
-func (r *run) settle(o Outcome) (Record, settled) {
+func (r *run) settle(o driver.Outcome) (driver.Record, settled) {
 	j := &r.joint
 	if r.policy.OneCommit && j.state < doubtful {
 		switch {
 		case j.open == nil: // it was rolled back
-		case o.State == Done:
+		case o.State == driver.Done:
 			r.commit(j.open, o) //nolint:errcheck // it has told the observer
 		default:
 			r.rollback(j.open)
 		}
 		switch {
-		case o.State != Done:
-			return r.ended(Record{}, true)
+		case o.State != driver.Done:
+			return r.ended(driver.Record{}, true)
 		case j.state < doubtful:
-			r.ended(Record{}, true)
-			return Record{}, settledNothing
+			r.ended(driver.Record{}, true)
+			return driver.Record{}, settledNothing
 		}
 	}
 	switch j.state {
@@ -48,7 +51,7 @@ func (r *run) settle(o Outcome) (Record, settled) {
 	}
 	r.stored(&o)
 	// Whoever has had an answer does not expect more; without the request nobody could finish it.
-	o.Owed = o.State != Done && r.sealed && (o.Owed || r.promised.Load())
+	o.Owed = o.State != driver.Done && r.sealed && (o.Owed || r.promised.Load())
 	first := time.Now()
 	replied := false
 	defer func() {
@@ -60,18 +63,18 @@ func (r *run) settle(o Outcome) (Record, settled) {
 	if replied = ok; ok {
 		return r.conclude(rec, owned)
 	}
-	return Record{}, settledLater
+	return driver.Record{}, settledLater
 }
 
 // stored makes an outcome what the store gets of it.
-func (r *run) stored(o *Outcome) {
-	if o.State == Done {
+func (r *run) stored(o *driver.Outcome) {
+	if o.State == driver.Done {
 		o.Retention = r.retention()
 	}
 	o.Response = r.core.keyring.Seal(r.ask.id, r.owner.Token, o.Response)
 }
 
-func (r *run) conclude(rec Record, owned bool) (Record, settled) {
+func (r *run) conclude(rec driver.Record, owned bool) (driver.Record, settled) {
 	if r.joint.state == doubtful {
 		return r.resolve(rec, owned)
 	}
@@ -79,7 +82,7 @@ func (r *run) conclude(rec Record, owned bool) (Record, settled) {
 }
 
 // settleLater goes on without the client. A store that ends its goroutine does not end the settle.
-func (r *run) settleLater(until time.Time, o Outcome) {
+func (r *run) settleLater(until time.Time, o driver.Outcome) {
 	returned := false
 	defer func() {
 		switch {
@@ -99,15 +102,15 @@ func (r *run) settleLater(until time.Time, o Outcome) {
 }
 
 func (r *run) abandonSettle() {
-	r.event(EventSettleAbandoned, context.DeadlineExceeded)
-	r.ended(Record{}, true)
+	r.event(event.SettleAbandoned, context.DeadlineExceeded)
+	r.ended(driver.Record{}, true)
 }
 
 const longestSettlePause = time.Second
 
 // trySettle sends the settle, from now on, until it is acknowledged or the time has come. No copy of it is under way for
 // longer than a request's life.
-func (r *run) trySettle(now, until time.Time, o *Outcome) (rec Record, owned, acknowledged bool) {
+func (r *run) trySettle(now, until time.Time, o *driver.Outcome) (rec driver.Record, owned, acknowledged bool) {
 	const firstPause = 10 * time.Millisecond
 	for wait := firstPause; ; wait, now = min(2*wait, longestSettlePause), time.Now() {
 		var err error
@@ -115,29 +118,29 @@ func (r *run) trySettle(now, until time.Time, o *Outcome) (rec Record, owned, ac
 			return rec, owned, true
 		}
 		if errors.Is(err, errNoTurn) {
-			return Record{}, false, false
+			return driver.Record{}, false, false
 		}
 		r.core.storeFailed(r.base, "settle", r.ask.id, err)
-		if errors.Is(err, ErrFull) && o.Response != nil {
+		if errors.Is(err, driver.ErrFull) && o.Response != nil {
 			// The answer can't be stored, but that there was one can: a marker always fits.
-			r.event(EventNotReplayable, err)
+			r.event(event.NotReplayable, err)
 			o.Response = nil
 			continue
 		}
 		left := time.Until(until)
 		if left <= 0 {
-			return Record{}, false, false
+			return driver.Record{}, false, false
 		}
 		time.Sleep(min(jitter(wait), left))
 	}
 }
 
 // sendSettle sends the settle once. A large answer waits for its turn, until the time has come.
-func (r *run) sendSettle(now, until time.Time, o *Outcome) (Record, bool, error) {
+func (r *run) sendSettle(now, until time.Time, o *driver.Outcome) (driver.Record, bool, error) {
 	if o.Response != nil && len(o.Response.Body) > smallAnswer && !r.policy.OneCommit {
 		p, n := r.ask.id.Scope(), len(o.Response.Body)
 		if !r.core.answers.take(r.base, p, n, until.Sub(now)) {
-			return Record{}, false, errNoTurn
+			return driver.Record{}, false, errNoTurn
 		}
 		defer r.core.answers.give(p, n)
 		now = time.Now()
@@ -157,17 +160,17 @@ func (r *run) sendSettle(now, until time.Time, o *Outcome) (Record, bool, error)
 var errNoTurn = errors.New("other answers of the principal are being stored")
 
 // ended ends the run: its lease, its contexts, and what Drain waits for.
-func (r *run) ended(rec Record, owned bool) (Record, settled) {
+func (r *run) ended(rec driver.Record, owned bool) (driver.Record, settled) {
 	r.lease.stop()
 	r.ctx.end(nil)
 	r.letGo()
 	r.core.waiting.wake(r.ask.id)
 	if r.resent {
-		r.core.owed.add(r.ask.id, Owner{Fence: r.owner.Fence, Token: r.owner.Token, Above: true}, r.began)
+		r.core.owed.add(r.ask.id, driver.Owner{Fence: r.owner.Fence, Token: r.owner.Token, Above: true}, r.began)
 	}
 	defer r.core.work.end(r)
 	if !owned {
-		r.event(EventFenced, nil)
+		r.event(event.Fenced, nil)
 		return rec, settledFenced
 	}
 	return rec, settledOwn
@@ -179,7 +182,7 @@ func (r *run) markBegun() error {
 	defer ctx.end(nil)
 	for wait := 10 * time.Millisecond; ; wait *= 2 {
 		sent := time.Now()
-		owned, err := r.core.store.Extend(ctx, r.ask.id, r.owner, Extension{Lease: r.policy.Lease, Begun: true})
+		owned, err := r.core.store.Extend(ctx, r.ask.id, r.owner, driver.Extension{Lease: r.policy.Lease, Begun: true})
 		switch {
 		case err == nil && owned:
 			r.lease.renewed(sent)

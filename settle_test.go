@@ -12,7 +12,10 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 func TestCase06_SettleIsRetriedAndNeverReplacedByARelease(t *testing.T) {
@@ -33,8 +36,8 @@ func TestCase06_SettleIsRetriedAndNeverReplacedByARelease(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					store := memstore.New()
 					f := &faulty{Store: store}
-					var sent []semel.Outcome
-					f.settle = func(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+					var sent []driver.Outcome
+					f.settle = func(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 						sent = append(sent, o)
 						if len(sent) > c.fails {
 							return store.Settle(ctx, id, by, o)
@@ -42,22 +45,22 @@ func TestCase06_SettleIsRetriedAndNeverReplacedByARelease(t *testing.T) {
 						if c.executes {
 							store.Settle(ctx, id, by, o) //nolint:errcheck // its reply is lost
 						}
-						return semel.Record{}, false, errDown
+						return driver.Record{}, false, errDown
 					}
 					g, seen := newGuard(t, f, shortLease(onLost))
 					var paid ledger
 					h := g.Handler(http.HandlerFunc(paid.pay))
 					wantAnswer(t, answer(h, post("k", `{}`)), http.StatusCreated, "payment 1", false)
 					wantAnswer(t, answer(h, post("k", `{}`)), http.StatusCreated, "payment 1", true)
-					if len(sent) != c.fails+1 || seen.count(semel.EventStoreError) != c.fails {
-						t.Errorf("settled %d times, %d failures reported; want %d and %d", len(sent), seen.count(semel.EventStoreError), c.fails+1, c.fails)
+					if len(sent) != c.fails+1 || seen.count(event.StoreError) != c.fails {
+						t.Errorf("settled %d times, %d failures reported; want %d and %d", len(sent), seen.count(event.StoreError), c.fails+1, c.fails)
 					}
 					for _, o := range sent {
-						if o.State != semel.Done || o.Response == nil || !reflect.DeepEqual(o, sent[0]) {
+						if o.State != driver.Done || o.Response == nil || !reflect.DeepEqual(o, sent[0]) {
 							t.Errorf("settled with %+v, want the same answer each time", o)
 						}
 					}
-					if seen.count(semel.EventFenced) != 0 {
+					if seen.count(event.Fenced) != 0 {
 						t.Error("the guard did not recognise its own settle")
 					}
 				})
@@ -72,12 +75,12 @@ func TestCase06_OutcomePendingPastSettleWait(t *testing.T) {
 		store := memstore.New()
 		f := &faulty{Store: store}
 		start := time.Now()
-		f.settle = func(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
-			if o.State != semel.Done {
+		f.settle = func(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
+			if o.State != driver.Done {
 				t.Errorf("settled with %v", o.State)
 			}
 			if time.Since(start) < 8*time.Second {
-				return semel.Record{}, false, errDown
+				return driver.Record{}, false, errDown
 			}
 			return store.Settle(ctx, id, by, o)
 		}
@@ -86,20 +89,20 @@ func TestCase06_OutcomePendingPastSettleWait(t *testing.T) {
 		h := g.Handler(http.HandlerFunc(paid.pay))
 		s := serve(h, post("k", `{}`))
 		w := s.answer()
-		wantProblem(t, w, http.StatusServiceUnavailable, semel.CodeOutcomePending)
+		wantProblem(t, w, http.StatusServiceUnavailable, refusal.OutcomePending)
 		if took := s.at.Sub(start); took != semel.DefaultSettleWait || w.Header().Get("Retry-After") != "1" {
 			t.Errorf("told after %v to retry after %q, want after %v, 1", took, w.Header().Get("Retry-After"), semel.DefaultSettleWait)
 		}
 		if strings.Contains(w.Body.String(), "payment") {
 			t.Errorf("the answer that was not durable has left: %s", w.Body)
 		}
-		wantProblem(t, answer(h, post("k", `{}`)), http.StatusConflict, semel.CodeInProgress)
+		wantProblem(t, answer(h, post("k", `{}`)), http.StatusConflict, refusal.InProgress)
 		drained(t, g)
 		if took := time.Since(start); took < 8*time.Second || took > 10*time.Second {
 			t.Errorf("settled after %v, want soon after the store came back", took)
 		}
 		wantAnswer(t, answer(h, post("k", `{}`)), http.StatusCreated, "payment 1", true)
-		want := []semel.Result{semel.ResultFailed, semel.ResultInProgress, semel.ResultReplayed}
+		want := []event.Result{event.Failed, event.InProgress, event.Replayed}
 		if got := seen.results(); !reflect.DeepEqual(got, want) {
 			t.Errorf("decisions %v, want %v", got, want)
 		}
@@ -114,20 +117,20 @@ func TestCase06_SettleThatHangs(t *testing.T) {
 		f := &faulty{Store: store}
 		start := time.Now()
 		var took []time.Duration
-		f.settle = func(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+		f.settle = func(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 			sent := time.Now()
 			if len(took) == 2 {
 				return store.Settle(ctx, id, by, o)
 			}
 			<-ctx.Done()
 			took = append(took, time.Since(sent))
-			return semel.Record{}, false, ctx.Err()
+			return driver.Record{}, false, ctx.Err()
 		}
 		g, _ := newGuardWith(t, f, semel.Options{Policy: shortLease(semel.Hold), RequestLife: 20 * time.Second})
 		var paid ledger
 		h := g.Handler(http.HandlerFunc(paid.pay))
 		s := serve(h, post("k", `{}`))
-		wantProblem(t, s.answer(), http.StatusServiceUnavailable, semel.CodeOutcomePending)
+		wantProblem(t, s.answer(), http.StatusServiceUnavailable, refusal.OutcomePending)
 		if at := s.at.Sub(start); at != semel.DefaultSettleWait {
 			t.Errorf("told after %v, want %v", at, semel.DefaultSettleWait)
 		}
@@ -149,21 +152,21 @@ func TestCase06_SettleIsAbandonedMaxRunAfterTheFirstTry(t *testing.T) {
 				f := &faulty{Store: seen}
 				start := time.Now()
 				var last time.Duration
-				f.settle = func(_ context.Context, _ semel.ID, _ semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+				f.settle = func(_ context.Context, _ driver.ID, _ driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 					last = time.Since(start)
-					if o.State != semel.Done {
+					if o.State != driver.Done {
 						t.Errorf("settled with %v instead", o.State)
 					}
-					return semel.Record{}, false, errDown
+					return driver.Record{}, false, errDown
 				}
 				g, events := newGuard(t, f, shortLease(onLost))
 				other, _ := newGuard(t, seen.Store, shortLease(onLost))
 				var paid ledger
 				handler := http.HandlerFunc(paid.pay)
-				wantProblem(t, answer(g.Handler(handler), post("k", `{}`)), http.StatusServiceUnavailable, semel.CodeOutcomePending)
+				wantProblem(t, answer(g.Handler(handler), post("k", `{}`)), http.StatusServiceUnavailable, refusal.OutcomePending)
 				drained(t, g)
-				if took := time.Since(start); took != time.Minute || last < 58*time.Second || events.count(semel.EventSettleAbandoned) != 1 {
-					t.Errorf("given up after %v, last try after %v, reported %d times; want after MaxRun, once", took, last, events.count(semel.EventSettleAbandoned))
+				if took := time.Since(start); took != time.Minute || last < 58*time.Second || events.count(event.SettleAbandoned) != 1 {
+					t.Errorf("given up after %v, last try after %v, reported %d times; want after MaxRun, once", took, last, events.count(event.SettleAbandoned))
 				}
 				if n := len(seen.extendedAt); n < 59 {
 					t.Errorf("%d renewals, want them to go on until the settle was given up", n)
@@ -172,7 +175,7 @@ func TestCase06_SettleIsAbandonedMaxRunAfterTheFirstTry(t *testing.T) {
 				time.Sleep(3 * time.Second) // the lease of the last renewal
 				w := answer(other.Handler(handler), post("k", `{}`))
 				if onLost == semel.Hold {
-					wantProblem(t, w, http.StatusConflict, semel.CodeOutcomeUnknown)
+					wantProblem(t, w, http.StatusConflict, refusal.OutcomeUnknown)
 				} else {
 					wantAnswer(t, w, http.StatusCreated, "payment 2", false)
 				}
@@ -215,9 +218,9 @@ func TestR48_FencedWhileSettling(t *testing.T) {
 				if c.back < semel.DefaultSettleWait {
 					wantAnswer(t, s.answer(), http.StatusCreated, "of B", true)
 				} else {
-					wantProblem(t, s.answer(), http.StatusServiceUnavailable, semel.CodeOutcomePending)
+					wantProblem(t, s.answer(), http.StatusServiceUnavailable, refusal.OutcomePending)
 				}
-				if n := seen.count(semel.EventFenced); n != 1 {
+				if n := seen.count(event.Fenced); n != 1 {
 					t.Errorf("%d late owners reported, want 1", n)
 				}
 				wantAnswer(t, answer(a.Handler(say("again")), post("k", `{}`)), http.StatusCreated, "of B", true)
@@ -243,12 +246,12 @@ func TestFullStoreKeepsThatThereWasAnAnswer(t *testing.T) {
 				say(body).ServeHTTP(w, r)
 			}))
 			wantAnswer(t, answer(h, post("k", `{}`)), http.StatusCreated, body, false)
-			if rec := loaded(t, store, "k"); rec.State != semel.Done || rec.Response != nil {
+			if rec := loaded(t, store, "k"); rec.State != driver.Done || rec.Response != nil {
 				t.Errorf("%v with %v, want done without an answer", rec.State, rec.Response)
 			}
-			wantProblem(t, answer(h, post("k", `{}`)), http.StatusConflict, semel.CodeReplayUnavailable)
-			if paid.count() != 1 || seen.count(semel.EventNotReplayable) != 1 {
-				t.Errorf("%d effects, %d reported as not replayable; want 1 and 1", paid.count(), seen.count(semel.EventNotReplayable))
+			wantProblem(t, answer(h, post("k", `{}`)), http.StatusConflict, refusal.ReplayUnavailable)
+			if paid.count() != 1 || seen.count(event.NotReplayable) != 1 {
+				t.Errorf("%d effects, %d reported as not replayable; want 1 and 1", paid.count(), seen.count(event.NotReplayable))
 			}
 		})
 	}
@@ -276,23 +279,23 @@ func TestR30_DurableBeforeTheFirstByte(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		handler http.Handler
-		state   semel.State
+		state   driver.State
 		stored  bool
 		replays bool
 	}{
-		{"kept", say("paid"), semel.Done, true, true},
+		{"kept", say("paid"), driver.Done, true, true},
 		{"flushed", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			say("paid").ServeHTTP(w, r)
 			if err := http.NewResponseController(w).Flush(); err != nil {
 				t.Errorf("flush: %v", err)
 			}
-		}), semel.Done, true, true},
-		{"nothing written", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), semel.Unknown, false, false},
-		{"too large to keep", say(big), semel.Done, false, false},
-		{"released", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) }), semel.Free, false, false},
+		}), driver.Done, true, true},
+		{"nothing written", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), driver.Unknown, false, false},
+		{"too large to keep", say(big), driver.Done, false, false},
+		{"released", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) }), driver.Free, false, false},
 		{"lost", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			semel.FromContext(r.Context()).Lost(errDown)
-		}), semel.Unknown, false, false},
+		}), driver.Unknown, false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -332,7 +335,7 @@ func TestR29_Case08_ClientThatGoesMidHandler(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := memstore.New()
 				f := &faulty{Store: store}
-				f.settle = func(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+				f.settle = func(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 					if err := ctx.Err(); err != nil {
 						t.Errorf("the settle's context has ended: %v", err)
 					}
@@ -402,7 +405,7 @@ func TestR32_ASettleThatPanicsIsSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := memstore.New()
 		tries := 0
-		store := &faulty{Store: mem, settle: func(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+		store := &faulty{Store: mem, settle: func(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 			if tries++; tries == 1 {
 				panic("broken store")
 			}
@@ -411,7 +414,7 @@ func TestR32_ASettleThatPanicsIsSentAgain(t *testing.T) {
 		g, _ := newGuard(t, store, shortLease(semel.Rerun))
 		serve(g.Handler(say("paid")), post("k", `{}`)).answer()
 		time.Sleep(10 * time.Minute)
-		if rec := loaded(t, mem, "k"); rec.Reads(rec.OnLost) == semel.ReadsRunning {
+		if rec := loaded(t, mem, "k"); rec.Reads(rec.OnLost) == driver.ReadsRunning {
 			t.Error("ten minutes after its handler has ended the operation still runs")
 		}
 		drained(t, g)

@@ -10,6 +10,9 @@ import (
 	"net/http"
 	"slices"
 	"time"
+
+	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/refusal"
 )
 
 // shadow is Handler in observe mode: next always runs, and answers as if there were no guard. What the guard would
@@ -31,7 +34,7 @@ func (g *Guard) shadow(next http.Handler, w http.ResponseWriter, r *http.Request
 	case problem != nil:
 		x.observed(resultOf(problem.Code, nil), 0, problem)
 	case x.unkeyed:
-		x.observed(ResultUnkeyed, 0, nil)
+		x.observed(event.Unkeyed, 0, nil)
 	default:
 		x.ask.wait = 0
 		run, problem := g.enter(r.Context(), &x.ask, &x.rec)
@@ -48,9 +51,9 @@ func (g *Guard) shadow(next http.Handler, w http.ResponseWriter, r *http.Request
 		}
 		switch {
 		case problem == nil:
-			x.observed(ResultReplayed, x.rec.Response.Status, nil)
+			x.observed(event.Replayed, x.rec.Response.Status, nil)
 		case g.opens(problem):
-			x.observed(ResultBypassed, 0, problem)
+			x.observed(event.Bypassed, 0, problem)
 		default:
 			x.observed(resultOf(problem.Code, nil), 0, problem)
 		}
@@ -62,7 +65,7 @@ func (g *Guard) shadow(next http.Handler, w http.ResponseWriter, r *http.Request
 func (x *exchange) unthrown(f func() *Problem) (p *Problem) {
 	defer func() {
 		if thrown := recover(); thrown != nil {
-			p = x.g.problem(CodeRequestUnreadable, "").because(thrownError(thrown))
+			p = x.g.problem(refusal.RequestUnreadable, "").because(thrownError(thrown))
 		}
 	}()
 	return f()
@@ -96,17 +99,17 @@ func (x *exchange) shadowSettle(returned bool) {
 		recover() //nolint:errcheck // what Policy.Decide throws; the run counts as lost
 		result, code := x.run.op.result()
 		if !decided {
-			x.run.event(EventPanic, nil)
+			x.run.event(event.Panic, nil)
 		}
 		if _, how := x.run.settle(o); how != settledOwn || !decided || x.lost {
-			result, code = ResultFailed, ""
+			result, code = event.Failed, ""
 		}
 		var problem *Problem
 		if code != "" {
 			problem = &Problem{Code: code}
 		}
 		if x.silent != nil {
-			result, problem = ResultFailed, x.g.problem(CodeNoAnswer, "").because(x.silent)
+			result, problem = event.Failed, x.g.problem(refusal.NoAnswer, "").because(x.silent)
 		}
 		x.observed(result, x.capture.status, problem)
 	}()
@@ -116,9 +119,9 @@ func (x *exchange) shadowSettle(returned bool) {
 	}
 }
 
-func (x *exchange) observed(result Result, status int, p *Problem) {
-	e := Event{
-		Kind: EventDecision, Result: result, Observed: true, ID: x.ask.id, Operation: x.ask.operation,
+func (x *exchange) observed(result event.Result, status int, p *Problem) {
+	e := event.Event{
+		Kind: event.Decision, Result: result, Observed: true, ID: x.ask.id, Operation: x.ask.operation,
 		Correlation: x.ask.correlation, Status: status, Duration: time.Since(x.started),
 	}
 	if x.run != nil {

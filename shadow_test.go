@@ -17,7 +17,10 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // observedAll waits until what an observing guard does after its answers is done.
@@ -122,20 +125,20 @@ func TestR92_EventsSayWhatWouldHaveHappened(t *testing.T) {
 		name   string
 		r      *http.Request
 		body   string
-		result semel.Result
-		code   semel.Code
+		result event.Result
+		code   refusal.Code
 	}{
-		{"first", post("k", "{}"), "{}", semel.ResultExecuted, ""},
-		{"repeat", post("k", "{}"), "{}", semel.ResultReplayed, ""},
-		{"no more access", post("k", "{}", "X-Lost-Access", "1"), "{}", semel.ResultRefused, semel.CodeReplayForbidden},
-		{"other request", post("k", "other"), "other", semel.ResultMismatch, semel.CodeKeyReused},
-		{"no key", post("", "{}"), "{}", semel.ResultRefused, semel.CodeKeyMissing},
-		{"bad key", post(`"k`, "{}"), "{}", semel.ResultRefused, semel.CodeKeyInvalid},
-		{"too large", post("large", big), big, semel.ResultRefused, semel.CodeBodyTooLarge},
-		{"too large, length unknown", chunked(post("large", big)), big, semel.ResultRefused, semel.CodeBodyTooLarge},
-		{"wrong digest", post("digest", "{}", "Content-Digest", "sha-256=:AAAA:"), "{}", semel.ResultRefused, semel.CodeDigestMismatch},
-		{"early data", post("early", "{}", "Early-Data", "1"), "{}", semel.ResultRefused, semel.CodeEarlyData},
-		{"malformed gzip", post("gzip", "no gzip", "Content-Encoding", "gzip"), "no gzip", semel.ResultExecuted, ""},
+		{"first", post("k", "{}"), "{}", event.Executed, ""},
+		{"repeat", post("k", "{}"), "{}", event.Replayed, ""},
+		{"no more access", post("k", "{}", "X-Lost-Access", "1"), "{}", event.Refused, refusal.ReplayForbidden},
+		{"other request", post("k", "other"), "other", event.Mismatch, refusal.KeyReused},
+		{"no key", post("", "{}"), "{}", event.Refused, refusal.KeyMissing},
+		{"bad key", post(`"k`, "{}"), "{}", event.Refused, refusal.KeyInvalid},
+		{"too large", post("large", big), big, event.Refused, refusal.BodyTooLarge},
+		{"too large, length unknown", chunked(post("large", big)), big, event.Refused, refusal.BodyTooLarge},
+		{"wrong digest", post("digest", "{}", "Content-Digest", "sha-256=:AAAA:"), "{}", event.Refused, refusal.DigestMismatch},
+		{"early data", post("early", "{}", "Early-Data", "1"), "{}", event.Refused, refusal.EarlyData},
+		{"malformed gzip", post("gzip", "no gzip", "Content-Encoding", "gzip"), "no gzip", event.Executed, ""},
 	} {
 		w := answer(h, tt.r)
 		observedAll(t, g)
@@ -150,12 +153,12 @@ func TestR92_EventsSayWhatWouldHaveHappened(t *testing.T) {
 }
 
 // observed waits for the next observed decision and takes it away.
-func (e *events) observed(t testing.TB) semel.Event {
+func (e *events) observed(t testing.TB) event.Event {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
 		e.mu.Lock()
 		for i, ev := range e.list {
-			if ev.Kind == semel.EventDecision {
+			if ev.Kind == event.Decision {
 				e.list = append(e.list[:i:i], e.list[i+1:]...)
 				e.mu.Unlock()
 				if !ev.Observed {
@@ -167,7 +170,7 @@ func (e *events) observed(t testing.TB) semel.Event {
 		e.mu.Unlock()
 	}
 	t.Error("no decision")
-	return semel.Event{}
+	return event.Event{}
 }
 
 // chunked takes the length from a request.
@@ -183,7 +186,7 @@ func TestR92_WithoutAKeyWhereItIsOptional(t *testing.T) {
 	if w := answer(g.Handler(echo(t)), post("", "{}")); w.Body.String() != "{}" {
 		t.Errorf("got %d %q", w.Code, w.Body)
 	}
-	if e := seen.observed(t); e.Result != semel.ResultUnkeyed {
+	if e := seen.observed(t); e.Result != event.Unkeyed {
 		t.Errorf("result %s", e.Result)
 	}
 }
@@ -205,11 +208,11 @@ func TestR92_ConcurrentRequestsAllRun(t *testing.T) {
 	}
 	done.Wait()
 	observedAll(t, g)
-	results := map[semel.Result]int{}
+	results := map[event.Result]int{}
 	for range 10 {
 		results[seen.observed(t).Result]++
 	}
-	if want := map[semel.Result]int{semel.ResultExecuted: 1, semel.ResultInProgress: 9}; !reflect.DeepEqual(results, want) || l.count() != 10 {
+	if want := map[event.Result]int{event.Executed: 1, event.InProgress: 9}; !reflect.DeepEqual(results, want) || l.count() != 10 {
 		t.Errorf("%v, %d executions", results, l.count())
 	}
 }
@@ -233,7 +236,7 @@ func TestR92_R28_NobodyWaits(t *testing.T) {
 		}))
 		answer(h, post("k", "{}"))
 		observedAll(t, g)
-		if e := seen.observed(t); e.Result != semel.ResultInProgress {
+		if e := seen.observed(t); e.Result != event.InProgress {
 			t.Errorf("the second: %s", e.Result)
 		}
 	})
@@ -245,25 +248,25 @@ func TestR92_AStoreThatIsDownRefusesNothing(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			down := errors.New("down")
 			s := &faulty{Store: memstore.New()}
-			s.claim = func(context.Context, semel.ID, semel.Claim) (semel.Record, bool, error) {
-				return semel.Record{}, false, down
+			s.claim = func(context.Context, driver.ID, driver.Claim) (driver.Record, bool, error) {
+				return driver.Record{}, false, down
 			}
 			g, seen := newGuard(t, s, semel.Policy{Observe: true, FailOpen: failOpen})
 			w := answer(g.Handler(echo(t)), post("k", "{}"))
 			if w.Body.String() != "{}" || len(without(w.Header(), "Content-Type")) > 0 {
 				t.Errorf("got %d %v %q", w.Code, w.Header(), w.Body)
 			}
-			want := semel.ResultRefused
+			want := event.Refused
 			if failOpen {
-				want = semel.ResultBypassed
+				want = event.Bypassed
 			}
-			if e := seen.observed(t); e.Result != want || e.Code != semel.CodeStoreUnavailable {
+			if e := seen.observed(t); e.Result != want || e.Code != refusal.StoreUnavailable {
 				t.Errorf("%s %s, want %s", e.Result, e.Code, want)
 			}
 			s.set(func(f *faulty) {
 				f.claim = nil
-				f.settle = func(context.Context, semel.ID, semel.Owner, semel.Outcome) (semel.Record, bool, error) {
-					return semel.Record{}, false, down
+				f.settle = func(context.Context, driver.ID, driver.Owner, driver.Outcome) (driver.Record, bool, error) {
+					return driver.Record{}, false, down
 				}
 			})
 			start := time.Now()
@@ -291,14 +294,14 @@ func TestR92_R32_PanicsPass(t *testing.T) {
 			t.Errorf("threw %v after %q", v, w.Body)
 		}
 		synctest.Wait()
-		if rec := only(t, s); rec.State != semel.Unknown {
+		if rec := only(t, s); rec.State != driver.Unknown {
 			t.Errorf("the record is %v", rec.State)
 		}
-		if e := seen.observed(t); e.Result != semel.ResultFailed || seen.count(semel.EventPanic) != 1 {
-			t.Errorf("%s, %d panic events", e.Result, seen.count(semel.EventPanic))
+		if e := seen.observed(t); e.Result != event.Failed || seen.count(event.Panic) != 1 {
+			t.Errorf("%s, %d panic events", e.Result, seen.count(event.Panic))
 		}
 		thrown(h, httptest.NewRecorder(), post("k", "{}"))
-		if e := seen.observed(t); e.Result != semel.ResultUnknown || e.Code != semel.CodeOutcomeUnknown {
+		if e := seen.observed(t); e.Result != event.Unknown || e.Code != refusal.OutcomeUnknown {
 			t.Errorf("the repeat: %s %s", e.Result, e.Code)
 		}
 		observedAll(t, g)
@@ -314,7 +317,7 @@ func TestR92_APanicInDecideChangesNothing(t *testing.T) {
 		t.Errorf("got %d %q", w.Code, w.Body)
 	}
 	observedAll(t, g)
-	if e := seen.observed(t); e.Result != semel.ResultFailed || only(t, s).State != semel.Unknown {
+	if e := seen.observed(t); e.Result != event.Failed || only(t, s).State != driver.Unknown {
 		t.Errorf("%s, the record is %v", e.Result, only(t, s).State)
 	}
 }
@@ -332,7 +335,7 @@ func TestR92_ALateOwnerAnswers(t *testing.T) {
 		echo(t)(w, r)
 	})), post("k", "{}"))
 	observedAll(t, g)
-	if e := seen.observed(t); w.Body.String() != "{}" || e.Result != semel.ResultFailed || seen.count(semel.EventFenced) != 1 {
+	if e := seen.observed(t); w.Body.String() != "{}" || e.Result != event.Failed || seen.count(event.Fenced) != 1 {
 		t.Errorf("got %d %q, %s", w.Code, w.Body, e.Result)
 	}
 }
@@ -364,7 +367,7 @@ func TestR92_R38_WhatCannotBeReplayedIsNotRecordedAsAnAnswer(t *testing.T) {
 			g, _ := newGuard(t, s, semel.Policy{Observe: true, MaxResponseBody: 1000})
 			newWire(t, "HTTP/1.1", g.Handler(f)).send(t, "k", "{}")
 			observedAll(t, g)
-			if rec := only(t, s); rec.State != semel.Done || rec.Response != nil {
+			if rec := only(t, s); rec.State != driver.Done || rec.Response != nil {
 				t.Errorf("the record is %v with %v", rec.State, rec.Response)
 			}
 		})
@@ -397,7 +400,7 @@ func TestR92_R38_AnAnswerThatWasNotSentWholeIsNotRecordedAsOne(t *testing.T) {
 		}
 	})).ServeHTTP(&brittle{httptest.NewRecorder(), 3}, post("k", "{}"))
 	observedAll(t, g)
-	if rec := only(t, s); rec.State != semel.Done || rec.Response != nil {
+	if rec := only(t, s); rec.State != driver.Done || rec.Response != nil {
 		t.Errorf("the record is %v with %v", rec.State, rec.Response)
 	}
 }
@@ -414,7 +417,7 @@ func TestR92_R29_ARunThatItsClientCutOffHasNoAnswer(t *testing.T) {
 		w.WriteHeader(http.StatusCreated)
 	})), post("k", "{}").WithContext(ctx))
 	observedAll(t, g)
-	if rec := only(t, s); rec.State != semel.Done || rec.Response != nil {
+	if rec := only(t, s); rec.State != driver.Done || rec.Response != nil {
 		t.Errorf("the record is %v with %v", rec.State, rec.Response)
 	}
 }
@@ -458,7 +461,7 @@ func TestR92_HijackingPasses(t *testing.T) {
 		conn.Close()
 	})).ServeHTTP(wrapped{hijackable{httptest.NewRecorder(), server}}, post("k", "{}"))
 	observedAll(t, g)
-	if rec := only(t, s); rec.State != semel.Done || rec.Response != nil {
+	if rec := only(t, s); rec.State != driver.Done || rec.Response != nil {
 		t.Errorf("the record is %v with %v", rec.State, rec.Response)
 	}
 }
@@ -483,7 +486,7 @@ func TestR92_TheHandlerSeesItsRequestAndOperation(t *testing.T) {
 			t.Errorf("got %d", w.Code)
 		}
 		observedAll(t, g)
-		if e := seen.observed(t); e.Result != semel.ResultExecuted || e.Status != http.StatusCreated {
+		if e := seen.observed(t); e.Result != event.Executed || e.Status != http.StatusCreated {
 			t.Errorf("%+v, want executed: it was released", e)
 		}
 	}
@@ -512,7 +515,7 @@ func TestR92_ABodyThatBreaksPasses(t *testing.T) {
 	if w.Body.String() != "half broke" {
 		t.Errorf("the handler read %q", w.Body)
 	}
-	if e := seen.observed(t); e.Code != semel.CodeRequestUnreadable {
+	if e := seen.observed(t); e.Code != refusal.RequestUnreadable {
 		t.Errorf("%s %s", e.Result, e.Code)
 	}
 }

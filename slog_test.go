@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/refusal"
 )
 
 // logger returns a logger without times, and what it has written.
@@ -30,34 +32,34 @@ func TestField14_Field19_R86_OneLineAnEventWithTheFieldsThatApply(t *testing.T) 
 	t.Parallel()
 	id := semel.Identify(nil, semel.KindHTTP, "alice", "k")
 	for _, tc := range []struct {
-		e    semel.Event
+		e    event.Event
 		want string
 	}{
 		{
-			semel.Event{
-				Kind: semel.EventDecision, Result: semel.ResultExecuted, ID: id, Operation: "POST /payments", Correlation: "c-1",
+			event.Event{
+				Kind: event.Decision, Result: event.Executed, ID: id, Operation: "POST /payments", Correlation: "c-1",
 				Attempt: 2, Fence: 9, Status: 201, Duration: 1500 * time.Microsecond,
 			},
 			`level=INFO msg=idempotency event=idempotency_check result=executed digest=` + id.String() + ` endpoint="POST /payments" correlation=c-1 instance=pod-1 attempt=2 fence=9 status=201 duration_ms=1.5`,
 		},
 		{
-			semel.Event{Kind: semel.EventDecision, Result: semel.ResultRefused, Code: semel.CodeKeyInvalid, Status: 400, Err: errors.New("bad key"), Observed: true},
+			event.Event{Kind: event.Decision, Result: event.Refused, Code: refusal.KeyInvalid, Status: 400, Err: errors.New("bad key"), Observed: true},
 			`level=INFO msg=idempotency event=idempotency_check result=refused code=IDEMPOTENCY_KEY_INVALID observed=true instance=pod-1 status=400 duration_ms=0 error="bad key"`,
 		},
 		{
-			semel.Event{Kind: semel.EventStoreError, Verb: "claim", ID: id, Err: errors.New("down\nsecond line")},
+			event.Event{Kind: event.StoreError, Verb: "claim", ID: id, Err: errors.New("down\nsecond line")},
 			`level=WARN msg=idempotency event=idempotency_store_error digest=` + id.String() + ` instance=pod-1 verb=claim error="down\nsecond line"`,
 		},
-		{semel.Event{Kind: semel.EventBodyConsumed}, `level=ERROR msg=idempotency event=idempotency_body_consumed instance=pod-1`},
+		{event.Event{Kind: event.BodyConsumed}, `level=ERROR msg=idempotency event=idempotency_body_consumed instance=pod-1`},
 		{
-			semel.Event{Kind: semel.EventDecision, Result: semel.ResultUnknown, Code: semel.CodeOutcomeUnknown, Status: 409},
+			event.Event{Kind: event.Decision, Result: event.Unknown, Code: refusal.OutcomeUnknown, Status: 409},
 			`level=WARN msg=idempotency event=idempotency_check result=unknown code=IDEMPOTENCY_OUTCOME_UNKNOWN instance=pod-1 status=409 duration_ms=0`,
 		},
-		{semel.Event{Kind: semel.EventFenced, Fence: 3}, `level=WARN msg=idempotency event=idempotency_fenced instance=pod-1 fence=3`},
-		{semel.Event{Kind: semel.EventPlainIdentity}, `level=WARN msg=idempotency event=idempotency_plain_identity instance=pod-1`},
+		{event.Event{Kind: event.Fenced, Fence: 3}, `level=WARN msg=idempotency event=idempotency_fenced instance=pod-1 fence=3`},
+		{event.Event{Kind: event.PlainIdentity}, `level=WARN msg=idempotency event=idempotency_plain_identity instance=pod-1`},
 	} {
 		log, out := logger(slog.LevelInfo)
-		semel.LogObserver(log, "pod-1").Observe(context.Background(), tc.e)
+		event.Log(log, "pod-1").Observe(context.Background(), tc.e)
 		if got := strings.TrimSuffix(out.String(), "\n"); got != tc.want {
 			t.Errorf("%s: got\n%s\nwant\n%s", tc.e.Kind, got, tc.want)
 		}
@@ -67,12 +69,12 @@ func TestField14_Field19_R86_OneLineAnEventWithTheFieldsThatApply(t *testing.T) 
 func TestALogObserverKeepsTheLoggersLevelAndNeedsNoInstance(t *testing.T) {
 	t.Parallel()
 	log, out := logger(slog.LevelWarn)
-	o := semel.LogObserver(log, "")
-	o.Observe(context.Background(), semel.Event{Kind: semel.EventDecision, Result: semel.ResultExecuted})
+	o := event.Log(log, "")
+	o.Observe(context.Background(), event.Event{Kind: event.Decision, Result: event.Executed})
 	if out.Len() != 0 {
 		t.Errorf("a decision is logged at Warn: %s", out)
 	}
-	o.Observe(context.Background(), semel.Event{Kind: semel.EventTakeover})
+	o.Observe(context.Background(), event.Event{Kind: event.Takeover})
 	if got, want := out.String(), "level=WARN msg=idempotency event=idempotency_takeover\n"; got != want {
 		t.Errorf("logged %q, want %q", got, want)
 	}

@@ -15,7 +15,9 @@ import (
 	"testing"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // A disk that becomes full in the middle of an answer: what lies in the temporary file can be read, but no more be written.
@@ -47,8 +49,8 @@ func TestField06_R38_ADiskThatBecomesFull(t *testing.T) {
 					t.Errorf("the client got %d, %d bytes, %v; torn %t", r.status, len(r.body), r.err, torn)
 				}
 				unavailable(t, wire.send(t, "k", "{}"))
-				if l.count() != 1 || seen.count(semel.EventNotReplayable) != 1 {
-					t.Errorf("%d executions, %d events", l.count(), seen.count(semel.EventNotReplayable))
+				if l.count() != 1 || seen.count(event.NotReplayable) != 1 {
+					t.Errorf("%d executions, %d events", l.count(), seen.count(event.NotReplayable))
 				}
 				if bytes.Contains([]byte(r.body), []byte{0}) || openFiles(t, dir) != 0 {
 					t.Errorf("%d files are open", openFiles(t, dir))
@@ -91,7 +93,7 @@ func TestField06_R24_ARequestWhoseTemporaryFileFails(t *testing.T) {
 					return r
 				}
 				for range 2 {
-					checkProblem(t, answer(h, broken()), http.StatusServiceUnavailable, semel.CodeStoreUnavailable)
+					checkProblem(t, answer(h, broken()), http.StatusServiceUnavailable, refusal.StoreUnavailable)
 				}
 				checkEffects(t, l, 0)
 				checkRecords(t, s, 0)

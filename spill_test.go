@@ -18,7 +18,10 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // An answer over the limit goes whole to its client, after its settle; repeats are told that there is no replay, and
@@ -63,8 +66,8 @@ func TestR38_Case20_AnAnswerOverTheLimit(t *testing.T) {
 							}
 						} else {
 							unavailable(t, again)
-							if rec.State != semel.Done || rec.Begun || rec.Response != nil || seen.count(semel.EventNotReplayable) != 1 {
-								t.Errorf("the record is %v, begun %t, %d events", rec.State, rec.Begun, seen.count(semel.EventNotReplayable))
+							if rec.State != driver.Done || rec.Begun || rec.Response != nil || seen.count(event.NotReplayable) != 1 {
+								t.Errorf("the record is %v, begun %t, %d events", rec.State, rec.Begun, seen.count(event.NotReplayable))
 							}
 						}
 						if files := list(t, dir); len(files) > 0 {
@@ -97,9 +100,9 @@ func TestR38_TheTemporaryFileIsGone(t *testing.T) {
 		{"fenced", semel.Policy{}, func(s *faulty) { seized(t, s.Store.(*memstore.Store)) }, http.StatusConflict, false},
 		{"settled later", semel.Policy{}, func(s *faulty) {
 			s.set(func(f *faulty) {
-				f.settle = func(ctx context.Context, _ semel.ID, _ semel.Owner, _ semel.Outcome) (semel.Record, bool, error) {
+				f.settle = func(ctx context.Context, _ driver.ID, _ driver.Owner, _ driver.Outcome) (driver.Record, bool, error) {
 					<-ctx.Done()
-					return semel.Record{}, false, ctx.Err()
+					return driver.Record{}, false, ctx.Err()
 				}
 			})
 		}, http.StatusServiceUnavailable, false},
@@ -181,16 +184,16 @@ func TestField06_R38_AnAnswerThatCannotBeKept(t *testing.T) {
 		name   string
 		p      semel.Policy
 		status int
-		first  semel.Code
-		repeat semel.Code
+		first  refusal.Code
+		repeat refusal.Code
 		runs   int
 		events int
 	}{
-		{"a success", semel.Policy{}, http.StatusOK, whole, semel.CodeReplayUnavailable, 1, 1},
-		{"a refusal", semel.Policy{}, http.StatusNotFound, whole, semel.CodeReplayUnavailable, 1, 1},
-		{"with patience", semel.Policy{Patience: time.Hour}, http.StatusOK, whole, semel.CodeReplayUnavailable, 1, 1},
-		{"a status that is released", semel.Policy{}, http.StatusServiceUnavailable, semel.CodeInProgress, semel.CodeInProgress, 2, 0},
-		{"released by the route", semel.Policy{Decide: release}, http.StatusOK, semel.CodeInProgress, semel.CodeInProgress, 2, 0},
+		{"a success", semel.Policy{}, http.StatusOK, whole, refusal.ReplayUnavailable, 1, 1},
+		{"a refusal", semel.Policy{}, http.StatusNotFound, whole, refusal.ReplayUnavailable, 1, 1},
+		{"with patience", semel.Policy{Patience: time.Hour}, http.StatusOK, whole, refusal.ReplayUnavailable, 1, 1},
+		{"a status that is released", semel.Policy{}, http.StatusServiceUnavailable, refusal.InProgress, refusal.InProgress, 2, 0},
+		{"released by the route", semel.Policy{Decide: release}, http.StatusOK, refusal.InProgress, refusal.InProgress, 2, 0},
 		{"lost by its body", semel.Policy{Decide: byBody}, http.StatusOK, "lost", "lost", 1, 0},
 	} {
 		for _, onLost := range []semel.LostPolicy{semel.Hold, semel.Rerun} {
@@ -216,10 +219,10 @@ func TestField06_R38_AnAnswerThatCannotBeKept(t *testing.T) {
 					}
 				})))
 				runs := tt.runs
-				for i, want := range []semel.Code{tt.first, tt.repeat} {
+				for i, want := range []refusal.Code{tt.first, tt.repeat} {
 					if want == "lost" {
-						if want = semel.CodeOutcomeUnknown; onLost == semel.Rerun {
-							want, runs = semel.CodeInProgress, 2
+						if want = refusal.OutcomeUnknown; onLost == semel.Rerun {
+							want, runs = refusal.InProgress, 2
 						}
 					}
 					r := wire.send(t, "k", "{}")
@@ -233,8 +236,8 @@ func TestField06_R38_AnAnswerThatCannotBeKept(t *testing.T) {
 						t.Errorf("answer %d is %d %.200q, want %s", i, r.status, r.body, want)
 					}
 				}
-				if l.count() != runs || seen.count(semel.EventNotReplayable) != tt.events {
-					t.Errorf("%d executions, want %d; %d events, want %d", l.count(), runs, seen.count(semel.EventNotReplayable), tt.events)
+				if l.count() != runs || seen.count(event.NotReplayable) != tt.events {
+					t.Errorf("%d executions, want %d; %d events, want %d", l.count(), runs, seen.count(event.NotReplayable), tt.events)
 				}
 			})
 		}
@@ -283,7 +286,7 @@ func TestField06_AnAnswerThatCanNeitherBeKeptNorBegin(t *testing.T) {
 			t.Fatal(err)
 		}
 		f := &faulty{Store: memstore.New()}
-		f.extend = func(context.Context, semel.ID, semel.Owner, semel.Extension) (bool, error) { return false, errDown }
+		f.extend = func(context.Context, driver.ID, driver.Owner, driver.Extension) (bool, error) { return false, errDown }
 		g, _ := newGuardWith(t, f, semel.Options{TempDir: dir, Policy: semel.Policy{MaxResponseBody: 1000}})
 		if err := os.Remove(dir); err != nil {
 			t.Fatal(err)
@@ -294,7 +297,7 @@ func TestField06_AnAnswerThatCanNeitherBeKeptNorBegin(t *testing.T) {
 			}
 		}))
 		for range 2 {
-			wantRefused(t, answer(h, post("k", "{}")), http.StatusConflict, semel.CodeReplayUnavailable)
+			wantRefused(t, answer(h, post("k", "{}")), http.StatusConflict, refusal.ReplayUnavailable)
 		}
 	})
 }

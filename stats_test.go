@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // doing returns a guard's stats without what it holds of bodies.
@@ -90,9 +92,9 @@ func TestR86_StatsOfSettlesAndReleases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &faulty{Store: memstore.New()}
 		var up atomic.Bool
-		f.settle = func(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+		f.settle = func(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 			if !up.Load() {
-				return semel.Record{}, false, errDown
+				return driver.Record{}, false, errDown
 			}
 			return f.Store.Settle(ctx, id, by, o)
 		}
@@ -102,8 +104,8 @@ func TestR86_StatsOfSettlesAndReleases(t *testing.T) {
 			t.Errorf("while it is settled: %+v", got)
 		}
 		f.set(func(f *faulty) {
-			f.claim = func(context.Context, semel.ID, semel.Claim) (semel.Record, bool, error) {
-				return semel.Record{}, false, errDown
+			f.claim = func(context.Context, driver.ID, driver.Claim) (driver.Record, bool, error) {
+				return driver.Record{}, false, errDown
 			}
 		})
 		answer(g.Handler(say("paid")), post("other", `{}`))
@@ -127,14 +129,14 @@ func TestAttack05_R60_AnAnswerIsHeldUntilItIsStored(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := &faulty{Store: memstore.New()}
 			var up atomic.Bool
-			f.settle = func(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+			f.settle = func(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 				if !up.Load() {
-					return semel.Record{}, false, errDown
+					return driver.Record{}, false, errDown
 				}
 				return f.Store.Settle(ctx, id, by, o)
 			}
 			g, _ := newGuard(t, f, shortLease(semel.Hold))
-			wantRefused(t, answer(g.Handler(say(strings.Repeat("x", size))), post("k", `{}`)), http.StatusServiceUnavailable, semel.CodeOutcomePending)
+			wantRefused(t, answer(g.Handler(say(strings.Repeat("x", size))), post("k", `{}`)), http.StatusServiceUnavailable, refusal.OutcomePending)
 			if s := g.Stats(); s.BodyMemory < size || s.BodyMemory > 2*size || s.MaxBodyMemory != semel.DefaultMaxBodyMemory {
 				t.Errorf("while it is settled: %+v", s)
 			}

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 	"unicode/utf8"
+
+	"github.com/semelhq/semel/driver"
 )
 
 // Step runs fn once for a name within the operation of ctx: a recovery point. When fn has returned without an error
@@ -25,11 +27,11 @@ import (
 // Errors besides fn's: [ErrStepTaken] if the name was used before in this run; [ErrStepInTx] within a transaction, in which
 // a step could be undone that has had its effect elsewhere; [ErrSettled] once the operation has ended; the cause of its end,
 // if ctx or the run's own context has ended before fn began ([ErrFenced], [ErrLeaseLost], [ErrMaxRun]); one that wraps
-// [errors.ErrUnsupported] if the store is no [StepStore]; one of the store, or of [Options].StepCodec, if what is saved can't
+// [errors.ErrUnsupported] if the store is no [driver.StepStore]; one of the store, or of [Options].StepCodec, if what is saved can't
 // be read. In all these cases fn has not run, and the value is zero. [ErrFenced] also comes if the run lost the operation
 // while fn ran; and there is an error if the result can't be encoded, is above Options.MaxStepResult, or can't be saved. Then
 // fn may have had its effect, and its value is returned along with the error: with that answered as a 5xx, or returned from
-// the function of [Do], a later run under [Rerun] will come to the step again. If the run was fenced the value counts for
+// the function of [Do], a later run under [driver.Rerun] will come to the step again. If the run was fenced the value counts for
 // nothing.
 //
 // Without an operation, as for a request without a key, and in observe mode, fn just runs.
@@ -136,7 +138,7 @@ func (jsonCodec) Unmarshal(data []byte, v any) error { return json.Unmarshal(dat
 
 // stepOptions are what all steps of a guard share.
 type stepOptions struct {
-	store StepStore // nil if the store keeps none
+	store driver.StepStore // nil if the store keeps none
 	codec StepCodec
 	limit int64
 }
@@ -151,16 +153,16 @@ func (s *stepOptions) unmarshal(saved []byte, value any) (err error) {
 	return s.codec.Unmarshal(saved, value)
 }
 
-func newStepOptions(store Store, o *Options) stepOptions {
+func newStepOptions(store driver.Store, o *Options) stepOptions {
 	s := stepOptions{codec: o.StepCodec, limit: o.MaxStepResult}
-	if _, ok := store.(StepStore); ok {
+	if _, ok := store.(driver.StepStore); ok {
 		s.store = verbs{store}
 	}
 	if s.codec == nil {
 		s.codec = jsonCodec{}
 	}
 	if s.limit == 0 {
-		s.limit = DefaultMaxStepResult
+		s.limit = defaultMaxStepResult
 	}
 	return s
 }
@@ -278,7 +280,7 @@ func (r *run) loadSteps(ctx context.Context) error {
 		if ctx.Err() == nil {
 			r.core.storeFailed(r.base, "steps", r.ask.id, err)
 		}
-		if errors.Is(err, ErrUnreadable) || try == claimTries || !pause(window, jitter(10*time.Millisecond<<try)) {
+		if errors.Is(err, driver.ErrUnreadable) || try == claimTries || !pause(window, jitter(10*time.Millisecond<<try)) {
 			return fmt.Errorf("read the saved steps: %w", err)
 		}
 	}
@@ -305,7 +307,7 @@ func (r *run) saveStep(name string, result []byte) error {
 			return ErrFenced
 		}
 		r.core.storeFailed(r.base, "savestep", r.ask.id, err)
-		if errors.Is(err, ErrFull) || errors.Is(err, ErrUnreadable) || !pause(window, jitter(wait)) {
+		if errors.Is(err, driver.ErrFull) || errors.Is(err, driver.ErrUnreadable) || !pause(window, jitter(wait)) {
 			r.steps.doubt(name)
 			return fmt.Errorf("save the result: %w", err)
 		}

@@ -17,17 +17,19 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // A steppedStore is a store with steps whose verbs a test can watch and break.
 type steppedStore struct {
-	semel.StepStore
+	driver.StepStore
 	save func(execute func() (bool, error)) (bool, error)
 	read func(execute func() (map[string][]byte, error)) (map[string][]byte, error)
 }
 
-func (s *steppedStore) SaveStep(ctx context.Context, id semel.ID, by semel.Owner, name string, result []byte) (bool, error) {
+func (s *steppedStore) SaveStep(ctx context.Context, id driver.ID, by driver.Owner, name string, result []byte) (bool, error) {
 	execute := func() (bool, error) { return s.StepStore.SaveStep(ctx, id, by, name, result) }
 	if s.save != nil {
 		return s.save(execute)
@@ -35,7 +37,7 @@ func (s *steppedStore) SaveStep(ctx context.Context, id semel.ID, by semel.Owner
 	return execute()
 }
 
-func (s *steppedStore) Steps(ctx context.Context, id semel.ID) (map[string][]byte, error) {
+func (s *steppedStore) Steps(ctx context.Context, id driver.ID) (map[string][]byte, error) {
 	execute := func() (map[string][]byte, error) { return s.StepStore.Steps(ctx, id) }
 	if s.read != nil {
 		return s.read(execute)
@@ -125,7 +127,7 @@ func TestR84_AReleasedRunResumesAfterItsLastSavedStep(t *testing.T) {
 			if w := answer(first.Handler(pay), post("k", `{}`)); w.Code != 500 || w.Body.String() != "the downstream is away\n" {
 				t.Fatalf("answered %d %q, want the step's error as it is", w.Code, w.Body)
 			}
-			if rec := loaded(t, store, "k"); rec.State != semel.Free || rec.Steps != (failing > 0) {
+			if rec := loaded(t, store, "k"); rec.State != driver.Free || rec.Steps != (failing > 0) {
 				t.Fatalf("the record is %v, steps %v", rec.State, rec.Steps)
 			}
 			fails = false
@@ -202,19 +204,19 @@ type mortalSteps struct {
 	*steppedStore
 }
 
-func (m mortalSteps) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+func (m mortalSteps) Claim(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
 	return m.mortal.Claim(ctx, id, c)
 }
 
-func (m mortalSteps) Extend(ctx context.Context, id semel.ID, by semel.Owner, x semel.Extension) (bool, error) {
+func (m mortalSteps) Extend(ctx context.Context, id driver.ID, by driver.Owner, x driver.Extension) (bool, error) {
 	return m.mortal.Extend(ctx, id, by, x)
 }
 
-func (m mortalSteps) Settle(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+func (m mortalSteps) Settle(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 	return m.mortal.Settle(ctx, id, by, o)
 }
 
-func (m mortalSteps) Load(ctx context.Context, id semel.ID) (semel.Record, error) {
+func (m mortalSteps) Load(ctx context.Context, id driver.ID) (driver.Record, error) {
 	return m.mortal.Load(ctx, id)
 }
 
@@ -227,7 +229,7 @@ func TestR48_R84_ALateOwnersStepIsRefused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
-		cut := &faulty{Store: store, extend: func(context.Context, semel.ID, semel.Owner, semel.Extension) (bool, error) { return false, errDown }}
+		cut := &faulty{Store: store, extend: func(context.Context, driver.ID, driver.Owner, driver.Extension) (bool, error) { return false, errDown }}
 		var first, second error
 		began := false
 		a, _ := newGuard(t, mixed{cut, store}, shortLease(semel.Rerun))
@@ -253,7 +255,7 @@ func TestR48_R84_ALateOwnersStepIsRefused(t *testing.T) {
 			say(text).ServeHTTP(w, r)
 		})), post("k", `{}`))
 		wantAnswer(t, w, 201, "in time", false)
-		wantProblem(t, s.answer(), http.StatusConflict, semel.CodeInProgress)
+		wantProblem(t, s.answer(), http.StatusConflict, refusal.InProgress)
 		wantAnswer(t, answer(a.Handler(say("again")), post("k", `{}`)), 201, "in time", true)
 		if !errors.Is(first, semel.ErrFenced) || second == nil || began {
 			t.Errorf("the late owner's steps ended with %v and %v; the second began: %v", first, second, began)
@@ -264,20 +266,20 @@ func TestR48_R84_ALateOwnersStepIsRefused(t *testing.T) {
 
 // mixed is a store whose steps are another's.
 type mixed struct {
-	semel.Store
-	steps semel.StepStore
+	driver.Store
+	steps driver.StepStore
 }
 
-func (m mixed) SaveStep(ctx context.Context, id semel.ID, by semel.Owner, name string, result []byte) (bool, error) {
+func (m mixed) SaveStep(ctx context.Context, id driver.ID, by driver.Owner, name string, result []byte) (bool, error) {
 	return m.steps.SaveStep(ctx, id, by, name, result)
 }
 
-func (m mixed) Steps(ctx context.Context, id semel.ID) (map[string][]byte, error) {
+func (m mixed) Steps(ctx context.Context, id driver.ID) (map[string][]byte, error) {
 	return m.steps.Steps(ctx, id)
 }
 
 // inHandler runs f in a guarded handler, and returns what was answered: 201 unless f fails.
-func inHandler(t testing.TB, o semel.Options, store semel.Store, f func(ctx context.Context) error) *httptest.ResponseRecorder {
+func inHandler(t testing.TB, o semel.Options, store driver.Store, f func(ctx context.Context) error) *httptest.ResponseRecorder {
 	t.Helper()
 	g, _ := newGuardWith(t, store, o)
 	return answer(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -347,7 +349,7 @@ func TestStepsAreNoPartOfTransactions(t *testing.T) {
 		steps := memstore.New()
 		s := transactions(t, steps)
 		store := struct {
-			semel.Transactor
+			driver.Transactor
 			steppedStoreOnly
 		}{s, steppedStoreOnly{steps}}
 		g, _ := newGuard(t, store, semel.Policy{OnLost: semel.Rerun})
@@ -355,7 +357,7 @@ func TestStepsAreNoPartOfTransactions(t *testing.T) {
 			if err := step(r.Context()); err != nil {
 				t.Errorf("before the transaction: %v", err)
 			}
-			err := semel.RunTx(r.Context(), store, func(ctx context.Context, _ semel.Tx) error {
+			err := semel.RunTx(r.Context(), store, func(ctx context.Context, _ driver.Tx) error {
 				for _, ctx := range []context.Context{ctx, r.Context()} {
 					if _, err := semel.Step(ctx, "in", one); !errors.Is(err, semel.ErrStepInTx) {
 						t.Errorf("within the transaction: %v", err)
@@ -380,7 +382,7 @@ func TestStepsAreNoPartOfTransactions(t *testing.T) {
 		steps := memstore.New()
 		s := transactions(t, steps)
 		store := struct {
-			semel.Transactor
+			driver.Transactor
 			steppedStoreOnly
 		}{s, steppedStoreOnly{steps}}
 		inHandler(t, semel.Options{Policy: semel.Policy{OneCommit: true}}, store, func(ctx context.Context) error {
@@ -406,28 +408,28 @@ func TestStepsAreNoPartOfTransactions(t *testing.T) {
 		steps := memstore.New()
 		s := transactions(t, steps)
 		store := struct {
-			semel.Transactor
+			driver.Transactor
 			steppedStoreOnly
 		}{s, steppedStoreOnly{steps}}
 		w := inHandler(t, semel.Options{Policy: semel.Policy{OnLost: semel.Rerun}}, store, func(ctx context.Context) error {
-			semel.RunTx(ctx, store, func(context.Context, semel.Tx) error { return io.ErrUnexpectedEOF }) //nolint:errcheck // it is rolled back
+			semel.RunTx(ctx, store, func(context.Context, driver.Tx) error { return io.ErrUnexpectedEOF }) //nolint:errcheck // it is rolled back
 			return step(ctx)
 		})
 		// The step counts as an effect elsewhere: what was rolled back does not prove that nothing happened.
-		if w.Code != 503 || refusalCode(w) != semel.CodeOutcomePending {
+		if w.Code != 503 || refusalCode(w) != refusal.OutcomePending {
 			t.Errorf("answered %d %q", w.Code, w.Body)
 		}
 	})
 }
 
 // steppedStoreOnly adds steps to a store that has the verbs.
-type steppedStoreOnly struct{ steps semel.StepStore }
+type steppedStoreOnly struct{ steps driver.StepStore }
 
-func (s steppedStoreOnly) SaveStep(ctx context.Context, id semel.ID, by semel.Owner, name string, result []byte) (bool, error) {
+func (s steppedStoreOnly) SaveStep(ctx context.Context, id driver.ID, by driver.Owner, name string, result []byte) (bool, error) {
 	return s.steps.SaveStep(ctx, id, by, name, result)
 }
 
-func (s steppedStoreOnly) Steps(ctx context.Context, id semel.ID) (map[string][]byte, error) {
+func (s steppedStoreOnly) Steps(ctx context.Context, id driver.ID) (map[string][]byte, error) {
 	return s.steps.Steps(ctx, id)
 }
 
@@ -544,7 +546,7 @@ func TestAStepsSaveIsRepeated(t *testing.T) {
 			return execute()
 		}, nil},
 		{"down", func(int, func() (bool, error)) (bool, error) { return false, errDown }, errDown},
-		{"full", func(int, func() (bool, error)) (bool, error) { return false, fmt.Errorf("no room: %w", semel.ErrFull) }, semel.ErrFull},
+		{"full", func(int, func() (bool, error)) (bool, error) { return false, fmt.Errorf("no room: %w", driver.ErrFull) }, driver.ErrFull},
 		{"fenced", func(int, func() (bool, error)) (bool, error) { return false, nil }, semel.ErrFenced},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -656,7 +658,7 @@ func TestStepsAreReadBeforeTheyAreRun(t *testing.T) {
 			return nil
 		}, false},
 		{"never read", func(int) error { return errDown }, false},
-		{"unreadable", func(int) error { return semel.ErrUnreadable }, false},
+		{"unreadable", func(int) error { return driver.ErrUnreadable }, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -766,7 +768,7 @@ func TestR61_SavedStepsAreEncrypted(t *testing.T) {
 	if _, err := attempt(nil, "before"); err != nil {
 		t.Fatal(err)
 	}
-	if text, err := attempt(keyring(t, first), "before"); !errors.Is(err, semel.ErrUnreadable) || text != "" {
+	if text, err := attempt(keyring(t, first), "before"); !errors.Is(err, driver.ErrUnreadable) || text != "" {
 		t.Errorf("saved before there was a keyring: %q, %v", text, err)
 	}
 	if text, err := attempt(keyring(t, first).AllowPlain(), "before"); err != nil || text != "secret of before" {
@@ -783,21 +785,21 @@ func TestR61_SavedStepsAreEncrypted(t *testing.T) {
 		t.Errorf("after a rotation: %q, %v", text, err)
 	}
 	for name, k := range map[string]*semel.Keyring{"another ring": keyring(t, second), "none": nil} {
-		if text, err := attempt(k, "charge"); !errors.Is(err, semel.ErrUnreadable) || text != "" {
+		if text, err := attempt(k, "charge"); !errors.Is(err, driver.ErrUnreadable) || text != "" {
 			t.Errorf("%s: %q, %v", name, text, err)
 		}
 	}
 	// Under another name, or of another operation, it is not taken.
 	rec := loaded(t, store, "k")
-	c := semel.Claim{Fingerprint: rec.Fingerprint, Token: semel.NewToken(), OnLost: semel.Rerun}
+	c := driver.Claim{Fingerprint: rec.Fingerprint, Token: driver.NewToken(), OnLost: semel.Rerun}
 	if rec, owned, err := store.Claim(t.Context(), keyed("k"), c); err != nil || !owned {
 		t.Fatal(owned, err)
 	} else if _, err := store.SaveStep(t.Context(), keyed("k"), rec.Owner(), "refund", saved["charge"]); err != nil {
 		t.Fatal(err)
-	} else if _, _, err := store.Settle(t.Context(), keyed("k"), rec.Owner(), semel.Outcome{State: semel.Free}); err != nil {
+	} else if _, _, err := store.Settle(t.Context(), keyed("k"), rec.Owner(), driver.Outcome{State: driver.Free}); err != nil {
 		t.Fatal(err)
 	}
-	if text, err := attempt(keyring(t, first), "refund"); !errors.Is(err, semel.ErrUnreadable) || text != "" {
+	if text, err := attempt(keyring(t, first), "refund"); !errors.Is(err, driver.ErrUnreadable) || text != "" {
 		t.Errorf("moved to another step: %q, %v", text, err)
 	}
 }

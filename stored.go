@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/semelhq/semel/driver"
 )
 
 // neverStored are the response headers that must not be replayed, because they belong to one exchange: to its
@@ -120,12 +122,12 @@ func (x *exchange) storedFields(fields http.Header, named []string) http.Header 
 // response makes the stored form of the captured answer, or nil if it can't be replayed. It shares nothing with the live
 // answer that middleware could change, but the body, which is read-only: if the headers are shared, the live answer gets
 // a copy.
-func (c *capture) response() *Response {
+func (c *capture) response() *driver.Response {
 	if c.whyNotStored() != nil {
 		return nil
 	}
 	named := elements(c.sent["Connection"])
-	r := &Response{Status: c.status, Trailer: c.x.storedFields(c.trailer(), named)}
+	r := &driver.Response{Status: c.status, Trailer: c.x.storedFields(c.trailer(), named)}
 	own := &c.x.ask.credentials
 	if c.shared = own.digest == "" && c.x.allStorable(c.sent, named); c.shared {
 		r.Header = c.sent

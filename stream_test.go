@@ -18,7 +18,10 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // streams are the two ways of being streamed.
@@ -60,10 +63,10 @@ func TestR38_BegunIsDurableBeforeTheFirstByteAndBytesGoOutAtOnce(t *testing.T) {
 				if line, err := in.ReadString('\n'); line != "one\n" || err != nil {
 					t.Errorf("first line %q, %v", line, err)
 				}
-				if rec := only(t, s); !rec.Begun || rec.State != semel.Running {
+				if rec := only(t, s); !rec.Begun || rec.State != driver.Running {
 					t.Errorf("with the first byte out the record is %v, begun %t", rec.State, rec.Begun)
 				}
-				if r := w.send(t, "k", "{}"); r.status != http.StatusConflict || !strings.Contains(r.body, string(semel.CodeInProgress)) {
+				if r := w.send(t, "k", "{}"); r.status != http.StatusConflict || !strings.Contains(r.body, string(refusal.InProgress)) {
 					t.Errorf("meanwhile a repeat got %d %q", r.status, r.body)
 				}
 				close(more)
@@ -116,7 +119,7 @@ func TestR38_TheLastByteOfADeclaredLengthWaitsForTheSettle(t *testing.T) {
 	for _, proto := range wires {
 		s := &faulty{Store: memstore.New()}
 		held, open := make(chan struct{}), make(chan struct{})
-		s.settle = func(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+		s.settle = func(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 			close(held)
 			<-open
 			return s.Store.Settle(ctx, id, by, o)
@@ -166,8 +169,8 @@ func TestR38_R32_AStreamThatCannotEndWellIsBrokenOff(t *testing.T) {
 		{"fenced", func(t *testing.T, s *faulty, _ *http.Request) { seized(t, s.Store.(*memstore.Store)) }},
 		{"settle not acknowledged", func(_ *testing.T, s *faulty, _ *http.Request) {
 			s.set(func(f *faulty) {
-				f.settle = func(context.Context, semel.ID, semel.Owner, semel.Outcome) (semel.Record, bool, error) {
-					return semel.Record{}, false, down
+				f.settle = func(context.Context, driver.ID, driver.Owner, driver.Outcome) (driver.Record, bool, error) {
+					return driver.Record{}, false, down
 				}
 			})
 		}},
@@ -247,8 +250,8 @@ func TestR38_AStreamOverTheLimitIsSentWholeAndNotReplayed(t *testing.T) {
 			t.Errorf("the client got %d bytes, %v", len(r.body), r.err)
 		}
 		unavailable(t, w.send(t, "k", "{}"))
-		if l.count() != 1 || seen.count(semel.EventNotReplayable) != 1 {
-			t.Errorf("%d executions, %d events", l.count(), seen.count(semel.EventNotReplayable))
+		if l.count() != 1 || seen.count(event.NotReplayable) != 1 {
+			t.Errorf("%d executions, %d events", l.count(), seen.count(event.NotReplayable))
 		}
 	}
 }
@@ -328,7 +331,7 @@ func TestR38_R44_AStreamReleasedTooLateIsNotRunAgain(t *testing.T) {
 	if w := answer(h, post("k", "{}")); w.Body.String() != "x" {
 		t.Errorf("the client got %q", w.Body)
 	}
-	wantRefused(t, answer(h, post("k", "{}")), http.StatusConflict, semel.CodeReplayUnavailable)
+	wantRefused(t, answer(h, post("k", "{}")), http.StatusConflict, refusal.ReplayUnavailable)
 	if l.count() != 1 {
 		t.Errorf("%d executions", l.count())
 	}
@@ -355,9 +358,9 @@ func TestR38_NoByteLeavesIfBegunIsRefused(t *testing.T) {
 		if !errors.Is(failed, semel.ErrFenced) || strings.Contains(w.Body.String(), "secret") || w.Flushed {
 			t.Errorf("flush %t: %v; the client got %d %q", flush, failed, w.Code, w.Body)
 		}
-		wantRefused(t, w, http.StatusConflict, semel.CodeOutcomeUnknown)
-		if seen.count(semel.EventFenced) != 1 {
-			t.Errorf("%d fenced events", seen.count(semel.EventFenced))
+		wantRefused(t, w, http.StatusConflict, refusal.OutcomeUnknown)
+		if seen.count(event.Fenced) != 1 {
+			t.Errorf("%d fenced events", seen.count(event.Fenced))
 		}
 	}
 }
@@ -367,16 +370,16 @@ func TestR38_NoByteLeavesIfTheStoreIsDownAtTheBegin(t *testing.T) {
 	for _, tt := range []struct {
 		onLost semel.LostPolicy
 		status int
-		code   semel.Code
+		code   refusal.Code
 	}{
-		{semel.Hold, http.StatusConflict, semel.CodeOutcomeUnknown},
-		{semel.Rerun, http.StatusServiceUnavailable, semel.CodeOutcomePending},
+		{semel.Hold, http.StatusConflict, refusal.OutcomeUnknown},
+		{semel.Rerun, http.StatusServiceUnavailable, refusal.OutcomePending},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s, l := &faulty{Store: memstore.New()}, &ledger{}
 			g, _ := newGuard(t, s, semel.Policy{Stream: true, OnLost: tt.onLost})
 			down := errors.New("down")
-			s.extend = func(context.Context, semel.ID, semel.Owner, semel.Extension) (bool, error) { return false, down }
+			s.extend = func(context.Context, driver.ID, driver.Owner, driver.Extension) (bool, error) { return false, down }
 			h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				if n := l.add(); n > 1 {
 					s.set(func(f *faulty) { f.extend = nil })
@@ -412,7 +415,7 @@ func TestR38_TheBeginIsRepeatedUntilAcknowledged(t *testing.T) {
 		mem := memstore.New()
 		s := &faulty{Store: mem}
 		lost := 0
-		s.extend = func(ctx context.Context, id semel.ID, by semel.Owner, x semel.Extension) (bool, error) {
+		s.extend = func(ctx context.Context, id driver.ID, by driver.Owner, x driver.Extension) (bool, error) {
 			owned, err := mem.Extend(ctx, id, by, x)
 			if lost++; lost <= 3 {
 				return false, errors.New("reply lost")
@@ -504,7 +507,7 @@ func TestR75_R38_PatienceEndsBeforeAStreamBegins(t *testing.T) {
 		}))
 		start := time.Now()
 		w := answer(h, post("k", "{}"))
-		wantRefused(t, w, http.StatusGatewayTimeout, semel.CodeOutcomePending)
+		wantRefused(t, w, http.StatusGatewayTimeout, refusal.OutcomePending)
 		if d := time.Since(start); d != time.Second {
 			t.Errorf("answered after %v", d)
 		}
@@ -538,7 +541,7 @@ func TestR75_R38_PatienceEndsWhileTheStoreIsAskedToBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := memstore.New()
 		s := &faulty{Store: mem}
-		s.extend = func(ctx context.Context, id semel.ID, by semel.Owner, x semel.Extension) (bool, error) {
+		s.extend = func(ctx context.Context, id driver.ID, by driver.Owner, x driver.Extension) (bool, error) {
 			time.Sleep(3 * time.Second)
 			return mem.Extend(ctx, id, by, x)
 		}
@@ -556,7 +559,7 @@ func TestR75_R38_PatienceEndsWhileTheStoreIsAskedToBegin(t *testing.T) {
 		if err := g.Drain(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		wantRefused(t, w, http.StatusGatewayTimeout, semel.CodeOutcomePending)
+		wantRefused(t, w, http.StatusGatewayTimeout, refusal.OutcomePending)
 		if strings.Contains(w.Body.String(), "late") {
 			t.Errorf("after the refusal: %q", w.Body)
 		}
@@ -572,21 +575,21 @@ func TestR75_PatienceEndsDuringTheSettle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := memstore.New()
 		s := &faulty{Store: mem}
-		s.settle = func(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+		s.settle = func(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 			time.Sleep(3 * time.Second)
 			return mem.Settle(ctx, id, by, o)
 		}
 		g, seen := newGuard(t, s, semel.Policy{Patience: time.Second})
 		h := g.Handler(http.HandlerFunc((&ledger{}).pay))
 		start := time.Now()
-		wantRefused(t, answer(h, post("k", "{}")), http.StatusGatewayTimeout, semel.CodeOutcomePending)
+		wantRefused(t, answer(h, post("k", "{}")), http.StatusGatewayTimeout, refusal.OutcomePending)
 		if d := time.Since(start); d != time.Second {
 			t.Errorf("answered after %v", d)
 		}
 		if err := g.Drain(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if got := seen.results(); !reflect.DeepEqual(got, []semel.Result{semel.ResultFailed}) {
+		if got := seen.results(); !reflect.DeepEqual(got, []event.Result{event.Failed}) {
 			t.Errorf("results %q, want one decision", got)
 		}
 		if w := answer(h, post("k", "{}")); w.Code != http.StatusCreated {
@@ -598,8 +601,8 @@ func TestR75_PatienceEndsDuringTheSettle(t *testing.T) {
 // onPanic is an observer that takes its time for panics.
 type onPanic struct{ during time.Duration }
 
-func (o onPanic) Observe(_ context.Context, e semel.Event) {
-	if e.Kind == semel.EventPanic {
+func (o onPanic) Observe(_ context.Context, e event.Event) {
+	if e.Kind == event.Panic {
 		time.Sleep(o.during)
 	}
 }
@@ -626,13 +629,13 @@ func TestR32_R75_APanicAfterPatienceIsReported(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			panic("boom")
 		}))
-		wantRefused(t, answer(h, post("k", "{}")), http.StatusGatewayTimeout, semel.CodeOutcomePending)
+		wantRefused(t, answer(h, post("k", "{}")), http.StatusGatewayTimeout, refusal.OutcomePending)
 		if err := g.Drain(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
 		for _, e := range seen.list {
-			if e.Kind == semel.EventPanic && strings.Contains(fmt.Sprint(e.Err), "boom") && strings.Contains(e.Err.Error(), "stream_test.go") {
+			if e.Kind == event.Panic && strings.Contains(fmt.Sprint(e.Err), "boom") && strings.Contains(e.Err.Error(), "stream_test.go") {
 				return
 			}
 		}
@@ -692,8 +695,8 @@ func TestR38_AHijackedConnectionHasBegun(t *testing.T) {
 			t.Fatal(err)
 		}
 		unavailable(t, w.send(t, "k", "", "Connection", "Upgrade", "Upgrade", "echo"))
-		if l.count() != 1 || seen.count(semel.EventNotReplayable) != 1 {
-			t.Errorf("%d executions, %d events", l.count(), seen.count(semel.EventNotReplayable))
+		if l.count() != 1 || seen.count(event.NotReplayable) != 1 {
+			t.Errorf("%d executions, %d events", l.count(), seen.count(event.NotReplayable))
 		}
 	}
 }
@@ -758,7 +761,7 @@ func TestR38_AHijackNeedsItsBegin(t *testing.T) {
 	defer server.Close()
 	w := httptest.NewRecorder()
 	h.ServeHTTP(hijackable{w, server}, post("k", "{}"))
-	wantRefused(t, w, http.StatusConflict, semel.CodeOutcomeUnknown)
+	wantRefused(t, w, http.StatusConflict, refusal.OutcomeUnknown)
 }
 
 // A connection can't be taken over once a part of a buffered answer waits: that part would overtake its settle.
@@ -794,10 +797,10 @@ func TestR38_AProtocolSwitchIsNotReplayed(t *testing.T) {
 	if w := answer(h, post("k", "{}")); w.Code != http.StatusSwitchingProtocols {
 		t.Errorf("got %d", w.Code)
 	}
-	if rec := only(t, s); rec.State != semel.Done || rec.Response != nil || seen.count(semel.EventNotReplayable) != 1 {
-		t.Errorf("the record is %v with %v, %d events", rec.State, rec.Response, seen.count(semel.EventNotReplayable))
+	if rec := only(t, s); rec.State != driver.Done || rec.Response != nil || seen.count(event.NotReplayable) != 1 {
+		t.Errorf("the record is %v with %v, %d events", rec.State, rec.Response, seen.count(event.NotReplayable))
 	}
-	wantRefused(t, answer(h, post("k", "{}")), http.StatusConflict, semel.CodeReplayUnavailable)
+	wantRefused(t, answer(h, post("k", "{}")), http.StatusConflict, refusal.ReplayUnavailable)
 }
 
 // A connection can be taken over with any status; what follows on it is never an answer to give again.
@@ -815,7 +818,7 @@ func TestR38_AHijackAfterAnyStatusIsNotReplayed(t *testing.T) {
 		}
 	}))
 	h.ServeHTTP(hijackable{httptest.NewRecorder(), server}, post("k", "{}"))
-	if rec := only(t, s); rec.State != semel.Done || !rec.Begun || rec.Response != nil {
+	if rec := only(t, s); rec.State != driver.Done || !rec.Begun || rec.Response != nil {
 		t.Errorf("the record is %v, begun %t, with %v", rec.State, rec.Begun, rec.Response)
 	}
 }
@@ -860,7 +863,7 @@ func TestR38_AStreamThatTheStoreHasNoRoomFor(t *testing.T) {
 		if w := answer(h, post(key, "{}")); w.Body.Len() != 1000 {
 			t.Errorf("the client got %d %q", w.Code, w.Body)
 		}
-		wantRefused(t, answer(h, post(key, "{}")), http.StatusConflict, semel.CodeReplayUnavailable)
+		wantRefused(t, answer(h, post(key, "{}")), http.StatusConflict, refusal.ReplayUnavailable)
 	}
 	if l.count() != 2 {
 		t.Errorf("%d executions, want one a key", l.count())

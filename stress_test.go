@@ -17,8 +17,10 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/history"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 	"github.com/semelhq/semel/semeltest"
 )
 
@@ -66,7 +68,7 @@ func (d *dice) within(limit time.Duration) time.Duration {
 // A network is a store as seen through a bad network: requests and replies get lost, and requests arrive late, even after
 // their sender was told that they failed, though not later than life.
 type network struct {
-	semel.Store
+	driver.Store
 	dice *dice
 	life time.Duration
 }
@@ -99,8 +101,8 @@ func (n *network) pass(ctx context.Context, verb func(context.Context)) bool {
 	return true
 }
 
-func (n *network) Claim(ctx context.Context, id semel.ID, c semel.Claim) (rec semel.Record, owned bool, err error) {
-	var r semel.Record
+func (n *network) Claim(ctx context.Context, id driver.ID, c driver.Claim) (rec driver.Record, owned bool, err error) {
+	var r driver.Record
 	var o bool
 	var e error
 	if !n.pass(ctx, func(ctx context.Context) { r, o, e = n.Store.Claim(ctx, id, c) }) {
@@ -109,7 +111,7 @@ func (n *network) Claim(ctx context.Context, id semel.ID, c semel.Claim) (rec se
 	return r, o, e
 }
 
-func (n *network) Extend(ctx context.Context, id semel.ID, by semel.Owner, x semel.Extension) (owned bool, err error) {
+func (n *network) Extend(ctx context.Context, id driver.ID, by driver.Owner, x driver.Extension) (owned bool, err error) {
 	var o bool
 	var e error
 	if !n.pass(ctx, func(ctx context.Context) { o, e = n.Store.Extend(ctx, id, by, x) }) {
@@ -118,8 +120,8 @@ func (n *network) Extend(ctx context.Context, id semel.ID, by semel.Owner, x sem
 	return o, e
 }
 
-func (n *network) Settle(ctx context.Context, id semel.ID, by semel.Owner, out semel.Outcome) (rec semel.Record, owned bool, err error) {
-	var r semel.Record
+func (n *network) Settle(ctx context.Context, id driver.ID, by driver.Owner, out driver.Outcome) (rec driver.Record, owned bool, err error) {
+	var r driver.Record
 	var o bool
 	var e error
 	if !n.pass(ctx, func(ctx context.Context) { r, o, e = n.Store.Settle(ctx, id, by, out) }) {
@@ -270,7 +272,7 @@ func (w *world) ask(key, request string, losable bool) *httptest.ResponseRecorde
 		return nil // nobody has read it
 	case rec.Code == http.StatusCreated:
 		call.Learned(history.Success, rec.Body.String())
-	case codeOf(rec) == semel.CodeKeyReused:
+	case codeOf(rec) == refusal.KeyReused:
 		call.Learned(history.Mismatch, "")
 	case codeOf(rec) != "":
 		call.Learned(history.Unsure, string(codeOf(rec)))
@@ -354,16 +356,16 @@ func (w *world) finally(key string) string {
 				w.t.Errorf("%s is done with %d effects", key, n)
 			}
 			return "done"
-		case codeOf(rec) == semel.CodeKeyReused:
+		case codeOf(rec) == refusal.KeyReused:
 			// The key belongs to the other request; that one must come to an end too.
 			rec = w.ask(key, "pay somebody else", false)
 			if rec != nil && rec.Code == http.StatusCreated {
 				return "done"
 			}
-			if rec != nil && codeOf(rec) == semel.CodeOutcomeUnknown {
+			if rec != nil && codeOf(rec) == refusal.OutcomeUnknown {
 				return "unknown"
 			}
-		case codeOf(rec) == semel.CodeOutcomeUnknown:
+		case codeOf(rec) == refusal.OutcomeUnknown:
 			if w.policy.OnLost == semel.Rerun {
 				w.t.Errorf("%s is unknown under Rerun", key)
 			}

@@ -14,7 +14,10 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // throwingStore panics in the verbs that are named, after they were executed; or instead.
@@ -36,25 +39,25 @@ func (s *throwingStore) armed(verb string, executed bool) {
 	}
 }
 
-func (s *throwingStore) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+func (s *throwingStore) Claim(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
 	s.armed("claim", false)
 	defer s.armed("claim", true)
 	return s.Store.Claim(ctx, id, c)
 }
 
-func (s *throwingStore) Extend(ctx context.Context, id semel.ID, by semel.Owner, x semel.Extension) (bool, error) {
+func (s *throwingStore) Extend(ctx context.Context, id driver.ID, by driver.Owner, x driver.Extension) (bool, error) {
 	s.armed("extend", false)
 	defer s.armed("extend", true)
 	return s.Store.Extend(ctx, id, by, x)
 }
 
-func (s *throwingStore) Settle(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+func (s *throwingStore) Settle(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 	s.armed("settle", false)
 	defer s.armed("settle", true)
 	return s.Store.Settle(ctx, id, by, o)
 }
 
-func (s *throwingStore) Load(ctx context.Context, id semel.ID) (semel.Record, error) {
+func (s *throwingStore) Load(ctx context.Context, id driver.ID) (driver.Record, error) {
 	s.armed("load", false)
 	defer s.armed("load", true)
 	return s.Store.Load(ctx, id)
@@ -66,7 +69,7 @@ func (s *throwingStore) Sweep(ctx context.Context, limit int) (int, error) {
 	return s.Store.Sweep(ctx, limit)
 }
 
-func (s *throwingStore) Wake(context.Context, func(semel.ID)) error {
+func (s *throwingStore) Wake(context.Context, func(driver.ID)) error {
 	s.armed("wake", false)
 	defer s.armed("wake", true)
 	return errors.ErrUnsupported
@@ -75,7 +78,7 @@ func (s *throwingStore) Wake(context.Context, func(semel.ID)) error {
 // forADay is a policy with a short lease and the default retention.
 func forADay(onLost semel.LostPolicy) semel.Policy {
 	p := shortLease(onLost)
-	p.Retention = semel.DefaultRetention
+	p.Retention = driver.DefaultRetention
 	return p
 }
 
@@ -104,13 +107,13 @@ func TestField08_AVerbThatThrowsHasGivenNoReply(t *testing.T) {
 						first.answer()
 						repeat.answer()
 						time.Sleep(2 * time.Minute) // and two sweeps
-						if s.thrown.Load() == 0 || seen.count(semel.EventStoreError) == 0 {
-							t.Errorf("%d verbs have thrown, %d were reported", s.thrown.Load(), seen.count(semel.EventStoreError))
+						if s.thrown.Load() == 0 || seen.count(event.StoreError) == 0 {
+							t.Errorf("%d verbs have thrown, %d were reported", s.thrown.Load(), seen.count(event.StoreError))
 						}
 						s.on("")
 						time.Sleep(time.Hour)
 						w := answer(g.Handler(paused(&l, 0)), post("k", `{}`))
-						if refusalCode(w) == semel.CodeInProgress || l.count() > 1 && onLost == semel.Hold {
+						if refusalCode(w) == refusal.InProgress || l.count() > 1 && onLost == semel.Hold {
 							t.Errorf("an hour later answered %d %s, after %d effects", w.Code, w.Body, l.count())
 						}
 						if w := answer(g.Handler(paused(&l, 0)), post("another", `{}`)); w.Code != http.StatusCreated {
@@ -140,7 +143,7 @@ func TestField08_AClaimThatThrowsIsSentAgainOrReleased(t *testing.T) {
 					mem := memstore.New()
 					left := throws
 					f := &faulty{Store: mem}
-					f.claim = func(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+					f.claim = func(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
 						rec, owned, err := mem.Claim(ctx, id, c)
 						if left--; left >= 0 {
 							throw()
@@ -156,7 +159,7 @@ func TestField08_AClaimThatThrowsIsSentAgainOrReleased(t *testing.T) {
 					case throws == 0, name == "panic" && throws < 3:
 						checkRun(t, w)
 					case name == "panic":
-						wantProblem(t, w, http.StatusServiceUnavailable, semel.CodeStoreUnavailable)
+						wantProblem(t, w, http.StatusServiceUnavailable, refusal.StoreUnavailable)
 					case !s.exited:
 						t.Errorf("answered %d, want the goroutine's end", w.Code)
 					}
@@ -182,7 +185,7 @@ func TestField08_AnObserverThatThrowsChangesNothing(t *testing.T) {
 		t.Run(verbs, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				play := func(o semel.Observer) (answers []string) {
+				play := func(o event.Observer) (answers []string) {
 					f := (&throwingStore{Store: memstore.New(), throw: func() { panic(errThrown) }}).on("")
 					g, _ := newGuardWith(t, f, semel.Options{Policy: forADay(semel.Rerun), Observer: o})
 					var l ledger
@@ -202,7 +205,7 @@ func TestField08_AnObserverThatThrowsChangesNothing(t *testing.T) {
 					drained(t, g)
 					return answers
 				}
-				quiet, startled := play(&events{}), play(observerFunc(func(semel.Event) { panic(errThrown) }))
+				quiet, startled := play(&events{}), play(observerFunc(func(event.Event) { panic(errThrown) }))
 				if got, want := strings.Join(startled, "\n"), strings.Join(quiet, "\n"); got != want {
 					t.Errorf("with an observer that throws:\n%s\nwant\n%s", got, want)
 				}
@@ -211,9 +214,9 @@ func TestField08_AnObserverThatThrowsChangesNothing(t *testing.T) {
 	}
 }
 
-type observerFunc func(semel.Event)
+type observerFunc func(event.Event)
 
-func (f observerFunc) Observe(_ context.Context, e semel.Event) { f(e) }
+func (f observerFunc) Observe(_ context.Context, e event.Event) { f(e) }
 
 var panics = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(errThrown) })
 
@@ -229,8 +232,8 @@ func TestField08_ABreakerThatThrowsIsAsNone(t *testing.T) {
 			checkRun(t, answer(h, post("k", `{}`)))
 			checkReplay(t, answer(h, post("k", `{}`)))
 			statusOf(t, answer(g.Operations(), about("", "Idempotency-Key", "k")), http.StatusOK)
-			if l.count() != 1 || seen.count(semel.EventStoreError) != 3 {
-				t.Errorf("%d effects, reported %d times", l.count(), seen.count(semel.EventStoreError))
+			if l.count() != 1 || seen.count(event.StoreError) != 3 {
+				t.Errorf("%d effects, reported %d times", l.count(), seen.count(event.StoreError))
 			}
 			drained(t, g)
 		})

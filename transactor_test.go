@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/memstore"
 )
 
@@ -18,7 +19,7 @@ import (
 // ends; that of commit may execute it or not. What they do stands in no relation to a real database: that is for the
 // tests of real stores.
 type transactor struct {
-	semel.Store
+	driver.Store
 	t    testing.TB
 	turn chan struct{} // holds a token unless a transaction is under way
 
@@ -26,9 +27,9 @@ type transactor struct {
 	claim  func() error
 	mark   func(context.Context) error
 	undo   func(context.Context) error
-	settle func(semel.Outcome) (refused bool, err error)
+	settle func(driver.Outcome) (refused bool, err error)
 	commit func(execute func() error) error
-	asked  func(context.Context, semel.Outcome) error // Settle of the store, not of a transaction
+	asked  func(context.Context, driver.Outcome) error // Settle of the store, not of a transaction
 	extend func(execute func() (bool, error)) (bool, error)
 	load   func() error
 
@@ -43,22 +44,22 @@ type transactor struct {
 func newTransactor(t testing.TB) *transactor { return transactions(t, memstore.New()) }
 
 // transactions gives a store transactions.
-func transactions(t testing.TB, store semel.Store) *transactor {
+func transactions(t testing.TB, store driver.Store) *transactor {
 	s := &transactor{Store: store, t: t, turn: make(chan struct{}, 1)}
 	s.turn <- struct{}{}
 	return s
 }
 
-func (s *transactor) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+func (s *transactor) Claim(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.Store.Claim(ctx, id, c)
 }
 
-func (s *transactor) Load(ctx context.Context, id semel.ID) (semel.Record, error) {
+func (s *transactor) Load(ctx context.Context, id driver.ID) (driver.Record, error) {
 	if s.load != nil {
 		if err := s.load(); err != nil {
-			return semel.Record{}, err
+			return driver.Record{}, err
 		}
 	}
 	s.mu.Lock()
@@ -66,10 +67,10 @@ func (s *transactor) Load(ctx context.Context, id semel.ID) (semel.Record, error
 	return s.Store.Load(ctx, id)
 }
 
-func (s *transactor) Settle(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+func (s *transactor) Settle(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 	if s.asked != nil {
 		if err := s.asked(ctx, o); err != nil {
-			return semel.Record{}, false, err
+			return driver.Record{}, false, err
 		}
 	}
 	s.mu.Lock()
@@ -77,7 +78,7 @@ func (s *transactor) Settle(ctx context.Context, id semel.ID, by semel.Owner, o 
 	return s.Store.Settle(ctx, id, by, o)
 }
 
-func (s *transactor) Extend(ctx context.Context, id semel.ID, by semel.Owner, x semel.Extension) (bool, error) {
+func (s *transactor) Extend(ctx context.Context, id driver.ID, by driver.Owner, x driver.Extension) (bool, error) {
 	execute := func() (bool, error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -99,7 +100,7 @@ func (s *transactor) extends(how func(execute func() (bool, error)) (bool, error
 	s.extend = how
 }
 
-func (s *transactor) Begin(ctx context.Context) (semel.Tx, error) {
+func (s *transactor) Begin(ctx context.Context) (driver.Tx, error) {
 	if s.begin != nil {
 		if err := s.begin(ctx); err != nil {
 			return nil, err
@@ -123,22 +124,22 @@ func (s *transactor) start(ctx context.Context) (*doubleTx, error) {
 	return &doubleTx{s: s}, nil
 }
 
-func (s *transactor) BeginClaim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Tx, semel.Record, bool, error) {
+func (s *transactor) BeginClaim(ctx context.Context, id driver.ID, c driver.Claim) (driver.Tx, driver.Record, bool, error) {
 	if s.begin != nil {
 		if err := s.begin(ctx); err != nil {
-			return nil, semel.Record{}, false, err
+			return nil, driver.Record{}, false, err
 		}
 	}
 	rec, err := s.Load(ctx, id)
 	if err != nil {
-		return nil, semel.Record{}, false, err
+		return nil, driver.Record{}, false, err
 	}
 	if _, free := rec.Claim(rec.Now, c); !free {
 		return nil, rec, false, nil
 	}
 	tx, err := s.start(ctx)
 	if err != nil {
-		return nil, semel.Record{}, false, err
+		return nil, driver.Record{}, false, err
 	}
 	rec, owned, err := tx.claim(ctx, id, c)
 	if err != nil || !owned {
@@ -174,18 +175,18 @@ type doubleTx struct {
 	log    []step
 	mark   int
 	marked bool
-	record *semel.Record // as this transaction sees it
+	record *driver.Record // as this transaction sees it
 	over   bool
 }
 
 // step is what a transaction did: an effect, or a verb to execute at its commit.
 type step struct {
 	effect string
-	verb   func(*semel.Owner) error
+	verb   func(*driver.Owner) error
 }
 
 // effect has an effect in a transaction.
-func effect(tx semel.Tx, name string) {
+func effect(tx driver.Tx, name string) {
 	d := tx.(*doubleTx)
 	d.used()
 	d.log = append(d.log, step{effect: name})
@@ -197,10 +198,10 @@ func (tx *doubleTx) used() {
 	}
 }
 
-func (tx *doubleTx) load(ctx context.Context, id semel.ID) (semel.Record, error) {
+func (tx *doubleTx) load(ctx context.Context, id driver.ID) (driver.Record, error) {
 	tx.used()
 	if err := ctx.Err(); err != nil {
-		return semel.Record{}, err
+		return driver.Record{}, err
 	}
 	if tx.record != nil {
 		return *tx.record, nil
@@ -208,41 +209,41 @@ func (tx *doubleTx) load(ctx context.Context, id semel.ID) (semel.Record, error)
 	return tx.s.Load(ctx, id)
 }
 
-func (tx *doubleTx) claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+func (tx *doubleTx) claim(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
 	rec, err := tx.load(ctx, id)
 	if err == nil && tx.s.claim != nil {
 		err = tx.s.claim()
 	}
 	if err != nil {
-		return semel.Record{}, false, err
+		return driver.Record{}, false, err
 	}
 	next, ok := rec.Claim(rec.Now, c)
 	if ok {
 		tx.record = &next
-		tx.log = append(tx.log, step{verb: func(by *semel.Owner) error {
+		tx.log = append(tx.log, step{verb: func(by *driver.Owner) error {
 			rec, owned, err := tx.s.Store.Claim(context.Background(), id, c)
 			*by = rec.Owner()
-			return refusal(owned, err)
+			return refusalError(owned, err)
 		}})
 	}
 	return next, ok, nil
 }
 
-func (tx *doubleTx) Settle(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+func (tx *doubleTx) Settle(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 	rec, err := tx.load(ctx, id)
 	if err != nil {
-		return semel.Record{}, false, err
+		return driver.Record{}, false, err
 	}
 	if tx.s.settle != nil {
 		refused, err := tx.s.settle(o)
-		if refused || err != nil && !errors.Is(err, semel.ErrFull) {
+		if refused || err != nil && !errors.Is(err, driver.ErrFull) {
 			tx.Rollback()
 		}
 		switch {
-		case errors.Is(err, semel.ErrFull):
+		case errors.Is(err, driver.ErrFull):
 			return rec, false, err
 		case err != nil:
-			return rec, false, fmt.Errorf("%w: %w", semel.ErrRolledBack, err)
+			return rec, false, fmt.Errorf("%w: %w", driver.ErrRolledBack, err)
 		case refused:
 			return rec, false, nil
 		}
@@ -250,15 +251,15 @@ func (tx *doubleTx) Settle(ctx context.Context, id semel.ID, by semel.Owner, o s
 	next, ok := rec.Settle(rec.Now, by, o)
 	if ok {
 		tx.record = &next
-		tx.log = append(tx.log, step{verb: func(claimed *semel.Owner) error {
-			if *claimed != (semel.Owner{}) {
+		tx.log = append(tx.log, step{verb: func(claimed *driver.Owner) error {
+			if *claimed != (driver.Owner{}) {
 				by = *claimed
 			}
 			_, owned, err := tx.s.Store.Settle(context.Background(), id, by, o)
-			return refusal(owned, err)
+			return refusalError(owned, err)
 		}})
 		if err := tx.Commit(ctx); err != nil {
-			return semel.Record{}, false, err
+			return driver.Record{}, false, err
 		}
 	} else {
 		tx.Rollback()
@@ -267,9 +268,9 @@ func (tx *doubleTx) Settle(ctx context.Context, id semel.ID, by semel.Owner, o s
 }
 
 // refusal is the error of a commit of which a verb was refused.
-func refusal(owned bool, err error) error {
+func refusalError(owned bool, err error) error {
 	if err == nil && !owned {
-		return fmt.Errorf("%w: the record has changed meanwhile", semel.ErrRolledBack)
+		return fmt.Errorf("%w: the record has changed meanwhile", driver.ErrRolledBack)
 	}
 	return err
 }
@@ -308,7 +309,7 @@ func (tx *doubleTx) Commit(ctx context.Context) error {
 	tx.used()
 	tx.end()
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("%w: %w", semel.ErrRolledBack, err)
+		return fmt.Errorf("%w: %w", driver.ErrRolledBack, err)
 	}
 	if tx.s.commit != nil {
 		return tx.s.commit(tx.execute)
@@ -321,7 +322,7 @@ func (tx *doubleTx) execute() error {
 	s := tx.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var by semel.Owner
+	var by driver.Owner
 	for _, step := range tx.log {
 		if step.verb != nil {
 			if err := step.verb(&by); err != nil {
@@ -388,9 +389,9 @@ func inEachMode(t *testing.T, test func(*testing.T, txMode)) {
 }
 
 // working is a handler that works in a transaction of s, and then does what after says, if it is not nil.
-func (s *transactor) working(in func(http.ResponseWriter, *http.Request, semel.Tx) error, after func(http.ResponseWriter, *http.Request, error)) http.Handler {
+func (s *transactor) working(in func(http.ResponseWriter, *http.Request, driver.Tx) error, after func(http.ResponseWriter, *http.Request, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		err := semel.RunTx(r.Context(), s, func(_ context.Context, tx semel.Tx) error { return in(w, r, tx) })
+		err := semel.RunTx(r.Context(), s, func(_ context.Context, tx driver.Tx) error { return in(w, r, tx) })
 		if after != nil {
 			after(w, r, err)
 		}
@@ -398,7 +399,7 @@ func (s *transactor) working(in func(http.ResponseWriter, *http.Request, semel.T
 }
 
 // payIn has an effect in a transaction, and answers 201.
-func payIn(tx semel.Tx, w http.ResponseWriter) {
+func payIn(tx driver.Tx, w http.ResponseWriter) {
 	effect(tx, "paid")
 	w.Header().Set("Location", "/payments/1")
 	w.WriteHeader(http.StatusCreated)
@@ -406,13 +407,13 @@ func payIn(tx semel.Tx, w http.ResponseWriter) {
 }
 
 // paying is a transaction's function that does no more than that.
-func paying(w http.ResponseWriter, _ *http.Request, tx semel.Tx) error {
+func paying(w http.ResponseWriter, _ *http.Request, tx driver.Tx) error {
 	payIn(tx, w)
 	return nil
 }
 
 // errConflict is the error of a commit that did not happen, and says so.
-var errConflict = fmt.Errorf("%w: could not serialize", semel.ErrRolledBack)
+var errConflict = fmt.Errorf("%w: could not serialize", driver.ErrRolledBack)
 
 // How a commit may end, besides well.
 func commitRefused(func() error) error { return errConflict }

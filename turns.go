@@ -5,6 +5,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/semelhq/semel/driver"
 )
 
 // turns bounds how much of one principal is asked of the store at once, in this process. More of it waits, and what others ask
@@ -13,7 +15,7 @@ type turns struct {
 	each int // 0 for any amount
 
 	mu   sync.Mutex
-	busy map[ScopeID]*lane
+	busy map[driver.ScopeID]*lane
 }
 
 const (
@@ -37,7 +39,7 @@ type turn struct {
 
 // take waits for a turn with n, until ctx ends or the time has come; then it reports false. Whoever has got one gives it
 // back.
-func (t *turns) take(ctx context.Context, p ScopeID, n int, longest time.Duration) bool {
+func (t *turns) take(ctx context.Context, p driver.ScopeID, n int, longest time.Duration) bool {
 	if t.each == 0 {
 		return true
 	}
@@ -46,7 +48,7 @@ func (t *turns) take(ctx context.Context, p ScopeID, n int, longest time.Duratio
 	if l == nil {
 		l = &lane{}
 		if t.busy == nil {
-			t.busy = map[ScopeID]*lane{}
+			t.busy = map[driver.ScopeID]*lane{}
 		}
 		t.busy[p] = l
 	}
@@ -90,7 +92,7 @@ func (t *turns) next(l *lane) {
 }
 
 // give gives a turn back.
-func (t *turns) give(p ScopeID, n int) {
+func (t *turns) give(p driver.ScopeID, n int) {
 	if t.each == 0 {
 		return
 	}

@@ -12,20 +12,22 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
 )
 
 // pooled is a store that takes so many claims at once, each for a while, in the order in which they come.
-func pooled(store semel.Store, connections int, each time.Duration, claims *atomic.Int64) *faulty {
+func pooled(store driver.Store, connections int, each time.Duration, claims *atomic.Int64) *faulty {
 	free := make(chan struct{}, connections)
 	f := &faulty{Store: store}
-	f.claim = func(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+	f.claim = func(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
 		claims.Add(1)
 		select {
 		case free <- struct{}{}:
 			defer func() { <-free }()
 		case <-ctx.Done():
-			return semel.Record{}, false, ctx.Err()
+			return driver.Record{}, false, ctx.Err()
 		}
 		time.Sleep(each)
 		return store.Claim(ctx, id, c)
@@ -89,7 +91,7 @@ func TestField01_WhoeverHangsUpInTheQueueAsksNothing(t *testing.T) {
 		if claims.Load() != 16 || l.count() != 0 {
 			t.Errorf("%d claims were sent, %d executions; want 16 and none", claims.Load(), l.count())
 		}
-		if slices.Contains(seen.results(), semel.ResultBypassed) {
+		if slices.Contains(seen.results(), event.Bypassed) {
 			t.Error("some ran unprotected")
 		}
 		checkRun(t, answer(h, post("flood0", "{}", "X-Principal", "mallory")))
@@ -118,10 +120,10 @@ func TestR63_Field01_ATurnThatDoesNotCome(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := pooled(memstore.New(), n, 490*time.Millisecond, new(atomic.Int64))
 				if c.dead {
-					s.claim = func(ctx context.Context, _ semel.ID, _ semel.Claim) (semel.Record, bool, error) {
-						return semel.Record{}, false, dead(ctx)
+					s.claim = func(ctx context.Context, _ driver.ID, _ driver.Claim) (driver.Record, bool, error) {
+						return driver.Record{}, false, dead(ctx)
 					}
-					s.load = func(ctx context.Context, _ semel.ID) (semel.Record, error) { return semel.Record{}, dead(ctx) }
+					s.load = func(ctx context.Context, _ driver.ID) (driver.Record, error) { return driver.Record{}, dead(ctx) }
 				}
 				g, seen := newGuard(t, s, semel.Policy{FailOpen: c.failOpen})
 				var created, refused atomic.Int64
@@ -137,7 +139,7 @@ func TestR63_Field01_ATurnThatDoesNotCome(t *testing.T) {
 				wg.Wait()
 				bypassed := 0
 				for _, r := range seen.results() {
-					if r == semel.ResultBypassed {
+					if r == event.Bypassed {
 						bypassed++
 					}
 				}
@@ -179,7 +181,7 @@ func TestAttack05_R60_LargeAnswersOfOnePrincipalTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &faulty{Store: memstore.New()}
 		var storing, most atomic.Int64
-		s.settle = func(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+		s.settle = func(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 			body := int64(len(o.Response.Body))
 			if now := storing.Add(body); now > most.Load() {
 				most.Store(now) // in a bubble one goroutine after the other comes here
@@ -236,7 +238,7 @@ func TestAttack05_AnAnswerLargerThanATurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &faulty{Store: memstore.New()}
 		var storing, overlaps atomic.Int64
-		s.settle = func(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+		s.settle = func(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 			if storing.Add(1) > 1 {
 				overlaps.Add(1)
 			}

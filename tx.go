@@ -7,23 +7,27 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/refusal"
 )
 
 // RunTx runs fn in a transaction of s in which the operation of ctx is settled too, so that effects and answer commit
 // together or not at all. It is what the packages of stores build their own method for handlers on.
 //
 // The answer is what was written when fn returned; it is part of the transaction, so that what the handler writes later
-// gets [ErrSettled], and fn has to write one: [ErrNoAnswer]. From the first transaction on nothing leaves before the
+// gets [ErrSettled], and fn has to write one: [refusal.NoAnswer]. From the first transaction on nothing leaves before the
 // outcome is settled, on streaming routes too.
 //
 //   - fn returns nil, and its answer is one to keep: all commits.
 //   - fn returns an error, and has written a 4xx to keep, or, in [DoTx], returns a [Final] one: what fn did is undone,
 //     the record commits with that answer. RunTx returns fn's error.
 //   - Else all is rolled back. An answer below 400 is dropped, so that the handler can write another one, or try again;
-//     one from 400 on, if the handler does try again. RunTx returns fn's error, or one that wraps [ErrRolledBack] if the
+//     one from 400 on, if the handler does try again. RunTx returns fn's error, or one that wraps [driver.ErrRolledBack] if the
 //     answer was not one to keep.
 //
-// If the commit fails, RunTx returns its error instead; that wraps ErrRolledBack if it is certain that nothing has
+// If the commit fails, RunTx returns its error instead; that wraps driver.ErrRolledBack if it is certain that nothing has
 // happened. Else the guard finds out before it answers: the client gets fn's answer if and only if the transaction has
 // committed.
 //
@@ -33,7 +37,7 @@ import (
 // ([Operation.Lost]).
 //
 // Without an operation, as for a request without a key, it is a plain transaction.
-func RunTx(ctx context.Context, s Transactor, fn func(context.Context, Tx) error) error {
+func RunTx(ctx context.Context, s driver.Transactor, fn func(context.Context, driver.Tx) error) error {
 	op := FromContext(ctx)
 	if op == nil || op.run.joint.apart {
 		return plainTx(ctx, s, fn)
@@ -42,9 +46,9 @@ func RunTx(ctx context.Context, s Transactor, fn func(context.Context, Tx) error
 }
 
 // DoTx is [Do] with fn in a transaction of s, by the rules of [RunTx].
-func DoTx[T any](ctx context.Context, g *Guard, s Transactor, key Key, request Fingerprinter, fn func(context.Context, Tx) (T, error)) (T, error) {
+func DoTx[T any](ctx context.Context, g *Guard, s driver.Transactor, key Key, request Fingerprinter, fn func(context.Context, driver.Tx) (T, error)) (T, error) {
 	return Do(ctx, g, key, request, func(ctx context.Context) (value T, err error) {
-		err = RunTx(ctx, s, func(ctx context.Context, tx Tx) error {
+		err = RunTx(ctx, s, func(ctx context.Context, tx driver.Tx) error {
 			value, err = fn(ctx, tx)
 			if op := FromContext(ctx); op != nil {
 				op.run.joint.result = &result{value, err}
@@ -56,7 +60,7 @@ func DoTx[T any](ctx context.Context, g *Guard, s Transactor, key Key, request F
 }
 
 // plainTx runs fn in a transaction that settles nothing.
-func plainTx(ctx context.Context, s Transactor, fn func(context.Context, Tx) error) error {
+func plainTx(ctx context.Context, s driver.Transactor, fn func(context.Context, driver.Tx) error) error {
 	tx, err := s.Begin(ctx)
 	if err != nil {
 		return fmt.Errorf("begin the transaction: %w", err)
@@ -75,15 +79,15 @@ type joint struct {
 	working atomic.Bool // one is under way
 	closed  atomic.Bool // no step any more: the operation is settled, or its handler has ended
 
-	mu    sync.Mutex // held while one is under way
-	over  bool       // the handler has ended: no more transactions
-	open  Tx         // in one-commit mode, while it is under way
-	claim *Claim     // that it was begun with
+	mu    sync.Mutex    // held while one is under way
+	over  bool          // the handler has ended: no more transactions
+	open  driver.Tx     // in one-commit mode, while it is under way
+	claim *driver.Claim // that it was begun with
 	state jointState
 	// Of the last transaction that was to commit.
-	outcome Outcome
-	rec     *Record // once it has committed
-	result  *result // of DoTx
+	outcome driver.Outcome
+	rec     *driver.Record // once it has committed
+	result  *result        // of DoTx
 }
 
 // close is called when the handler has ended. It waits for a transaction that the handler has left behind; from then on
@@ -119,17 +123,17 @@ type face interface {
 	rewind(all bool) // false leaves an error that was answered
 	// freeze ends the answer, and says what the run would be settled with if the handler returned now; keep is false if
 	// that goes only without the effects.
-	freeze(err error) (o Outcome, keep bool, failed error)
+	freeze(err error) (o driver.Outcome, keep bool, failed error)
 }
 
 // claimTx is claim in one-commit mode.
-func (g *Guard) claimTx(ctx context.Context, a *ask, rec *Record) (*run, *Problem) {
+func (g *Guard) claimTx(ctx context.Context, a *ask, rec *driver.Record) (*run, *Problem) {
 	window := newDeadline(context.WithoutCancel(ctx), min(g.policy.SettleWait, g.life))
 	defer window.end(nil)
 	c := g.claimOf(a)
 	sent := time.Now()
 	var (
-		tx    Tx
+		tx    driver.Tx
 		owned bool
 	)
 	asked, err := g.through(func() (err error) {
@@ -141,8 +145,8 @@ func (g *Guard) claimTx(ctx context.Context, a *ask, rec *Record) (*run, *Proble
 		if asked {
 			g.storeFailed(ctx, "claim", a.id, err)
 		}
-		if errors.Is(err, ErrUnreadable) {
-			return nil, g.problem(CodeReplayUnavailable, "").because(err)
+		if errors.Is(err, driver.ErrUnreadable) {
+			return nil, g.problem(refusal.ReplayUnavailable, "").because(err)
 		}
 		return nil, g.unavailable(ctx, err)
 	case !owned:
@@ -156,7 +160,7 @@ func (g *Guard) claimTx(ctx context.Context, a *ask, rec *Record) (*run, *Proble
 	return r, nil
 }
 
-func (r *run) transact(ctx context.Context, s Transactor, fn func(context.Context, Tx) error) (err error) {
+func (r *run) transact(ctx context.Context, s driver.Transactor, fn func(context.Context, driver.Tx) error) (err error) {
 	j := &r.joint
 	if !j.mu.TryLock() {
 		return ErrNested
@@ -168,7 +172,7 @@ func (r *run) transact(ctx context.Context, s Transactor, fn func(context.Contex
 	case j.over, j.state >= doubtful:
 		return ErrSettled
 	case r.policy.OneCommit && j.open == nil:
-		return fmt.Errorf("%w: the operation has no other one in one-commit mode", ErrRolledBack)
+		return fmt.Errorf("%w: the operation has no other one in one-commit mode", driver.ErrRolledBack)
 	}
 	if err := r.face.mark(); err != nil {
 		return err
@@ -176,7 +180,7 @@ func (r *run) transact(ctx context.Context, s Transactor, fn func(context.Contex
 	j.state = rolledBack // until it is known better
 	tx := j.open
 	if tx == nil {
-		if snapshots, ok := s.(Snapshotter); ok && snapshots.HoldsSnapshot() {
+		if snapshots, ok := s.(driver.Snapshotter); ok && snapshots.HoldsSnapshot() {
 			if err := r.lease.pause(); err != nil {
 				return fmt.Errorf("renew the lease before the transaction: %w", err)
 			}
@@ -200,9 +204,9 @@ func (r *run) transact(ctx context.Context, s Transactor, fn func(context.Contex
 	switch {
 	case failed != nil:
 		return failed
-	case o.State != Done && err == nil:
-		return fmt.Errorf("%w: its answer is not one to keep", ErrRolledBack)
-	case o.State != Done || !keep:
+	case o.State != driver.Done && err == nil:
+		return fmt.Errorf("%w: its answer is not one to keep", driver.ErrRolledBack)
+	case o.State != driver.Done || !keep:
 		return err
 	}
 	if err != nil {
@@ -220,7 +224,7 @@ func (r *run) transact(ctx context.Context, s Transactor, fn func(context.Contex
 
 // takeBack ends a transaction without a trace, and drops what was written in it. In one-commit mode only its effects are
 // undone: the handler may still give an answer to keep.
-func (r *run) takeBack(tx Tx) {
+func (r *run) takeBack(tx driver.Tx) {
 	r.face.rewind(false)
 	if r.joint.open == nil {
 		r.rollback(tx)
@@ -237,7 +241,7 @@ func (r *run) takeBack(tx Tx) {
 
 // commit settles the run in the transaction, which commits that. The run's renewals pause, since on a record that is done
 // they would be refused.
-func (r *run) commit(tx Tx, o Outcome) error {
+func (r *run) commit(tx driver.Tx, o driver.Outcome) error {
 	j := &r.joint
 	r.stored(&o)
 	j.open, j.outcome = nil, o
@@ -248,8 +252,8 @@ func (r *run) commit(tx Tx, o Outcome) error {
 	j.state = doubtful
 	j.closed.Store(true)
 	rec, owned, err := (txVerbs{tx}).Settle(ctx, r.ask.id, r.owner, j.outcome)
-	if errors.Is(err, ErrFull) && j.outcome.Response != nil {
-		r.event(EventNotReplayable, err)
+	if errors.Is(err, driver.ErrFull) && j.outcome.Response != nil {
+		r.event(event.NotReplayable, err)
 		j.outcome.Response = nil // a marker always fits
 		rec, owned, err = (txVerbs{tx}).Settle(ctx, r.ask.id, r.owner, j.outcome)
 	}
@@ -266,10 +270,10 @@ func (r *run) commit(tx Tx, o Outcome) error {
 			r.lease.fenced()
 		}
 		return ErrFenced
-	case errors.Is(err, ErrFull): // the transaction is still open, and is rolled back now
-		err = errors.Join(ErrRolledBack, err)
+	case errors.Is(err, driver.ErrFull): // the transaction is still open, and is rolled back now
+		err = errors.Join(driver.ErrRolledBack, err)
 		fallthrough
-	case errors.Is(err, ErrRolledBack):
+	case errors.Is(err, driver.ErrRolledBack):
 		j.state = rolledBack
 		r.face.rewind(true)
 	}
@@ -291,11 +295,11 @@ func (r *run) provesNothing() bool { return r.joint.state == rolledBack && !r.el
 
 // uncommitted is what a run is settled with about whose commit there is no reply: if it is accepted, the transaction has
 // not committed.
-func (r *run) uncommitted() Outcome {
+func (r *run) uncommitted() driver.Outcome {
 	if r.elsewhere() {
 		return r.policy.lost("its transaction was rolled back, but there may be an effect elsewhere")
 	}
-	return Outcome{State: Free, Error: "its transaction was rolled back"}
+	return driver.Outcome{State: driver.Free, Error: "its transaction was rolled back"}
 }
 
 // errStillOpen means that a transaction that may be the one in question has not ended.
@@ -303,18 +307,18 @@ var errStillOpen = errors.New("the operation's transaction has not ended yet")
 
 // askCommitted asks, in one-commit mode, what became of a commit that got no reply; owned says that there was none. It is
 // the same claim once more: it would win.
-func (r *run) askCommitted(ctx context.Context) (rec Record, owned bool, err error) {
+func (r *run) askCommitted(ctx context.Context) (rec driver.Record, owned bool, err error) {
 	tx, rec, owned, err := r.core.store.BeginClaim(ctx, r.ask.id, *r.joint.claim)
 	switch {
-	case errors.Is(err, ErrFull): // there is no record
-		return Record{}, true, nil
+	case errors.Is(err, driver.ErrFull): // there is no record
+		return driver.Record{}, true, nil
 	case err != nil:
-		return Record{}, false, err
+		return driver.Record{}, false, err
 	case owned:
 		r.rollback(tx)
 		return rec, true, nil
-	case rec.State == Running && rec.Token == Token{}:
-		return Record{}, false, errStillOpen
+	case rec.State == driver.Running && rec.Token == driver.Token{}:
+		return driver.Record{}, false, errStillOpen
 	case rec.Token != r.owner.Token: // another run has begun since, so this one has not been recorded
 		return rec, true, nil
 	}
@@ -323,9 +327,9 @@ func (r *run) askCommitted(ctx context.Context) (rec Record, owned bool, err err
 
 // resolve ends a run about whose commit the store has answered. With a lease its question was a settle by
 // compare-and-set: that waits until the transaction has ended, and is refused if the transaction has settled the run.
-func (r *run) resolve(rec Record, owned bool) (Record, settled) {
+func (r *run) resolve(rec driver.Record, owned bool) (driver.Record, settled) {
 	switch {
-	case !owned && rec.State == Done && rec.Token == r.owner.Token:
+	case !owned && rec.State == driver.Done && rec.Token == r.owner.Token:
 		return r.ended(rec, true)
 	case !owned:
 		return r.ended(rec, false)

@@ -11,13 +11,16 @@ import (
 	"testing"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/refusal"
 )
 
 var errDeclined = errors.New("declined")
 
 // answering is the function of a transaction that has an effect, answers with a status and a text, and returns err.
-func answering(status int, err error) func(http.ResponseWriter, *http.Request, semel.Tx) error {
-	return func(w http.ResponseWriter, _ *http.Request, tx semel.Tx) error {
+func answering(status int, err error) func(http.ResponseWriter, *http.Request, driver.Tx) error {
+	return func(w http.ResponseWriter, _ *http.Request, tx driver.Tx) error {
 		effect(tx, "paid")
 		w.WriteHeader(status)
 		fmt.Fprint(w, "in ", status)
@@ -45,7 +48,7 @@ type txCase struct {
 	modes  string // "" means all
 	change func(*semel.Policy)
 	store  func(*transactor)
-	in     func(http.ResponseWriter, *http.Request, semel.Tx) error
+	in     func(http.ResponseWriter, *http.Request, driver.Tx) error
 	after  func(http.ResponseWriter, *http.Request, error)
 
 	returns error // what RunTx's error wraps; nil means that it returns none
@@ -77,16 +80,16 @@ func (c *txCase) run(t *testing.T, m txMode) {
 		t.Errorf("RunTx returned %v, want %v", returned, c.returns)
 	}
 	if code := refusalCode(first); code != "" {
-		wantProblem(t, first, c.status, semel.Code(c.body))
+		wantProblem(t, first, c.status, refusal.Code(c.body))
 		if strings.Contains(first.Body.String(), "paid") || len(first.Header()["Location"]) > 0 {
 			t.Errorf("a part of the answer has left: %v %s", first.Header(), first.Body)
 		}
 	} else {
 		wantAnswer(t, first, c.status, c.body, false)
 	}
-	want := map[string]semel.Result{nothing: semel.ResultFailed, pending: semel.ResultFailed, unknown: semel.ResultUnknown}[c.body]
+	want := map[string]event.Result{nothing: event.Failed, pending: event.Failed, unknown: event.Unknown}[c.body]
 	if want == "" {
-		want = semel.ResultExecuted
+		want = event.Executed
 	}
 	if decided := seen.results(); len(decided) != 1 || decided[0] != want {
 		t.Errorf("decisions %v, want %v", decided, want)
@@ -105,7 +108,7 @@ func (c *txCase) run(t *testing.T, m txMode) {
 	case replays:
 		wantAnswer(t, again, c.status, c.body, true)
 	default:
-		if code := refusalCode(again); code != semel.Code(c.repeat) {
+		if code := refusalCode(again); code != refusal.Code(c.repeat) {
 			t.Errorf("a repeat was answered %d %s, want %s", again.Code, again.Body, c.repeat)
 		}
 	}
@@ -131,10 +134,10 @@ func each(t *testing.T, cases []txCase) {
 }
 
 const (
-	nothing = string(semel.CodeStoreUnavailable)
-	pending = string(semel.CodeOutcomePending)
-	unknown = string(semel.CodeOutcomeUnknown)
-	noReply = string(semel.CodeReplayUnavailable)
+	nothing = string(refusal.StoreUnavailable)
+	pending = string(refusal.OutcomePending)
+	unknown = string(refusal.OutcomeUnknown)
+	noReply = string(refusal.ReplayUnavailable)
 )
 
 // The savepoint rule: what becomes of effects and answer, by the answer and by the function's error.
@@ -149,22 +152,22 @@ func TestR31_SavepointRule(t *testing.T) {
 		{name: "the last 4xx with an error", in: answering(499, errDeclined), returns: errDeclined, status: 499, body: "in 499", repeat: replays},
 		{name: "the first 4xx with an error", in: answering(400, errDeclined), returns: errDeclined, status: 400, body: "in 400", repeat: replays},
 		{name: "a released 4xx with an error", in: answering(429, errDeclined), returns: errDeclined, status: 429, body: "in 429", repeat: runs},
-		{name: "a released 4xx without an error", in: answering(403, nil), returns: semel.ErrRolledBack, status: 403, body: "in 403", repeat: runs},
-		{name: "a 4xx that the route releases", change: keepOnlySuccess, in: answering(404, nil), returns: semel.ErrRolledBack, status: 404, body: "in 404", repeat: runs},
-		{name: "503", in: answering(503, nil), returns: semel.ErrRolledBack, status: 503, body: "in 503", repeat: runs},
+		{name: "a released 4xx without an error", in: answering(403, nil), returns: driver.ErrRolledBack, status: 403, body: "in 403", repeat: runs},
+		{name: "a 4xx that the route releases", change: keepOnlySuccess, in: answering(404, nil), returns: driver.ErrRolledBack, status: 404, body: "in 404", repeat: runs},
+		{name: "503", in: answering(503, nil), returns: driver.ErrRolledBack, status: 503, body: "in 503", repeat: runs},
 		{name: "5xx with an error", in: answering(500, errDeclined), returns: errDeclined, status: 500, body: "in 500", repeat: runs},
 		{name: "5xx without an error", modes: "hold one-commit", in: answering(500, nil), status: 500, body: "in 500", effects: 1, repeat: replays},
-		{name: "5xx without an error", modes: "rerun", in: answering(500, nil), returns: semel.ErrRolledBack, status: 500, body: "in 500", repeat: runs},
+		{name: "5xx without an error", modes: "rerun", in: answering(500, nil), returns: driver.ErrRolledBack, status: 500, body: "in 500", repeat: runs},
 		{name: "success with an error", in: answering(201, errDeclined), returns: errDeclined, status: 503, body: nothing, repeat: runs},
 		{name: "redirect with an error", in: answering(303, errDeclined), returns: errDeclined, status: 503, body: nothing, repeat: runs},
-		{name: "an error and no answer", in: func(_ http.ResponseWriter, _ *http.Request, tx semel.Tx) error {
+		{name: "an error and no answer", in: func(_ http.ResponseWriter, _ *http.Request, tx driver.Tx) error {
 			effect(tx, "paid")
 			return errDeclined
 		}, returns: errDeclined, status: 503, body: nothing, repeat: runs},
-		{name: "neither", in: func(_ http.ResponseWriter, _ *http.Request, tx semel.Tx) error {
+		{name: "neither", in: func(_ http.ResponseWriter, _ *http.Request, tx driver.Tx) error {
 			effect(tx, "paid")
 			return nil
-		}, returns: semel.ErrNoAnswer, status: 503, body: nothing, repeat: runs},
+		}, returns: refusal.NoAnswer, status: 503, body: nothing, repeat: runs},
 	})
 }
 
@@ -172,11 +175,11 @@ func TestR31_SavepointRule(t *testing.T) {
 func TestR31_R43_AnswersAfterARollback(t *testing.T) {
 	t.Parallel()
 	fails := answering(201, errDeclined)
-	derives := func(w http.ResponseWriter, r *http.Request, tx semel.Tx) error {
+	derives := func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
 		semel.FromContext(r.Context()).Key("charge")
 		return fails(w, r, tx)
 	}
-	loses := func(w http.ResponseWriter, r *http.Request, tx semel.Tx) error {
+	loses := func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
 		semel.FromContext(r.Context()).Lost(errDeclined)
 		return fails(w, r, tx)
 	}
@@ -230,8 +233,8 @@ func TestR31_R43_AnswersAfterARollback(t *testing.T) {
 // What a handler says about its answer within the transaction counts for the transaction.
 func TestR44_VerdictsInATransaction(t *testing.T) {
 	t.Parallel()
-	saying := func(v func(*semel.Operation), in func(http.ResponseWriter, *http.Request, semel.Tx) error) func(http.ResponseWriter, *http.Request, semel.Tx) error {
-		return func(w http.ResponseWriter, r *http.Request, tx semel.Tx) error {
+	saying := func(v func(*semel.Operation), in func(http.ResponseWriter, *http.Request, driver.Tx) error) func(http.ResponseWriter, *http.Request, driver.Tx) error {
+		return func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
 			v(semel.FromContext(r.Context()))
 			return in(w, r, tx)
 		}
@@ -242,15 +245,15 @@ func TestR44_VerdictsInATransaction(t *testing.T) {
 		{name: "keep an error", in: saying(keep, answering(503, nil)), status: 503, body: "in 503", effects: 1, repeat: replays},
 		{name: "keep a refusal, with an error", in: saying(keep, answering(429, errDeclined)), returns: errDeclined, status: 429, body: "in 429", repeat: replays},
 		{name: "keep an error, with an error", in: saying(keep, answering(500, errDeclined)), returns: errDeclined, status: 500, body: "in 500", repeat: replays},
-		{name: "release a success", in: saying(release, answering(201, nil)), returns: semel.ErrRolledBack, status: 503, body: nothing, repeat: runs},
+		{name: "release a success", in: saying(release, answering(201, nil)), returns: driver.ErrRolledBack, status: 503, body: nothing, repeat: runs},
 		{name: "release a refusal", in: saying(release, answering(422, errDeclined)), returns: errDeclined, status: 422, body: "in 422", repeat: runs},
 		{
 			name: "release a success, then refuse", in: saying(release, answering(201, nil)), after: then(409),
-			returns: semel.ErrRolledBack, status: 409, body: "after 409", repeat: replays,
+			returns: driver.ErrRolledBack, status: 409, body: "after 409", repeat: replays,
 		},
-		{name: "lost", modes: "hold", in: saying(lose, answering(201, nil)), returns: semel.ErrRolledBack, status: 409, body: unknown, repeat: unknown},
-		{name: "lost", modes: "rerun", in: saying(lose, answering(201, nil)), returns: semel.ErrRolledBack, status: 503, body: pending, repeat: runs},
-		{name: "lost", modes: "one-commit", in: saying(lose, answering(201, nil)), returns: semel.ErrRolledBack, status: 503, body: nothing, repeat: runs},
+		{name: "lost", modes: "hold", in: saying(lose, answering(201, nil)), returns: driver.ErrRolledBack, status: 409, body: unknown, repeat: unknown},
+		{name: "lost", modes: "rerun", in: saying(lose, answering(201, nil)), returns: driver.ErrRolledBack, status: 503, body: pending, repeat: runs},
+		{name: "lost", modes: "one-commit", in: saying(lose, answering(201, nil)), returns: driver.ErrRolledBack, status: 503, body: nothing, repeat: runs},
 		{
 			name: "lost after the commit", in: answering(201, nil), after: func(_ http.ResponseWriter, r *http.Request, _ error) {
 				op := semel.FromContext(r.Context())
@@ -270,20 +273,20 @@ func TestCase09_R31_CommitFails(t *testing.T) {
 	unheard := func(s *transactor) {
 		s.commit = commitUnheard
 	}
-	derives := func(w http.ResponseWriter, r *http.Request, tx semel.Tx) error {
+	derives := func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
 		semel.FromContext(r.Context()).Key("charge")
 		return answering(201, nil)(w, r, tx)
 	}
 	each(t, []txCase{
-		{name: "refused", store: refused, in: answering(201, nil), returns: semel.ErrRolledBack, status: 503, body: nothing, repeat: runs},
-		{name: "refused, and told", store: refused, in: answering(201, nil), after: then(500), returns: semel.ErrRolledBack, status: 500, body: "after 500", repeat: runs},
-		{name: "refused, and not told", store: refused, in: answering(201, nil), after: then(200), returns: semel.ErrRolledBack, status: 503, body: nothing, repeat: runs},
-		{name: "refused, then a refusal", modes: "hold rerun", store: refused, in: answering(201, nil), after: then(409), returns: semel.ErrRolledBack, status: 409, body: "after 409", repeat: replays},
-		{name: "refused, then a refusal", modes: "one-commit", store: refused, in: answering(201, nil), after: then(409), returns: semel.ErrRolledBack, status: 503, body: nothing, repeat: runs},
-		{name: "refused with a kept 4xx", store: refused, in: answering(422, errDeclined), returns: semel.ErrRolledBack, status: 503, body: nothing, repeat: runs},
-		{name: "refused with a kept 4xx, and told", store: refused, in: answering(422, errDeclined), after: then(500), returns: semel.ErrRolledBack, status: 500, body: "after 500", repeat: runs},
-		{name: "refused, a key was derived", modes: "hold", store: refused, in: derives, returns: semel.ErrRolledBack, status: 409, body: unknown, repeat: unknown},
-		{name: "refused, a key was derived", modes: "rerun", store: refused, in: derives, returns: semel.ErrRolledBack, status: 503, body: pending, repeat: runs},
+		{name: "refused", store: refused, in: answering(201, nil), returns: driver.ErrRolledBack, status: 503, body: nothing, repeat: runs},
+		{name: "refused, and told", store: refused, in: answering(201, nil), after: then(500), returns: driver.ErrRolledBack, status: 500, body: "after 500", repeat: runs},
+		{name: "refused, and not told", store: refused, in: answering(201, nil), after: then(200), returns: driver.ErrRolledBack, status: 503, body: nothing, repeat: runs},
+		{name: "refused, then a refusal", modes: "hold rerun", store: refused, in: answering(201, nil), after: then(409), returns: driver.ErrRolledBack, status: 409, body: "after 409", repeat: replays},
+		{name: "refused, then a refusal", modes: "one-commit", store: refused, in: answering(201, nil), after: then(409), returns: driver.ErrRolledBack, status: 503, body: nothing, repeat: runs},
+		{name: "refused with a kept 4xx", store: refused, in: answering(422, errDeclined), returns: driver.ErrRolledBack, status: 503, body: nothing, repeat: runs},
+		{name: "refused with a kept 4xx, and told", store: refused, in: answering(422, errDeclined), after: then(500), returns: driver.ErrRolledBack, status: 500, body: "after 500", repeat: runs},
+		{name: "refused, a key was derived", modes: "hold", store: refused, in: derives, returns: driver.ErrRolledBack, status: 409, body: unknown, repeat: unknown},
+		{name: "refused, a key was derived", modes: "rerun", store: refused, in: derives, returns: driver.ErrRolledBack, status: 503, body: pending, repeat: runs},
 
 		{name: "committed, reply lost", store: unheard, in: answering(201, nil), returns: errDown, status: 201, body: "in 201", effects: 1, repeat: replays},
 		{name: "committed, reply lost, and told", store: unheard, in: answering(201, nil), after: then(500), returns: errDown, status: 201, body: "in 201", effects: 1, repeat: replays},
@@ -303,14 +306,14 @@ func TestCase09_R31_CommitFails(t *testing.T) {
 func TestR31_CallsOfATransactionFail(t *testing.T) {
 	t.Parallel()
 	failing := func(context.Context) error { return errDown }
-	settles := func(s *transactor) { s.settle = func(semel.Outcome) (bool, error) { return false, errDown } }
+	settles := func(s *transactor) { s.settle = func(driver.Outcome) (bool, error) { return false, errDown } }
 	each(t, []txCase{
 		{name: "begin", modes: "hold rerun", store: func(s *transactor) { s.begin = failing }, in: paying, returns: errDown, status: 503, body: nothing, repeat: runs},
 		{name: "begin, told", modes: "hold rerun", store: func(s *transactor) { s.begin = failing }, in: paying, after: then(500), returns: errDown, status: 500, body: "after 500", repeat: runs},
 		{name: "mark", store: func(s *transactor) { s.mark = failing }, in: paying, returns: errDown, status: 503, body: nothing, repeat: runs},
 		{name: "mark, then a refusal", modes: "hold rerun", store: func(s *transactor) { s.mark = failing }, in: paying, after: then(409), returns: errDown, status: 409, body: "after 409", repeat: replays},
 		{name: "settle", store: settles, in: paying, returns: errDown, status: 503, body: nothing, repeat: runs},
-		{name: "settle, told", store: settles, in: paying, after: then(500), returns: semel.ErrRolledBack, status: 500, body: "after 500", repeat: runs},
+		{name: "settle, told", store: settles, in: paying, after: then(500), returns: driver.ErrRolledBack, status: 500, body: "after 500", repeat: runs},
 		{name: "undo after a refusal", modes: "hold rerun", store: func(s *transactor) { s.undo = failing }, in: answering(422, errDeclined), returns: errDeclined, status: 422, body: "in 422", repeat: replays},
 		{name: "undo after a refusal", modes: "one-commit", store: func(s *transactor) { s.undo = failing }, in: answering(422, errDeclined), returns: errDeclined, status: 503, body: nothing, repeat: runs},
 		{name: "undo after an error", store: func(s *transactor) { s.undo = failing }, in: answering(201, errDeclined), after: then(500), returns: errDeclined, status: 500, body: "after 500", repeat: runs},
@@ -322,9 +325,9 @@ func TestR31_NoRoomForTheAnswer(t *testing.T) {
 	t.Parallel()
 	inEachMode(t, func(t *testing.T, m txMode) {
 		s := newTransactor(t)
-		s.settle = func(o semel.Outcome) (bool, error) {
+		s.settle = func(o driver.Outcome) (bool, error) {
 			if o.Response != nil {
-				return false, fmt.Errorf("%w: the answer", semel.ErrFull)
+				return false, fmt.Errorf("%w: the answer", driver.ErrFull)
 			}
 			return false, nil
 		}
@@ -335,10 +338,10 @@ func TestR31_NoRoomForTheAnswer(t *testing.T) {
 			}
 		}))
 		wantAnswer(t, answer(h, post("k", `{}`)), http.StatusCreated, "paid", false)
-		wantProblem(t, answer(h, post("k", `{}`)), http.StatusConflict, semel.CodeReplayUnavailable)
+		wantProblem(t, answer(h, post("k", `{}`)), http.StatusConflict, refusal.ReplayUnavailable)
 		s.wantEffects("paid")
-		if seen.count(semel.EventNotReplayable) != 1 || seen.count(semel.EventStoreError) != 0 {
-			t.Errorf("%d not replayable, %d store errors; want 1 and 0", seen.count(semel.EventNotReplayable), seen.count(semel.EventStoreError))
+		if seen.count(event.NotReplayable) != 1 || seen.count(event.StoreError) != 0 {
+			t.Errorf("%d not replayable, %d store errors; want 1 and 0", seen.count(event.NotReplayable), seen.count(event.StoreError))
 		}
 	})
 }
@@ -350,23 +353,23 @@ func TestR30_R31_NothingShowsBeforeTheCommit(t *testing.T) {
 		s := newTransactor(t)
 		g, _ := newGuard(t, s, m.policy)
 		w := &firstByte{ResponseRecorder: httptest.NewRecorder(), look: func() {
-			if rec := loaded(t, s, "k"); rec.State != semel.Done || rec.Response == nil {
+			if rec := loaded(t, s, "k"); rec.State != driver.Done || rec.Response == nil {
 				t.Errorf("the answer leaves while the record is %v", rec.State)
 			}
 			s.wantEffects("paid")
 		}}
-		before := semel.Running
+		before := driver.Running
 		if m.onlyOne() {
-			before = semel.Absent
+			before = driver.Absent
 		}
-		g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx semel.Tx) error {
+		g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
 			payIn(tx, w)
 			if rec := loaded(t, s, "k"); rec.State != before {
 				t.Errorf("the record is %v before the commit, want %v", rec.State, before)
 			}
 			return nil
 		}, func(http.ResponseWriter, *http.Request, error) {
-			if rec := loaded(t, s, "k"); rec.State != semel.Done {
+			if rec := loaded(t, s, "k"); rec.State != driver.Done {
 				t.Errorf("the record is %v after the commit", rec.State)
 			}
 		})).ServeHTTP(w, post("k", `{}`))

@@ -16,6 +16,9 @@ import (
 	"testing"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/refusal"
 )
 
 // What a handler writes, sets or starts after the commit is not a part of its answer: not of the live one, and not of
@@ -25,7 +28,7 @@ func TestR31_R34_TheCommitFreezesTheAnswer(t *testing.T) {
 	inEachMode(t, func(t *testing.T, m txMode) {
 		s := newTransactor(t)
 		g, _ := newGuard(t, s, m.policy)
-		server := httptest.NewServer(g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx semel.Tx) error {
+		server := httptest.NewServer(g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
 			effect(tx, "paid")
 			w.Header().Set("Trailer", "T-Sum")
 			w.Header().Set("X-First", "1")
@@ -59,7 +62,7 @@ func TestR31_R34_TheCommitFreezesTheAnswer(t *testing.T) {
 			if _, _, err := w.(http.Hijacker).Hijack(); !errors.Is(err, http.ErrNotSupported) {
 				t.Errorf("hijack: %v", err)
 			}
-			if err := semel.RunTx(r.Context(), s, func(context.Context, semel.Tx) error {
+			if err := semel.RunTx(r.Context(), s, func(context.Context, driver.Tx) error {
 				t.Error("a transaction after the commit")
 				return nil
 			}); !errors.Is(err, semel.ErrSettled) {
@@ -109,7 +112,7 @@ func TestR31_AHandlerTriesAgain(t *testing.T) {
 					attempts := 0
 					for {
 						attempts++
-						err := semel.RunTx(r.Context(), s, func(_ context.Context, tx semel.Tx) error {
+						err := semel.RunTx(r.Context(), s, func(_ context.Context, tx driver.Tx) error {
 							if attempts > 1 {
 								return paying(w, r, tx)
 							}
@@ -167,7 +170,7 @@ func TestR31_AHandlerTriesAgainWithASmallerAnswer(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				h := g.Handler(s.working(func(w http.ResponseWriter, _ *http.Request, tx semel.Tx) error {
+				h := g.Handler(s.working(func(w http.ResponseWriter, _ *http.Request, tx driver.Tx) error {
 					w.Header().Set("Content-Length", "5000")
 					io.WriteString(w, strings.Repeat("x", 5000))
 					return errDeclined
@@ -195,12 +198,12 @@ func TestR31_AnAnswerWrittenBeforeIsTriedAgain(t *testing.T) {
 					w.WriteHeader(status)
 					io.WriteString(w, "before")
 					do := func() error {
-						return semel.RunTx(r.Context(), s, func(_ context.Context, tx semel.Tx) error {
+						return semel.RunTx(r.Context(), s, func(_ context.Context, tx driver.Tx) error {
 							effect(tx, "paid")
 							return nil
 						})
 					}
-					if err := do(); !errors.Is(err, semel.ErrRolledBack) {
+					if err := do(); !errors.Is(err, driver.ErrRolledBack) {
 						t.Errorf("RunTx: %v", err)
 					}
 					s.commit = nil
@@ -220,8 +223,8 @@ func TestR31_AnAnswerWrittenBeforeIsTriedAgain(t *testing.T) {
 // An answer that was written before the transaction is the transaction's answer, and stays when that is rolled back.
 func TestR31_AnAnswerWrittenBefore(t *testing.T) {
 	t.Parallel()
-	nothingMore := func(err error) func(http.ResponseWriter, semel.Tx) error {
-		return func(w http.ResponseWriter, tx semel.Tx) error {
+	nothingMore := func(err error) func(http.ResponseWriter, driver.Tx) error {
+		return func(w http.ResponseWriter, tx driver.Tx) error {
 			effect(tx, "paid")
 			w.WriteHeader(http.StatusTeapot)
 			return err
@@ -234,15 +237,15 @@ func TestR31_AnAnswerWrittenBefore(t *testing.T) {
 		err     error
 		returns error
 		status  int
-		code    semel.Code
+		code    refusal.Code
 		effects int
 	}{
 		{"a success, committed", "hold rerun one-commit", 201, nil, nil, 201, "", 1},
-		{"a success, rolled back", "hold rerun one-commit", 201, errDeclined, errDeclined, 503, semel.CodeStoreUnavailable, 0},
+		{"a success, rolled back", "hold rerun one-commit", 201, errDeclined, errDeclined, 503, refusal.StoreUnavailable, 0},
 		{"a refusal, committed", "hold rerun one-commit", 404, nil, nil, 404, "", 1},
 		{"a refusal, rolled back", "hold rerun one-commit", 404, errDeclined, errDeclined, 404, "", 0},
 		{"an error that is kept", "hold one-commit", 500, nil, nil, 500, "", 1},
-		{"an error that is released", "rerun", 500, nil, semel.ErrRolledBack, 500, "", 0},
+		{"an error that is released", "rerun", 500, nil, driver.ErrRolledBack, 500, "", 0},
 	} {
 		for _, m := range txModes() {
 			if !strings.Contains(c.modes, m.name) {
@@ -259,7 +262,7 @@ func TestR31_AnAnswerWrittenBefore(t *testing.T) {
 						}
 						w.WriteHeader(c.before)
 						io.WriteString(w, "before")
-						if err := semel.RunTx(r.Context(), s, func(_ context.Context, tx semel.Tx) error {
+						if err := semel.RunTx(r.Context(), s, func(_ context.Context, tx driver.Tx) error {
 							return nothingMore(c.err)(w, tx)
 						}); !errors.Is(err, c.returns) {
 							t.Errorf("RunTx: %v, want %v", err, c.returns)
@@ -295,10 +298,10 @@ func TestR31_R38_StreamsWait(t *testing.T) {
 		name  string
 		h     func(t *testing.T, s *transactor, left func() bool) http.HandlerFunc
 		want  string // "" means that nothing has happened
-		state semel.State
+		state driver.State
 	}{
 		{"in it", func(t *testing.T, s *transactor, left func() bool) http.HandlerFunc {
-			return s.working(func(w http.ResponseWriter, _ *http.Request, tx semel.Tx) error {
+			return s.working(func(w http.ResponseWriter, _ *http.Request, tx driver.Tx) error {
 				effect(tx, "paid")
 				stream(w, "one", "two")
 				if left() {
@@ -306,18 +309,18 @@ func TestR31_R38_StreamsWait(t *testing.T) {
 				}
 				return nil
 			}, nil).ServeHTTP
-		}, "onetwo", semel.Done},
+		}, "onetwo", driver.Done},
 		{"written before", func(t *testing.T, s *transactor, left func() bool) http.HandlerFunc {
 			return func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Content-Type", "text/event-stream")
 				w.WriteHeader(http.StatusOK) // goes out with the first byte
-				s.working(func(w http.ResponseWriter, _ *http.Request, tx semel.Tx) error {
+				s.working(func(w http.ResponseWriter, _ *http.Request, tx driver.Tx) error {
 					effect(tx, "paid")
 					stream(w, "one")
 					return nil
 				}, nil).ServeHTTP(w, r)
 			}
-		}, "one", semel.Done},
+		}, "one", driver.Done},
 		{"after a rollback", func(t *testing.T, s *transactor, left func() bool) http.HandlerFunc {
 			return s.working(answering(201, errDeclined), func(w http.ResponseWriter, _ *http.Request, _ error) {
 				stream(w, "one", "two")
@@ -325,25 +328,25 @@ func TestR31_R38_StreamsWait(t *testing.T) {
 					t.Error("a success has left after the rollback")
 				}
 			}).ServeHTTP
-		}, "", semel.Free},
+		}, "", driver.Free},
 		{"written before a rollback", func(t *testing.T, s *transactor, left func() bool) http.HandlerFunc {
 			return func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Content-Type", "text/event-stream")
 				w.WriteHeader(http.StatusOK)
-				s.working(func(w http.ResponseWriter, _ *http.Request, tx semel.Tx) error {
+				s.working(func(w http.ResponseWriter, _ *http.Request, tx driver.Tx) error {
 					effect(tx, "dropped")
 					return errDeclined
 				}, func(w http.ResponseWriter, _ *http.Request, _ error) { stream(w, "one") }).ServeHTTP(w, r)
 			}
-		}, "", semel.Free},
+		}, "", driver.Free},
 		{"an error in a rollback, and more of it", func(t *testing.T, s *transactor, left func() bool) http.HandlerFunc {
-			return s.working(func(w http.ResponseWriter, r *http.Request, tx semel.Tx) error {
+			return s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
 				semel.FromContext(r.Context()).Keep()
 				w.WriteHeader(http.StatusInternalServerError)
 				stream(w, "one")
 				return errDeclined
 			}, func(w http.ResponseWriter, _ *http.Request, _ error) { stream(w, "two") }).ServeHTTP
-		}, "onetwo", semel.Done},
+		}, "onetwo", driver.Done},
 	} {
 		for _, m := range txModes() {
 			t.Run(c.name+"/"+m.name, func(t *testing.T) {
@@ -356,15 +359,15 @@ func TestR31_R38_StreamsWait(t *testing.T) {
 				left := func() bool { return w.Flushed || w.Body.Len() > 0 || loaded(t, s, "k").Begun }
 				g.Handler(c.h(t, s, left)).ServeHTTP(w, post("k", `{}`))
 				if c.want == "" {
-					wantProblem(t, w, http.StatusServiceUnavailable, semel.CodeStoreUnavailable)
+					wantProblem(t, w, http.StatusServiceUnavailable, refusal.StoreUnavailable)
 				} else if w.Body.String() != c.want {
 					t.Errorf("answered %d %q, want %q", w.Code, w.Body, c.want)
 				}
 				state := c.state
-				if m.onlyOne() && state == semel.Free {
-					state = semel.Absent
+				if m.onlyOne() && state == driver.Free {
+					state = driver.Absent
 				}
-				if rec := loaded(t, s, "k"); rec.State != state || rec.Begun || (state == semel.Done) != (rec.Response != nil) {
+				if rec := loaded(t, s, "k"); rec.State != state || rec.Begun || (state == driver.Done) != (rec.Response != nil) {
 					t.Errorf("the record is %v, begun %v, want %v", rec.State, rec.Begun, state)
 				}
 				drained(t, g)
@@ -380,7 +383,7 @@ func TestR31_R38_NoTransactionAfterTheFirstByte(t *testing.T) {
 	g, _ := newGuard(t, s, semel.Policy{Stream: true})
 	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, "one")
-		err := semel.RunTx(r.Context(), s, func(context.Context, semel.Tx) error {
+		err := semel.RunTx(r.Context(), s, func(context.Context, driver.Tx) error {
 			t.Error("it has run")
 			return nil
 		})
@@ -411,11 +414,11 @@ func TestR31_NoHijackWithATransaction(t *testing.T) {
 			}
 		}
 		w := httptest.NewRecorder()
-		g.Handler(s.working(func(w http.ResponseWriter, _ *http.Request, _ semel.Tx) error {
+		g.Handler(s.working(func(w http.ResponseWriter, _ *http.Request, _ driver.Tx) error {
 			hijack(w)
 			return errDeclined
 		}, func(w http.ResponseWriter, _ *http.Request, _ error) { hijack(w) })).ServeHTTP(hijackable{w, server}, post("k", `{}`))
-		wantProblem(t, w, http.StatusServiceUnavailable, semel.CodeStoreUnavailable)
+		wantProblem(t, w, http.StatusServiceUnavailable, refusal.StoreUnavailable)
 		drained(t, g)
 	})
 }
@@ -425,8 +428,8 @@ func TestR31_NoHijackWithATransaction(t *testing.T) {
 func TestR31_R38_LargeAnswers(t *testing.T) {
 	t.Parallel()
 	large := strings.Repeat("x", 5000)
-	write := func(err error) func(http.ResponseWriter, *http.Request, semel.Tx) error {
-		return func(w http.ResponseWriter, _ *http.Request, tx semel.Tx) error {
+	write := func(err error) func(http.ResponseWriter, *http.Request, driver.Tx) error {
+		return func(w http.ResponseWriter, _ *http.Request, tx driver.Tx) error {
 			effect(tx, "paid")
 			io.WriteString(w, large)
 			return err
@@ -435,7 +438,7 @@ func TestR31_R38_LargeAnswers(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		commit  func(execute func() error) error
-		in      func(http.ResponseWriter, *http.Request, semel.Tx) error
+		in      func(http.ResponseWriter, *http.Request, driver.Tx) error
 		after   func(http.ResponseWriter, *http.Request, error)
 		body    string // of a 200; else nothing has happened
 		effects int
@@ -468,10 +471,10 @@ func TestR31_R38_LargeAnswers(t *testing.T) {
 				}))
 				w := answer(h, post("k", `{}`))
 				if c.body == "" {
-					wantProblem(t, w, http.StatusServiceUnavailable, semel.CodeStoreUnavailable)
+					wantProblem(t, w, http.StatusServiceUnavailable, refusal.StoreUnavailable)
 				} else {
 					wantAnswer(t, w, http.StatusOK, c.body, false)
-					wantProblem(t, answer(h, post("k", `{}`)), http.StatusConflict, semel.CodeReplayUnavailable)
+					wantProblem(t, answer(h, post("k", `{}`)), http.StatusConflict, refusal.ReplayUnavailable)
 				}
 				s.wantEffects([]string{"paid"}[:c.effects]...)
 				if n := openFiles(t, dir); n != 0 {
@@ -489,12 +492,12 @@ func TestR31_ALargeAnswerThatCannotBeKept(t *testing.T) {
 		name   string
 		status int // of the answer in the transaction
 		want   int
-		code   map[string]semel.Code
+		code   map[string]refusal.Code
 		repeat string
 	}{
-		{"a success", 201, 503, map[string]semel.Code{"": semel.CodeStoreUnavailable}, runs},
-		{"a refusal", 422, 409, map[string]semel.Code{"": semel.CodeReplayUnavailable}, noReply},
-		{"a refusal that is released", 429, 409, map[string]semel.Code{"": semel.CodeInProgress, "one-commit": semel.CodeStoreUnavailable}, runs},
+		{"a success", 201, 503, map[string]refusal.Code{"": refusal.StoreUnavailable}, runs},
+		{"a refusal", 422, 409, map[string]refusal.Code{"": refusal.ReplayUnavailable}, noReply},
+		{"a refusal that is released", 429, 409, map[string]refusal.Code{"": refusal.InProgress, "one-commit": refusal.StoreUnavailable}, runs},
 	} {
 		for _, m := range txModes() {
 			t.Run(c.name+"/"+m.name, func(t *testing.T) {
@@ -511,7 +514,7 @@ func TestR31_ALargeAnswerThatCannotBeKept(t *testing.T) {
 					t.Fatal(err)
 				}
 				times := 0
-				h := g.Handler(s.working(func(w http.ResponseWriter, _ *http.Request, tx semel.Tx) error {
+				h := g.Handler(s.working(func(w http.ResponseWriter, _ *http.Request, tx driver.Tx) error {
 					times++
 					effect(tx, "paid")
 					w.WriteHeader(c.status)
@@ -560,7 +563,7 @@ func TestR32_R31_ExitsWithATransaction(t *testing.T) {
 		repeat  string
 	}{
 		{"in it", "hold rerun one-commit", nil, func(s *transactor, exit func()) http.Handler {
-			return s.working(func(w http.ResponseWriter, r *http.Request, tx semel.Tx) error {
+			return s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
 				payIn(tx, w)
 				exit()
 				return nil
@@ -570,21 +573,21 @@ func TestR32_R31_ExitsWithATransaction(t *testing.T) {
 			return s.working(answering(201, errDeclined), func(http.ResponseWriter, *http.Request, error) { exit() })
 		}, 0, runs},
 		{"in it, a key was derived", "hold", nil, func(s *transactor, exit func()) http.Handler {
-			return s.working(func(w http.ResponseWriter, r *http.Request, tx semel.Tx) error {
+			return s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
 				derive(r)
 				exit()
 				return nil
 			}, nil)
 		}, 0, unknown},
 		{"in it, a key was derived", "rerun one-commit", nil, func(s *transactor, exit func()) http.Handler {
-			return s.working(func(w http.ResponseWriter, r *http.Request, tx semel.Tx) error {
+			return s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
 				derive(r)
 				exit()
 				return nil
 			}, nil)
 		}, 0, runs},
 		{"in it, lost", "hold", nil, func(s *transactor, exit func()) http.Handler {
-			return s.working(func(w http.ResponseWriter, r *http.Request, tx semel.Tx) error {
+			return s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
 				semel.FromContext(r.Context()).Lost(errDeclined)
 				exit()
 				return nil
@@ -631,15 +634,15 @@ func TestR32_R31_ExitsWithATransaction(t *testing.T) {
 					}
 					drained(t, g)
 					s.wantEffects([]string{"paid"}[:c.effects]...)
-					if seen.count(semel.EventPanic) != 1 || !reflect.DeepEqual(seen.results(), []semel.Result{semel.ResultFailed}) {
-						t.Errorf("%d panics, decisions %v", seen.count(semel.EventPanic), seen.results())
+					if seen.count(event.Panic) != 1 || !reflect.DeepEqual(seen.results(), []event.Result{event.Failed}) {
+						t.Errorf("%d panics, decisions %v", seen.count(event.Panic), seen.results())
 					}
 					s.commit = nil
 					again := answer(h, post("k", `{}`))
 					switch {
 					case c.repeat == replays:
 						wantAnswer(t, again, http.StatusCreated, "paid", true)
-					case (times == 2) != (c.repeat == runs), c.repeat != runs && refusalCode(again) != semel.Code(c.repeat):
+					case (times == 2) != (c.repeat == runs), c.repeat != runs && refusalCode(again) != refusal.Code(c.repeat):
 						t.Errorf("run %d times, the repeat got %d %s; want %s", times, again.Code, again.Body, c.repeat)
 					}
 				})
@@ -679,7 +682,7 @@ func TestR31_R34_AFlushAfterTheCommitChangesNothing(t *testing.T) {
 	inEachMode(t, func(t *testing.T, m txMode) {
 		s := newTransactor(t)
 		g, _ := newGuard(t, s, m.policy)
-		h := g.Handler(s.working(func(w http.ResponseWriter, _ *http.Request, tx semel.Tx) error {
+		h := g.Handler(s.working(func(w http.ResponseWriter, _ *http.Request, tx driver.Tx) error {
 			effect(tx, "paid")
 			w.Header().Set("Location", "/payments/1")
 			w.WriteHeader(http.StatusCreated)

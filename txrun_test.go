@@ -14,7 +14,10 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // A transaction within another one is refused, wherever it is begun, and the outer one goes on.
@@ -23,9 +26,9 @@ func TestR31_NestedTransactionsAreRefused(t *testing.T) {
 	inEachMode(t, func(t *testing.T, m txMode) {
 		s := newTransactor(t)
 		g, _ := newGuard(t, s, m.policy)
-		h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx semel.Tx) error {
+		h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
 			again := func() {
-				if err := semel.RunTx(r.Context(), s, func(context.Context, semel.Tx) error {
+				if err := semel.RunTx(r.Context(), s, func(context.Context, driver.Tx) error {
 					t.Error("it has run")
 					return nil
 				}); !errors.Is(err, semel.ErrNested) {
@@ -66,7 +69,7 @@ func TestR31_R32_ATransactionThatIsLeftBehind(t *testing.T) {
 					late := make(chan error, 1)
 					h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						wg.Go(func() {
-							late <- semel.RunTx(r.Context(), s, func(_ context.Context, tx semel.Tx) error {
+							late <- semel.RunTx(r.Context(), s, func(_ context.Context, tx driver.Tx) error {
 								close(begun)
 								<-goOn
 								payIn(tx, w)
@@ -116,7 +119,7 @@ func TestR31_NoTransactionAfterTheHandler(t *testing.T) {
 		g, _ := newGuard(t, s, m.policy)
 		var late context.Context
 		answer(g.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { late = r.Context() })), post("k", `{}`))
-		if err := semel.RunTx(late, s, func(context.Context, semel.Tx) error {
+		if err := semel.RunTx(late, s, func(context.Context, driver.Tx) error {
 			t.Error("it has run")
 			return nil
 		}); !errors.Is(err, semel.ErrSettled) {
@@ -156,20 +159,20 @@ func TestCase09_R31_TheReplyOfACommitIsFoundOutLate(t *testing.T) {
 						s.begin = silent
 						return errDown
 					}
-					s.asked = func(ctx context.Context, _ semel.Outcome) error { return silent(ctx) }
+					s.asked = func(ctx context.Context, _ driver.Outcome) error { return silent(ctx) }
 					g, seen := newGuard(t, s, m.policy)
 					times := 0
 					h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						times++
 						s.working(paying, func(w http.ResponseWriter, _ *http.Request, err error) {
-							if times == 1 && (!errors.Is(err, errDown) || errors.Is(err, semel.ErrRolledBack)) {
+							if times == 1 && (!errors.Is(err, errDown) || errors.Is(err, driver.ErrRolledBack)) {
 								t.Errorf("RunTx: %v", err)
 							}
 							http.Error(w, "commit failed", http.StatusInternalServerError)
 						}).ServeHTTP(w, r)
 					}))
 					w := answer(h, post("k", `{}`))
-					wantProblem(t, w, http.StatusServiceUnavailable, semel.CodeOutcomePending)
+					wantProblem(t, w, http.StatusServiceUnavailable, refusal.OutcomePending)
 					if took := time.Since(start); took != semel.DefaultSettleWait {
 						t.Errorf("told after %v", took)
 					}
@@ -183,7 +186,7 @@ func TestCase09_R31_TheReplyOfACommitIsFoundOutLate(t *testing.T) {
 					if want := map[bool]int{true: 1, false: 2}[committed]; times != want {
 						t.Errorf("run %d times, want %d", times, want)
 					}
-					if seen.count(semel.EventFenced) != 0 || seen.count(semel.EventSettleAbandoned) != 0 {
+					if seen.count(event.Fenced) != 0 || seen.count(event.SettleAbandoned) != 0 {
 						t.Error("it was reported as fenced or abandoned")
 					}
 				})
@@ -224,7 +227,7 @@ func TestR47_RenewalsAfterACommitWithoutAReply(t *testing.T) {
 						if err := context.Cause(r.Context()); err != nil {
 							t.Errorf("the handler was cancelled: %v", err)
 						}
-						code := semel.CodeInProgress
+						code := refusal.InProgress
 						if committed {
 							code = ""
 						}
@@ -238,12 +241,12 @@ func TestR47_RenewalsAfterACommitWithoutAReply(t *testing.T) {
 					if committed {
 						wantAnswer(t, w, http.StatusCreated, "paid", false)
 					} else {
-						wantProblem(t, w, http.StatusServiceUnavailable, semel.CodeStoreUnavailable)
+						wantProblem(t, w, http.StatusServiceUnavailable, refusal.StoreUnavailable)
 					}
 					if want := map[bool]int{true: 0, false: 21}[committed]; renewed != want {
 						t.Errorf("renewed %d times, want %d", renewed, want)
 					}
-					if seen.count(semel.EventFenced)+seen.count(semel.EventLeaseLost) != 0 {
+					if seen.count(event.Fenced)+seen.count(event.LeaseLost) != 0 {
 						t.Error("the owner was called late")
 					}
 				})
@@ -271,13 +274,13 @@ func TestR48_R31_FencedWhileInDoubt(t *testing.T) {
 		w := answer(h, post("k", `{}`))
 		s.wantEffects()
 		if m.onlyOne() { // what another run has recorded proves that this one has not
-			wantProblem(t, w, http.StatusServiceUnavailable, semel.CodeStoreUnavailable)
+			wantProblem(t, w, http.StatusServiceUnavailable, refusal.StoreUnavailable)
 			wantAnswer(t, answer(h, post("k", `{}`)), http.StatusCreated, "the other's", true)
 			return
 		}
-		wantProblem(t, w, http.StatusConflict, semel.CodeOutcomeUnknown)
-		if seen.count(semel.EventFenced) != 1 {
-			t.Errorf("%d fenced", seen.count(semel.EventFenced))
+		wantProblem(t, w, http.StatusConflict, refusal.OutcomeUnknown)
+		if seen.count(event.Fenced) != 1 {
+			t.Errorf("%d fenced", seen.count(event.Fenced))
 		}
 	})
 }
@@ -293,11 +296,11 @@ func TestR48_R31_DecidedWhileInDoubt(t *testing.T) {
 			s.commit = commitLost
 			g, _ := newGuard(t, s, inRealTime(shortLease(onLost)))
 			h := g.Handler(s.working(paying, func(_ http.ResponseWriter, r *http.Request, _ error) {
-				rec, err := mem.Seize(r.Context(), keyed("k"), semel.NewToken())
+				rec, err := mem.Seize(r.Context(), keyed("k"), driver.NewToken())
 				if err != nil {
 					t.Fatal(err)
 				}
-				decision := semel.Outcome{State: semel.Done, Response: &semel.Response{Status: http.StatusAccepted, Body: []byte("decided")}}
+				decision := driver.Outcome{State: driver.Done, Response: &driver.Response{Status: http.StatusAccepted, Body: []byte("decided")}}
 				if _, owned, err := mem.Settle(r.Context(), keyed("k"), rec.Owner(), decision); err != nil || !owned {
 					t.Errorf("settle: %v, %v", owned, err)
 				}
@@ -324,7 +327,7 @@ func TestR75_PatienceWithATransaction(t *testing.T) {
 					p.Patience, p.MaxResponseBody = 2*time.Second, 100
 					g, seen := newGuard(t, s, p)
 					times := 0
-					h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx semel.Tx) error {
+					h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
 						times++
 						if times == 1 {
 							time.Sleep(7 * time.Second)
@@ -334,12 +337,12 @@ func TestR75_PatienceWithATransaction(t *testing.T) {
 						}
 						return paying(w, r, tx)
 					}, nil))
-					wantProblem(t, answer(h, post("k", `{}`)), http.StatusGatewayTimeout, semel.CodeOutcomePending)
-					wantProblem(t, answer(h, post("k", `{}`)), http.StatusConflict, semel.CodeInProgress)
+					wantProblem(t, answer(h, post("k", `{}`)), http.StatusGatewayTimeout, refusal.OutcomePending)
+					wantProblem(t, answer(h, post("k", `{}`)), http.StatusConflict, refusal.InProgress)
 					drained(t, g)
 					wantAnswer(t, answer(h, post("k", `{}`)), http.StatusCreated, "paid", !fails)
 					s.wantEffects("paid")
-					if seen.count(semel.EventFenced)+seen.count(semel.EventLeaseLost) != 0 {
+					if seen.count(event.Fenced)+seen.count(event.LeaseLost) != 0 {
 						t.Error("the owner was called late")
 					}
 				})
@@ -355,7 +358,7 @@ func TestR29_R31_TheClientGoesAway(t *testing.T) {
 		s := newTransactor(t)
 		g, _ := newGuard(t, s, m.policy)
 		ctx, leave := context.WithCancel(t.Context())
-		h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx semel.Tx) error {
+		h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
 			leave()
 			if err := r.Context().Err(); err != nil {
 				t.Errorf("the handler was cancelled: %v", err)
@@ -380,7 +383,7 @@ func TestMaxRunPassesInATransaction(t *testing.T) {
 						m, s := m.brief(), newTransactor(t)
 						g, seen := newGuard(t, s, m.policy)
 						times := 0
-						h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx semel.Tx) error {
+						h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
 							if times++; times == 1 {
 								<-r.Context().Done()
 								if cause := context.Cause(r.Context()); !errors.Is(cause, semel.ErrMaxRun) {
@@ -399,14 +402,14 @@ func TestMaxRunPassesInATransaction(t *testing.T) {
 						w := answer(h, post("k", `{}`))
 						body := fmt.Sprint("in ", status)
 						if obeys {
-							wantProblem(t, w, http.StatusServiceUnavailable, semel.CodeStoreUnavailable)
+							wantProblem(t, w, http.StatusServiceUnavailable, refusal.StoreUnavailable)
 						} else {
 							wantAnswer(t, w, status, body, false)
 						}
 						wantAnswer(t, answer(h, post("k", `{}`)), status, body, !obeys)
 						s.wantEffects([]string{"paid"}[:map[int]int{201: 1, 422: 0}[status]]...)
-						if want := map[bool]int{true: 0, false: 1}[m.onlyOne()]; obeys && seen.count(semel.EventRunTooLong) > want {
-							t.Errorf("reported as too long %d times", seen.count(semel.EventRunTooLong))
+						if want := map[bool]int{true: 0, false: 1}[m.onlyOne()]; obeys && seen.count(event.RunTooLong) > want {
+							t.Errorf("reported as too long %d times", seen.count(event.RunTooLong))
 						}
 					})
 				})
@@ -426,7 +429,7 @@ func TestR48_FencedInATransaction(t *testing.T) {
 				mem := memstore.New()
 				s := transactions(t, mem)
 				g, seen := newGuard(t, s, inRealTime(shortLease(onLost)))
-				h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx semel.Tx) error {
+				h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
 					seized(t, mem)
 					return paying(w, r, tx)
 				}, func(w http.ResponseWriter, r *http.Request, err error) {
@@ -440,13 +443,13 @@ func TestR48_FencedInATransaction(t *testing.T) {
 						}
 					}
 				}))
-				wantProblem(t, answer(h, post("k", `{}`)), http.StatusConflict, semel.CodeOutcomeUnknown)
+				wantProblem(t, answer(h, post("k", `{}`)), http.StatusConflict, refusal.OutcomeUnknown)
 				s.wantEffects()
 				drained(t, g)
-				if seen.count(semel.EventFenced) != 1 || len(seen.results()) != 1 {
-					t.Errorf("%d fenced, decisions %v", seen.count(semel.EventFenced), seen.results())
+				if seen.count(event.Fenced) != 1 || len(seen.results()) != 1 {
+					t.Errorf("%d fenced, decisions %v", seen.count(event.Fenced), seen.results())
 				}
-				if rec := loaded(t, s, "k"); rec.State != semel.Unknown || !rec.Seized {
+				if rec := loaded(t, s, "k"); rec.State != driver.Unknown || !rec.Seized {
 					t.Errorf("the record is %v", rec.State)
 				}
 			})
@@ -465,7 +468,7 @@ func TestR47_HeldRenewalsCount(t *testing.T) {
 				s := newTransactor(t)
 				err := errDown
 				if held {
-					err = fmt.Errorf("extend: %w", semel.ErrHeld)
+					err = fmt.Errorf("extend: %w", driver.ErrHeld)
 				}
 				tried := 0
 				s.extend = func(func() (bool, error)) (bool, error) {
@@ -473,7 +476,7 @@ func TestR47_HeldRenewalsCount(t *testing.T) {
 					return false, err
 				}
 				g, seen := newGuard(t, s, shortLease(semel.Rerun))
-				h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx semel.Tx) error {
+				h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
 					time.Sleep(20*time.Second + 500*time.Millisecond)
 					if cause := context.Cause(r.Context()); held != (cause == nil) {
 						t.Errorf("cancelled by %v", cause)
@@ -483,8 +486,8 @@ func TestR47_HeldRenewalsCount(t *testing.T) {
 				}, nil))
 				wantAnswer(t, answer(h, post("k", `{}`)), http.StatusCreated, "paid", false)
 				s.wantEffects("paid")
-				if held && (tried != 20 || seen.count(semel.EventStoreError) != 0) {
-					t.Errorf("%d renewals, %d store errors; want 20 and none", tried, seen.count(semel.EventStoreError))
+				if held && (tried != 20 || seen.count(event.StoreError) != 0) {
+					t.Errorf("%d renewals, %d store errors; want 20 and none", tried, seen.count(event.StoreError))
 				}
 			})
 		})
@@ -508,7 +511,7 @@ func TestR47_ARenewalOvertakenByTheCommit(t *testing.T) {
 			return owned, err
 		}
 		g, seen := newGuard(t, s, shortLease(semel.Rerun))
-		h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx semel.Tx) error {
+		h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
 			time.Sleep(1500 * time.Millisecond)
 			return paying(w, r, tx)
 		}, func(_ http.ResponseWriter, r *http.Request, err error) {
@@ -518,8 +521,8 @@ func TestR47_ARenewalOvertakenByTheCommit(t *testing.T) {
 			}
 		}))
 		wantAnswer(t, answer(h, post("k", `{}`)), http.StatusCreated, "paid", false)
-		if sent != 1 || refused != 1 || seen.count(semel.EventFenced)+seen.count(semel.EventLeaseLost) != 0 {
-			t.Errorf("%d renewals were sent, %d refused; %d fenced, %d leases lost", sent, refused, seen.count(semel.EventFenced), seen.count(semel.EventLeaseLost))
+		if sent != 1 || refused != 1 || seen.count(event.Fenced)+seen.count(event.LeaseLost) != 0 {
+			t.Errorf("%d renewals were sent, %d refused; %d fenced, %d leases lost", sent, refused, seen.count(event.Fenced), seen.count(event.LeaseLost))
 		}
 	})
 }
@@ -541,7 +544,7 @@ func TestR47_TheLeaseGoesOnAfterARefusedCommit(t *testing.T) {
 				}
 				g, seen := newGuard(t, s, shortLease(semel.Rerun))
 				var cancelled time.Duration
-				h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx semel.Tx) error {
+				h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
 					time.Sleep(4500 * time.Millisecond) // the last renewal was half a second ago
 					return paying(w, r, tx)
 				}, func(w http.ResponseWriter, r *http.Request, err error) {
@@ -558,7 +561,7 @@ func TestR47_TheLeaseGoesOnAfterARefusedCommit(t *testing.T) {
 				if want := map[bool]time.Duration{true: 0, false: 1900 * time.Millisecond}[works]; cancelled != want {
 					t.Errorf("cancelled after %v, want %v", cancelled, want)
 				}
-				if lost := seen.count(semel.EventLeaseLost); (lost == 1) != !works {
+				if lost := seen.count(event.LeaseLost); (lost == 1) != !works {
 					t.Errorf("%d leases lost", lost)
 				}
 			})
@@ -573,17 +576,17 @@ func TestTheLeaseRestsAfterARefusedCommitPastMaxRun(t *testing.T) {
 		s := newTransactor(t)
 		s.commit = commitRefused
 		g, seen := newGuard(t, s, shortLease(semel.Hold))
-		h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx semel.Tx) error {
+		h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
 			time.Sleep(time.Minute + 1500*time.Millisecond)
 			return paying(w, r, tx)
 		}, func(http.ResponseWriter, *http.Request, error) {
 			time.Sleep(10 * time.Second)
-			if rec := loaded(t, s, "k"); rec.Reads(semel.Hold) != semel.ReadsUnknown {
+			if rec := loaded(t, s, "k"); rec.Reads(semel.Hold) != driver.ReadsUnknown {
 				t.Errorf("the record reads %v", rec.Reads(semel.Hold))
 			}
 		}))
-		wantProblem(t, answer(h, post("k", `{}`)), http.StatusServiceUnavailable, semel.CodeStoreUnavailable)
-		if n := seen.count(semel.EventRunTooLong); n != 1 {
+		wantProblem(t, answer(h, post("k", `{}`)), http.StatusServiceUnavailable, refusal.StoreUnavailable)
+		if n := seen.count(event.RunTooLong); n != 1 {
 			t.Errorf("reported as too long %d times", n)
 		}
 	})
@@ -596,7 +599,7 @@ func TestR28_R31_TheCommitWakesWaiters(t *testing.T) {
 		s := newTransactor(t)
 		p := waits(semel.Hold, time.Minute)
 		g, _ := newGuard(t, s, p)
-		h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx semel.Tx) error {
+		h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
 			time.Sleep(5 * time.Second)
 			return paying(w, r, tx)
 		}, func(http.ResponseWriter, *http.Request, error) { time.Sleep(10 * time.Second) }))
@@ -620,14 +623,14 @@ type claimedElsewhere struct {
 	asked []time.Time
 }
 
-func (s *claimedElsewhere) BeginClaim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Tx, semel.Record, bool, error) {
+func (s *claimedElsewhere) BeginClaim(ctx context.Context, id driver.ID, c driver.Claim) (driver.Tx, driver.Record, bool, error) {
 	if now := time.Now(); now.Before(s.until) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.asked = append(s.asked, now)
-		at := semel.Time(now.UnixMicro())
-		return nil, semel.Record{
-			State: semel.Running, OnLost: c.OnLost, Fingerprint: c.Fingerprint, Now: at, LeaseEnd: at.Add(c.Lease),
+		at := driver.Time(now.UnixMicro())
+		return nil, driver.Record{
+			State: driver.Running, OnLost: c.OnLost, Fingerprint: c.Fingerprint, Now: at, LeaseEnd: at.Add(c.Lease),
 		}, false, nil
 	}
 	return s.transactor.BeginClaim(ctx, id, c)
@@ -690,7 +693,7 @@ func TestR92_R31_PlainTransactions(t *testing.T) {
 			{name: "rolled back", err: errDeclined, returns: errDeclined},
 			{name: "thrown", throws: true},
 			{name: "not begun", store: func(s *transactor) { s.begin = func(context.Context) error { return errDown } }, returns: errDown},
-			{name: "refused", store: func(s *transactor) { s.commit = commitRefused }, returns: semel.ErrRolledBack},
+			{name: "refused", store: func(s *transactor) { s.commit = commitRefused }, returns: driver.ErrRolledBack},
 		} {
 			t.Run(way.name+"/"+c.name, func(t *testing.T) {
 				t.Parallel()
@@ -698,8 +701,8 @@ func TestR92_R31_PlainTransactions(t *testing.T) {
 					f := &faulty{Store: memstore.New()}
 					s := transactions(t, f)
 					if way.broken {
-						f.claim = func(context.Context, semel.ID, semel.Claim) (semel.Record, bool, error) {
-							return semel.Record{}, false, errDown
+						f.claim = func(context.Context, driver.ID, driver.Claim) (driver.Record, bool, error) {
+							return driver.Record{}, false, errDown
 						}
 					}
 					if c.store != nil {
@@ -707,7 +710,7 @@ func TestR92_R31_PlainTransactions(t *testing.T) {
 					}
 					g, _ := newGuard(t, s, way.policy)
 					w := httptest.NewRecorder()
-					got := thrown(g.Handler(s.working(func(_ http.ResponseWriter, _ *http.Request, tx semel.Tx) error {
+					got := thrown(g.Handler(s.working(func(_ http.ResponseWriter, _ *http.Request, tx driver.Tx) error {
 						effect(tx, "paid")
 						if c.throws {
 							panic("gone")
@@ -736,7 +739,7 @@ func TestR92_ObservedTransactionsSettleNothing(t *testing.T) {
 	t.Parallel()
 	s := newTransactor(t)
 	g, seen := newGuard(t, s, semel.Policy{Observe: true})
-	h := g.Handler(s.working(func(_ http.ResponseWriter, _ *http.Request, tx semel.Tx) error {
+	h := g.Handler(s.working(func(_ http.ResponseWriter, _ *http.Request, tx driver.Tx) error {
 		effect(tx, "paid")
 		return nil
 	}, then(202)))
@@ -745,10 +748,10 @@ func TestR92_ObservedTransactionsSettleNothing(t *testing.T) {
 		drained(t, g)
 	}
 	s.wantEffects("paid", "paid")
-	if want := []semel.Result{semel.ResultExecuted, semel.ResultReplayed}; !reflect.DeepEqual(seen.results(), want) {
+	if want := []event.Result{event.Executed, event.Replayed}; !reflect.DeepEqual(seen.results(), want) {
 		t.Errorf("decisions %v, want %v", seen.results(), want)
 	}
-	if rec := loaded(t, s, "k"); rec.State != semel.Done || rec.Response == nil || rec.Response.Status != http.StatusAccepted {
+	if rec := loaded(t, s, "k"); rec.State != driver.Done || rec.Response == nil || rec.Response.Status != http.StatusAccepted {
 		t.Errorf("the record is %v", rec.State)
 	}
 }
@@ -761,7 +764,7 @@ func TestCase09_R31_NoTransactionInDoubt(t *testing.T) {
 		s.commit = commitUnheard
 		g, _ := newGuard(t, s, m.policy)
 		h := g.Handler(s.working(paying, func(_ http.ResponseWriter, r *http.Request, _ error) {
-			if err := semel.RunTx(r.Context(), s, func(context.Context, semel.Tx) error {
+			if err := semel.RunTx(r.Context(), s, func(context.Context, driver.Tx) error {
 				t.Error("it has run")
 				return nil
 			}); !errors.Is(err, semel.ErrSettled) {
@@ -797,7 +800,7 @@ func TestR47_NoRenewalsWithinASnapshot(t *testing.T) {
 					g, _ := newGuard(t, s, shortLease(onLost)) // 3 s, renewed every second
 					w := answer(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						time.Sleep(1500 * time.Millisecond)
-						err := semel.RunTx(r.Context(), snapshots{s}, func(_ context.Context, tx semel.Tx) error {
+						err := semel.RunTx(r.Context(), snapshots{s}, func(_ context.Context, tx driver.Tx) error {
 							time.Sleep(2 * time.Second)
 							payIn(tx, w)
 							if !commits {
@@ -828,7 +831,7 @@ func TestR47_NoRenewalsWithinASnapshot(t *testing.T) {
 		g, _ := newGuard(t, s, shortLease(semel.Rerun))
 		answer(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			start := time.Now()
-			err := semel.RunTx(r.Context(), snapshots{s}, func(ctx context.Context, tx semel.Tx) error {
+			err := semel.RunTx(r.Context(), snapshots{s}, func(ctx context.Context, tx driver.Tx) error {
 				<-ctx.Done()
 				if took := time.Since(start); took != 2400*time.Millisecond || !errors.Is(context.Cause(ctx), semel.ErrLeaseLost) {
 					t.Errorf("cancelled after %v: %v", took, context.Cause(ctx))
@@ -846,7 +849,7 @@ func TestR47_NoRenewalsWithinASnapshot(t *testing.T) {
 		s.extends(func(func() (bool, error)) (bool, error) { return false, errDown })
 		g, _ := newGuard(t, s, shortLease(semel.Hold))
 		w := answer(g.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			err := semel.RunTx(r.Context(), snapshots{s}, func(context.Context, semel.Tx) error {
+			err := semel.RunTx(r.Context(), snapshots{s}, func(context.Context, driver.Tx) error {
 				t.Error("it runs in a transaction without having renewed")
 				return nil
 			})
@@ -854,7 +857,7 @@ func TestR47_NoRenewalsWithinASnapshot(t *testing.T) {
 				t.Errorf("RunTx: %v", err)
 			}
 		})), post("k", `{}`))
-		wantProblem(t, w, http.StatusServiceUnavailable, semel.CodeStoreUnavailable)
+		wantProblem(t, w, http.StatusServiceUnavailable, refusal.StoreUnavailable)
 		if s.began() != 0 {
 			t.Errorf("%d transactions have begun", s.began())
 		}
@@ -863,12 +866,12 @@ func TestR47_NoRenewalsWithinASnapshot(t *testing.T) {
 
 // A waking store tells of what other processes have settled: who waits looks again at once, not when the next poll is due.
 type wakingStore struct {
-	semel.Store
-	settled chan semel.ID
+	driver.Store
+	settled chan driver.ID
 	fails   chan error
 }
 
-func (s *wakingStore) Wake(ctx context.Context, settled func(semel.ID)) error {
+func (s *wakingStore) Wake(ctx context.Context, settled func(driver.ID)) error {
 	for {
 		select {
 		case id := <-s.settled:
@@ -885,7 +888,7 @@ func TestR28_AWakingStoreWakesWhoWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		shared := memstore.New()
-		s := &wakingStore{shared, make(chan semel.ID), make(chan error)}
+		s := &wakingStore{shared, make(chan driver.ID), make(chan error)}
 		p := semel.Policy{Wait: time.Hour}
 		g, seen := newGuard(t, s, p)
 		other, _ := newGuard(t, shared, p)
@@ -912,8 +915,8 @@ func TestR28_AWakingStoreWakesWhoWaits(t *testing.T) {
 		if when := <-waited; when != at {
 			t.Errorf("woken %v after the store knew", when.Sub(at))
 		}
-		if seen.count(semel.EventStoreError) != 1 {
-			t.Errorf("%d failures were reported, want that of Wake", seen.count(semel.EventStoreError))
+		if seen.count(event.StoreError) != 1 {
+			t.Errorf("%d failures were reported, want that of Wake", seen.count(event.StoreError))
 		}
 		cancel()
 		if err := <-running; !errors.Is(err, context.Canceled) {

@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // Handlers that work in transactions, try again, answer before, in and after them, throw, and leave without an answer,
@@ -57,10 +59,10 @@ func (o *ordeal) run(t *testing.T) {
 	s.load = func() error { return o.fails(12) }
 	s.mark = func(context.Context) error { return o.fails(15) }
 	s.undo = func(context.Context) error { return o.fails(8) }
-	s.asked = func(context.Context, semel.Outcome) error { return o.fails(5) }
-	s.settle = func(a semel.Outcome) (bool, error) {
+	s.asked = func(context.Context, driver.Outcome) error { return o.fails(5) }
+	s.settle = func(a driver.Outcome) (bool, error) {
 		if a.Response != nil && o.fails(12) != nil {
-			return false, semel.ErrFull
+			return false, driver.ErrFull
 		}
 		return false, o.fails(12)
 	}
@@ -104,7 +106,7 @@ func (o *ordeal) run(t *testing.T) {
 		for range 2 {
 			last := serve(h, post(key, `{}`))
 			o.note(key, last)
-			if code := refusalCode(last.w); last.thrown != nil || code != "" && code != semel.CodeReplayUnavailable {
+			if code := refusalCode(last.w); last.thrown != nil || code != "" && code != refusal.ReplayUnavailable {
 				t.Errorf("%s is stuck: %d %s, threw %v", key, last.w.Code, last.w.Body, last.thrown)
 			}
 		}
@@ -156,7 +158,7 @@ func (o *ordeal) handler(t *testing.T, s *transactor) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		key := r.Header.Get("Idempotency-Key")
 		if o.calm.Load() {
-			s.working(func(w http.ResponseWriter, _ *http.Request, tx semel.Tx) error {
+			s.working(func(w http.ResponseWriter, _ *http.Request, tx driver.Tx) error {
 				name := fmt.Sprint(key, " ", o.runs.Add(1))
 				effect(tx, name)
 				w.WriteHeader(http.StatusCreated)
@@ -167,7 +169,7 @@ func (o *ordeal) handler(t *testing.T, s *transactor) http.Handler {
 		}
 		for attempt := 1 + o.upTo(2); attempt > 0; attempt-- {
 			name := fmt.Sprint(key, " ", o.runs.Add(1))
-			err := semel.RunTx(r.Context(), s, func(_ context.Context, tx semel.Tx) error {
+			err := semel.RunTx(r.Context(), s, func(_ context.Context, tx driver.Tx) error {
 				effect(tx, name)
 				time.Sleep(o.within(700 * time.Millisecond))
 				say := func(status int, text string, err error) error {

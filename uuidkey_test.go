@@ -7,7 +7,9 @@ import (
 	"testing"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // Keys of version 7 in both cases.
@@ -40,7 +42,7 @@ func TestField15_UUIDKeysCompareWithoutCase(t *testing.T) {
 	if got := w.Header().Get("Idempotency-Key"); got != `"`+upperUUID+`"` {
 		t.Errorf("echoed as %q", got)
 	}
-	if rec := recordOfKey(t, store, "alice", lowerUUID); rec.State != semel.Done {
+	if rec := recordOfKey(t, store, "alice", lowerUUID); rec.State != driver.Done {
 		t.Errorf("under the key in lower case is a record %v", rec.State)
 	}
 	for _, key := range []string{lowerUUID, upperUUID, `"` + lowerUUID + `";a=1`, " " + strings.ToUpper(lowerUUID[:9]) + lowerUUID[9:]} {
@@ -51,8 +53,8 @@ func TestField15_UUIDKeysCompareWithoutCase(t *testing.T) {
 		}
 	}
 	checkReplay(t, answer(h, post(lowerUUID, `{"a":1}`, "X-Request-Key", upperUUID)))
-	checkProblem(t, answer(h, post("", `{"key":"`+lowerUUID+`"}`)), 422, semel.CodeKeyReused) // the same key, another body
-	checkProblem(t, answer(h, post(lowerUUID, `{"key":"`+upperUUID+`"}`)), 422, semel.CodeKeyReused)
+	checkProblem(t, answer(h, post("", `{"key":"`+lowerUUID+`"}`)), 422, refusal.KeyReused) // the same key, another body
+	checkProblem(t, answer(h, post(lowerUUID, `{"key":"`+upperUUID+`"}`)), 422, refusal.KeyReused)
 	for _, mint = range []string{lowerUUID, upperUUID} {
 		checkReplay(t, answer(h, post("", `{"a":1}`)))
 	}
@@ -69,7 +71,7 @@ func TestField15_UUIDKeysOfVersionFourCompareWithoutCase(t *testing.T) {
 	h, l, _, _ := payHandler(t, semel.Policy{KeyFormat: semel.KeyFormat{UUID: semel.UUIDv4}, PerOperation: true})
 	checkRun(t, answer(h, post(key, `{}`)))
 	checkReplay(t, answer(h, post(strings.ToUpper(key), `{}`)))
-	checkProblem(t, answer(h, post(upperUUID, `{}`)), 400, semel.CodeKeyInvalid)
+	checkProblem(t, answer(h, post(upperUUID, `{}`)), 400, refusal.KeyInvalid)
 	checkEffects(t, l, 1)
 }
 

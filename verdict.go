@@ -3,6 +3,9 @@ package semel
 import (
 	"net/http"
 	"strings"
+
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/refusal"
 )
 
 // releasedStatus lists the statuses that promise that nothing happened.
@@ -48,35 +51,35 @@ func (p *policy) byRules(status int, header http.Header) Verdict {
 // refusedBy returns the code by which an answer is the refusal of another guard, "" if it is not one. None of them is the
 // operation's outcome: that guard has the key too, never runs it twice, and alone knows what has become of it. So the next
 // attempt asks it again, also where it says that there may have been an effect (R-42, R-59a).
-func refusedBy(header http.Header) Code {
+func refusedBy(header http.Header) refusal.Code {
 	code := header[codeHeader]
 	if len(code) != 1 || !strings.HasPrefix(code[0], "IDEMPOTENCY_") {
 		return ""
 	}
-	return Code(code[0])
+	return refusal.Code(code[0])
 }
 
 // stateFor returns the state in which a run ends with a verdict.
-func (p *policy) stateFor(v Verdict) State {
+func (p *policy) stateFor(v Verdict) driver.State {
 	switch v {
 	case VerdictRelease:
-		return Free
+		return driver.Free
 	case VerdictUnknown:
-		return Unknown
+		return driver.Unknown
 	case VerdictLost:
 		return p.lostState()
 	}
-	return Done
+	return driver.Done
 }
 
 // lost is what a run is settled with that has no answer, perhaps an effect.
-func (p *policy) lost(why string) Outcome {
-	return Outcome{State: p.lostState(), Error: why, Owed: p.OnLost == Rerun}
+func (p *policy) lost(why string) driver.Outcome {
+	return driver.Outcome{State: p.lostState(), Error: why, Owed: p.OnLost == Rerun}
 }
 
-func (p *policy) lostState() State {
+func (p *policy) lostState() driver.State {
 	if p.OnLost == Rerun {
-		return Free
+		return driver.Free
 	}
-	return Unknown
+	return driver.Unknown
 }

@@ -4,13 +4,15 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/semelhq/semel/driver"
 )
 
 // waiting holds the requests that wait for another run of their operation. A waiter never writes. Within a process it is
 // woken when the owner settles; for owners elsewhere one waiter of a key looks into the store for all of them.
 type waiting struct {
 	mu     sync.Mutex
-	keys   map[ID]*waitlist
+	keys   map[driver.ID]*waitlist
 	shares shares
 }
 
@@ -28,14 +30,14 @@ const (
 
 // A ticket is one waiter's place. It remembers which wake-ups it has not seen.
 type ticket struct {
-	id      ID
+	id      driver.ID
 	list    *waitlist
 	changed chan struct{}
 }
 
 // join takes a place for the operation, or returns nil if all are taken. It is called before the record is read again,
 // so that no wake-up is missed.
-func (w *waiting) join(id ID, limit int) *ticket {
+func (w *waiting) join(id driver.ID, limit int) *ticket {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	l := w.keys[id]
@@ -43,7 +45,7 @@ func (w *waiting) join(id ID, limit int) *ticket {
 		l = &waitlist{changed: make(chan struct{}), turn: make(chan struct{}, 1), interval: pollFirst}
 		l.turn <- struct{}{}
 		if w.keys == nil {
-			w.keys = map[ID]*waitlist{}
+			w.keys = map[driver.ID]*waitlist{}
 		}
 		w.keys[id] = l
 	}
@@ -78,7 +80,7 @@ func (w *waiting) count() int {
 }
 
 // wake tells every waiter of the operation to look again.
-func (w *waiting) wake(id ID) {
+func (w *waiting) wake(id driver.ID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if l := w.keys[id]; l != nil {
@@ -88,7 +90,7 @@ func (w *waiting) wake(id ID) {
 }
 
 // wait returns true when the record may have changed from what rec shows, and false when the deadline or ctx came first.
-func (w *waiting) wait(ctx context.Context, t *ticket, c *core, rec *Record, deadline time.Time) bool {
+func (w *waiting) wait(ctx context.Context, t *ticket, c *core, rec *driver.Record, deadline time.Time) bool {
 	defer func() {
 		w.mu.Lock()
 		t.changed = t.list.changed
@@ -121,9 +123,9 @@ func (w *waiting) wait(ctx context.Context, t *ticket, c *core, rec *Record, dea
 		switch {
 		case err != nil:
 			continue
-		case rec.Token == Token{} && (reading == ReadsAbsent || reading == ReadsFree):
+		case rec.Token == driver.Token{} && (reading == driver.ReadsAbsent || reading == driver.ReadsFree):
 			return true // claimed by a transaction that has not committed: only a claim can tell whether it has ended
-		case now.Owner() != rec.Owner(), now.State != rec.State, reading != ReadsRunning:
+		case now.Owner() != rec.Owner(), now.State != rec.State, reading != driver.ReadsRunning:
 			t.list.interval = pollFirst
 			w.wake(t.id)
 			return true

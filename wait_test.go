@@ -12,7 +12,10 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // waits is a policy under which repeats wait.
@@ -140,7 +143,7 @@ func TestR28_WaitIsBounded(t *testing.T) {
 					}
 					start := time.Now()
 					w := answer(guard.Handler(say("again")), r)
-					wantProblem(t, w, http.StatusConflict, semel.CodeInProgress)
+					wantProblem(t, w, http.StatusConflict, refusal.InProgress)
 					if took := time.Since(start); took != c.want {
 						t.Errorf("waited %v, want %v: %s", took, c.want, c.why)
 					}
@@ -184,7 +187,7 @@ func TestR28_R60_Case25_ThousandWaiters(t *testing.T) {
 						waited++
 						continue
 					}
-					wantProblem(t, w, http.StatusConflict, semel.CodeInProgress)
+					wantProblem(t, w, http.StatusConflict, refusal.InProgress)
 					if took := s.at.Sub(start); took != 0 {
 						t.Errorf("refused after %v, want at once", took)
 					}
@@ -273,7 +276,7 @@ func TestR28_R46_WaiterTakesOverALapsedRun(t *testing.T) {
 					t.Errorf("answered after %v, want soon after the lease", took)
 				}
 				if onLost == semel.Hold {
-					wantProblem(t, w, http.StatusConflict, semel.CodeOutcomeUnknown)
+					wantProblem(t, w, http.StatusConflict, refusal.OutcomeUnknown)
 				} else {
 					wantAnswer(t, w, http.StatusCreated, "next", false)
 				}
@@ -297,11 +300,11 @@ func TestCase05_WaiterThatTimesOutLeavesTheClaimAlone(t *testing.T) {
 		time.Sleep(200 * time.Millisecond)
 		h := other.Handler(paused(&paid, 0))
 		before := loaded(t, store, "k")
-		wantProblem(t, answer(h, post("k", `{}`)), http.StatusConflict, semel.CodeInProgress)
+		wantProblem(t, answer(h, post("k", `{}`)), http.StatusConflict, refusal.InProgress)
 		after := loaded(t, store, "k")
 		after.LeaseEnd = before.LeaseEnd // the owner's own renewals
 		sameRecord(t, before, after)
-		wantProblem(t, answer(h, post("k", `{}`)), http.StatusConflict, semel.CodeInProgress) // a third caller
+		wantProblem(t, answer(h, post("k", `{}`)), http.StatusConflict, refusal.InProgress) // a third caller
 
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // and one that goes
 		defer cancel()
@@ -325,13 +328,13 @@ func TestR28_PollThatHangsOrFails(t *testing.T) {
 		store := memstore.New()
 		f := &faulty{Store: store}
 		polls := 0
-		f.load = func(ctx context.Context, id semel.ID) (semel.Record, error) {
+		f.load = func(ctx context.Context, id driver.ID) (driver.Record, error) {
 			switch polls++; polls {
 			case 1:
 				<-ctx.Done()
-				return semel.Record{}, ctx.Err()
+				return driver.Record{}, ctx.Err()
 			case 2:
-				return semel.Record{}, errDown
+				return driver.Record{}, errDown
 			}
 			return store.Load(ctx, id)
 		}
@@ -345,7 +348,7 @@ func TestR28_PollThatHangsOrFails(t *testing.T) {
 		if took := time.Since(start); took > 3500*time.Millisecond {
 			t.Errorf("answered after %v, want within half a second of the run's end", took)
 		}
-		if n := seen.count(semel.EventStoreError); n != 2 {
+		if n := seen.count(event.StoreError); n != 2 {
 			t.Errorf("%d failed polls reported, want 2", n)
 		}
 		first.answer()
@@ -357,7 +360,7 @@ func TestR28_NoWakeUpIsMissed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := &faulty{Store: memstore.New()}
-		f.load = func(context.Context, semel.ID) (semel.Record, error) { return semel.Record{}, errDown }
+		f.load = func(context.Context, driver.ID) (driver.Record, error) { return driver.Record{}, errDown }
 		g, _ := newGuard(t, f, waits(semel.Rerun, time.Hour))
 		var mu sync.Mutex
 		runs := map[string]int{}
@@ -408,7 +411,7 @@ func TestR28_Case12_OwnerEndsBetweenClaimAndJoining(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		f := &faulty{Store: store}
-		f.load = func(context.Context, semel.ID) (semel.Record, error) { return semel.Record{}, errDown }
+		f.load = func(context.Context, driver.ID) (driver.Record, error) { return driver.Record{}, errDown }
 		g, _ := newGuard(t, f, waits(semel.Hold, time.Minute))
 		end := make(chan struct{})
 		first := serve(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -418,7 +421,7 @@ func TestR28_Case12_OwnerEndsBetweenClaimAndJoining(t *testing.T) {
 		synctest.Wait()
 		claims := 0
 		f.set(func(f *faulty) {
-			f.claim = func(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+			f.claim = func(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
 				rec, owned, err := store.Claim(ctx, id, c)
 				if claims++; claims == 1 {
 					close(end)
@@ -448,7 +451,7 @@ func TestR27_R28_RetryAfterAWait(t *testing.T) {
 		for _, guard := range []*semel.Guard{g, other} {
 			s := serve(guard.Handler(paused(&paid, 0)), post("k", `{}`))
 			w := s.answer()
-			wantProblem(t, w, http.StatusConflict, semel.CodeInProgress)
+			wantProblem(t, w, http.StatusConflict, refusal.InProgress)
 			if got, want := w.Header().Get("Retry-After"), fmt.Sprint(s.at.Sub(first.started).Seconds()); got != want {
 				t.Errorf("Retry-After: %q, want %q", got, want)
 			}
@@ -474,8 +477,8 @@ func TestR28_WaiterThatLeavesGivesUpItsPlaceAndTurn(t *testing.T) {
 		synctest.Wait()
 		stays := serve(h, post("k", `{}`, "Prefer", "wait=60"))
 		synctest.Wait()
-		wantProblem(t, answer(h, post("k", `{}`, "Prefer", "wait=60")), http.StatusConflict, semel.CodeInProgress) // no place
-		wantProblem(t, brief.answer(), http.StatusConflict, semel.CodeInProgress)
+		wantProblem(t, answer(h, post("k", `{}`, "Prefer", "wait=60")), http.StatusConflict, refusal.InProgress) // no place
+		wantProblem(t, brief.answer(), http.StatusConflict, refusal.InProgress)
 		next := serve(h, post("k", `{}`, "Prefer", "wait=60"))
 		first.answer()
 		for _, s := range []*served{stays, next} {

@@ -16,8 +16,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // wires are the protocols over which fidelity is proved.
@@ -135,10 +136,10 @@ func without(h http.Header, names ...string) http.Header {
 }
 
 // only returns the one record of a store.
-func only(t testing.TB, s *memstore.Store) semel.Record {
+func only(t testing.TB, s *memstore.Store) driver.Record {
 	t.Helper()
-	var all []semel.Record
-	err := s.List(t.Context(), semel.Query{}, func(_ semel.ID, rec semel.Record) bool {
+	var all []driver.Record
+	err := s.List(t.Context(), driver.Query{}, func(_ driver.ID, rec driver.Record) bool {
 		all = append(all, rec)
 		return true
 	})
@@ -151,12 +152,12 @@ func only(t testing.TB, s *memstore.Store) semel.Record {
 // seized takes the one record of a store from its owner, as an operator does.
 func seized(t testing.TB, s *memstore.Store) {
 	t.Helper()
-	var id semel.ID
-	s.List(context.Background(), semel.Query{}, func(found semel.ID, _ semel.Record) bool { //nolint:errcheck // memory can be listed
+	var id driver.ID
+	s.List(context.Background(), driver.Query{}, func(found driver.ID, _ driver.Record) bool { //nolint:errcheck // memory can be listed
 		id = found
 		return false
 	})
-	token := semel.NewToken()
+	token := driver.NewToken()
 	if rec, err := s.Seize(context.Background(), id, token); err != nil || rec.Token != token {
 		t.Errorf("seize: %v, %v", rec, err)
 	}
@@ -165,7 +166,7 @@ func seized(t testing.TB, s *memstore.Store) {
 // unavailable checks that a repeat is told replay-unavailable.
 func unavailable(t testing.TB, r *reply) {
 	t.Helper()
-	if r.err != nil || r.status != http.StatusConflict || !strings.Contains(r.body, string(semel.CodeReplayUnavailable)) || r.marked() {
+	if r.err != nil || r.status != http.StatusConflict || !strings.Contains(r.body, string(refusal.ReplayUnavailable)) || r.marked() {
 		t.Errorf("the repeat got %d %q, %v; want replay-unavailable", r.status, r.body, r.err)
 	}
 }

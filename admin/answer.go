@@ -8,7 +8,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // neverGiven are headers of one exchange, which the server sets for each by itself, or which must not reach a second
@@ -18,7 +18,7 @@ var neverGiven = []string{
 }
 
 // checkAnswer reports why an answer can't be replayed to a client of HTTP.
-func checkAnswer(a *semel.Response) error {
+func checkAnswer(a *driver.Response) error {
 	if a == nil {
 		return nil
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // A Decision is by whom and why an operation is settled.
@@ -22,23 +22,23 @@ type Decision struct {
 	// Confirm is asked before anything is changed or written, with the operation as it is. An error refuses the decision, and is
 	// returned as it is. It may wait for a person: if the operation changes meanwhile, the decision ends with [ErrChanged]. Defaults
 	// to no question.
-	Confirm func(ctx context.Context, before semel.Record) error
+	Confirm func(ctx context.Context, before driver.Record) error
 }
 
 // A Change is an operation as it was and as it is now. Forgotten is one whose State is Absent.
-type Change struct{ Before, After semel.Record }
+type Change struct{ Before, After driver.Record }
 
 // Complete settles an operation as done with the given answer, which every repeat gets from now on; with a nil answer
 // they are told that there is none (replay-unavailable). The answer's body is stored as it is, without a codec.
 //
 // The operation must be unknown, or lost under Rerun. If the change fails after the old run was fenced, the operation
 // is left unknown; deciding again works.
-func (d *Desk) Complete(ctx context.Context, id semel.ID, answer *semel.Response, by Decision) (Change, error) {
+func (d *Desk) Complete(ctx context.Context, id driver.ID, answer *driver.Response, by Decision) (Change, error) {
 	if err := checkAnswer(answer); err != nil {
 		return Change{}, fmt.Errorf("complete: %w: %w", ErrInvalid, err)
 	}
-	return d.decide(ctx, id, "complete", by, func(before semel.Record) (semel.Record, error) {
-		return d.settle(ctx, id, before, semel.Outcome{State: semel.Done, Response: answer}, by.Force)
+	return d.decide(ctx, id, "complete", by, func(before driver.Record) (driver.Record, error) {
+		return d.settle(ctx, id, before, driver.Outcome{State: driver.Done, Response: answer}, by.Force)
 	})
 }
 
@@ -47,9 +47,9 @@ func (d *Desk) Complete(ctx context.Context, id semel.ID, answer *semel.Response
 // already stays as it is.
 //
 // What is said of the change in [Desk.Complete] holds here too.
-func (d *Desk) Release(ctx context.Context, id semel.ID, by Decision) (Change, error) {
-	return d.decide(ctx, id, "release", by, func(before semel.Record) (semel.Record, error) {
-		return d.settle(ctx, id, before, semel.Outcome{State: semel.Free, Error: "released by an operator"}, by.Force)
+func (d *Desk) Release(ctx context.Context, id driver.ID, by Decision) (Change, error) {
+	return d.decide(ctx, id, "release", by, func(before driver.Record) (driver.Record, error) {
+		return d.settle(ctx, id, before, driver.Outcome{State: driver.Free, Error: "released by an operator"}, by.Force)
 	})
 }
 
@@ -57,21 +57,21 @@ func (d *Desk) Release(ctx context.Context, id semel.ID, by Decision) (Change, e
 // request may use the key.
 //
 // What is said of the change in [Desk.Complete] holds here too.
-func (d *Desk) Forget(ctx context.Context, id semel.ID, by Decision) (Change, error) {
-	return d.decide(ctx, id, "forget", by, func(before semel.Record) (semel.Record, error) {
+func (d *Desk) Forget(ctx context.Context, id driver.ID, by Decision) (Change, error) {
+	return d.decide(ctx, id, "forget", by, func(before driver.Record) (driver.Record, error) {
 		return d.forget(ctx, id, before, by.Force)
 	})
 }
 
 // decide makes a change between two entries of the audit trail. Nothing is changed before the first one is durable.
-func (d *Desk) decide(ctx context.Context, id semel.ID, action string, by Decision, change func(before semel.Record) (semel.Record, error)) (c Change, err error) {
+func (d *Desk) decide(ctx context.Context, id driver.ID, action string, by Decision, change func(before driver.Record) (driver.Record, error)) (c Change, err error) {
 	if err := by.check(); err != nil {
 		return c, fmt.Errorf("%s: %w: %w", action, ErrInvalid, err)
 	}
 	if c.Before, err = d.load(ctx, id); err != nil {
 		return Change{}, fmt.Errorf("%s: %w", action, err)
 	}
-	if c.Before.State == semel.Absent {
+	if c.Before.State == driver.Absent {
 		return Change{}, fmt.Errorf("%s %s: %w", action, id, ErrNotFound)
 	}
 	if by.Confirm != nil {
@@ -87,7 +87,7 @@ func (d *Desk) decide(ctx context.Context, id semel.ID, action string, by Decisi
 			return Change{}, fmt.Errorf("%s %s: %w", action, id, ErrChanged)
 		}
 	}
-	entry := semel.AuditEntry{
+	entry := driver.AuditEntry{
 		ID: id, Operation: c.Before.Operation, Actor: by.Actor, Action: action, Reason: by.Reason, Result: "asked",
 	}
 	if err := d.audit(ctx, entry); err != nil {
@@ -126,7 +126,7 @@ func resultOf(err error) string {
 const auditWait = 10 * time.Second
 
 // audit adds an entry. One whose acknowledgement was lost may stand twice.
-func (d *Desk) audit(ctx context.Context, e semel.AuditEntry) error {
+func (d *Desk) audit(ctx context.Context, e driver.AuditEntry) error {
 	if err := untilAcknowledged(ctx, func() error { return d.auditor.Audit(ctx, e) }); err != nil {
 		return fmt.Errorf("write the audit trail: %w", err)
 	}
@@ -134,35 +134,35 @@ func (d *Desk) audit(ctx context.Context, e semel.AuditEntry) error {
 }
 
 // settle settles an operation that nobody owns.
-func (d *Desk) settle(ctx context.Context, id semel.ID, before semel.Record, o semel.Outcome, force bool) (semel.Record, error) {
+func (d *Desk) settle(ctx context.Context, id driver.ID, before driver.Record, o driver.Outcome, force bool) (driver.Record, error) {
 	switch before.Reads(before.OnLost) {
-	case semel.ReadsAbsent:
+	case driver.ReadsAbsent:
 		return before, fmt.Errorf("%w: its retention is over", ErrNotFound)
-	case semel.ReadsDone, semel.ReadsExpired:
+	case driver.ReadsDone, driver.ReadsExpired:
 		return before, ErrEnded
-	case semel.ReadsRunning:
+	case driver.ReadsRunning:
 		if !force {
 			return before, ErrAtWork
 		}
 	}
-	if before.State == semel.Free && !before.Maybe {
-		if o.State == semel.Free {
+	if before.State == driver.Free && !before.Maybe {
+		if o.State == driver.Free {
 			return before, nil
 		}
 		return before, ErrReleased
 	}
-	if o.State == semel.Free && before.Begun {
+	if o.State == driver.Free && before.Begun {
 		return before, ErrBegun
 	}
 	seized, err := d.seize(ctx, id, before, force)
 	if err != nil {
 		return before, err
 	}
-	if o.State == semel.Free && seized.Begun {
+	if o.State == driver.Free && seized.Begun {
 		return before, fmt.Errorf("%w; it is held as unknown now", ErrBegun)
 	}
 	o.Response = d.keyring.Seal(id, seized.Token, o.Response)
-	var after semel.Record
+	var after driver.Record
 	var owned bool
 	err = untilAcknowledged(ctx, func() error {
 		after, owned, err = d.store.Settle(ctx, id, seized.Owner(), o)
@@ -178,10 +178,10 @@ func (d *Desk) settle(ctx context.Context, id semel.ID, before semel.Record, o s
 }
 
 // forget deletes a record that nobody owns.
-func (d *Desk) forget(ctx context.Context, id semel.ID, before semel.Record, force bool) (semel.Record, error) {
+func (d *Desk) forget(ctx context.Context, id driver.ID, before driver.Record, force bool) (driver.Record, error) {
 	owner := before.Owner()
-	if before.State == semel.Unknown || !before.Forgettable(before.Now, owner) {
-		if before.Reads(before.OnLost) == semel.ReadsRunning && !force {
+	if before.State == driver.Unknown || !before.Forgettable(before.Now, owner) {
+		if before.Reads(before.OnLost) == driver.ReadsRunning && !force {
 			return before, ErrAtWork
 		}
 		seized, err := d.seize(ctx, id, before, force)
@@ -201,18 +201,18 @@ func (d *Desk) forget(ctx context.Context, id semel.ID, before semel.Record, for
 	after, err := d.load(ctx, id)
 	switch {
 	case err != nil && forgotten:
-		return semel.Record{}, nil
+		return driver.Record{}, nil
 	case err != nil:
 		return before, err
-	case !forgotten && after.State != semel.Absent:
+	case !forgotten && after.State != driver.Absent:
 		return before, ErrChanged // and not this decision, whose first acknowledgement was lost
 	}
-	return semel.Record{Now: after.Now}, nil
+	return driver.Record{Now: after.Now}, nil
 }
 
 // seize takes an operation from whoever owned it, and makes sure that no run owned it since it was looked at.
-func (d *Desk) seize(ctx context.Context, id semel.ID, before semel.Record, force bool) (rec semel.Record, err error) {
-	token := semel.NewToken()
+func (d *Desk) seize(ctx context.Context, id driver.ID, before driver.Record, force bool) (rec driver.Record, err error) {
+	token := driver.NewToken()
 	err = untilAcknowledged(ctx, func() error {
 		rec, err = d.seizer.Seize(ctx, id, token)
 		return err

@@ -14,6 +14,7 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/admin"
+	"github.com/semelhq/semel/driver"
 )
 
 // What each decision makes of each situation. A refusal leaves the record as it was, and stands in the audit trail.
@@ -23,48 +24,48 @@ func TestR87_WhatEachDecisionMakesOfEachSituation(t *testing.T) {
 		found, action string
 		by            admin.Decision
 		want          error
-		state         semel.State
+		state         driver.State
 	}{
-		{"absent", "complete", decision, admin.ErrNotFound, semel.Absent},
-		{"absent", "release", decision, admin.ErrNotFound, semel.Absent},
-		{"absent", "forget", decision, admin.ErrNotFound, semel.Absent},
-		{"running", "complete", decision, admin.ErrAtWork, semel.Running},
-		{"running", "release", decision, admin.ErrAtWork, semel.Running},
-		{"running", "forget", decision, admin.ErrAtWork, semel.Running},
-		{"running", "complete", forced, nil, semel.Done},
-		{"running", "release", forced, nil, semel.Free},
-		{"running", "forget", forced, nil, semel.Absent},
-		{"running, begun", "complete", decision, admin.ErrAtWork, semel.Running},
-		{"running, begun", "complete", forced, nil, semel.Done},
-		{"running, begun", "release", forced, admin.ErrBegun, semel.Running},
-		{"running, begun", "forget", forced, nil, semel.Absent},
-		{"lapsed under hold", "complete", decision, nil, semel.Done},
-		{"lapsed under hold", "release", decision, nil, semel.Free},
-		{"lapsed under hold", "forget", decision, nil, semel.Absent},
-		{"lapsed under rerun", "complete", decision, nil, semel.Done},
-		{"lapsed under rerun", "release", decision, nil, semel.Free},
-		{"lapsed under rerun", "forget", decision, nil, semel.Absent},
-		{"lapsed, begun", "complete", forced, admin.ErrEnded, semel.Running},
-		{"lapsed, begun", "release", forced, admin.ErrEnded, semel.Running},
-		{"lapsed, begun", "forget", decision, nil, semel.Absent},
-		{"unknown", "complete", decision, nil, semel.Done},
-		{"unknown", "release", decision, nil, semel.Free},
-		{"unknown", "forget", decision, nil, semel.Absent},
-		{"seized", "complete", decision, nil, semel.Done},
-		{"seized", "release", decision, nil, semel.Free},
-		{"seized", "forget", decision, nil, semel.Absent},
-		{"free", "complete", forced, admin.ErrReleased, semel.Free},
-		{"free", "release", decision, nil, semel.Free},
-		{"free", "forget", decision, nil, semel.Absent},
-		{"free, maybe", "complete", decision, nil, semel.Done},
-		{"free, maybe", "release", decision, nil, semel.Free},
-		{"free, maybe", "forget", decision, nil, semel.Absent},
-		{"done", "complete", forced, admin.ErrEnded, semel.Done},
-		{"done", "release", forced, admin.ErrEnded, semel.Done},
-		{"done", "forget", decision, nil, semel.Absent},
-		{"expired", "complete", decision, admin.ErrNotFound, semel.Done},
-		{"expired", "release", decision, admin.ErrNotFound, semel.Done},
-		{"expired", "forget", decision, nil, semel.Absent},
+		{"absent", "complete", decision, admin.ErrNotFound, driver.Absent},
+		{"absent", "release", decision, admin.ErrNotFound, driver.Absent},
+		{"absent", "forget", decision, admin.ErrNotFound, driver.Absent},
+		{"running", "complete", decision, admin.ErrAtWork, driver.Running},
+		{"running", "release", decision, admin.ErrAtWork, driver.Running},
+		{"running", "forget", decision, admin.ErrAtWork, driver.Running},
+		{"running", "complete", forced, nil, driver.Done},
+		{"running", "release", forced, nil, driver.Free},
+		{"running", "forget", forced, nil, driver.Absent},
+		{"running, begun", "complete", decision, admin.ErrAtWork, driver.Running},
+		{"running, begun", "complete", forced, nil, driver.Done},
+		{"running, begun", "release", forced, admin.ErrBegun, driver.Running},
+		{"running, begun", "forget", forced, nil, driver.Absent},
+		{"lapsed under hold", "complete", decision, nil, driver.Done},
+		{"lapsed under hold", "release", decision, nil, driver.Free},
+		{"lapsed under hold", "forget", decision, nil, driver.Absent},
+		{"lapsed under rerun", "complete", decision, nil, driver.Done},
+		{"lapsed under rerun", "release", decision, nil, driver.Free},
+		{"lapsed under rerun", "forget", decision, nil, driver.Absent},
+		{"lapsed, begun", "complete", forced, admin.ErrEnded, driver.Running},
+		{"lapsed, begun", "release", forced, admin.ErrEnded, driver.Running},
+		{"lapsed, begun", "forget", decision, nil, driver.Absent},
+		{"unknown", "complete", decision, nil, driver.Done},
+		{"unknown", "release", decision, nil, driver.Free},
+		{"unknown", "forget", decision, nil, driver.Absent},
+		{"seized", "complete", decision, nil, driver.Done},
+		{"seized", "release", decision, nil, driver.Free},
+		{"seized", "forget", decision, nil, driver.Absent},
+		{"free", "complete", forced, admin.ErrReleased, driver.Free},
+		{"free", "release", decision, nil, driver.Free},
+		{"free", "forget", decision, nil, driver.Absent},
+		{"free, maybe", "complete", decision, nil, driver.Done},
+		{"free, maybe", "release", decision, nil, driver.Free},
+		{"free, maybe", "forget", decision, nil, driver.Absent},
+		{"done", "complete", forced, admin.ErrEnded, driver.Done},
+		{"done", "release", forced, admin.ErrEnded, driver.Done},
+		{"done", "forget", decision, nil, driver.Absent},
+		{"expired", "complete", decision, admin.ErrNotFound, driver.Done},
+		{"expired", "release", decision, admin.ErrNotFound, driver.Done},
+		{"expired", "forget", decision, nil, driver.Absent},
 	} {
 		name := c.action + " what is " + c.found
 		if c.by.Force {
@@ -90,7 +91,7 @@ func TestR87_WhatEachDecisionMakesOfEachSituation(t *testing.T) {
 				results := s.results()
 				switch {
 				case c.want == nil:
-					if change.After.State != c.state || change.Before.State == semel.Absent {
+					if change.After.State != c.state || change.Before.State == driver.Absent {
 						t.Errorf("told of a change from %v to %v, want to %v", change.Before.State, change.After.State, c.state)
 					}
 					if !slices.Equal(results, []string{"asked", "done"}) {
@@ -166,7 +167,7 @@ func TestR87_CompleteWithoutAnAnswer(t *testing.T) {
 		desk, s := newDesk(t)
 		found("unknown").prepare(t, s)
 		change, err := desk.Complete(t.Context(), operation, nil, decision)
-		if err != nil || change.After.State != semel.Done || change.After.Response != nil {
+		if err != nil || change.After.State != driver.Done || change.After.Response != nil {
 			t.Errorf("it is %v with answer %v, %v", change.After.State, change.After.Response, err)
 		}
 	})
@@ -216,8 +217,8 @@ func TestField22_WhatIsNotConfirmedIsNeitherChangedNorAudited(t *testing.T) {
 			found("lapsed under hold").prepare(t, s)
 			before, no := s.record(t), errors.New("no")
 			by := decision
-			by.Confirm = func(_ context.Context, rec semel.Record) error {
-				if got := rec.Reads(rec.OnLost); got != semel.ReadsUnknown {
+			by.Confirm = func(_ context.Context, rec driver.Record) error {
+				if got := rec.Reads(rec.OnLost); got != driver.ReadsUnknown {
 					t.Errorf("%s is asked about one that reads %v", action, got)
 				}
 				return no
@@ -228,7 +229,7 @@ func TestField22_WhatIsNotConfirmedIsNeitherChangedNorAudited(t *testing.T) {
 			if got := s.record(t); got != before || len(s.trail) > 0 {
 				t.Errorf("%s, not confirmed: audited %v, the record is %s", action, s.trail, got)
 			}
-			by.Confirm = func(context.Context, semel.Record) error { return nil }
+			by.Confirm = func(context.Context, driver.Record) error { return nil }
 			if _, err := actions[action](t.Context(), desk, by); err != nil {
 				t.Errorf("%s, confirmed: %v", action, err)
 			}
@@ -240,24 +241,24 @@ func TestField22_WhatIsNotConfirmedIsNeitherChangedNorAudited(t *testing.T) {
 func TestField22_WhatChangesDuringTheQuestionIsNotDecidedAbout(t *testing.T) {
 	t.Parallel()
 	for action := range actions {
-		for name, change := range map[string]func(*testing.T, *store, semel.Owner){
-			"its late owner settles it": func(t *testing.T, s *store, by semel.Owner) {
-				if _, owned, err := s.Store.Settle(t.Context(), operation, by, semel.Outcome{State: semel.Done, Response: answer}); err != nil || !owned {
+		for name, change := range map[string]func(*testing.T, *store, driver.Owner){
+			"its late owner settles it": func(t *testing.T, s *store, by driver.Owner) {
+				if _, owned, err := s.Store.Settle(t.Context(), operation, by, driver.Outcome{State: driver.Done, Response: answer}); err != nil || !owned {
 					t.Fatal(owned, err)
 				}
 			},
-			"its late owner comes back": func(t *testing.T, s *store, by semel.Owner) {
-				if owned, err := s.Store.Extend(t.Context(), operation, by, semel.Extension{Lease: lease}); err != nil || !owned {
+			"its late owner comes back": func(t *testing.T, s *store, by driver.Owner) {
+				if owned, err := s.Store.Extend(t.Context(), operation, by, driver.Extension{Lease: lease}); err != nil || !owned {
 					t.Fatal(owned, err)
 				}
 			},
-			"somebody else decides": func(t *testing.T, s *store, _ semel.Owner) {
-				if _, err := s.Store.Seize(t.Context(), operation, semel.NewToken()); err != nil {
+			"somebody else decides": func(t *testing.T, s *store, _ driver.Owner) {
+				if _, err := s.Store.Seize(t.Context(), operation, driver.NewToken()); err != nil {
 					t.Fatal(err)
 				}
 			},
-			"it is forgotten": func(t *testing.T, s *store, _ semel.Owner) {
-				rec, err := s.Store.Seize(t.Context(), operation, semel.NewToken())
+			"it is forgotten": func(t *testing.T, s *store, _ driver.Owner) {
+				rec, err := s.Store.Seize(t.Context(), operation, driver.NewToken())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -273,7 +274,7 @@ func TestField22_WhatChangesDuringTheQuestionIsNotDecidedAbout(t *testing.T) {
 				var changed string
 				by := decision
 				by.Force = true // which answers for a run, not for another state than the one shown
-				by.Confirm = func(context.Context, semel.Record) error {
+				by.Confirm = func(context.Context, driver.Record) error {
 					change(t, s, owner)
 					changed = s.record(t)
 					return nil
@@ -326,7 +327,7 @@ func TestR87_AChangeWhoseLastEntryFailedIsToldAsMade(t *testing.T) {
 			return nil
 		}
 		change, err := desk.Release(t.Context(), operation, decision)
-		if err == nil || !strings.Contains(err.Error(), "the change is made") || change.After.State != semel.Free {
+		if err == nil || !strings.Contains(err.Error(), "the change is made") || change.After.State != driver.Free {
 			t.Errorf("told %v, with a change to %v", err, change.After.State)
 		}
 	})
@@ -354,7 +355,7 @@ func TestR87_LostRepliesOfTheStoreAreAskedAgain(t *testing.T) {
 					return nil
 				}
 				change, err := actions[action](t.Context(), desk, decision)
-				want := map[string]semel.State{"complete": semel.Done, "release": semel.Free, "forget": semel.Absent}[action]
+				want := map[string]driver.State{"complete": driver.Done, "release": driver.Free, "forget": driver.Absent}[action]
 				if err != nil || change.After.State != want || s.state(t) != want {
 					t.Errorf("%s, the reply of %s lost: told of %v, %v; it is %v", action, verb, change.After.State, err, s.state(t))
 				}
@@ -383,7 +384,7 @@ func TestR87_InterruptedInTheMiddleItIsDecidedAgain(t *testing.T) {
 			if _, err := actions[action](t.Context(), desk, decision); !errors.Is(err, down) {
 				t.Fatalf("%s: %v", action, err)
 			}
-			if got := s.state(t); got != semel.Unknown {
+			if got := s.state(t); got != driver.Unknown {
 				t.Errorf("%s, interrupted: it is %v, want unknown", action, got)
 			}
 			if results := s.results(); len(results) != 2 || !strings.HasPrefix(results[1], "failed: ") {
@@ -403,20 +404,20 @@ func TestR87_ARunThatComesBackBetweenLookAndSeizureIsHeld(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name  string
-		first func(testing.TB, *store) semel.Owner
-		comes func(testing.TB, *store, semel.Owner)
+		first func(testing.TB, *store) driver.Owner
+		comes func(testing.TB, *store, driver.Owner)
 	}{
 		{
-			"renewed", func(t testing.TB, s *store) semel.Owner { return s.claim(t, semel.Hold) },
-			func(t testing.TB, s *store, by semel.Owner) {
-				if owned, err := s.Extend(t.Context(), operation, by, semel.Extension{Lease: lease}); err != nil || !owned {
+			"renewed", func(t testing.TB, s *store) driver.Owner { return s.claim(t, semel.Hold) },
+			func(t testing.TB, s *store, by driver.Owner) {
+				if owned, err := s.Extend(t.Context(), operation, by, driver.Extension{Lease: lease}); err != nil || !owned {
 					t.Fatalf("extend: owned %v, %v", owned, err)
 				}
 			},
 		},
 		{
-			"taken over", func(t testing.TB, s *store) semel.Owner { return s.claim(t, semel.Rerun) },
-			func(t testing.TB, s *store, _ semel.Owner) { s.claim(t, semel.Rerun) },
+			"taken over", func(t testing.TB, s *store) driver.Owner { return s.claim(t, semel.Rerun) },
+			func(t testing.TB, s *store, _ driver.Owner) { s.claim(t, semel.Rerun) },
 		},
 	} {
 		for action := range actions {
@@ -435,7 +436,7 @@ func TestR87_ARunThatComesBackBetweenLookAndSeizureIsHeld(t *testing.T) {
 					if _, err := actions[action](t.Context(), desk, decision); !errors.Is(err, admin.ErrChanged) {
 						t.Errorf("error %v, want %v", err, admin.ErrChanged)
 					}
-					if got := s.state(t); got != semel.Unknown {
+					if got := s.state(t); got != driver.Unknown {
 						t.Errorf("it is %v, want unknown", got)
 					}
 				})
@@ -454,14 +455,14 @@ func TestR87_ALateOutcomeStands(t *testing.T) {
 			time.Sleep(lease)
 			s.before = func(verb string) error {
 				if verb == "audit asked" {
-					s.end(t, owner, semel.Done)
+					s.end(t, owner, driver.Done)
 				}
 				return nil
 			}
 			if _, err := actions[action](t.Context(), desk, decision); !errors.Is(err, admin.ErrChanged) {
 				t.Errorf("%s: error %v, want %v", action, err, admin.ErrChanged)
 			}
-			if got := s.state(t); got != semel.Done {
+			if got := s.state(t); got != driver.Done {
 				t.Errorf("%s: it is %v, want done", action, got)
 			}
 		})
@@ -483,7 +484,7 @@ func TestR38_WhatBeginsWhileItIsDecidedAboutIsNotReleased(t *testing.T) {
 		if _, err := desk.Release(t.Context(), operation, forced); !errors.Is(err, admin.ErrBegun) {
 			t.Errorf("error %v, want %v", err, admin.ErrBegun)
 		}
-		if got := s.state(t); got != semel.Unknown {
+		if got := s.state(t); got != driver.Unknown {
 			t.Errorf("it is %v, want unknown", got)
 		}
 	})
@@ -493,19 +494,19 @@ func TestR38_WhatBeginsWhileItIsDecidedAboutIsNotReleased(t *testing.T) {
 func TestR87_WhatSomebodyElseChangedIsRefused(t *testing.T) {
 	t.Parallel()
 	seize := func(t testing.TB, s *store) {
-		if _, err := s.Store.Seize(t.Context(), operation, semel.NewToken()); err != nil {
+		if _, err := s.Store.Seize(t.Context(), operation, driver.NewToken()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, c := range []struct {
 		action, found, before string
 		change                func(testing.TB, *store)
-		state                 semel.State
+		state                 driver.State
 	}{
-		{"complete", "unknown", "settle", seize, semel.Unknown},
-		{"release", "unknown", "settle", seize, semel.Unknown},
-		{"forget", "unknown", "forget", seize, semel.Unknown},
-		{"forget", "free", "forget", func(t testing.TB, s *store) { s.claim(t, semel.Hold) }, semel.Running},
+		{"complete", "unknown", "settle", seize, driver.Unknown},
+		{"release", "unknown", "settle", seize, driver.Unknown},
+		{"forget", "unknown", "forget", seize, driver.Unknown},
+		{"forget", "free", "forget", func(t testing.TB, s *store) { s.claim(t, semel.Hold) }, driver.Running},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			desk, s := newDesk(t)
@@ -534,17 +535,17 @@ func TestAnAnswerForWhichThereIsNoRoom(t *testing.T) {
 		found("unknown").prepare(t, s)
 		s.before = func(verb string) error {
 			if verb == "settle" {
-				return semel.ErrFull
+				return driver.ErrFull
 			}
 			return nil
 		}
-		if _, err := desk.Complete(t.Context(), operation, answer, decision); !errors.Is(err, semel.ErrFull) {
+		if _, err := desk.Complete(t.Context(), operation, answer, decision); !errors.Is(err, driver.ErrFull) {
 			t.Errorf("error %v", err)
 		}
 		if got := s.log(); !slices.Equal(got[:4], []string{"load", "audit asked", "seize", "settle"}) || !strings.HasPrefix(got[4], "audit failed") {
 			t.Errorf("the store was asked to %q", got)
 		}
-		if got := s.state(t); got != semel.Unknown {
+		if got := s.state(t); got != driver.Unknown {
 			t.Errorf("it is %v, want unknown", got)
 		}
 	})
@@ -559,7 +560,7 @@ func TestR48_AForcedDecisionFencesTheRun(t *testing.T) {
 		if _, err := desk.Complete(t.Context(), operation, answer, forced); err != nil {
 			t.Fatal(err)
 		}
-		rec, owned, err := s.Store.Settle(t.Context(), operation, owner, semel.Outcome{State: semel.Done, Response: &semel.Response{Status: 500}})
+		rec, owned, err := s.Store.Settle(t.Context(), operation, owner, driver.Outcome{State: driver.Done, Response: &driver.Response{Status: 500}})
 		if owned || err != nil || rec.Response.Status != 201 {
 			t.Errorf("the old run's settle: owned %v, %v; the answer's status is %d", owned, err, rec.Response.Status)
 		}
@@ -611,9 +612,9 @@ func TestR87_OfTwoOperatorsOneDecides(t *testing.T) {
 		wg.Wait()
 		state := s.state(t)
 		switch {
-		case errs["complete"] == nil && state != semel.Done:
+		case errs["complete"] == nil && state != driver.Done:
 			t.Errorf("completed, but it is %v", state) // a done one can't be released
-		case errs["complete"] != nil && errs["release"] == nil && state != semel.Free:
+		case errs["complete"] != nil && errs["release"] == nil && state != driver.Free:
 			t.Errorf("released, but it is %v", state)
 		case errs["complete"] != nil && errs["release"] != nil:
 			t.Errorf("both were refused: %v, %v; it is %v", errs["complete"], errs["release"], state)
@@ -656,23 +657,23 @@ func TestR87_ADecisionNeedsAnAuthorAndAReason(t *testing.T) {
 func TestAnAnswerMustBeOneThatCanBeReplayed(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		answer semel.Response
+		answer driver.Response
 		says   string
 	}{
-		{semel.Response{}, "status is 0"},
-		{semel.Response{Status: 101}, "status is 101"},
-		{semel.Response{Status: 600}, "status is 600"},
-		{semel.Response{Status: 204, Body: []byte("x")}, "no body"},
-		{semel.Response{Status: 200, Codec: "gzip"}, "codec"},
-		{semel.Response{Status: 200, Trailer: http.Header{"X": {"y"}}}, "trailers"},
-		{semel.Response{Status: 200, Header: http.Header{"X Y": {"z"}}}, "no valid name"},
-		{semel.Response{Status: 200, Header: http.Header{"": {"z"}}}, "no valid name"},
-		{semel.Response{Status: 200, Header: http.Header{"Ä": {"z"}}}, "no valid name"},
-		{semel.Response{Status: 200, Header: http.Header{"X-Y": {"a\r\nB: c"}}}, "control characters"},
-		{semel.Response{Status: 200, Header: http.Header{"Set-Cookie": {"a=b"}}}, "never replayed"},
-		{semel.Response{Status: 200, Header: http.Header{"set-cookie": {"a=b"}}}, "never replayed"},
-		{semel.Response{Status: 200, Header: http.Header{"Transfer-Encoding": {"chunked"}}}, "never replayed"},
-		{semel.Response{Status: 200, Header: http.Header{"Proxy-Authenticate": {"x"}}}, "never replayed"},
+		{driver.Response{}, "status is 0"},
+		{driver.Response{Status: 101}, "status is 101"},
+		{driver.Response{Status: 600}, "status is 600"},
+		{driver.Response{Status: 204, Body: []byte("x")}, "no body"},
+		{driver.Response{Status: 200, Codec: "gzip"}, "codec"},
+		{driver.Response{Status: 200, Trailer: http.Header{"X": {"y"}}}, "trailers"},
+		{driver.Response{Status: 200, Header: http.Header{"X Y": {"z"}}}, "no valid name"},
+		{driver.Response{Status: 200, Header: http.Header{"": {"z"}}}, "no valid name"},
+		{driver.Response{Status: 200, Header: http.Header{"Ä": {"z"}}}, "no valid name"},
+		{driver.Response{Status: 200, Header: http.Header{"X-Y": {"a\r\nB: c"}}}, "control characters"},
+		{driver.Response{Status: 200, Header: http.Header{"Set-Cookie": {"a=b"}}}, "never replayed"},
+		{driver.Response{Status: 200, Header: http.Header{"set-cookie": {"a=b"}}}, "never replayed"},
+		{driver.Response{Status: 200, Header: http.Header{"Transfer-Encoding": {"chunked"}}}, "never replayed"},
+		{driver.Response{Status: 200, Header: http.Header{"Proxy-Authenticate": {"x"}}}, "never replayed"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			desk, s := newDesk(t)

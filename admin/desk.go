@@ -9,15 +9,16 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // A Desk is an operator's view of one store. It is safe for concurrent use.
 type Desk struct {
-	store   semel.Store
+	store   driver.Store
 	keyring *semel.Keyring
-	seizer  semel.Seizer
-	lister  semel.Lister
-	auditor semel.Auditor
+	seizer  driver.Seizer
+	lister  driver.Lister
+	auditor driver.Auditor
 }
 
 // Options are a desk's settings. The zero value is valid.
@@ -27,9 +28,9 @@ type Options struct {
 	Encryption *semel.Keyring
 }
 
-// New returns a desk. The store must also be a [semel.Seizer], a [semel.Lister] and a [semel.Auditor]; the error names
+// New returns a desk. The store must also be a [driver.Seizer], a [driver.Lister] and a [driver.Auditor]; the error names
 // what it is not.
-func New(store semel.Store, o Options) (*Desk, error) {
+func New(store driver.Store, o Options) (*Desk, error) {
 	if store == nil {
 		return nil, errors.New("admin: store is nil")
 	}
@@ -41,12 +42,12 @@ func New(store semel.Store, o Options) (*Desk, error) {
 		}
 	}
 	var ok bool
-	d.seizer, ok = store.(semel.Seizer)
-	has(ok, "decisions (semel.Seizer)")
-	d.lister, ok = store.(semel.Lister)
-	has(ok, "listing (semel.Lister)")
-	d.auditor, ok = store.(semel.Auditor)
-	has(ok, "an audit trail (semel.Auditor)")
+	d.seizer, ok = store.(driver.Seizer)
+	has(ok, "decisions (driver.Seizer)")
+	d.lister, ok = store.(driver.Lister)
+	has(ok, "listing (driver.Lister)")
+	d.auditor, ok = store.(driver.Auditor)
+	has(ok, "an audit trail (driver.Auditor)")
 	if len(lacks) > 0 {
 		return nil, fmt.Errorf("admin: the store, a %T, does not support %s", store, strings.Join(lacks, ", "))
 	}
@@ -55,53 +56,53 @@ func New(store semel.Store, o Options) (*Desk, error) {
 
 // Show returns an operation's record and what was decided about it, the newest first. A record whose State is Absent
 // means that there is none; what was decided about it before is returned all the same.
-func (d *Desk) Show(ctx context.Context, id semel.ID) (semel.Record, []semel.AuditEntry, error) {
+func (d *Desk) Show(ctx context.Context, id driver.ID) (driver.Record, []driver.AuditEntry, error) {
 	rec, err := d.load(ctx, id)
 	if err != nil {
-		return semel.Record{}, nil, err
+		return driver.Record{}, nil, err
 	}
-	var trail []semel.AuditEntry
-	err = d.auditor.AuditTrail(ctx, &id, 0, func(e semel.AuditEntry) bool {
-		named := semel.Record{Operation: e.Operation}
+	var trail []driver.AuditEntry
+	err = d.auditor.AuditTrail(ctx, &id, 0, func(e driver.AuditEntry) bool {
+		named := driver.Record{Operation: e.Operation}
 		d.openNames(id, &named)
 		e.Operation = named.Operation
 		trail = append(trail, e)
 		return true
 	})
 	if err != nil {
-		return semel.Record{}, nil, fmt.Errorf("read the audit trail of %s: %w", id, err)
+		return driver.Record{}, nil, fmt.Errorf("read the audit trail of %s: %w", id, err)
 	}
 	d.open(id, &rec)
 	return rec, trail, nil
 }
 
 // open decrypts the record's answer and names; what can't be read stays as it is.
-func (d *Desk) open(id semel.ID, rec *semel.Record) {
+func (d *Desk) open(id driver.ID, rec *driver.Record) {
 	d.openNames(id, rec)
 	d.openAnswer(id, rec)
 }
 
-func (d *Desk) openAnswer(id semel.ID, rec *semel.Record) {
+func (d *Desk) openAnswer(id driver.ID, rec *driver.Record) {
 	if answer, err := d.keyring.Open(id, rec); err == nil {
 		rec.Response = answer
 	}
 }
 
-func (d *Desk) openNames(id semel.ID, rec *semel.Record) {
+func (d *Desk) openNames(id driver.ID, rec *driver.Record) {
 	d.keyring.OpenNames(id, rec) //nolint:errcheck // a name that can't be read shows that itself
 }
 
-// List calls yield for the operations that match q, as [semel.Lister] does, without the store's own records. With a keyring
+// List calls yield for the operations that match q, as [driver.Lister] does, without the store's own records. With a keyring
 // names are compared in the clear, which the store can't do: for q.Operation and q.Correlation it goes through all that the
 // other conditions select, and decrypts the names of each.
-func (d *Desk) List(ctx context.Context, q semel.Query, yield func(semel.ID, semel.Record) bool) error {
+func (d *Desk) List(ctx context.Context, q driver.Query, yield func(driver.ID, driver.Record) bool) error {
 	limit, given := q.Limit, 0
 	q.Limit = 0 // the store's own records don't count
-	named := semel.Query{Operation: q.Operation, Correlation: q.Correlation}
+	named := driver.Query{Operation: q.Operation, Correlation: q.Correlation}
 	if d.keyring != nil {
 		q.Operation, q.Correlation = "", ""
 	}
-	err := d.lister.List(ctx, q, func(id semel.ID, rec semel.Record) bool {
+	err := d.lister.List(ctx, q, func(id driver.ID, rec driver.Record) bool {
 		if id.Reserved() {
 			return true
 		}
@@ -118,7 +119,7 @@ func (d *Desk) List(ctx context.Context, q semel.Query, yield func(semel.ID, sem
 	return nil
 }
 
-func (d *Desk) load(ctx context.Context, id semel.ID) (rec semel.Record, err error) {
+func (d *Desk) load(ctx context.Context, id driver.ID) (rec driver.Record, err error) {
 	if id.Reserved() {
 		return rec, nil
 	}
@@ -127,7 +128,7 @@ func (d *Desk) load(ctx context.Context, id semel.ID) (rec semel.Record, err err
 		return err
 	})
 	if err != nil {
-		return semel.Record{}, fmt.Errorf("load operation %s: %w", id, err)
+		return driver.Record{}, fmt.Errorf("load operation %s: %w", id, err)
 	}
 	return rec, nil
 }
@@ -137,7 +138,7 @@ func untilAcknowledged(ctx context.Context, verb func() error) error {
 	const tries, pause = 3, 100 * time.Millisecond
 	for try := 1; ; try++ {
 		err := verb()
-		if err == nil || try == tries || errors.Is(err, semel.ErrFull) || errors.Is(err, semel.ErrUnreadable) {
+		if err == nil || try == tries || errors.Is(err, driver.ErrFull) || errors.Is(err, driver.ErrUnreadable) {
 			return err
 		}
 		t := time.NewTimer(time.Duration(try) * (pause/2 + rand.N(pause/2)))

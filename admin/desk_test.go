@@ -13,17 +13,18 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/admin"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/memstore"
 )
 
 func TestADeskNeedsAStoreThatCanDecideListAndAudit(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		store semel.Store
+		store driver.Store
 		says  []string
 	}{
 		{nil, []string{"nil"}},
-		{struct{ semel.Store }{memstore.New()}, []string{"Seizer", "Lister", "Auditor"}},
+		{struct{ driver.Store }{memstore.New()}, []string{"Seizer", "Lister", "Auditor"}},
 		{memstore.New(), []string{"*memstore.Store", "an audit trail"}},
 	} {
 		_, err := admin.New(c.store, admin.Options{})
@@ -51,7 +52,7 @@ func TestR87_ShowTellsWhatWasDecidedAlsoAfterForgetting(t *testing.T) {
 			t.Fatal(err)
 		}
 		rec, trail, err := desk.Show(t.Context(), operation)
-		if err != nil || rec.State != semel.Absent {
+		if err != nil || rec.State != driver.Absent {
 			t.Errorf("it is %v, %v", rec.State, err)
 		}
 		var got []string
@@ -61,7 +62,7 @@ func TestR87_ShowTellsWhatWasDecidedAlsoAfterForgetting(t *testing.T) {
 		if want := "[forget done forget asked release done release asked]"; fmt.Sprint(got) != want {
 			t.Errorf("the trail is %v, want %s", got, want)
 		}
-		if _, trail, err = desk.Show(t.Context(), semel.ID{1}); err != nil || len(trail) > 0 {
+		if _, trail, err = desk.Show(t.Context(), driver.ID{1}); err != nil || len(trail) > 0 {
 			t.Errorf("another operation's trail: %v, %v", trail, err)
 		}
 	})
@@ -71,15 +72,15 @@ func TestAStoreThatFailsIsNotAnAbsentOperation(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		desk, s := newDesk(t)
-		s.before = func(string) error { return semel.ErrUnreadable }
-		if _, _, err := desk.Show(t.Context(), operation); !errors.Is(err, semel.ErrUnreadable) {
+		s.before = func(string) error { return driver.ErrUnreadable }
+		if _, _, err := desk.Show(t.Context(), operation); !errors.Is(err, driver.ErrUnreadable) {
 			t.Errorf("show: %v", err)
 		}
 		if asked := s.log(); len(asked) != 1 {
 			t.Errorf("an unreadable record was asked for as %q", asked)
 		}
 		for action, do := range actions {
-			if _, err := do(t.Context(), desk, decision); !errors.Is(err, semel.ErrUnreadable) {
+			if _, err := do(t.Context(), desk, decision); !errors.Is(err, driver.ErrUnreadable) {
 				t.Errorf("%s: %v", action, err)
 			}
 		}
@@ -93,14 +94,14 @@ func TestR15_TheStoresOwnRecordsAreNeitherListedNorDecidedAbout(t *testing.T) {
 	if err := semel.CheckIdentity(t.Context(), s, nil); err != nil {
 		t.Fatal(err)
 	}
-	var own semel.ID
-	if err := s.List(t.Context(), semel.Query{}, func(id semel.ID, _ semel.Record) bool { own = id; return true }); err != nil {
+	var own driver.ID
+	if err := s.List(t.Context(), driver.Query{}, func(id driver.ID, _ driver.Record) bool { own = id; return true }); err != nil {
 		t.Fatal(err)
 	}
 	s.claim(t, semel.Hold)
 	for _, limit := range []int{0, 1, 2} {
-		var listed []semel.ID
-		err := desk.List(t.Context(), semel.Query{Limit: limit}, func(id semel.ID, _ semel.Record) bool {
+		var listed []driver.ID
+		err := desk.List(t.Context(), driver.Query{Limit: limit}, func(id driver.ID, _ driver.Record) bool {
 			listed = append(listed, id)
 			return true
 		})
@@ -108,7 +109,7 @@ func TestR15_TheStoresOwnRecordsAreNeitherListedNorDecidedAbout(t *testing.T) {
 			t.Errorf("limit %d: listed %v, %v", limit, listed, err)
 		}
 	}
-	if rec, _, err := desk.Show(t.Context(), own); err != nil || rec.State != semel.Absent {
+	if rec, _, err := desk.Show(t.Context(), own); err != nil || rec.State != driver.Absent {
 		t.Errorf("shown as %v, %v", rec.State, err)
 	}
 	if _, err := desk.Forget(t.Context(), own, forced); !errors.Is(err, admin.ErrNotFound) {
@@ -123,20 +124,20 @@ func TestListStopsAtItsLimitAndWhenToldTo(t *testing.T) {
 	t.Parallel()
 	desk, s := newDesk(t)
 	for i := range 10 {
-		_, _, err := s.Claim(t.Context(), semel.Identify(nil, semel.KindHTTP, "acme", fmt.Sprint(i)), semel.Claim{Token: semel.NewToken()})
+		_, _, err := s.Claim(t.Context(), semel.Identify(nil, semel.KindHTTP, "acme", fmt.Sprint(i)), driver.Claim{Token: driver.NewToken()})
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, c := range []struct{ limit, stopAfter, want int }{{0, 100, 10}, {3, 100, 3}, {0, 4, 4}, {5, 2, 2}} {
 		n := 0
-		err := desk.List(t.Context(), semel.Query{Limit: c.limit}, func(semel.ID, semel.Record) bool { n++; return n < c.stopAfter })
+		err := desk.List(t.Context(), driver.Query{Limit: c.limit}, func(driver.ID, driver.Record) bool { n++; return n < c.stopAfter })
 		if err != nil || n != c.want {
 			t.Errorf("limit %d, told to stop after %d: %d listed, %v", c.limit, c.stopAfter, n, err)
 		}
 	}
 	scope := semel.Identify(nil, semel.KindHTTP, "other", "").Scope()
-	if err := desk.List(t.Context(), semel.Query{Scope: &scope}, func(semel.ID, semel.Record) bool { t.Error("listed of another scope"); return true }); err != nil {
+	if err := desk.List(t.Context(), driver.Query{Scope: &scope}, func(driver.ID, driver.Record) bool { t.Error("listed of another scope"); return true }); err != nil {
 		t.Error(err)
 	}
 }
@@ -167,20 +168,20 @@ func TestAttack08_ADeskFindsBySealedNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var last semel.ID
+	var last driver.ID
 	for _, c := range []struct {
-		q    semel.Query
+		q    driver.Query
 		want int
 	}{
-		{semel.Query{}, 6},
-		{semel.Query{Operation: "POST /users/1"}, 3},
-		{semel.Query{Operation: "POST /users/1", Limit: 2}, 2},
-		{semel.Query{Operation: "POST /users/2"}, 0},
-		{semel.Query{Correlation: "trace-3"}, 1},
-		{semel.Query{Correlation: "trace-3", Operation: "POST /users/0"}, 0},
+		{driver.Query{}, 6},
+		{driver.Query{Operation: "POST /users/1"}, 3},
+		{driver.Query{Operation: "POST /users/1", Limit: 2}, 2},
+		{driver.Query{Operation: "POST /users/2"}, 0},
+		{driver.Query{Correlation: "trace-3"}, 1},
+		{driver.Query{Correlation: "trace-3", Operation: "POST /users/0"}, 0},
 	} {
 		n := 0
-		err := desk.List(t.Context(), c.q, func(id semel.ID, rec semel.Record) bool {
+		err := desk.List(t.Context(), c.q, func(id driver.ID, rec driver.Record) bool {
 			if n++; !c.q.Matches(id, &rec) || !strings.HasPrefix(rec.Operation, "POST /users/") {
 				t.Errorf("%+v: found %q, %q", c.q, rec.Operation, rec.Correlation)
 			}
@@ -192,7 +193,7 @@ func TestAttack08_ADeskFindsBySealedNames(t *testing.T) {
 		}
 	}
 	by := decision
-	by.Confirm = func(_ context.Context, rec semel.Record) error {
+	by.Confirm = func(_ context.Context, rec driver.Record) error {
 		if rec.Correlation != "trace-3" {
 			t.Errorf("asked about %q", rec.Correlation)
 		}
@@ -203,7 +204,7 @@ func TestAttack08_ADeskFindsBySealedNames(t *testing.T) {
 		t.Errorf("released %q, %q, %v", change.Before.Operation, change.After.Operation, err)
 	}
 	_, trail, err := desk.Show(t.Context(), last)
-	if err != nil || len(trail) != 2 || trail[0].Operation != "POST /users/1" || !strings.HasPrefix(s.trail[0].Operation, semel.SealedName) {
+	if err != nil || len(trail) != 2 || trail[0].Operation != "POST /users/1" || !strings.HasPrefix(s.trail[0].Operation, driver.SealedName) {
 		t.Errorf("the trail is %+v, stored as %+v, %v", trail, s.trail, err)
 	}
 }

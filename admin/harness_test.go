@@ -10,6 +10,7 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/admin"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/memstore"
 )
 
@@ -19,7 +20,7 @@ type store struct {
 
 	mu     sync.Mutex
 	asked  []string // verbs, in order; of an audit, its result too
-	trail  []semel.AuditEntry
+	trail  []driver.AuditEntry
 	before func(verb string) error // an error keeps the verb from being executed
 	after  func(verb string) error // an error is a lost reply
 }
@@ -43,40 +44,40 @@ func (s *store) do(verb string, execute func() error) error {
 	return nil
 }
 
-func (s *store) Load(ctx context.Context, id semel.ID) (rec semel.Record, err error) {
+func (s *store) Load(ctx context.Context, id driver.ID) (rec driver.Record, err error) {
 	err = s.do("load", func() (err error) { rec, err = s.Store.Load(ctx, id); return err })
 	return rec, err
 }
 
-func (s *store) Settle(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (rec semel.Record, owned bool, err error) {
+func (s *store) Settle(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (rec driver.Record, owned bool, err error) {
 	err = s.do("settle", func() (err error) { rec, owned, err = s.Store.Settle(ctx, id, by, o); return err })
 	return rec, owned, err
 }
 
-func (s *store) Seize(ctx context.Context, id semel.ID, t semel.Token) (rec semel.Record, err error) {
+func (s *store) Seize(ctx context.Context, id driver.ID, t driver.Token) (rec driver.Record, err error) {
 	err = s.do("seize", func() (err error) { rec, err = s.Store.Seize(ctx, id, t); return err })
 	return rec, err
 }
 
-func (s *store) Forget(ctx context.Context, id semel.ID, by semel.Owner) (forgotten bool, err error) {
+func (s *store) Forget(ctx context.Context, id driver.ID, by driver.Owner) (forgotten bool, err error) {
 	err = s.do("forget", func() (err error) { forgotten, err = s.Store.Forget(ctx, id, by); return err })
 	return forgotten, err
 }
 
-func (s *store) Audit(ctx context.Context, e semel.AuditEntry) error {
+func (s *store) Audit(ctx context.Context, e driver.AuditEntry) error {
 	return s.do("audit "+e.Result, func() error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		e.At = semel.TimeOf(time.Now())
+		e.At = driver.TimeOf(time.Now())
 		s.trail = append(s.trail, e)
 		return nil
 	})
 }
 
-func (s *store) AuditTrail(_ context.Context, id *semel.ID, limit int, yield func(semel.AuditEntry) bool) error {
+func (s *store) AuditTrail(_ context.Context, id *driver.ID, limit int, yield func(driver.AuditEntry) bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range slices.Backward(s.trail) {
@@ -125,14 +126,14 @@ var (
 	operation = semel.Identify(nil, semel.KindHTTP, "acme", "k1")
 	decision  = admin.Decision{Actor: "ann", Reason: "the bank says so"}
 	forced    = admin.Decision{Actor: "ann", Reason: "the bank says so", Force: true}
-	answer    = &semel.Response{Status: 201, Body: []byte("paid")}
+	answer    = &driver.Response{Status: 201, Body: []byte("paid")}
 )
 
 // claim starts a run of the operation.
-func (s *store) claim(t testing.TB, onLost semel.LostPolicy) semel.Owner {
+func (s *store) claim(t testing.TB, onLost semel.LostPolicy) driver.Owner {
 	t.Helper()
-	rec, owned, err := s.Claim(t.Context(), operation, semel.Claim{
-		Fingerprint: semel.Fingerprint{Raw: [16]byte{1}}, Token: semel.NewToken(), Lease: lease, Retention: time.Hour,
+	rec, owned, err := s.Claim(t.Context(), operation, driver.Claim{
+		Fingerprint: driver.Fingerprint{Raw: [16]byte{1}}, Token: driver.NewToken(), Lease: lease, Retention: time.Hour,
 		OnLost: onLost, Operation: "POST /payments",
 	})
 	if err != nil || !owned {
@@ -159,31 +160,31 @@ var situations = []situation{
 	{"lapsed under hold", func(t testing.TB, s *store) { s.claim(t, semel.Hold); time.Sleep(lease) }},
 	{"lapsed under rerun", func(t testing.TB, s *store) { s.claim(t, semel.Rerun); time.Sleep(lease) }},
 	{"lapsed, begun", func(t testing.TB, s *store) { s.begin(t, s.claim(t, semel.Hold)); time.Sleep(lease) }},
-	{"unknown", func(t testing.TB, s *store) { s.end(t, s.claim(t, semel.Hold), semel.Unknown) }},
+	{"unknown", func(t testing.TB, s *store) { s.end(t, s.claim(t, semel.Hold), driver.Unknown) }},
 	{"seized", func(t testing.TB, s *store) {
 		s.claim(t, semel.Hold)
-		if _, err := s.Store.Seize(t.Context(), operation, semel.NewToken()); err != nil {
+		if _, err := s.Store.Seize(t.Context(), operation, driver.NewToken()); err != nil {
 			t.Fatal(err)
 		}
 	}},
-	{"free", func(t testing.TB, s *store) { s.end(t, s.claim(t, semel.Hold), semel.Free) }},
-	{"free, maybe", func(t testing.TB, s *store) { s.end(t, s.claim(t, semel.Rerun), semel.Free) }},
-	{"done", func(t testing.TB, s *store) { s.end(t, s.claim(t, semel.Hold), semel.Done) }},
-	{"expired", func(t testing.TB, s *store) { s.end(t, s.claim(t, semel.Hold), semel.Done); time.Sleep(time.Hour) }},
+	{"free", func(t testing.TB, s *store) { s.end(t, s.claim(t, semel.Hold), driver.Free) }},
+	{"free, maybe", func(t testing.TB, s *store) { s.end(t, s.claim(t, semel.Rerun), driver.Free) }},
+	{"done", func(t testing.TB, s *store) { s.end(t, s.claim(t, semel.Hold), driver.Done) }},
+	{"expired", func(t testing.TB, s *store) { s.end(t, s.claim(t, semel.Hold), driver.Done); time.Sleep(time.Hour) }},
 }
 
-func (s *store) begin(t testing.TB, by semel.Owner) {
+func (s *store) begin(t testing.TB, by driver.Owner) {
 	t.Helper()
-	if owned, err := s.Extend(t.Context(), operation, by, semel.Extension{Lease: lease, Begun: true}); err != nil || !owned {
+	if owned, err := s.Extend(t.Context(), operation, by, driver.Extension{Lease: lease, Begun: true}); err != nil || !owned {
 		t.Fatalf("begin: owned %v, %v", owned, err)
 	}
 }
 
-func (s *store) end(t testing.TB, by semel.Owner, state semel.State) {
+func (s *store) end(t testing.TB, by driver.Owner, state driver.State) {
 	t.Helper()
-	o := semel.Outcome{State: state}
-	if state == semel.Done {
-		o.Response = &semel.Response{Status: 200, Body: []byte("first")}
+	o := driver.Outcome{State: state}
+	if state == driver.Done {
+		o.Response = &driver.Response{Status: 200, Body: []byte("first")}
 	}
 	if _, owned, err := s.Store.Settle(t.Context(), operation, by, o); err != nil || !owned {
 		t.Fatalf("end: owned %v, %v", owned, err)
@@ -201,7 +202,7 @@ func (s *store) record(t testing.TB) string {
 	return fmt.Sprintf("%+v", rec)
 }
 
-func (s *store) state(t testing.TB) semel.State {
+func (s *store) state(t testing.TB) driver.State {
 	t.Helper()
 	rec, err := s.Store.Load(context.Background(), operation)
 	if err != nil {

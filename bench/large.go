@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // large are the sizes of the suites that need millions of records.
@@ -18,7 +19,7 @@ type large struct{ records, expired int }
 
 // A filler is a store whose storage can be filled faster than its verbs do it.
 type filler interface {
-	semel.Store
+	driver.Store
 	// fill adds n records of operations that are done, as the verbs would leave them, in the order of their ids.
 	fill(ctx context.Context, n int, retention time.Duration) error
 }
@@ -32,7 +33,7 @@ func (l large) growth(ctx context.Context, m *meter, what string, limit int, few
 		n int
 	}{{few, some}, {many, l.records}} {
 		fmt.Fprintf(os.Stderr, "filling a store with %d records …\n", s.n)
-		if err := s.fill(ctx, s.n, semel.DefaultRetention); err != nil {
+		if err := s.fill(ctx, s.n, driver.DefaultRetention); err != nil {
 			return nil, err
 		}
 	}
@@ -92,7 +93,7 @@ func (f *sqliteFile) fill(ctx context.Context, n int, retention time.Duration) e
 			id, rec := runningRecord(uint64(i))
 			binary.BigEndian.PutUint64(id[:], uint64(i)*step)
 			rec.Retention = retention
-			rec, _ = rec.Settle(rec.Now, rec.Owner(), semel.Outcome{State: semel.Done, Response: stored})
+			rec, _ = rec.Settle(rec.Now, rec.Owner(), driver.Outcome{State: driver.Done, Response: stored})
 			if buf, err = rec.AppendBinary(buf[:0]); err != nil {
 				return err
 			}
@@ -114,12 +115,12 @@ func (f *sqliteFile) fill(ctx context.Context, n int, retention time.Duration) e
 }
 
 // claimOnly claims a new key.
-func claimOnly(s semel.Store, n uint64) {
+func claimOnly(s driver.Store, n uint64) {
 	id := idOf(n)
-	var token semel.Token
+	var token driver.Token
 	binary.LittleEndian.PutUint64(token[:], n)
-	_, owned, err := s.Claim(context.Background(), id, semel.Claim{
-		Token: token, Fingerprint: semel.Fingerprint{Raw: [16]byte(id[:16])}, OnLost: semel.Hold,
+	_, owned, err := s.Claim(context.Background(), id, driver.Claim{
+		Token: token, Fingerprint: driver.Fingerprint{Raw: [16]byte(id[:16])}, OnLost: semel.Hold,
 		Lease: 30 * time.Second, Retention: 24 * time.Hour, Operation: "POST /payments", Correlation: "0190f4d2-7a3c-7b1e-9c55-2f6d0c8e4b1a",
 	})
 	if err != nil || !owned {
@@ -173,7 +174,7 @@ func (l large) sweeping(ctx context.Context, what string, rate int, s filler) ([
 }
 
 // sweepAll sweeps as Guard.Run does: in batches, each followed by a rest as long as it took.
-func sweepAll(ctx context.Context, s semel.Store, want int) error {
+func sweepAll(ctx context.Context, s driver.Store, want int) error {
 	for swept := 0; swept < want; {
 		began := time.Now()
 		n, err := s.Sweep(ctx, 1000)
@@ -191,7 +192,7 @@ func sweepAll(ctx context.Context, s semel.Store, want int) error {
 
 // claimsAtRate starts claims at a steady rate, whether or not the earlier ones have ended, and returns how long each took,
 // in order.
-func claimsAtRate(s semel.Store, serial *atomic.Uint64, rate int, span time.Duration, stop <-chan struct{}) []time.Duration {
+func claimsAtRate(s driver.Store, serial *atomic.Uint64, rate int, span time.Duration, stop <-chan struct{}) []time.Duration {
 	var mu sync.Mutex
 	var took []time.Duration
 	var all sync.WaitGroup

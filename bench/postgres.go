@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/internal/servers"
 	"github.com/semelhq/semel/pgstore"
 	"github.com/semelhq/semel/redisstore"
@@ -97,7 +98,7 @@ func payIn(in transact) http.Handler {
 
 // guardedPayments returns work that sends requests to the handler, behind a guard of the store, with new keys that begin
 // with the prefix.
-func guardedPayments(prefix string, s semel.Store, p semel.Policy, in transact) (work, error) {
+func guardedPayments(prefix string, s driver.Store, p semel.Policy, in transact) (work, error) {
 	g, err := semel.New(s, semel.SingleTenant, semel.Hold, semel.Options{Policy: p, IdentitySecret: secret, MaxAttempts: -1, MaxKeys: -1})
 	if err != nil {
 		return nil, err
@@ -219,7 +220,7 @@ func postgresReplay(ctx context.Context, m *meter) ([]row, error) {
 		return nil, err
 	}
 	next := func() uint64 { return serial.Add(1) % keptKeys }
-	replays := func(s semel.Store, limit int) work {
+	replays := func(s driver.Store, limit int) work {
 		return func(n int) { callers(limit, n, func(int) { replayOf(s, next()) }) }
 	}
 	selects := func(pool *pgxpool.Pool) work {

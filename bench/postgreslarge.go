@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/pgstore"
 )
 
@@ -65,10 +65,10 @@ func (s *postgresSchema) fill(ctx context.Context, n int, retention time.Duratio
 		id, rec := runningRecord(uint64(i))
 		binary.BigEndian.PutUint64(id[:], uint64(i)*step)
 		rec.Retention = retention
-		rec, _ = rec.Settle(rec.Now, rec.Owner(), semel.Outcome{State: semel.Done, Response: stored})
+		rec, _ = rec.Settle(rec.Now, rec.Owner(), driver.Outcome{State: driver.Done, Response: stored})
 		row[at["id"]], row[at["token"]] = id[:], rec.Token[:]
 		row[at["fingerprint"]] = append(rec.Fingerprint.Raw[:], make([]byte, 24)...)
-		for name, t := range map[string]semel.Time{
+		for name, t := range map[string]driver.Time{
 			"created": rec.Created, "started": rec.Started, "lease_end": rec.LeaseEnd, "settled": rec.Settled, "expires": rec.Expires(),
 		} {
 			row[at[name]] = int64(t)

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/internal/servers"
 	"github.com/semelhq/semel/redisstore"
 )
@@ -87,7 +88,7 @@ func (r *redisServer) get(key string) string {
 }
 
 // recordKey is the key under which a store with the default prefix, or another, keeps a record.
-func recordKey(prefix string, id semel.ID) string { return prefix + "{" + id.String() + "}" }
+func recordKey(prefix string, id driver.ID) string { return prefix + "{" + id.String() + "}" }
 
 // redisFirst measures P-4.
 func redisFirst(ctx context.Context, m *meter) ([]row, error) {
@@ -126,13 +127,13 @@ func redisFirst(ctx context.Context, m *meter) ([]row, error) {
 }
 
 // replayOf claims an operation of claimAndSettle again, as a repeat does.
-func replayOf(s semel.Store, n uint64) {
+func replayOf(s driver.Store, n uint64) {
 	id := idOf(n)
-	rec, owned, err := s.Claim(context.Background(), id, semel.Claim{
-		Token: semel.NewToken(), Fingerprint: semel.Fingerprint{Raw: [16]byte(id[:16])}, OnLost: semel.Hold,
+	rec, owned, err := s.Claim(context.Background(), id, driver.Claim{
+		Token: driver.NewToken(), Fingerprint: driver.Fingerprint{Raw: [16]byte(id[:16])}, OnLost: semel.Hold,
 		Lease: 30 * time.Second, Retention: 24 * time.Hour, Operation: "POST /payments", Correlation: "0190f4d2-7a3c-7b1e-9c55-2f6d0c8e4b1a",
 	})
-	if err != nil || owned || rec.State != semel.Done || rec.Response == nil || len(rec.Response.Body) != len(answer200) {
+	if err != nil || owned || rec.State != driver.Done || rec.Response == nil || len(rec.Response.Body) != len(answer200) {
 		panic(fmt.Sprint("replay: ", owned, rec.State, err))
 	}
 }

@@ -14,6 +14,7 @@ import (
 	_ "modernc.org/sqlite" // the driver
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/sqlitestore"
 )
 
@@ -96,8 +97,8 @@ type bareLoop struct {
 }
 
 type bareOp struct {
-	rec  *semel.Record
-	id   semel.ID
+	rec  *driver.Record
+	id   driver.ID
 	done chan error
 }
 
@@ -156,7 +157,7 @@ func bareBatch(ctx context.Context, conn *sql.Conn, insert, update *sql.Stmt, ba
 		if err != nil {
 			return err
 		}
-		if op.rec.State == semel.Running {
+		if op.rec.State == driver.Running {
 			_, err = insert.ExecContext(ctx, op.id[:], b)
 		} else {
 			_, err = update.ExecContext(ctx, b, int64(op.rec.Expires()), op.id[:])
@@ -181,17 +182,17 @@ func (l *bareLoop) claimAndSettle(n uint64) {
 	write()
 	answer := *stored
 	answer.Body = append([]byte(nil), answer200...)
-	rec, _ = rec.Settle(rec.Now, rec.Owner(), semel.Outcome{State: semel.Done, Response: &answer})
+	rec, _ = rec.Settle(rec.Now, rec.Owner(), driver.Outcome{State: driver.Done, Response: &answer})
 	write()
 }
 
 // runningRecord is what a store writes for the claim of claimAndSettle.
-func runningRecord(n uint64) (semel.ID, semel.Record) {
+func runningRecord(n uint64) (driver.ID, driver.Record) {
 	id := idOf(n)
-	var token semel.Token
+	var token driver.Token
 	binary.LittleEndian.PutUint64(token[:], n)
-	rec, _ := (semel.Record{}).Claim(semel.TimeOf(time.Now()), semel.Claim{
-		Token: token, Fingerprint: semel.Fingerprint{Raw: [16]byte(id[:16])}, OnLost: semel.Hold,
+	rec, _ := (driver.Record{}).Claim(driver.TimeOf(time.Now()), driver.Claim{
+		Token: token, Fingerprint: driver.Fingerprint{Raw: [16]byte(id[:16])}, OnLost: semel.Hold,
 		Lease: 30 * time.Second, Retention: 24 * time.Hour, Operation: "POST /payments", Correlation: "0190f4d2-7a3c-7b1e-9c55-2f6d0c8e4b1a",
 	})
 	return id, rec

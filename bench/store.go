@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/memstore"
 )
 
@@ -19,7 +20,7 @@ const shards = 64
 type plainMap struct {
 	shards [shards]struct {
 		mu sync.Mutex
-		m  map[semel.ID][]byte
+		m  map[driver.ID][]byte
 		_  [64]byte
 	}
 }
@@ -27,12 +28,12 @@ type plainMap struct {
 func newPlainMap() *plainMap {
 	p := &plainMap{}
 	for i := range p.shards {
-		p.shards[i].m = map[semel.ID][]byte{}
+		p.shards[i].m = map[driver.ID][]byte{}
 	}
 	return p
 }
 
-func (p *plainMap) put(id semel.ID, payload []byte) {
+func (p *plainMap) put(id driver.ID, payload []byte) {
 	s := &p.shards[id[20]%shards]
 	c := make([]byte, len(payload))
 	copy(c, payload)
@@ -42,7 +43,7 @@ func (p *plainMap) put(id semel.ID, payload []byte) {
 }
 
 // idOf spreads a number as a digest would.
-func idOf(n uint64) (id semel.ID) {
+func idOf(n uint64) (id driver.ID) {
 	for i := 0; i < len(id); i += 8 {
 		n = n*6364136223846793005 + 1442695040888963407
 		x := n ^ n>>29
@@ -51,17 +52,17 @@ func idOf(n uint64) (id semel.ID) {
 	return id
 }
 
-var stored = &semel.Response{
+var stored = &driver.Response{
 	Status: http.StatusCreated, Header: http.Header{"Content-Type": {"application/json"}}, Body: answer200,
 }
 
-func claimAndSettle(s semel.Store, n uint64) {
+func claimAndSettle(s driver.Store, n uint64) {
 	ctx := context.Background()
 	id := idOf(n)
-	var token semel.Token
+	var token driver.Token
 	binary.LittleEndian.PutUint64(token[:], n)
-	rec, owned, err := s.Claim(ctx, id, semel.Claim{
-		Token: token, Fingerprint: semel.Fingerprint{Raw: [16]byte(id[:16])}, OnLost: semel.Hold,
+	rec, owned, err := s.Claim(ctx, id, driver.Claim{
+		Token: token, Fingerprint: driver.Fingerprint{Raw: [16]byte(id[:16])}, OnLost: semel.Hold,
 		Lease: 30 * time.Second, Retention: 24 * time.Hour, Operation: "POST /payments", Correlation: "0190f4d2-7a3c-7b1e-9c55-2f6d0c8e4b1a",
 	})
 	if err != nil || !owned {
@@ -69,7 +70,7 @@ func claimAndSettle(s semel.Store, n uint64) {
 	}
 	answer := *stored
 	answer.Body = append([]byte(nil), answer200...)
-	if _, owned, err := s.Settle(ctx, id, rec.Owner(), semel.Outcome{State: semel.Done, Response: &answer}); err != nil || !owned {
+	if _, owned, err := s.Settle(ctx, id, rec.Owner(), driver.Outcome{State: driver.Done, Response: &answer}); err != nil || !owned {
 		panic(fmt.Sprint("settle: ", owned, err))
 	}
 }
@@ -117,12 +118,12 @@ func bytesPerRecord() float64 {
 	s := memstore.New()
 	for i := range uint64(n) {
 		id := idOf(i)
-		var token semel.Token
+		var token driver.Token
 		binary.LittleEndian.PutUint64(token[:], i)
 		correlation := fmt.Sprintf("0190f4d2-7a3c-7b1e-9c55-%012d", i)
-		rec, _, err := s.Claim(context.Background(), id, semel.Claim{Token: token, Operation: "POST /payments", Correlation: correlation})
+		rec, _, err := s.Claim(context.Background(), id, driver.Claim{Token: token, Operation: "POST /payments", Correlation: correlation})
 		if err == nil {
-			_, _, err = s.Settle(context.Background(), id, rec.Owner(), semel.Outcome{State: semel.Done, Response: stored})
+			_, _, err = s.Settle(context.Background(), id, rec.Owner(), driver.Outcome{State: driver.Done, Response: stored})
 		}
 		if err != nil {
 			panic(err)
@@ -132,5 +133,5 @@ func bytesPerRecord() float64 {
 	runtime.ReadMemStats(&after)
 	per := float64(after.HeapAlloc-before.HeapAlloc) / n
 	runtime.KeepAlive(s)
-	return per - float64(len(semel.ID{}))
+	return per - float64(len(driver.ID{}))
 }

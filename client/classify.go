@@ -11,12 +11,13 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/refusal"
 )
 
 // document is what is read from a body of JSON: a problem's members (RFC 9457), and the state of an operation.
 type document struct {
 	Type, Title, Detail string
-	Code                semel.Code
+	Code                refusal.Code
 	Retryable           *bool
 	State, Operation    string
 }
@@ -48,7 +49,7 @@ func readProblem(status int, h http.Header, body []byte) (d *document) {
 		if d == nil {
 			d = &document{}
 		}
-		d.Code = semel.Code(code)
+		d.Code = refusal.Code(code)
 	}
 	return d
 }
@@ -92,28 +93,28 @@ func (d *document) problem(status int, h http.Header) *semel.Problem {
 }
 
 // again says of the guard's codes whether the same request under the same key may fare better.
-var again = map[semel.Code]bool{
-	semel.CodeInProgress:       true,
-	semel.CodeOutcomePending:   true,
-	semel.CodeTooManyAttempts:  true,
-	semel.CodeTooManyKeys:      true,
-	semel.CodeEarlyData:        true,
-	semel.CodeStoreUnavailable: true,
-	semel.CodeNoAnswer:         true, // unless the problem says that it may not
+var again = map[refusal.Code]bool{
+	refusal.InProgress:       true,
+	refusal.OutcomePending:   true,
+	refusal.TooManyAttempts:  true,
+	refusal.TooManyKeys:      true,
+	refusal.EarlyData:        true,
+	refusal.StoreUnavailable: true,
+	refusal.NoAnswer:         true, // unless the problem says that it may not
 
-	semel.CodeKeyMissing:        false,
-	semel.CodeKeyInvalid:        false,
-	semel.CodeScopeInvalid:      false,
-	semel.CodeKeyReused:         false,
-	semel.CodeOutcomeUnknown:    false,
-	semel.CodeReplayUnavailable: false,
-	semel.CodeKeyExpired:        false,
-	semel.CodeReplayForbidden:   false,
-	semel.CodeBodyTooLarge:      false,
-	semel.CodeDigestMismatch:    false,
-	semel.CodeRequestUnreadable: false,
-	semel.CodeBodyConsumed:      false,
-	semel.CodeOperationNotFound: false,
+	refusal.KeyMissing:        false,
+	refusal.KeyInvalid:        false,
+	refusal.ScopeInvalid:      false,
+	refusal.KeyReused:         false,
+	refusal.OutcomeUnknown:    false,
+	refusal.ReplayUnavailable: false,
+	refusal.KeyExpired:        false,
+	refusal.ReplayForbidden:   false,
+	refusal.BodyTooLarge:      false,
+	refusal.DigestMismatch:    false,
+	refusal.RequestUnreadable: false,
+	refusal.BodyConsumed:      false,
+	refusal.OperationNotFound: false,
 }
 
 // retryable reports whether a response is worth another attempt. The code of one of the guard's own problems
@@ -121,7 +122,7 @@ var again = map[semel.Code]bool{
 func retryable(status int, h http.Header, d *document, keyed bool) bool {
 	if d != nil {
 		if yes, known := again[d.Code]; known {
-			return yes && (d.Code != semel.CodeNoAnswer || d.Retryable == nil || *d.Retryable)
+			return yes && (d.Code != refusal.NoAnswer || d.Retryable == nil || *d.Retryable)
 		}
 		if d.Retryable != nil && !*d.Retryable {
 			return false
@@ -165,7 +166,7 @@ func inProgress(h http.Header, d *document) bool {
 
 // lost reports whether an answer leaves open whether there was an effect, so that asking about the operation is of use.
 func lost(status int, d *document) bool {
-	return status == http.StatusGatewayTimeout || d != nil && d.Code == semel.CodeOutcomePending
+	return status == http.StatusGatewayTimeout || d != nil && d.Code == refusal.OutcomePending
 }
 
 // transient reports whether the error of an attempt is of the network, and not of the request or of who answers there.

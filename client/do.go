@@ -8,6 +8,7 @@ import (
 	"net/url"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/refusal"
 )
 
 // An Answer is the operation's own answer, whatever its status: a refusal by the application is one as well.
@@ -35,7 +36,7 @@ type Answer struct {
 // whatever its status, unless it says that there is no answer to give, or leaves open whether there was an effect: then, and
 // on any other failure, the error is an [*Error]. A 5xx to a call with a key leaves it open, unless it is marked as a replay
 // (Idempotent-Replayed: true) or as kept (Idempotency-Retryable: false): if it was not worth another attempt, the error is
-// [semel.ErrOutcomePending]. A 401, 403 or 407 is returned, but says nothing of earlier attempts under the key.
+// [refusal.OutcomePending]. A 401, 403 or 407 is returned, but says nothing of earlier attempts under the key.
 func Do(ctx context.Context, hc *http.Client, key Key, r *http.Request) (*Answer, error) {
 	t, ok := hc.Transport.(*Transport)
 	if !ok {
@@ -94,7 +95,7 @@ func (c *call) answered() (*Answer, error) {
 		_, refused = again[a.Problem.Code]
 	}
 	if c.text != "" && c.reason == "" && e.state == nil && !refused && open(a.Status, a.Header) {
-		e.state = fmt.Errorf("%d: %w", a.Status, semel.ErrOutcomePending)
+		e.state = fmt.Errorf("%d: %w", a.Status, refusal.OutcomePending)
 	}
 	if a.cut && c.reason == "" && e.state == nil && !refused {
 		e.Err = ErrAnswerTooLarge

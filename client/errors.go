@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/refusal"
 )
 
 var (
@@ -47,8 +47,8 @@ const (
 )
 
 // An Error is the end of a call without the operation's own answer. errors.Is finds in it [ErrExhausted]; the sentinel of
-// the problem with which the server refused, such as [semel.ErrKeyReused], [semel.ErrInProgress],
-// [semel.ErrOutcomeUnknown], [semel.ErrReplayUnavailable] or [semel.ErrKeyExpired]; [semel.ErrOutcomePending] for an answer
+// the problem with which the server refused, such as [refusal.KeyReused], [refusal.InProgress],
+// [refusal.OutcomeUnknown], [refusal.ReplayUnavailable] or [refusal.KeyExpired]; [refusal.OutcomePending] for an answer
 // from which that can't be told; and the error of the last attempt.
 // Its text does not show the key.
 type Error struct {
@@ -121,13 +121,13 @@ func (e *Error) Timeout() bool {
 func stateError(state string) error {
 	switch state {
 	case stateRunning:
-		return semel.ErrInProgress
+		return refusal.InProgress
 	case stateUnknown:
-		return semel.ErrOutcomeUnknown
+		return refusal.OutcomeUnknown
 	case stateExpired:
-		return semel.ErrKeyExpired
+		return refusal.KeyExpired
 	case stateRefused:
-		return semel.ErrOutcomePending
+		return refusal.OutcomePending
 	}
 	return nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/client"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 	"github.com/semelhq/semel/semeltest"
 )
 
@@ -86,10 +87,10 @@ func (o *orders) pay(ctx context.Context, hc *http.Client, url string, order ord
 		o.set(order.id, "pending") // an earlier attempt may have been let in: mend the credentials, keep the key
 	case err == nil:
 		o.set(order.id, "declined") // by the application: a definite answer as well
-	case errors.Is(err, semel.ErrKeyReused):
+	case errors.Is(err, refusal.KeyReused):
 		return fmt.Errorf("order %s has the key of another request: %w", order.id, err) // a bug here
-	case errors.Is(err, semel.ErrOutcomeUnknown), errors.Is(err, semel.ErrReplayUnavailable),
-		errors.Is(err, semel.ErrKeyExpired), errors.As(err, &e) && e.Reason == client.ReasonRetention:
+	case errors.Is(err, refusal.OutcomeUnknown), errors.Is(err, refusal.ReplayUnavailable),
+		errors.Is(err, refusal.KeyExpired), errors.As(err, &e) && e.Reason == client.ReasonRetention:
 		o.set(order.id, "to be looked up") // by its number, at the service: never with a new key
 	default:
 		o.set(order.id, "pending") // it may have been paid: again later, with the same key

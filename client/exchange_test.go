@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/client"
+	"github.com/semelhq/semel/refusal"
 )
 
 // stalled is a body that never comes.
@@ -55,12 +55,12 @@ func TestR66_AMemberOfAnotherTypeIsIgnored(t *testing.T) {
 			requests    int
 			want        error
 		}{
-			{500, `{"title":"boom","code":17,"retryable":false}`, "application/problem+json", 1, semel.ErrOutcomePending},
-			{500, `{"status":"500","retryable":false}`, "application/problem+json", 1, semel.ErrOutcomePending},
+			{500, `{"title":"boom","code":17,"retryable":false}`, "application/problem+json", 1, refusal.OutcomePending},
+			{500, `{"status":"500","retryable":false}`, "application/problem+json", 1, refusal.OutcomePending},
 			{500, `{"retryable":"false"}`, "application/problem+json", 4, client.ErrExhausted},
 			{500, `[{"retryable":false}]`, "application/problem+json", 4, client.ErrExhausted},
-			{422, `{"status":"422","code":"IDEMPOTENCY_KEY_REUSED"}`, "application/problem+json", 1, semel.ErrKeyReused},
-			{422, `{"code":"IDEMPOTENCY_KEY_REUSED"}`, "application/problem+json; charset", 1, semel.ErrKeyReused},
+			{422, `{"status":"422","code":"IDEMPOTENCY_KEY_REUSED"}`, "application/problem+json", 1, refusal.KeyReused},
+			{422, `{"code":"IDEMPOTENCY_KEY_REUSED"}`, "application/problem+json; charset", 1, refusal.KeyReused},
 		} {
 			net := &wire{answer: func(int, *http.Request) (*http.Response, error) {
 				return response(c.status, c.body, "Content-Type", c.media), nil
@@ -97,7 +97,7 @@ func TestR71_ALargeRefusalIsARefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for status, want := range map[int]error{
 			200: client.ErrAnswerTooLarge, 404: client.ErrAnswerTooLarge,
-			501: semel.ErrOutcomePending, 503: client.ErrExhausted,
+			501: refusal.OutcomePending, 503: client.ErrExhausted,
 		} {
 			net := &wire{answer: func(int, *http.Request) (*http.Response, error) {
 				return response(status, strings.Repeat("x", 100)), nil

@@ -18,6 +18,7 @@ import (
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/client"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 func newGuard(t testing.TB, p semel.Policy) *semel.Guard {
@@ -297,11 +298,11 @@ func TestR71_AGuardsRefusalsAreTyped(t *testing.T) {
 		}()
 		time.Sleep(time.Second)
 		_, err := client.Do(t.Context(), hc, key, post(t, "{}"))
-		if e := checkError(t, err, client.ReasonAttempts); !errors.Is(err, semel.ErrInProgress) || e.RetryAt.IsZero() {
+		if e := checkError(t, err, client.ReasonAttempts); !errors.Is(err, refusal.InProgress) || e.RetryAt.IsZero() {
 			t.Errorf("while it runs: %v, want in progress, and when to come again", err)
 		}
 		_, err = client.Do(t.Context(), hc, key, post(t, `{"other":1}`))
-		if e := checkError(t, err, ""); e.Attempts != 1 || !errors.Is(err, semel.ErrKeyReused) {
+		if e := checkError(t, err, ""); e.Attempts != 1 || !errors.Is(err, refusal.KeyReused) {
 			t.Errorf("another body: %v, want ErrKeyReused", err)
 		}
 		if err := <-done; err != nil {
@@ -311,7 +312,7 @@ func TestR71_AGuardsRefusalsAreTyped(t *testing.T) {
 		r := post(t, "{}")
 		r.Header.Set("X-How", "lost")
 		_, err = client.Do(t.Context(), hc, client.Key{Value: "lost"}, r)
-		if e := checkError(t, err, ""); !errors.Is(err, semel.ErrOutcomeUnknown) || e.Answer.Status != 409 {
+		if e := checkError(t, err, ""); !errors.Is(err, refusal.OutcomeUnknown) || e.Answer.Status != 409 {
 			t.Errorf("lost: %v, want ErrOutcomeUnknown", err)
 		}
 	})

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/refusal"
 )
 
 // A call is one logical call: a request, its repeats, and the hops to which redirects lead. It is used by one goroutine at a
@@ -133,7 +134,7 @@ func (c *call) hop(r *http.Request) (*hop, error) {
 	return h, err
 }
 
-// begin decides on the call's key and correlation id. An error that is the key's wraps semel.ErrKeyInvalid.
+// begin decides on the call's key and correlation id. An error that is the key's wraps refusal.KeyInvalid.
 func (c *call) begin(r *http.Request, own, id []string) error {
 	c.begun, c.origin = true, r.URL
 	o := &c.t.o
@@ -157,14 +158,14 @@ func (c *call) begin(r *http.Request, own, id []string) error {
 	var err error
 	switch {
 	case len(own) > 1:
-		return fmt.Errorf("client: %w: sent in %d field lines, want one", semel.ErrKeyInvalid, len(own))
+		return fmt.Errorf("client: %w: sent in %d field lines, want one", refusal.KeyInvalid, len(own))
 	case len(own) == 1:
 		value, err := decode(own[0])
 		if err != nil {
 			return fmt.Errorf("client: header %s: %w", o.Header, err)
 		}
 		if c.key.Value != "" && c.key.Value != value {
-			return fmt.Errorf("client: %w: the header %s holds another one", semel.ErrKeyInvalid, o.Header)
+			return fmt.Errorf("client: %w: the header %s holds another one", refusal.KeyInvalid, o.Header)
 		}
 		c.key.Value, c.text = value, own[0]
 	case given.Value != "":

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/refusal"
 )
 
 // A Key stands for one logical call. Keep it where it survives a crash, before the call, and use the same one until the call
@@ -59,18 +59,18 @@ func WithKey(ctx context.Context, k Key) context.Context {
 
 const maxKeyLength = 255
 
-// encode returns the header's text for a key. An error wraps semel.ErrKeyInvalid; it never repeats the key.
+// encode returns the header's text for a key. An error wraps refusal.KeyInvalid; it never repeats the key.
 func encode(key string, bare bool) (string, error) {
 	if key == "" || len(key) > maxKeyLength {
-		return "", fmt.Errorf("%w: %d characters, want 1 to %d", semel.ErrKeyInvalid, len(key), maxKeyLength)
+		return "", fmt.Errorf("%w: %d characters, want 1 to %d", refusal.KeyInvalid, len(key), maxKeyLength)
 	}
 	escapes := 0
 	for i := range len(key) {
 		switch c := key[i]; {
 		case c < ' ' || c > '~':
-			return "", fmt.Errorf("%w: byte 0x%02x is not visible ASCII", semel.ErrKeyInvalid, c)
+			return "", fmt.Errorf("%w: byte 0x%02x is not visible ASCII", refusal.KeyInvalid, c)
 		case bare && strings.IndexByte(` "\,;`, c) >= 0:
-			return "", fmt.Errorf("%w: character %q is not allowed in the bare form", semel.ErrKeyInvalid, c)
+			return "", fmt.Errorf("%w: character %q is not allowed in the bare form", refusal.KeyInvalid, c)
 		case c == '"' || c == '\\':
 			escapes++
 		}
@@ -101,20 +101,20 @@ func decode(text string) (string, error) {
 		switch c := text[i]; {
 		case c == '"':
 			if rest := strings.TrimLeft(text[i+1:], " "); rest != "" && rest[0] != ';' {
-				return "", fmt.Errorf("%w: only parameters may follow the closing quote", semel.ErrKeyInvalid)
+				return "", fmt.Errorf("%w: only parameters may follow the closing quote", refusal.KeyInvalid)
 			}
 			_, err := encode(string(key), false)
 			return string(key), err
 		case c == '\\':
 			if i++; i == len(text) || text[i] != '"' && text[i] != '\\' {
-				return "", fmt.Errorf(`%w: backslash may only stand before " or \`, semel.ErrKeyInvalid)
+				return "", fmt.Errorf(`%w: backslash may only stand before " or \`, refusal.KeyInvalid)
 			}
 			key = append(key, text[i])
 		default:
 			key = append(key, c)
 		}
 	}
-	return "", fmt.Errorf("%w: quote is not closed", semel.ErrKeyInvalid)
+	return "", fmt.Errorf("%w: quote is not closed", refusal.KeyInvalid)
 }
 
 // takeHeader removes a header, whatever the case of its name in the map, and returns its field lines.

@@ -18,6 +18,7 @@ import (
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/client"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 var quotedUUID = regexp.MustCompile(`^"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"$`)
@@ -118,7 +119,7 @@ func TestR65_AMalformedKeyIsNotSent(t *testing.T) {
 		closed := false
 		r.Body = &closing{r.Body, &closed}
 		_, _, err := fetch(newClient(t, net, client.Options{}), r)
-		if !errors.Is(err, semel.ErrKeyInvalid) || len(net.requests()) != 0 || !closed || strings.Contains(err.Error(), "s3cret") {
+		if !errors.Is(err, refusal.KeyInvalid) || len(net.requests()) != 0 || !closed || strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("%s: %v, %d requests, body closed %v; want ErrKeyInvalid, none, and closed", name, err, len(net.requests()), closed)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/client"
+	"github.com/semelhq/semel/refusal"
 )
 
 // case 27: a client that gives up on 409 in progress, and one that repeats a POST without a key.
@@ -319,7 +320,7 @@ func TestR71_AnOpenAnswerIsAnError(t *testing.T) {
 	for _, status := range []int{501, 505, 506, 507, 508, 510, 511, 520, 522, 524, 530, 599} {
 		a, err := client.Do(t.Context(), newClient(t, statuses(status), client.Options{}), key, post(t, "{}"))
 		e := checkError(t, err, "")
-		if a != nil || !errors.Is(err, semel.ErrOutcomePending) || e.Answer == nil || e.Answer.Status != status ||
+		if a != nil || !errors.Is(err, refusal.OutcomePending) || e.Answer == nil || e.Answer.Status != status ||
 			string(e.Answer.Body) != "{}" || e.Key.Value != key.Value {
 			t.Errorf("%d: %+v, %v; want ErrOutcomePending with the answer", status, a, err)
 		}
@@ -345,12 +346,12 @@ func TestR71_ErrorsSayWhatAnIdempotentCallHasToSay(t *testing.T) {
 		code string
 		is   error
 	}{
-		{"IDEMPOTENCY_KEY_REUSED", semel.ErrKeyReused},
-		{"IDEMPOTENCY_OUTCOME_UNKNOWN", semel.ErrOutcomeUnknown},
-		{"IDEMPOTENCY_REPLAY_UNAVAILABLE", semel.ErrReplayUnavailable},
-		{"IDEMPOTENCY_KEY_EXPIRED", semel.ErrKeyExpired},
-		{"IDEMPOTENCY_KEY_REQUIRED", semel.ErrKeyMissing},
-		{"IDEMPOTENCY_REPLAY_FORBIDDEN", semel.ErrReplayForbidden},
+		{"IDEMPOTENCY_KEY_REUSED", refusal.KeyReused},
+		{"IDEMPOTENCY_OUTCOME_UNKNOWN", refusal.OutcomeUnknown},
+		{"IDEMPOTENCY_REPLAY_UNAVAILABLE", refusal.ReplayUnavailable},
+		{"IDEMPOTENCY_KEY_EXPIRED", refusal.KeyExpired},
+		{"IDEMPOTENCY_KEY_REQUIRED", refusal.KeyMissing},
+		{"IDEMPOTENCY_REPLAY_FORBIDDEN", refusal.ReplayForbidden},
 	} {
 		net := &wire{answer: func(int, *http.Request) (*http.Response, error) {
 			return problem(422, c.code, "X-Trace", "t-1"), nil
@@ -380,7 +381,7 @@ func TestR71_TheTextTellsWhenToComeAgain(t *testing.T) {
 		}}
 		_, err := client.Do(t.Context(), newClient(t, net, client.Options{}), client.Key{Value: "k"}, post(t, "{}"))
 		e := checkError(t, err, client.ReasonRetryAfter)
-		if !e.RetryAt.Equal(time.Now().Add(2*time.Hour)) || !errors.Is(err, semel.ErrStoreUnavailable) {
+		if !e.RetryAt.Equal(time.Now().Add(2*time.Hour)) || !errors.Is(err, refusal.StoreUnavailable) {
 			t.Errorf("%v: come again at %v, want in two hours", e, e.RetryAt)
 		}
 		const want = "idempotent call with key 8254c329a92850f6, 1 sent: retries exhausted by retry-after, " +
@@ -496,7 +497,7 @@ func TestR70_AFailureOfWhichNothingIsKeptIsSentAgain(t *testing.T) {
 					if err != nil || a.Status != 201 || a.State != "" || a.Attempts != 2 {
 						t.Errorf("%+v, %v; want the answer of the second attempt, and no state", a, err)
 					}
-				} else if e := checkError(t, err, c.reason); e.Attempts != 1 || errors.Is(err, semel.ErrInProgress) {
+				} else if e := checkError(t, err, c.reason); e.Attempts != 1 || errors.Is(err, refusal.InProgress) {
 					t.Errorf("%v, want 1 sent, and none in progress", e)
 				}
 				var got []told

@@ -15,7 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/refusal"
 )
 
 // The vectors in testdata, which drive the clients in all languages; testdata/README.md says what they mean.
@@ -138,7 +138,7 @@ func TestR65_VectorsOfKeys(t *testing.T) {
 		key := strings.Repeat(v.Key, max(1, v.Times))
 		got, err := encode(key, v.Bare)
 		if v.Text == nil {
-			if err == nil || !errors.Is(err, semel.ErrKeyInvalid) {
+			if err == nil || !errors.Is(err, refusal.KeyInvalid) {
 				t.Errorf("%s: %q, %v; want ErrKeyInvalid", v.Name, got, err)
 			}
 			continue
@@ -154,7 +154,7 @@ func TestR65_VectorsOfKeys(t *testing.T) {
 	for _, v := range all.Keys {
 		got, err := decode(v.Text)
 		if v.Key == nil {
-			if !errors.Is(err, semel.ErrKeyInvalid) {
+			if !errors.Is(err, refusal.KeyInvalid) {
 				t.Errorf("decode %q: %q, %v; want ErrKeyInvalid", v.Text, got, err)
 			}
 		} else if err != nil || got != *v.Key {
@@ -311,14 +311,14 @@ func (v *vectorCall) checkOutcome(t *testing.T, answer *Answer, err error, broke
 		t.Errorf("%v: of the network %v, want %v", e, got, want.Network)
 	}
 	for code, sentinel := range map[string]error{
-		"IDEMPOTENCY_KEY_INVALID":        semel.ErrKeyInvalid,
-		"IDEMPOTENCY_KEY_REUSED":         semel.ErrKeyReused,
-		"IDEMPOTENCY_KEY_EXPIRED":        semel.ErrKeyExpired,
-		"IDEMPOTENCY_IN_PROGRESS":        semel.ErrInProgress,
-		"IDEMPOTENCY_OUTCOME_UNKNOWN":    semel.ErrOutcomeUnknown,
-		"IDEMPOTENCY_OUTCOME_PENDING":    semel.ErrOutcomePending,
-		"IDEMPOTENCY_REPLAY_UNAVAILABLE": semel.ErrReplayUnavailable,
-		"IDEMPOTENCY_NO_ANSWER":          semel.ErrNoAnswer,
+		"IDEMPOTENCY_KEY_INVALID":        refusal.KeyInvalid,
+		"IDEMPOTENCY_KEY_REUSED":         refusal.KeyReused,
+		"IDEMPOTENCY_KEY_EXPIRED":        refusal.KeyExpired,
+		"IDEMPOTENCY_IN_PROGRESS":        refusal.InProgress,
+		"IDEMPOTENCY_OUTCOME_UNKNOWN":    refusal.OutcomeUnknown,
+		"IDEMPOTENCY_OUTCOME_PENDING":    refusal.OutcomePending,
+		"IDEMPOTENCY_REPLAY_UNAVAILABLE": refusal.ReplayUnavailable,
+		"IDEMPOTENCY_NO_ANSWER":          refusal.NoAnswer,
 	} {
 		if got := errors.Is(err, sentinel); got != (code == want.Code) {
 			t.Errorf("%v: is %v: %v", e, sentinel, got)

@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/memstore"
 )
 
 // spread returns ids as digests are: all bytes of the key's part differ.
-func spread(n uint64) (id semel.ID) {
+func spread(n uint64) (id driver.ID) {
 	x := n
 	id[0] = 1 // all of one principal, so that its count is what all cores meet at
 	for i := 16; i < len(id); i += 8 {
@@ -28,8 +28,8 @@ func spread(n uint64) (id semel.ID) {
 	return id
 }
 
-func answer() *semel.Response {
-	return &semel.Response{
+func answer() *driver.Response {
+	return &driver.Response{
 		Status: 201,
 		Header: map[string][]string{"Content-Type": {"application/json"}, "Location": {"/payments/7"}},
 		Body:   []byte(strings.Repeat("0123456789", 20)),
@@ -39,7 +39,7 @@ func answer() *semel.Response {
 // BenchmarkClaimSettle measures P-3: a claim and a settle of a new key each time, on every core. Compare it with
 // BenchmarkFloor of the same run.
 func BenchmarkClaimSettle(b *testing.B) {
-	for _, p := range []semel.LostPolicy{semel.Hold, semel.Rerun} {
+	for _, p := range []driver.LostPolicy{driver.Hold, driver.Rerun} {
 		b.Run(p.String(), func(b *testing.B) {
 			s, err := memstore.Open(memstore.Options{MaxRecords: 1 << 30, MaxBytes: 1 << 40, PrincipalShare: 1})
 			if err != nil {
@@ -52,9 +52,9 @@ func BenchmarkClaimSettle(b *testing.B) {
 				for pb.Next() {
 					n := next.Add(1)
 					id := spread(n)
-					c := semel.Claim{
-						Fingerprint: semel.Fingerprint{Raw: [16]byte(id[16:32])},
-						Token:       semel.Token(id[32:48]),
+					c := driver.Claim{
+						Fingerprint: driver.Fingerprint{Raw: [16]byte(id[16:32])},
+						Token:       driver.Token(id[32:48]),
 						OnLost:      p,
 						Operation:   "POST /payments",
 						Correlation: "0f8fad5b-d9cb-469f-a165-70867728950e",
@@ -65,7 +65,7 @@ func BenchmarkClaimSettle(b *testing.B) {
 					}
 					own := *a
 					own.Body = append([]byte(nil), a.Body...)
-					if _, owned, err = s.Settle(b.Context(), id, rec.Owner(), semel.Outcome{State: semel.Done, Response: &own}); err != nil || !owned {
+					if _, owned, err = s.Settle(b.Context(), id, rec.Owner(), driver.Outcome{State: driver.Done, Response: &own}); err != nil || !owned {
 						b.Fatal(owned, err)
 					}
 				}
@@ -81,16 +81,16 @@ func BenchmarkFloor(b *testing.B) {
 		token, fingerprint [16]byte
 		until              time.Time
 		operation, corr    string
-		answer             *semel.Response
+		answer             *driver.Response
 	}
 	type shard struct {
 		mu sync.Mutex
-		m  map[semel.ID]record
+		m  map[driver.ID]record
 		_  [64]byte
 	}
 	shards := make([]shard, 64)
 	for i := range shards {
-		shards[i].m = map[semel.ID]record{}
+		shards[i].m = map[driver.ID]record{}
 	}
 	var next atomic.Uint64
 	a := answer()
@@ -123,7 +123,7 @@ func BenchmarkFloor(b *testing.B) {
 func BenchmarkMemory(b *testing.B) {
 	const n, allowed = 1_000_000, 320
 	a := answer() // shared by all, so that it doesn't count
-	for _, state := range []semel.State{semel.Running, semel.Done, semel.Free} {
+	for _, state := range []driver.State{driver.Running, driver.Done, driver.Free} {
 		b.Run(state.String(), func(b *testing.B) {
 			for b.Loop() {
 				before := heap()
@@ -133,9 +133,9 @@ func BenchmarkMemory(b *testing.B) {
 				}
 				for i := range uint64(n) {
 					id := spread(i)
-					c := semel.Claim{
-						Token:       semel.Token(id[32:48]),
-						OnLost:      semel.Rerun,
+					c := driver.Claim{
+						Token:       driver.Token(id[32:48]),
+						OnLost:      driver.Rerun,
 						Operation:   "POST /payments",
 						Correlation: fmt.Sprintf("%036d", i),
 					}
@@ -143,18 +143,18 @@ func BenchmarkMemory(b *testing.B) {
 					if err != nil {
 						b.Fatal(err)
 					}
-					if state == semel.Running {
+					if state == driver.Running {
 						continue
 					}
-					o := semel.Outcome{State: state}
-					if state == semel.Done {
+					o := driver.Outcome{State: state}
+					if state == driver.Done {
 						o.Response = a
 					}
 					if _, owned, err := s.Settle(b.Context(), id, rec.Owner(), o); err != nil || !owned {
 						b.Fatal(owned, err)
 					}
 				}
-				per := float64(heap()-before)/n - float64(len(semel.ID{}))
+				per := float64(heap()-before)/n - float64(len(driver.ID{}))
 				runtime.KeepAlive(s)
 				b.ReportMetric(per, "B/record")
 				if per > allowed {

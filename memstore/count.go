@@ -4,15 +4,15 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
-// Count implements [semel.Counter]. Its cost grows only with the number of records that run or are unknown. Bytes is 0.
-func (s *Store) Count(ctx context.Context) (semel.Counts, error) {
-	n := semel.Counts{Records: s.records.Load()}
+// Count implements [driver.Counter]. Its cost grows only with the number of records that run or are unknown. Bytes is 0.
+func (s *Store) Count(ctx context.Context) (driver.Counts, error) {
+	n := driver.Counts{Records: s.records.Load()}
 	for i := range s.shards {
 		if err := ctx.Err(); err != nil {
-			return semel.Counts{}, fmt.Errorf("memstore: count: %w", err)
+			return driver.Counts{}, fmt.Errorf("memstore: count: %w", err)
 		}
 		s.shards[i].count(s, &n)
 	}
@@ -20,16 +20,16 @@ func (s *Store) Count(ctx context.Context) (semel.Counts, error) {
 }
 
 // count adds what a shard holds, except the number of its records.
-func (sh *shard) count(s *Store, n *semel.Counts) {
+func (sh *shard) count(s *Store, n *driver.Counts) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	now := s.now()
 	for _, e := range sh.live {
-		if e.state == semel.Running {
+		if e.state == driver.Running {
 			n.Running++
 			n.OldestRunning = max(n.OldestRunning, now.Sub(e.started))
 		}
-		if rec := e.record(now); rec.Reads(rec.OnLost) == semel.ReadsUnknown {
+		if rec := e.record(now); rec.Reads(rec.OnLost) == driver.ReadsUnknown {
 			n.Unknown++
 		}
 	}

@@ -6,35 +6,35 @@ import (
 	"time"
 	"unique"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // An entry is a record as it is kept: what most records have in 224 bytes, what few have behind a pointer.
 type entry struct {
-	id    semel.ID
+	id    driver.ID
 	next  *entry // the next entry with the same index key
 	usage *usage // its principal's; nil for the store's own
 	pos   uint32 // 1 + its place in the shard's queue; 0 if it is in none
 	live  uint32 // 1 + its place among the shard's live ones; 0 if it is not one of them
 
 	fence       uint64
-	token       semel.Token
-	fingerprint semel.Fingerprint
-	created     semel.Time
-	started     semel.Time
-	leaseEnd    semel.Time
-	settled     semel.Time
+	token       driver.Token
+	fingerprint driver.Fingerprint
+	created     driver.Time
+	started     driver.Time
+	leaseEnd    driver.Time
+	settled     driver.Time
 	retention   time.Duration
 
 	attempt uint32
-	state   semel.State
-	wrote   semel.State
-	onLost  semel.LostPolicy
+	state   driver.State
+	wrote   driver.State
+	onLost  driver.LostPolicy
 	marks   marks
 
 	operation   unique.Handle[string] // few operations, many records
 	correlation string
-	response    *semel.Response
+	response    *driver.Response
 	rare        *rare
 }
 
@@ -56,11 +56,11 @@ const (
 )
 
 // record returns what e holds, with the given clock; a nil entry is an absent record.
-func (e *entry) record(now semel.Time) semel.Record {
+func (e *entry) record(now driver.Time) driver.Record {
 	if e == nil {
-		return semel.Record{Now: now}
+		return driver.Record{Now: now}
 	}
-	r := semel.Record{
+	r := driver.Record{
 		State:       e.state,
 		OnLost:      e.onLost,
 		Begun:       e.marks&begun != 0,
@@ -89,7 +89,7 @@ func (e *entry) record(now semel.Time) semel.Record {
 }
 
 // set stores rec in e. Its texts are copied, so that a short one does not keep alive the request that it was cut from.
-func (e *entry) set(rec *semel.Record) {
+func (e *entry) set(rec *driver.Record) {
 	e.state, e.onLost, e.wrote = rec.State, rec.OnLost, rec.Wrote
 	e.marks = 0
 	if rec.Begun {
@@ -145,7 +145,7 @@ func (e *entry) stepsWeight() (n int64) {
 }
 
 // growth returns by how much the weight of a record grows if rec is written in the place of old.
-func (e *entry) growth(old, rec *semel.Record) int64 {
+func (e *entry) growth(old, rec *driver.Record) int64 {
 	n := weight(rec) - weight(old)
 	if old.Steps && !rec.Steps {
 		n -= e.stepsWeight()
@@ -154,9 +154,9 @@ func (e *entry) growth(old, rec *semel.Record) int64 {
 }
 
 // weight is what a record without its steps counts towards Options.MaxBytes.
-func weight(rec *semel.Record) int64 {
+func weight(rec *driver.Record) int64 {
 	n := len(rec.Correlation) + len(rec.Error) + len(rec.Sealed)
-	if strings.HasPrefix(rec.Operation, semel.SealedName) {
+	if strings.HasPrefix(rec.Operation, driver.SealedName) {
 		n += len(rec.Operation) // no other record has it
 	}
 	if a := rec.Response; a != nil {

@@ -6,17 +6,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // An entry is a record in another form: a field that is added to records must be added here.
 func TestAnEntryKeepsEveryField(t *testing.T) {
 	t.Parallel()
-	zero := semel.Record{Now: 7}
+	zero := driver.Record{Now: 7}
 	full := filled(t)
 	full.Now = 7
 	e := &entry{}
-	for _, want := range []semel.Record{full, zero, full} {
+	for _, want := range []driver.Record{full, zero, full} {
 		e.set(&want)
 		if got := e.record(7); !reflect.DeepEqual(got, want) {
 			t.Errorf("got %+v\nwant %+v", got, want)
@@ -25,8 +25,8 @@ func TestAnEntryKeepsEveryField(t *testing.T) {
 }
 
 // filled returns a record of which no field is zero.
-func filled(t *testing.T) semel.Record {
-	var rec semel.Record
+func filled(t *testing.T) driver.Record {
+	var rec driver.Record
 	v := reflect.ValueOf(&rec).Elem()
 	for i := range v.NumField() {
 		if f := v.Type().Field(i); f.IsExported() {
@@ -70,7 +70,7 @@ func fill(t *testing.T, v reflect.Value, n int) {
 func (s *Store) sound(t *testing.T) {
 	t.Helper()
 	var records, bytes int64
-	of := map[semel.ScopeID][2]int64{}
+	of := map[driver.ScopeID][2]int64{}
 	for i := range s.shards {
 		sh := &s.shards[i]
 		queued, live := 0, 0
@@ -91,7 +91,7 @@ func (s *Store) sound(t *testing.T) {
 				if indexKey(&e.id) != k || s.shard(e.id) != sh {
 					t.Errorf("a record is in the wrong place")
 				}
-				if isLive := rec.State == semel.Running || rec.State == semel.Unknown; isLive != (e.live > 0) || isLive && sh.live[e.live-1] != e {
+				if isLive := rec.State == driver.Running || rec.State == driver.Unknown; isLive != (e.live > 0) || isLive && sh.live[e.live-1] != e {
 					t.Errorf("a record that is %s has the place %d among the live ones", rec.State, e.live)
 				} else if isLive {
 					live++
@@ -143,26 +143,26 @@ func TestTheStoreDoesWhatTheTransitionsSay(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		now := time.UnixMicro(1_900_000_000_000_000)
 		s := newStore(Options{Clock: func() time.Time { return now }})
-		model := map[semel.ID]semel.Record{}
-		steps := map[semel.ID]map[string]string{}
-		ids := make([]semel.ID, 24)
+		model := map[driver.ID]driver.Record{}
+		steps := map[driver.ID]map[string]string{}
+		ids := make([]driver.ID, 24)
 		for i := range ids {
 			ids[i][0], ids[i][24], ids[i][47] = byte(i%4), byte(i%3), byte(i) // few principals and shards, shared index keys
 		}
-		tokens := make([]semel.Token, 4)
+		tokens := make([]driver.Token, 4)
 		for i := range tokens {
 			tokens[i][0] = byte(i + 1)
 		}
-		answers := []*semel.Response{nil, {Status: 200, Body: []byte("answer"), Header: map[string][]string{"A": {"b", "c"}}}}
-		compare := func(id semel.ID) {
+		answers := []*driver.Response{nil, {Status: 200, Body: []byte("answer"), Header: map[string][]string{"A": {"b", "c"}}}}
+		compare := func(id driver.ID) {
 			t.Helper()
-			want, at := model[id], semel.TimeOf(now)
+			want, at := model[id], driver.TimeOf(now)
 			got, err := s.Load(t.Context(), id)
 			if err != nil {
 				t.Fatal(err)
 			}
 			want.Now = at
-			for _, when := range []semel.Time{want.Expires(), at} { // swept, or reclaimed by a claim, as soon as it might be or later
+			for _, when := range []driver.Time{want.Expires(), at} { // swept, or reclaimed by a claim, as soon as it might be or later
 				swept, expired := want.Swept(when)
 				swept.Now = at
 				if expired && when <= at && reflect.DeepEqual(got, swept) {
@@ -188,27 +188,27 @@ func TestTheStoreDoesWhatTheTransitionsSay(t *testing.T) {
 		}
 		for turn := range 400 {
 			now = now.Add(time.Duration(r.IntN(400)) * time.Millisecond)
-			id, at := ids[r.IntN(len(ids))], semel.TimeOf(now)
+			id, at := ids[r.IntN(len(ids))], driver.TimeOf(now)
 			compare(id)
 			old := model[id]
 			by := old.Owner()
 			if r.IntN(4) == 0 {
-				by = semel.Owner{Fence: old.Fence - uint64(r.IntN(2)), Token: tokens[r.IntN(len(tokens))], Above: r.IntN(2) == 0}
+				by = driver.Owner{Fence: old.Fence - uint64(r.IntN(2)), Token: tokens[r.IntN(len(tokens))], Above: r.IntN(2) == 0}
 			}
 			switch r.IntN(11) {
 			case 0, 1, 2:
-				c := semel.Claim{
-					Fingerprint: semel.Fingerprint{Raw: [16]byte{byte(r.IntN(20) / 19)}, Canonical: [16]byte{byte(r.IntN(2))}},
+				c := driver.Claim{
+					Fingerprint: driver.Fingerprint{Raw: [16]byte{byte(r.IntN(20) / 19)}, Canonical: [16]byte{byte(r.IntN(2))}},
 					Token:       tokens[r.IntN(len(tokens))],
 					Lease:       time.Duration(r.IntN(3000)) * time.Millisecond,
 					Retention:   time.Duration(1+r.IntN(5000)) * time.Millisecond,
 					Tombstone:   time.Duration(r.IntN(3)) * time.Second,
-					OnLost:      semel.LostPolicy(r.IntN(2)),
+					OnLost:      driver.LostPolicy(r.IntN(2)),
 					Operation:   []string{"POST /a", "POST /b"}[r.IntN(2)],
 					Correlation: []string{"", "c1", "longer correlation"}[r.IntN(3)],
 					Sealed:      [][]byte{nil, []byte("sealed")}[r.IntN(2)],
 				}
-				if old.State == semel.Absent {
+				if old.State == driver.Absent {
 					old.Fence = s.shard(id).floor
 				}
 				want, wantOwned := old.Claim(at, c)
@@ -220,7 +220,7 @@ func TestTheStoreDoesWhatTheTransitionsSay(t *testing.T) {
 					model[id] = want
 				}
 			case 3:
-				x := semel.Extension{Lease: time.Duration(r.IntN(3000)) * time.Millisecond, Begun: r.IntN(4) == 0}
+				x := driver.Extension{Lease: time.Duration(r.IntN(3000)) * time.Millisecond, Begun: r.IntN(4) == 0}
 				want, wantOwned := old.Extend(at, by, x)
 				owned, err := s.Extend(t.Context(), id, by, x)
 				if err != nil || owned != wantOwned {
@@ -230,8 +230,8 @@ func TestTheStoreDoesWhatTheTransitionsSay(t *testing.T) {
 					model[id] = want
 				}
 			case 4, 5:
-				o := semel.Outcome{
-					State:    semel.State(1 + r.IntN(4)),
+				o := driver.Outcome{
+					State:    driver.State(1 + r.IntN(4)),
 					Response: answers[r.IntN(len(answers))],
 					Error:    []string{"", "why"}[r.IntN(2)],
 					Owed:     r.IntN(4) == 0,
@@ -284,7 +284,7 @@ func TestTheStoreDoesWhatTheTransitionsSay(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			checked := []semel.ID{id}
+			checked := []driver.ID{id}
 			if turn%10 == 0 {
 				checked = ids
 			}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/memstore"
 	"github.com/semelhq/semel/storetest"
 )
@@ -45,14 +46,14 @@ func open(t *testing.T, o memstore.Options) (*memstore.Store, *clock) {
 }
 
 // id returns the nth of some ids, spread over the shards.
-func id(n int) semel.ID {
+func id(n int) driver.ID {
 	return semel.Identify(nil, semel.KindHTTP, "scope", strconv.Itoa(n))
 }
 
-func ask(retention time.Duration) semel.Claim {
-	return semel.Claim{
-		Fingerprint: semel.Fingerprint{Raw: [16]byte{1}},
-		Token:       semel.NewToken(),
+func ask(retention time.Duration) driver.Claim {
+	return driver.Claim{
+		Fingerprint: driver.Fingerprint{Raw: [16]byte{1}},
+		Token:       driver.NewToken(),
 		Lease:       time.Hour,
 		Retention:   retention,
 		Operation:   "POST /payments",
@@ -60,7 +61,7 @@ func ask(retention time.Duration) semel.Claim {
 }
 
 // claim claims a record that must be owned.
-func claim(t *testing.T, s *memstore.Store, id semel.ID, c semel.Claim) semel.Record {
+func claim(t *testing.T, s *memstore.Store, id driver.ID, c driver.Claim) driver.Record {
 	t.Helper()
 	rec, owned, err := s.Claim(t.Context(), id, c)
 	if err != nil || !owned {
@@ -69,7 +70,7 @@ func claim(t *testing.T, s *memstore.Store, id semel.ID, c semel.Claim) semel.Re
 	return rec
 }
 
-func settle(t *testing.T, s *memstore.Store, id semel.ID, by semel.Owner, o semel.Outcome) semel.Record {
+func settle(t *testing.T, s *memstore.Store, id driver.ID, by driver.Owner, o driver.Outcome) driver.Record {
 	t.Helper()
 	rec, owned, err := s.Settle(t.Context(), id, by, o)
 	if err != nil || !owned {
@@ -79,13 +80,13 @@ func settle(t *testing.T, s *memstore.Store, id semel.ID, by semel.Owner, o seme
 }
 
 // finish claims a record and settles it as done without an answer.
-func finish(t *testing.T, s *memstore.Store, id semel.ID, retention time.Duration) semel.Record {
+func finish(t *testing.T, s *memstore.Store, id driver.ID, retention time.Duration) driver.Record {
 	t.Helper()
 	rec := claim(t, s, id, ask(retention))
-	return settle(t, s, id, rec.Owner(), semel.Outcome{State: semel.Done})
+	return settle(t, s, id, rec.Owner(), driver.Outcome{State: driver.Done})
 }
 
-func load(t *testing.T, s *memstore.Store, id semel.ID) semel.Record {
+func load(t *testing.T, s *memstore.Store, id driver.ID) driver.Record {
 	t.Helper()
 	rec, err := s.Load(t.Context(), id)
 	if err != nil {
@@ -102,7 +103,7 @@ func TestR88_TheStoreKeepsEveryPromise(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Storage {
 		s, c := open(t, memstore.Options{})
 		return storetest.Storage{
-			Open:    func(*testing.T) semel.Store { return s },
+			Open:    func(*testing.T) driver.Store { return s },
 			Advance: c.advance,
 		}
 	})
@@ -112,7 +113,7 @@ func TestR88_TheStoreKeepsEveryPromiseInRealTime(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(*testing.T) storetest.Storage {
 		s := memstore.New()
-		return storetest.Storage{Open: func(*testing.T) semel.Store { return s }}
+		return storetest.Storage{Open: func(*testing.T) driver.Store { return s }}
 	})
 }
 
@@ -141,24 +142,24 @@ func TestR60_AFullStoreRefusesNewKeysAndKeepsLiveOnes(t *testing.T) {
 	t.Parallel()
 	const room = 40
 	s, _ := open(t, memstore.Options{MaxRecords: room})
-	var kept []semel.Record
+	var kept []driver.Record
 	for n := range room {
 		kept = append(kept, claim(t, s, id(n), ask(time.Hour)))
 	}
 	for n := room; n < 10*room; n++ {
 		rec, owned, err := s.Claim(t.Context(), id(n), ask(time.Hour))
-		if !errors.Is(err, semel.ErrFull) || owned || rec.State != semel.Absent {
+		if !errors.Is(err, driver.ErrFull) || owned || rec.State != driver.Absent {
 			t.Fatalf("key %d: record %s, owned %t, error %v; want ErrFull", n, rec.State, owned, err)
 		}
-		if got := load(t, s, id(n)); got.State != semel.Absent {
+		if got := load(t, s, id(n)); got.State != driver.Absent {
 			t.Fatalf("a refused key has a record: %s", got.State)
 		}
 	}
 	for n, want := range kept {
-		if got := load(t, s, id(n)); got.Owner() != want.Owner() || got.State != semel.Running {
+		if got := load(t, s, id(n)); got.Owner() != want.Owner() || got.State != driver.Running {
 			t.Errorf("live record %d: %s, fence %d; want running, %d", n, got.State, got.Fence, want.Fence)
 		}
-		settle(t, s, id(n), want.Owner(), semel.Outcome{State: semel.Free})
+		settle(t, s, id(n), want.Owner(), driver.Outcome{State: driver.Free})
 		c := ask(time.Hour)
 		claim(t, s, id(n), c) // a known key runs again in a full store
 	}
@@ -175,14 +176,14 @@ func TestAFullStoreFindsRoomWhereRecordsExpired(t *testing.T) {
 	for n := 1; n < room; n++ {
 		finish(t, s, id(n), time.Minute)
 	}
-	if _, _, err := s.Claim(t.Context(), id(room), ask(time.Hour)); !errors.Is(err, semel.ErrFull) {
+	if _, _, err := s.Claim(t.Context(), id(room), ask(time.Hour)); !errors.Is(err, driver.ErrFull) {
 		t.Fatalf("nothing has expired: error %v, want ErrFull", err)
 	}
 	c.advance(time.Minute)
 	for n := room; n < 2*room-1; n++ {
 		claim(t, s, id(n), ask(time.Hour))
 	}
-	if _, _, err := s.Claim(t.Context(), id(2*room), ask(time.Hour)); !errors.Is(err, semel.ErrFull) {
+	if _, _, err := s.Claim(t.Context(), id(2*room), ask(time.Hour)); !errors.Is(err, driver.ErrFull) {
 		t.Errorf("full of live records: error %v, want ErrFull", err)
 	}
 	if got := load(t, s, id(0)); got.Owner() != live.Owner() {
@@ -205,7 +206,7 @@ func TestAProgramThatNeverSweepsDoesNotFillUp(t *testing.T) {
 }
 
 // oneShard returns the nth of ids that meet in one shard.
-func oneShard(n int) semel.ID {
+func oneShard(n int) driver.ID {
 	id := id(n)
 	id[24] = 7
 	return id
@@ -249,24 +250,24 @@ func TestARefusedClaimReclaimsNothing(t *testing.T) {
 func TestAnAnswerWithoutRoomIsRefusedAndTheOutcomeFits(t *testing.T) {
 	t.Parallel()
 	s, c := open(t, memstore.Options{MaxBytes: 1000})
-	big := &semel.Response{Status: 200, Body: make([]byte, 600)}
+	big := &driver.Response{Status: 200, Body: make([]byte, 600)}
 	first := claim(t, s, id(0), ask(time.Minute))
-	settle(t, s, id(0), first.Owner(), semel.Outcome{State: semel.Done, Response: big})
+	settle(t, s, id(0), first.Owner(), driver.Outcome{State: driver.Done, Response: big})
 
 	second := claim(t, s, id(1), ask(time.Hour))
 	before := load(t, s, id(1))
-	_, owned, err := s.Settle(t.Context(), id(1), second.Owner(), semel.Outcome{State: semel.Done, Response: big})
-	if !errors.Is(err, semel.ErrFull) || owned {
+	_, owned, err := s.Settle(t.Context(), id(1), second.Owner(), driver.Outcome{State: driver.Done, Response: big})
+	if !errors.Is(err, driver.ErrFull) || owned {
 		t.Fatalf("Settle of an answer without room: owned is %t, error %v; want ErrFull", owned, err)
 	}
 	if got := load(t, s, id(1)); got.State != before.State || got.Wrote != before.Wrote || got.Settled != before.Settled {
 		t.Errorf("the refused settle changed the record: %+v", got)
 	}
-	settle(t, s, id(1), second.Owner(), semel.Outcome{State: semel.Done, Error: strings.Repeat("why ", 500)})
+	settle(t, s, id(1), second.Owner(), driver.Outcome{State: driver.Done, Error: strings.Repeat("why ", 500)})
 
 	third := claim(t, s, id(2), ask(time.Hour))
 	c.advance(time.Minute) // the first answer's retention is over: there is room
-	if got := settle(t, s, id(2), third.Owner(), semel.Outcome{State: semel.Free}); got.State != semel.Free {
+	if got := settle(t, s, id(2), third.Owner(), driver.Outcome{State: driver.Free}); got.State != driver.Free {
 		t.Errorf("settled as %s, want free", got.State)
 	}
 }
@@ -274,7 +275,7 @@ func TestAnAnswerWithoutRoomIsRefusedAndTheOutcomeFits(t *testing.T) {
 func TestAnAnswerTakesTheRoomOfWhatExpired(t *testing.T) {
 	t.Parallel()
 	s, c := open(t, memstore.Options{MaxBytes: 1000})
-	big := semel.Outcome{State: semel.Done, Response: &semel.Response{Body: make([]byte, 600)}}
+	big := driver.Outcome{State: driver.Done, Response: &driver.Response{Body: make([]byte, 600)}}
 	rec := claim(t, s, id(0), ask(time.Minute))
 	settle(t, s, id(0), rec.Owner(), big)
 	rec = claim(t, s, id(1), ask(time.Hour))
@@ -291,17 +292,17 @@ func TestASealedRequestWithoutRoomIsRefused(t *testing.T) {
 	done := finish(t, s, id(1), time.Minute)
 	sealed := ask(time.Hour)
 	sealed.Sealed = make([]byte, 1001)
-	if _, owned, err := s.Claim(t.Context(), id(0), sealed); !errors.Is(err, semel.ErrFull) || owned {
+	if _, owned, err := s.Claim(t.Context(), id(0), sealed); !errors.Is(err, driver.ErrFull) || owned {
 		t.Errorf("a new record: owned is %t, error %v; want ErrFull", owned, err)
 	}
 	if s.Len() != 1 {
 		t.Errorf("%d records, want 1", s.Len())
 	}
 	c.advance(time.Minute)
-	if _, owned, err := s.Claim(t.Context(), id(1), sealed); !errors.Is(err, semel.ErrFull) || owned {
+	if _, owned, err := s.Claim(t.Context(), id(1), sealed); !errors.Is(err, driver.ErrFull) || owned {
 		t.Errorf("a record past its retention: owned is %t, error %v; want ErrFull", owned, err)
 	}
-	if got := load(t, s, id(1)); got.State != semel.Absent && got.Owner() != done.Owner() {
+	if got := load(t, s, id(1)); got.State != driver.Absent && got.Owner() != done.Owner() {
 		t.Errorf("the refused claim changed the record: %+v", got)
 	}
 }
@@ -309,7 +310,7 @@ func TestASealedRequestWithoutRoomIsRefused(t *testing.T) {
 func TestR60_AStepWithoutRoomIsRefusedAndTheOutcomeFits(t *testing.T) {
 	t.Parallel()
 	s, c := open(t, memstore.Options{MaxBytes: 1000})
-	save := func(n int, by semel.Owner, name string, size int, want error) {
+	save := func(n int, by driver.Owner, name string, size int, want error) {
 		t.Helper()
 		owned, err := s.SaveStep(t.Context(), id(n), by, name, make([]byte, size))
 		if !errors.Is(err, want) || owned != (want == nil) {
@@ -329,16 +330,16 @@ func TestR60_AStepWithoutRoomIsRefusedAndTheOutcomeFits(t *testing.T) {
 		}
 	}
 	first := claim(t, s, id(0), ask(time.Minute))
-	save(0, first.Owner(), "big", 1001, semel.ErrFull)
+	save(0, first.Owner(), "big", 1001, driver.ErrFull)
 	saved(0)
 	save(0, first.Owner(), "charge", 900, nil)
-	save(0, first.Owner(), "ship", 100, semel.ErrFull)
+	save(0, first.Owner(), "ship", 100, driver.ErrFull)
 	save(0, first.Owner(), "charge", 900, nil) // again: it takes no more room
 	saved(0, "charge")
-	settle(t, s, id(0), first.Owner(), semel.Outcome{State: semel.Done, Error: strings.Repeat("why ", 100)})
+	settle(t, s, id(0), first.Owner(), driver.Outcome{State: driver.Done, Error: strings.Repeat("why ", 100)})
 
 	second := claim(t, s, id(1), ask(time.Hour))
-	save(1, second.Owner(), "charge", 900, semel.ErrFull)
+	save(1, second.Owner(), "charge", 900, driver.ErrFull)
 	c.advance(time.Minute) // the first one's retention is over: there is room
 	save(1, second.Owner(), "charge", 900, nil)
 	saved(0)
@@ -348,16 +349,16 @@ func TestR60_AStepWithoutRoomIsRefusedAndTheOutcomeFits(t *testing.T) {
 	for n := 2; n < 5; n++ {
 		switch last := load(t, s, id(n-1)); n {
 		case 2:
-			settle(t, s, id(n-1), last.Owner(), semel.Outcome{State: semel.Free})
+			settle(t, s, id(n-1), last.Owner(), driver.Outcome{State: driver.Free})
 			if forgot, err := s.Forget(t.Context(), id(n-1), last.Owner()); !forgot || err != nil {
 				t.Fatal(forgot, err)
 			}
 		case 3:
-			settle(t, s, id(n-1), last.Owner(), semel.Outcome{State: semel.Done})
+			settle(t, s, id(n-1), last.Owner(), driver.Outcome{State: driver.Done})
 			c.advance(2 * time.Hour)
 			claim(t, s, id(n-1), ask(time.Hour))
 		case 4:
-			settle(t, s, id(n-1), last.Owner(), semel.Outcome{State: semel.Done})
+			settle(t, s, id(n-1), last.Owner(), driver.Outcome{State: driver.Done})
 			c.advance(time.Hour)
 			if _, err := s.Sweep(t.Context(), 100); err != nil {
 				t.Fatal(err)
@@ -370,8 +371,8 @@ func TestR60_AStepWithoutRoomIsRefusedAndTheOutcomeFits(t *testing.T) {
 		rec := claim(t, s, id(n), asked)
 		save(n, rec.Owner(), "charge", 990, nil)
 	}
-	if got := load(t, s, id(3)); got.Reads(semel.Hold) != semel.ReadsExpired || got.Steps {
-		t.Errorf("the tombstone reads as %s, Steps %t", got.Reads(semel.Hold), got.Steps)
+	if got := load(t, s, id(3)); got.Reads(driver.Hold) != driver.ReadsExpired || got.Steps {
+		t.Errorf("the tombstone reads as %s, Steps %t", got.Reads(driver.Hold), got.Steps)
 	}
 }
 
@@ -393,7 +394,7 @@ func TestAKnownKeyIsNeverRefusedForItsBytes(t *testing.T) {
 	c := ask(time.Hour)
 	c.Correlation = strings.Repeat("x", 100)
 	rec := claim(t, s, id(0), c)
-	settle(t, s, id(0), rec.Owner(), semel.Outcome{State: semel.Free, Error: "connection lost"})
+	settle(t, s, id(0), rec.Owner(), driver.Outcome{State: driver.Free, Error: "connection lost"})
 	c = ask(time.Hour)
 	c.Correlation = strings.Repeat("x", 200)
 	claim(t, s, id(0), c)
@@ -411,7 +412,7 @@ func TestABoundHoldsUnderManyCallers(t *testing.T) {
 			switch {
 			case owned && err == nil:
 				owners.Add(1)
-			case errors.Is(err, semel.ErrFull):
+			case errors.Is(err, driver.ErrFull):
 				full.Add(1)
 			}
 		})
@@ -444,10 +445,10 @@ func TestR46_FencesGrowWithinAMillisecond(t *testing.T) {
 		s, c := open(t, memstore.Options{})
 		rec := claim(t, s, id(0), ask(time.Microsecond))
 		for range 50 {
-			settle(t, s, id(0), rec.Owner(), semel.Outcome{State: semel.Free})
+			settle(t, s, id(0), rec.Owner(), driver.Outcome{State: driver.Free})
 			rec = claim(t, s, id(0), ask(time.Microsecond))
 		}
-		settle(t, s, id(0), rec.Owner(), semel.Outcome{State: semel.Done})
+		settle(t, s, id(0), rec.Owner(), driver.Outcome{State: driver.Done})
 		c.advance(time.Microsecond)
 		if n, err := s.Sweep(t.Context(), 10); n != 1 || err != nil {
 			t.Fatalf("Sweep: %d, error %v", n, err)
@@ -462,7 +463,7 @@ func TestIDsThatMeetInTheIndexAreKeptApart(t *testing.T) {
 	t.Parallel()
 	const n = 6
 	// The last bytes differ; the index does not look at them.
-	ids := make([]semel.ID, n)
+	ids := make([]driver.ID, n)
 	for i := range ids {
 		ids[i][47] = byte(i)
 	}
@@ -472,7 +473,7 @@ func TestIDsThatMeetInTheIndexAreKeptApart(t *testing.T) {
 				continue
 			}
 			s, _ := open(t, memstore.Options{})
-			recs := make([]semel.Record, n)
+			recs := make([]driver.Record, n)
 			for i, id := range ids {
 				recs[i] = finish(t, s, id, time.Hour)
 			}
@@ -483,7 +484,7 @@ func TestIDsThatMeetInTheIndexAreKeptApart(t *testing.T) {
 			}
 			for i, id := range ids {
 				got := load(t, s, id)
-				if gone := i == first || i == second; gone != (got.State == semel.Absent) || !gone && got.Owner() != recs[i].Owner() {
+				if gone := i == first || i == second; gone != (got.State == driver.Absent) || !gone && got.Owner() != recs[i].Owner() {
 					t.Errorf("%d and %d forgotten: record %d is %s", first, second, i, got.State)
 				}
 			}
@@ -516,7 +517,7 @@ func TestListLetsItsCallerUseTheStore(t *testing.T) {
 		finish(t, s, oneShard(n), time.Hour)
 	}
 	n := 0
-	err := s.List(t.Context(), semel.Query{}, func(id semel.ID, rec semel.Record) bool {
+	err := s.List(t.Context(), driver.Query{}, func(id driver.ID, rec driver.Record) bool {
 		if forgot, err := s.Forget(t.Context(), id, rec.Owner()); !forgot || err != nil {
 			t.Errorf("Forget: %t, error %v", forgot, err)
 		}
@@ -533,14 +534,14 @@ func TestTheDefaultClockRunsWithTheProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New()
 		c := ask(time.Hour)
-		c.Lease, c.OnLost = 30*time.Second, semel.Rerun
+		c.Lease, c.OnLost = 30*time.Second, driver.Rerun
 		start := time.Now()
 		rec := claim(t, s, id(0), c)
-		if rec.Started != semel.TimeOf(start) {
+		if rec.Started != driver.TimeOf(start) {
 			t.Errorf("started at %s, want %s", rec.Started.Time(), start)
 		}
 		other := c
-		other.Token = semel.NewToken()
+		other.Token = driver.NewToken()
 		<-time.After(30*time.Second - time.Microsecond)
 		if _, owned, err := s.Claim(t.Context(), id(0), other); owned || err != nil {
 			t.Errorf("a microsecond before the lease ends: owned is %t, error %v", owned, err)
@@ -558,15 +559,15 @@ func TestErrorsSayWhichVerbFailed(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, _, claimErr := s.Claim(ctx, id(0), ask(time.Hour))
-	_, saveErr := s.SaveStep(ctx, id(0), semel.Owner{}, "charge", nil)
+	_, saveErr := s.SaveStep(ctx, id(0), driver.Owner{}, "charge", nil)
 	_, stepsErr := s.Steps(ctx, id(0))
-	_, extendErr := s.Extend(ctx, id(0), semel.Owner{}, semel.Extension{})
-	_, _, settleErr := s.Settle(ctx, id(0), semel.Owner{}, semel.Outcome{State: semel.Free})
+	_, extendErr := s.Extend(ctx, id(0), driver.Owner{}, driver.Extension{})
+	_, _, settleErr := s.Settle(ctx, id(0), driver.Owner{}, driver.Outcome{State: driver.Free})
 	_, loadErr := s.Load(ctx, id(0))
 	_, sweepErr := s.Sweep(ctx, 1)
-	_, seizeErr := s.Seize(ctx, id(0), semel.NewToken())
-	_, forgetErr := s.Forget(ctx, id(0), semel.Owner{})
-	listErr := s.List(ctx, semel.Query{}, nil)
+	_, seizeErr := s.Seize(ctx, id(0), driver.NewToken())
+	_, forgetErr := s.Forget(ctx, id(0), driver.Owner{})
+	listErr := s.List(ctx, driver.Query{}, nil)
 	for verb, err := range map[string]error{
 		"claim": claimErr, "extend": extendErr, "settle": settleErr, "load": loadErr,
 		"sweep": sweepErr, "seize": seizeErr, "forget": forgetErr, "list": listErr,

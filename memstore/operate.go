@@ -5,13 +5,13 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
-// Seize implements [semel.Seizer].
-func (s *Store) Seize(ctx context.Context, id semel.ID, t semel.Token) (semel.Record, error) {
+// Seize implements [driver.Seizer].
+func (s *Store) Seize(ctx context.Context, id driver.ID, t driver.Token) (driver.Record, error) {
 	if err := ctx.Err(); err != nil {
-		return semel.Record{}, fmt.Errorf("memstore: seize: %w", err)
+		return driver.Record{}, fmt.Errorf("memstore: seize: %w", err)
 	}
 	sh := s.shard(id)
 	sh.mu.Lock()
@@ -25,8 +25,8 @@ func (s *Store) Seize(ctx context.Context, id semel.ID, t semel.Token) (semel.Re
 	return rec, nil
 }
 
-// Forget implements [semel.Seizer].
-func (s *Store) Forget(ctx context.Context, id semel.ID, by semel.Owner) (bool, error) {
+// Forget implements [driver.Seizer].
+func (s *Store) Forget(ctx context.Context, id driver.ID, by driver.Owner) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, fmt.Errorf("memstore: forget: %w", err)
 	}
@@ -42,8 +42,8 @@ func (s *Store) Forget(ctx context.Context, id semel.ID, by semel.Owner) (bool, 
 	return true, nil
 }
 
-// List implements [semel.Lister]. No lock is held while yield runs, so that it may use the store.
-func (s *Store) List(ctx context.Context, q semel.Query, yield func(semel.ID, semel.Record) bool) error {
+// List implements [driver.Lister]. No lock is held while yield runs, so that it may use the store.
+func (s *Store) List(ctx context.Context, q driver.Query, yield func(driver.ID, driver.Record) bool) error {
 	first, last, some := q.Range()
 	if !some {
 		return nil
@@ -76,10 +76,10 @@ func (s *Store) List(ctx context.Context, q semel.Query, yield func(semel.ID, se
 }
 
 // ids returns the ids from first to last.
-func (sh *shard) ids(first, last semel.ID) []semel.ID {
+func (sh *shard) ids(first, last driver.ID) []driver.ID {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	var ids []semel.ID
+	var ids []driver.ID
 	for _, e := range sh.index {
 		for ; e != nil; e = e.next {
 			if bytes.Compare(first[:], e.id[:]) <= 0 && bytes.Compare(e.id[:], last[:]) <= 0 {

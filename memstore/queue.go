@@ -3,7 +3,7 @@ package memstore
 import (
 	"math"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // A queue orders the entries of a shard by the time from which they may be removed: a binary heap in which each entry
@@ -11,14 +11,14 @@ import (
 type queue []appointment
 
 type appointment struct {
-	at semel.Time
+	at driver.Time
 	e  *entry
 }
 
-const never = semel.Time(math.MaxInt64)
+const never = driver.Time(math.MaxInt64)
 
 // set moves e to the given time, in or out of the queue.
-func (q *queue) set(e *entry, at semel.Time) {
+func (q *queue) set(e *entry, at driver.Time) {
 	switch {
 	case at == never && e.pos == 0:
 	case at == never:

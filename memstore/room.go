@@ -6,18 +6,18 @@ import (
 	"iter"
 	"sync/atomic"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // enter counts a new record of so many bytes, and returns the usage of its principal. Without room it counts nothing.
-func (s *Store) enter(id *semel.ID, bytes int64) (*usage, error) {
+func (s *Store) enter(id *driver.ID, bytes int64) (*usage, error) {
 	u, ok := s.usages.join(id)
 	if !ok {
-		return nil, semel.ErrShareFull
+		return nil, driver.ErrShareFull
 	}
 	if !add(&s.records, 1, s.maxRecords, true) {
 		s.usages.leave(u)
-		return nil, semel.ErrFull
+		return nil, driver.ErrFull
 	}
 	if err := s.reserve(u, bytes, true); err != nil {
 		s.records.Add(-1)
@@ -31,13 +31,13 @@ func (s *Store) enter(id *semel.ID, bytes int64) (*usage, error) {
 // would go beyond a bound.
 func (s *Store) reserve(u *usage, bytes int64, strict bool) error {
 	if u != nil && !add(&u.bytes, bytes, s.shareBytes, strict) {
-		return semel.ErrShareFull
+		return driver.ErrShareFull
 	}
 	if !add(&s.bytes, bytes, s.maxBytes, strict) {
 		if u != nil {
 			u.bytes.Add(-bytes)
 		}
-		return semel.ErrFull
+		return driver.ErrFull
 	}
 	return nil
 }
@@ -62,12 +62,12 @@ func add(counter *atomic.Int64, n, limit int64, strict bool) bool {
 
 // expire removes at most limit records of sh that have expired, or what was to be replayed of them, and returns how many.
 // The shard's lock is held: what it touches is neither being claimed nor owned.
-func (s *Store) expire(sh *shard, now semel.Time, limit int) int {
+func (s *Store) expire(sh *shard, now driver.Time, limit int) int {
 	n := 0
 	for n < limit && len(sh.queue) > 0 && sh.queue[0].at <= now {
 		e := sh.queue[0].e
 		before := e.record(now)
-		if rec, _ := before.Swept(now); rec.State == semel.Absent {
+		if rec, _ := before.Swept(now); rec.State == driver.Absent {
 			s.remove(sh, e)
 		} else {
 			grown := e.growth(&before, &rec)
@@ -111,7 +111,7 @@ func (s *Store) pass() iter.Seq[*shard] {
 	}
 }
 
-// Sweep implements [semel.Store]. It visits the shards in turn and never keeps more than one locked. It returns what it
+// Sweep implements [driver.Store]. It visits the shards in turn and never keeps more than one locked. It returns what it
 // has removed also if ctx ends meanwhile.
 func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
 	n := 0

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"sync"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // A shard holds the records whose ids say so. All its fields are guarded by mu.
@@ -22,12 +22,12 @@ type shard struct {
 }
 
 // The first 16 bytes of an id are its scope's and often the same; the rest is a digest, of which any part is as good.
-func (s *Store) shard(id semel.ID) *shard { return &s.shards[id[24]%shardCount] }
+func (s *Store) shard(id driver.ID) *shard { return &s.shards[id[24]%shardCount] }
 
-func indexKey(id *semel.ID) uint64 { return binary.LittleEndian.Uint64(id[16:24]) }
+func indexKey(id *driver.ID) uint64 { return binary.LittleEndian.Uint64(id[16:24]) }
 
 // find returns the record's entry, or nil.
-func (sh *shard) find(id semel.ID) *entry {
+func (sh *shard) find(id driver.ID) *entry {
 	e := sh.index[indexKey(&id)]
 	for e != nil && e.id != id {
 		e = e.next
@@ -36,7 +36,7 @@ func (sh *shard) find(id semel.ID) *entry {
 }
 
 // insert adds an entry for an id that has none.
-func (sh *shard) insert(id semel.ID) *entry {
+func (sh *shard) insert(id driver.ID) *entry {
 	k := indexKey(&id)
 	e := &entry{id: id, next: sh.index[k]}
 	sh.index[k] = e
@@ -44,10 +44,10 @@ func (sh *shard) insert(id semel.ID) *entry {
 }
 
 // write stores rec in e, an entry of this shard.
-func (sh *shard) write(e *entry, rec *semel.Record) {
+func (sh *shard) write(e *entry, rec *driver.Record) {
 	e.set(rec)
 	sh.queue.set(e, rec.Expires())
-	sh.note(e, rec.State == semel.Running || rec.State == semel.Unknown)
+	sh.note(e, rec.State == driver.Running || rec.State == driver.Unknown)
 }
 
 // note keeps e among the live entries, or out of them.

@@ -11,11 +11,12 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/memstore"
 )
 
 // of returns the nth of some ids of a principal.
-func of(principal string, n int) semel.ID {
+func of(principal string, n int) driver.ID {
 	return semel.Identify(nil, semel.KindHTTP, principal, strconv.Itoa(n))
 }
 
@@ -31,7 +32,7 @@ func TestField01_OnePrincipalFillsHalfOfTheStore(t *testing.T) {
 	}
 	for n := 20; n < 100; n++ {
 		_, owned, err := s.Claim(t.Context(), of("mallory", n), ask(time.Hour))
-		if owned || !errors.Is(err, semel.ErrShareFull) || !errors.Is(err, semel.ErrFull) {
+		if owned || !errors.Is(err, driver.ErrShareFull) || !errors.Is(err, driver.ErrFull) {
 			t.Fatalf("key %d: owned %t, %v; want the share full", n, owned, err)
 		}
 	}
@@ -39,11 +40,11 @@ func TestField01_OnePrincipalFillsHalfOfTheStore(t *testing.T) {
 		claim(t, s, of("principal "+strconv.Itoa(n), 0), ask(time.Hour))
 	}
 	_, _, err = s.Claim(t.Context(), of("one more", 0), ask(time.Hour))
-	if !errors.Is(err, semel.ErrFull) || errors.Is(err, semel.ErrShareFull) {
+	if !errors.Is(err, driver.ErrFull) || errors.Is(err, driver.ErrShareFull) {
 		t.Errorf("beyond all: %v, want the store full", err)
 	}
 	rec := load(t, s, of("mallory", 7))
-	settle(t, s, of("mallory", 7), rec.Owner(), semel.Outcome{State: semel.Free})
+	settle(t, s, of("mallory", 7), rec.Owner(), driver.Outcome{State: driver.Free})
 	claim(t, s, of("mallory", 7), ask(time.Hour)) // a known key runs again
 }
 
@@ -53,15 +54,15 @@ func TestField01_TheShareIsThatOfBytesToo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer := func(id semel.ID, n int) error {
+	answer := func(id driver.ID, n int) error {
 		rec := claim(t, s, id, ask(time.Hour))
-		_, _, err := s.Settle(t.Context(), id, rec.Owner(), semel.Outcome{State: semel.Done, Response: &semel.Response{Status: 200, Body: []byte(strings.Repeat("x", n))}})
+		_, _, err := s.Settle(t.Context(), id, rec.Owner(), driver.Outcome{State: driver.Done, Response: &driver.Response{Status: 200, Body: []byte(strings.Repeat("x", n))}})
 		return err
 	}
 	if err := answer(of("mallory", 0), 200); err != nil {
 		t.Errorf("within the share: %v", err)
 	}
-	if err := answer(of("mallory", 1), 100); !errors.Is(err, semel.ErrShareFull) {
+	if err := answer(of("mallory", 1), 100); !errors.Is(err, driver.ErrShareFull) {
 		t.Errorf("beyond the share: %v, want it full", err)
 	}
 	if err := answer(of("alice", 0), 200); err != nil {
@@ -84,10 +85,10 @@ func TestField01_AShareIsGivenBackWithItsRecords(t *testing.T) {
 				switch {
 				case won:
 					owned.Add(1)
-					if _, _, err := s.Settle(context.Background(), id, rec.Owner(), semel.Outcome{State: semel.Done}); err != nil {
+					if _, _, err := s.Settle(context.Background(), id, rec.Owner(), driver.Outcome{State: driver.Done}); err != nil {
 						t.Error(err)
 					}
-				case errors.Is(err, semel.ErrShareFull):
+				case errors.Is(err, driver.ErrShareFull):
 					refused.Add(1)
 				default:
 					t.Error(err)
@@ -118,7 +119,7 @@ func TestField01_APrincipalThatComesAndGoesIsCountedOnce(t *testing.T) {
 				id := of("mallory", caller*rounds+n)
 				rec, owned, err := s.Claim(context.Background(), id, ask(time.Minute))
 				if !owned {
-					if !errors.Is(err, semel.ErrShareFull) {
+					if !errors.Is(err, driver.ErrShareFull) {
 						t.Error(err)
 					}
 					continue
@@ -126,7 +127,7 @@ func TestField01_APrincipalThatComesAndGoesIsCountedOnce(t *testing.T) {
 				if now.Add(1) > share {
 					t.Error("more records at once than the share")
 				}
-				if _, _, err := s.Settle(context.Background(), id, rec.Owner(), semel.Outcome{State: semel.Done}); err != nil {
+				if _, _, err := s.Settle(context.Background(), id, rec.Owner(), driver.Outcome{State: driver.Done}); err != nil {
 					t.Error(err)
 				}
 				now.Add(-1)
@@ -143,7 +144,7 @@ func TestField01_APrincipalThatComesAndGoesIsCountedOnce(t *testing.T) {
 	for n := range share {
 		claim(t, s, of("mallory", -n-1), ask(time.Minute))
 	}
-	if _, _, err := s.Claim(t.Context(), of("mallory", -99), ask(time.Minute)); !errors.Is(err, semel.ErrShareFull) {
+	if _, _, err := s.Claim(t.Context(), of("mallory", -99), ask(time.Minute)); !errors.Is(err, driver.ErrShareFull) {
 		t.Errorf("beyond the share: %v", err)
 	}
 }

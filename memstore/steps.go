@@ -7,17 +7,17 @@ import (
 	"maps"
 	"strings"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
-// SaveStep implements [semel.StepStore]. It fails with [semel.ErrFull] and changes nothing if there is no room for the
+// SaveStep implements [driver.StepStore]. It fails with [driver.ErrFull] and changes nothing if there is no room for the
 // result.
-func (s *Store) SaveStep(ctx context.Context, id semel.ID, by semel.Owner, name string, result []byte) (bool, error) {
+func (s *Store) SaveStep(ctx context.Context, id driver.ID, by driver.Owner, name string, result []byte) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, fmt.Errorf("memstore: save step: %w", err)
 	}
 	owned, err := s.saveStep(id, by, name, result)
-	if errors.Is(err, semel.ErrFull) && s.makeRoom() {
+	if errors.Is(err, driver.ErrFull) && s.makeRoom() {
 		owned, err = s.saveStep(id, by, name, result)
 	}
 	if err != nil {
@@ -26,7 +26,7 @@ func (s *Store) SaveStep(ctx context.Context, id semel.ID, by semel.Owner, name 
 	return owned, nil
 }
 
-func (s *Store) saveStep(id semel.ID, by semel.Owner, name string, result []byte) (bool, error) {
+func (s *Store) saveStep(id driver.ID, by driver.Owner, name string, result []byte) (bool, error) {
 	sh := s.shard(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -47,8 +47,8 @@ func (s *Store) saveStep(id semel.ID, by semel.Owner, name string, result []byte
 	return true, nil
 }
 
-// Steps implements [semel.StepStore].
-func (s *Store) Steps(ctx context.Context, id semel.ID) (map[string][]byte, error) {
+// Steps implements [driver.StepStore].
+func (s *Store) Steps(ctx context.Context, id driver.ID) (map[string][]byte, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("memstore: steps: %w", err)
 	}

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // Options bounds a [Store]. The zero value is valid.
@@ -22,7 +22,7 @@ type Options struct {
 	MaxBytes int64
 
 	// PrincipalShare is the largest part of MaxRecords, and of MaxBytes, that one principal's records may take; above 0, at
-	// most 1. What goes beyond it is refused with [semel.ErrShareFull]. A store that one principal has for itself, as under
+	// most 1. What goes beyond it is refused with [driver.ErrShareFull]. A store that one principal has for itself, as under
 	// semel.SingleTenant, can be given all of it: it can't tell whether others are still to come. Defaults to 0.5.
 	PrincipalShare float64
 
@@ -50,8 +50,8 @@ const (
 	sweepBatch      = 64
 )
 
-// Store is a bounded [semel.Store] in memory. It is also a [semel.StepStore], a [semel.Seizer], a [semel.Lister] and
-// a [semel.Counter]. It is safe for concurrent use.
+// Store is a bounded [driver.Store] in memory. It is also a [driver.StepStore], a [driver.Seizer], a [driver.Lister] and
+// a [driver.Counter]. It is safe for concurrent use.
 type Store struct {
 	maxRecords int64
 	maxBytes   int64
@@ -68,10 +68,10 @@ type Store struct {
 }
 
 var (
-	_ semel.StepStore = (*Store)(nil)
-	_ semel.Seizer    = (*Store)(nil)
-	_ semel.Lister    = (*Store)(nil)
-	_ semel.Counter   = (*Store)(nil)
+	_ driver.StepStore = (*Store)(nil)
+	_ driver.Seizer    = (*Store)(nil)
+	_ driver.Lister    = (*Store)(nil)
+	_ driver.Counter   = (*Store)(nil)
 )
 
 // New returns an empty store with the default bounds.
@@ -103,7 +103,7 @@ func newStore(o Options) *Store {
 	if share == 0 {
 		share = defaultShare
 	}
-	s.usages.of, s.usages.limit = map[semel.ScopeID]*usage{}, max(1, int64(share*float64(s.maxRecords)))
+	s.usages.of, s.usages.limit = map[driver.ScopeID]*usage{}, max(1, int64(share*float64(s.maxRecords)))
 	s.shareBytes = max(1, int64(share*float64(s.maxBytes)))
 	if s.clock == nil {
 		start := time.Now()
@@ -119,25 +119,25 @@ func newStore(o Options) *Store {
 func (s *Store) Len() int { return int(s.records.Load()) }
 
 // now must be called with a shard's lock held, so that the times of one record never go back.
-func (s *Store) now() semel.Time { return semel.TimeOf(s.clock()) }
+func (s *Store) now() driver.Time { return driver.TimeOf(s.clock()) }
 
-// Claim implements [semel.Store]. It fails with [semel.ErrFull] for a record that is absent or past its retention, if
+// Claim implements [driver.Store]. It fails with [driver.ErrFull] for a record that is absent or past its retention, if
 // there is no room for it, or none in its principal's share, after a bounded search for expired records.
-func (s *Store) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+func (s *Store) Claim(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
 	if err := ctx.Err(); err != nil {
-		return semel.Record{}, false, fmt.Errorf("memstore: claim: %w", err)
+		return driver.Record{}, false, fmt.Errorf("memstore: claim: %w", err)
 	}
 	rec, owned, err := s.claim(id, c)
-	if errors.Is(err, semel.ErrFull) && s.makeRoom() {
+	if errors.Is(err, driver.ErrFull) && s.makeRoom() {
 		rec, owned, err = s.claim(id, c)
 	}
 	if err != nil {
-		return semel.Record{}, false, fmt.Errorf("memstore: claim: %w", err)
+		return driver.Record{}, false, fmt.Errorf("memstore: claim: %w", err)
 	}
 	return rec, owned, nil
 }
 
-func (s *Store) claim(id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+func (s *Store) claim(id driver.ID, c driver.Claim) (driver.Record, bool, error) {
 	sh := s.shard(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -145,7 +145,7 @@ func (s *Store) claim(id semel.ID, c semel.Claim) (semel.Record, bool, error) {
 	e := sh.find(id)
 	old := e.record(now)
 	// An operation that begins may be refused for want of room; the next run of one brings nothing with it.
-	begins := old.Reads(c.OnLost) == semel.ReadsAbsent || !old.Fingerprint.Equal(c.Fingerprint)
+	begins := old.Reads(c.OnLost) == driver.ReadsAbsent || !old.Fingerprint.Equal(c.Fingerprint)
 	if e == nil {
 		old.Fence = sh.floor
 	}
@@ -156,13 +156,13 @@ func (s *Store) claim(id semel.ID, c semel.Claim) (semel.Record, bool, error) {
 	grown := e.growth(&old, &rec)
 	if e != nil {
 		if err := s.reserve(e.usage, grown, begins); err != nil {
-			return semel.Record{}, false, err
+			return driver.Record{}, false, err
 		}
 	} else {
 		s.expire(sh, now, reclaimPerClaim)
 		u, err := s.enter(&id, grown)
 		if err != nil {
-			return semel.Record{}, false, err
+			return driver.Record{}, false, err
 		}
 		e = sh.insert(id)
 		e.usage = u
@@ -172,8 +172,8 @@ func (s *Store) claim(id semel.ID, c semel.Claim) (semel.Record, bool, error) {
 	return rec, true, nil
 }
 
-// Extend implements [semel.Store].
-func (s *Store) Extend(ctx context.Context, id semel.ID, by semel.Owner, x semel.Extension) (bool, error) {
+// Extend implements [driver.Store].
+func (s *Store) Extend(ctx context.Context, id driver.ID, by driver.Owner, x driver.Extension) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, fmt.Errorf("memstore: extend: %w", err)
 	}
@@ -189,23 +189,23 @@ func (s *Store) Extend(ctx context.Context, id semel.ID, by semel.Owner, x semel
 	return owned, nil
 }
 
-// Settle implements [semel.Store]. It fails with [semel.ErrFull] and changes nothing if there is no room for the
+// Settle implements [driver.Store]. It fails with [driver.ErrFull] and changes nothing if there is no room for the
 // answer; an outcome without an answer always fits.
-func (s *Store) Settle(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+func (s *Store) Settle(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 	if err := ctx.Err(); err != nil {
-		return semel.Record{}, false, fmt.Errorf("memstore: settle: %w", err)
+		return driver.Record{}, false, fmt.Errorf("memstore: settle: %w", err)
 	}
 	rec, owned, err := s.settle(id, by, o)
-	if errors.Is(err, semel.ErrFull) && s.makeRoom() {
+	if errors.Is(err, driver.ErrFull) && s.makeRoom() {
 		rec, owned, err = s.settle(id, by, o)
 	}
 	if err != nil {
-		return semel.Record{}, false, fmt.Errorf("memstore: settle: %w", err)
+		return driver.Record{}, false, fmt.Errorf("memstore: settle: %w", err)
 	}
 	return rec, owned, nil
 }
 
-func (s *Store) settle(id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+func (s *Store) settle(id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 	sh := s.shard(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -217,16 +217,16 @@ func (s *Store) settle(id semel.ID, by semel.Owner, o semel.Outcome) (semel.Reco
 		return rec, false, nil
 	}
 	if err := s.reserve(e.usage, e.growth(&old, &rec), rec.Response != nil); err != nil {
-		return semel.Record{}, false, err
+		return driver.Record{}, false, err
 	}
 	sh.write(e, &rec)
 	return rec, true, nil
 }
 
-// Load implements [semel.Store].
-func (s *Store) Load(ctx context.Context, id semel.ID) (semel.Record, error) {
+// Load implements [driver.Store].
+func (s *Store) Load(ctx context.Context, id driver.ID) (driver.Record, error) {
 	if err := ctx.Err(); err != nil {
-		return semel.Record{}, fmt.Errorf("memstore: load: %w", err)
+		return driver.Record{}, fmt.Errorf("memstore: load: %w", err)
 	}
 	sh := s.shard(id)
 	sh.mu.Lock()

@@ -4,12 +4,12 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // A usage is what one principal's records take of the store.
 type usage struct {
-	scope          semel.ScopeID
+	scope          driver.ScopeID
 	records, bytes atomic.Int64
 }
 
@@ -19,12 +19,12 @@ type usages struct {
 	limit int64 // records of one principal
 
 	mu sync.RWMutex
-	of map[semel.ScopeID]*usage
+	of map[driver.ScopeID]*usage
 }
 
 // join counts a record of the principal, and returns its usage; ok is false if that has no room. The store's own records
 // are no principal's and have no usage.
-func (s *usages) join(id *semel.ID) (u *usage, ok bool) {
+func (s *usages) join(id *driver.ID) (u *usage, ok bool) {
 	if id.Reserved() {
 		return nil, true
 	}

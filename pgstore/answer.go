@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"hash/crc32"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // An answer is stored as the end of the binary form of a record that has nothing else, so that it has that form's
@@ -19,9 +19,9 @@ import (
 const answerHead = 6
 
 // bare is the header of such a record.
-var bare = mustEncode(&semel.Record{State: semel.Done, Retention: 1})
+var bare = mustEncode(&driver.Record{State: driver.Done, Retention: 1})
 
-func mustEncode(rec *semel.Record) []byte {
+func mustEncode(rec *driver.Record) []byte {
 	b, err := rec.AppendBinary(nil)
 	if err != nil {
 		panic(err) // it is a valid one
@@ -36,11 +36,11 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 const crcFromEnd = 4 + 40
 
 // encodeAnswer returns an answer as it is stored. No answer is nil.
-func encodeAnswer(p *semel.Response) ([]byte, error) {
+func encodeAnswer(p *driver.Response) ([]byte, error) {
 	if p == nil {
 		return nil, nil
 	}
-	rec := semel.Record{State: semel.Done, Retention: 1, Response: p}
+	rec := driver.Record{State: driver.Done, Retention: 1, Response: p}
 	full, err := rec.AppendBinary(nil)
 	if err != nil {
 		return nil, fmt.Errorf("encode the answer: %w", err)
@@ -53,7 +53,7 @@ func encodeAnswer(p *semel.Response) ([]byte, error) {
 }
 
 // decodeAnswer returns the answer that was encoded. It retains nothing of b.
-func decodeAnswer(b []byte) (*semel.Response, error) {
+func decodeAnswer(b []byte) (*driver.Response, error) {
 	if len(b) <= answerHead {
 		return nil, fmt.Errorf("the answer has %d bytes", len(b))
 	}
@@ -61,7 +61,7 @@ func decodeAnswer(b []byte) (*semel.Response, error) {
 	full = append(append(full, bare...), b[answerHead:]...)
 	full[0], full[1] = b[0], b[1]
 	copy(full[len(bare)-crcFromEnd:], b[2:answerHead])
-	var rec semel.Record
+	var rec driver.Record
 	if err := rec.UnmarshalBinary(full); err != nil {
 		return nil, fmt.Errorf("the answer can't be read: %w", err)
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 const (
@@ -13,8 +13,8 @@ const (
 	listAuditOf = "SELECT seq, at, id, operation, actor, action, reason, result FROM {schema}.audit WHERE seq < $1 AND id = $3::bytea ORDER BY seq DESC LIMIT $2"
 )
 
-// Audit implements [semel.Auditor].
-func (s *Store) Audit(ctx context.Context, e semel.AuditEntry) error {
+// Audit implements [driver.Auditor].
+func (s *Store) Audit(ctx context.Context, e driver.AuditEntry) error {
 	c := (&call{sql: s.sql.audit}).bytes(e.ID[:]).text(e.Operation).text(e.Actor).text(e.Action).text(e.Reason).text(e.Result)
 	if err := s.do(ctx, c, nil); err != nil {
 		return fmt.Errorf("pgstore: audit: %w", err)
@@ -22,8 +22,8 @@ func (s *Store) Audit(ctx context.Context, e semel.AuditEntry) error {
 	return nil
 }
 
-// AuditTrail implements [semel.Auditor].
-func (s *Store) AuditTrail(ctx context.Context, id *semel.ID, limit int, yield func(semel.AuditEntry) bool) error {
+// AuditTrail implements [driver.Auditor].
+func (s *Store) AuditTrail(ctx context.Context, id *driver.ID, limit int, yield func(driver.AuditEntry) bool) error {
 	given := 0
 	for last := int64(1<<63 - 1); ; {
 		page, next, err := s.auditPage(ctx, id, last)
@@ -44,15 +44,15 @@ func (s *Store) AuditTrail(ctx context.Context, id *semel.ID, limit int, yield f
 }
 
 // auditPage reads the entries before last, the newest first, and where they end.
-func (s *Store) auditPage(ctx context.Context, id *semel.ID, last int64) (page []semel.AuditEntry, next int64, err error) {
+func (s *Store) auditPage(ctx context.Context, id *driver.ID, last int64) (page []driver.AuditEntry, next int64, err error) {
 	c := (&call{sql: s.sql.trail}).int8(last).int8(pageRows)
 	if id != nil {
 		c.sql = s.sql.trailOf
 		c.bytes(id[:])
 	}
-	page, err = collect(ctx, s, c, func(row [][]byte) (e semel.AuditEntry, _ error) {
+	page, err = collect(ctx, s, c, func(row [][]byte) (e driver.AuditEntry, _ error) {
 		next = int8Of(row[0])
-		e.At = semel.Time(int8Of(row[1]))
+		e.At = driver.Time(int8Of(row[1]))
 		copy(e.ID[:], row[2])
 		e.Operation, e.Actor, e.Action = string(row[3]), string(row[4]), string(row[5])
 		e.Reason, e.Result = string(row[6]), string(row[7])

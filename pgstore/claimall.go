@@ -10,7 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // A trip of [Store.ClaimAll] has at most so many claims, and their requests so many bytes unless a single one has more: it
@@ -42,10 +42,10 @@ var claimTypes = [...]struct{ array, element uint32 }{
 	{pgtype.ByteaArrayOID, pgtype.ByteaOID},
 }
 
-// ClaimAll implements [semel.BatchClaimer]: 1000 claims, or 4 MiB of sealed requests, are one statement and one transaction.
+// ClaimAll implements [driver.BatchClaimer]: 1000 claims, or 4 MiB of sealed requests, are one statement and one transaction.
 // They are made in the order of their ids, so that batches wait for each other, and not in a circle. A claim that has to wait
 // for somebody's transaction holds up those of its trip.
-func (s *Store) ClaimAll(ctx context.Context, claims []semel.ClaimOf) []semel.Claimed {
+func (s *Store) ClaimAll(ctx context.Context, claims []driver.ClaimOf) []driver.Claimed {
 	order := make([]int, len(claims))
 	for i := range order {
 		order[i] = i
@@ -53,7 +53,7 @@ func (s *Store) ClaimAll(ctx context.Context, claims []semel.ClaimOf) []semel.Cl
 	slices.SortFunc(order, func(a, b int) int {
 		return cmp.Or(bytes.Compare(claims[a].ID[:], claims[b].ID[:]), cmp.Compare(a, b))
 	})
-	results := make([]semel.Claimed, len(claims))
+	results := make([]driver.Claimed, len(claims))
 	for len(order) > 0 {
 		n, size := 0, 0
 		for n < len(order) && n < tripClaims && (n == 0 || size+len(claims[order[n]].Sealed) <= tripBytes) {
@@ -67,7 +67,7 @@ func (s *Store) ClaimAll(ctx context.Context, claims []semel.ClaimOf) []semel.Cl
 }
 
 // claimTrip makes the claims with the given numbers.
-func (s *Store) claimTrip(ctx context.Context, claims []semel.ClaimOf, results []semel.Claimed, numbers []int) {
+func (s *Store) claimTrip(ctx context.Context, claims []driver.ClaimOf, results []driver.Claimed, numbers []int) {
 	c := s.claimAllCall(claims, numbers)
 	read := 0
 	err := again(ctx, func() error {
@@ -79,7 +79,7 @@ func (s *Store) claimTrip(ctx context.Context, claims []semel.ClaimOf, results [
 			}
 			read++
 			result := &results[numbers[n-1]]
-			*result = semel.Claimed{}
+			*result = driver.Claimed{}
 			f, err := readFound(row[1])
 			if err != nil { // of this record only
 				result.Err = fmt.Errorf("pgstore: claim: %w", err)
@@ -97,11 +97,11 @@ func (s *Store) claimTrip(ctx context.Context, claims []semel.ClaimOf, results [
 	}
 	err = fmt.Errorf("pgstore: claim: %w", noRoom(err))
 	for _, n := range numbers {
-		results[n] = semel.Claimed{Err: err}
+		results[n] = driver.Claimed{Err: err}
 	}
 }
 
-func (s *Store) claimAllCall(claims []semel.ClaimOf, numbers []int) *call {
+func (s *Store) claimAllCall(claims []driver.ClaimOf, numbers []int) *call {
 	var columns [len(claimTypes)][]byte
 	for i, t := range claimTypes {
 		columns[i] = arrayHead(t.element, len(numbers))

@@ -11,25 +11,25 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // newIDs returns ids in their order.
-func newIDs(n int) []semel.ID {
-	ids := make([]semel.ID, n)
+func newIDs(n int) []driver.ID {
+	ids := make([]driver.ID, n)
 	for i := range ids {
 		ids[i] = newID()
 	}
-	slices.SortFunc(ids, func(a, b semel.ID) int { return slices.Compare(a[:], b[:]) })
+	slices.SortFunc(ids, func(a, b driver.ID) int { return slices.Compare(a[:], b[:]) })
 	return ids
 }
 
 // batchOf makes claims of their own for the ids.
-func batchOf(ids []semel.ID, c semel.Claim) []semel.ClaimOf {
-	claims := make([]semel.ClaimOf, len(ids))
+func batchOf(ids []driver.ID, c driver.Claim) []driver.ClaimOf {
+	claims := make([]driver.ClaimOf, len(ids))
 	for i, id := range ids {
-		c.Token = semel.NewToken()
-		claims[i] = semel.ClaimOf{ID: id, Claim: c}
+		c.Token = driver.NewToken()
+		claims[i] = driver.ClaimOf{ID: id, Claim: c}
 	}
 	return claims
 }
@@ -42,7 +42,7 @@ func TestABatchOfClaimsIsOneRoundTrip(t *testing.T) {
 	for _, row := range []struct{ claims, trips int }{{0, 0}, {1, 1}, {tripClaims, 1}, {2*tripClaims + 1, 3}} {
 		ids := newIDs(row.claims)
 		slices.Reverse(ids)
-		claims := batchOf(ids, ask(semel.Hold))
+		claims := batchOf(ids, ask(driver.Hold))
 		for i := range claims {
 			claims[i].Correlation = fmt.Sprint(i)
 		}
@@ -69,7 +69,7 @@ func TestABatchOfLargeRequestsIsDivided(t *testing.T) {
 	t.Parallel()
 	proxy, url := newCutter(t, server.URL())
 	s := openOn(t, newPool(t, url), Options{MaxConns: 1})
-	c := ask(semel.Hold)
+	c := ask(driver.Hold)
 	c.Sealed = make([]byte, tripBytes/2)
 	claims := batchOf(newIDs(5), c)
 	claims[4].Sealed = make([]byte, tripBytes+1)
@@ -89,13 +89,13 @@ func TestABatchMayRepeatAnOperation(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, Options{})
 	ids := newIDs(2)
-	c := ask(semel.Hold)
-	claims := batchOf([]semel.ID{ids[1], ids[0], ids[1], ids[0], ids[1]}, c)
+	c := ask(driver.Hold)
+	claims := batchOf([]driver.ID{ids[1], ids[0], ids[1], ids[0], ids[1]}, c)
 	claims[4].Claim = claims[0].Claim // sent twice
 	for i, got := range s.ClaimAll(context.Background(), claims) {
 		want := []bool{true, true, false, false, true}[i]
 		first := claims[i%2].Token
-		if got.Err != nil || got.Owned != want || got.Record.Token != first || got.Record.State != semel.Running || got.Record.Attempt != 1 {
+		if got.Err != nil || got.Owned != want || got.Record.Token != first || got.Record.State != driver.Running || got.Record.Attempt != 1 {
 			t.Errorf("claim %d: owned is %t, want %t; error %v, attempt %d", i, got.Owned, want, got.Err, got.Record.Attempt)
 		}
 	}
@@ -107,14 +107,14 @@ func TestABatchClaimsInTheOrderOfIDs(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, Options{})
 	ids := newIDs(3)
-	c := ask(semel.Rerun)
+	c := ask(driver.Rerun)
 	c.Lease = time.Nanosecond // over at once: each claim is a takeover
 	s.ClaimAll(context.Background(), batchOf(ids, c))
 	tx := begin(t, s, pgx.TxOptions{})
 	txValue[int](t, s, tx, "SELECT 1 FROM {schema}.records WHERE id = $1 FOR UPDATE", ids[1][:])
-	results := make(chan []semel.Claimed)
+	results := make(chan []driver.Claimed)
 	go func() {
-		results <- s.ClaimAll(context.Background(), batchOf([]semel.ID{ids[2], ids[1], ids[0]}, c))
+		results <- s.ClaimAll(context.Background(), batchOf([]driver.ID{ids[2], ids[1], ids[0]}, c))
 	}()
 	waitsForLock(t, s, tx)
 	for i, want := range []int{0, 0, 1} {
@@ -141,15 +141,15 @@ func TestConcurrentBatchesOwnEachOperationOnce(t *testing.T) {
 	b := openOn(t, newPool(t, bouncer.URL()), Options{Schema: a.schema})
 	for round := range 6 {
 		ids := newIDs(150)
-		c := ask(semel.Rerun)
+		c := ask(driver.Rerun)
 		if round%2 == 1 { // takeovers, not inserts
 			c.Lease = time.Nanosecond
 			a.ClaimAll(context.Background(), batchOf(ids, c))
 			c.Lease = time.Hour
 		}
 		var mu sync.Mutex
-		owners := map[semel.ID]semel.Token{}
-		note := func(id semel.ID, got semel.Claimed) {
+		owners := map[driver.ID]driver.Token{}
+		note := func(id driver.ID, got driver.Claimed) {
 			mu.Lock()
 			defer mu.Unlock()
 			if got.Err != nil {
@@ -179,7 +179,7 @@ func TestConcurrentBatchesOwnEachOperationOnce(t *testing.T) {
 		for _, claim := range batchOf(ids[:50], c) {
 			all.Go(func() {
 				rec, owned, err := a.Claim(context.Background(), claim.ID, claim.Claim)
-				note(claim.ID, semel.Claimed{Record: rec, Owned: owned, Err: err})
+				note(claim.ID, driver.Claimed{Record: rec, Owned: owned, Err: err})
 			})
 		}
 		all.Wait()
@@ -204,9 +204,9 @@ func TestR41a_OneUnreadableRecordOfABatch(t *testing.T) {
 	}
 	exec(t, s, "UPDATE {schema}.records SET layout = 2 WHERE id = $1", ids[1][:])
 	exec(t, s, "UPDATE {schema}.records SET answer = substr(answer, 1, 5) WHERE id = $1", ids[2][:])
-	for i, got := range s.ClaimAll(context.Background(), batchOf(ids, ask(semel.Hold))) {
+	for i, got := range s.ClaimAll(context.Background(), batchOf(ids, ask(driver.Hold))) {
 		bad := i == 1 || i == 2
-		if errors.Is(got.Err, semel.ErrUnreadable) != bad || got.Owned == bad || !bad && got.Err != nil {
+		if errors.Is(got.Err, driver.ErrUnreadable) != bad || got.Owned == bad || !bad && got.Err != nil {
 			t.Errorf("claim %d: owned is %t, error %v", i, got.Owned, got.Err)
 		}
 	}
@@ -217,11 +217,11 @@ func TestABatchWhoseReplyWasLostIsRepeated(t *testing.T) {
 	t.Parallel()
 	proxy, url := newCutter(t, server.URL())
 	s := openOn(t, newPool(t, url), Options{})
-	claims := batchOf(newIDs(20), ask(semel.Hold))
+	claims := batchOf(newIDs(20), ask(driver.Hold))
 	lost := &cut{statement: s.sql.claimAll, gone: make(chan string)}
 	proxy.armed.Store(lost)
 	for i, got := range s.ClaimAll(context.Background(), claims) {
-		if got.Owned || got.Record.State != semel.Absent || !errors.Is(got.Err, ErrUnreachable) {
+		if got.Owned || got.Record.State != driver.Absent || !errors.Is(got.Err, ErrUnreachable) {
 			t.Fatalf("claim %d without a reply: %t, %v", i, got.Owned, got.Err)
 		}
 	}
@@ -244,7 +244,7 @@ func TestABatchWhoseReplyWasLostIsRepeated(t *testing.T) {
 func TestABatchCommitsSynchronously(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, Options{})
-	claims := batchOf(newIDs(3), ask(semel.Hold))
+	claims := batchOf(newIDs(3), ask(driver.Hold))
 	for _, want := range []string{"on", "off"} { // the second time all are refused
 		tx := begin(t, s, pgx.TxOptions{})
 		if _, err := tx.Exec(context.Background(), "SET LOCAL synchronous_commit = off"); err != nil {
@@ -262,7 +262,7 @@ func TestABatchCommitsSynchronously(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range claims {
-			claims[i].Token = semel.NewToken()
+			claims[i].Token = driver.NewToken()
 		}
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // countRecords reads only the indexes of those that run or are unknown, up to a bound, or are to be swept, and what the
@@ -24,23 +24,23 @@ const countRecords = `SELECT {schema}.clock_1(),
 		FROM (SELECT r.state, r.started, r.lease_end, r.on_lost, r.begun FROM {schema}.records r
 			WHERE r.state IN (1, 4) ORDER BY r.started LIMIT 100000) l) live`
 
-// Count implements [semel.Counter]. Its cost grows only with the number of records that run or are unknown. Records is what
+// Count implements [driver.Counter]. Its cost grows only with the number of records that run or are unknown. Records is what
 // the server's statistics say, of the last time that the table was vacuumed or analysed.
-func (s *Store) Count(ctx context.Context) (semel.Counts, error) {
-	var n semel.Counts
+func (s *Store) Count(ctx context.Context) (driver.Counts, error) {
+	var n driver.Counts
 	err := s.do(ctx, &call{sql: s.sql.count}, func(row [][]byte) error {
-		now := semel.Time(int8Of(row[0]))
-		n = semel.Counts{Records: int8Of(row[1]), Running: int8Of(row[2]), Unknown: int8Of(row[3]), Bytes: int8Of(row[6])}
+		now := driver.Time(int8Of(row[0]))
+		n = driver.Counts{Records: int8Of(row[1]), Running: int8Of(row[2]), Unknown: int8Of(row[3]), Bytes: int8Of(row[6])}
 		if row[4] != nil {
-			n.OldestRunning = max(0, now.Sub(semel.Time(int8Of(row[4]))))
+			n.OldestRunning = max(0, now.Sub(driver.Time(int8Of(row[4]))))
 		}
 		if row[5] != nil {
-			n.SweepLag = max(0, now.Sub(semel.Time(int8Of(row[5]))))
+			n.SweepLag = max(0, now.Sub(driver.Time(int8Of(row[5]))))
 		}
 		return nil
 	})
 	if err != nil {
-		return semel.Counts{}, fmt.Errorf("pgstore: count: %w", err)
+		return driver.Counts{}, fmt.Errorf("pgstore: count: %w", err)
 	}
 	return n, nil
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/internal/servers"
 )
 
@@ -36,35 +36,35 @@ func TestTheServerIsKilledAtEachVerb(t *testing.T) {
 	own := ownServer(t, servers.PostgresOptions{})
 	s := openOn(t, newPool(t, own.URL()), Options{})
 	for round := range 2 {
-		id, c := newID(), ask(semel.Hold)
-		var rec semel.Record
+		id, c := newID(), ask(driver.Hold)
+		var rec driver.Record
 		var owned, saved bool
 		for _, step := range []struct {
 			what string
 			verb func(ctx context.Context) error
-			want semel.State
+			want driver.State
 		}{
-			{"claim", func(ctx context.Context) (err error) { rec, owned, err = s.Claim(ctx, id, c); return err }, semel.Running},
+			{"claim", func(ctx context.Context) (err error) { rec, owned, err = s.Claim(ctx, id, c); return err }, driver.Running},
 			{"extend", func(ctx context.Context) (err error) {
-				owned, err = s.Extend(ctx, id, rec.Owner(), semel.Extension{Lease: time.Hour})
+				owned, err = s.Extend(ctx, id, rec.Owner(), driver.Extension{Lease: time.Hour})
 				return err
-			}, semel.Running},
+			}, driver.Running},
 			{"save step", func(ctx context.Context) (err error) {
 				owned, err = s.SaveStep(ctx, id, rec.Owner(), "charge", []byte("paid"))
 				return err
-			}, semel.Running},
+			}, driver.Running},
 			{"claim all", func(ctx context.Context) error {
-				got := s.ClaimAll(ctx, []semel.ClaimOf{{ID: id, Claim: c}, {ID: id, Claim: c}})
+				got := s.ClaimAll(ctx, []driver.ClaimOf{{ID: id, Claim: c}, {ID: id, Claim: c}})
 				rec, owned = got[1].Record, got[0].Owned && got[1].Owned
 				return got[0].Err
-			}, semel.Running},
-			{"seize", func(ctx context.Context) (err error) { rec, err = s.Seize(ctx, id, semel.Token{1}); return err }, semel.Unknown},
+			}, driver.Running},
+			{"seize", func(ctx context.Context) (err error) { rec, err = s.Seize(ctx, id, driver.Token{1}); return err }, driver.Unknown},
 			{"settle", func(ctx context.Context) (err error) {
 				_, owned, err = s.Settle(ctx, id, rec.Owner(), done("kept"))
 				return err
-			}, semel.Done},
-			{"sweep", func(ctx context.Context) (err error) { _, err = s.Sweep(ctx, 10); return err }, semel.Done},
-			{"forget", func(ctx context.Context) (err error) { _, err = s.Forget(ctx, id, rec.Owner()); return err }, semel.Absent},
+			}, driver.Done},
+			{"sweep", func(ctx context.Context) (err error) { _, err = s.Sweep(ctx, 10); return err }, driver.Done},
+			{"forget", func(ctx context.Context) (err error) { _, err = s.Forget(ctx, id, rec.Owner()); return err }, driver.Absent},
 		} {
 			var kill sync.WaitGroup
 			kill.Go(func() {
@@ -83,16 +83,16 @@ func TestTheServerIsKilledAtEachVerb(t *testing.T) {
 			switch {
 			case now.State != step.want:
 				t.Fatalf("after %s the record is %v, want %v", step.what, now.State, step.want)
-			case now.State != semel.Absent && (!owned || now.Attempt != 1 || now.Fence != rec.Fence):
+			case now.State != driver.Absent && (!owned || now.Attempt != 1 || now.Fence != rec.Fence):
 				t.Fatalf("after %s: owned is %t, attempt %d, fence %d, want true, 1 and %d", step.what, owned, now.Attempt, now.Fence, rec.Fence)
-			case step.want == semel.Done && string(now.Response.Body) != "kept":
+			case step.want == driver.Done && string(now.Response.Body) != "kept":
 				t.Fatalf("after %s the answer is %q", step.what, now.Response.Body)
 			}
 			if got := steps(t, s, id); now.Steps != (len(got) > 0) || now.Steps && got["charge"] != "paid" {
 				t.Fatalf("after %s the record says that it has steps: %t; they are %v", step.what, now.Steps, got)
 			}
 			saved = saved || step.what == "save step"
-			if now.Steps != (saved && now.State != semel.Absent) || stored(t, s, id) != len(steps(t, s, id)) {
+			if now.Steps != (saved && now.State != driver.Absent) || stored(t, s, id) != len(steps(t, s, id)) {
 				t.Fatalf("after %s the record says that it has steps: %t; %d are stored", step.what, now.Steps, stored(t, s, id))
 			}
 		}
@@ -105,7 +105,7 @@ func TestAVerbThatIsCancelledLeavesThePoolWhole(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, Options{MaxConns: 1})
 	id := newID()
-	rec := claim(t, s, id, ask(semel.Hold))
+	rec := claim(t, s, id, ask(driver.Hold))
 	tx := begin(t, s, pgx.TxOptions{})
 	txValue[int](t, s, tx, "SELECT 1 FROM {schema}.records WHERE id = $1 FOR UPDATE", id[:])
 	const rounds = 5
@@ -148,7 +148,7 @@ func TestAServerThatIsSilentHoldsNobodyUp(t *testing.T) {
 	own := ownServer(t, servers.PostgresOptions{})
 	s := openOn(t, newPool(t, own.URL()), Options{})
 	id := newID()
-	rec := claim(t, s, id, ask(semel.Hold))
+	rec := claim(t, s, id, ask(driver.Hold))
 	if err := own.Pause(); err != nil {
 		t.Fatal(err)
 	}
@@ -176,14 +176,14 @@ func TestCase01_TwoPoolsAreOneStore(t *testing.T) {
 	a := openStore(t, Options{})
 	stores := []*Store{a, openOn(t, newPool(t, bouncer.URL()), Options{Schema: a.schema})}
 	for range 5 {
-		id, c := newID(), ask(semel.Hold)
+		id, c := newID(), ask(driver.Hold)
 		var mu sync.Mutex
-		var owners []semel.Record
+		var owners []driver.Record
 		var all sync.WaitGroup
 		for i := range 100 {
 			all.Go(func() {
 				c := c
-				c.Token = semel.NewToken()
+				c.Token = driver.NewToken()
 				rec, owned, err := stores[i%2].Claim(context.Background(), id, c)
 				if err != nil {
 					t.Errorf("claim: %v", err)

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // What can't be read is never taken for absent, nor run again, nor swept (R-41a, R-93).
@@ -28,23 +28,23 @@ func TestR41a_ARecordThatCannotBeReadIsAnError(t *testing.T) {
 		{"an answer that is missing in its partition", "answer = NULL, answer_day = 1", false},
 	} {
 		s := openStore(t, Options{})
-		id, c := newID(), ask(semel.Hold)
+		id, c := newID(), ask(driver.Hold)
 		rec := claim(t, s, id, c)
 		settle(t, s, id, rec.Owner(), done("answer"))
 		other := newID()
-		claim(t, s, other, ask(semel.Hold))
+		claim(t, s, other, ask(driver.Hold))
 		exec(t, s, "UPDATE {schema}.records SET "+row.set+" WHERE id = $1", id[:])
 
 		unreadable := func(verb string, err error) {
 			t.Helper()
-			if !errors.Is(err, semel.ErrUnreadable) {
+			if !errors.Is(err, driver.ErrUnreadable) {
 				t.Errorf("%s, %s: %v", row.what, verb, err)
 			}
 		}
 		_, err := s.Load(ctx, id)
 		unreadable("load", err)
 		again := c
-		again.Token = semel.NewToken()
+		again.Token = driver.NewToken()
 		_, owned, err := s.Claim(ctx, id, again)
 		unreadable("claim", err)
 		if owned {
@@ -53,7 +53,7 @@ func TestR41a_ARecordThatCannotBeReadIsAnError(t *testing.T) {
 		_, _, err = s.Settle(ctx, id, rec.Owner(), done("answer"))
 		unreadable("settle", err)
 		listed := 0
-		err = s.List(ctx, semel.Query{}, func(got semel.ID, _ semel.Record) bool {
+		err = s.List(ctx, driver.Query{}, func(got driver.ID, _ driver.Record) bool {
 			listed++
 			return got == other
 		})
@@ -64,12 +64,12 @@ func TestR41a_ARecordThatCannotBeReadIsAnError(t *testing.T) {
 		if !row.verbs {
 			continue
 		}
-		_, err = s.Seize(ctx, id, semel.NewToken())
+		_, err = s.Seize(ctx, id, driver.NewToken())
 		unreadable("seize", err)
 		_, err = s.Forget(ctx, id, rec.Owner())
 		unreadable("forget", err)
 		exec(t, s, "UPDATE {schema}.records SET expires = 1, state = 1, wrote = 0 WHERE id = $1", id[:])
-		_, err = s.Extend(ctx, id, rec.Owner(), semel.Extension{})
+		_, err = s.Extend(ctx, id, rec.Owner(), driver.Extension{})
 		unreadable("extend", err)
 		_, err = s.SaveStep(ctx, id, rec.Owner(), "charge", nil)
 		unreadable("save step", err)
@@ -83,7 +83,7 @@ func TestR41a_ARecordThatCannotBeReadIsAnError(t *testing.T) {
 
 func TestAnswersAreStoredExactly(t *testing.T) {
 	t.Parallel()
-	for _, p := range []*semel.Response{
+	for _, p := range []*driver.Response{
 		{},
 		{Status: 204},
 		{Status: 200, Body: []byte{}},
@@ -119,7 +119,7 @@ func TestAnswersAreStoredExactly(t *testing.T) {
 	if b, err := encodeAnswer(nil); b != nil || err != nil {
 		t.Errorf("no answer is %x, error %v", b, err)
 	}
-	if _, err := encodeAnswer(&semel.Response{Status: 1000}); err == nil {
+	if _, err := encodeAnswer(&driver.Response{Status: 1000}); err == nil {
 		t.Error("a status of 1000 can be stored")
 	}
 }
@@ -152,48 +152,48 @@ func TestFencesGrowOverDeletion(t *testing.T) {
 	ctx := context.Background()
 	id := newID()
 	for range 50 { // faster than the clock's milliseconds
-		rec := claim(t, s, id, ask(semel.Hold))
-		settle(t, s, id, rec.Owner(), semel.Outcome{State: semel.Free})
+		rec := claim(t, s, id, ask(driver.Hold))
+		settle(t, s, id, rec.Owner(), driver.Outcome{State: driver.Free})
 		if forgot, err := s.Forget(ctx, id, rec.Owner()); !forgot || err != nil {
 			t.Fatalf("forget: %t, %v", forgot, err)
 		}
-		next := claim(t, s, id, ask(semel.Hold))
+		next := claim(t, s, id, ask(driver.Hold))
 		if next.Fence <= rec.Fence {
 			t.Fatalf("fence %d follows %d", next.Fence, rec.Fence)
 		}
-		settle(t, s, id, next.Owner(), semel.Outcome{State: semel.Free})
+		settle(t, s, id, next.Owner(), driver.Outcome{State: driver.Free})
 		if forgot, err := s.Forget(ctx, id, next.Owner()); !forgot || err != nil {
 			t.Fatalf("forget: %t, %v", forgot, err)
 		}
 	}
 	ahead := time.Now().Add(time.Hour).UnixMilli()
-	for what, remove := range map[string]func(by semel.Owner){
-		"forget": func(by semel.Owner) {
+	for what, remove := range map[string]func(by driver.Owner){
+		"forget": func(by driver.Owner) {
 			if forgot, err := s.Forget(ctx, id, by); !forgot || err != nil {
 				t.Fatalf("forget: %t, %v", forgot, err)
 			}
 		},
-		"sweep": func(semel.Owner) {
+		"sweep": func(driver.Owner) {
 			exec(t, s, "UPDATE {schema}.records SET settled = 1, expires = 2")
 			if n, err := s.Sweep(ctx, 10); n != 1 || err != nil {
 				t.Fatalf("sweep: %d, %v", n, err)
 			}
 		},
 	} {
-		rec := claim(t, s, id, ask(semel.Hold))
+		rec := claim(t, s, id, ask(driver.Hold))
 		ahead += 1000
 		exec(t, s, "UPDATE {schema}.records SET fence = $1", ahead)
 		rec.Fence = uint64(ahead)
-		settle(t, s, id, rec.Owner(), semel.Outcome{State: semel.Free})
+		settle(t, s, id, rec.Owner(), driver.Outcome{State: driver.Free})
 		remove(rec.Owner())
-		next := claim(t, s, id, ask(semel.Hold))
+		next := claim(t, s, id, ask(driver.Hold))
 		if next.Fence <= uint64(ahead) {
 			t.Errorf("%s: fence %d follows %d", what, next.Fence, ahead)
 		}
 		if got := load(t, s, id); got.Fence != next.Fence {
 			t.Errorf("%s: fence %d was stored for %d", what, got.Fence, next.Fence)
 		}
-		settle(t, s, id, next.Owner(), semel.Outcome{State: semel.Free})
+		settle(t, s, id, next.Owner(), driver.Outcome{State: driver.Free})
 		if forgot, err := s.Forget(ctx, id, next.Owner()); !forgot || err != nil {
 			t.Fatalf("forget: %t, %v", forgot, err)
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/internal/servers"
 )
 
@@ -80,10 +80,10 @@ func TestErrorsGetTheSentinelOfTheirKind(t *testing.T) {
 		t.Errorf("no error became %v", err)
 	}
 	full := noRoom(noRoom(interpretError(&pgconn.PgError{Code: "53100"})))
-	if !errors.Is(full, semel.ErrFull) || !errors.Is(full, ErrDiskFull) {
+	if !errors.Is(full, driver.ErrFull) || !errors.Is(full, ErrDiskFull) {
 		t.Errorf("%v; want both sentinels", full)
 	}
-	if err := noRoom(interpretError(&pgconn.PgError{Code: "25006"})); errors.Is(err, semel.ErrFull) {
+	if err := noRoom(interpretError(&pgconn.PgError{Code: "25006"})); errors.Is(err, driver.ErrFull) {
 		t.Errorf("%v passes for a full disk", err)
 	}
 }
@@ -146,7 +146,7 @@ func TestTheDatabaseOrSchemaIsMissing(t *testing.T) {
 	isKind(t, "no such database", opening(t, u.String(), Options{}), ErrSchema)
 	s := openStore(t, Options{})
 	exec(t, s, "DROP SCHEMA {schema} CASCADE")
-	_, _, err = s.Claim(context.Background(), newID(), ask(semel.Hold))
+	_, _, err = s.Claim(context.Background(), newID(), ask(driver.Hold))
 	isKind(t, "the schema was dropped", err, ErrSchema)
 }
 
@@ -169,7 +169,7 @@ func TestTheServerTakesNoMoreConnections(t *testing.T) {
 func TestTheServerIsReadOnly(t *testing.T) {
 	own := ownServer(t, servers.PostgresOptions{})
 	s := openOn(t, newPool(t, own.URL()), Options{})
-	id, c := newID(), ask(semel.Hold)
+	id, c := newID(), ask(driver.Hold)
 	rec := claim(t, s, id, c)
 	rec = settle(t, s, id, rec.Owner(), done("kept"))
 
@@ -181,9 +181,9 @@ func TestTheServerIsReadOnly(t *testing.T) {
 	}
 	isKind(t, "open a standby", opening(t, own.URL(), Options{Schema: s.schema}), ErrStandby)
 	reachable(t, s)
-	_, _, err := s.Claim(context.Background(), newID(), ask(semel.Hold))
+	_, _, err := s.Claim(context.Background(), newID(), ask(driver.Hold))
 	isKind(t, "claim", err, ErrReadOnly)
-	c.Token = semel.NewToken()
+	c.Token = driver.NewToken()
 	again, owned, err := s.Claim(context.Background(), id, c)
 	if owned || err != nil || string(again.Response.Body) != "kept" || again.Fence != rec.Fence {
 		t.Errorf("a replay on a standby: owned is %t, error %v", owned, err)
@@ -243,7 +243,7 @@ func TestAnAdministratorEndsTheConnection(t *testing.T) {
 	s := openStore(t, Options{MaxConns: 1})
 	ctx := context.Background()
 	id := newID()
-	rec := claim(t, s, id, ask(semel.Hold))
+	rec := claim(t, s, id, ask(driver.Hold))
 	tx := begin(t, s, pgx.TxOptions{})
 	txValue[int](t, s, tx, "SELECT 1 FROM {schema}.records WHERE id = $1 FOR UPDATE", id[:])
 	errs := make(chan error)
@@ -277,7 +277,7 @@ func TestTheServerCancelsTheStatement(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, Options{})
 	id := newID()
-	rec := claim(t, s, id, ask(semel.Hold))
+	rec := claim(t, s, id, ask(driver.Hold))
 	exec(t, s, "CREATE ROLE hasty_"+s.schema+" LOGIN SUPERUSER")
 	t.Cleanup(func() { exec(t, s, "DROP ROLE hasty_"+s.schema) })
 	exec(t, s, "ALTER ROLE hasty_"+s.schema+" SET lock_timeout = '50ms'")
@@ -293,7 +293,7 @@ func TestAVerbThatIsCancelledByMistakeIsSentAgain(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, Options{})
 	id := newID()
-	rec := claim(t, s, id, ask(semel.Hold))
+	rec := claim(t, s, id, ask(driver.Hold))
 	tx := begin(t, s, pgx.TxOptions{})
 	txValue[int](t, s, tx, "SELECT 1 FROM {schema}.records WHERE id = $1 FOR UPDATE", id[:])
 	settled := make(chan error, 1)
@@ -349,12 +349,12 @@ func TestADeadlockAndASerializationFailure(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, Options{})
 	ctx := context.Background()
-	var ids [2]semel.ID
-	var recs [2]semel.Record
+	var ids [2]driver.ID
+	var recs [2]driver.Record
 	var txs [2]pgx.Tx
 	for i := range ids {
 		ids[i] = newID()
-		recs[i] = claim(t, s, ids[i], ask(semel.Hold))
+		recs[i] = claim(t, s, ids[i], ask(driver.Hold))
 		txs[i] = begin(t, s, pgx.TxOptions{})
 	}
 	settleIn := func(tx pgx.Tx, i int) error {
@@ -389,7 +389,7 @@ func TestADeadlockAndASerializationFailure(t *testing.T) {
 	}
 
 	id := newID()
-	rec := claim(t, s, id, ask(semel.Hold))
+	rec := claim(t, s, id, ask(driver.Hold))
 	tx := begin(t, s, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	txValue[int](t, s, tx, "SELECT 1")
 	settle(t, s, id, rec.Owner(), done(""))
@@ -436,20 +436,20 @@ func TestAFullDiskIsAFullStore(t *testing.T) {
 	s := openStore(t, Options{})
 	ctx := context.Background()
 	id := newID()
-	rec := claim(t, s, id, ask(semel.Hold))
+	rec := claim(t, s, id, ask(driver.Hold))
 	exec(t, s, `CREATE FUNCTION {schema}.full() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 		IF NEW.state = 1 OR NEW.answer IS NOT NULL THEN RAISE EXCEPTION 'no space left on device' USING ERRCODE = 'disk_full'; END IF;
 		RETURN NEW;
 	END $$`)
 	exec(t, s, "CREATE TRIGGER full_disk BEFORE INSERT OR UPDATE ON {schema}.records FOR EACH ROW EXECUTE FUNCTION {schema}.full()")
-	_, owned, err := s.Claim(ctx, newID(), ask(semel.Hold))
-	if owned || !errors.Is(err, semel.ErrFull) {
+	_, owned, err := s.Claim(ctx, newID(), ask(driver.Hold))
+	if owned || !errors.Is(err, driver.ErrFull) {
 		t.Errorf("claim: %t, %v", owned, err)
 	}
 	isKind(t, "claim", err, ErrDiskFull)
 	_, owned, err = s.Settle(ctx, id, rec.Owner(), done("large"))
-	if owned || !errors.Is(err, semel.ErrFull) {
+	if owned || !errors.Is(err, driver.ErrFull) {
 		t.Errorf("settle: %t, %v", owned, err)
 	}
-	settle(t, s, id, rec.Owner(), semel.Outcome{State: semel.Done}) // a marker fits
+	settle(t, s, id, rec.Owner(), driver.Outcome{State: driver.Done}) // a marker fits
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/pgstore"
 )
 
@@ -26,7 +27,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	guard, err := semel.New(store, semel.ScopeFunc(accountOf), semel.Hold, semel.Options{})
+	guard, err := semel.New(store, semel.ScopeFunc(accountOf), driver.Hold, semel.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

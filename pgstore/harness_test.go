@@ -10,7 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // newPool returns a pool as an application has it.
@@ -91,15 +91,15 @@ func (m *mover) advance(schema string, d time.Duration) {
 	}
 }
 
-func newID() semel.ID {
-	a, b, c := semel.NewToken(), semel.NewToken(), semel.NewToken()
-	return semel.ID([]byte(string(a[:]) + string(b[:]) + string(c[:])))
+func newID() driver.ID {
+	a, b, c := driver.NewToken(), driver.NewToken(), driver.NewToken()
+	return driver.ID([]byte(string(a[:]) + string(b[:]) + string(c[:])))
 }
 
-func ask(p semel.LostPolicy) semel.Claim {
-	return semel.Claim{
-		Fingerprint: semel.Fingerprint{Raw: semel.NewToken()},
-		Token:       semel.NewToken(),
+func ask(p driver.LostPolicy) driver.Claim {
+	return driver.Claim{
+		Fingerprint: driver.Fingerprint{Raw: driver.NewToken()},
+		Token:       driver.NewToken(),
 		Lease:       time.Hour,
 		Retention:   time.Hour,
 		OnLost:      p,
@@ -109,7 +109,7 @@ func ask(p semel.LostPolicy) semel.Claim {
 }
 
 // claim claims a record that must be owned.
-func claim(t testing.TB, s semel.Store, id semel.ID, c semel.Claim) semel.Record {
+func claim(t testing.TB, s driver.Store, id driver.ID, c driver.Claim) driver.Record {
 	t.Helper()
 	rec, owned, err := s.Claim(context.Background(), id, c)
 	if err != nil || !owned {
@@ -118,7 +118,7 @@ func claim(t testing.TB, s semel.Store, id semel.ID, c semel.Claim) semel.Record
 	return rec
 }
 
-func settle(t testing.TB, s semel.Store, id semel.ID, by semel.Owner, o semel.Outcome) semel.Record {
+func settle(t testing.TB, s driver.Store, id driver.ID, by driver.Owner, o driver.Outcome) driver.Record {
 	t.Helper()
 	rec, owned, err := s.Settle(context.Background(), id, by, o)
 	if err != nil || !owned {
@@ -127,7 +127,7 @@ func settle(t testing.TB, s semel.Store, id semel.ID, by semel.Owner, o semel.Ou
 	return rec
 }
 
-func load(t testing.TB, s semel.Store, id semel.ID) semel.Record {
+func load(t testing.TB, s driver.Store, id driver.ID) driver.Record {
 	t.Helper()
 	rec, err := s.Load(context.Background(), id)
 	if err != nil {
@@ -136,8 +136,8 @@ func load(t testing.TB, s semel.Store, id semel.ID) semel.Record {
 	return rec
 }
 
-func done(body string) semel.Outcome {
-	return semel.Outcome{State: semel.Done, Response: &semel.Response{Status: 201, Body: []byte(body)}}
+func done(body string) driver.Outcome {
+	return driver.Outcome{State: driver.Done, Response: &driver.Response{Status: 201, Body: []byte(body)}}
 }
 
 // asRole returns the address of a server for another role.

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // What is read before a listing gives it out: no statement is open while yield runs, so that it may use the store.
@@ -35,21 +35,21 @@ const (
 
 // A seen is a record that a listing is about to read.
 type seen struct {
-	id      semel.ID
+	id      driver.ID
 	size    int
 	started int64
 }
 
-// List implements [semel.Lister]. It passes over records that can't be read, and returns an error that wraps
-// [semel.ErrUnreadable] in the end, which names them.
-func (s *Store) List(ctx context.Context, q semel.Query, yield func(semel.ID, semel.Record) bool) error {
+// List implements [driver.Lister]. It passes over records that can't be read, and returns an error that wraps
+// [driver.ErrUnreadable] in the end, which names them.
+func (s *Store) List(ctx context.Context, q driver.Query, yield func(driver.ID, driver.Record) bool) error {
 	first, last, some := q.Range()
 	if !some {
 		return nil
 	}
 	var unreadable []error
 	given := 0
-	each := func(id semel.ID, rec semel.Record, err error) bool {
+	each := func(id driver.ID, rec driver.Record, err error) bool {
 		switch {
 		case err != nil:
 			unreadable = append(unreadable, fmt.Errorf("operation %s: %w", id, err))
@@ -64,12 +64,12 @@ func (s *Store) List(ctx context.Context, q semel.Query, yield func(semel.ID, se
 	switch {
 	case q.Scope != nil, q.Prefix != "":
 		err = s.listRange(ctx, q, first, last, each)
-	case q.Reading == semel.ReadsRunning, q.Reading == semel.ReadsUnknown: // only these states read so
+	case q.Reading == driver.ReadsRunning, q.Reading == driver.ReadsUnknown: // only these states read so
 		var all []seen
 		if all, err = s.look(ctx, selecting(s.sql.listLive, q)); err == nil {
 			_, err = s.give(ctx, all, each)
 		}
-	case q.Reading == semel.ReadsFree && q.Sealed:
+	case q.Reading == driver.ReadsFree && q.Sealed:
 		err = s.listSealed(ctx, each)
 	default:
 		err = s.listRange(ctx, q, first, last, each)
@@ -84,12 +84,12 @@ func (s *Store) List(ctx context.Context, q semel.Query, yield func(semel.ID, se
 }
 
 // selecting begins a call of a query that looks at more than ids.
-func selecting(query string, q semel.Query) *call {
+func selecting(query string, q driver.Query) *call {
 	return (&call{sql: query}).bool(q.Sealed).bytes([]byte(q.Correlation))
 }
 
 // listRange lists, page by page, what there is from one id to another.
-func (s *Store) listRange(ctx context.Context, q semel.Query, first, last semel.ID, each func(semel.ID, semel.Record, error) bool) error {
+func (s *Store) listRange(ctx context.Context, q driver.Query, first, last driver.ID, each func(driver.ID, driver.Record, error) bool) error {
 	next := first[:]
 	return s.listPages(ctx, func(after *seen) *call {
 		if after != nil {
@@ -100,7 +100,7 @@ func (s *Store) listRange(ctx context.Context, q semel.Query, first, last semel.
 }
 
 // listSealed lists, page by page, the sealed requests that may have to be completed.
-func (s *Store) listSealed(ctx context.Context, each func(semel.ID, semel.Record, error) bool) error {
+func (s *Store) listSealed(ctx context.Context, each func(driver.ID, driver.Record, error) bool) error {
 	return s.listPages(ctx, func(after *seen) *call {
 		if after == nil {
 			after = &seen{started: -1}
@@ -110,7 +110,7 @@ func (s *Store) listSealed(ctx context.Context, each func(semel.ID, semel.Record
 }
 
 // listPages lists page by page. Next makes the call for the page after a record, or the first one.
-func (s *Store) listPages(ctx context.Context, next func(after *seen) *call, each func(semel.ID, semel.Record, error) bool) error {
+func (s *Store) listPages(ctx context.Context, next func(after *seen) *call, each func(driver.ID, driver.Record, error) bool) error {
 	var last *seen
 	for {
 		page, err := s.look(ctx, next(last))
@@ -139,12 +139,12 @@ func (s *Store) look(ctx context.Context, c *call) ([]seen, error) {
 
 // An item is a record in a listing.
 type item struct {
-	rec semel.Record
+	rec driver.Record
 	err error // why it could not be read
 }
 
 // give reads records and gives them to each, until that returns false.
-func (s *Store) give(ctx context.Context, all []seen, each func(semel.ID, semel.Record, error) bool) (more bool, err error) {
+func (s *Store) give(ctx context.Context, all []seen, each func(driver.ID, driver.Record, error) bool) (more bool, err error) {
 	for len(all) > 0 {
 		n, size := 0, 0
 		var ids []byte

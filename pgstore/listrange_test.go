@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // Of a principal's many operations, or of all whose ids begin alike, each is listed once, over the pages; the others are not
@@ -26,23 +26,23 @@ func TestField14_APrefixIsARangeOfThePrimaryKey(t *testing.T) {
 		substr(sha256(''), 1, 16), sha256('') || substr(sha256(''), 1, 8), '', CASE WHEN i % 2 = 0 THEN 'even' ELSE 'odd' END::bytea, ''
 		FROM generate_series(1, 20000) i`, n)
 	exec(t, s, "ANALYZE {schema}.records")
-	id := semel.ID(append(sum[:16:16], sum[:]...))
+	id := driver.ID(append(sum[:16:16], sum[:]...))
 	scope, prefix := id.Scope(), id.String()[:21]
 	for name, c := range map[string]struct {
-		q    semel.Query
+		q    driver.Query
 		want int
 	}{
-		"of a scope":            {semel.Query{Scope: &scope}, n},
-		"with a prefix":         {semel.Query{Prefix: prefix}, n},
-		"and a correlation id":  {semel.Query{Prefix: prefix, Correlation: "even"}, n / 2},
-		"that have another one": {semel.Query{Prefix: prefix, Correlation: "none"}, 0},
+		"of a scope":            {driver.Query{Scope: &scope}, n},
+		"with a prefix":         {driver.Query{Prefix: prefix}, n},
+		"and a correlation id":  {driver.Query{Prefix: prefix, Correlation: "even"}, n / 2},
+		"that have another one": {driver.Query{Prefix: prefix, Correlation: "none"}, 0},
 	} {
 		if got := list(t, s, c.q); len(got) != c.want {
 			t.Errorf("those %s: %d are listed, want %d", name, len(got), c.want)
 		}
 	}
 
-	first, last, _ := (&semel.Query{Prefix: prefix}).Range()
+	first, last, _ := (&driver.Query{Prefix: prefix}).Range()
 	tx := begin(t, s, pgx.TxOptions{})
 	rows, err := tx.Query(context.Background(), "EXPLAIN "+s.sql.listRange, pgx.QueryExecModeExec, false, []byte("even"), first[:], last[:], int64(pageRows))
 	if err != nil {

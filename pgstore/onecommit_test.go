@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // Of 100 identical requests at once to two instances one has an effect; the others get its answer.
@@ -23,7 +24,7 @@ func TestR26_ManyAtOnceToTwoInstancesHaveOneEffect(t *testing.T) {
 		for _, s := range shops {
 			policy := s.policy()
 			policy.Wait = time.Minute
-			handlers = append(handlers, s.guardWith(semel.Rerun, semel.Options{Policy: policy}).Handler(s.ordering(nil, nil)))
+			handlers = append(handlers, s.guardWith(driver.Rerun, semel.Options{Policy: policy}).Handler(s.ordering(nil, nil)))
 		}
 		var requests sync.WaitGroup
 		start := make(chan struct{})
@@ -70,34 +71,34 @@ func eachOneCommit(t *testing.T, test func(*shop)) {
 func TestOneCommitTellsThatTheOperationRuns(t *testing.T) {
 	t.Parallel()
 	eachOneCommit(t, func(s *shop) {
-		id, c := newID(), ask(semel.Hold)
+		id, c := newID(), ask(driver.Hold)
 		tx, rec, owned, err := s.store.BeginClaim(s.t.Context(), id, c)
-		if err != nil || !owned || rec.State != semel.Running || rec.Attempt != 1 || rec.Token != c.Token {
+		if err != nil || !owned || rec.State != driver.Running || rec.Attempt != 1 || rec.Token != c.Token {
 			s.t.Fatalf("BeginClaim: %+v, %t, %v", rec, owned, err)
 		}
 		second := anew(c)
-		second.Fingerprint.Raw = semel.NewToken() // it is not known what the first one asked for
+		second.Fingerprint.Raw = driver.NewToken() // it is not known what the first one asked for
 		second.Fingerprint.Canonical = second.Fingerprint.Raw
-		for _, c := range []semel.Claim{anew(c), second, c} {
+		for _, c := range []driver.Claim{anew(c), second, c} {
 			open, rec, owned, err := s.store.BeginClaim(s.t.Context(), id, c)
-			if err != nil || owned || open != nil || rec.Reads(semel.Rerun) != semel.ReadsRunning || !rec.Fingerprint.Equal(c.Fingerprint) ||
-				rec.Token != (semel.Token{}) || rec.Now == 0 || rec.Started != rec.Now || rec.LeaseEnd != rec.Now.Add(c.Lease) {
+			if err != nil || owned || open != nil || rec.Reads(driver.Rerun) != driver.ReadsRunning || !rec.Fingerprint.Equal(c.Fingerprint) ||
+				rec.Token != (driver.Token{}) || rec.Now == 0 || rec.Started != rec.Now || rec.LeaseEnd != rec.Now.Add(c.Lease) {
 				s.t.Errorf("while another has it: %+v, %t, %v", rec, owned, err)
 			}
 		}
 		if n := s.app.Stat().AcquiredConns(); n != 1 {
 			s.t.Errorf("%d connections are in use, want that of the first", n)
 		}
-		if rec := load(s.t, s.store, id); rec.State != semel.Absent {
+		if rec := load(s.t, s.store, id); rec.State != driver.Absent {
 			s.t.Errorf("before the commit a reader sees %v", rec.State)
 		}
 		settled, owned, err := tx.Settle(s.t.Context(), id, rec.Owner(), done("x"))
-		if err != nil || !owned || settled.State != semel.Done || settled.Settled == 0 {
+		if err != nil || !owned || settled.State != driver.Done || settled.Settled == 0 {
 			s.t.Fatalf("Settle: %+v, %t, %v", settled, owned, err)
 		}
 		tx.Rollback() // does nothing
 		_, rec, owned, err = s.store.BeginClaim(s.t.Context(), id, second)
-		if err != nil || owned || rec.State != semel.Done || !rec.Fingerprint.Equal(c.Fingerprint) || string(rec.Response.Body) != "x" {
+		if err != nil || owned || rec.State != driver.Done || !rec.Fingerprint.Equal(c.Fingerprint) || string(rec.Response.Body) != "x" {
 			s.t.Errorf("after the commit: %+v, %t, %v", rec, owned, err)
 		}
 		s.idle()
@@ -111,30 +112,30 @@ func TestOneCommitLeavesTheSameRecord(t *testing.T) {
 		s := newShop(t, modes[3], server.URL(), Options{PartitionAnswers: apart})
 		var clock mover
 		clock.pool = s.app
-		for what, prepare := range map[string]func(ids []semel.ID, c semel.Claim){
-			"absent": func([]semel.ID, semel.Claim) {},
-			"free": func(ids []semel.ID, c semel.Claim) {
+		for what, prepare := range map[string]func(ids []driver.ID, c driver.Claim){
+			"absent": func([]driver.ID, driver.Claim) {},
+			"free": func(ids []driver.ID, c driver.Claim) {
 				for _, id := range ids {
 					rec := claim(t, s.store, id, anew(c))
-					settle(t, s.store, id, rec.Owner(), semel.Outcome{State: semel.Free, Error: "no"})
+					settle(t, s.store, id, rec.Owner(), driver.Outcome{State: driver.Free, Error: "no"})
 				}
 			},
-			"free of another request": func(ids []semel.ID, c semel.Claim) {
+			"free of another request": func(ids []driver.ID, c driver.Claim) {
 				for _, id := range ids {
-					other := ask(semel.Hold)
+					other := ask(driver.Hold)
 					other.Fingerprint.Canonical[0] = 1
 					other.Sealed = []byte("another")
 					rec := claim(t, s.store, id, other)
-					settle(t, s.store, id, rec.Owner(), semel.Outcome{State: semel.Free, Error: "no"})
+					settle(t, s.store, id, rec.Owner(), driver.Outcome{State: driver.Free, Error: "no"})
 				}
 			},
-			"lapsed": func(ids []semel.ID, c semel.Claim) {
+			"lapsed": func(ids []driver.ID, c driver.Claim) {
 				for _, id := range ids {
 					claim(t, s.store, id, anew(c))
 				}
 				clock.advance(s.store.schema, 2*c.Lease)
 			},
-			"expired": func(ids []semel.ID, c semel.Claim) {
+			"expired": func(ids []driver.ID, c driver.Claim) {
 				for _, id := range ids {
 					rec := claim(t, s.store, id, anew(c))
 					settle(t, s.store, id, rec.Owner(), done("old"))
@@ -142,10 +143,10 @@ func TestOneCommitLeavesTheSameRecord(t *testing.T) {
 				clock.advance(s.store.schema, 2*c.Retention)
 			},
 		} {
-			c := ask(semel.Rerun)
+			c := ask(driver.Rerun)
 			c.Sealed = []byte("sealed")
 			one, two := newID(), newID()
-			prepare([]semel.ID{one, two}, c)
+			prepare([]driver.ID{one, two}, c)
 			tx, rec, owned, err := s.store.BeginClaim(t.Context(), one, c)
 			if err != nil || !owned {
 				t.Fatalf("%s: BeginClaim: %t, %v", what, owned, err)
@@ -169,15 +170,15 @@ func TestOneCommitLeavesTheSameRecord(t *testing.T) {
 	}
 }
 
-func (s *shop) expires(id semel.ID) *int64 {
+func (s *shop) expires(id driver.ID) *int64 {
 	s.t.Helper()
 	return value[*int64](s.t, s.store, "SELECT expires FROM {schema}.records WHERE id = $1", id[:])
 }
 
 // sameButTime compares records of two operations that went the same way at almost the same time.
-func sameButTime(t *testing.T, what string, got, want semel.Record) {
+func sameButTime(t *testing.T, what string, got, want driver.Record) {
 	t.Helper()
-	for _, at := range [][2]*semel.Time{{&got.Now, &want.Now}, {&got.Created, &want.Created}, {&got.Started, &want.Started}, {&got.LeaseEnd, &want.LeaseEnd}, {&got.Settled, &want.Settled}} {
+	for _, at := range [][2]*driver.Time{{&got.Now, &want.Now}, {&got.Created, &want.Created}, {&got.Started, &want.Started}, {&got.LeaseEnd, &want.LeaseEnd}, {&got.Settled, &want.Settled}} {
 		if d := at[0].Sub(*at[1]); (*at[0] == 0) != (*at[1] == 0) || d.Abs() > 30*time.Minute {
 			t.Errorf("%s: time %v, want about %v", what, at[0].Time(), at[1].Time())
 		}
@@ -196,25 +197,25 @@ func TestOneCommitLosesToWhoeverWroteFirst(t *testing.T) {
 	t.Parallel()
 	eachOneCommit(t, func(s *shop) {
 		for what, c := range map[string]struct {
-			before, meanwhile func(id semel.ID, c semel.Claim)
+			before, meanwhile func(id driver.ID, c driver.Claim)
 		}{
-			"claimed meanwhile": {nil, func(id semel.ID, c semel.Claim) { claim(s.t, s.store, id, anew(c)) }},
-			"done meanwhile": {nil, func(id semel.ID, c semel.Claim) {
+			"claimed meanwhile": {nil, func(id driver.ID, c driver.Claim) { claim(s.t, s.store, id, anew(c)) }},
+			"done meanwhile": {nil, func(id driver.ID, c driver.Claim) {
 				rec := claim(s.t, s.store, id, anew(c))
 				settle(s.t, s.store, id, rec.Owner(), done("other"))
 			}},
-			"free, claimed meanwhile": {func(id semel.ID, c semel.Claim) {
+			"free, claimed meanwhile": {func(id driver.ID, c driver.Claim) {
 				rec := claim(s.t, s.store, id, anew(c))
-				settle(s.t, s.store, id, rec.Owner(), semel.Outcome{State: semel.Free})
-			}, func(id semel.ID, c semel.Claim) { claim(s.t, s.store, id, anew(c)) }},
-			"lapsed, renewed meanwhile": {func(id semel.ID, c semel.Claim) {
+				settle(s.t, s.store, id, rec.Owner(), driver.Outcome{State: driver.Free})
+			}, func(id driver.ID, c driver.Claim) { claim(s.t, s.store, id, anew(c)) }},
+			"lapsed, renewed meanwhile": {func(id driver.ID, c driver.Claim) {
 				claim(s.t, s.store, id, anew(c))
 				exec(s.t, s.store, "UPDATE {schema}.records SET lease_end = started")
-			}, func(id semel.ID, c semel.Claim) {
+			}, func(id driver.ID, c driver.Claim) {
 				exec(s.t, s.store, "UPDATE {schema}.records SET lease_end = lease_end + 3600000000")
 			}},
 		} {
-			id, ask := newID(), ask(semel.Rerun)
+			id, ask := newID(), ask(driver.Rerun)
 			if c.before != nil {
 				c.before(id, ask)
 			}
@@ -250,7 +251,7 @@ func TestOneCommitBeginsAnew(t *testing.T) {
 	eachOneCommit(t, func(s *shop) {
 		for _, meanwhile := range []bool{false, true} {
 			for _, fails := range []bool{false, true} {
-				id, c := newID(), ask(semel.Rerun)
+				id, c := newID(), ask(driver.Rerun)
 				tx, rec, owned, err := s.store.BeginClaim(s.t.Context(), id, c)
 				if err != nil || !owned {
 					s.t.Fatal(owned, err)
@@ -281,7 +282,7 @@ func TestOneCommitBeginsAnew(t *testing.T) {
 				if err := tx.Mark(s.t.Context()); err != nil {
 					s.t.Error(err)
 				}
-				if _, rec, owned, _ := s.store.BeginClaim(s.t.Context(), id, anew(c)); owned || rec.State != semel.Running {
+				if _, rec, owned, _ := s.store.BeginClaim(s.t.Context(), id, anew(c)); owned || rec.State != driver.Running {
 					s.t.Errorf("the operation is %v to others", rec.State)
 				}
 				if _, owned, err := tx.Settle(s.t.Context(), id, rec.Owner(), done("x")); err != nil || !owned {
@@ -300,9 +301,9 @@ func TestOneCommitBeginsAnew(t *testing.T) {
 func TestOneCommitOverASweptRecord(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, modes[3], server.URL(), Options{})
-	id, c := newID(), ask(semel.Rerun)
+	id, c := newID(), ask(driver.Rerun)
 	rec := claim(t, s.store, id, anew(c))
-	settle(t, s.store, id, rec.Owner(), semel.Outcome{State: semel.Free})
+	settle(t, s.store, id, rec.Owner(), driver.Outcome{State: driver.Free})
 	tx, rec, owned, err := s.store.BeginClaim(t.Context(), id, c)
 	if err != nil || !owned {
 		t.Fatal(owned, err)
@@ -311,18 +312,18 @@ func TestOneCommitOverASweptRecord(t *testing.T) {
 	if _, owned, err := tx.Settle(t.Context(), id, rec.Owner(), done("x")); err != nil || !owned {
 		t.Errorf("Settle: %t, %v", owned, err)
 	}
-	if got := load(t, s.store, id); got.State != semel.Done || got.Fence < rec.Fence {
+	if got := load(t, s.store, id); got.State != driver.Done || got.Fence < rec.Fence {
 		t.Errorf("the record is %+v", got)
 	}
 }
 
 // anew returns the same claim by somebody else.
-func anew(c semel.Claim) semel.Claim {
-	c.Token = semel.NewToken()
+func anew(c driver.Claim) driver.Claim {
+	c.Token = driver.NewToken()
 	return c
 }
 
-func sameRecord(t *testing.T, what string, got, want semel.Record) {
+func sameRecord(t *testing.T, what string, got, want driver.Record) {
 	t.Helper()
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%s: the record is\n%+v, want\n%+v", what, got, want)
@@ -335,10 +336,10 @@ func TestWhatIsSettledInATransactionIsTold(t *testing.T) {
 	for _, m := range []mode{modes[0], modes[3]} {
 		s := newShop(t, m, server.URL(), Options{Notify: true})
 		ctx, cancel := context.WithCancel(t.Context())
-		told := make(chan semel.ID, 2)
+		told := make(chan driver.ID, 2)
 		ended := make(chan error, 1)
 		go func() {
-			ended <- s.store.Wake(ctx, func(id semel.ID) {
+			ended <- s.store.Wake(ctx, func(id driver.ID) {
 				if !id.Reserved() {
 					told <- id
 				}
@@ -348,7 +349,7 @@ func TestWhatIsSettledInATransactionIsTold(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		var id string
-		h := s.guard(semel.Hold).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := s.guard(driver.Hold).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			id = semel.FromContext(r.Context()).ID()
 			s.tx(r.Context(), func(ctx context.Context, tx pgx.Tx) error { //nolint:errcheck // the guard answers
 				if len(told) > 0 {

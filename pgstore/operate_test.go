@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // The verbs work in a transaction of a caller's too. One that has lost a race there can't look again at a stricter level
@@ -17,13 +17,13 @@ func TestRacesInACallersTransaction(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, Options{})
 	for level, want := range map[pgx.TxIsoLevel]error{pgx.ReadCommitted: nil, pgx.RepeatableRead: ErrSerialization, pgx.Serializable: ErrSerialization} {
-		id, c := newID(), ask(semel.Hold)
+		id, c := newID(), ask(driver.Hold)
 		first, second := begin(t, s, pgx.TxOptions{IsoLevel: level}), begin(t, s, pgx.TxOptions{IsoLevel: level})
 		txValue[int](t, s, second, "SELECT count(*) FROM {schema}.records") // takes the snapshot
 		if f := inTx(t, first, s.claimCall(id, c)); !f.owned {
 			t.Fatalf("%s: the first claim is refused", level)
 		}
-		c.Token = semel.NewToken()
+		c.Token = driver.NewToken()
 		type reply struct {
 			f   found
 			err error
@@ -43,7 +43,7 @@ func TestRacesInACallersTransaction(t *testing.T) {
 		}
 		r := <-replies
 		isKind(t, string(level), r.err, want)
-		if want == nil && (r.f.owned || r.f.rec.State != semel.Running) {
+		if want == nil && (r.f.owned || r.f.rec.State != driver.Running) {
 			t.Errorf("%s: the second claim: owned is %t, the record %v", level, r.f.owned, r.f.rec.State)
 		}
 		if err := second.Rollback(context.Background()); err != nil {
@@ -57,11 +57,11 @@ func TestAStrictSettleThatIsRefusedFails(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, Options{})
 	id := newID()
-	rec := claim(t, s, id, ask(semel.Hold))
+	rec := claim(t, s, id, ask(driver.Hold))
 	for _, row := range []struct {
-		by      semel.Owner
+		by      driver.Owner
 		refused bool
-	}{{semel.Owner{Fence: rec.Fence, Token: semel.NewToken()}, true}, {rec.Owner(), false}, {rec.Owner(), false}} {
+	}{{driver.Owner{Fence: rec.Fence, Token: driver.NewToken()}, true}, {rec.Owner(), false}, {rec.Owner(), false}} {
 		c, err := s.settleCall(id, row.by, done("ok"), true)
 		if err != nil {
 			t.Fatal(err)
@@ -79,10 +79,10 @@ func TestWhatIsSettledElsewhereWakes(t *testing.T) {
 	b := openOn(t, a.app, Options{Schema: a.schema, Notify: true})
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	woken := make(chan semel.ID)
+	woken := make(chan driver.ID)
 	ended := make(chan error)
 	go func() {
-		ended <- b.Wake(ctx, func(id semel.ID) {
+		ended <- b.Wake(ctx, func(id driver.ID) {
 			select {
 			case woken <- id:
 			case <-ctx.Done():
@@ -102,16 +102,16 @@ func TestWhatIsSettledElsewhereWakes(t *testing.T) {
 		}
 		break
 	}
-	c := ask(semel.Hold)
+	c := ask(driver.Hold)
 	rec := claim(t, a, id, c)
-	settle(t, a, id, rec.Owner(), semel.Outcome{State: semel.Free})
+	settle(t, a, id, rec.Owner(), driver.Outcome{State: driver.Free})
 	for got := range woken {
 		if got == id {
 			break
 		}
 	}
 	// A refused settle tells nobody: the next to come is the one after.
-	if _, owned, err := a.Settle(ctx, id, semel.Owner{}, done("")); owned || err != nil {
+	if _, owned, err := a.Settle(ctx, id, driver.Owner{}, done("")); owned || err != nil {
 		t.Fatal(owned, err)
 	}
 	last := newID()
@@ -134,7 +134,7 @@ func TestWakeReportsALostConnection(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, Options{Notify: true})
 	ended := make(chan error)
-	go func() { ended <- s.Wake(context.Background(), func(semel.ID) {}) }()
+	go func() { ended <- s.Wake(context.Background(), func(driver.ID) {}) }()
 	for giveUp := time.Now().Add(time.Minute); ; {
 		const listening = "query = 'LISTEN ' || quote_ident($1) OR query = format('LISTEN \"%s\"', $1::text)"
 		if value[int](t, s, "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE "+listening, s.schema) > 0 {
@@ -151,7 +151,7 @@ func TestWakeReportsALostConnection(t *testing.T) {
 func TestPeopleCanReadTheOperations(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, Options{})
-	id, c := newID(), ask(semel.Rerun)
+	id, c := newID(), ask(driver.Rerun)
 	c.Operation, c.Correlation, c.Sealed = "PUT /café", "bad \xff\x00", []byte("1234567")
 	rec := claim(t, s, id, c)
 	saveStep(t, s, id, rec.Owner(), "charge", "")
@@ -180,7 +180,7 @@ func TestR87_TheAuditTrailIsKept(t *testing.T) {
 	before := load(t, s, id).Now
 	const n = pageRows + 10
 	for i := range n {
-		e := semel.AuditEntry{ID: id, Operation: "POST /payments", Actor: "ann\x00", Action: "release", Reason: string(rune('a' + i%26)), Result: "asked"}
+		e := driver.AuditEntry{ID: id, Operation: "POST /payments", Actor: "ann\x00", Action: "release", Reason: string(rune('a' + i%26)), Result: "asked"}
 		if i%2 == 1 {
 			e.ID = other
 		}
@@ -189,12 +189,12 @@ func TestR87_TheAuditTrailIsKept(t *testing.T) {
 		}
 	}
 	for _, row := range []struct {
-		id    *semel.ID
+		id    *driver.ID
 		limit int
 		want  int
 	}{{nil, 0, n}, {nil, 3, 3}, {&id, 0, n / 2}, {&other, 7, 7}} {
-		var all []semel.AuditEntry
-		if err := s.AuditTrail(ctx, row.id, row.limit, func(e semel.AuditEntry) bool { all = append(all, e); return true }); err != nil {
+		var all []driver.AuditEntry
+		if err := s.AuditTrail(ctx, row.id, row.limit, func(e driver.AuditEntry) bool { all = append(all, e); return true }); err != nil {
 			t.Fatal(err)
 		}
 		if len(all) != row.want {
@@ -207,7 +207,7 @@ func TestR87_TheAuditTrailIsKept(t *testing.T) {
 		}
 	}
 	calls := 0
-	if err := s.AuditTrail(ctx, nil, 0, func(semel.AuditEntry) bool { calls++; return false }); err != nil || calls != 1 {
+	if err := s.AuditTrail(ctx, nil, 0, func(driver.AuditEntry) bool { calls++; return false }); err != nil || calls != 1 {
 		t.Errorf("%d calls, error %v", calls, err)
 	}
 }
@@ -220,14 +220,14 @@ func TestR56_CountsAreToldCheaply(t *testing.T) {
 	if n, err := s.Count(ctx); err != nil || n.Records != 0 || n.Running != 0 || n.Unknown != 0 || n.OldestRunning != 0 || n.SweepLag != 0 || n.Bytes == 0 {
 		t.Fatalf("empty: %+v, error %v", n, err)
 	}
-	lost := ask(semel.Rerun)
+	lost := ask(driver.Rerun)
 	lost.Lease, lost.Retention = time.Minute, 10*time.Minute
 	claim(t, s, newID(), lost)
 	clock.advance(s.schema, time.Hour)
-	claim(t, s, newID(), ask(semel.Hold))
+	claim(t, s, newID(), ask(driver.Hold))
 	unknown := newID()
-	rec := claim(t, s, unknown, ask(semel.Hold))
-	settle(t, s, unknown, rec.Owner(), semel.Outcome{State: semel.Unknown})
+	rec := claim(t, s, unknown, ask(driver.Hold))
+	settle(t, s, unknown, rec.Owner(), driver.Outcome{State: driver.Unknown})
 	finished(t, s, newID())
 	n, err := s.Count(ctx)
 	if err != nil {
@@ -250,17 +250,17 @@ func TestAListingGoesByPages(t *testing.T) {
 	s := openStore(t, Options{MaxConns: 1})
 	ctx := context.Background()
 	large := string(make([]byte, pageBytes/3))
-	want := map[semel.ID]bool{}
+	want := map[driver.ID]bool{}
 	for i := range 7 {
 		id := newID()
 		want[id] = true
-		rec := claim(t, s, id, ask(semel.Hold))
+		rec := claim(t, s, id, ask(driver.Hold))
 		if i > 0 {
 			settle(t, s, id, rec.Owner(), done(large))
 		}
 	}
 	got := 0
-	err := s.List(ctx, semel.Query{}, func(id semel.ID, rec semel.Record) bool {
+	err := s.List(ctx, driver.Query{}, func(id driver.ID, rec driver.Record) bool {
 		got++
 		if !want[id] || load(t, s, id).State != rec.State {
 			t.Errorf("%s is %v", id, rec.State)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/internal/servers"
 )
 
@@ -51,33 +51,33 @@ type refusal struct {
 }
 
 // refusals makes records, and returns what is refused on them.
-func refusals(t *testing.T, s *Store) (all []refusal, ids []semel.ID) {
+func refusals(t *testing.T, s *Store) (all []refusal, ids []driver.ID) {
 	t.Helper()
 	running, replays, lost := newID(), newID(), newID()
-	c := ask(semel.Hold)
+	c := ask(driver.Hold)
 	rec := claim(t, s, running, c)
-	kept := ask(semel.Hold)
+	kept := ask(driver.Hold)
 	first := claim(t, s, replays, kept)
 	settle(t, s, replays, first.Owner(), done("answer"))
-	unknown := ask(semel.Hold)
+	unknown := ask(driver.Hold)
 	first = claim(t, s, lost, unknown)
-	settle(t, s, lost, first.Owner(), semel.Outcome{State: semel.Unknown})
+	settle(t, s, lost, first.Owner(), driver.Outcome{State: driver.Unknown})
 
-	again := func(c semel.Claim) semel.Claim { c.Token = semel.NewToken(); return c }
-	strange := semel.Owner{Fence: rec.Fence, Token: semel.NewToken()}
+	again := func(c driver.Claim) driver.Claim { c.Token = driver.NewToken(); return c }
+	strange := driver.Owner{Fence: rec.Fence, Token: driver.NewToken()}
 	late, err := s.settleCall(running, strange, done("late"), false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return []refusal{
 		{"a claim while it runs", s.claimCall(running, again(c))},
-		{"a claim of another request", s.claimCall(running, ask(semel.Hold))},
+		{"a claim of another request", s.claimCall(running, ask(driver.Hold))},
 		{"a replay", s.claimCall(replays, again(kept))},
 		{"a claim of what is unknown", s.claimCall(lost, again(unknown))},
 		{"a stranger's settle", late},
 		{"seizing what is done", (&call{sql: s.sql.seize}).bytes(replays[:]).bytes(kept.Token[:])},
 		{"loading", (&call{sql: s.sql.load}).bytes(running[:])},
-	}, []semel.ID{running, replays, lost}
+	}, []driver.ID{running, replays, lost}
 }
 
 // A rejected request never writes, and locks no row.
@@ -87,7 +87,7 @@ func TestARefusalWritesAndLocksNothing(t *testing.T) {
 	all, ids := refusals(t, s)
 	for _, r := range all {
 		tx := begin(t, s, pgx.TxOptions{})
-		if f := inTx(t, tx, r.call); f.owned || f.rec.State == semel.Absent {
+		if f := inTx(t, tx, r.call); f.owned || f.rec.State == driver.Absent {
 			t.Errorf("%s: owned is %t, the record %v", r.what, f.owned, f.rec.State)
 		}
 		if txValue[bool](t, s, tx, "SELECT pg_current_xact_id_if_assigned() IS NOT NULL") {
@@ -155,10 +155,10 @@ func TestAHeartbeatIsAHotUpdate(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, Options{})
 	id := newID()
-	rec := claim(t, s, id, ask(semel.Rerun))
+	rec := claim(t, s, id, ask(driver.Rerun))
 	tx := begin(t, s, pgx.TxOptions{})
 	for range 5 {
-		x := s.extendCall(id, rec.Owner(), semel.Extension{Lease: time.Hour})
+		x := s.extendCall(id, rec.Owner(), driver.Extension{Lease: time.Hour})
 		if err := x.run(context.Background(), tx.Conn().PgConn(), func(row [][]byte) error { return readable(row[0]) }); err != nil {
 			t.Fatal(err)
 		}
@@ -174,20 +174,20 @@ func TestAHeartbeatIsAHotUpdate(t *testing.T) {
 func TestVerbsThatWriteCommitSynchronously(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, Options{})
-	id, c := newID(), ask(semel.Hold)
+	id, c := newID(), ask(driver.Hold)
 	rec := claim(t, s, id, c)
 	settled, err := s.settleCall(id, rec.Owner(), done("ok"), false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	refused := c
-	refused.Token = semel.NewToken()
+	refused.Token = driver.NewToken()
 	for _, row := range []struct {
 		what string
 		call *call
 		want string
 	}{
-		{"claim", s.claimCall(newID(), ask(semel.Hold)), "on"},
+		{"claim", s.claimCall(newID(), ask(driver.Hold)), "on"},
 		{"a claim repeated", s.claimCall(id, c), "on"},
 		{"a claim refused", s.claimCall(id, refused), "off"},
 		{"settle", settled, "on"},

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // layoutVersion is the newest layout of a row that this version can read.
@@ -12,7 +12,7 @@ const layoutVersion = 1
 
 // A found is what a verb's function returns.
 type found struct {
-	rec     semel.Record
+	rec     driver.Record
 	owned   bool
 	written bool  // by this call; rec is then without its answer
 	day     int32 // the partition that has the answer, if it is kept apart and was not read; 0 if not
@@ -47,7 +47,7 @@ func splitRow(b []byte) ([][]byte, error) {
 	return fields, nil
 }
 
-// readFound decodes a value of the type found_1. An error wraps [semel.ErrUnreadable], and rec is then only what the clock
+// readFound decodes a value of the type found_1. An error wraps [driver.ErrUnreadable], and rec is then only what the clock
 // says.
 func readFound(composite []byte) (f found, err error) {
 	row, err := splitRow(composite)
@@ -58,13 +58,13 @@ func readFound(composite []byte) (f found, err error) {
 		return found{}, fmt.Errorf("the row has %d columns, want %d", len(row), foundColumns)
 	}
 	f.owned, f.written = boolOf(row[0]), boolOf(row[1])
-	f.rec.Now = semel.Time(int8Of(row[2]))
+	f.rec.Now = driver.Time(int8Of(row[2]))
 	if row[3] == nil {
 		f.rec.Fence = uint64(int8Of(row[12])) // the one that is remembered, if the function says so
 		return f, nil                         // there is no record
 	}
 	if err := f.decode(row); err != nil {
-		return found{rec: semel.Record{Now: f.rec.Now}}, fmt.Errorf("%w: %w", semel.ErrUnreadable, err)
+		return found{rec: driver.Record{Now: f.rec.Now}}, fmt.Errorf("%w: %w", driver.ErrUnreadable, err)
 	}
 	return f, nil
 }
@@ -78,11 +78,11 @@ func (f *found) decode(row [][]byte) error {
 	attempt := int8Of(row[13])
 	token, print := row[21], row[22]
 	switch {
-	case state < int16(semel.Running) || state > int16(semel.Unknown):
+	case state < int16(driver.Running) || state > int16(driver.Unknown):
 		return fmt.Errorf("state is %d", state)
-	case wrote < 0 || wrote > int16(semel.Unknown) || wrote == int16(semel.Running):
+	case wrote < 0 || wrote > int16(driver.Unknown) || wrote == int16(driver.Running):
 		return fmt.Errorf("outcome is %d", wrote)
-	case onLost < 0 || onLost > int16(semel.Rerun):
+	case onLost < 0 || onLost > int16(driver.Rerun):
 		return fmt.Errorf("policy is %d", onLost)
 	case attempt < 0 || attempt > 1<<32-1:
 		return fmt.Errorf("attempt is %d", attempt)
@@ -91,16 +91,16 @@ func (f *found) decode(row [][]byte) error {
 	case len(print) != len(r.Fingerprint.Raw)+len(r.Fingerprint.Canonical)+len(r.Fingerprint.Settings):
 		return fmt.Errorf("fingerprint has %d bytes", len(print))
 	}
-	r.State, r.Wrote, r.OnLost = semel.State(state), semel.State(wrote), semel.LostPolicy(onLost)
+	r.State, r.Wrote, r.OnLost = driver.State(state), driver.State(wrote), driver.LostPolicy(onLost)
 	r.Begun, r.Maybe, r.Seized = boolOf(row[7]), boolOf(row[8]), boolOf(row[9])
 	r.Steps, r.Owed = boolOf(row[10]), boolOf(row[11])
 	r.Fence = uint64(int8Of(row[12]))
 	r.Attempt = uint32(attempt)
-	r.Created, r.Started = semel.Time(int8Of(row[14])), semel.Time(int8Of(row[15]))
-	r.LeaseEnd, r.Settled = semel.Time(int8Of(row[16])), semel.Time(int8Of(row[17]))
+	r.Created, r.Started = driver.Time(int8Of(row[14])), driver.Time(int8Of(row[15]))
+	r.LeaseEnd, r.Settled = driver.Time(int8Of(row[16])), driver.Time(int8Of(row[17]))
 	r.Retention, r.Tombstone = time.Duration(int8Of(row[18])), time.Duration(int8Of(row[19]))
 	f.day = int4Of(row[20])
-	r.Token = semel.Token(token)
+	r.Token = driver.Token(token)
 	r.Fingerprint = fingerprintOf(print)
 	r.Operation, r.Correlation, r.Error = string(row[23]), string(row[24]), string(row[25])
 	switch {
@@ -110,7 +110,7 @@ func (f *found) decode(row [][]byte) error {
 			return err
 		}
 		r.Response, f.day = answer, 0
-	case f.day != 0 && !f.written && r.Reads(r.OnLost) == semel.ReadsDone:
+	case f.day != 0 && !f.written && r.Reads(r.OnLost) == driver.ReadsDone:
 		return fmt.Errorf("the answer is missing in the partition of day %d", f.day)
 	}
 	if row[27] != nil {
@@ -119,14 +119,14 @@ func (f *found) decode(row [][]byte) error {
 	return nil
 }
 
-func fingerprintOf(b []byte) (f semel.Fingerprint) {
+func fingerprintOf(b []byte) (f driver.Fingerprint) {
 	n := copy(f.Raw[:], b)
 	n += copy(f.Canonical[:], b[n:])
 	copy(f.Settings[:], b[n:])
 	return f
 }
 
-func fingerprintBytes(f semel.Fingerprint) []byte {
+func fingerprintBytes(f driver.Fingerprint) []byte {
 	b := append(f.Raw[:], f.Canonical[:]...)
 	return append(b, f.Settings[:]...)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 //go:embed migrations/*.sql
@@ -142,7 +142,7 @@ func (s *Store) migrate(ctx context.Context, allowed bool) error {
 // checkVerbs reports a schema whose functions are not those that its version should have, such as one that was made before that
 // version was released, or restored in part.
 func (s *Store) checkVerbs(ctx context.Context, conn *pgconn.PgConn, have int) error {
-	err := (&call{sql: s.sql.load}).bytes(make([]byte, len(semel.ID{}))).run(ctx, conn, func(row [][]byte) error {
+	err := (&call{sql: s.sql.load}).bytes(make([]byte, len(driver.ID{}))).run(ctx, conn, func(row [][]byte) error {
 		fields, err := splitRow(row[0])
 		if err == nil && len(fields) != foundColumns {
 			err = fmt.Errorf("%w: its function load_1 returns %d columns, want %d", ErrSchema, len(fields), foundColumns)

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 func TestSchemaNamesAreChecked(t *testing.T) {
@@ -24,8 +24,8 @@ func TestSchemaNamesAreChecked(t *testing.T) {
 	// A word of the language is a name like any other.
 	s := openStore(t, Options{Schema: "select"})
 	id := newID()
-	claim(t, s, id, ask(semel.Hold))
-	if rec := load(t, s, id); rec.State != semel.Running {
+	claim(t, s, id, ask(driver.Hold))
+	if rec := load(t, s, id); rec.State != driver.Running {
 		t.Errorf("the record is %v", rec.State)
 	}
 }
@@ -48,7 +48,7 @@ func TestTheScriptMakesTheSchema(t *testing.T) {
 		t.Fatalf("version is %d, error %v; want %d", v, err, Latest())
 	}
 	s := openOn(t, app, o)
-	claim(t, s, newID(), ask(semel.Hold))
+	claim(t, s, newID(), ask(driver.Hold))
 }
 
 func TestMigrationsRace(t *testing.T) {
@@ -115,8 +115,8 @@ func TestARoleNeedsNoMoreThanTheTables(t *testing.T) {
 	exec(t, s, "GRANT USAGE, SELECT, UPDATE ON ALL SEQUENCES IN SCHEMA {schema} TO clerk")
 	clerk := openOn(t, newPool(t, asRole(t, server.URL(), "clerk")), Options{Schema: s.schema})
 	id := newID()
-	rec := claim(t, clerk, id, ask(semel.Hold))
-	if owned, err := clerk.Extend(context.Background(), id, rec.Owner(), semel.Extension{}); !owned || err != nil {
+	rec := claim(t, clerk, id, ask(driver.Hold))
+	if owned, err := clerk.Extend(context.Background(), id, rec.Owner(), driver.Extension{}); !owned || err != nil {
 		t.Errorf("extend: %t, %v", owned, err)
 	}
 	saveStep(t, clerk, id, rec.Owner(), "charge", "paid")
@@ -127,7 +127,7 @@ func TestARoleNeedsNoMoreThanTheTables(t *testing.T) {
 	if _, err := clerk.Sweep(context.Background(), 10); err != nil {
 		t.Errorf("sweep: %v", err)
 	}
-	if err := clerk.Audit(context.Background(), semel.AuditEntry{ID: id}); err != nil {
+	if err := clerk.Audit(context.Background(), driver.AuditEntry{ID: id}); err != nil {
 		t.Errorf("audit: %v", err)
 	}
 	if _, err := clerk.Count(context.Background()); err != nil {

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // A schema that has the number of a version, and not its functions, is refused when it is opened, and not by each verb.
@@ -39,7 +39,7 @@ func TestR56_TheSizeCountsSteps(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := newID()
-	rec := claim(t, s, id, ask(semel.Rerun))
+	rec := claim(t, s, id, ask(driver.Rerun))
 	result := make([]byte, 1<<20)
 	rand.Read(result)
 	saveStep(t, s, id, rec.Owner(), "charge", string(result))

@@ -12,17 +12,17 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
-func saveStep(t testing.TB, s *Store, id semel.ID, by semel.Owner, name, result string) {
+func saveStep(t testing.TB, s *Store, id driver.ID, by driver.Owner, name, result string) {
 	t.Helper()
 	if owned, err := s.SaveStep(context.Background(), id, by, name, []byte(result)); !owned || err != nil {
 		t.Fatalf("SaveStep: owned is %t, error %v", owned, err)
 	}
 }
 
-func steps(t testing.TB, s *Store, id semel.ID) map[string]string {
+func steps(t testing.TB, s *Store, id driver.ID) map[string]string {
 	t.Helper()
 	all, err := s.Steps(context.Background(), id)
 	if err != nil {
@@ -36,7 +36,7 @@ func steps(t testing.TB, s *Store, id semel.ID) map[string]string {
 }
 
 // stored counts the rows of steps of an operation, whatever its record says.
-func stored(t testing.TB, s *Store, id semel.ID) int {
+func stored(t testing.TB, s *Store, id driver.ID) int {
 	t.Helper()
 	return value[int](t, s, "SELECT count(*) FROM {schema}.steps WHERE id = $1", id[:])
 }
@@ -45,26 +45,26 @@ func stored(t testing.TB, s *Store, id semel.ID) int {
 func TestR84_NoStepOutlivesItsOperation(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	free := semel.Outcome{State: semel.Free}
-	begin := func(t *testing.T, s *Store, id semel.ID, by semel.Owner) {
-		if owned, err := s.Extend(ctx, id, by, semel.Extension{Lease: time.Hour, Begun: true}); !owned || err != nil {
+	free := driver.Outcome{State: driver.Free}
+	begin := func(t *testing.T, s *Store, id driver.ID, by driver.Owner) {
+		if owned, err := s.Extend(ctx, id, by, driver.Extension{Lease: time.Hour, Begun: true}); !owned || err != nil {
 			t.Fatalf("extend: %t, %v", owned, err)
 		}
 	}
-	sweeps := func(t *testing.T, s *Store, _ semel.ID) { sweep(t, s, 10, 1) }
-	forgets := func(t *testing.T, s *Store, id semel.ID) {
+	sweeps := func(t *testing.T, s *Store, _ driver.ID) { sweep(t, s, 10, 1) }
+	forgets := func(t *testing.T, s *Store, id driver.ID) {
 		rec := load(t, s, id)
 		if forgot, err := s.Forget(ctx, id, rec.Owner()); !forgot || err != nil {
 			t.Fatalf("forget: %t, %v", forgot, err)
 		}
 	}
-	claims := func(t *testing.T, s *Store, id semel.ID) {
-		if rec := claim(t, s, id, ask(semel.Hold)); rec.Steps || rec.Attempt != 1 {
+	claims := func(t *testing.T, s *Store, id driver.ID) {
+		if rec := claim(t, s, id, ask(driver.Hold)); rec.Steps || rec.Attempt != 1 {
 			t.Errorf("a new operation has steps: %t, attempt %d", rec.Steps, rec.Attempt)
 		}
 	}
-	commits := func(t *testing.T, s *Store, id semel.ID) {
-		tx, rec, owned, err := s.BeginClaim(ctx, id, ask(semel.Hold))
+	commits := func(t *testing.T, s *Store, id driver.ID) {
+		tx, rec, owned, err := s.BeginClaim(ctx, id, ask(driver.Hold))
 		if !owned || err != nil || rec.Steps {
 			t.Fatalf("BeginClaim: %t, steps %t, %v", owned, rec.Steps, err)
 		}
@@ -74,52 +74,52 @@ func TestR84_NoStepOutlivesItsOperation(t *testing.T) {
 	}
 	for _, row := range []struct {
 		what    string
-		onLost  semel.LostPolicy
+		onLost  driver.LostPolicy
 		tomb    time.Duration
-		ends    func(t *testing.T, s *Store, id semel.ID, by semel.Owner)
+		ends    func(t *testing.T, s *Store, id driver.ID, by driver.Owner)
 		after   time.Duration // of which an hour is the lease, or the retention
-		removes func(t *testing.T, s *Store, id semel.ID)
-		left    semel.State
+		removes func(t *testing.T, s *Store, id driver.ID)
+		left    driver.State
 	}{
-		{"a done record is swept", semel.Hold, 0, func(t *testing.T, s *Store, id semel.ID, by semel.Owner) {
-			settle(t, s, id, by, semel.Outcome{State: semel.Done})
-		}, time.Hour, sweeps, semel.Absent},
-		{"a free record is swept", semel.Hold, 0, func(t *testing.T, s *Store, id semel.ID, by semel.Owner) {
+		{"a done record is swept", driver.Hold, 0, func(t *testing.T, s *Store, id driver.ID, by driver.Owner) {
+			settle(t, s, id, by, driver.Outcome{State: driver.Done})
+		}, time.Hour, sweeps, driver.Absent},
+		{"a free record is swept", driver.Hold, 0, func(t *testing.T, s *Store, id driver.ID, by driver.Owner) {
 			settle(t, s, id, by, free)
-		}, time.Hour, sweeps, semel.Absent},
-		{"a lapsed record is swept", semel.Rerun, 0, nil, 8 * time.Hour, sweeps, semel.Absent},
-		{"a begun record is swept", semel.Hold, 0, begin, 2 * time.Hour, sweeps, semel.Absent},
-		{"a done record becomes a tombstone", semel.Hold, day, func(t *testing.T, s *Store, id semel.ID, by semel.Owner) {
-			settle(t, s, id, by, semel.Outcome{State: semel.Done})
-		}, time.Hour, sweeps, semel.Done},
-		{"a begun record becomes a tombstone", semel.Hold, day, begin, 2 * time.Hour, sweeps, semel.Running},
-		{"a done record is forgotten", semel.Hold, 0, func(t *testing.T, s *Store, id semel.ID, by semel.Owner) {
+		}, time.Hour, sweeps, driver.Absent},
+		{"a lapsed record is swept", driver.Rerun, 0, nil, 8 * time.Hour, sweeps, driver.Absent},
+		{"a begun record is swept", driver.Hold, 0, begin, 2 * time.Hour, sweeps, driver.Absent},
+		{"a done record becomes a tombstone", driver.Hold, day, func(t *testing.T, s *Store, id driver.ID, by driver.Owner) {
+			settle(t, s, id, by, driver.Outcome{State: driver.Done})
+		}, time.Hour, sweeps, driver.Done},
+		{"a begun record becomes a tombstone", driver.Hold, day, begin, 2 * time.Hour, sweeps, driver.Running},
+		{"a done record is forgotten", driver.Hold, 0, func(t *testing.T, s *Store, id driver.ID, by driver.Owner) {
 			settle(t, s, id, by, done("answer"))
-		}, 0, forgets, semel.Absent},
-		{"a seized record is forgotten", semel.Hold, 0, func(t *testing.T, s *Store, id semel.ID, _ semel.Owner) {
-			if rec, err := s.Seize(ctx, id, semel.NewToken()); err != nil || !rec.Steps {
+		}, 0, forgets, driver.Absent},
+		{"a seized record is forgotten", driver.Hold, 0, func(t *testing.T, s *Store, id driver.ID, _ driver.Owner) {
+			if rec, err := s.Seize(ctx, id, driver.NewToken()); err != nil || !rec.Steps {
 				t.Fatalf("seize: steps %t, error %v", rec.Steps, err)
 			}
-		}, 0, forgets, semel.Absent},
-		{"a begun record is forgotten", semel.Hold, 0, begin, time.Hour, forgets, semel.Absent},
-		{"a done record is claimed as a new operation", semel.Hold, 0, func(t *testing.T, s *Store, id semel.ID, by semel.Owner) {
+		}, 0, forgets, driver.Absent},
+		{"a begun record is forgotten", driver.Hold, 0, begin, time.Hour, forgets, driver.Absent},
+		{"a done record is claimed as a new operation", driver.Hold, 0, func(t *testing.T, s *Store, id driver.ID, by driver.Owner) {
 			settle(t, s, id, by, done("answer"))
-		}, time.Hour, claims, semel.Running},
-		{"a begun record is claimed as a new operation", semel.Hold, 0, begin, 2 * time.Hour, claims, semel.Running},
-		{"a done record begins anew in one commit", semel.Hold, 0, func(t *testing.T, s *Store, id semel.ID, by semel.Owner) {
+		}, time.Hour, claims, driver.Running},
+		{"a begun record is claimed as a new operation", driver.Hold, 0, begin, 2 * time.Hour, claims, driver.Running},
+		{"a done record begins anew in one commit", driver.Hold, 0, func(t *testing.T, s *Store, id driver.ID, by driver.Owner) {
 			settle(t, s, id, by, done("answer"))
-		}, time.Hour, commits, semel.Free},
+		}, time.Hour, commits, driver.Free},
 	} {
 		t.Run(row.what, func(t *testing.T) {
 			t.Parallel()
 			s := openStore(t, Options{})
 			clock := mover{pool: s.pool}
 			id, other := newID(), newID()
-			for _, id := range []semel.ID{id, other} {
+			for _, id := range []driver.ID{id, other} {
 				c := ask(row.onLost)
 				c.Tombstone = row.tomb
 				if id == other {
-					c.Lease, c.Retention = semel.Forever, semel.Forever
+					c.Lease, c.Retention = driver.Forever, driver.Forever
 				}
 				rec := claim(t, s, id, c)
 				saveStep(t, s, id, rec.Owner(), "reserve", "one")
@@ -151,7 +151,7 @@ func TestARecordWithoutStepsCostsNothing(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, Options{})
 	clock := mover{pool: s.pool}
-	settleCall := func(id semel.ID, by semel.Owner, o semel.Outcome) *call {
+	settleCall := func(id driver.ID, by driver.Owner, o driver.Outcome) *call {
 		c, err := s.settleCall(id, by, o, false)
 		if err != nil {
 			t.Fatal(err)
@@ -162,14 +162,14 @@ func TestARecordWithoutStepsCostsNothing(t *testing.T) {
 	finished(t, s, fresh)
 	finished(t, s, newID())
 	clock.advance(s.schema, 2*time.Hour)
-	rec := claim(t, s, running, ask(semel.Hold))
+	rec := claim(t, s, running, ask(driver.Hold))
 	gone := finished(t, s, forgotten)
 	for _, row := range []struct {
 		what string
 		call *call
 	}{
-		{"a claim", s.claimCall(newID(), ask(semel.Hold))},
-		{"a claim as a new operation", s.claimCall(fresh, ask(semel.Hold))},
+		{"a claim", s.claimCall(newID(), ask(driver.Hold))},
+		{"a claim as a new operation", s.claimCall(fresh, ask(driver.Hold))},
 		{"a settle", settleCall(running, rec.Owner(), done("answer"))},
 		{"forgetting", (&call{sql: s.sql.forget}).bytes(forgotten[:]).int8(int64(gone.Fence)).bytes(gone.Token[:])},
 		{"a sweep", (&call{sql: s.sql.sweep}).int4(10)},
@@ -195,7 +195,7 @@ func TestARecordWithoutStepsCostsNothing(t *testing.T) {
 func TestOnlyTheFirstStepUpdatesTheRecord(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, Options{})
-	id, c := newID(), ask(semel.Rerun)
+	id, c := newID(), ask(driver.Rerun)
 	c.Sealed = []byte("sealed")
 	rec := claim(t, s, id, c)
 	tx := begin(t, s, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
@@ -218,10 +218,10 @@ func TestAStepIsDurableAndARefusedOneLeavesNoTrace(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, Options{})
 	id := newID()
-	rec := claim(t, s, id, ask(semel.Hold))
-	stranger := semel.Owner{Fence: rec.Fence, Token: semel.NewToken()}
+	rec := claim(t, s, id, ask(driver.Hold))
+	stranger := driver.Owner{Fence: rec.Fence, Token: driver.NewToken()}
 	for _, row := range []struct {
-		by   semel.Owner
+		by   driver.Owner
 		want string
 	}{{rec.Owner(), "on"}, {stranger, "off"}} {
 		tx := begin(t, s, pgx.TxOptions{})
@@ -255,14 +255,14 @@ func TestAStepRacesASettle(t *testing.T) {
 	won := 0
 	for round := range 150 {
 		id := newID()
-		c := ask(semel.Rerun)
+		c := ask(driver.Rerun)
 		c.Tombstone = day
 		rec := claim(t, s, id, c)
 		var saved bool
 		var failed error
 		var race sync.WaitGroup
 		race.Go(func() { saved, failed = s.SaveStep(context.Background(), id, rec.Owner(), "charge", []byte("paid")) })
-		outcome := []semel.Outcome{{State: semel.Free}, {State: semel.Done}, {State: semel.Unknown}}[round%3]
+		outcome := []driver.Outcome{{State: driver.Free}, {State: driver.Done}, {State: driver.Unknown}}[round%3]
 		ended := settle(t, s, id, rec.Owner(), outcome)
 		race.Wait()
 		now := load(t, s, id)
@@ -279,12 +279,12 @@ func TestAStepRacesASettle(t *testing.T) {
 }
 
 // due checks that a record that does not run is swept when the rule says.
-func due(t testing.TB, s *Store, id semel.ID) {
+func due(t testing.TB, s *Store, id driver.ID) {
 	t.Helper()
 	rec := load(t, s, id)
 	want := rec.Expires()
 	got := value[int64](t, s, "SELECT coalesce(expires, 9223372036854775807) FROM {schema}.records WHERE id = $1", id[:])
-	if semel.Time(got) != want {
+	if driver.Time(got) != want {
 		t.Errorf("a record that is %v, owed %t, with steps %t is due at %d, want %d", rec.State, rec.Owed, rec.Steps, got, want)
 	}
 }
@@ -294,17 +294,17 @@ func TestAStepRacesATakeover(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, Options{})
 	ctx := context.Background()
-	takers := []func(t *testing.T, id semel.ID, c semel.Claim) semel.Record{
-		func(t *testing.T, id semel.ID, c semel.Claim) semel.Record { return claim(t, s, id, c) },
-		func(t *testing.T, id semel.ID, c semel.Claim) semel.Record {
+	takers := []func(t *testing.T, id driver.ID, c driver.Claim) driver.Record{
+		func(t *testing.T, id driver.ID, c driver.Claim) driver.Record { return claim(t, s, id, c) },
+		func(t *testing.T, id driver.ID, c driver.Claim) driver.Record {
 			rec, err := s.Seize(ctx, id, c.Token)
 			if err != nil || rec.Token != c.Token {
 				t.Fatalf("seize: %v", err)
 			}
 			return rec
 		},
-		func(t *testing.T, id semel.ID, c semel.Claim) semel.Record {
-			got := s.ClaimAll(ctx, []semel.ClaimOf{{ID: id, Claim: c}})
+		func(t *testing.T, id driver.ID, c driver.Claim) driver.Record {
+			got := s.ClaimAll(ctx, []driver.ClaimOf{{ID: id, Claim: c}})
 			if !got[0].Owned || got[0].Err != nil {
 				t.Fatalf("ClaimAll: %+v", got[0])
 			}
@@ -314,7 +314,7 @@ func TestAStepRacesATakeover(t *testing.T) {
 	const perRound = 8
 	late, early := 0, 0
 	for round := range 120 {
-		id, c := newID(), ask(semel.Rerun)
+		id, c := newID(), ask(driver.Rerun)
 		c.Lease = time.Nanosecond // over at once
 		old := claim(t, s, id, c)
 		var mu sync.Mutex
@@ -334,7 +334,7 @@ func TestAStepRacesATakeover(t *testing.T) {
 				}
 			})
 		}
-		c.Token, c.Lease = semel.NewToken(), time.Hour
+		c.Token, c.Lease = driver.NewToken(), time.Hour
 		rec := takers[round%len(takers)](t, id, c)
 		found := steps(t, s, id)
 		race.Wait()
@@ -357,7 +357,7 @@ func TestAStepWhoseReplyWasLostIsRepeated(t *testing.T) {
 	proxy, url := newCutter(t, server.URL())
 	s := openOn(t, newPool(t, url), Options{})
 	id := newID()
-	rec := claim(t, s, id, ask(semel.Hold))
+	rec := claim(t, s, id, ask(driver.Hold))
 	lost := &cut{statement: s.sql.saveStep, gone: make(chan string)}
 	proxy.armed.Store(lost)
 	owned, err := s.SaveStep(context.Background(), id, rec.Owner(), "charge", []byte("first"))
@@ -377,14 +377,14 @@ func TestStepsLeftBehindAreNotTheNextOperations(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, Options{})
 	id := newID()
-	rec := claim(t, s, id, ask(semel.Hold))
+	rec := claim(t, s, id, ask(driver.Hold))
 	saveStep(t, s, id, rec.Owner(), "charge", "old")
 	saveStep(t, s, id, rec.Owner(), "ship", "old")
 	exec(t, s, "DELETE FROM {schema}.records WHERE id = $1", id[:])
 	if got := steps(t, s, id); len(got) != 0 {
 		t.Errorf("an absent record has steps %v", got)
 	}
-	rec = claim(t, s, id, ask(semel.Hold))
+	rec = claim(t, s, id, ask(driver.Hold))
 	if got := steps(t, s, id); len(got) != 0 || rec.Steps {
 		t.Errorf("a new operation has steps %v", got)
 	}
@@ -399,11 +399,11 @@ func TestWhatIsOwedOrSavedIsKeptLonger(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, Options{})
 	ctx := context.Background()
-	for _, retention := range []time.Duration{time.Minute, 3 * time.Hour, semel.Forever / 5, semel.Forever} {
+	for _, retention := range []time.Duration{time.Minute, 3 * time.Hour, driver.Forever / 5, driver.Forever} {
 		for n := range 8 {
-			for _, state := range []semel.State{semel.Done, semel.Free, semel.Unknown} {
-				o := semel.Outcome{State: state, Owed: n&1 != 0}
-				id, c := newID(), ask(semel.Rerun)
+			for _, state := range []driver.State{driver.Done, driver.Free, driver.Unknown} {
+				o := driver.Outcome{State: state, Owed: n&1 != 0}
+				id, c := newID(), ask(driver.Rerun)
 				c.Retention, c.Tombstone = retention, time.Hour
 				rec := claim(t, s, id, c)
 				if n&2 != 0 {
@@ -419,11 +419,11 @@ func TestWhatIsOwedOrSavedIsKeptLonger(t *testing.T) {
 					t.Errorf("%v, %d: owed is %t, steps %t; want %t, %t", state, n, got.Owed, got.Steps, want.Owed, want.Steps)
 				}
 				due(t, s, id)
-				if state != semel.Free {
+				if state != driver.Free {
 					continue
 				}
 				// Again in one commit, which keeps the steps and what is owed.
-				c.Token = semel.NewToken()
+				c.Token = driver.NewToken()
 				tx, rec, owned, err := s.BeginClaim(ctx, id, c)
 				if !owned || err != nil || rec.Steps != got.Steps || rec.Owed != got.Owed {
 					t.Fatalf("BeginClaim: %t, %v; owed is %t, steps %t", owned, err, rec.Owed, rec.Steps)
@@ -447,10 +447,10 @@ func TestAStepBetweenBeginningAndEndOfOneCommit(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, Options{})
 	ctx := context.Background()
-	id, c := newID(), ask(semel.Rerun)
+	id, c := newID(), ask(driver.Rerun)
 	c.Lease = time.Nanosecond
 	old := claim(t, s, id, c)
-	c.Token = semel.NewToken()
+	c.Token = driver.NewToken()
 	tx, rec, owned, err := s.BeginClaim(ctx, id, c)
 	if !owned || err != nil {
 		t.Fatalf("BeginClaim: %t, %v", owned, err)
@@ -470,7 +470,7 @@ func TestR56_TheLagOfALapsedRecordWithSteps(t *testing.T) {
 	s := openStore(t, Options{})
 	clock := mover{pool: s.pool}
 	id := newID()
-	rec := claim(t, s, id, ask(semel.Rerun))
+	rec := claim(t, s, id, ask(driver.Rerun))
 	saveStep(t, s, id, rec.Owner(), "charge", "paid")
 	clock.advance(s.schema, 7*time.Hour)
 	if n, err := s.Count(context.Background()); err != nil || n.SweepLag != 0 {
@@ -488,9 +488,9 @@ func TestAResultThatIsTooLargeIsRefused(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, Options{})
 	id := newID()
-	rec := claim(t, s, id, ask(semel.Hold))
+	rec := claim(t, s, id, ask(driver.Hold))
 	owned, err := s.SaveStep(context.Background(), id, rec.Owner(), "charge", make([]byte, maxAnswer+1))
-	if owned || !errors.Is(err, semel.ErrFull) {
+	if owned || !errors.Is(err, driver.ErrFull) {
 		t.Errorf("owned is %t, error %v", owned, err)
 	}
 	large := bytes.Repeat([]byte{0, 255}, 1<<20)

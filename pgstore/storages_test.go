@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/storetest"
 )
 
@@ -42,7 +42,7 @@ func (f *storages) next(t *testing.T) storetest.Storage {
 		}
 	})
 	return storetest.Storage{
-		Open: func(t *testing.T) semel.Store {
+		Open: func(t *testing.T) driver.Store {
 			if opened == len(s.handles) {
 				s.handles = append(s.handles, f.open(t, s.schema))
 			}

@@ -15,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // Options are a store's settings. The zero value is valid.
@@ -55,8 +55,8 @@ type Options struct {
 	ahead int32 // for how many days after today partitions are made
 }
 
-// Store is a [semel.Store] in a PostgreSQL database. It is also a [semel.StepStore], [semel.BatchClaimer], [semel.Seizer],
-// [semel.Lister], [semel.Auditor], [semel.Counter] and [semel.Waker]. It is safe for concurrent use. Any number of stores, in
+// Store is a [driver.Store] in a PostgreSQL database. It is also a [driver.StepStore], [driver.BatchClaimer], [driver.Seizer],
+// [driver.Lister], [driver.Auditor], [driver.Counter] and [driver.Waker]. It is safe for concurrent use. Any number of stores, in
 // any number of processes, may be open on one schema.
 type Store struct {
 	app    *pgxpool.Pool // the application's: business transactions
@@ -72,13 +72,13 @@ type Store struct {
 }
 
 var (
-	_ semel.StepStore    = (*Store)(nil)
-	_ semel.BatchClaimer = (*Store)(nil)
-	_ semel.Seizer       = (*Store)(nil)
-	_ semel.Lister       = (*Store)(nil)
-	_ semel.Auditor      = (*Store)(nil)
-	_ semel.Counter      = (*Store)(nil)
-	_ semel.Waker        = (*Store)(nil)
+	_ driver.StepStore    = (*Store)(nil)
+	_ driver.BatchClaimer = (*Store)(nil)
+	_ driver.Seizer       = (*Store)(nil)
+	_ driver.Lister       = (*Store)(nil)
+	_ driver.Auditor      = (*Store)(nil)
+	_ driver.Counter      = (*Store)(nil)
+	_ driver.Waker        = (*Store)(nil)
 )
 
 // statements are the texts that are sent, with the schema's name in them.

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // The store's own pool connects as the application does, and does nothing else that the application does with its
@@ -22,8 +22,8 @@ func TestTheStoresOwnPool(t *testing.T) {
 		c.AfterRelease = func(*pgx.Conn) bool { return false }
 	})
 	s := openOn(t, app, Options{MaxConns: 3})
-	rec := claim(t, s, newID(), ask(semel.Hold))
-	if rec.State != semel.Running {
+	rec := claim(t, s, newID(), ask(driver.Hold))
+	if rec.State != driver.Running {
 		t.Errorf("the record is %v", rec.State)
 	}
 	if name := value[string](t, s, "SHOW application_name"); name != "payments" {
@@ -57,5 +57,5 @@ func TestVerbsNeverQueueBehindHandlers(t *testing.T) {
 	app := newPool(t, server.URL(), func(c *pgxpool.Config) { c.MaxConns = 1 })
 	s := openOn(t, app, Options{})
 	begin(t, s, pgx.TxOptions{})
-	claim(t, s, newID(), ask(semel.Hold))
+	claim(t, s, newID(), ask(driver.Hold))
 }

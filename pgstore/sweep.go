@@ -15,7 +15,7 @@ const (
 	partitionEvery = time.Hour
 )
 
-// Sweep implements [semel.Store]. It deletes those that are due first, in small transactions, and passes over records that
+// Sweep implements [driver.Store]. It deletes those that are due first, in small transactions, and passes over records that
 // somebody else is changing.
 func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
 	s.partition(ctx)

@@ -9,15 +9,15 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 const day = 24 * time.Hour
 
 // finished makes a done record with an answer.
-func finished(t testing.TB, s *Store, id semel.ID, set ...func(*semel.Claim)) semel.Record {
+func finished(t testing.TB, s *Store, id driver.ID, set ...func(*driver.Claim)) driver.Record {
 	t.Helper()
-	c := ask(semel.Hold)
+	c := ask(driver.Hold)
 	for _, f := range set {
 		f(&c)
 	}
@@ -37,14 +37,14 @@ func TestR55_SweepPassesOverWhatIsTaken(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, Options{})
 	clock := mover{pool: s.pool}
-	var ids []semel.ID
+	var ids []driver.ID
 	for range 20 {
 		ids = append(ids, newID())
 		finished(t, s, ids[len(ids)-1])
 	}
 	clock.advance(s.schema, 2*time.Hour)
 	tx := begin(t, s, pgx.TxOptions{})
-	f := inTx(t, tx, s.claimCall(ids[0], ask(semel.Hold)))
+	f := inTx(t, tx, s.claimCall(ids[0], ask(driver.Hold)))
 	if !f.owned {
 		t.Fatal("a record past its retention can't be claimed")
 	}
@@ -54,7 +54,7 @@ func TestR55_SweepPassesOverWhatIsTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	sweep(t, s, 100, 0)
-	if rec := load(t, s, ids[0]); rec.State != semel.Running || rec.Fence != f.rec.Fence {
+	if rec := load(t, s, ids[0]); rec.State != driver.Running || rec.Fence != f.rec.Fence {
 		t.Errorf("the run that began meanwhile is %v with fence %d", rec.State, rec.Fence)
 	}
 }
@@ -63,15 +63,15 @@ func TestR55_SweepBeginsWithWhatIsOverdueLongest(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, Options{})
 	clock := mover{pool: s.pool}
-	var ids []semel.ID
+	var ids []driver.ID
 	for i := range 10 {
 		ids = append(ids, newID())
-		finished(t, s, ids[i], func(c *semel.Claim) { c.Retention = time.Duration(10-i) * time.Minute })
+		finished(t, s, ids[i], func(c *driver.Claim) { c.Retention = time.Duration(10-i) * time.Minute })
 	}
 	clock.advance(s.schema, time.Hour)
 	sweep(t, s, 4, 4)
 	for i, id := range ids {
-		if rec := load(t, s, id); (rec.State == semel.Absent) != (i >= 6) {
+		if rec := load(t, s, id); (rec.State == driver.Absent) != (i >= 6) {
 			t.Errorf("of the records from 10 to 1 minutes, number %d is %v", i, rec.State)
 		}
 	}
@@ -116,20 +116,20 @@ func TestR54_SweepStripsToTombstones(t *testing.T) {
 		s := openStore(t, Options{PartitionAnswers: apart})
 		clock := mover{pool: s.pool}
 		ended, begun := newID(), newID()
-		long := func(c *semel.Claim) { c.Tombstone, c.Sealed = day, []byte("sealed") }
+		long := func(c *driver.Claim) { c.Tombstone, c.Sealed = day, []byte("sealed") }
 		finished(t, s, ended, long)
-		c := ask(semel.Hold)
+		c := ask(driver.Hold)
 		long(&c)
 		rec := claim(t, s, begun, c)
-		if owned, err := s.Extend(context.Background(), begun, rec.Owner(), semel.Extension{Lease: time.Second, Begun: true}); !owned || err != nil {
+		if owned, err := s.Extend(context.Background(), begun, rec.Owner(), driver.Extension{Lease: time.Second, Begun: true}); !owned || err != nil {
 			t.Fatal(owned, err)
 		}
 		clock.advance(s.schema, 2*time.Hour)
 		sweep(t, s, 10, 2)
 		sweep(t, s, 10, 0)
-		for _, id := range []semel.ID{ended, begun} {
-			if rec := load(t, s, id); rec.Response != nil || rec.Sealed != nil || rec.Reads(semel.Hold) != semel.ReadsExpired {
-				t.Errorf("apart %t: the tombstone has an answer (%t), %d sealed bytes, and reads as %v", apart, rec.Response != nil, len(rec.Sealed), rec.Reads(semel.Hold))
+		for _, id := range []driver.ID{ended, begun} {
+			if rec := load(t, s, id); rec.Response != nil || rec.Sealed != nil || rec.Reads(driver.Hold) != driver.ReadsExpired {
+				t.Errorf("apart %t: the tombstone has an answer (%t), %d sealed bytes, and reads as %v", apart, rec.Response != nil, len(rec.Sealed), rec.Reads(driver.Hold))
 			}
 		}
 		clock.advance(s.schema, day)
@@ -172,9 +172,9 @@ func TestR55_AnswersAreDroppedByTheDay(t *testing.T) {
 	if parts := partitions(t, s); len(parts) != daysAhead+2 || parts[name(0)] != 0 {
 		t.Fatalf("the partitions are %v", parts)
 	}
-	retentions := map[semel.ID]time.Duration{newID(): day, newID(): 2 * day, newID(): 30 * day, newID(): semel.Forever}
+	retentions := map[driver.ID]time.Duration{newID(): day, newID(): 2 * day, newID(): 30 * day, newID(): driver.Forever}
 	for id, retention := range retentions {
-		finished(t, s, id, func(c *semel.Claim) { c.Retention = retention })
+		finished(t, s, id, func(c *driver.Claim) { c.Retention = retention })
 		if rec := load(t, s, id); rec.Response == nil || string(rec.Response.Body) != "answer" {
 			t.Fatalf("kept for %v: the answer is %+v", retention, rec.Response)
 		}
@@ -203,7 +203,7 @@ func TestR55_AnswersAreDroppedByTheDay(t *testing.T) {
 		t.Errorf("a month later the partitions have %v", parts)
 	}
 	for id, retention := range retentions {
-		if rec := load(t, s, id); (rec.State == semel.Absent) == (retention == semel.Forever) {
+		if rec := load(t, s, id); (rec.State == driver.Absent) == (retention == driver.Forever) {
 			t.Errorf("kept for %v: the record is %v", retention, rec.State)
 		}
 	}
@@ -235,7 +235,7 @@ func TestAnswersWithoutAPartitionAreKept(t *testing.T) {
 	}
 	// The same operation on the same day again.
 	for _, body := range []string{"first", "second"} {
-		rec := claim(t, s, id, ask(semel.Hold))
+		rec := claim(t, s, id, ask(driver.Hold))
 		settle(t, s, id, rec.Owner(), done(body))
 		if rec := load(t, s, id); string(rec.Response.Body) != body {
 			t.Errorf("the answer is %q, want %q", rec.Response.Body, body)
@@ -250,11 +250,11 @@ func TestStoresMayDifferInWhereAnswersAre(t *testing.T) {
 	a := openStore(t, Options{PartitionAnswers: true})
 	b := openOn(t, a.app, Options{Schema: a.schema})
 	for i, s := range []*Store{a, b} {
-		id, c := newID(), ask(semel.Hold)
+		id, c := newID(), ask(driver.Hold)
 		rec := claim(t, s, id, c)
 		settle(t, s, id, rec.Owner(), done(fmt.Sprint(i)))
 		for _, other := range []*Store{a, b} {
-			c.Token = semel.NewToken()
+			c.Token = driver.NewToken()
 			rec, owned, err := other.Claim(context.Background(), id, c)
 			if owned || err != nil || string(rec.Response.Body) != fmt.Sprint(i) {
 				t.Errorf("claim: %t, %v", owned, err)
@@ -289,10 +289,10 @@ func TestAClaimThatWasOvertakenLeavesTheNewAnswerApart(t *testing.T) {
 	overtaken := make(chan found)
 	go func() {
 		defer close(overtaken)
-		overtaken <- inTx(t, late, s.claimCall(id, ask(semel.Hold)))
+		overtaken <- inTx(t, late, s.claimCall(id, ask(driver.Hold)))
 	}()
 	waitsForLock(t, s, gate)
-	rec := claim(t, s, id, ask(semel.Hold))
+	rec := claim(t, s, id, ask(driver.Hold))
 	settle(t, s, id, rec.Owner(), done("second"))
 	if err := gate.Rollback(context.Background()); err != nil {
 		t.Fatal(err)
@@ -301,8 +301,8 @@ func TestAClaimThatWasOvertakenLeavesTheNewAnswerApart(t *testing.T) {
 	if err := late.Commit(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	for what, rec := range map[string]semel.Record{"the claim that was overtaken": f.rec, "a load": load(t, s, id)} {
-		if rec.State != semel.Done || rec.Response == nil || string(rec.Response.Body) != "second" {
+	for what, rec := range map[string]driver.Record{"the claim that was overtaken": f.rec, "a load": load(t, s, id)} {
+		if rec.State != driver.Done || rec.Response == nil || string(rec.Response.Body) != "second" {
 			t.Errorf("%s found %s, answer %+v", what, rec.State, rec.Response)
 		}
 	}
@@ -310,7 +310,7 @@ func TestAClaimThatWasOvertakenLeavesTheNewAnswerApart(t *testing.T) {
 		t.Error("the claim that was overtaken owns the record")
 	}
 	clock.advance(s.schema, 2*time.Hour)
-	claim(t, s, id, ask(semel.Hold))
+	claim(t, s, id, ask(driver.Hold))
 	if n := value[int](t, s, "SELECT count(*) FROM {schema}.answers"); n != 0 {
 		t.Errorf("%d answers are left of a record that was begun afresh", n)
 	}

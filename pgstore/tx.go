@@ -8,13 +8,14 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // ErrOneCommit means that a handler in one-commit mode asked for a transaction of another kind than it is in: that is READ
 // COMMITTED, READ WRITE and not deferrable. Nothing of it is committed.
 var ErrOneCommit = errors.New("the transaction of one-commit mode is read committed and read write")
 
-var _ semel.Transactor = (*Store)(nil)
+var _ driver.Transactor = (*Store)(nil)
 
 // Tx runs fn in a transaction of the store's database in which the operation of ctx is settled too, so that what fn did
 // in the database and the answer commit together or not at all; see [semel.RunTx] for the rules. Without an
@@ -43,7 +44,7 @@ func (s *Store) TxWith(ctx context.Context, o pgx.TxOptions, fn func(ctx context
 	if err != nil {
 		return err
 	}
-	return semel.RunTx(ctx, v, func(ctx context.Context, tx semel.Tx) error { return lend(ctx, tx, v.options, fn) })
+	return semel.RunTx(ctx, v, func(ctx context.Context, tx driver.Tx) error { return lend(ctx, tx, v.options, fn) })
 }
 
 // A kind is a store whose transactions are of a given kind.
@@ -66,13 +67,13 @@ func (s *Store) with(o pgx.TxOptions) (*kind, error) {
 	return &kind{Store: s, options: o}, nil
 }
 
-// HoldsSnapshot implements [semel.Snapshotter].
+// HoldsSnapshot implements [driver.Snapshotter].
 func (k *kind) HoldsSnapshot() bool {
 	return k.options.IsoLevel == pgx.RepeatableRead || k.options.IsoLevel == pgx.Serializable
 }
 
-// Begin implements [semel.Transactor].
-func (k *kind) Begin(ctx context.Context) (semel.Tx, error) {
+// Begin implements [driver.Transactor].
+func (k *kind) Begin(ctx context.Context) (driver.Tx, error) {
 	t, err := k.begin(ctx, k.options)
 	if err != nil {
 		return nil, fmt.Errorf("pgstore: begin: %w", err)
@@ -80,7 +81,7 @@ func (k *kind) Begin(ctx context.Context) (semel.Tx, error) {
 	return t, nil
 }
 
-// Begin implements [semel.Transactor].
-func (s *Store) Begin(ctx context.Context) (semel.Tx, error) {
+// Begin implements [driver.Transactor].
+func (s *Store) Begin(ctx context.Context) (driver.Tx, error) {
 	return (&kind{Store: s, options: pgx.TxOptions{IsoLevel: pgx.ReadCommitted}}).Begin(ctx)
 }

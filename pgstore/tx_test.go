@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // A mode is a way to run transactions.
@@ -81,12 +82,12 @@ func (s *shop) another() *shop {
 
 func (s *shop) policy() semel.Policy { return semel.Policy{OneCommit: s.oneCommit} }
 
-func (s *shop) guard(onLost semel.LostPolicy) *semel.Guard {
+func (s *shop) guard(onLost driver.LostPolicy) *semel.Guard {
 	s.t.Helper()
 	return s.guardWith(onLost, semel.Options{Policy: s.policy()})
 }
 
-func (s *shop) guardWith(onLost semel.LostPolicy, o semel.Options) *semel.Guard {
+func (s *shop) guardWith(onLost driver.LostPolicy, o semel.Options) *semel.Guard {
 	s.t.Helper()
 	// What comes late on a busy machine is waited for, and asked for as often as it takes; no test waits it out.
 	o.Policy.SettleWait, o.MaxAttempts = time.Minute, -1
@@ -174,7 +175,7 @@ func TestR31_EffectAndAnswerCommitTogether(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(s *shop) {
 		runs := 0
-		h := s.guard(semel.Hold).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := s.guard(driver.Hold).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			runs++
 			err := s.tx(r.Context(), func(ctx context.Context, tx pgx.Tx) error {
 				if err := s.order(ctx, tx, "hat"); err != nil {
@@ -216,7 +217,7 @@ func TestR31_AFunctionThatFailsIsUndone(t *testing.T) {
 	eachMode(t, func(s *shop) {
 		runs := 0
 		declined := errors.New("declined")
-		h := s.guard(semel.Hold).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := s.guard(driver.Hold).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			runs++
 			err := s.tx(r.Context(), func(ctx context.Context, tx pgx.Tx) error {
 				if err := s.order(ctx, tx, "hat"); err != nil {
@@ -259,7 +260,7 @@ func TestR31_ASecondTransactionAfterOneThatWasRolledBack(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(s *shop) {
 		failed := errors.New("sold out")
-		h := s.guard(semel.Hold).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := s.guard(driver.Hold).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			for i, want := range []error{failed, failed, nil} {
 				err := s.tx(r.Context(), func(ctx context.Context, tx pgx.Tx) error {
 					if err := s.order(ctx, tx, "hat "+strconv.Itoa(i)); err != nil {
@@ -289,7 +290,7 @@ func TestARequestWithoutAKeyIsAPlainTransaction(t *testing.T) {
 	eachMode(t, func(s *shop) {
 		policy := s.policy()
 		policy.KeyOptional = true
-		g := s.guardWith(semel.Hold, semel.Options{Policy: policy})
+		g := s.guardWith(driver.Hold, semel.Options{Policy: policy})
 		failed := errors.New("sold out")
 		var fails atomic.Bool
 		h := g.Handler(s.ordering(func(context.Context, pgx.Tx) error {
@@ -319,7 +320,7 @@ func TestARequestWithoutAKeyIsAPlainTransaction(t *testing.T) {
 func TestTransactionsDoNotNest(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(s *shop) {
-		h := s.guard(semel.Hold).Handler(s.ordering(func(ctx context.Context, tx pgx.Tx) error {
+		h := s.guard(driver.Hold).Handler(s.ordering(func(ctx context.Context, tx pgx.Tx) error {
 			err := s.tx(ctx, func(ctx context.Context, tx pgx.Tx) error { return s.order(ctx, tx, "coat") })
 			if !errors.Is(err, semel.ErrNested) {
 				s.t.Errorf("a transaction in a transaction: %v, want ErrNested", err)
@@ -337,7 +338,7 @@ func TestR32_AFunctionThatDoesNotReturnLeavesNothing(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(s *shop) {
 		var how atomic.Int32
-		h := s.guard(semel.Hold).Handler(s.ordering(func(ctx context.Context, tx pgx.Tx) error {
+		h := s.guard(driver.Hold).Handler(s.ordering(func(ctx context.Context, tx pgx.Tx) error {
 			switch how.Load() {
 			case 0:
 				panic("handler")
@@ -379,7 +380,7 @@ func TestField10_DoAnswersWithWhatItCommitted(t *testing.T) {
 		if s.level != "" {
 			return // Do has no level
 		}
-		g := s.guard(semel.Hold)
+		g := s.guard(driver.Hold)
 		var report semel.Report
 		do := func(key string, outcome error) (int64, error) {
 			return Do(semel.WithReport(s.t.Context(), &report), g, s.store, semel.Key{Scope: "s", Operation: "pay", Value: key}, semel.Bytes("hat"), func(ctx context.Context, tx pgx.Tx) (id int64, err error) {
@@ -417,7 +418,7 @@ func TestTransactionsThatAreRefused(t *testing.T) {
 	for i, o := range []pgx.TxOptions{
 		{IsoLevel: pgx.RepeatableRead}, {IsoLevel: pgx.Serializable}, {AccessMode: pgx.ReadOnly}, {DeferrableMode: pgx.Deferrable},
 	} {
-		h := s.guard(semel.Hold).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := s.guard(driver.Hold).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if err := s.store.TxWith(r.Context(), o, never); !errors.Is(err, ErrOneCommit) {
 				t.Errorf("%+v in one-commit mode: %v, want ErrOneCommit", o, err)
 			}

@@ -7,24 +7,24 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 const commitSQL = "COMMIT"
 
 // commit commits, together with a call before it if there is one, and gives the connection back. An error wraps
-// [semel.ErrRolledBack] if it is certain that nothing is or will be committed.
+// [driver.ErrRolledBack] if it is certain that nothing is or will be committed.
 func (t *transaction) commit(ctx context.Context, before *call, read func(row [][]byte) error) error {
 	if err := t.ready(); err != nil {
 		t.Rollback()
 		if errors.Is(err, ErrEnded) { // perhaps by a COMMIT
 			return err
 		}
-		return fmt.Errorf("%w: %w", semel.ErrRolledBack, err)
+		return fmt.Errorf("%w: %w", driver.ErrRolledBack, err)
 	}
 	if t.pg().TxStatus() == statusFailed {
 		t.Rollback()
-		return fmt.Errorf("%w: a statement has failed in it", semel.ErrRolledBack)
+		return fmt.Errorf("%w: a statement has failed in it", driver.ErrRolledBack)
 	}
 	var b pgconn.Batch
 	if before != nil {
@@ -55,11 +55,11 @@ func (t *transaction) commit(ctx context.Context, before *call, read func(row []
 		return unread
 	case ended:
 		t.end()
-		return fmt.Errorf("%w: the server has answered COMMIT with ROLLBACK", semel.ErrRolledBack)
+		return fmt.Errorf("%w: the server has answered COMMIT with ROLLBACK", driver.ErrRolledBack)
 	case rolledBack(err):
 		t.spoiled = stale(err)
 		t.Rollback()
-		return fmt.Errorf("%w: %w", semel.ErrRolledBack, batchError(err))
+		return fmt.Errorf("%w: %w", driver.ErrRolledBack, batchError(err))
 	}
 	t.end()
 	return batchError(err)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // A commit that fails leaves nothing, and it is certain that it does.
@@ -21,14 +21,14 @@ func TestCase09_ACommitThatFailsIsRolledBack(t *testing.T) {
 		exec(s.t, s.store, `CREATE TABLE {schema}.lines (
 			"order" bigint REFERENCES {schema}.orders (id) DEFERRABLE INITIALLY DEFERRED)`)
 		broken := true
-		h := s.guard(semel.Hold).Handler(s.ordering(func(ctx context.Context, tx pgx.Tx) error {
+		h := s.guard(driver.Hold).Handler(s.ordering(func(ctx context.Context, tx pgx.Tx) error {
 			if !broken {
 				return nil
 			}
 			_, err := tx.Exec(ctx, s.sql("INSERT INTO {schema}.lines VALUES (0)"))
 			return err
 		}, func(err error) {
-			if broken != errors.Is(err, semel.ErrRolledBack) {
+			if broken != errors.Is(err, driver.ErrRolledBack) {
 				s.t.Errorf("Tx: %v", err)
 			}
 		}))
@@ -67,7 +67,7 @@ func TestCase09_ACommitWithoutAReply(t *testing.T) {
 				}
 				proxy, url := newCutter(t, target)
 				s := newShop(t, m, url, Options{})
-				h := s.guard(semel.Hold).Handler(s.ordering(nil, nil))
+				h := s.guard(driver.Hold).Handler(s.ordering(nil, nil))
 				serveKey(h, "before")
 				cut := &cut{commit: c.committed, gone: make(chan string)}
 				if c.held {
@@ -113,7 +113,7 @@ func TestACommitOfAPlainTransactionWithoutAReply(t *testing.T) {
 	cut := &cut{gone: make(chan string)}
 	proxy.armed.Store(cut)
 	err := s.tx(t.Context(), func(ctx context.Context, tx pgx.Tx) error { return s.order(ctx, tx, "hat") })
-	if err == nil || errors.Is(err, semel.ErrRolledBack) || !errors.Is(err, ErrUnreachable) {
+	if err == nil || errors.Is(err, driver.ErrRolledBack) || !errors.Is(err, ErrUnreachable) {
 		t.Errorf("Tx: %v", err)
 	}
 	<-cut.gone
@@ -154,7 +154,7 @@ func TestCase09_WhatCouldNotBeSerializedLeavesNothing(t *testing.T) {
 			s := newShop(t, c.mode, server.URL(), Options{})
 			exec(t, s.store, "CREATE TABLE {schema}.stock (n bigint)")
 			exec(t, s.store, "INSERT INTO {schema}.stock VALUES (1), (2)")
-			g := s.guard(semel.Hold)
+			g := s.guard(driver.Hold)
 			steps := newMeeting(2)
 			codes, failures := make(chan int, 2), make(chan error, 2)
 			for i, sql := range c.sql {

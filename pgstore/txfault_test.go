@@ -15,6 +15,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/internal/servers"
 )
 
@@ -41,7 +43,7 @@ func TestR31_TheServerIsKilledBetweenAnyTwoStatements(t *testing.T) {
 			t.Parallel()
 			own := ownServer(t, servers.PostgresOptions{})
 			s := newShop(t, m, own.URL(), Options{})
-			g := s.guard(semel.Hold)
+			g := s.guard(driver.Hold)
 			for step := range 4 {
 				var killed sync.Once
 				at := func(now int) {
@@ -110,7 +112,7 @@ func TestR31_TheServerIsKilledUnderLoad(t *testing.T) {
 			exec(t, s.store, "ALTER TABLE {schema}.orders ADD UNIQUE (id, item)")
 			policy := s.policy()
 			policy.Lease = 2 * time.Second
-			g := s.guardWith(semel.Rerun, semel.Options{Policy: policy, RequestLife: 2 * time.Second})
+			g := s.guardWith(driver.Rerun, semel.Options{Policy: policy, RequestLife: 2 * time.Second})
 			h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				s.tx(r.Context(), func(ctx context.Context, tx pgx.Tx) error { //nolint:errcheck // the guard answers
 					var id int64
@@ -211,14 +213,14 @@ func TestTimeoutsEndAStuckTransaction(t *testing.T) {
 				}
 				s := newShop(t, m, url, c.limits)
 				sticks, stuck := true, false
-				h := s.guard(semel.Hold).Handler(s.ordering(func(ctx context.Context, tx pgx.Tx) error {
+				h := s.guard(driver.Hold).Handler(s.ordering(func(ctx context.Context, tx pgx.Tx) error {
 					if sticks {
 						stuck = true
 						return c.sticks(ctx, s, tx)
 					}
 					return nil
 				}, func(err error) {
-					if stuck && sticks && (err == nil || what == "idle" && !m.pooled && !errors.Is(err, semel.ErrRolledBack)) {
+					if stuck && sticks && (err == nil || what == "idle" && !m.pooled && !errors.Is(err, driver.ErrRolledBack)) {
 						t.Errorf("%s: Tx: %v", what, err)
 					}
 				}))
@@ -250,12 +252,12 @@ func TestR48_ARunThatWasTakenOverCommitsNothing(t *testing.T) {
 		o := semel.Options{Policy: s.policy()}
 		o.Policy.Lease = 10 * time.Minute // it is ended by hand, and not to be renewed in between
 		holds, over := make(chan struct{}), make(chan struct{})
-		slow := late.guardWith(semel.Rerun, o).Handler(late.ordering(func(ctx context.Context, tx pgx.Tx) error {
+		slow := late.guardWith(driver.Rerun, o).Handler(late.ordering(func(ctx context.Context, tx pgx.Tx) error {
 			close(holds)
 			<-over
 			return nil
 		}, func(err error) {
-			if !errors.Is(err, semel.ErrFenced) && (s.level == "" || !errors.Is(err, semel.ErrRolledBack)) {
+			if !errors.Is(err, semel.ErrFenced) && (s.level == "" || !errors.Is(err, driver.ErrRolledBack)) {
 				s.t.Errorf("Tx of the late owner: %v", err)
 			}
 		}))
@@ -263,7 +265,7 @@ func TestR48_ARunThatWasTakenOverCommitsNothing(t *testing.T) {
 		go func() { answer <- serveKey(slow, "k").Body.String() }()
 		<-holds
 		exec(s.t, s.store, "UPDATE {schema}.records SET lease_end = started")
-		quick := other.guardWith(semel.Rerun, o).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		quick := other.guardWith(driver.Rerun, o).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			err := other.tx(r.Context(), func(ctx context.Context, tx pgx.Tx) error {
 				w.WriteHeader(http.StatusCreated)
 				io.WriteString(w, `{"order":2}`)
@@ -283,20 +285,20 @@ func TestR48_ARunThatWasTakenOverCommitsNothing(t *testing.T) {
 }
 
 // An observer is told the guard's events.
-type observer func(semel.Event)
+type observer func(event.Event)
 
-func (o observer) Observe(_ context.Context, e semel.Event) { o(e) }
+func (o observer) Observe(_ context.Context, e event.Event) { o(e) }
 
 // Handlers that hold every connection of the application for three leases lose none.
 func TestR47_HandlersThatHoldEveryConnectionLoseNoLease(t *testing.T) {
 	t.Parallel()
 	const lease = 8 * time.Second // a machine that stands still for seconds ends none
 	s := newShop(t, modes[0], server.URL(), Options{})
-	g := s.guardWith(semel.Rerun, semel.Options{
+	g := s.guardWith(driver.Rerun, semel.Options{
 		Policy: semel.Policy{Lease: lease},
-		Observer: observer(func(e semel.Event) {
+		Observer: observer(func(e event.Event) {
 			switch e.Kind {
-			case semel.EventLeaseLost, semel.EventFenced, semel.EventTakeover, semel.EventStoreError:
+			case event.LeaseLost, event.Fenced, event.Takeover, event.StoreError:
 				t.Errorf("event %s: %v", e.Kind, e.Err)
 			}
 		}),

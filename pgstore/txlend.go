@@ -10,11 +10,12 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // lend calls fn with the transaction as a pgx.Tx, whose Commit and Rollback go nowhere. A handler that ended the
 // transaction would commit effects without the operation's record.
-func lend(ctx context.Context, tx semel.Tx, o pgx.TxOptions, fn func(context.Context, pgx.Tx) error) error {
+func lend(ctx context.Context, tx driver.Tx, o pgx.TxOptions, fn func(context.Context, pgx.Tx) error) error {
 	t, ok := tx.(*transaction)
 	switch {
 	case !ok:

@@ -11,7 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // A handler that ends the transaction by itself would commit its effects without the record. It can't: nothing is
@@ -53,7 +53,7 @@ func TestR31_AHandlerCanNotEndTheTransaction(t *testing.T) {
 		},
 	}
 	eachMode(t, func(s *shop) {
-		g, n := s.guard(semel.Hold), int64(0)
+		g, n := s.guard(driver.Hold), int64(0)
 		for what, end := range endings {
 			key := strings.ReplaceAll(what, " ", "-")
 			ends := true
@@ -86,7 +86,7 @@ func TestR31_AHandlerCanNotEndTheTransaction(t *testing.T) {
 func TestR31_ACommitBehindTheStoresBackIsNoticed(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, modes[0], server.URL(), Options{})
-	h := s.guard(semel.Hold).Handler(s.ordering(func(ctx context.Context, tx pgx.Tx) error {
+	h := s.guard(driver.Hold).Handler(s.ordering(func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Conn().Exec(ctx, "COMMIT")
 		return err
 	}, func(err error) {
@@ -110,7 +110,7 @@ func TestTheTransactionIsLikeAnyOther(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(s *shop) {
 		var kept pgx.Tx
-		h := s.guard(semel.Hold).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := s.guard(driver.Hold).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			err := s.tx(r.Context(), func(ctx context.Context, tx pgx.Tx) error {
 				kept = tx
 				s.useAll(ctx, tx)
@@ -203,14 +203,14 @@ func TestAFunctionThatLeavesRowsOpenIsRolledBack(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(s *shop) {
 		leaves := true
-		h := s.guard(semel.Hold).Handler(s.ordering(func(ctx context.Context, tx pgx.Tx) error {
+		h := s.guard(driver.Hold).Handler(s.ordering(func(ctx context.Context, tx pgx.Tx) error {
 			if leaves {
 				_, err := tx.Query(ctx, "SELECT generate_series(1, 1000)")
 				return err
 			}
 			return nil
 		}, func(err error) {
-			if leaves != errors.Is(err, semel.ErrRolledBack) {
+			if leaves != errors.Is(err, driver.ErrRolledBack) {
 				s.t.Errorf("Tx: %v", err)
 			}
 		}))
@@ -233,7 +233,7 @@ func TestAFunctionThatDropsPreparedStatements(t *testing.T) {
 		if s.pooled {
 			return // none are kept
 		}
-		g := s.guard(semel.Hold)
+		g := s.guard(driver.Hold)
 		drops := true
 		h := g.Handler(s.ordering(func(ctx context.Context, tx pgx.Tx) error {
 			if !drops {
@@ -259,11 +259,11 @@ func TestAFunctionThatDropsPreparedStatements(t *testing.T) {
 func TestAFunctionThatSwallowsAnErrorIsRolledBack(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(s *shop) {
-		h := s.guard(semel.Hold).Handler(s.ordering(func(ctx context.Context, tx pgx.Tx) error {
+		h := s.guard(driver.Hold).Handler(s.ordering(func(ctx context.Context, tx pgx.Tx) error {
 			tx.Exec(ctx, "SELECT 1/0") //nolint:errcheck // that is the mistake
 			return nil
 		}, func(err error) {
-			if !errors.Is(err, semel.ErrRolledBack) {
+			if !errors.Is(err, driver.ErrRolledBack) {
 				s.t.Errorf("Tx: %v, want ErrRolledBack", err)
 			}
 		}))

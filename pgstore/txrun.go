@@ -14,10 +14,10 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
-// A transaction is a [semel.Tx] on one of the application's connections.
+// A transaction is a [driver.Tx] on one of the application's connections.
 type transaction struct {
 	store   *Store
 	options pgx.TxOptions
@@ -139,7 +139,7 @@ func (t *transaction) ready() error {
 	return nil
 }
 
-// Mark implements [semel.Tx]. The mark is the transaction's beginning: it fails if something was done before.
+// Mark implements [driver.Tx]. The mark is the transaction's beginning: it fails if something was done before.
 func (t *transaction) Mark(context.Context) error {
 	if !t.fresh {
 		return errors.New("pgstore: mark: something was done in the transaction before")
@@ -147,7 +147,7 @@ func (t *transaction) Mark(context.Context) error {
 	return nil
 }
 
-// Undo implements [semel.Tx]. It begins the transaction anew, on the same connection. A savepoint would make a
+// Undo implements [driver.Tx]. It begins the transaction anew, on the same connection. A savepoint would make a
 // subtransaction of all that is done after it, which costs each transaction what only those that fail need.
 func (t *transaction) Undo(ctx context.Context) (err error) {
 	switch {
@@ -173,7 +173,7 @@ func (t *transaction) exec(ctx context.Context, sql string) error {
 	return interpretError(t.pg().Exec(ctx, sql).Close())
 }
 
-// Rollback implements [semel.Tx].
+// Rollback implements [driver.Tx].
 func (t *transaction) Rollback() {
 	if t.conn == nil {
 		return
@@ -198,16 +198,16 @@ func (t *transaction) end() {
 	t.conn = nil
 }
 
-// Settle implements [semel.Tx]. The settle and the commit take one round trip.
-func (t *transaction) Settle(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+// Settle implements [driver.Tx]. The settle and the commit take one round trip.
+func (t *transaction) Settle(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 	rec, owned, err := t.settle(ctx, id, by, o)
 	if err != nil {
-		return semel.Record{}, false, fmt.Errorf("pgstore: settle: %w", err)
+		return driver.Record{}, false, fmt.Errorf("pgstore: settle: %w", err)
 	}
 	return rec, owned, nil
 }
 
-func (t *transaction) settle(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (rec semel.Record, owned bool, err error) {
+func (t *transaction) settle(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (rec driver.Record, owned bool, err error) {
 	if t.conn == nil {
 		return rec, false, errOver
 	}
@@ -224,7 +224,7 @@ func (t *transaction) settle(ctx context.Context, id semel.ID, by semel.Owner, o
 	if settle == nil || notOwned(err) {
 		t.Rollback()
 		if rec, err = t.store.Load(ctx, id); err != nil {
-			err = fmt.Errorf("%w: the run was not owned: %w", semel.ErrRolledBack, err)
+			err = fmt.Errorf("%w: the run was not owned: %w", driver.ErrRolledBack, err)
 		}
 		return rec, false, err
 	}
@@ -232,18 +232,18 @@ func (t *transaction) settle(ctx context.Context, id semel.ID, by semel.Owner, o
 }
 
 // settling returns the call that settles the transaction's run, nil if by does not own it, and how to read its result.
-func (t *transaction) settling(id semel.ID, by semel.Owner, o semel.Outcome) (*call, func([][]byte) (semel.Record, error), error) {
+func (t *transaction) settling(id driver.ID, by driver.Owner, o driver.Outcome) (*call, func([][]byte) (driver.Record, error), error) {
 	if c := t.claimed; c != nil && c.id == id {
 		return c.settling(t.store, by, o)
 	}
 	c, err := t.store.settleCall(id, by, o, true)
-	return c, func(row [][]byte) (semel.Record, error) {
+	return c, func(row [][]byte) (driver.Record, error) {
 		f, err := readFound(row[0])
 		return f.settled(o), err
 	}, err
 }
 
-// Commit implements [semel.Tx].
+// Commit implements [driver.Tx].
 func (t *transaction) Commit(ctx context.Context) error {
 	if t.conn == nil {
 		return fmt.Errorf("pgstore: commit: %w", errOver)

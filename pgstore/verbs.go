@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // maxTries is how often a verb is sent that the server has rolled back.
@@ -90,26 +90,26 @@ func (s *Store) find(ctx context.Context, c *call) (f found, err error) {
 	return f, err
 }
 
-// Claim implements [semel.Store]. It fails with [semel.ErrFull] if the server's disk has no room for the record.
-func (s *Store) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+// Claim implements [driver.Store]. It fails with [driver.ErrFull] if the server's disk has no room for the record.
+func (s *Store) Claim(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
 	f, err := s.find(ctx, s.claimCall(id, c))
 	if err != nil {
-		return semel.Record{}, false, fmt.Errorf("pgstore: claim: %w", noRoom(err))
+		return driver.Record{}, false, fmt.Errorf("pgstore: claim: %w", noRoom(err))
 	}
 	return f.rec, f.owned, nil
 }
 
-func (s *Store) claimCall(id semel.ID, c semel.Claim) *call {
+func (s *Store) claimCall(id driver.ID, c driver.Claim) *call {
 	return (&call{sql: s.sql.claim}).
 		bytes(id[:]).bytes(c.Token[:]).bytes(fingerprintBytes(c.Fingerprint)).int2(int16(c.OnLost)).
-		int8(int64(positive(c.Lease, semel.DefaultLease))).
-		int8(int64(positive(c.Retention, semel.DefaultRetention))).
+		int8(int64(positive(c.Lease, driver.DefaultLease))).
+		int8(int64(positive(c.Retention, driver.DefaultRetention))).
 		int8(int64(max(c.Tombstone, 0))).
 		text(c.Operation).text(c.Correlation).bytes(orNull(c.Sealed))
 }
 
-// Extend implements [semel.Store].
-func (s *Store) Extend(ctx context.Context, id semel.ID, by semel.Owner, x semel.Extension) (owned bool, err error) {
+// Extend implements [driver.Store].
+func (s *Store) Extend(ctx context.Context, id driver.ID, by driver.Owner, x driver.Extension) (owned bool, err error) {
 	if by.Above {
 		return false, ctx.Err()
 	}
@@ -123,46 +123,46 @@ func (s *Store) Extend(ctx context.Context, id semel.ID, by semel.Owner, x semel
 	return owned, nil
 }
 
-func (s *Store) extendCall(id semel.ID, by semel.Owner, x semel.Extension) *call {
+func (s *Store) extendCall(id driver.ID, by driver.Owner, x driver.Extension) *call {
 	return (&call{sql: s.sql.extend}).
 		bytes(id[:]).int8(int64(by.Fence)).bytes(by.Token[:]).
-		int8(int64(positive(x.Lease, semel.DefaultLease))).bool(x.Begun)
+		int8(int64(positive(x.Lease, driver.DefaultLease))).bool(x.Begun)
 }
 
 // readable fails if a function returned NULL, which says that the record is a later version's.
 func readable(value []byte) error {
 	if value == nil {
-		return fmt.Errorf("%w: its layout is readable from a later version than %d on", semel.ErrUnreadable, layoutVersion)
+		return fmt.Errorf("%w: its layout is readable from a later version than %d on", driver.ErrUnreadable, layoutVersion)
 	}
 	return nil
 }
 
-// Settle implements [semel.Store]. It fails with [semel.ErrFull] if the server's disk has no room for the answer. While a
+// Settle implements [driver.Store]. It fails with [driver.ErrFull] if the server's disk has no room for the answer. While a
 // transaction that has changed the record is in doubt, it waits for the end of that, or of ctx.
-func (s *Store) Settle(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+func (s *Store) Settle(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 	c, err := s.settleCall(id, by, o, false)
 	if err != nil {
-		return semel.Record{}, false, fmt.Errorf("pgstore: settle: %w", err)
+		return driver.Record{}, false, fmt.Errorf("pgstore: settle: %w", err)
 	}
 	f, err := s.find(ctx, c)
 	if err != nil {
 		if o.Response != nil {
 			err = noRoom(err)
 		}
-		return semel.Record{}, false, fmt.Errorf("pgstore: settle: %w", err)
+		return driver.Record{}, false, fmt.Errorf("pgstore: settle: %w", err)
 	}
 	return f.settled(o), f.owned, nil
 }
 
 // settleCall makes the call of a settle. Strict makes one that is not owned fail (see [notOwned]), so that what is sent
 // after it in a batch is not executed, and a COMMIT becomes a rollback.
-func (s *Store) settleCall(id semel.ID, by semel.Owner, o semel.Outcome, strict bool) (*call, error) {
+func (s *Store) settleCall(id driver.ID, by driver.Owner, o driver.Outcome, strict bool) (*call, error) {
 	answer, err := encodeAnswer(o.Response)
 	switch {
 	case err != nil:
 		return nil, err
 	case len(answer) > maxAnswer:
-		return nil, fmt.Errorf("%w: the answer has %d bytes, at most %d go into a field", semel.ErrFull, len(answer), maxAnswer)
+		return nil, fmt.Errorf("%w: the answer has %d bytes, at most %d go into a field", driver.ErrFull, len(answer), maxAnswer)
 	}
 	fence := by.Fence
 	if fence > 1<<63-1 { // above all that are stored
@@ -177,33 +177,33 @@ func (s *Store) settleCall(id semel.ID, by semel.Owner, o semel.Outcome, strict 
 const maxAnswer = 1<<30 - 1<<20
 
 // settled returns the record that a settle with the outcome o left. The answer that it wrote was not sent back.
-func (f *found) settled(o semel.Outcome) semel.Record {
-	if f.written && o.State == semel.Done {
+func (f *found) settled(o driver.Outcome) driver.Record {
+	if f.written && o.State == driver.Done {
 		f.rec.Response = o.Response
 	}
 	return f.rec
 }
 
-// Load implements [semel.Store].
-func (s *Store) Load(ctx context.Context, id semel.ID) (semel.Record, error) {
+// Load implements [driver.Store].
+func (s *Store) Load(ctx context.Context, id driver.ID) (driver.Record, error) {
 	f, err := s.find(ctx, (&call{sql: s.sql.load}).bytes(id[:]))
 	if err != nil {
-		return semel.Record{}, fmt.Errorf("pgstore: load: %w", err)
+		return driver.Record{}, fmt.Errorf("pgstore: load: %w", err)
 	}
 	return f.rec, nil
 }
 
-// Seize implements [semel.Seizer].
-func (s *Store) Seize(ctx context.Context, id semel.ID, t semel.Token) (semel.Record, error) {
+// Seize implements [driver.Seizer].
+func (s *Store) Seize(ctx context.Context, id driver.ID, t driver.Token) (driver.Record, error) {
 	f, err := s.find(ctx, (&call{sql: s.sql.seize}).bytes(id[:]).bytes(t[:]))
 	if err != nil {
-		return semel.Record{}, fmt.Errorf("pgstore: seize: %w", err)
+		return driver.Record{}, fmt.Errorf("pgstore: seize: %w", err)
 	}
 	return f.rec, nil
 }
 
-// Forget implements [semel.Seizer].
-func (s *Store) Forget(ctx context.Context, id semel.ID, by semel.Owner) (forgot bool, err error) {
+// Forget implements [driver.Seizer].
+func (s *Store) Forget(ctx context.Context, id driver.ID, by driver.Owner) (forgot bool, err error) {
 	if by.Above {
 		return false, ctx.Err()
 	}

@@ -8,14 +8,14 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
-// Wake implements [semel.Waker]: it calls settled with each operation that a store on the same schema settles, in any process, if both stores have
+// Wake implements [driver.Waker]: it calls settled with each operation that a store on the same schema settles, in any process, if both stores have
 // Options.Notify. It returns when ctx ends, or with an error when its connection has failed; what was settled until it is
 // called again is then missed. Its connection is one of its own, and must not go through a pooler in transaction mode.
 // Without Options.Notify it fails at once, with an error that wraps [errors.ErrUnsupported].
-func (s *Store) Wake(ctx context.Context, settled func(semel.ID)) error {
+func (s *Store) Wake(ctx context.Context, settled func(driver.ID)) error {
 	if !s.notify {
 		return fmt.Errorf("pgstore: wake: Options.Notify is not set: %w", errors.ErrUnsupported)
 	}
@@ -26,7 +26,7 @@ func (s *Store) Wake(ctx context.Context, settled func(semel.ID)) error {
 	return fmt.Errorf("pgstore: wake: %w", interpretError(err))
 }
 
-func (s *Store) listen(ctx context.Context, settled func(semel.ID)) error {
+func (s *Store) listen(ctx context.Context, settled func(driver.ID)) error {
 	pooled, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return err
@@ -50,7 +50,7 @@ func (s *Store) listen(ctx context.Context, settled func(semel.ID)) error {
 }
 
 // notified reads what settle_1 sends.
-func notified(payload string) (id semel.ID, err error) {
+func notified(payload string) (id driver.ID, err error) {
 	b, err := base64.StdEncoding.DecodeString(payload)
 	if err == nil && len(b) != len(id) {
 		err = errors.New("not the length of an id")
@@ -58,5 +58,5 @@ func notified(payload string) (id semel.ID, err error) {
 	if err != nil {
 		return id, fmt.Errorf("notification %q: %w", payload, err)
 	}
-	return semel.ID(b), nil
+	return driver.ID(b), nil
 }

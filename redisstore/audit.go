@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 const auditPage = 256 // entries that are read at once
 
-// Audit implements [semel.Auditor]. The entries are a stream under the key Prefix + "audit", which is never trimmed.
-func (s *Store) Audit(ctx context.Context, e semel.AuditEntry) error {
+// Audit implements [driver.Auditor]. The entries are a stream under the key Prefix + "audit", which is never trimmed.
+func (s *Store) Audit(ctx context.Context, e driver.AuditEntry) error {
 	_, err := auditScript.run(ctx, s.client, s.auditKey(), "id", e.ID.String(), "operation", e.Operation, "actor", e.Actor,
 		"action", e.Action, "reason", e.Reason, "result", e.Result)
 	if err != nil {
@@ -22,8 +22,8 @@ func (s *Store) Audit(ctx context.Context, e semel.AuditEntry) error {
 
 func (s *Store) auditKey() string { return s.prefix + "audit" }
 
-// AuditTrail implements [semel.Auditor]. For one operation it reads the whole trail.
-func (s *Store) AuditTrail(ctx context.Context, id *semel.ID, limit int, yield func(semel.AuditEntry) bool) error {
+// AuditTrail implements [driver.Auditor]. For one operation it reads the whole trail.
+func (s *Store) AuditTrail(ctx context.Context, id *driver.ID, limit int, yield func(driver.AuditEntry) bool) error {
 	given := 0
 	for last := "+"; ; {
 		page, next, err := s.auditPage(ctx, last)
@@ -47,7 +47,7 @@ func (s *Store) AuditTrail(ctx context.Context, id *semel.ID, limit int, yield f
 }
 
 // auditPage reads the entries before last, the newest first, and where they end.
-func (s *Store) auditPage(ctx context.Context, last string) (page []semel.AuditEntry, next string, err error) {
+func (s *Store) auditPage(ctx context.Context, last string) (page []driver.AuditEntry, next string, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, "", err
 	}
@@ -75,7 +75,7 @@ func (s *Store) auditPage(ctx context.Context, last string) (page []semel.AuditE
 	return page, next, nil
 }
 
-func auditEntry(fields []any) (e semel.AuditEntry, err error) {
+func auditEntry(fields []any) (e driver.AuditEntry, err error) {
 	for i := 0; i+1 < len(fields); i += 2 {
 		name, _ := textOf(fields[i])
 		value, _ := textOf(fields[i+1])
@@ -83,9 +83,9 @@ func auditEntry(fields []any) (e semel.AuditEntry, err error) {
 		case "at":
 			var at int64
 			at, err = strconv.ParseInt(value, 10, 64)
-			e.At = semel.Time(at)
+			e.At = driver.Time(at)
 		case "id":
-			e.ID, err = semel.ParseID(value)
+			e.ID, err = driver.ParseID(value)
 		case "operation":
 			e.Operation = value
 		case "actor":

@@ -5,18 +5,18 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 const atOnce = 32 // commands that a listing or a batch has under way
 
-// ClaimAll implements [semel.BatchClaimer]. The claims are sent without waiting for each other: a client that pipelines
+// ClaimAll implements [driver.BatchClaimer]. The claims are sent without waiting for each other: a client that pipelines
 // what is sent at once, as rueidis does, takes few round trips for all of them, and others take as many connections. One
 // script for all of them would keep the server from everything else, and can't be in a Cluster.
-func (s *Store) ClaimAll(ctx context.Context, claims []semel.ClaimOf) []semel.Claimed {
-	all := make([]semel.Claimed, len(claims))
-	var ids []semel.ID
-	of := map[semel.ID][]int{} // the claims of each, which follow one another
+func (s *Store) ClaimAll(ctx context.Context, claims []driver.ClaimOf) []driver.Claimed {
+	all := make([]driver.Claimed, len(claims))
+	var ids []driver.ID
+	of := map[driver.ID][]int{} // the claims of each, which follow one another
 	for i := range claims {
 		id := claims[i].ID
 		if of[id] == nil {

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // A client that panics does so in the caller's goroutine, where it can be caught, once the other commands have returned.
@@ -22,7 +22,7 @@ func TestAPanicOfTheClientInABatchIsItsCallers(t *testing.T) {
 		}
 		return []byte("01700000000 5 "), nil
 	})
-	batch := make([]semel.ClaimOf, claims)
+	batch := make([]driver.ClaimOf, claims)
 	for i := range batch {
 		batch[i].ID[0] = byte(i)
 	}

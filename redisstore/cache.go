@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // CacheOptions are a cache's settings. The zero value is valid.
@@ -52,7 +52,7 @@ func NewCache(client Client, o CacheOptions) *Cache {
 	return &Cache{client: client, prefix: o.Prefix, keep: o.Keep}
 }
 
-func (c *Cache) key(id semel.ID) string { return keyOf(c.prefix, id) }
+func (c *Cache) key(id driver.ID) string { return keyOf(c.prefix, id) }
 
 // entryHead is what stands before a record in an entry: the letter R, the durable store's clock when it gave the record
 // out, and the ticket, which is this server's clock at a time before.
@@ -60,15 +60,15 @@ const entryHead = 17
 
 // Get returns the record if it is here. Its Now is not before the durable store's clock. Otherwise it returns an absent
 // record and a ticket for the [Cache.Fill] that follows, or 0 if there is none to be had.
-func (c *Cache) Get(ctx context.Context, id semel.ID) (rec semel.Record, ticket uint64, err error) {
+func (c *Cache) Get(ctx context.Context, id driver.ID) (rec driver.Record, ticket uint64, err error) {
 	rec, ticket, err = c.get(ctx, id)
 	if err != nil {
-		return semel.Record{}, 0, fmt.Errorf("redisstore: cache: get: %w", err)
+		return driver.Record{}, 0, fmt.Errorf("redisstore: cache: get: %w", err)
 	}
 	return rec, ticket, nil
 }
 
-func (c *Cache) get(ctx context.Context, id semel.ID) (rec semel.Record, ticket uint64, err error) {
+func (c *Cache) get(ctx context.Context, id driver.ID) (rec driver.Record, ticket uint64, err error) {
 	if c.finished.has(&id) {
 		if entry, err := getText(ctx, c.client, c.key(id)); err != nil || strings.HasPrefix(entry, "R") {
 			rec, err = c.read(id, entry, c.clock.tell(), err)
@@ -90,21 +90,21 @@ func (c *Cache) get(ctx context.Context, id semel.ID) (rec semel.Record, ticket 
 }
 
 // read returns the record of an entry at a time of this server, if it still reads as done.
-func (c *Cache) read(id semel.ID, entry string, now semel.Time, err error) (rec semel.Record, _ error) {
+func (c *Cache) read(id driver.ID, entry string, now driver.Time, err error) (rec driver.Record, _ error) {
 	if err != nil {
 		return rec, err
 	}
 	if len(entry) < entryHead || entry[0] != 'R' {
-		return rec, fmt.Errorf("%w: entry of %d bytes", semel.ErrUnreadable, len(entry))
+		return rec, fmt.Errorf("%w: entry of %d bytes", driver.ErrUnreadable, len(entry))
 	}
 	b := bytesOf(entry)
 	if err := rec.UnmarshalBinary(b[entryHead:]); err != nil {
 		return rec, err
 	}
-	given, issued := semel.Time(binary.BigEndian.Uint64(b[1:])), semel.Time(binary.BigEndian.Uint64(b[9:]))
+	given, issued := driver.Time(binary.BigEndian.Uint64(b[1:])), driver.Time(binary.BigEndian.Uint64(b[9:]))
 	rec.Now = given.Add(max(0, now.Sub(issued)))
-	if rec.State != semel.Done || rec.Reads(rec.OnLost) != semel.ReadsDone {
-		return semel.Record{}, nil
+	if rec.State != driver.Done || rec.Reads(rec.OnLost) != driver.ReadsDone {
+		return driver.Record{}, nil
 	}
 	c.finished.note(&id, true)
 	return rec, nil
@@ -112,8 +112,8 @@ func (c *Cache) read(id semel.ID, entry string, now semel.Time, err error) (rec 
 
 // Fill keeps a record that the durable store gave out after the ticket. It does nothing, without an error, if the record
 // does not read as done, if it was forgotten since, or if the ticket is too old or lost.
-func (c *Cache) Fill(ctx context.Context, id semel.ID, rec semel.Record, ticket uint64) error {
-	if ticket == 0 || rec.State != semel.Done || rec.Reads(rec.OnLost) != semel.ReadsDone {
+func (c *Cache) Fill(ctx context.Context, id driver.ID, rec driver.Record, ticket uint64) error {
+	if ticket == 0 || rec.State != driver.Done || rec.Reads(rec.OnLost) != driver.ReadsDone {
 		return ctx.Err()
 	}
 	left := min(c.keep, rec.Settled.Add(rec.Retention).Sub(rec.Now))
@@ -130,7 +130,7 @@ func (c *Cache) Fill(ctx context.Context, id semel.ID, rec semel.Record, ticket 
 }
 
 // Forget drops the record, and voids all tickets that were given for it before.
-func (c *Cache) Forget(ctx context.Context, id semel.ID) error {
+func (c *Cache) Forget(ctx context.Context, id driver.ID) error {
 	err := ctx.Err()
 	if err == nil {
 		_, err = c.client.Do(ctx, c.key(id), "DEL", c.key(id))

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // A count that takes longer than countAlone is shared: its result stands in the key Prefix + "counts" for those who ask
@@ -17,23 +17,23 @@ const (
 	countRest  = 9
 )
 
-// Count implements [semel.Counter]. Redis has no index of the records that run, so it goes through all keys of all nodes, also
+// Count implements [driver.Counter]. Redis has no index of the records that run, so it goes through all keys of all nodes, also
 // those of others, in short steps between which the server does other work. That takes a few seconds of the server's time
 // for a million keys. All stores of a prefix together take a tenth of its time for that: where a count takes long, the
 // result of an earlier one is told, up to ten times as old as it took. A record may be counted twice while the server
 // rehashes its keys. SweepLag and Bytes are 0. In a Cluster it needs a client that is a [NodeVisitor].
-func (s *Store) Count(ctx context.Context) (semel.Counts, error) {
+func (s *Store) Count(ctx context.Context) (driver.Counts, error) {
 	n, err := s.countOrAsk(ctx)
 	if err != nil {
-		return semel.Counts{}, fmt.Errorf("redisstore: count: %w", err)
+		return driver.Counts{}, fmt.Errorf("redisstore: count: %w", err)
 	}
 	return n, nil
 }
 
-func (s *Store) countOrAsk(ctx context.Context) (semel.Counts, error) {
+func (s *Store) countOrAsk(ctx context.Context) (driver.Counts, error) {
 	last, took, err := s.lastCounts(ctx)
 	if err != nil {
-		return semel.Counts{}, err
+		return driver.Counts{}, err
 	}
 	if took > 0 {
 		first, err := s.say(ctx, "SET", "counting", "1", "NX", "PX", millis((1+countRest)*took))
@@ -54,14 +54,14 @@ func (s *Store) countOrAsk(ctx context.Context) (semel.Counts, error) {
 }
 
 // lastCounts returns the result that is shared and how long it took, or 0 if there is none.
-func (s *Store) lastCounts(ctx context.Context) (n semel.Counts, took time.Duration, err error) {
+func (s *Store) lastCounts(ctx context.Context) (n driver.Counts, took time.Duration, err error) {
 	got, err := s.say(ctx, "GET", "counts")
 	if err != nil || got == nil {
 		return n, 0, err
 	}
 	text, _ := textOf(got)
 	if _, err := fmt.Fscan(strings.NewReader(text), &took, &n.Records, &n.Running, &n.Unknown, &n.OldestRunning); err != nil {
-		return semel.Counts{}, 0, nil //nolint:nilerr // of another version
+		return driver.Counts{}, 0, nil //nolint:nilerr // of another version
 	}
 	return n, took, nil
 }
@@ -79,8 +79,8 @@ func (s *Store) say(ctx context.Context, command, key string, args ...any) (any,
 func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
 // countAll goes through all keys.
-func (s *Store) countAll(ctx context.Context) (n semel.Counts, err error) {
-	pattern := s.pattern(&semel.Query{})
+func (s *Store) countAll(ctx context.Context) (n driver.Counts, err error) {
+	pattern := s.pattern(&driver.Query{})
 	err = s.eachNode(ctx, func(ctx context.Context, node Client) error {
 		for cursor := "0"; ; {
 			got, err := countScript.look(ctx, node, cursor, pattern, scanCount)
@@ -109,7 +109,7 @@ func (s *Store) countAll(ctx context.Context) (n semel.Counts, err error) {
 type countPage struct {
 	next                      string
 	records, running, unknown int64
-	oldest, now               semel.Time
+	oldest, now               driver.Time
 }
 
 func countReply(got any) (page countPage, ok bool) {

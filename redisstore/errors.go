@@ -4,7 +4,7 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // What a server can refuse. Errors of the store wrap one of them where the cause is known, and the client's error.
@@ -30,7 +30,7 @@ var (
 	ErrDenied = errors.New("access is denied")
 	// ErrBusy means that a script has been running for too long, and keeps the server from anything else.
 	ErrBusy = errors.New("server is busy with a script")
-	// ErrMemory means that the server has used the memory that maxmemory allows. It comes with [semel.ErrFull].
+	// ErrMemory means that the server has used the memory that maxmemory allows. It comes with [driver.ErrFull].
 	ErrMemory = errors.New("server has used up its memory")
 	// ErrEvicts means that the server may drop records to make room: see [Options.AllowEviction].
 	ErrEvicts = errors.New("server may evict records")
@@ -97,7 +97,7 @@ func interpretError(err error) error {
 	case kind == nil || errors.Is(err, kind):
 		return err
 	case errors.Is(kind, ErrMemory):
-		return &failure{[]error{semel.ErrFull, kind, err}}
+		return &failure{[]error{driver.ErrFull, kind, err}}
 	}
 	return &failure{[]error{kind, err}}
 }

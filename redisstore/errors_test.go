@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // Redis tells the kind of an error by its first word, and before 7.0 within a script by that of the command that failed.
@@ -58,7 +58,7 @@ func TestErrorsGetTheSentinelOfTheirKind(t *testing.T) {
 				t.Errorf("%s is %v: %t", row.text, kind, is)
 			}
 		}
-		if full := errors.Is(got, semel.ErrFull); full != errors.Is(row.want, ErrMemory) {
+		if full := errors.Is(got, driver.ErrFull); full != errors.Is(row.want, ErrMemory) {
 			t.Errorf("%s means that there is no room: %t", row.text, full)
 		}
 		if again := interpretError(got); again.Error() != got.Error() {

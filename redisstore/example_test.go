@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/redisstore"
 )
 
@@ -36,7 +37,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	guard, err := semel.New(store, semel.ScopeFunc(accountOf), semel.Hold, semel.Options{})
+	guard, err := semel.New(store, semel.ScopeFunc(accountOf), driver.Hold, semel.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

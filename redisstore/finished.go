@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // Finished are operations that this process has seen done, of which each slot keeps one. A claim of one of them is most
@@ -18,18 +18,18 @@ type finished struct {
 	slots [1 << 14]atomic.Uint64
 }
 
-func (f *finished) slot(id *semel.ID) (slot *atomic.Uint64, tag uint64) {
+func (f *finished) slot(id *driver.ID) (slot *atomic.Uint64, tag uint64) {
 	tag = binary.LittleEndian.Uint64(id[16:]) | 1 // of the key's digest; 0 is an empty slot
 	return &f.slots[(tag>>1)%uint64(len(f.slots))], tag
 }
 
-func (f *finished) has(id *semel.ID) bool {
+func (f *finished) has(id *driver.ID) bool {
 	slot, tag := f.slot(id)
 	return slot.Load() == tag
 }
 
 // note remembers an operation if it is done, and drops it if it is not.
-func (f *finished) note(id *semel.ID, done bool) {
+func (f *finished) note(id *driver.ID, done bool) {
 	slot, tag := f.slot(id)
 	switch {
 	case done && slot.Load() != tag:
@@ -41,16 +41,16 @@ func (f *finished) note(id *semel.ID, done bool) {
 
 // replay is a claim by a plain GET. It reports false unless it found a record that is done, within its retention: that
 // refuses every claim, and GET shows the record only until the retention ends on the server's clock.
-func (s *Store) replay(ctx context.Context, id semel.ID, c *semel.Claim) (rec semel.Record, refused bool, err error) {
+func (s *Store) replay(ctx context.Context, id driver.ID, c *driver.Claim) (rec driver.Record, refused bool, err error) {
 	frame, err := getText(ctx, s.client, s.key(id))
 	if err == nil {
 		rec, err = readFrame(frame)
 	}
-	if err != nil || rec.State != semel.Done || rec.Tombstone > 0 {
+	if err != nil || rec.State != driver.Done || rec.Tombstone > 0 {
 		return rec, false, err
 	}
 	rec.Now = max(s.clock.tell(), rec.Settled)
-	return rec, rec.Reads(c.OnLost) == semel.ReadsDone, nil
+	return rec, rec.Reads(c.OnLost) == driver.ReadsDone, nil
 }
 
 // getText returns what a key holds, or "".
@@ -73,14 +73,14 @@ func getText(ctx context.Context, client Client, key string) (string, error) {
 // the two drift apart in clockTrust.
 type clock struct {
 	mu   sync.Mutex
-	told semel.Time
+	told driver.Time
 	at   time.Time
 }
 
 const clockTrust = time.Second
 
 // set notes a time that the server told before at.
-func (c *clock) set(told semel.Time, at time.Time) {
+func (c *clock) set(told driver.Time, at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if passed := at.Sub(c.at); passed > clockTrust || told > c.told.Add(passed) {
@@ -88,7 +88,7 @@ func (c *clock) set(told semel.Time, at time.Time) {
 	}
 }
 
-func (c *clock) tell() semel.Time {
+func (c *clock) tell() driver.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.told.Add(time.Since(c.at))

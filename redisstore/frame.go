@@ -8,7 +8,7 @@ import (
 	"strings"
 	"unsafe"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // A record's frame is the string that its key holds. Scripts change its head in place and join parts; none of them has
@@ -55,7 +55,7 @@ var (
 	castagnoli = crc32.MakeTable(crc32.Castagnoli)
 	// layoutVersion is the highest layout version of package semel's binary form that can be read.
 	layoutVersion = func() byte {
-		b, err := (&semel.Record{State: semel.Running, Retention: 1}).AppendBinary(nil)
+		b, err := (&driver.Record{State: driver.Running, Retention: 1}).AppendBinary(nil)
 		if err != nil {
 			panic(err) // the record is a valid one
 		}
@@ -73,9 +73,9 @@ func appendPart[T string | []byte](b []byte, part T) []byte {
 }
 
 // newFrame returns the frame of a first run of c, with fence and times zero, which the script sets.
-func newFrame(c *semel.Claim) (string, error) {
-	rec := semel.Record{
-		State: semel.Running, OnLost: c.OnLost, Token: c.Token, Fingerprint: c.Fingerprint, Attempt: 1,
+func newFrame(c *driver.Claim) (string, error) {
+	rec := driver.Record{
+		State: driver.Running, OnLost: c.OnLost, Token: c.Token, Fingerprint: c.Fingerprint, Attempt: 1,
 		Retention: c.Retention, Tombstone: c.Tombstone,
 	}
 	b := make([]byte, 0, frameHead+len(c.Operation)+len(c.Correlation)+len(c.Sealed)+12)
@@ -100,7 +100,7 @@ func newFrame(c *semel.Claim) (string, error) {
 }
 
 // answerPart returns the part for an answer; none is empty.
-func answerPart(p *semel.Response) (string, error) {
+func answerPart(p *driver.Response) (string, error) {
 	if p == nil {
 		return "", nil
 	}
@@ -114,40 +114,40 @@ func bytesOf(s string) []byte {
 }
 
 // readFrame returns the record of a frame, behind which an answer that is apart may stand. An empty frame is an absent
-// record, a mark one with a fence. Errors wrap [semel.ErrUnreadable].
-func readFrame(frame string) (semel.Record, error) {
+// record, a mark one with a fence. Errors wrap [driver.ErrUnreadable].
+func readFrame(frame string) (driver.Record, error) {
 	rec, err := readHead(frame)
-	if err != nil || rec.State == semel.Absent {
+	if err != nil || rec.State == driver.Absent {
 		return rec, err
 	}
 	if err := readParts(&rec, frame); err != nil {
-		return semel.Record{}, fmt.Errorf("%w: %w", semel.ErrUnreadable, err)
+		return driver.Record{}, fmt.Errorf("%w: %w", driver.ErrUnreadable, err)
 	}
 	return rec, nil
 }
 
 // readHead returns what the head of a frame holds.
-func readHead(frame string) (semel.Record, error) {
+func readHead(frame string) (driver.Record, error) {
 	if frame == "" {
-		return semel.Record{}, nil
+		return driver.Record{}, nil
 	}
 	if frame[0] != frameVersion {
-		return semel.Record{}, fmt.Errorf("%w: frame version %d, this is %d", semel.ErrUnreadable, frame[0], frameVersion)
+		return driver.Record{}, fmt.Errorf("%w: frame version %d, this is %d", driver.ErrUnreadable, frame[0], frameVersion)
 	}
-	if len(frame) == markSize && semel.State(frame[offState]) == semel.Absent {
-		return semel.Record{Fence: binary.BigEndian.Uint64(bytesOf(frame[offFence:]))}, nil
+	if len(frame) == markSize && driver.State(frame[offState]) == driver.Absent {
+		return driver.Record{Fence: binary.BigEndian.Uint64(bytesOf(frame[offFence:]))}, nil
 	}
 	if len(frame) < frameHead {
-		return semel.Record{}, fmt.Errorf("%w: frame of %d bytes, want at least %d", semel.ErrUnreadable, len(frame), frameHead)
+		return driver.Record{}, fmt.Errorf("%w: frame of %d bytes, want at least %d", driver.ErrUnreadable, len(frame), frameHead)
 	}
-	var rec semel.Record
+	var rec driver.Record
 	err := rec.UnmarshalBinary(bytesOf(frame[headStart:headEnd]))
 	return rec, err
 }
 
-func readParts(rec *semel.Record, frame string) error {
+func readParts(rec *driver.Record, frame string) error {
 	apart := frame[offApart] != 0
-	if frame[offApart] > 1 || apart && rec.State != semel.Done {
+	if frame[offApart] > 1 || apart && rec.State != driver.Done {
 		return fmt.Errorf("apart is %d in a record that is %s", frame[offApart], rec.State)
 	}
 	at := frameHead
@@ -177,15 +177,15 @@ func partSize(head string, part int) int {
 	return int(binary.BigEndian.Uint32(bytesOf(head[offLengths+4*part : offLengths+4*part+4])))
 }
 
-func readPart(rec *semel.Record, part int, text string) error {
+func readPart(rec *driver.Record, part int, text string) error {
 	switch part {
 	case partMore:
 		return nil
 	case partAnswer:
-		if rec.State != semel.Done {
+		if rec.State != driver.Done {
 			return fmt.Errorf("%s with an answer", rec.State)
 		}
-		rec.Response = new(semel.Response)
+		rec.Response = new(driver.Response)
 		return rec.Response.UnmarshalBinary(bytesOf(text))
 	}
 	sum := len(text) - 4

@@ -8,19 +8,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
-func claimOf(t *testing.T) semel.Claim {
+func claimOf(t *testing.T) driver.Claim {
 	t.Helper()
-	return semel.Claim{
-		Fingerprint: semel.Fingerprint{
+	return driver.Claim{
+		Fingerprint: driver.Fingerprint{
 			Raw: [16]byte(bytes.Repeat([]byte{0xa1}, 16)), Canonical: [16]byte(bytes.Repeat([]byte{0xa2}, 16)),
 			Settings: [8]byte(bytes.Repeat([]byte{0xa3}, 8)),
 		},
-		Token:     semel.Token(bytes.Repeat([]byte{0xa4}, 16)),
+		Token:     driver.Token(bytes.Repeat([]byte{0xa4}, 16)),
 		Retention: 0x0102030405060708, Tombstone: 0x1112131415161718,
-		OnLost: semel.Rerun, Operation: "POST /payments", Correlation: "correlation", Sealed: []byte("sealed"),
+		OnLost: driver.Rerun, Operation: "POST /payments", Correlation: "correlation", Sealed: []byte("sealed"),
 	}
 }
 
@@ -66,7 +66,7 @@ func TestTheHeadIsWhereTheScriptsLook(t *testing.T) {
 			t.Errorf("%s at %d: %q, want %q", row.what, row.at, got[:len(row.want)], row.want)
 		}
 	}
-	flags := semel.Record{State: semel.Unknown, Begun: true, Maybe: true, Seized: true, Steps: true, Owed: true, Retention: 1}
+	flags := driver.Record{State: driver.Unknown, Begun: true, Maybe: true, Seized: true, Steps: true, Owed: true, Retention: 1}
 	b, err := flags.AppendBinary(nil)
 	if err != nil || b[3] != 31 {
 		t.Errorf("all flags are %d, error %v; the scripts know 31", b[3], err)
@@ -80,7 +80,7 @@ func TestAFrameIsItsRecord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if rec.State != semel.Running || rec.Operation != c.Operation || rec.Correlation != c.Correlation ||
+	if rec.State != driver.Running || rec.Operation != c.Operation || rec.Correlation != c.Correlation ||
 		!bytes.Equal(rec.Sealed, c.Sealed) || rec.Retention != c.Retention || rec.Tombstone != c.Tombstone || rec.Attempt != 1 {
 		t.Errorf("it reads as %+v", rec)
 	}
@@ -92,7 +92,7 @@ func TestR41a_DamageIsUnreadable(t *testing.T) {
 	t.Parallel()
 	frame := frameOf(t)
 	for cut := 1; cut < len(frame); cut++ {
-		if rec, err := readFrame(frame[:cut]); !errors.Is(err, semel.ErrUnreadable) {
+		if rec, err := readFrame(frame[:cut]); !errors.Is(err, driver.ErrUnreadable) {
 			t.Fatalf("cut to %d bytes it reads as %s, error %v", cut, rec.State, err)
 		}
 	}
@@ -102,7 +102,7 @@ func TestR41a_DamageIsUnreadable(t *testing.T) {
 		return string(b)
 	}
 	for at := offLengths; at < len(frame); at++ {
-		if rec, err := readFrame(damaged(at, frame[at]^0x11)); !errors.Is(err, semel.ErrUnreadable) {
+		if rec, err := readFrame(damaged(at, frame[at]^0x11)); !errors.Is(err, driver.ErrUnreadable) {
 			t.Errorf("with byte %d damaged it reads as %s, error %v", at, rec.State, err)
 		}
 	}
@@ -119,7 +119,7 @@ func TestR41a_DamageIsUnreadable(t *testing.T) {
 		"a number":                      "1",
 		"what another program has left": strings.Repeat("x", 500),
 	} {
-		if rec, err := readFrame(f); !errors.Is(err, semel.ErrUnreadable) {
+		if rec, err := readFrame(f); !errors.Is(err, driver.ErrUnreadable) {
 			t.Errorf("%s reads as %s, error %v", what, rec.State, err)
 		}
 	}
@@ -144,7 +144,7 @@ func TestR93_WhatALaterVersionAddsIsPassedOver(t *testing.T) {
 func TestAMarkIsAnAbsentRecordWithAFence(t *testing.T) {
 	t.Parallel()
 	rec, err := readFrame("\x01\x01\x01\x00\x00\x00\x00" + "\x00\x00\x00\x00\x00\x00\x01\x02")
-	if err != nil || rec.State != semel.Absent || rec.Fence != 258 {
+	if err != nil || rec.State != driver.Absent || rec.Fence != 258 {
 		t.Errorf("it reads as %s with fence %d, error %v", rec.State, rec.Fence, err)
 	}
 }
@@ -152,10 +152,10 @@ func TestAMarkIsAnAbsentRecordWithAFence(t *testing.T) {
 func TestDurationsForScripts(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]string{
-		time.Second:       "1000000",
-		time.Nanosecond:   "0",
-		semel.Forever:     never,
-		semel.Forever - 1: "9223372036854775",
+		time.Second:        "1000000",
+		time.Nanosecond:    "0",
+		driver.Forever:     never,
+		driver.Forever - 1: "9223372036854775",
 	} {
 		if got := micros(d); got != want {
 			t.Errorf("%d ns are %q, want %q", d, got, want)
@@ -164,7 +164,7 @@ func TestDurationsForScripts(t *testing.T) {
 }
 
 func FuzzReadFrame(f *testing.F) {
-	c := semel.Claim{Retention: time.Hour, Operation: "POST /", Correlation: "c", Sealed: []byte("s")}
+	c := driver.Claim{Retention: time.Hour, Operation: "POST /", Correlation: "c", Sealed: []byte("s")}
 	frame, err := newFrame(&c)
 	if err != nil {
 		f.Fatal(err)
@@ -174,10 +174,10 @@ func FuzzReadFrame(f *testing.F) {
 	f.Add("\x01\x01\x01\x00\x00\x00\x00" + "12345678")
 	f.Fuzz(func(t *testing.T, frame string) {
 		rec, err := readFrame(frame)
-		if err != nil && !errors.Is(err, semel.ErrUnreadable) {
+		if err != nil && !errors.Is(err, driver.ErrUnreadable) {
 			t.Errorf("error %v", err)
 		}
-		if err == nil && rec.State == semel.Absent && frame != "" && len(frame) != markSize {
+		if err == nil && rec.State == driver.Absent && frame != "" && len(frame) != markSize {
 			t.Errorf("%q reads as absent", frame)
 		}
 	})

@@ -8,24 +8,24 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 const scanCount = "512" // keys that one SCAN looks at, about
 
-// List implements [semel.Lister]. It goes through all keys of all nodes, also those of others: it is for operators and
+// List implements [driver.Lister]. It goes through all keys of all nodes, also those of others: it is for operators and
 // completers, and slow on a large server. For a reading, or sealed requests, it looks at the first 152 bytes of each record,
 // and reads those that match. It passes over records that can't be read, and returns an error that wraps
-// [semel.ErrUnreadable] in the end, which names them. In a Cluster it needs a client that is a [NodeVisitor].
-func (s *Store) List(ctx context.Context, q semel.Query, yield func(semel.ID, semel.Record) bool) error {
+// [driver.ErrUnreadable] in the end, which names them. In a Cluster it needs a client that is a [NodeVisitor].
+func (s *Store) List(ctx context.Context, q driver.Query, yield func(driver.ID, driver.Record) bool) error {
 	first, last, some := q.Range()
 	if !some {
 		return nil
 	}
 	var unreadable []error
-	seen := map[semel.ID]bool{} // given or unreadable: a scan may show a key twice. All others would be too many to remember
+	seen := map[driver.ID]bool{} // given or unreadable: a scan may show a key twice. All others would be too many to remember
 	given := 0
-	err := s.scan(ctx, s.pattern(&q), func(node Client, ids []semel.ID) error {
+	err := s.scan(ctx, s.pattern(&q), func(node Client, ids []driver.ID) error {
 		fresh := ids[:0]
 		for _, id := range ids {
 			if !seen[id] && bytes.Compare(first[:], id[:]) <= 0 && bytes.Compare(id[:], last[:]) <= 0 {
@@ -41,7 +41,7 @@ func (s *Store) List(ctx context.Context, q semel.Query, yield func(semel.ID, se
 			switch {
 			case seen[id]: // twice in one reply
 				continue
-			case errors.Is(l.err, semel.ErrUnreadable):
+			case errors.Is(l.err, driver.ErrUnreadable):
 				seen[id] = true
 				unreadable = append(unreadable, fmt.Errorf("operation %s: %w", id, l.err))
 				continue
@@ -74,11 +74,11 @@ var errEnough = errors.New("the listing is over")
 
 // pattern returns what SCAN looks for. Of an id's text the first 21 characters are its scope's alone. A prefix is base64url, in
 // which nothing is special.
-func (s *Store) pattern(q *semel.Query) string {
+func (s *Store) pattern(q *driver.Query) string {
 	p := strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(s.prefix) + "{"
 	begins := ""
 	if q.Scope != nil {
-		var id semel.ID
+		var id driver.ID
 		copy(id[:], q.Scope[:])
 		begins = id.String()[:21]
 	}
@@ -90,8 +90,8 @@ func (s *Store) pattern(q *semel.Query) string {
 
 // candidates returns those operations of which a look at the head does not say that they do not match. A record that can't
 // be read is one of them.
-func (s *Store) candidates(ctx context.Context, node Client, q semel.Query, ids []semel.ID) ([]semel.ID, error) {
-	if !q.Sealed && q.Reading == semel.ReadsAbsent || len(ids) == 0 {
+func (s *Store) candidates(ctx context.Context, node Client, q driver.Query, ids []driver.ID) ([]driver.ID, error) {
+	if !q.Sealed && q.Reading == driver.ReadsAbsent || len(ids) == 0 {
 		return ids, nil
 	}
 	now, err := timeOf(ctx, node)
@@ -117,13 +117,13 @@ func (s *Store) candidates(ctx context.Context, node Client, q semel.Query, ids 
 	return left, nil
 }
 
-func mayMatch(q semel.Query, head string, now semel.Time) bool {
+func mayMatch(q driver.Query, head string, now driver.Time) bool {
 	rec, err := readHead(head)
-	if err != nil || rec.State == semel.Absent {
+	if err != nil || rec.State == driver.Absent {
 		return err != nil
 	}
 	rec.Now = now
-	return (!q.Sealed || partSize(head, partSealed) > 0) && (q.Reading == semel.ReadsAbsent || q.Reading == rec.Reads(rec.OnLost))
+	return (!q.Sealed || partSize(head, partSealed) > 0) && (q.Reading == driver.ReadsAbsent || q.Reading == rec.Reads(rec.OnLost))
 }
 
 // headOf returns the first bytes of what a key holds.
@@ -143,7 +143,7 @@ func headOf(ctx context.Context, client Client, key string) (string, error) {
 }
 
 // timeOf returns the clock of a node.
-func timeOf(ctx context.Context, node Client) (semel.Time, error) {
+func timeOf(ctx context.Context, node Client) (driver.Time, error) {
 	got, err := node.Do(ctx, "", "TIME")
 	if err != nil {
 		return 0, interpretError(err)
@@ -159,11 +159,11 @@ func timeOf(ctx context.Context, node Client) (semel.Time, error) {
 	if err1 != nil || err2 != nil {
 		return 0, fmt.Errorf("TIME replied %.40q and %.40q", seconds, micros)
 	}
-	return semel.Time(sec*1e6 + usec), nil
+	return driver.Time(sec*1e6 + usec), nil
 }
 
 // scan calls visit with the operations that have a key on a node, some at a time.
-func (s *Store) scan(ctx context.Context, pattern string, visit func(node Client, ids []semel.ID) error) error {
+func (s *Store) scan(ctx context.Context, pattern string, visit func(node Client, ids []driver.ID) error) error {
 	return s.eachNode(ctx, func(ctx context.Context, node Client) error {
 		for cursor := "0"; ; {
 			if err := ctx.Err(); err != nil {
@@ -177,7 +177,7 @@ func (s *Store) scan(ctx context.Context, pattern string, visit func(node Client
 			if !ok {
 				return fmt.Errorf("SCAN replied a %T", got)
 			}
-			var ids []semel.ID
+			var ids []driver.ID
 			for _, key := range keys {
 				if id, ok := s.idOf(key); ok {
 					ids = append(ids, id)
@@ -208,23 +208,23 @@ func scanReply(v any) (next string, keys []string, ok bool) {
 }
 
 // idOf returns the operation whose record a key holds.
-func (s *Store) idOf(key string) (semel.ID, bool) {
+func (s *Store) idOf(key string) (driver.ID, bool) {
 	text, ok1 := strings.CutPrefix(key, s.prefix+"{")
 	text, ok2 := strings.CutSuffix(text, "}")
 	if !ok1 || !ok2 {
-		return semel.ID{}, false
+		return driver.ID{}, false
 	}
-	id, err := semel.ParseID(text)
+	id, err := driver.ParseID(text)
 	return id, err == nil
 }
 
 type loaded struct {
-	rec semel.Record
+	rec driver.Record
 	err error
 }
 
 // loadAll reads records, several at a time.
-func (s *Store) loadAll(ctx context.Context, ids []semel.ID) []loaded {
+func (s *Store) loadAll(ctx context.Context, ids []driver.ID) []loaded {
 	all := make([]loaded, len(ids))
 	each(len(ids), func(i int) { all[i].rec, all[i].err = s.load(ctx, ids[i]) })
 	return all

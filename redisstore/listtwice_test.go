@@ -5,7 +5,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // SCAN may show a key more than once, also in one reply. The record is given once: when it matches, even if it did not where the
@@ -13,14 +13,14 @@ import (
 func TestR52_AKeyThatIsShownTwiceIsGivenOnce(t *testing.T) {
 	t.Parallel()
 	c := claimOf(t)
-	c.Retention, c.Tombstone = semel.Forever, 0
+	c.Retention, c.Tombstone = driver.Forever, 0
 	frame, err := newFrame(&c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	running := frame[:47] + "\x7f\xff\xff\xff\xff\xff\xff\xff" + frame[55:] // its lease lasts for ever
 	lapsed := frame                                                         // its lease has ended at time 0
-	id := semel.ID{1}
+	id := driver.ID{1}
 	for what, row := range map[string]struct {
 		shown [][]any // the keys in the replies to SCAN
 		heads []string
@@ -57,7 +57,7 @@ func TestR52_AKeyThatIsShownTwiceIsGivenOnce(t *testing.T) {
 			return "01700000000 5 " + lapsed, nil
 		}
 		given := 0
-		err := s.List(t.Context(), semel.Query{Sealed: true, Reading: semel.ReadsFree}, func(got semel.ID, _ semel.Record) bool {
+		err := s.List(t.Context(), driver.Query{Sealed: true, Reading: driver.ReadsFree}, func(got driver.ID, _ driver.Record) bool {
 			if got != id {
 				t.Errorf("%s: %s is listed, want %s", what, got, id)
 			}

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // A script is executed by its digest; where the server does not know it, it is sent.
@@ -89,9 +89,9 @@ func (s *script) send(ctx context.Context, client Client, key string, command []
 
 // A reply is what the scripts of the verbs say.
 type reply struct {
-	wrote bool       // the verb changed the record
-	now   semel.Time // the server's clock
-	value string     // the record as it was before, or its head
+	wrote bool        // the verb changed the record
+	now   driver.Time // the server's clock
+	value string      // the record as it was before, or its head
 }
 
 // ask executes a script that replies a flag, the time in seconds and microseconds, and a value.
@@ -113,7 +113,7 @@ func parseReply(got any) (reply, error) {
 	if !ok || flag != "0" && flag != "1" || err1 != nil || err2 != nil {
 		return reply{}, fmt.Errorf("script replied a %T that begins with %.40q", got, text)
 	}
-	return reply{wrote: flag == "1", now: semel.Time(sec*1e6 + usec), value: value}, nil
+	return reply{wrote: flag == "1", now: driver.Time(sec*1e6 + usec), value: value}, nil
 }
 
 // textOf returns a reply that is a string.

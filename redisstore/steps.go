@@ -8,16 +8,16 @@ import (
 	"hash/crc32"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // errNoSteps means that a record has steps, and that their key is not where the record is. Nothing is done then: a run that
 // took them for none would do their effects again.
-var errNoSteps = fmt.Errorf("%w: its steps are not on the server: evicted, deleted, or their slot is being moved", semel.ErrUnreadable)
+var errNoSteps = fmt.Errorf("%w: its steps are not on the server: evicted, deleted, or their slot is being moved", driver.ErrUnreadable)
 
-// SaveStep implements [semel.StepStore]. It fails with [semel.ErrFull] if the server's memory is used up, and with
-// [semel.ErrUnreadable] if the steps that were saved before are lost.
-func (s *Store) SaveStep(ctx context.Context, id semel.ID, by semel.Owner, name string, result []byte) (bool, error) {
+// SaveStep implements [driver.StepStore]. It fails with [driver.ErrFull] if the server's memory is used up, and with
+// [driver.ErrUnreadable] if the steps that were saved before are lost.
+func (s *Store) SaveStep(ctx context.Context, id driver.ID, by driver.Owner, name string, result []byte) (bool, error) {
 	owned, err := s.saveStep(ctx, id, by, name, result)
 	if err != nil {
 		return false, fmt.Errorf("redisstore: save step: %w", err)
@@ -25,9 +25,9 @@ func (s *Store) SaveStep(ctx context.Context, id semel.ID, by semel.Owner, name 
 	return owned, nil
 }
 
-func (s *Store) saveStep(ctx context.Context, id semel.ID, by semel.Owner, name string, result []byte) (bool, error) {
+func (s *Store) saveStep(ctx context.Context, id driver.ID, by driver.Owner, name string, result []byte) (bool, error) {
 	if by.Above {
-		by = semel.Owner{} // names nobody
+		by = driver.Owner{} // names nobody
 	}
 	r, err := s.ask(ctx, saveStepScript, id, ownerBytes(by), name, stepValue(name, result))
 	if err != nil {
@@ -46,8 +46,8 @@ func (s *Store) saveStep(ctx context.Context, id semel.ID, by semel.Owner, name 
 	return false, errDisagree
 }
 
-// Steps implements [semel.StepStore]. It fails with [semel.ErrUnreadable] if they are lost, as a whole or one of them.
-func (s *Store) Steps(ctx context.Context, id semel.ID) (map[string][]byte, error) {
+// Steps implements [driver.StepStore]. It fails with [driver.ErrUnreadable] if they are lost, as a whole or one of them.
+func (s *Store) Steps(ctx context.Context, id driver.ID) (map[string][]byte, error) {
 	saved, err := s.steps(ctx, id)
 	if err != nil {
 		return nil, fmt.Errorf("redisstore: steps: %w", err)
@@ -55,7 +55,7 @@ func (s *Store) Steps(ctx context.Context, id semel.ID) (map[string][]byte, erro
 	return saved, nil
 }
 
-func (s *Store) steps(ctx context.Context, id semel.ID) (map[string][]byte, error) {
+func (s *Store) steps(ctx context.Context, id driver.ID) (map[string][]byte, error) {
 	got, err := stepsScript.run(ctx, s.client, s.key(id))
 	if err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func (s *Store) steps(ctx context.Context, id semel.ID) (map[string][]byte, erro
 		name, _ := textOf(fields[i])
 		value, _ := textOf(fields[i+1])
 		if saved[name], err = stepResult(name, value); err != nil {
-			return nil, fmt.Errorf("%w: step %q: %w", semel.ErrUnreadable, name, err)
+			return nil, fmt.Errorf("%w: step %q: %w", driver.ErrUnreadable, name, err)
 		}
 	}
 	return saved, nil

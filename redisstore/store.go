@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // Options are a store's settings. The zero value is valid.
@@ -33,8 +33,8 @@ type Options struct {
 
 const defaultPrefix = "semel:"
 
-// Store is a [semel.Store] in Redis. It is also a [semel.StepStore], [semel.BatchClaimer], [semel.Seizer], [semel.Lister],
-// [semel.Auditor], [semel.Counter] and [semel.Waker]. It is safe for concurrent use, and has nothing to close. Several stores, in several processes, share records that have the same prefix.
+// Store is a [driver.Store] in Redis. It is also a [driver.StepStore], [driver.BatchClaimer], [driver.Seizer], [driver.Lister],
+// [driver.Auditor], [driver.Counter] and [driver.Waker]. It is safe for concurrent use, and has nothing to close. Several stores, in several processes, share records that have the same prefix.
 type Store struct {
 	client   Client
 	prefix   string
@@ -45,13 +45,13 @@ type Store struct {
 }
 
 var (
-	_ semel.StepStore    = (*Store)(nil)
-	_ semel.BatchClaimer = (*Store)(nil)
-	_ semel.Seizer       = (*Store)(nil)
-	_ semel.Lister       = (*Store)(nil)
-	_ semel.Auditor      = (*Store)(nil)
-	_ semel.Counter      = (*Store)(nil)
-	_ semel.Waker        = (*Store)(nil)
+	_ driver.StepStore    = (*Store)(nil)
+	_ driver.BatchClaimer = (*Store)(nil)
+	_ driver.Seizer       = (*Store)(nil)
+	_ driver.Lister       = (*Store)(nil)
+	_ driver.Auditor      = (*Store)(nil)
+	_ driver.Counter      = (*Store)(nil)
+	_ driver.Waker        = (*Store)(nil)
 )
 
 // Open returns a store on the client. It asks the server, and with a [NodeVisitor] each node of a Cluster, what it is:
@@ -77,16 +77,16 @@ func Open(ctx context.Context, client Client, o Options) (*Store, error) {
 }
 
 // key returns the key of a record. The part in braces decides about its slot, also of those of its answer and steps.
-func (s *Store) key(id semel.ID) string { return keyOf(s.prefix, id) }
+func (s *Store) key(id driver.ID) string { return keyOf(s.prefix, id) }
 
-func keyOf(prefix string, id semel.ID) string {
+func keyOf(prefix string, id driver.ID) string {
 	b := make([]byte, 0, 128)
 	b = append(append(b, prefix...), '{')
 	return string(append(base64.RawURLEncoding.AppendEncode(b, id[:]), '}'))
 }
 
 // ask executes a script on a record.
-func (s *Store) ask(ctx context.Context, sc *script, id semel.ID, args ...any) (reply, error) {
+func (s *Store) ask(ctx context.Context, sc *script, id driver.ID, args ...any) (reply, error) {
 	r, err := sc.ask(ctx, s.client, s.key(id), args...)
 	if err == nil {
 		s.clock.set(r.now, time.Now())

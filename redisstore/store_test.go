@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // A fake replies what its function says; INFO it answers by itself.
@@ -51,8 +51,8 @@ func TestAScriptIsSentOnceWhereItIsNotKnown(t *testing.T) {
 		}
 		return []byte("01700000000 5 "), nil
 	})
-	rec, err := s.Load(t.Context(), semel.ID{})
-	if err != nil || rec.State != semel.Absent || rec.Now != 1_700_000_000_000_005 {
+	rec, err := s.Load(t.Context(), driver.ID{})
+	if err != nil || rec.State != driver.Absent || rec.Now != 1_700_000_000_000_005 {
 		t.Errorf("%s at %d, error %v", rec.State, rec.Now, err)
 	}
 	if got := strings.Join(sent, " "); got != "EVALSHA EVAL" {
@@ -69,30 +69,30 @@ func TestRefusalsComeThroughEveryVerb(t *testing.T) {
 		"MISCONF Redis is configured to save RDB snapshots":                      ErrNotPersisting,
 		"TRYAGAIN Multiple keys request during rehashing of slot":                ErrTryAgain,
 		"ASK 3999 127.0.0.1:6381":                                                ErrRedirected,
-		"OOM command not allowed when used memory > 'maxmemory'. script: 0a1b2c": semel.ErrFull,
+		"OOM command not allowed when used memory > 'maxmemory'. script: 0a1b2c": driver.ErrFull,
 	} {
 		cause := errors.New(text)
 		s := openFake(t, func(string, []string) (any, error) { return nil, cause })
 		c := NewCache(s.client, CacheOptions{})
-		id, by := semel.ID{}, semel.Owner{}
-		done := semel.Record{State: semel.Done, Retention: time.Hour, Settled: 1, Now: 2}
+		id, by := driver.ID{}, driver.Owner{}
+		done := driver.Record{State: driver.Done, Retention: time.Hour, Settled: 1, Now: 2}
 		for verb, call := range map[string]func(ctx context.Context) error{
-			"Claim":  func(ctx context.Context) error { _, _, err := s.Claim(ctx, id, semel.Claim{}); return err },
-			"Extend": func(ctx context.Context) error { _, err := s.Extend(ctx, id, by, semel.Extension{}); return err },
+			"Claim":  func(ctx context.Context) error { _, _, err := s.Claim(ctx, id, driver.Claim{}); return err },
+			"Extend": func(ctx context.Context) error { _, err := s.Extend(ctx, id, by, driver.Extension{}); return err },
 			"Settle": func(ctx context.Context) error {
-				_, _, err := s.Settle(ctx, id, by, semel.Outcome{State: semel.Done})
+				_, _, err := s.Settle(ctx, id, by, driver.Outcome{State: driver.Done})
 				return err
 			},
 			"Load":       func(ctx context.Context) error { _, err := s.Load(ctx, id); return err },
 			"SaveStep":   func(ctx context.Context) error { _, err := s.SaveStep(ctx, id, by, "charge", nil); return err },
 			"Steps":      func(ctx context.Context) error { _, err := s.Steps(ctx, id); return err },
-			"ClaimAll":   func(ctx context.Context) error { return s.ClaimAll(ctx, []semel.ClaimOf{{ID: id}})[0].Err },
-			"Seize":      func(ctx context.Context) error { _, err := s.Seize(ctx, id, semel.Token{}); return err },
+			"ClaimAll":   func(ctx context.Context) error { return s.ClaimAll(ctx, []driver.ClaimOf{{ID: id}})[0].Err },
+			"Seize":      func(ctx context.Context) error { _, err := s.Seize(ctx, id, driver.Token{}); return err },
 			"Forget":     func(ctx context.Context) error { _, err := s.Forget(ctx, id, by); return err },
-			"Audit":      func(ctx context.Context) error { return s.Audit(ctx, semel.AuditEntry{}) },
+			"Audit":      func(ctx context.Context) error { return s.Audit(ctx, driver.AuditEntry{}) },
 			"AuditTrail": func(ctx context.Context) error { return s.AuditTrail(ctx, nil, 0, nil) },
-			"List":       func(ctx context.Context) error { return s.List(ctx, semel.Query{}, nil) },
-			"List some":  func(ctx context.Context) error { return s.List(ctx, semel.Query{Sealed: true}, nil) },
+			"List":       func(ctx context.Context) error { return s.List(ctx, driver.Query{}, nil) },
+			"List some":  func(ctx context.Context) error { return s.List(ctx, driver.Query{Sealed: true}, nil) },
 			"Get":        func(ctx context.Context) error { _, _, err := c.Get(ctx, id); return err },
 			"Fill":       func(ctx context.Context) error { return c.Fill(ctx, id, done, 1) },
 			"Drop":       func(ctx context.Context) error { return c.Forget(ctx, id) },
@@ -117,13 +117,13 @@ func TestAGarbledReplyIsAnError(t *testing.T) {
 		nil, "", "1", "OK", int64(1), []any{"1"}, "0 ", "0 5 ", "2170 5 ", "0x 5 ", "0170 y ", " 5 ", "0170", "0170 5", true,
 	} {
 		s := openFake(t, func(string, []string) (any, error) { return reply, nil })
-		if rec, err := s.Load(t.Context(), semel.ID{}); err == nil {
+		if rec, err := s.Load(t.Context(), driver.ID{}); err == nil {
 			t.Errorf("%v reads as %s", reply, rec.State)
 		}
-		if _, owned, err := s.Claim(t.Context(), semel.ID{}, semel.Claim{}); err == nil || owned {
+		if _, owned, err := s.Claim(t.Context(), driver.ID{}, driver.Claim{}); err == nil || owned {
 			t.Errorf("%v: owned is %t, error %v", reply, owned, err)
 		}
-		if saved, err := s.Steps(t.Context(), semel.ID{}); err == nil {
+		if saved, err := s.Steps(t.Context(), driver.ID{}); err == nil {
 			t.Errorf("%v reads as the steps %v", reply, saved)
 		}
 	}
@@ -141,7 +141,7 @@ func TestAGarbledReplyIsAnError(t *testing.T) {
 		[]any{"01700000000 5 " + stepped, []any{nil, nil}},
 	} {
 		s := openFake(t, func(string, []string) (any, error) { return reply, nil })
-		if saved, err := s.Steps(t.Context(), semel.ID{}); err == nil {
+		if saved, err := s.Steps(t.Context(), driver.ID{}); err == nil {
 			t.Errorf("%.80q reads as the steps %q", reply, saved)
 		}
 	}
@@ -151,29 +151,29 @@ func TestAGarbledReplyIsAnError(t *testing.T) {
 func TestAScriptThatDisagreesIsAnError(t *testing.T) {
 	t.Parallel()
 	s := openFake(t, func(string, []string) (any, error) { return "01700000000 5 ", nil }) // absent, but not claimed
-	if _, owned, err := s.Claim(t.Context(), semel.ID{}, semel.Claim{}); !errors.Is(err, errDisagree) || owned {
+	if _, owned, err := s.Claim(t.Context(), driver.ID{}, driver.Claim{}); !errors.Is(err, errDisagree) || owned {
 		t.Errorf("Claim: owned is %t, error %v", owned, err)
 	}
 	frame := frameOf(t)
-	by := semel.Owner{Token: claimOf(t).Token}
+	by := driver.Owner{Token: claimOf(t).Token}
 	s = openFake(t, func(string, []string) (any, error) { return "01700000000 5 " + frame, nil }) // running, but not settled
-	if _, owned, err := s.Settle(t.Context(), semel.ID{}, by, semel.Outcome{State: semel.Done}); !errors.Is(err, errDisagree) || owned {
+	if _, owned, err := s.Settle(t.Context(), driver.ID{}, by, driver.Outcome{State: driver.Done}); !errors.Is(err, errDisagree) || owned {
 		t.Errorf("Settle: owned is %t, error %v", owned, err)
 	}
 	s = openFake(t, func(string, []string) (any, error) { return "11700000000 5 " + frame, nil }) // another's, but settled
-	if _, owned, err := s.Settle(t.Context(), semel.ID{}, semel.Owner{}, semel.Outcome{State: semel.Done}); !errors.Is(err, errDisagree) || owned {
+	if _, owned, err := s.Settle(t.Context(), driver.ID{}, driver.Owner{}, driver.Outcome{State: driver.Done}); !errors.Is(err, errDisagree) || owned {
 		t.Errorf("Settle: owned is %t, error %v", owned, err)
 	}
 	s = openFake(t, func(string, []string) (any, error) { return "01700000000 5 " + frame, nil }) // the owner's, but not saved
-	if owned, err := s.SaveStep(t.Context(), semel.ID{}, by, "charge", nil); !errors.Is(err, errDisagree) || owned {
+	if owned, err := s.SaveStep(t.Context(), driver.ID{}, by, "charge", nil); !errors.Is(err, errDisagree) || owned {
 		t.Errorf("SaveStep: owned is %t, error %v", owned, err)
 	}
 	s = openFake(t, func(string, []string) (any, error) { return "11700000000 5 " + frame, nil }) // another's, but saved
-	if owned, err := s.SaveStep(t.Context(), semel.ID{}, semel.Owner{}, "charge", nil); !errors.Is(err, errDisagree) || owned {
+	if owned, err := s.SaveStep(t.Context(), driver.ID{}, driver.Owner{}, "charge", nil); !errors.Is(err, errDisagree) || owned {
 		t.Errorf("SaveStep: owned is %t, error %v", owned, err)
 	}
 	s = openFake(t, func(string, []string) (any, error) { return "01700000000 5 " + frame, nil }) // running, but not seized
-	if _, err := s.Seize(t.Context(), semel.ID{}, semel.Token{1}); !errors.Is(err, errDisagree) {
+	if _, err := s.Seize(t.Context(), driver.ID{}, driver.Token{1}); !errors.Is(err, errDisagree) {
 		t.Errorf("Seize: error %v", err)
 	}
 }
@@ -236,9 +236,9 @@ func TestR50_TheClockFollowsTheServers(t *testing.T) {
 func TestFinishedOperationsAreRemembered(t *testing.T) {
 	t.Parallel()
 	var f finished
-	ids := make([]semel.ID, 1000)
+	ids := make([]driver.ID, 1000)
 	for i := range ids {
-		a, b := semel.NewToken(), semel.NewToken()
+		a, b := driver.NewToken(), driver.NewToken()
 		copy(ids[i][:], a[:])
 		copy(ids[i][16:], b[:])
 		f.note(&ids[i], true)
@@ -253,7 +253,7 @@ func TestFinishedOperationsAreRemembered(t *testing.T) {
 		t.Errorf("%d of %d are remembered", n, len(ids))
 	}
 	f.note(&ids[999], false)
-	if f.has(&ids[999]) || f.has(&semel.ID{}) {
+	if f.has(&ids[999]) || f.has(&driver.ID{}) {
 		t.Error("one is remembered that is not done")
 	}
 }

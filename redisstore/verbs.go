@@ -8,28 +8,28 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // errDisagree means that a script did not do what the rules of package semel say, or that something has changed its
 // reply on the way.
 var errDisagree = errors.New("the server's script and the rules disagree")
 
-// Claim implements [semel.Store]. It fails with [semel.ErrFull] if the server's memory is used up.
-func (s *Store) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+// Claim implements [driver.Store]. It fails with [driver.ErrFull] if the server's memory is used up.
+func (s *Store) Claim(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
 	rec, owned, err := s.claim(ctx, id, c)
 	if err != nil {
-		return semel.Record{}, false, fmt.Errorf("redisstore: claim: %w", err)
+		return driver.Record{}, false, fmt.Errorf("redisstore: claim: %w", err)
 	}
 	return rec, owned, nil
 }
 
-func (s *Store) claim(ctx context.Context, id semel.ID, c semel.Claim) (rec semel.Record, owned bool, err error) {
+func (s *Store) claim(ctx context.Context, id driver.ID, c driver.Claim) (rec driver.Record, owned bool, err error) {
 	if c.Lease <= 0 {
-		c.Lease = semel.DefaultLease
+		c.Lease = driver.DefaultLease
 	}
 	if c.Retention <= 0 {
-		c.Retention = semel.DefaultRetention
+		c.Retention = driver.DefaultRetention
 	}
 	c.Tombstone = max(c.Tombstone, 0)
 	if s.finished.has(&id) {
@@ -49,21 +49,21 @@ func (s *Store) claim(ctx context.Context, id semel.ID, c semel.Claim) (rec seme
 	if err != nil {
 		return rec, false, err
 	}
-	if before.State != semel.Done && !before.Begun && before.Expired(r.now) {
-		before = semel.Record{Fence: before.Fence} // its key goes a few milliseconds late
+	if before.State != driver.Done && !before.Begun && before.Expired(r.now) {
+		before = driver.Record{Fence: before.Fence} // its key goes a few milliseconds late
 	}
 	rec, owned = before.Claim(r.now, c)
 	if owned != r.wrote {
 		return rec, false, errDisagree
 	}
-	s.finished.note(&id, rec.State == semel.Done)
+	s.finished.note(&id, rec.State == driver.Done)
 	return presented(rec), owned, nil
 }
 
-// Extend implements [semel.Store].
-func (s *Store) Extend(ctx context.Context, id semel.ID, by semel.Owner, x semel.Extension) (bool, error) {
+// Extend implements [driver.Store].
+func (s *Store) Extend(ctx context.Context, id driver.ID, by driver.Owner, x driver.Extension) (bool, error) {
 	if x.Lease <= 0 {
-		x.Lease = semel.DefaultLease
+		x.Lease = driver.DefaultLease
 	}
 	begun := "0"
 	if x.Begun {
@@ -79,19 +79,19 @@ func (s *Store) Extend(ctx context.Context, id semel.ID, by semel.Owner, x semel
 	return r.wrote && !by.Above, nil
 }
 
-// Settle implements [semel.Store]. It fails with [semel.ErrFull] if there is an answer and the server's memory is used up.
-func (s *Store) Settle(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+// Settle implements [driver.Store]. It fails with [driver.ErrFull] if there is an answer and the server's memory is used up.
+func (s *Store) Settle(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 	rec, owned, err := s.settle(ctx, id, by, o)
 	if err != nil {
-		return semel.Record{}, false, fmt.Errorf("redisstore: settle: %w", err)
+		return driver.Record{}, false, fmt.Errorf("redisstore: settle: %w", err)
 	}
 	return rec, owned, nil
 }
 
-func (s *Store) settle(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (rec semel.Record, owned bool, err error) {
+func (s *Store) settle(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (rec driver.Record, owned bool, err error) {
 	mode := "0"
 	switch {
-	case o.State != semel.Done && o.State != semel.Free && o.State != semel.Unknown, by.Above && o.State != semel.Free:
+	case o.State != driver.Done && o.State != driver.Free && o.State != driver.Unknown, by.Above && o.State != driver.Free:
 		rec, err = s.load(ctx, id)
 		return rec, false, err
 	case by.Above:
@@ -100,7 +100,7 @@ func (s *Store) settle(ctx context.Context, id semel.ID, by semel.Owner, o semel
 		mode = "2"
 	}
 	answer, kept := "", ""
-	if o.State == semel.Done {
+	if o.State == driver.Done {
 		if o.Retention > 0 {
 			kept = string(binary.BigEndian.AppendUint64(nil, uint64(o.Retention)))
 		}
@@ -121,42 +121,42 @@ func (s *Store) settle(ctx context.Context, id semel.ID, by semel.Owner, o semel
 	if err != nil {
 		return rec, false, err
 	}
-	open := before.State == semel.Running || before.State == semel.Unknown && before.Seized
+	open := before.State == driver.Running || before.State == driver.Unknown && before.Seized
 	rec, owned = before.Settle(r.now, by, o)
 	if r.wrote && !owned || !r.wrote && owned && open {
 		return rec, false, errDisagree
 	}
-	s.finished.note(&id, rec.State == semel.Done)
+	s.finished.note(&id, rec.State == driver.Done)
 	return presented(rec), owned, nil
 }
 
-// Load implements [semel.Store].
-func (s *Store) Load(ctx context.Context, id semel.ID) (semel.Record, error) {
+// Load implements [driver.Store].
+func (s *Store) Load(ctx context.Context, id driver.ID) (driver.Record, error) {
 	rec, err := s.load(ctx, id)
 	if err != nil {
-		return semel.Record{}, fmt.Errorf("redisstore: load: %w", err)
+		return driver.Record{}, fmt.Errorf("redisstore: load: %w", err)
 	}
 	return rec, nil
 }
 
-func (s *Store) load(ctx context.Context, id semel.ID) (semel.Record, error) {
+func (s *Store) load(ctx context.Context, id driver.ID) (driver.Record, error) {
 	r, err := s.ask(ctx, loadScript, id)
 	if err != nil {
-		return semel.Record{}, err
+		return driver.Record{}, err
 	}
 	rec, err := readFrame(r.value)
 	if err != nil {
 		return rec, err
 	}
 	rec.Now = r.now
-	if rec.State == semel.Absent {
+	if rec.State == driver.Absent {
 		rec.Fence = 0 // a mark's
 	}
 	rec, _ = rec.Swept(r.now) // keys end a few milliseconds late
 	return rec, nil
 }
 
-// Sweep implements [semel.Store]. It has nothing to do: keys end by themselves.
+// Sweep implements [driver.Store]. It has nothing to do: keys end by themselves.
 func (s *Store) Sweep(ctx context.Context, _ int) (int, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, fmt.Errorf("redisstore: sweep: %w", err)
@@ -164,16 +164,16 @@ func (s *Store) Sweep(ctx context.Context, _ int) (int, error) {
 	return 0, nil
 }
 
-// Seize implements [semel.Seizer].
-func (s *Store) Seize(ctx context.Context, id semel.ID, t semel.Token) (semel.Record, error) {
+// Seize implements [driver.Seizer].
+func (s *Store) Seize(ctx context.Context, id driver.ID, t driver.Token) (driver.Record, error) {
 	rec, err := s.seize(ctx, id, t)
 	if err != nil {
-		return semel.Record{}, fmt.Errorf("redisstore: seize: %w", err)
+		return driver.Record{}, fmt.Errorf("redisstore: seize: %w", err)
 	}
 	return rec, nil
 }
 
-func (s *Store) seize(ctx context.Context, id semel.ID, t semel.Token) (rec semel.Record, err error) {
+func (s *Store) seize(ctx context.Context, id driver.ID, t driver.Token) (rec driver.Record, err error) {
 	r, err := s.ask(ctx, seizeScript, id, string(t[:]))
 	if err != nil {
 		return rec, err
@@ -182,7 +182,7 @@ func (s *Store) seize(ctx context.Context, id semel.ID, t semel.Token) (rec seme
 	if err != nil {
 		return rec, err
 	}
-	if before.State == semel.Absent {
+	if before.State == driver.Absent {
 		before.Fence = 0 // a mark's
 	}
 	rec, owned := before.Seize(r.now, t)
@@ -192,10 +192,10 @@ func (s *Store) seize(ctx context.Context, id semel.ID, t semel.Token) (rec seme
 	return presented(rec), nil
 }
 
-// Forget implements [semel.Seizer].
-func (s *Store) Forget(ctx context.Context, id semel.ID, by semel.Owner) (bool, error) {
+// Forget implements [driver.Seizer].
+func (s *Store) Forget(ctx context.Context, id driver.ID, by driver.Owner) (bool, error) {
 	if by.Above {
-		by = semel.Owner{} // names nobody
+		by = driver.Owner{} // names nobody
 	}
 	r, err := s.ask(ctx, forgetScript, id, ownerBytes(by))
 	if err == nil {
@@ -208,9 +208,9 @@ func (s *Store) Forget(ctx context.Context, id semel.ID, by semel.Owner) (bool, 
 }
 
 // presented returns the record without what its tombstone must not show any more, whether or not it is still there.
-func presented(rec semel.Record) semel.Record {
+func presented(rec driver.Record) driver.Record {
 	if rec.Tombstone > 0 {
-		if swept, changed := rec.Swept(rec.Now); changed && swept.State != semel.Absent {
+		if swept, changed := rec.Swept(rec.Now); changed && swept.State != driver.Absent {
 			return swept
 		}
 	}
@@ -218,7 +218,7 @@ func presented(rec semel.Record) semel.Record {
 }
 
 // ownerBytes returns fence and token as they stand in a frame.
-func ownerBytes(by semel.Owner) string {
+func ownerBytes(by driver.Owner) string {
 	var b [24]byte
 	binary.BigEndian.PutUint64(b[:], by.Fence)
 	copy(b[8:], by.Token[:])
@@ -230,7 +230,7 @@ const never = "1e300"
 
 // micros returns a duration for scripts, in microseconds.
 func micros(d time.Duration) string {
-	if d == semel.Forever {
+	if d == driver.Forever {
 		return never
 	}
 	return strconv.FormatInt(int64(d/time.Microsecond), 10)

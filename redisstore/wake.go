@@ -4,17 +4,17 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
-// Wake implements [semel.Waker]. Without [Options.Notify] it only waits for ctx.
-func (s *Store) Wake(ctx context.Context, settled func(semel.ID)) error {
+// Wake implements [driver.Waker]. Without [Options.Notify] it only waits for ctx.
+func (s *Store) Wake(ctx context.Context, settled func(driver.ID)) error {
 	if s.channel == "" {
 		<-ctx.Done()
 		return ctx.Err()
 	}
 	err := s.client.(Subscriber).Subscribe(ctx, s.channel, func(message string) {
-		var id semel.ID
+		var id driver.ID
 		if copy(id[:], message) == len(id) && len(message) == len(id) {
 			settled(id)
 		}

@@ -16,6 +16,7 @@ import (
 	recoverer "github.com/gofiber/fiber/v3/middleware/recover"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
 	"github.com/semelhq/semel/semelfiber"
 	"github.com/semelhq/semel/semeltest"
@@ -110,8 +111,8 @@ func TestField02_WhatIsBeforeTheGuardSeesNothingOfIt(t *testing.T) {
 // names are those of the operations of decisions.
 type names []string
 
-func (n *names) Observe(_ context.Context, e semel.Event) {
-	if e.Kind == semel.EventDecision {
+func (n *names) Observe(_ context.Context, e event.Event) {
+	if e.Kind == event.Decision {
 		*n = append(*n, e.Operation)
 	}
 }

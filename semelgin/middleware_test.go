@@ -11,6 +11,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
 	"github.com/semelhq/semel/semelgin"
 	"github.com/semelhq/semel/semeltest"
@@ -137,8 +138,8 @@ func TestField02_WhatIsBeforeTheGuardSeesNothingOfIt(t *testing.T) {
 // names are those of the operations of decisions.
 type names []string
 
-func (n *names) Observe(_ context.Context, e semel.Event) {
-	if e.Kind == semel.EventDecision {
+func (n *names) Observe(_ context.Context, e event.Event) {
+	if e.Kind == event.Decision {
 		*n = append(*n, e.Operation)
 	}
 }

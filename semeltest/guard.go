@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/memstore"
 )
 
@@ -26,7 +27,7 @@ func New(t testing.TB, p semel.Policy) *semel.Guard {
 // NewOn returns a guard for a test, over a store that it may share with others. It has a single tenant, no caps, and
 // short times where the policy has none: a lease of 300 ms, a MaxRun of 10 s, a SettleWait of 300 ms. A policy that is
 // not valid fails the test. When the test ends the guard is drained; a run that has not ended by then fails the test.
-func NewOn(t testing.TB, store semel.Store, p semel.Policy) *semel.Guard {
+func NewOn(t testing.TB, store driver.Store, p semel.Policy) *semel.Guard {
 	t.Helper()
 	p.Lease = cmp.Or(p.Lease, shortLease)
 	p.MaxRun = cmp.Or(p.MaxRun, shortMaxRun)

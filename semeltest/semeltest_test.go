@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/memstore"
 	"github.com/semelhq/semel/semeltest"
 )
@@ -242,7 +243,7 @@ func TestCase04_R46_AKilledProcessFreesItsKeyWithItsLease(t *testing.T) {
 			if got := ask(dying); got != http.StatusServiceUnavailable {
 				t.Errorf("%v: the dead answers %d, want 503", onLost, got)
 			}
-			if _, err := mortal.Load(t.Context(), semel.ID{}); !errors.Is(err, semeltest.ErrKilled) || !mortal.Dead() {
+			if _, err := mortal.Load(t.Context(), driver.ID{}); !errors.Is(err, semeltest.ErrKilled) || !mortal.Dead() {
 				t.Errorf("the dead loads: %v", err)
 			}
 			if _, err := mortal.Sweep(t.Context(), 1); !errors.Is(err, semeltest.ErrKilled) {
@@ -269,7 +270,7 @@ func TestBeforeItsDeathAMortalStoreIsTheStore(t *testing.T) {
 		}
 		m := semeltest.NewMortal(store)
 		rec, err := m.Load(t.Context(), semel.Identify(nil, semel.KindHTTP, "single", "k"))
-		if err != nil || rec.State != semel.Done {
+		if err != nil || rec.State != driver.Done {
 			t.Errorf("loaded %v, %v", rec.State, err)
 		}
 		if _, err := m.Sweep(t.Context(), 10); err != nil {

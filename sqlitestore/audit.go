@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 const (
@@ -13,8 +13,8 @@ const (
 	listAuditOf = "SELECT seq, at, id, operation, actor, action, reason, result FROM semel_audit WHERE seq < ? AND id = ? ORDER BY seq DESC LIMIT ?"
 )
 
-// Audit implements [semel.Auditor].
-func (s *Store) Audit(ctx context.Context, e semel.AuditEntry) error {
+// Audit implements [driver.Auditor].
+func (s *Store) Audit(ctx context.Context, e driver.AuditEntry) error {
 	size := len(e.Operation) + len(e.Actor) + len(e.Action) + len(e.Reason) + len(e.Result)
 	_, _, err := decide(ctx, s, &call{size: size}, func(u *unit) (struct{}, bool, error) {
 		_, err := u.conn.ExecContext(detached, insertAudit, int64(u.now), e.ID[:], e.Operation, e.Actor, e.Action, e.Reason, e.Result)
@@ -27,8 +27,8 @@ func (s *Store) Audit(ctx context.Context, e semel.AuditEntry) error {
 	return nil
 }
 
-// AuditTrail implements [semel.Auditor].
-func (s *Store) AuditTrail(ctx context.Context, id *semel.ID, limit int, yield func(semel.AuditEntry) bool) error {
+// AuditTrail implements [driver.Auditor].
+func (s *Store) AuditTrail(ctx context.Context, id *driver.ID, limit int, yield func(driver.AuditEntry) bool) error {
 	given := 0
 	for last := int64(1<<63 - 1); ; {
 		page, next, err := s.auditPage(ctx, id, last)
@@ -49,7 +49,7 @@ func (s *Store) AuditTrail(ctx context.Context, id *semel.ID, limit int, yield f
 }
 
 // auditPage reads the entries before last, the newest first, and where they end.
-func (s *Store) auditPage(ctx context.Context, id *semel.ID, last int64) (page []semel.AuditEntry, next int64, err error) {
+func (s *Store) auditPage(ctx context.Context, id *driver.ID, last int64) (page []driver.AuditEntry, next int64, err error) {
 	query, args := listAudit, []any{last, pageRows}
 	if id != nil {
 		query, args = listAuditOf, []any{last, id[:], pageRows}
@@ -58,7 +58,7 @@ func (s *Store) auditPage(ctx context.Context, id *semel.ID, last int64) (page [
 		page = nil
 		rows, err := c.conn.QueryContext(ctx, query, args...)
 		return each(rows, err, func() (more bool, err error) {
-			var e semel.AuditEntry
+			var e driver.AuditEntry
 			var key []byte
 			err = rows.Scan(&next, &e.At, &key, &e.Operation, &e.Actor, &e.Action, &e.Reason, &e.Result)
 			copy(e.ID[:], key)

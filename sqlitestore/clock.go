@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // A clock is the store's. It begins where the machine's clock stands when the store is opened, or at the latest time in
@@ -17,7 +17,7 @@ type clock struct {
 
 	mu   sync.Mutex
 	seen int64 // what read told last, in microseconds
-	now  semel.Time
+	now  driver.Time
 }
 
 func newClock(read func() time.Time) *clock {
@@ -26,7 +26,7 @@ func newClock(read func() time.Time) *clock {
 		read = func() time.Time { return start.Add(time.Since(start)) } // on the monotonic clock
 	}
 	t := read()
-	return &clock{read: read, seen: t.UnixMicro(), now: semel.TimeOf(t)}
+	return &clock{read: read, seen: t.UnixMicro(), now: driver.TimeOf(t)}
 }
 
 // startTime returns the machine's time. A time has two readings, of the clock on the wall and of the monotonic one, and a
@@ -44,19 +44,19 @@ func startTime() time.Time {
 }
 
 // tell returns the time. It never goes back.
-func (c *clock) tell() semel.Time {
+func (c *clock) tell() driver.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t := c.read().UnixMicro()
 	if t > c.seen {
-		c.now += semel.Time(t - c.seen)
+		c.now += driver.Time(t - c.seen)
 	}
 	c.seen = t
 	return c.now
 }
 
 // reach moves the clock to a time that somebody has written.
-func (c *clock) reach(t semel.Time) {
+func (c *clock) reach(t driver.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = max(c.now, t)

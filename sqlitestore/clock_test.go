@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 func TestR50_TheClockCountsWhatPasses(t *testing.T) {
@@ -13,7 +13,7 @@ func TestR50_TheClockCountsWhatPasses(t *testing.T) {
 	machine := time.UnixMicro(1_900_000_000_000_000)
 	c := newClock(func() time.Time { return machine })
 	start := c.tell()
-	if start != semel.TimeOf(machine) {
+	if start != driver.TimeOf(machine) {
 		t.Fatalf("it begins at %s", start.Time())
 	}
 	for _, row := range []struct {
@@ -48,7 +48,7 @@ func TestR50_ByDefaultTheClockIsTheMonotonicOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClock(nil)
 		start := c.tell()
-		if start != semel.TimeOf(time.Now()) {
+		if start != driver.TimeOf(time.Now()) {
 			t.Errorf("it begins at %s", start.Time())
 		}
 		time.Sleep(time.Minute)

@@ -6,7 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // countLive reads only the index of those that run or are unknown, and the heads of those that run, up to a bound. In a
@@ -23,17 +23,17 @@ const countLive = `SELECT
 	(SELECT min(expires) FROM semel_records WHERE expires IS NOT NULL),
 	(SELECT page_count FROM pragma_page_count) * (SELECT page_size FROM pragma_page_size)`
 
-// Count implements [semel.Counter]. Its cost grows only with the number of records that run or are unknown.
-func (s *Store) Count(ctx context.Context) (semel.Counts, error) {
-	var n semel.Counts
-	var started, expires sql.Null[semel.Time]
+// Count implements [driver.Counter]. Its cost grows only with the number of records that run or are unknown.
+func (s *Store) Count(ctx context.Context) (driver.Counts, error) {
+	var n driver.Counts
+	var started, expires sql.Null[driver.Time]
 	now := s.clock.tell()
 	err := s.read(ctx, func(c *session) error {
 		row := c.conn.QueryRowContext(ctx, countLive, binary.BigEndian.AppendUint64(nil, uint64(now)))
 		return interpretError(row.Scan(&n.Records, &n.Running, &n.Unknown, &started, &expires, &n.Bytes))
 	})
 	if err != nil {
-		return semel.Counts{}, fmt.Errorf("sqlitestore: count: %w", err)
+		return driver.Counts{}, fmt.Errorf("sqlitestore: count: %w", err)
 	}
 	if started.Valid {
 		n.OldestRunning = max(0, now.Sub(started.V))

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // What a database can refuse. Errors of the store wrap one of them where the cause is known, and the driver's error.
@@ -85,8 +85,8 @@ func (f *failure) Unwrap() []error { return []error{f.kind, f.cause} }
 
 // noRoom makes an error that says that the disk is full one that says so in the words of the contract.
 func noRoom(err error) error {
-	if errors.Is(err, ErrDiskFull) && !errors.Is(err, semel.ErrFull) {
-		return fmt.Errorf("%w: %w", semel.ErrFull, err)
+	if errors.Is(err, ErrDiskFull) && !errors.Is(err, driver.ErrFull) {
+		return fmt.Errorf("%w: %w", driver.ErrFull, err)
 	}
 	return err
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 type codedError int
@@ -58,10 +58,10 @@ func TestErrorsGetTheSentinelOfTheirKind(t *testing.T) {
 		t.Errorf("no error became %v", err)
 	}
 	full := noRoom(noRoom(interpretError(codedError(13))))
-	if !errors.Is(full, semel.ErrFull) || !errors.Is(full, ErrDiskFull) {
+	if !errors.Is(full, driver.ErrFull) || !errors.Is(full, ErrDiskFull) {
 		t.Errorf("%v; want both sentinels", full)
 	}
-	if err := noRoom(interpretError(codedError(8))); errors.Is(err, semel.ErrFull) {
+	if err := noRoom(interpretError(codedError(8))); errors.Is(err, driver.ErrFull) {
 		t.Errorf("%v passes for a full disk", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/sqlitestore"
 )
 
@@ -24,7 +25,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	guard, err := semel.New(store, semel.ScopeFunc(accountOf), semel.Hold, semel.Options{})
+	guard, err := semel.New(store, semel.ScopeFunc(accountOf), driver.Hold, semel.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

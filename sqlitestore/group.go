@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // write executes a call: by this caller, if the line has no leader, and for all others that wait; or by another one.
@@ -116,7 +116,7 @@ func (s *Store) alone(w *session, c *call) bool {
 func (u *unit) call(calls []*call) error {
 	for _, c := range calls {
 		c.err = c.do(u)
-		if c.err != nil && !errors.Is(c.err, semel.ErrUnreadable) && !u.inTransaction() {
+		if c.err != nil && !errors.Is(c.err, driver.ErrUnreadable) && !u.inTransaction() {
 			return c.err
 		}
 	}

@@ -1,6 +1,8 @@
 package sqlitestore
 
-import "github.com/semelhq/semel"
+import (
+	"github.com/semelhq/semel/driver"
+)
 
 // The most records that are known, and the longest sealed request of one.
 const (
@@ -11,9 +13,9 @@ const (
 // known are running records as this process has written them, most of which it will write next: their renewals and
 // settles then need not read them. What is known may be out of date, since other processes write too, or may never have
 // been committed; whoever writes by it compares. It belongs to the leader of the line.
-type known map[semel.ID]row
+type known map[driver.ID]row
 
-func (k known) of(id semel.ID) *row {
+func (k known) of(id driver.ID) *row {
 	r, ok := k[id]
 	if !ok {
 		return nil
@@ -21,8 +23,8 @@ func (k known) of(id semel.ID) *row {
 	return &r
 }
 
-func (k known) note(id semel.ID, r *row) {
-	if r.State != semel.Running || len(r.Sealed) > knownSealed {
+func (k known) note(id driver.ID, r *row) {
+	if r.State != driver.Running || len(r.Sealed) > knownSealed {
 		delete(k, id)
 		return
 	}

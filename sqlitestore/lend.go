@@ -3,7 +3,7 @@ package sqlitestore
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"io"
@@ -11,13 +11,13 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // lend calls fn with the transaction as a *sql.Tx. What fn gets is not the transaction itself: it belongs to a DB of one
 // connection, whose statements go to the transaction's connection, while its Commit and Rollback go nowhere. A handler
 // that ended the transaction would commit effects without the operation's record.
-func lend(ctx context.Context, tx semel.Tx, fn func(context.Context, *sql.Tx) error) error {
+func lend(ctx context.Context, tx driver.Tx, fn func(context.Context, *sql.Tx) error) error {
 	t, ok := tx.(*transaction)
 	if !ok {
 		return fmt.Errorf("sqlitestore: the operation works in a transaction of another store, a %T", tx)
@@ -53,13 +53,13 @@ type lentConn struct {
 	over  atomic.Bool // fn has returned
 }
 
-func (c *lentConn) Connect(context.Context) (driver.Conn, error) { return c, nil }
-func (c *lentConn) Driver() driver.Driver                        { return c }
-func (c *lentConn) Open(string) (driver.Conn, error)             { return c, nil }
-func (c *lentConn) Close() error                                 { return nil }
-func (c *lentConn) Begin() (driver.Tx, error)                    { return c, nil }
-func (c *lentConn) Commit() error                                { return c.end() }
-func (c *lentConn) Rollback() error                              { return c.end() }
+func (c *lentConn) Connect(context.Context) (sqldriver.Conn, error) { return c, nil }
+func (c *lentConn) Driver() sqldriver.Driver                        { return c }
+func (c *lentConn) Open(string) (sqldriver.Conn, error)             { return c, nil }
+func (c *lentConn) Close() error                                    { return nil }
+func (c *lentConn) Begin() (sqldriver.Tx, error)                    { return c, nil }
+func (c *lentConn) Commit() error                                   { return c.end() }
+func (c *lentConn) Rollback() error                                 { return c.end() }
 
 func (c *lentConn) end() error {
 	if c.over.Load() {
@@ -69,32 +69,34 @@ func (c *lentConn) end() error {
 	return fmt.Errorf("sqlitestore: %w", ErrEnded)
 }
 
-func (c *lentConn) BeginTx(_ context.Context, o driver.TxOptions) (driver.Tx, error) { return c, nil }
+func (c *lentConn) BeginTx(_ context.Context, o sqldriver.TxOptions) (sqldriver.Tx, error) {
+	return c, nil
+}
 
-// with makes a call of the driver. If the driver's error has ended the transaction, that is noticed before the next
+// with makes a call of the sqldriver. If the driver's error has ended the transaction, that is noticed before the next
 // statement, which would commit by itself.
-func (c *lentConn) with(call func(driver.Conn) error) error {
+func (c *lentConn) with(call func(sqldriver.Conn) error) error {
 	if c.t.state != txOpen {
 		return errOver
 	}
-	err := c.t.unit.conn.Raw(func(conn any) error { return call(conn.(driver.Conn)) })
-	if err != nil && !errors.Is(err, driver.ErrSkip) && !errors.Is(err, io.EOF) && !c.over.Load() {
+	err := c.t.unit.conn.Raw(func(conn any) error { return call(conn.(sqldriver.Conn)) })
+	if err != nil && !errors.Is(err, sqldriver.ErrSkip) && !errors.Is(err, io.EOF) && !c.over.Load() {
 		c.t.ready() //nolint:errcheck // the driver's error says more
 	}
 	return err
 }
 
-func (c *lentConn) Prepare(query string) (driver.Stmt, error) {
+func (c *lentConn) Prepare(query string) (sqldriver.Stmt, error) {
 	return c.PrepareContext(detached, query)
 }
 
-func (c *lentConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+func (c *lentConn) PrepareContext(ctx context.Context, query string) (sqldriver.Stmt, error) {
 	if err := c.check(query); err != nil {
 		return nil, err
 	}
-	var st driver.Stmt
-	err := c.with(func(conn driver.Conn) (err error) {
-		if p, ok := conn.(driver.ConnPrepareContext); ok {
+	var st sqldriver.Stmt
+	err := c.with(func(conn sqldriver.Conn) (err error) {
+		if p, ok := conn.(sqldriver.ConnPrepareContext); ok {
 			st, err = p.PrepareContext(ctx, query)
 		} else {
 			st, err = conn.Prepare(query)
@@ -107,14 +109,14 @@ func (c *lentConn) PrepareContext(ctx context.Context, query string) (driver.Stm
 	return &lentStmt{c, st}, nil
 }
 
-func (c *lentConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (r driver.Result, err error) {
+func (c *lentConn) ExecContext(ctx context.Context, query string, args []sqldriver.NamedValue) (r sqldriver.Result, err error) {
 	if err := c.check(query); err != nil {
 		return nil, err
 	}
-	err = c.with(func(conn driver.Conn) (err error) {
-		e, ok := conn.(driver.ExecerContext)
+	err = c.with(func(conn sqldriver.Conn) (err error) {
+		e, ok := conn.(sqldriver.ExecerContext)
 		if !ok {
-			return driver.ErrSkip
+			return sqldriver.ErrSkip
 		}
 		r, err = e.ExecContext(ctx, query, args)
 		return err
@@ -122,22 +124,22 @@ func (c *lentConn) ExecContext(ctx context.Context, query string, args []driver.
 	return r, err
 }
 
-func (c *lentConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+func (c *lentConn) QueryContext(ctx context.Context, query string, args []sqldriver.NamedValue) (sqldriver.Rows, error) {
 	if err := c.check(query); err != nil {
 		return nil, err
 	}
-	return c.rows(func(conn driver.Conn) (driver.Rows, error) {
-		q, ok := conn.(driver.QueryerContext)
+	return c.rows(func(conn sqldriver.Conn) (sqldriver.Rows, error) {
+		q, ok := conn.(sqldriver.QueryerContext)
 		if !ok {
-			return nil, driver.ErrSkip
+			return nil, sqldriver.ErrSkip
 		}
 		return q.QueryContext(ctx, query, args)
 	})
 }
 
-func (c *lentConn) rows(query func(driver.Conn) (driver.Rows, error)) (driver.Rows, error) {
-	var rows driver.Rows
-	err := c.with(func(conn driver.Conn) (err error) {
+func (c *lentConn) rows(query func(sqldriver.Conn) (sqldriver.Rows, error)) (sqldriver.Rows, error) {
+	var rows sqldriver.Rows
+	err := c.with(func(conn sqldriver.Conn) (err error) {
 		rows, err = query(conn)
 		return err
 	})
@@ -147,12 +149,12 @@ func (c *lentConn) rows(query func(driver.Conn) (driver.Rows, error)) (driver.Ro
 	return &lentRows{c, rows}, nil
 }
 
-func (c *lentConn) CheckNamedValue(v *driver.NamedValue) error {
-	return c.with(func(conn driver.Conn) error {
-		if n, ok := conn.(driver.NamedValueChecker); ok {
+func (c *lentConn) CheckNamedValue(v *sqldriver.NamedValue) error {
+	return c.with(func(conn sqldriver.Conn) error {
+		if n, ok := conn.(sqldriver.NamedValueChecker); ok {
 			return n.CheckNamedValue(v)
 		}
-		return driver.ErrSkip
+		return sqldriver.ErrSkip
 	})
 }
 
@@ -196,7 +198,7 @@ func firstWord(query string) string {
 // A lentStmt is a prepared statement.
 type lentStmt struct {
 	c  *lentConn
-	st driver.Stmt
+	st sqldriver.Stmt
 }
 
 var errOldDriver = errors.New("the driver's statements take no context")
@@ -205,13 +207,13 @@ func (s *lentStmt) Close() error {
 	return s.c.t.unit.conn.Raw(func(any) error { return s.st.Close() })
 }
 
-func (s *lentStmt) NumInput() int                              { return s.st.NumInput() }
-func (s *lentStmt) Exec([]driver.Value) (driver.Result, error) { return nil, errOldDriver }
-func (s *lentStmt) Query([]driver.Value) (driver.Rows, error)  { return nil, errOldDriver }
+func (s *lentStmt) NumInput() int                                    { return s.st.NumInput() }
+func (s *lentStmt) Exec([]sqldriver.Value) (sqldriver.Result, error) { return nil, errOldDriver }
+func (s *lentStmt) Query([]sqldriver.Value) (sqldriver.Rows, error)  { return nil, errOldDriver }
 
-func (s *lentStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (r driver.Result, err error) {
-	err = s.c.with(func(driver.Conn) (err error) {
-		e, ok := s.st.(driver.StmtExecContext)
+func (s *lentStmt) ExecContext(ctx context.Context, args []sqldriver.NamedValue) (r sqldriver.Result, err error) {
+	err = s.c.with(func(sqldriver.Conn) (err error) {
+		e, ok := s.st.(sqldriver.StmtExecContext)
 		if !ok {
 			return errOldDriver
 		}
@@ -221,9 +223,9 @@ func (s *lentStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (r
 	return r, err
 }
 
-func (s *lentStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
-	return s.c.rows(func(driver.Conn) (driver.Rows, error) {
-		q, ok := s.st.(driver.StmtQueryContext)
+func (s *lentStmt) QueryContext(ctx context.Context, args []sqldriver.NamedValue) (sqldriver.Rows, error) {
+	return s.c.rows(func(sqldriver.Conn) (sqldriver.Rows, error) {
+		q, ok := s.st.(sqldriver.StmtQueryContext)
 		if !ok {
 			return nil, errOldDriver
 		}
@@ -234,7 +236,7 @@ func (s *lentStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (
 // lentRows are the rows of a query. What the driver does not say of a column is said as database/sql would.
 type lentRows struct {
 	c    *lentConn
-	rows driver.Rows
+	rows sqldriver.Rows
 }
 
 func (r *lentRows) Columns() []string { return r.rows.Columns() }
@@ -243,53 +245,53 @@ func (r *lentRows) Close() error {
 	return r.c.t.unit.conn.Raw(func(any) error { return r.rows.Close() })
 }
 
-func (r *lentRows) Next(dest []driver.Value) error {
-	return r.c.with(func(driver.Conn) error { return r.rows.Next(dest) })
+func (r *lentRows) Next(dest []sqldriver.Value) error {
+	return r.c.with(func(sqldriver.Conn) error { return r.rows.Next(dest) })
 }
 
 func (r *lentRows) HasNextResultSet() bool {
-	n, ok := r.rows.(driver.RowsNextResultSet)
+	n, ok := r.rows.(sqldriver.RowsNextResultSet)
 	return ok && n.HasNextResultSet()
 }
 
 func (r *lentRows) NextResultSet() error {
-	n, ok := r.rows.(driver.RowsNextResultSet)
+	n, ok := r.rows.(sqldriver.RowsNextResultSet)
 	if !ok {
 		return io.EOF
 	}
-	return r.c.with(func(driver.Conn) error { return n.NextResultSet() })
+	return r.c.with(func(sqldriver.Conn) error { return n.NextResultSet() })
 }
 
 func (r *lentRows) ColumnTypeScanType(i int) reflect.Type {
-	if t, ok := r.rows.(driver.RowsColumnTypeScanType); ok {
+	if t, ok := r.rows.(sqldriver.RowsColumnTypeScanType); ok {
 		return t.ColumnTypeScanType(i)
 	}
 	return reflect.TypeFor[any]()
 }
 
 func (r *lentRows) ColumnTypeDatabaseTypeName(i int) string {
-	if t, ok := r.rows.(driver.RowsColumnTypeDatabaseTypeName); ok {
+	if t, ok := r.rows.(sqldriver.RowsColumnTypeDatabaseTypeName); ok {
 		return t.ColumnTypeDatabaseTypeName(i)
 	}
 	return ""
 }
 
 func (r *lentRows) ColumnTypeLength(i int) (int64, bool) {
-	if t, ok := r.rows.(driver.RowsColumnTypeLength); ok {
+	if t, ok := r.rows.(sqldriver.RowsColumnTypeLength); ok {
 		return t.ColumnTypeLength(i)
 	}
 	return 0, false
 }
 
 func (r *lentRows) ColumnTypeNullable(i int) (nullable, ok bool) {
-	if t, ok := r.rows.(driver.RowsColumnTypeNullable); ok {
+	if t, ok := r.rows.(sqldriver.RowsColumnTypeNullable); ok {
 		return t.ColumnTypeNullable(i)
 	}
 	return false, false
 }
 
 func (r *lentRows) ColumnTypePrecisionScale(i int) (precision, scale int64, ok bool) {
-	if t, ok := r.rows.(driver.RowsColumnTypePrecisionScale); ok {
+	if t, ok := r.rows.(sqldriver.RowsColumnTypePrecisionScale); ok {
 		return t.ColumnTypePrecisionScale(i)
 	}
 	return 0, 0, false

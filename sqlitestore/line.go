@@ -6,7 +6,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // The most that one group holds: so many verbs are executed in some milliseconds, and so many bytes written.
@@ -86,7 +86,7 @@ func (l *line) wait(ctx context.Context, c *call) (turn, error) {
 	}
 	switch {
 	case c.stays && (l.held || c.kept):
-		return 0, fmt.Errorf("%w: %w", semel.ErrHeld, ctx.Err())
+		return 0, fmt.Errorf("%w: %w", driver.ErrHeld, ctx.Err())
 	case !c.taken:
 		l.remove(c)
 	}

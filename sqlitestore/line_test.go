@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 func verb(size int) *call { return &call{do: func(*unit) error { return nil }, size: size} }
@@ -106,7 +106,7 @@ func TestR47_ARenewalStaysWhereItIsSureToBeExecuted(t *testing.T) {
 			l.renewals()
 		}
 		_, err := l.wait(gone(), c)
-		if got := errors.Is(err, semel.ErrHeld); got != row.want || !errors.Is(err, context.Canceled) {
+		if got := errors.Is(err, driver.ErrHeld); got != row.want || !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v", row.name, err)
 		}
 		if row.executing {
@@ -119,7 +119,7 @@ func TestR47_ARenewalStaysWhereItIsSureToBeExecuted(t *testing.T) {
 		late := verb(1)
 		late.stays = true
 		l.mustEnter(t, late, false)
-		if _, err := l.wait(gone(), late); errors.Is(err, semel.ErrHeld) {
+		if _, err := l.wait(gone(), late); errors.Is(err, driver.ErrHeld) {
 			t.Errorf("%s: %v after the renewals were taken", row.name, err)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // What is read before a listing gives it out: no statement is open while yield runs, so that it may use the store.
@@ -28,14 +28,14 @@ const (
 // An item is a record in a listing.
 type item struct {
 	rowid int64
-	id    semel.ID
-	rec   semel.Record
+	id    driver.ID
+	rec   driver.Record
 	err   error // why it could not be read
 }
 
-// List implements [semel.Lister]. It passes over records that can't be read, and returns an error that wraps
-// [semel.ErrUnreadable] in the end, which names them.
-func (s *Store) List(ctx context.Context, q semel.Query, yield func(semel.ID, semel.Record) bool) error {
+// List implements [driver.Lister]. It passes over records that can't be read, and returns an error that wraps
+// [driver.ErrUnreadable] in the end, which names them.
+func (s *Store) List(ctx context.Context, q driver.Query, yield func(driver.ID, driver.Record) bool) error {
 	first, last, some := q.Range()
 	if !some {
 		return nil
@@ -57,9 +57,9 @@ func (s *Store) List(ctx context.Context, q semel.Query, yield func(semel.ID, se
 	switch {
 	case q.Scope != nil, q.Prefix != "":
 		err = s.listRange(ctx, first, last, each)
-	case q.Reading == semel.ReadsRunning, q.Reading == semel.ReadsUnknown:
+	case q.Reading == driver.ReadsRunning, q.Reading == driver.ReadsUnknown:
 		err = s.listNoted(ctx, each, listLive) // only these states read so
-	case q.Reading == semel.ReadsFree && q.Sealed:
+	case q.Reading == driver.ReadsFree && q.Sealed:
 		err = s.listNoted(ctx, each, listSealed, binary.BigEndian.AppendUint64(nil, uint64(s.clock.tell())))
 	default:
 		err = s.listAll(ctx, each)
@@ -87,7 +87,7 @@ func (s *Store) listAll(ctx context.Context, each func(item) bool) error {
 	}
 }
 
-func (s *Store) listRange(ctx context.Context, first, last semel.ID, each func(item) bool) error {
+func (s *Store) listRange(ctx context.Context, first, last driver.ID, each func(item) bool) error {
 	for next := first[:]; ; {
 		page, err := s.page(ctx, listRange, next, last[:], pageRows)
 		if err != nil || len(page) == 0 {

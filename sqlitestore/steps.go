@@ -5,12 +5,12 @@ import (
 	"database/sql"
 	"fmt"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
-// SaveStep implements [semel.StepStore]. It fails with [semel.ErrFull] if the disk has no room for the result. Like a settle
+// SaveStep implements [driver.StepStore]. It fails with [driver.ErrFull] if the disk has no room for the result. Like a settle
 // it waits for a transaction of this store that has the database, until ctx ends.
-func (s *Store) SaveStep(ctx context.Context, id semel.ID, by semel.Owner, name string, result []byte) (bool, error) {
+func (s *Store) SaveStep(ctx context.Context, id driver.ID, by driver.Owner, name string, result []byte) (bool, error) {
 	kept := append([]byte{}, result...) // whoever leads may write it after this call has returned
 	_, owned, err := decide(ctx, s, &call{size: 1024 + len(name) + len(kept)}, func(u *unit) (struct{}, bool, error) {
 		owned, err := u.saveStep(id, by, name, kept)
@@ -24,7 +24,7 @@ func (s *Store) SaveStep(ctx context.Context, id semel.ID, by semel.Owner, name 
 
 // saveStep is the verb of that name. There are steps only of a record that says so; should a damaged record have left some
 // when it was deleted, they go before the first of the new one.
-func (u *unit) saveStep(id semel.ID, by semel.Owner, name string, result []byte) (owned bool, err error) {
+func (u *unit) saveStep(id driver.ID, by driver.Owner, name string, result []byte) (owned bool, err error) {
 	old, err := u.find(id)
 	if err != nil {
 		return false, err
@@ -60,10 +60,10 @@ func (u *unit) saveStep(id semel.ID, by semel.Owner, name string, result []byte)
 
 // errNoSteps means that a record has steps, and that there are none of it: a run that took them for none would do their effects
 // again.
-var errNoSteps = fmt.Errorf("%w: its steps are missing in the database", semel.ErrUnreadable)
+var errNoSteps = fmt.Errorf("%w: its steps are missing in the database", driver.ErrUnreadable)
 
-// Steps implements [semel.StepStore]. It fails with [semel.ErrUnreadable] if all of them are lost.
-func (s *Store) Steps(ctx context.Context, id semel.ID) (saved map[string][]byte, err error) {
+// Steps implements [driver.StepStore]. It fails with [driver.ErrUnreadable] if all of them are lost.
+func (s *Store) Steps(ctx context.Context, id driver.ID) (saved map[string][]byte, err error) {
 	err = s.read(ctx, func(c *session) (err error) {
 		saved, err = c.steps(id)
 		return err
@@ -76,12 +76,12 @@ func (s *Store) Steps(ctx context.Context, id semel.ID) (saved map[string][]byte
 
 // steps reads the record and its steps in one statement, so that both are of the same moment. Steps are only those of a record
 // that says so: there may be some that a damaged one has left.
-func (s *session) steps(id semel.ID) (map[string][]byte, error) {
+func (s *session) steps(id driver.ID) (map[string][]byte, error) {
 	st, err := s.stmt(selectSteps)
 	if err != nil {
 		return nil, err
 	}
-	var rec semel.Record
+	var rec driver.Record
 	saved := map[string][]byte{}
 	rows, err := st.QueryContext(detached, id[:], id[:])
 	err = each(rows, err, func() (more bool, err error) {

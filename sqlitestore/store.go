@@ -8,7 +8,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // Options are a store's settings. The zero value is valid.
@@ -29,8 +29,8 @@ type Options struct {
 // maxReaders is how many connections read at most; more than there are cores only displace each other's caches.
 const maxReaders = 4
 
-// Store is a [semel.Store] in a SQLite database. It is also a [semel.StepStore], [semel.BatchClaimer], [semel.Seizer],
-// [semel.Lister], [semel.Transactor], [semel.Auditor] and [semel.Counter]. It is safe for concurrent use. Several stores, in
+// Store is a [driver.Store] in a SQLite database. It is also a [driver.StepStore], [driver.BatchClaimer], [driver.Seizer],
+// [driver.Lister], [driver.Transactor], [driver.Auditor] and [driver.Counter]. It is safe for concurrent use. Several stores, in
 // several processes of one machine, may be open on one file.
 type Store struct {
 	db       *sql.DB
@@ -45,13 +45,13 @@ type Store struct {
 }
 
 var (
-	_ semel.StepStore    = (*Store)(nil)
-	_ semel.BatchClaimer = (*Store)(nil)
-	_ semel.Seizer       = (*Store)(nil)
-	_ semel.Lister       = (*Store)(nil)
-	_ semel.Transactor   = (*Store)(nil)
-	_ semel.Auditor      = (*Store)(nil)
-	_ semel.Counter      = (*Store)(nil)
+	_ driver.StepStore    = (*Store)(nil)
+	_ driver.BatchClaimer = (*Store)(nil)
+	_ driver.Seizer       = (*Store)(nil)
+	_ driver.Lister       = (*Store)(nil)
+	_ driver.Transactor   = (*Store)(nil)
+	_ driver.Auditor      = (*Store)(nil)
+	_ driver.Counter      = (*Store)(nil)
 )
 
 // Open returns a store in the database, and makes or migrates its schema. It takes up to five connections out of db for
@@ -110,7 +110,7 @@ func open(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
 // readClock moves the clock to the latest time in the database.
 func (s *Store) readClock(w *session, log *slog.Logger) error {
 	machine := s.clock.tell()
-	var mark semel.Time
+	var mark driver.Time
 	if err := w.conn.QueryRowContext(detached, "SELECT clock FROM semel_meta").Scan(&mark); err != nil {
 		return fmt.Errorf("read the clock: %w", interpretError(err))
 	}

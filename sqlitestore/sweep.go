@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // sweepChunk is how many records one call in the line deletes, so that claims do not wait for a whole sweep.
@@ -21,7 +21,7 @@ const (
 	sweepTombstones = "SELECT id FROM semel_records WHERE expires IS NOT NULL AND expires <= ? ORDER BY expires LIMIT ?"
 )
 
-// Sweep implements [semel.Store]. It begins with those that expired first, and works in small parts between which others are served.
+// Sweep implements [driver.Store]. It begins with those that expired first, and works in small parts between which others are served.
 func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, fmt.Errorf("sqlitestore: sweep: %w", err)
@@ -50,7 +50,7 @@ func (s *Store) writeBack(ctx context.Context) {
 	s.read(ctx, func(c *session) error { return c.exec("PRAGMA wal_checkpoint(PASSIVE)") }) //nolint:errcheck // as said above
 }
 
-// sweep deletes or strips at most limit records that [semel.Record.Expired] holds of: expires is written with each record.
+// sweep deletes or strips at most limit records that [driver.Record.Expired] holds of: expires is written with each record.
 func (u *unit) sweep(limit int) (n int, err error) {
 	if n, err = u.sweepRecords(limit); err != nil || n == limit {
 		return n, err
@@ -86,14 +86,14 @@ func (u *unit) sweepRecords(limit int) (n int, err error) {
 // sweepTombstones strips or deletes expired records with a tombstone. One that can't be read is deleted: its answer could
 // not be replayed when it was kept.
 func (u *unit) sweepTombstones(limit int) (n int, err error) {
-	var ids []semel.ID
+	var ids []driver.ID
 	rows, err := u.conn.QueryContext(detached, sweepTombstones, int64(u.now), limit)
 	err = each(rows, err, func() (more bool, err error) {
 		var id sql.RawBytes
 		if err := rows.Scan(&id); err != nil {
 			return false, err
 		}
-		ids = append(ids, semel.ID(id))
+		ids = append(ids, driver.ID(id))
 		return true, nil
 	})
 	for _, id := range ids {
@@ -105,12 +105,12 @@ func (u *unit) sweepTombstones(limit int) (n int, err error) {
 	return n, err
 }
 
-func (u *unit) sweepOne(id semel.ID) error {
+func (u *unit) sweepOne(id driver.ID) error {
 	old, err := u.find(id)
-	if err != nil && !errors.Is(err, semel.ErrUnreadable) {
+	if err != nil && !errors.Is(err, driver.ErrUnreadable) {
 		return err
 	}
-	if rec, swept := old.Swept(u.now); swept && rec.State != semel.Absent {
+	if rec, swept := old.Swept(u.now); swept && rec.State != driver.Absent {
 		_, err := u.write(id, &old, &rec)
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // Tx runs fn in a transaction of the store's database in which the operation of ctx is settled too, so that what fn did
@@ -19,12 +20,12 @@ import (
 // fn must not end the transaction: Commit and Rollback of tx are refused, and Tx returns an error that wraps [ErrEnded].
 // Statements that fn prepares it prepares in tx: those of another DB are not known there (sql.Tx.Stmt).
 func (s *Store) Tx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
-	return semel.RunTx(ctx, s, func(ctx context.Context, tx semel.Tx) error { return lend(ctx, tx, fn) })
+	return semel.RunTx(ctx, s, func(ctx context.Context, tx driver.Tx) error { return lend(ctx, tx, fn) })
 }
 
 // Do is [semel.Do] with fn in a transaction of s, by the rules of [Store.Tx].
 func Do[T any](ctx context.Context, g *semel.Guard, s *Store, key semel.Key, request semel.Fingerprinter, fn func(context.Context, *sql.Tx) (T, error)) (T, error) {
-	return semel.DoTx(ctx, g, s, key, request, func(ctx context.Context, tx semel.Tx) (value T, err error) {
+	return semel.DoTx(ctx, g, s, key, request, func(ctx context.Context, tx driver.Tx) (value T, err error) {
 		err = lend(ctx, tx, func(ctx context.Context, tx *sql.Tx) (err error) {
 			value, err = fn(ctx, tx)
 			return err
@@ -33,7 +34,7 @@ func Do[T any](ctx context.Context, g *semel.Guard, s *Store, key semel.Key, req
 	})
 }
 
-// A transaction is a [semel.Tx]. It has the lead of the store's line from its beginning to its end, and executes the
+// A transaction is a [driver.Tx]. It has the lead of the store's line from its beginning to its end, and executes the
 // renewals in the line before it lets go of the database's write lock: they are durable before anybody else can write.
 type transaction struct {
 	store   *Store
@@ -51,8 +52,8 @@ const (
 	txEnded
 )
 
-// Begin implements [semel.Transactor].
-func (s *Store) Begin(ctx context.Context) (semel.Tx, error) {
+// Begin implements [driver.Transactor].
+func (s *Store) Begin(ctx context.Context) (driver.Tx, error) {
 	t, err := s.beginTx(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("sqlitestore: begin: %w", err)
@@ -60,18 +61,18 @@ func (s *Store) Begin(ctx context.Context) (semel.Tx, error) {
 	return t, nil
 }
 
-// BeginClaim implements [semel.Transactor]. A claim that is refused takes no lock.
-func (s *Store) BeginClaim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Tx, semel.Record, bool, error) {
+// BeginClaim implements [driver.Transactor]. A claim that is refused takes no lock.
+func (s *Store) BeginClaim(ctx context.Context, id driver.ID, c driver.Claim) (driver.Tx, driver.Record, bool, error) {
 	rec, err := s.Load(ctx, id)
 	if err != nil {
-		return nil, semel.Record{}, false, err
+		return nil, driver.Record{}, false, err
 	}
 	if _, free := rec.Claim(rec.Now, c); !free {
 		return nil, rec, false, nil
 	}
 	t, err := s.beginTx(ctx)
 	if err != nil {
-		return nil, semel.Record{}, false, fmt.Errorf("sqlitestore: begin: %w", err)
+		return nil, driver.Record{}, false, fmt.Errorf("sqlitestore: begin: %w", err)
 	}
 	rec, owned, err := t.unit.claim(id, c, false)
 	if err != nil || !owned {
@@ -79,7 +80,7 @@ func (s *Store) BeginClaim(ctx context.Context, id semel.ID, c semel.Claim) (sem
 	}
 	switch {
 	case err != nil:
-		return nil, semel.Record{}, false, fmt.Errorf("sqlitestore: claim: %w", err)
+		return nil, driver.Record{}, false, fmt.Errorf("sqlitestore: claim: %w", err)
 	case !owned:
 		return nil, rec, false, nil
 	}
@@ -176,29 +177,29 @@ func (t *transaction) ready() error {
 	return nil
 }
 
-// Settle implements [semel.Tx].
-func (t *transaction) Settle(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
-	rec, owned, err := semel.Record{}, false, t.ready()
+// Settle implements [driver.Tx].
+func (t *transaction) Settle(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
+	rec, owned, err := driver.Record{}, false, t.ready()
 	if err == nil {
 		rec, owned, err = t.unit.settle(id, by, o)
 	}
 	switch {
-	case errors.Is(err, semel.ErrFull):
-		return semel.Record{}, false, fmt.Errorf("sqlitestore: settle: %w", err)
+	case errors.Is(err, driver.ErrFull):
+		return driver.Record{}, false, fmt.Errorf("sqlitestore: settle: %w", err)
 	case err != nil:
 		t.Rollback()
-		return semel.Record{}, false, fmt.Errorf("sqlitestore: settle: %w: %w", semel.ErrRolledBack, err)
+		return driver.Record{}, false, fmt.Errorf("sqlitestore: settle: %w: %w", driver.ErrRolledBack, err)
 	case !owned:
 		t.Rollback()
 		return rec, false, nil
 	}
 	if err := t.Commit(ctx); err != nil {
-		return semel.Record{}, false, err
+		return driver.Record{}, false, err
 	}
 	return rec, true, nil
 }
 
-// Mark implements [semel.Tx].
+// Mark implements [driver.Tx].
 func (t *transaction) Mark(context.Context) error {
 	err := t.ready()
 	if err == nil {
@@ -211,7 +212,7 @@ func (t *transaction) Mark(context.Context) error {
 	return nil
 }
 
-// Undo implements [semel.Tx].
+// Undo implements [driver.Tx].
 func (t *transaction) Undo(context.Context) error {
 	err := t.ready()
 	if err == nil {
@@ -224,14 +225,14 @@ func (t *transaction) Undo(context.Context) error {
 	return nil
 }
 
-// Commit implements [semel.Tx]. It waits for nothing but the disk.
+// Commit implements [driver.Tx]. It waits for nothing but the disk.
 func (t *transaction) Commit(context.Context) error {
 	if t.state == txEnded {
 		return fmt.Errorf("sqlitestore: commit: %w", errOver)
 	}
 	if t.ready() != nil {
 		t.end()
-		return fmt.Errorf("sqlitestore: commit: %w: %w", semel.ErrRolledBack, errOver)
+		return fmt.Errorf("sqlitestore: commit: %w: %w", driver.ErrRolledBack, errOver)
 	}
 	calls := t.store.line.renewals()
 	err := t.unit.call(calls)
@@ -249,12 +250,12 @@ func (t *transaction) Commit(context.Context) error {
 	t.pass(calls)
 	t.end()
 	if certain {
-		err = errors.Join(semel.ErrRolledBack, err)
+		err = errors.Join(driver.ErrRolledBack, err)
 	}
 	return fmt.Errorf("sqlitestore: commit: %w", err)
 }
 
-// Rollback implements [semel.Tx].
+// Rollback implements [driver.Tx].
 func (t *transaction) Rollback() {
 	if t.state == txOpen {
 		calls := t.store.line.renewals()

@@ -5,7 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // A unit is a write transaction on a session. It has the database's write lock: what it reads is the latest, and stays so.
@@ -14,8 +14,8 @@ type unit struct {
 	*session
 	clock *clock
 	known known
-	now   semel.Time // the clock in this transaction; nothing in the database is later
-	fence uint64     // the highest fence of deleted records that were ahead of the clock
+	now   driver.Time // the clock in this transaction; nothing in the database is later
+	fence uint64      // the highest fence of deleted records that were ahead of the clock
 	tally
 }
 
@@ -45,7 +45,7 @@ func (u *unit) readMeta() error {
 	if err != nil {
 		return err
 	}
-	var mark semel.Time
+	var mark driver.Time
 	if err := st.QueryRowContext(detached).Scan(&mark, &u.fence); err != nil {
 		return fmt.Errorf("read semel_meta: %w", interpretError(err))
 	}
@@ -68,7 +68,7 @@ func (u *unit) commit() error {
 
 // A row is a record as it was found, or written.
 type row struct {
-	semel.Record
+	driver.Record
 	rowid int64
 	found bool
 	head  [headSize]byte
@@ -79,7 +79,7 @@ type row struct {
 const headSize = 126
 
 // find reads a record as this connection sees it.
-func (s *session) find(id semel.ID) (r row, err error) {
+func (s *session) find(id driver.ID) (r row, err error) {
 	st, err := s.stmt(selectRecord)
 	if err != nil {
 		return row{}, err
@@ -102,7 +102,7 @@ func (s *session) find(id semel.ID) (r row, err error) {
 
 // change applies a transition to a record. next says what must be stored in the place of old, or that nothing must be,
 // and is asked again if old turns out to be out of date. guess is what the record may be, if anything is known.
-func (u *unit) change(id semel.ID, guess *row, next func(old *row) (rec semel.Record, changes bool)) (semel.Record, error) {
+func (u *unit) change(id driver.ID, guess *row, next func(old *row) (rec driver.Record, changes bool)) (driver.Record, error) {
 	if guess != nil {
 		guess.Now = u.now
 		if rec, changes := next(guess); changes {
@@ -113,7 +113,7 @@ func (u *unit) change(id semel.ID, guess *row, next func(old *row) (rec semel.Re
 	}
 	old, err := u.find(id)
 	if err != nil {
-		return semel.Record{}, err
+		return driver.Record{}, err
 	}
 	old.Now = u.now
 	rec, changes := next(&old)
@@ -130,7 +130,7 @@ func (u *unit) change(id semel.ID, guess *row, next func(old *row) (rec semel.Re
 var errIndex = fmt.Errorf("%w: the index of ids does not agree with the records", ErrCorrupt)
 
 // write stores rec in the place of old, and reports false if the record is another one.
-func (u *unit) write(id semel.ID, old *row, rec *semel.Record) (stored bool, err error) {
+func (u *unit) write(id driver.ID, old *row, rec *driver.Record) (stored bool, err error) {
 	data, err := rec.AppendBinary(nil)
 	if err != nil {
 		return false, err
@@ -174,7 +174,7 @@ func (u *unit) write(id semel.ID, old *row, rec *semel.Record) (stored bool, err
 }
 
 // expiresColumn returns when the record expires, nil for never.
-func expiresColumn(rec *semel.Record) any {
+func expiresColumn(rec *driver.Record) any {
 	if at := rec.Expires(); at != never {
 		return int64(at)
 	}
@@ -182,22 +182,22 @@ func expiresColumn(rec *semel.Record) any {
 }
 
 // sealedColumn returns 1 for a record with a sealed request that may have to be finished.
-func sealedColumn(rec *semel.Record) int64 {
-	if len(rec.Sealed) > 0 && (rec.State == semel.Running || rec.State == semel.Free) {
+func sealedColumn(rec *driver.Record) int64 {
+	if len(rec.Sealed) > 0 && (rec.State == driver.Running || rec.State == driver.Free) {
 		return 1
 	}
 	return 0
 }
 
-const never = semel.Time(1<<63 - 1)
+const never = driver.Time(1<<63 - 1)
 
 // claim is the verb of that name. An absent record is a guess: then inserting it finds out.
-func (u *unit) claim(id semel.ID, c semel.Claim, absent bool) (rec semel.Record, owned bool, err error) {
+func (u *unit) claim(id driver.ID, c driver.Claim, absent bool) (rec driver.Record, owned bool, err error) {
 	var guess *row
 	if absent {
 		guess = &row{}
 	}
-	rec, err = u.change(id, guess, func(old *row) (semel.Record, bool) {
+	rec, err = u.change(id, guess, func(old *row) (driver.Record, bool) {
 		if !old.found {
 			old.Fence = max(u.fence, u.raised) // of deleted ones
 		}
@@ -207,18 +207,18 @@ func (u *unit) claim(id semel.ID, c semel.Claim, absent bool) (rec semel.Record,
 	return rec, owned && err == nil, noRoom(err)
 }
 
-func (u *unit) extend(id semel.ID, by semel.Owner, x semel.Extension) (owned bool, err error) {
-	_, err = u.change(id, u.known.of(id), func(old *row) (rec semel.Record, _ bool) {
+func (u *unit) extend(id driver.ID, by driver.Owner, x driver.Extension) (owned bool, err error) {
+	_, err = u.change(id, u.known.of(id), func(old *row) (rec driver.Record, _ bool) {
 		rec, owned = old.Extend(u.now, by, x)
 		return rec, owned
 	})
 	return owned && err == nil, err
 }
 
-func (u *unit) settle(id semel.ID, by semel.Owner, o semel.Outcome) (rec semel.Record, owned bool, err error) {
-	rec, err = u.change(id, u.known.of(id), func(old *row) (semel.Record, bool) {
+func (u *unit) settle(id driver.ID, by driver.Owner, o driver.Outcome) (rec driver.Record, owned bool, err error) {
+	rec, err = u.change(id, u.known.of(id), func(old *row) (driver.Record, bool) {
 		rec, owned = old.Settle(u.now, by, o)
-		return rec, owned && old.Wrote == semel.Absent // else it is a repetition
+		return rec, owned && old.Wrote == driver.Absent // else it is a repetition
 	})
 	if rec.Response != nil {
 		err = noRoom(err)
@@ -226,14 +226,14 @@ func (u *unit) settle(id semel.ID, by semel.Owner, o semel.Outcome) (rec semel.R
 	return rec, owned && err == nil, err
 }
 
-func (u *unit) seize(id semel.ID, t semel.Token) (semel.Record, error) {
-	return u.change(id, nil, func(old *row) (semel.Record, bool) {
+func (u *unit) seize(id driver.ID, t driver.Token) (driver.Record, error) {
+	return u.change(id, nil, func(old *row) (driver.Record, bool) {
 		rec, seized := old.Seize(u.now, t)
 		return rec, seized && rec.Fence != old.Fence // else it is a repetition
 	})
 }
 
-func (u *unit) forget(id semel.ID, by semel.Owner) (bool, error) {
+func (u *unit) forget(id driver.ID, by driver.Owner) (bool, error) {
 	old, err := u.find(id)
 	if err != nil {
 		return false, err

@@ -6,13 +6,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // claimAll claims a batch and checks that there is a result for each claim, and that none failed.
-func (h handle) claimAll(claims []semel.ClaimOf) []semel.Claimed {
+func (h handle) claimAll(claims []driver.ClaimOf) []driver.Claimed {
 	h.e.Helper()
-	all := h.Store.(semel.BatchClaimer).ClaimAll(h.e.ctx, claims)
+	all := h.Store.(driver.BatchClaimer).ClaimAll(h.e.ctx, claims)
 	if len(all) != len(claims) {
 		h.e.Fatalf("ClaimAll of %d claims returned %d results", len(claims), len(all))
 	}
@@ -31,7 +31,7 @@ var batchChecks = []check{
 			"refuses the others without writing.",
 		needs: batcher,
 		run: func(e *env) {
-			var claims []semel.ClaimOf
+			var claims []driver.ClaimOf
 			var before []situation
 			for _, s := range append(e.situations(), e.situations()...) {
 				r := retry(s.claim)
@@ -39,12 +39,12 @@ var batchChecks = []check{
 				case 1:
 					r.Fingerprint = newFingerprint()
 				case 2:
-					r.OnLost = semel.Rerun
+					r.OnLost = driver.Rerun
 				}
-				claims, before = append(claims, semel.ClaimOf{ID: s.id, Claim: r}), append(before, s)
-				absent := situation{name: "absent", id: newID(), claim: ask(semel.Rerun)}
+				claims, before = append(claims, driver.ClaimOf{ID: s.id, Claim: r}), append(before, s)
+				absent := situation{name: "absent", id: newID(), claim: ask(driver.Rerun)}
 				absent.claim.Sealed = []byte("sealed request")
-				claims, before = append(claims, semel.ClaimOf{ID: absent.id, Claim: absent.claim}), append(before, absent)
+				claims, before = append(claims, driver.ClaimOf{ID: absent.id, Claim: absent.claim}), append(before, absent)
 			}
 			start := e.now()
 			for i, got := range e.a.claimAll(claims) {
@@ -57,7 +57,7 @@ var batchChecks = []check{
 				if got.Owned != owned {
 					e.Errorf("%s: owned is %t, want %t", what, got.Owned, owned)
 				}
-				if want.State == semel.Running && before[i].rec.State == semel.Absent {
+				if want.State == driver.Running && before[i].rec.State == driver.Absent {
 					want.Fence = got.Record.Fence // the store may remember higher ones
 				}
 				e.same(what, got.Record, want)
@@ -70,11 +70,11 @@ var batchChecks = []check{
 		promise: "Claims of one operation in one batch are answered as if one came after the other: the first may own, others are refused.",
 		needs:   batcher,
 		run: func(e *env) {
-			id, c := newID(), ask(semel.Rerun)
+			id, c := newID(), ask(driver.Rerun)
 			between := newID()
-			second, other := retry(c), ask(semel.Rerun)
-			got := e.b.claimAll([]semel.ClaimOf{
-				{ID: id, Claim: c}, {ID: id, Claim: second}, {ID: between, Claim: ask(semel.Hold)}, {ID: id, Claim: other}, {ID: id, Claim: c},
+			second, other := retry(c), ask(driver.Rerun)
+			got := e.b.claimAll([]driver.ClaimOf{
+				{ID: id, Claim: c}, {ID: id, Claim: second}, {ID: between, Claim: ask(driver.Hold)}, {ID: id, Claim: other}, {ID: id, Claim: c},
 			})
 			for i, want := range []bool{true, false, true, false, true} {
 				if got[i].Owned != want {
@@ -90,19 +90,19 @@ var batchChecks = []check{
 			e.unchanged("claimed in one batch", id, got[4].Record)
 
 			// One that the record as it was would have refused for another reason.
-			id, c = newID(), ask(semel.Rerun)
+			id, c = newID(), ask(driver.Rerun)
 			e.a.ran(id, c, free("503 from upstream"))
 			again, hold := retry(c), retry(c)
-			hold.OnLost = semel.Hold
-			got = e.b.claimAll([]semel.ClaimOf{{ID: id, Claim: again}, {ID: id, Claim: hold}})
+			hold.OnLost = driver.Hold
+			got = e.b.claimAll([]driver.ClaimOf{{ID: id, Claim: again}, {ID: id, Claim: hold}})
 			if !got[0].Owned || got[1].Owned {
 				e.Errorf("a free record: owned is %t, then %t; want true, false", got[0].Owned, got[1].Owned)
 			}
 			e.same("the record that the second claim gets", got[1].Record, got[0].Record)
 
 			id = newID()
-			e.a.ran(id, ask(semel.Hold), free("answered 429"))
-			got = e.b.claimAll([]semel.ClaimOf{{ID: id, Claim: ask(semel.Hold)}, {ID: id, Claim: ask(semel.Hold)}})
+			e.a.ran(id, ask(driver.Hold), free("answered 429"))
+			got = e.b.claimAll([]driver.ClaimOf{{ID: id, Claim: ask(driver.Hold)}, {ID: id, Claim: ask(driver.Hold)}})
 			if !got[0].Owned || got[1].Owned {
 				e.Errorf("two requests with a released key: owned is %t, then %t; want true, false", got[0].Owned, got[1].Owned)
 			}
@@ -115,9 +115,9 @@ var batchChecks = []check{
 		needs:   batcher,
 		run: func(e *env) {
 			id := newID()
-			rec := e.a.begin(id, ask(semel.Hold))
+			rec := e.a.begin(id, ask(driver.Hold))
 			e.b.claimAll(nil)
-			e.b.claimAll([]semel.ClaimOf{})
+			e.b.claimAll([]driver.ClaimOf{})
 			e.unchanged("an empty batch", id, rec)
 		},
 	},
@@ -126,13 +126,13 @@ var batchChecks = []check{
 		promise: "ClaimAll of five hundred claims starts each run, with what its claim carries.",
 		needs:   batcher,
 		run: func(e *env) {
-			claims := make([]semel.ClaimOf, 500)
+			claims := make([]driver.ClaimOf, 500)
 			for i := range claims {
-				claims[i] = semel.ClaimOf{ID: newID(), Claim: ask(semel.Rerun)}
+				claims[i] = driver.ClaimOf{ID: newID(), Claim: ask(driver.Rerun)}
 				claims[i].Sealed = noise(i)
 			}
 			for i, got := range e.a.claimAll(claims) {
-				want := semel.Record{}
+				want := driver.Record{}
 				if want, _ = want.Claim(got.Record.Now, claims[i].Claim); !got.Owned {
 					e.Fatalf("claim %d was refused", i)
 				}
@@ -151,17 +151,17 @@ var batchChecks = []check{
 		needs: batcher,
 		run: func(e *env) {
 			const batches, operations = 8, 40
-			var first []semel.ClaimOf
+			var first []driver.ClaimOf
 			for i := range operations {
-				id, c := newID(), ask(semel.Rerun)
+				id, c := newID(), ask(driver.Rerun)
 				if i%2 == 0 { // as one that is free
 					rec := e.a.begin(id, c)
 					e.a.end(id, rec.Owner(), free(""))
 				}
-				first = append(first, semel.ClaimOf{ID: id, Claim: c})
+				first = append(first, driver.ClaimOf{ID: id, Claim: c})
 			}
-			claims := make([][]semel.ClaimOf, batches)
-			results := make([][]semel.Claimed, batches)
+			claims := make([][]driver.ClaimOf, batches)
+			results := make([][]driver.Claimed, batches)
 			for b := range claims {
 				claims[b] = slices.Clone(first)
 				for i := range claims[b] {
@@ -172,9 +172,9 @@ var batchChecks = []check{
 				}
 			}
 			e.together(batches, func(b int) {
-				results[b] = e.both(b/2).Store.(semel.BatchClaimer).ClaimAll(e.ctx, claims[b])
+				results[b] = e.both(b/2).Store.(driver.BatchClaimer).ClaimAll(e.ctx, claims[b])
 			})
-			owners := map[semel.ID]int{}
+			owners := map[driver.ID]int{}
 			for b, all := range results {
 				if len(all) != operations {
 					e.Fatalf("ClaimAll of %d claims returned %d results", operations, len(all))
@@ -206,16 +206,16 @@ var batchChecks = []check{
 			"saved (R-84).",
 		needs: batcher | stepper,
 		run: func(e *env) {
-			again := ask(semel.Rerun)
+			again := ask(driver.Rerun)
 			freed, rec := e.stepped(again)
 			e.b.end(freed, rec.Owner(), free("503 from upstream"))
-			c := ask(semel.Rerun)
+			c := ask(driver.Rerun)
 			c.Retention = e.short
 			over, rec := e.stepped(c)
 			rec = e.a.end(over, rec.Owner(), done(answer()))
 			e.until(rec.Settled.Add(e.short))
-			begun := ask(semel.Rerun)
-			for i, got := range e.b.claimAll([]semel.ClaimOf{{ID: over, Claim: begun}, {ID: freed, Claim: retry(again)}}) {
+			begun := ask(driver.Rerun)
+			for i, got := range e.b.claimAll([]driver.ClaimOf{{ID: over, Claim: begun}, {ID: freed, Claim: retry(again)}}) {
 				if runsAgain := i == 1; !got.Owned || got.Record.Steps != runsAgain {
 					e.Errorf("claim %d: owned is %t, Steps %t; want true, %t", i, got.Owned, got.Record.Steps, runsAgain)
 				}
@@ -231,11 +231,11 @@ var batchChecks = []check{
 		needs: batcher,
 		run: func(e *env) {
 			for i := range 12 {
-				claims := make([]semel.ClaimOf, 8)
+				claims := make([]driver.ClaimOf, 8)
 				for n := range claims {
-					claims[n] = semel.ClaimOf{ID: newID(), Claim: ask(semel.Hold)}
+					claims[n] = driver.ClaimOf{ID: newID(), Claim: ask(driver.Hold)}
 				}
-				var all []semel.Claimed
+				var all []driver.Claimed
 				e.cutOff(time.Duration(i)*130*time.Microsecond, func(ctx context.Context) {
 					all = e.claimAllUnder(ctx, claims)
 				})
@@ -249,7 +249,7 @@ var batchChecks = []check{
 						e.Fatalf("a first claim of a batch whose context ended meanwhile was refused without an error")
 					case r.Err == nil:
 						e.same("acknowledged claim, cut off", now, r.Record)
-					case now.State != semel.Absent && (now.State != semel.Running || now.Token != c.Token || now.Attempt != 1):
+					case now.State != driver.Absent && (now.State != driver.Running || now.Token != c.Token || now.Attempt != 1):
 						e.Fatalf("a claim that was cut off left half a record: %+v", now)
 					}
 				}
@@ -267,7 +267,7 @@ var batchChecks = []check{
 		needs:   batcher,
 		run: func(e *env) {
 			for why, ctx := range ended() {
-				claims := []semel.ClaimOf{{ID: newID(), Claim: ask(semel.Hold)}, {ID: newID(), Claim: ask(semel.Rerun)}}
+				claims := []driver.ClaimOf{{ID: newID(), Claim: ask(driver.Hold)}, {ID: newID(), Claim: ask(driver.Rerun)}}
 				all := e.claimAllUnder(ctx, claims)
 				if len(all) != len(claims) {
 					e.Fatalf("ClaimAll of %d claims, context %s, returned %d results", len(claims), why, len(all))
@@ -276,13 +276,13 @@ var batchChecks = []check{
 					if r.Err == nil || r.Owned {
 						e.Errorf("claim %d with a context %s: owned is %t, error %v", i, why, r.Owned, r.Err)
 					}
-					e.unchanged("context "+why, claims[i].ID, semel.Record{})
+					e.unchanged("context "+why, claims[i].ID, driver.Record{})
 				}
 			}
 		},
 	},
 }
 
-func (e *env) claimAllUnder(ctx context.Context, claims []semel.ClaimOf) []semel.Claimed {
-	return e.a.Store.(semel.BatchClaimer).ClaimAll(ctx, claims)
+func (e *env) claimAllUnder(ctx context.Context, claims []driver.ClaimOf) []driver.Claimed {
+	return e.a.Store.(driver.BatchClaimer).ClaimAll(ctx, claims)
 }

@@ -1,7 +1,7 @@
 package storetest
 
 import (
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 var claimChecks = []check{
@@ -10,14 +10,14 @@ var claimChecks = []check{
 		promise: "Claim of an absent record stores a running one: attempt 1, a fence not below the clock in milliseconds, " +
 			"owned by the claim's token, with every field of the claim, timed by the store's clock.",
 		run: func(e *env) {
-			id, c := newID(), ask(semel.Rerun)
+			id, c := newID(), ask(driver.Rerun)
 			c.Sealed = []byte("sealed request")
 			before := e.b.load(id)
-			e.same("Load of a record that does not exist", before, semel.Record{})
+			e.same("Load of a record that does not exist", before, driver.Record{})
 			rec := e.a.begin(id, c)
-			want := semel.Record{
-				State:       semel.Running,
-				OnLost:      semel.Rerun,
+			want := driver.Record{
+				State:       driver.Running,
+				OnLost:      driver.Rerun,
 				Fence:       rec.Fence,
 				Token:       c.Token,
 				Fingerprint: c.Fingerprint,
@@ -46,10 +46,10 @@ var claimChecks = []check{
 		name:    "a running key refuses others",
 		promise: "While the lease of a run is not over, a claim with another token is refused, whatever the policies (R-26).",
 		run: func(e *env) {
-			for _, p := range []semel.LostPolicy{semel.Hold, semel.Rerun} {
+			for _, p := range []driver.LostPolicy{driver.Hold, driver.Rerun} {
 				id, c := newID(), ask(p)
 				rec := e.a.begin(id, c)
-				for _, caller := range []semel.LostPolicy{semel.Hold, semel.Rerun} {
+				for _, caller := range []driver.LostPolicy{driver.Hold, driver.Rerun} {
 					r := retry(c)
 					r.OnLost = caller
 					e.same("the record that a refused claim returns", e.b.refuse("running, "+p.String(), id, r), rec)
@@ -62,7 +62,7 @@ var claimChecks = []check{
 		promise: "A claim whose reply was lost is sent again and succeeds as its own: same fence, same attempt, the lease " +
 			"counted from now (case 7).",
 		run: func(e *env) {
-			id, c := newID(), ask(semel.Hold)
+			id, c := newID(), ask(driver.Hold)
 			want := e.a.begin(id, c)
 			c.Lease *= 2
 			before := e.now()
@@ -81,7 +81,7 @@ var claimChecks = []check{
 			"under Rerun and when begun: same fence, same attempt, nothing else changed.",
 		run: func(e *env) {
 			for _, s := range e.situations() {
-				if s.rec.State != semel.Running {
+				if s.rec.State != driver.Running {
 					continue
 				}
 				want := s.rec
@@ -100,7 +100,7 @@ var claimChecks = []check{
 			"state and changes nothing.",
 		run: func(e *env) {
 			for _, s := range e.situations() {
-				if s.rec.State == semel.Running {
+				if s.rec.State == driver.Running {
 					continue
 				}
 				e.same(s.name+": the record returned", e.b.refuse(s.name+", own token", s.id, s.claim), s.rec)
@@ -114,17 +114,17 @@ var claimChecks = []check{
 			"operation (identity, first fingerprint, creation, sealed request, last error) and takes what belongs to the " +
 			"run from the claim.",
 		run: func(e *env) {
-			id, c := newID(), ask(semel.Hold)
+			id, c := newID(), ask(driver.Hold)
 			c.Sealed = []byte("first request, sealed")
 			first := e.a.begin(id, c)
 			want := e.a.end(id, first.Owner(), free("no route to host"))
 
 			r := retry(c)
-			r.Lease, r.Retention, r.OnLost = 2*long, 3*long, semel.Rerun
+			r.Lease, r.Retention, r.OnLost = 2*long, 3*long, driver.Rerun
 			r.Operation, r.Sealed = "POST /payments/", []byte("second request, sealed")
 			rec := e.b.begin(id, r)
-			want.State, want.Wrote, want.Settled = semel.Running, semel.Absent, 0
-			want.Fence, want.Token, want.OnLost = first.Fence+1, r.Token, semel.Rerun
+			want.State, want.Wrote, want.Settled = driver.Running, driver.Absent, 0
+			want.Fence, want.Token, want.OnLost = first.Fence+1, r.Token, driver.Rerun
 			want.Attempt = 2
 			want.Started, want.LeaseEnd = rec.Started, rec.Started.Add(r.Lease)
 			want.Retention, want.Correlation = r.Retention, r.Correlation
@@ -139,17 +139,17 @@ var claimChecks = []check{
 		name:    "a done key answers",
 		promise: "Within its retention a done record refuses every claim and returns the answer, or that there is none.",
 		run: func(e *env) {
-			for _, a := range []*semel.Response{answer(), nil} {
-				id, c := newID(), ask(semel.Rerun)
+			for _, a := range []*driver.Response{answer(), nil} {
+				id, c := newID(), ask(driver.Rerun)
 				rec := e.a.begin(id, c)
 				want := e.a.end(id, rec.Owner(), done(a))
 				want.Response = a
-				for _, p := range []semel.LostPolicy{semel.Hold, semel.Rerun} {
+				for _, p := range []driver.LostPolicy{driver.Hold, driver.Rerun} {
 					r := retry(c)
 					r.OnLost = p
 					got := e.b.refuse("done", id, r)
 					e.same("the record that a repeat gets", got, want)
-					if got.Reads(p) != semel.ReadsDone {
+					if got.Reads(p) != driver.ReadsDone {
 						e.Errorf("the record reads as %s, want done", got.Reads(p))
 					}
 				}
@@ -160,11 +160,11 @@ var claimChecks = []check{
 		name:    "an unknown key stays closed",
 		promise: "A record stored as unknown refuses every claim: only operators and reconcile move it.",
 		run: func(e *env) {
-			for _, own := range []semel.LostPolicy{semel.Hold, semel.Rerun} {
+			for _, own := range []driver.LostPolicy{driver.Hold, driver.Rerun} {
 				id, c := newID(), ask(own)
 				rec := e.a.begin(id, c)
 				want := e.a.end(id, rec.Owner(), unknown("timeout"))
-				for _, caller := range []semel.LostPolicy{semel.Hold, semel.Rerun} {
+				for _, caller := range []driver.LostPolicy{driver.Hold, driver.Rerun} {
 					r := retry(c)
 					r.OnLost = caller
 					e.same("the record that a repeat gets", e.b.refuse("unknown", id, r), want)
@@ -179,8 +179,8 @@ var claimChecks = []check{
 		run: func(e *env) {
 			for _, s := range e.situations() {
 				r := retry(s.claim)
-				r.OnLost = semel.Hold
-				if s.rec.Reads(r.OnLost) == semel.ReadsFree {
+				r.OnLost = driver.Hold
+				if s.rec.Reads(r.OnLost) == driver.ReadsFree {
 					continue
 				}
 				r.Operation, r.Sealed = "DELETE /", []byte("other bytes")

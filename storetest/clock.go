@@ -3,7 +3,7 @@ package storetest
 import (
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 var clockChecks = []check{
@@ -11,12 +11,12 @@ var clockChecks = []check{
 		name:    "each record tells the time",
 		promise: "Every record that a verb returns has Now set to the store's clock: owned or not, absent or not.",
 		run: func(e *env) {
-			id, c := newID(), ask(semel.Hold)
+			id, c := newID(), ask(driver.Hold)
 			last := e.now()
 			if last == 0 {
 				e.Fatalf("Load of an absent record: Now is not set")
 			}
-			tells := func(verb string, rec semel.Record) {
+			tells := func(verb string, rec driver.Record) {
 				e.Helper()
 				if rec.Now < last {
 					e.Errorf("%s: Now is %s, after %s was told", verb, rec.Now.Time(), last.Time())
@@ -27,9 +27,9 @@ var clockChecks = []check{
 			tells("Claim, owned", rec)
 			tells("Claim, refused", e.b.refuse("running", id, retry(c)))
 			tells("Load", e.a.load(id))
-			got, _ := e.b.settle(id, semel.Owner{}, done(nil))
+			got, _ := e.b.settle(id, driver.Owner{}, done(nil))
 			tells("Settle, refused", got)
-			got, _ = e.a.settle(newID(), semel.Owner{}, done(nil))
+			got, _ = e.a.settle(newID(), driver.Owner{}, done(nil))
 			tells("Settle, absent", got)
 			tells("Settle, owned", e.b.end(id, rec.Owner(), done(nil)))
 			tells("Settle, repeated", e.a.end(id, rec.Owner(), done(nil)))
@@ -41,10 +41,10 @@ var clockChecks = []check{
 		needs:   seizer,
 		run: func(e *env) {
 			id := newID()
-			e.a.begin(id, ask(semel.Hold))
+			e.a.begin(id, ask(driver.Hold))
 			before := e.now()
-			for what, id := range map[string]semel.ID{"running": id, "absent": newID()} {
-				if got := e.b.seize(id, semel.NewToken()); got.Now < before {
+			for what, id := range map[string]driver.ID{"running": id, "absent": newID()} {
+				if got := e.b.seize(id, driver.NewToken()); got.Now < before {
 					e.Errorf("Seize, %s: Now is %s, after %s was told", what, got.Now.Time(), before.Time())
 				}
 			}
@@ -70,7 +70,7 @@ var clockChecks = []check{
 			if last.Sub(first) < 2*time.Millisecond {
 				e.Errorf("the clock moved %s, want 2ms or more", last.Sub(first))
 			}
-			id, c := newID(), ask(semel.Rerun)
+			id, c := newID(), ask(driver.Rerun)
 			c.Lease = time.Minute
 			e.a.begin(id, c)
 			if rec, owned := e.b.claim(id, retry(c)); owned {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // callers is how many do the same at once.
@@ -12,13 +12,13 @@ const callers = 100
 
 // A reply is what a verb returned to one of several callers.
 type reply struct {
-	rec   semel.Record
+	rec   driver.Record
 	owned bool
 	err   error
 }
 
 // claimTogether sends the claims at once, over both handles, and returns the replies.
-func (e *env) claimTogether(id semel.ID, claims []semel.Claim) []reply {
+func (e *env) claimTogether(id driver.ID, claims []driver.Claim) []reply {
 	e.Helper()
 	replies := make([]reply, len(claims))
 	e.together(len(claims), func(i int) {
@@ -34,9 +34,9 @@ func (e *env) claimTogether(id semel.ID, claims []semel.Claim) []reply {
 }
 
 // oneWins sends claims for the same request at once and checks that exactly one of them is owned.
-func (e *env) oneWins(what string, id semel.ID, c semel.Claim) semel.Record {
+func (e *env) oneWins(what string, id driver.ID, c driver.Claim) driver.Record {
 	e.Helper()
-	claims := make([]semel.Claim, callers)
+	claims := make([]driver.Claim, callers)
 	for i := range claims {
 		claims[i] = retry(c)
 	}
@@ -44,7 +44,7 @@ func (e *env) oneWins(what string, id semel.ID, c semel.Claim) semel.Record {
 }
 
 // oneOf sends claims at once and checks that exactly one of them is owned.
-func (e *env) oneOf(what string, id semel.ID, claims []semel.Claim) semel.Record {
+func (e *env) oneOf(what string, id driver.ID, claims []driver.Claim) driver.Record {
 	e.Helper()
 	replies := e.claimTogether(id, claims)
 	final := e.a.load(id)
@@ -74,7 +74,7 @@ var concurrencyChecks = []check{
 		promise: "Of a hundred claims of an absent key at once, over two handles, exactly one is owned (R-26, cases 11, 12).",
 		run: func(e *env) {
 			for range 3 {
-				if rec := e.oneWins("absent", newID(), ask(semel.Hold)); rec.Attempt != 1 {
+				if rec := e.oneWins("absent", newID(), ask(driver.Hold)); rec.Attempt != 1 {
 					e.Errorf("attempt %d, want 1", rec.Attempt)
 				}
 			}
@@ -84,7 +84,7 @@ var concurrencyChecks = []check{
 		name:    "one of many takeovers wins",
 		promise: "Of a hundred claims of a record lapsed under Rerun at once exactly one takes over (R-46, case 37).",
 		run: func(e *env) {
-			s := e.lapse(semel.Rerun, false)
+			s := e.lapse(driver.Rerun, false)
 			if rec := e.oneWins("lapsed", s.id, s.claim); rec.Attempt != 2 || rec.Fence != s.rec.Fence+1 {
 				e.Errorf("attempt %d, fence %d after %d; want 2, and the next", rec.Attempt, rec.Fence, s.rec.Fence)
 			}
@@ -94,7 +94,7 @@ var concurrencyChecks = []check{
 		name:    "one of many reruns wins",
 		promise: "Of a hundred claims of a free record at once exactly one starts a run.",
 		run: func(e *env) {
-			id, c := newID(), ask(semel.Rerun)
+			id, c := newID(), ask(driver.Rerun)
 			rec := e.a.begin(id, c)
 			e.a.end(id, rec.Owner(), free(""))
 			if got := e.oneWins("free", id, c); got.Attempt != 2 || got.Fence != rec.Fence+1 {
@@ -107,7 +107,7 @@ var concurrencyChecks = []check{
 		promise: "Of a hundred claims of a record past its retention at once exactly one starts the new operation.",
 		run: func(e *env) {
 			id := e.expired(1)[0]
-			if rec := e.oneWins("past retention", id, ask(semel.Hold)); rec.Attempt != 1 {
+			if rec := e.oneWins("past retention", id, ask(driver.Hold)); rec.Attempt != 1 {
 				e.Errorf("attempt %d, want 1", rec.Attempt)
 			}
 		},
@@ -117,8 +117,8 @@ var concurrencyChecks = []check{
 		promise: "Copies of one claim, as a guard sends them when replies are lost, are all owned with one fence and count as " +
 			"one attempt, also when they arrive at once (case 7).",
 		run: func(e *env) {
-			id, c := newID(), ask(semel.Hold)
-			claims := make([]semel.Claim, callers)
+			id, c := newID(), ask(driver.Hold)
+			claims := make([]driver.Claim, callers)
 			for i := range claims {
 				claims[i] = c
 			}
@@ -127,7 +127,7 @@ var concurrencyChecks = []check{
 					e.Fatalf("a copy: owned %t, attempt %d, fence %d; want true, 1, %d", r.owned, r.rec.Attempt, r.rec.Fence, e.a.load(id).Fence)
 				}
 			}
-			e.b.end(id, semel.Owner{Fence: e.a.load(id).Fence, Token: c.Token}, done(nil))
+			e.b.end(id, driver.Owner{Fence: e.a.load(id).Fence, Token: c.Token}, done(nil))
 		},
 	},
 	{
@@ -136,8 +136,8 @@ var concurrencyChecks = []check{
 		run: func(e *env) {
 			for range 5 {
 				id := newID()
-				by := e.a.begin(id, ask(semel.Rerun))
-				outcomes := []semel.Outcome{done(answer()), free("gave up"), unknown("timeout")}
+				by := e.a.begin(id, ask(driver.Rerun))
+				outcomes := []driver.Outcome{done(answer()), free("gave up"), unknown("timeout")}
 				replies := make([]reply, 24)
 				e.together(len(replies), func(i int) {
 					r := &replies[i]
@@ -163,7 +163,7 @@ var concurrencyChecks = []check{
 		run: func(e *env) {
 			for round := range 10 {
 				id := newID()
-				by := e.a.begin(id, ask(semel.Rerun))
+				by := e.a.begin(id, ask(driver.Rerun))
 				var settled reply
 				errs := make([]error, 8)
 				e.together(len(errs), func(i int) {
@@ -172,7 +172,7 @@ var concurrencyChecks = []check{
 						return
 					}
 					for range 3 {
-						if _, err := e.both(i).Extend(e.ctx, id, by.Owner(), semel.Extension{Lease: long}); err != nil {
+						if _, err := e.both(i).Extend(e.ctx, id, by.Owner(), driver.Extension{Lease: long}); err != nil {
 							errs[i] = err
 							return
 						}
@@ -196,9 +196,9 @@ var concurrencyChecks = []check{
 			"acknowledged before it was asked for, every owner's verbs succeed, and each run is counted.",
 		run: func(e *env) {
 			const workers, turns, keys = 12, 40, 3
-			c := ask(semel.Rerun)
+			c := ask(driver.Rerun)
 			var runs ledger
-			ids := make([]semel.ID, keys)
+			ids := make([]driver.ID, keys)
 			for i := range ids {
 				ids[i] = newID()
 			}
@@ -228,7 +228,7 @@ var concurrencyChecks = []check{
 // A ledger notes the runs that a store has acknowledged.
 type ledger struct {
 	mu   sync.Mutex
-	runs map[semel.ID]*runs
+	runs map[driver.ID]*runs
 }
 
 type runs struct {
@@ -236,9 +236,9 @@ type runs struct {
 	fences  map[uint64]bool
 }
 
-func (l *ledger) of(id semel.ID) *runs {
+func (l *ledger) of(id driver.ID) *runs {
 	if l.runs == nil {
-		l.runs = map[semel.ID]*runs{}
+		l.runs = map[driver.ID]*runs{}
 	}
 	if l.runs[id] == nil {
 		l.runs[id] = &runs{fences: map[uint64]bool{}}
@@ -246,19 +246,19 @@ func (l *ledger) of(id semel.ID) *runs {
 	return l.runs[id]
 }
 
-func (l *ledger) highest(id semel.ID) uint64 {
+func (l *ledger) highest(id driver.ID) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.of(id).highest
 }
 
-func (l *ledger) count(id semel.ID) int {
+func (l *ledger) count(id driver.ID) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.of(id).fences)
 }
 
-func (l *ledger) note(id semel.ID, fence uint64) (first bool) {
+func (l *ledger) note(id driver.ID, fence uint64) (first bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r := l.of(id)
@@ -269,7 +269,7 @@ func (l *ledger) note(id semel.ID, fence uint64) (first bool) {
 }
 
 // turn claims the key and, if it is owned, runs and releases it.
-func (l *ledger) turn(e *env, h handle, id semel.ID, c semel.Claim, turn int) error {
+func (l *ledger) turn(e *env, h handle, id driver.ID, c driver.Claim, turn int) error {
 	before := l.highest(id)
 	rec, owned, err := h.Claim(e.ctx, id, c)
 	if err != nil {
@@ -278,14 +278,14 @@ func (l *ledger) turn(e *env, h handle, id semel.ID, c semel.Claim, turn int) er
 	if !owned {
 		return nil
 	}
-	if rec.Token != c.Token || rec.State != semel.Running {
+	if rec.Token != c.Token || rec.State != driver.Running {
 		return fmt.Errorf("the owner was given a record that is %s, with another token", rec.State)
 	}
 	if !l.note(id, rec.Fence) || rec.Fence <= before {
 		return fmt.Errorf("fence %d was given out twice, or after %d", rec.Fence, before)
 	}
 	if turn%2 == 0 {
-		if owned, err = h.Extend(e.ctx, id, rec.Owner(), semel.Extension{Lease: 2 * long}); err != nil || !owned {
+		if owned, err = h.Extend(e.ctx, id, rec.Owner(), driver.Extension{Lease: 2 * long}); err != nil || !owned {
 			return fmt.Errorf("extend by the owner: owned is %t, error %w", owned, err)
 		}
 	}

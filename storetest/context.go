@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // ended returns contexts that have ended, in both ways.
@@ -21,7 +21,7 @@ var contextChecks = []check{
 		name:    "an ended one is an error and changes nothing",
 		promise: "A verb whose context has ended before it was called returns an error, and does nothing.",
 		run: func(e *env) {
-			id, c, absent := newID(), ask(semel.Rerun), newID()
+			id, c, absent := newID(), ask(driver.Rerun), newID()
 			want := e.a.begin(id, c)
 			freed := newID()
 			rec := e.a.begin(freed, c)
@@ -31,7 +31,7 @@ var contextChecks = []check{
 			for why, ctx := range ended() {
 				verbs := map[string]func() error{
 					"Claim of an absent record": func() error {
-						_, owned, err := e.a.Store.Claim(ctx, absent, ask(semel.Hold))
+						_, owned, err := e.a.Store.Claim(ctx, absent, ask(driver.Hold))
 						return refusedToo(owned, err)
 					},
 					"Claim of a free record": func() error {
@@ -39,7 +39,7 @@ var contextChecks = []check{
 						return refusedToo(owned, err)
 					},
 					"Extend": func() error {
-						owned, err := e.a.Store.Extend(ctx, id, want.Owner(), semel.Extension{Lease: 2 * long, Begun: true})
+						owned, err := e.a.Store.Extend(ctx, id, want.Owner(), driver.Extension{Lease: 2 * long, Begun: true})
 						return refusedToo(owned, err)
 					},
 					"Settle": func() error {
@@ -59,7 +59,7 @@ var contextChecks = []check{
 					if err := call(); err == nil {
 						e.Errorf("%s with a context %s: no error", verb, why)
 					}
-					e.unchanged(verb+", context "+why, absent, semel.Record{})
+					e.unchanged(verb+", context "+why, absent, driver.Record{})
 					e.unchanged(verb+", context "+why, id, want)
 					e.unchanged(verb+", context "+why, freed, wantFreed)
 				}
@@ -75,12 +75,12 @@ var contextChecks = []check{
 		needs:   seizer,
 		run: func(e *env) {
 			running, finished := newID(), newID()
-			wantRunning := e.a.begin(running, ask(semel.Hold))
-			rec := e.a.begin(finished, ask(semel.Hold))
+			wantRunning := e.a.begin(running, ask(driver.Hold))
+			rec := e.a.begin(finished, ask(driver.Hold))
 			wantFinished := e.a.end(finished, rec.Owner(), done(answer()))
 			for why, ctx := range ended() {
-				s := e.a.Store.(semel.Seizer)
-				if _, err := s.Seize(ctx, running, semel.NewToken()); err == nil {
+				s := e.a.Store.(driver.Seizer)
+				if _, err := s.Seize(ctx, running, driver.NewToken()); err == nil {
 					e.Errorf("Seize with a context %s: no error", why)
 				}
 				if forgot, err := s.Forget(ctx, finished, wantFinished.Owner()); err == nil || forgot {
@@ -96,9 +96,9 @@ var contextChecks = []check{
 		promise: "List with a context that has ended returns an error.",
 		needs:   lister,
 		run: func(e *env) {
-			e.a.begin(newID(), ask(semel.Hold))
+			e.a.begin(newID(), ask(driver.Hold))
 			for why, ctx := range ended() {
-				err := e.a.Store.(semel.Lister).List(ctx, semel.Query{}, func(semel.ID, semel.Record) bool { return true })
+				err := e.a.Store.(driver.Lister).List(ctx, driver.Query{}, func(driver.ID, driver.Record) bool { return true })
 				if err == nil {
 					e.Errorf("List with a context %s: no error", why)
 				}
@@ -112,7 +112,7 @@ var contextChecks = []check{
 		run: func(e *env) {
 			for i := range 60 {
 				delay := time.Duration(i) * 15 * time.Microsecond
-				id, c := newID(), ask(semel.Hold)
+				id, c := newID(), ask(driver.Hold)
 				var claimed, settled reply
 				e.cutOff(delay, func(ctx context.Context) {
 					claimed.rec, claimed.owned, claimed.err = e.both(i).Claim(ctx, id, c)
@@ -123,7 +123,7 @@ var contextChecks = []check{
 					e.Fatalf("a first claim whose context ended meanwhile was refused without an error")
 				case claimed.err == nil:
 					e.same("acknowledged claim, cut off", now, claimed.rec)
-				case now.State != semel.Absent && (now.State != semel.Running || now.Token != c.Token || now.Attempt != 1):
+				case now.State != driver.Absent && (now.State != driver.Running || now.Token != c.Token || now.Attempt != 1):
 					e.Fatalf("a claim that was cut off left half a record: %+v", now)
 				}
 				by := e.b.begin(id, c)
@@ -138,12 +138,12 @@ var contextChecks = []check{
 					e.Fatalf("the owner's settle, whose context ended meanwhile, was refused without an error")
 				case settled.err == nil:
 					e.same("acknowledged settle, cut off", now, settled.rec)
-				case now.State != semel.Done:
+				case now.State != driver.Done:
 					by.LeaseEnd = max(by.LeaseEnd, now.LeaseEnd) // the claim that was cut off may be executed late
 					e.same("a settle that was cut off", now, by)
 				}
 				rec := e.b.end(id, by.Owner(), o)
-				if d := diffAnswers(rec.Response, o.Response); rec.State != semel.Done || d != nil {
+				if d := diffAnswers(rec.Response, o.Response); rec.State != driver.Done || d != nil {
 					e.Fatalf("the settle sent again left a record that is %s: %v", rec.State, d)
 				}
 			}

@@ -1,7 +1,7 @@
 package storetest
 
 import (
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 var countChecks = []check{
@@ -13,7 +13,7 @@ var countChecks = []check{
 		run: func(e *env) {
 			count := func(when string, running, unknown int64) {
 				e.Helper()
-				n, err := e.b.Store.(semel.Counter).Count(e.ctx)
+				n, err := e.b.Store.(driver.Counter).Count(e.ctx)
 				if err != nil {
 					e.Fatalf("Count: %v", err)
 				}
@@ -27,10 +27,10 @@ var countChecks = []check{
 			count("an empty storage", 0, 0)
 			var running, unknown int64
 			for _, s := range e.situations() {
-				if s.rec.State == semel.Running {
+				if s.rec.State == driver.Running {
 					running++
 				}
-				if s.rec.Reads(s.rec.OnLost) == semel.ReadsUnknown {
+				if s.rec.Reads(s.rec.OnLost) == driver.ReadsUnknown {
 					unknown++
 				}
 			}

@@ -7,12 +7,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // diff says in which fields got differs from want, or nothing. Now is not compared, since it moves. An empty body or
 // sealed request may be nil or not; a missing answer is not an empty one.
-func diff(got, want semel.Record) string {
+func diff(got, want driver.Record) string {
 	var out []string
 	g, w := reflect.ValueOf(got), reflect.ValueOf(want)
 	for i := range g.NumField() {
@@ -37,7 +37,7 @@ func diff(got, want semel.Record) string {
 	return strings.Join(out, "; ")
 }
 
-func diffAnswers(got, want *semel.Response) (out []string) {
+func diffAnswers(got, want *driver.Response) (out []string) {
 	if got == nil || want == nil {
 		if got != want {
 			out = append(out, fmt.Sprintf("Response is %s, want %s", presence(got), presence(want)))
@@ -72,7 +72,7 @@ func diffFields(what string, got, want map[string][]string) (out []string) {
 	return out
 }
 
-func presence(a *semel.Response) string {
+func presence(a *driver.Response) string {
 	if a == nil {
 		return "nil"
 	}

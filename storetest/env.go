@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // reporter is the part of testing.TB that checks use. Fatalf does not return.
@@ -21,7 +21,7 @@ type reporter interface {
 
 // means is a Storage, bound to the test that it serves. Only open is never nil.
 type means struct {
-	open    func() semel.Store
+	open    func() driver.Store
 	advance func(d time.Duration)
 	restart func()
 }
@@ -34,7 +34,7 @@ type env struct {
 	a, b handle
 
 	short time.Duration // of leases and retentions that a check waits out
-	idle  semel.ID      // of a record that never exists: loading it tells the clock
+	idle  driver.ID     // of a record that never exists: loading it tells the clock
 }
 
 const (
@@ -73,13 +73,13 @@ func (e *env) both(i int) handle {
 }
 
 // now returns the store's clock.
-func (e *env) now() semel.Time {
+func (e *env) now() driver.Time {
 	e.Helper()
 	return e.a.load(e.idle).Now
 }
 
 // until returns when the store's clock shows at least t.
-func (e *env) until(t semel.Time) {
+func (e *env) until(t driver.Time) {
 	e.Helper()
 	giveUp := time.Now().Add(clockTimeout)
 	for tries := 0; ; tries++ {
@@ -113,7 +113,7 @@ func (e *env) pass(d time.Duration) {
 }
 
 // same reports where got differs from want; Now is not compared.
-func (e *env) same(what string, got, want semel.Record) {
+func (e *env) same(what string, got, want driver.Record) {
 	e.Helper()
 	if d := diff(got, want); d != "" {
 		e.Errorf("%s: %s", what, d)
@@ -121,7 +121,7 @@ func (e *env) same(what string, got, want semel.Record) {
 }
 
 // unchanged reports where the record differs from what it was before.
-func (e *env) unchanged(what string, id semel.ID, before semel.Record) {
+func (e *env) unchanged(what string, id driver.ID, before driver.Record) {
 	e.Helper()
 	e.same(what+": the record changed", e.a.load(id), before)
 	e.same(what+": the record changed as the other handle sees it", e.b.load(id), before)
@@ -144,11 +144,11 @@ func (e *env) together(n int, do func(i int)) {
 // A handle is one of the store's handles, with verbs that end the check if the store fails.
 type handle struct {
 	e *env
-	semel.Store
+	driver.Store
 }
 
 // begin claims and must own.
-func (h handle) begin(id semel.ID, c semel.Claim) semel.Record {
+func (h handle) begin(id driver.ID, c driver.Claim) driver.Record {
 	h.e.Helper()
 	rec, owned := h.claim(id, c)
 	if !owned {
@@ -158,7 +158,7 @@ func (h handle) begin(id semel.ID, c semel.Claim) semel.Record {
 }
 
 // refuse claims and must not own.
-func (h handle) refuse(what string, id semel.ID, c semel.Claim) semel.Record {
+func (h handle) refuse(what string, id driver.ID, c driver.Claim) driver.Record {
 	h.e.Helper()
 	rec, owned := h.claim(id, c)
 	if owned {
@@ -167,7 +167,7 @@ func (h handle) refuse(what string, id semel.ID, c semel.Claim) semel.Record {
 	return rec
 }
 
-func (h handle) claim(id semel.ID, c semel.Claim) (semel.Record, bool) {
+func (h handle) claim(id driver.ID, c driver.Claim) (driver.Record, bool) {
 	h.e.Helper()
 	rec, owned, err := h.Store.Claim(h.e.ctx, id, c)
 	if err != nil {
@@ -176,7 +176,7 @@ func (h handle) claim(id semel.ID, c semel.Claim) (semel.Record, bool) {
 	return rec, owned
 }
 
-func (h handle) extend(id semel.ID, by semel.Owner, x semel.Extension) bool {
+func (h handle) extend(id driver.ID, by driver.Owner, x driver.Extension) bool {
 	h.e.Helper()
 	owned, err := h.Store.Extend(h.e.ctx, id, by, x)
 	if err != nil {
@@ -186,7 +186,7 @@ func (h handle) extend(id semel.ID, by semel.Owner, x semel.Extension) bool {
 }
 
 // renew extends and must own. It returns the record.
-func (h handle) renew(id semel.ID, by semel.Owner, x semel.Extension) semel.Record {
+func (h handle) renew(id driver.ID, by driver.Owner, x driver.Extension) driver.Record {
 	h.e.Helper()
 	if !h.extend(id, by, x) {
 		h.e.Fatalf("Extend was refused to the owner")
@@ -194,7 +194,7 @@ func (h handle) renew(id semel.ID, by semel.Owner, x semel.Extension) semel.Reco
 	return h.load(id)
 }
 
-func (h handle) settle(id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool) {
+func (h handle) settle(id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool) {
 	h.e.Helper()
 	rec, owned, err := h.Store.Settle(h.e.ctx, id, by, o)
 	if err != nil {
@@ -204,7 +204,7 @@ func (h handle) settle(id semel.ID, by semel.Owner, o semel.Outcome) (semel.Reco
 }
 
 // end settles and must own.
-func (h handle) end(id semel.ID, by semel.Owner, o semel.Outcome) semel.Record {
+func (h handle) end(id driver.ID, by driver.Owner, o driver.Outcome) driver.Record {
 	h.e.Helper()
 	rec, owned := h.settle(id, by, o)
 	if !owned {
@@ -214,13 +214,13 @@ func (h handle) end(id semel.ID, by semel.Owner, o semel.Outcome) semel.Record {
 }
 
 // ran claims and settles, and must own.
-func (h handle) ran(id semel.ID, c semel.Claim, o semel.Outcome) semel.Record {
+func (h handle) ran(id driver.ID, c driver.Claim, o driver.Outcome) driver.Record {
 	h.e.Helper()
 	rec := h.begin(id, c)
 	return h.end(id, rec.Owner(), o)
 }
 
-func (h handle) load(id semel.ID) semel.Record {
+func (h handle) load(id driver.ID) driver.Record {
 	h.e.Helper()
 	rec, err := h.Store.Load(h.e.ctx, id)
 	if err != nil {
@@ -255,66 +255,66 @@ func (h handle) sweepAll() int {
 }
 
 // exists reports whether the record is still there.
-func (h handle) exists(id semel.ID) bool {
+func (h handle) exists(id driver.ID) bool {
 	h.e.Helper()
-	return h.load(id).State != semel.Absent
+	return h.load(id).State != driver.Absent
 }
 
-func (h handle) seize(id semel.ID, t semel.Token) semel.Record {
+func (h handle) seize(id driver.ID, t driver.Token) driver.Record {
 	h.e.Helper()
-	rec, err := h.Store.(semel.Seizer).Seize(h.e.ctx, id, t)
+	rec, err := h.Store.(driver.Seizer).Seize(h.e.ctx, id, t)
 	if err != nil {
 		h.e.Fatalf("Seize: %v", err)
 	}
 	return rec
 }
 
-func (h handle) forget(id semel.ID, by semel.Owner) bool {
+func (h handle) forget(id driver.ID, by driver.Owner) bool {
 	h.e.Helper()
-	forgot, err := h.Store.(semel.Seizer).Forget(h.e.ctx, id, by)
+	forgot, err := h.Store.(driver.Seizer).Forget(h.e.ctx, id, by)
 	if err != nil {
 		h.e.Fatalf("Forget: %v", err)
 	}
 	return forgot
 }
 
-func newID() (id semel.ID) {
+func newID() (id driver.ID) {
 	rand.Read(id[:])
 	return id
 }
 
 // ask returns a claim for a request that nobody made before.
-func ask(p semel.LostPolicy) semel.Claim {
-	return semel.Claim{
+func ask(p driver.LostPolicy) driver.Claim {
+	return driver.Claim{
 		Fingerprint: newFingerprint(),
-		Token:       semel.NewToken(),
+		Token:       driver.NewToken(),
 		Lease:       long,
 		Retention:   long,
 		OnLost:      p,
 		Operation:   "POST /payments",
-		Correlation: semel.NewToken().String(),
+		Correlation: driver.NewToken().String(),
 	}
 }
 
 // retry returns a claim for the same request by another guard.
-func retry(c semel.Claim) semel.Claim {
-	c.Token = semel.NewToken()
-	c.Correlation = semel.NewToken().String()
+func retry(c driver.Claim) driver.Claim {
+	c.Token = driver.NewToken()
+	c.Correlation = driver.NewToken().String()
 	return c
 }
 
-func newFingerprint() semel.Fingerprint {
-	settings := semel.NewToken()
-	return semel.Fingerprint{
-		Raw:       semel.NewToken(),
-		Canonical: semel.NewToken(),
+func newFingerprint() driver.Fingerprint {
+	settings := driver.NewToken()
+	return driver.Fingerprint{
+		Raw:       driver.NewToken(),
+		Canonical: driver.NewToken(),
 		Settings:  [8]byte(settings[:8]),
 	}
 }
 
 // answer returns an answer with a bit of everything.
-func answer() *semel.Response {
-	return &semel.Response{
+func answer() *driver.Response {
+	return &driver.Response{
 		Status:  201,
 		Header:  http.Header{"Content-Type": {"application/json"}, "Location": {"/payments/7"}},
 		Trailer: http.Header{"Content-Digest": {"sha-256=:47DEQpj8HBSa:"}},
@@ -322,11 +322,13 @@ func answer() *semel.Response {
 	}
 }
 
-func done(a *semel.Response) semel.Outcome { return semel.Outcome{State: semel.Done, Response: a} }
+func done(a *driver.Response) driver.Outcome { return driver.Outcome{State: driver.Done, Response: a} }
 
-func free(why string) semel.Outcome { return semel.Outcome{State: semel.Free, Error: why} }
+func free(why string) driver.Outcome { return driver.Outcome{State: driver.Free, Error: why} }
 
 // owed is free with an end that is owed.
-func owed(why string) semel.Outcome { return semel.Outcome{State: semel.Free, Error: why, Owed: true} }
+func owed(why string) driver.Outcome {
+	return driver.Outcome{State: driver.Free, Error: why, Owed: true}
+}
 
-func unknown(why string) semel.Outcome { return semel.Outcome{State: semel.Unknown, Error: why} }
+func unknown(why string) driver.Outcome { return driver.Outcome{State: driver.Unknown, Error: why} }

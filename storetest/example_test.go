@@ -3,7 +3,7 @@ package storetest_test
 import (
 	"testing"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/memstore"
 	"github.com/semelhq/semel/storetest"
 )
@@ -15,7 +15,7 @@ func ExampleRun() {
 		storetest.Run(t, func(t *testing.T) storetest.Storage {
 			s := memstore.New()
 			return storetest.Storage{
-				Open: func(t *testing.T) semel.Store { return s },
+				Open: func(t *testing.T) driver.Store { return s },
 			}
 		})
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // A fault is a store that breaks one promise, and the checks that must notice.
@@ -23,8 +23,8 @@ var faults = []fault{
 	{
 		"the first attempt is number 0",
 		func(m *model) {
-			m.bendClaimed(func(old semel.Record, rec *semel.Record, _ semel.Claim) {
-				if old.State == semel.Absent {
+			m.bendClaimed(func(old driver.Record, rec *driver.Record, _ driver.Claim) {
+				if old.State == driver.Absent {
 					rec.Attempt = 0
 				}
 			})
@@ -34,8 +34,8 @@ var faults = []fault{
 	{
 		"fences start at 1",
 		func(m *model) {
-			m.bendClaimed(func(old semel.Record, rec *semel.Record, _ semel.Claim) {
-				if old.State == semel.Absent {
+			m.bendClaimed(func(old driver.Record, rec *driver.Record, _ driver.Claim) {
+				if old.State == driver.Absent {
 					rec.Fence = 1
 				}
 			})
@@ -44,14 +44,14 @@ var faults = []fault{
 	},
 	{
 		"loading creates the record",
-		func(m *model) { m.open = func(m *model) semel.Store { return creator{m} } },
+		func(m *model) { m.open = func(m *model) driver.Store { return creator{m} } },
 		[]string{"claim/an absent key starts its first run", "extend/it creates nothing", "settle/it creates nothing"},
 	},
 	{
 		"a running record is anybody's",
 		func(m *model) {
-			m.bendClaim(func(r *semel.Record, now semel.Time, _ *semel.Claim) {
-				if r.State == semel.Running {
+			m.bendClaim(func(r *driver.Record, now driver.Time, _ *driver.Claim) {
+				if r.State == driver.Running {
 					r.LeaseEnd = now
 				}
 			})
@@ -61,8 +61,8 @@ var faults = []fault{
 	{
 		"a lease is half as long as it says",
 		func(m *model) {
-			m.bendClaim(func(r *semel.Record, _ semel.Time, _ *semel.Claim) {
-				if r.State == semel.Running {
+			m.bendClaim(func(r *driver.Record, _ driver.Time, _ *driver.Claim) {
+				if r.State == driver.Running {
 					r.LeaseEnd = r.Started.Add(r.LeaseEnd.Sub(r.Started) / 2)
 				}
 			})
@@ -72,8 +72,8 @@ var faults = []fault{
 	{
 		"its own repeated claim is a stranger's",
 		func(m *model) {
-			m.claim = func(r semel.Record, now semel.Time, c semel.Claim) (semel.Record, bool) {
-				if r.State == semel.Running && r.Token == c.Token {
+			m.claim = func(r driver.Record, now driver.Time, c driver.Claim) (driver.Record, bool) {
+				if r.State == driver.Running && r.Token == c.Token {
 					return r, false
 				}
 				return r.Claim(now, c)
@@ -89,8 +89,8 @@ var faults = []fault{
 	{
 		"its own repeated claim is a new run",
 		func(m *model) {
-			m.bendClaimed(func(old semel.Record, rec *semel.Record, _ semel.Claim) {
-				if old.State == semel.Running && old.Token == rec.Token {
+			m.bendClaimed(func(old driver.Record, rec *driver.Record, _ driver.Claim) {
+				if old.State == driver.Running && old.Token == rec.Token {
 					rec.Attempt++
 					rec.Fence++
 				}
@@ -105,8 +105,8 @@ var faults = []fault{
 	{
 		"its own repeated claim leaves the lease",
 		func(m *model) {
-			m.bendClaimed(func(old semel.Record, rec *semel.Record, _ semel.Claim) {
-				if old.State == semel.Running && old.Token == rec.Token {
+			m.bendClaimed(func(old driver.Record, rec *driver.Record, _ driver.Claim) {
+				if old.State == driver.Running && old.Token == rec.Token {
 					rec.LeaseEnd = old.LeaseEnd
 				}
 			})
@@ -119,9 +119,9 @@ var faults = []fault{
 	{
 		"a spent token owns again",
 		func(m *model) {
-			m.bendClaim(func(r *semel.Record, _ semel.Time, c *semel.Claim) {
-				if r.State == semel.Free && r.Token == c.Token {
-					r.Token = semel.Token{}
+			m.bendClaim(func(r *driver.Record, _ driver.Time, c *driver.Claim) {
+				if r.State == driver.Free && r.Token == c.Token {
+					r.Token = driver.Token{}
 				}
 			})
 		},
@@ -130,9 +130,9 @@ var faults = []fault{
 	{
 		"a free record starts afresh",
 		func(m *model) {
-			m.bendClaim(func(r *semel.Record, _ semel.Time, _ *semel.Claim) {
-				if r.State == semel.Free {
-					*r = semel.Record{Fence: r.Fence, Fingerprint: r.Fingerprint}
+			m.bendClaim(func(r *driver.Record, _ driver.Time, _ *driver.Claim) {
+				if r.State == driver.Free {
+					*r = driver.Record{Fence: r.Fence, Fingerprint: r.Fingerprint}
 				}
 			})
 		},
@@ -141,8 +141,8 @@ var faults = []fault{
 	{
 		"a run inherits the last one's correlation and retention",
 		func(m *model) {
-			m.bendClaimed(func(old semel.Record, rec *semel.Record, _ semel.Claim) {
-				if old.State == semel.Free {
+			m.bendClaimed(func(old driver.Record, rec *driver.Record, _ driver.Claim) {
+				if old.State == driver.Free {
 					rec.Correlation, rec.Retention = old.Correlation, old.Retention
 				}
 			})
@@ -152,9 +152,9 @@ var faults = []fault{
 	{
 		"what is done without an answer is run again",
 		func(m *model) {
-			m.bendClaim(func(r *semel.Record, _ semel.Time, _ *semel.Claim) {
-				if r.State == semel.Done && r.Response == nil {
-					r.State = semel.Free
+			m.bendClaim(func(r *driver.Record, _ driver.Time, _ *driver.Claim) {
+				if r.State == driver.Done && r.Response == nil {
+					r.State = driver.Free
 				}
 			})
 		},
@@ -163,7 +163,7 @@ var faults = []fault{
 	{
 		"a refused claim hides the answer",
 		func(m *model) {
-			m.claim = func(r semel.Record, now semel.Time, c semel.Claim) (semel.Record, bool) {
+			m.claim = func(r driver.Record, now driver.Time, c driver.Claim) (driver.Record, bool) {
 				rec, owned := r.Claim(now, c)
 				if !owned {
 					rec.Response = nil
@@ -176,9 +176,9 @@ var faults = []fault{
 	{
 		"an unknown record is run again under Rerun",
 		func(m *model) {
-			m.bendClaim(func(r *semel.Record, _ semel.Time, c *semel.Claim) {
-				if r.State == semel.Unknown && c.OnLost == semel.Rerun && !r.Seized {
-					r.State = semel.Free
+			m.bendClaim(func(r *driver.Record, _ driver.Time, c *driver.Claim) {
+				if r.State == driver.Unknown && c.OnLost == driver.Rerun && !r.Seized {
+					r.State = driver.Free
 				}
 			})
 		},
@@ -188,7 +188,7 @@ var faults = []fault{
 		"a refused claim writes",
 		func(m *model) {
 			m.wordy = true
-			m.claim = func(r semel.Record, now semel.Time, c semel.Claim) (semel.Record, bool) {
+			m.claim = func(r driver.Record, now driver.Time, c driver.Claim) (driver.Record, bool) {
 				rec, owned := r.Claim(now, c)
 				if !owned {
 					rec.Correlation = c.Correlation
@@ -202,10 +202,10 @@ var faults = []fault{
 		"a refused claim writes down that the record is unknown",
 		func(m *model) {
 			m.wordy = true
-			m.claim = func(r semel.Record, now semel.Time, c semel.Claim) (semel.Record, bool) {
+			m.claim = func(r driver.Record, now driver.Time, c driver.Claim) (driver.Record, bool) {
 				rec, owned := r.Claim(now, c)
-				if !owned && rec.State == semel.Running && rec.Reads(c.OnLost) == semel.ReadsUnknown {
-					rec.State = semel.Unknown
+				if !owned && rec.State == driver.Running && rec.Reads(c.OnLost) == driver.ReadsUnknown {
+					rec.State = driver.Unknown
 				}
 				return rec, owned
 			}
@@ -217,8 +217,8 @@ var faults = []fault{
 	{
 		"fingerprints are not compared",
 		func(m *model) {
-			m.bendClaim(func(r *semel.Record, _ semel.Time, c *semel.Claim) {
-				if r.State != semel.Absent {
+			m.bendClaim(func(r *driver.Record, _ driver.Time, c *driver.Claim) {
+				if r.State != driver.Absent {
 					c.Fingerprint = r.Fingerprint
 				}
 			})
@@ -228,7 +228,7 @@ var faults = []fault{
 	{
 		"the owner's own fingerprint is not compared",
 		func(m *model) {
-			m.bendClaim(func(r *semel.Record, _ semel.Time, c *semel.Claim) {
+			m.bendClaim(func(r *driver.Record, _ driver.Time, c *driver.Claim) {
 				if r.Token == c.Token {
 					c.Fingerprint = r.Fingerprint
 				}
@@ -239,7 +239,7 @@ var faults = []fault{
 	{
 		"only raw digests are compared",
 		func(m *model) {
-			m.bendClaim(func(r *semel.Record, _ semel.Time, c *semel.Claim) {
+			m.bendClaim(func(r *driver.Record, _ driver.Time, c *driver.Claim) {
 				if r.Fingerprint.Raw != c.Fingerprint.Raw {
 					c.Fingerprint.Settings = [8]byte{}
 				}
@@ -250,14 +250,16 @@ var faults = []fault{
 	{
 		"settings are not compared",
 		func(m *model) {
-			m.bendClaim(func(r *semel.Record, _ semel.Time, c *semel.Claim) { c.Fingerprint.Settings = r.Fingerprint.Settings })
+			m.bendClaim(func(r *driver.Record, _ driver.Time, c *driver.Claim) {
+				c.Fingerprint.Settings = r.Fingerprint.Settings
+			})
 		},
 		[]string{"fingerprint/requests are the same by raw or by canonical digest"},
 	},
 	{
 		"each run brings its own fingerprint",
 		func(m *model) {
-			m.bendClaimed(func(_ semel.Record, rec *semel.Record, c semel.Claim) { rec.Fingerprint = c.Fingerprint })
+			m.bendClaimed(func(_ driver.Record, rec *driver.Record, c driver.Claim) { rec.Fingerprint = c.Fingerprint })
 		},
 		[]string{"fingerprint/the first fingerprint stays"},
 	},
@@ -266,8 +268,8 @@ var faults = []fault{
 	{
 		"a takeover forgets that the lost run may have had its effect",
 		func(m *model) {
-			m.bendClaimed(func(old semel.Record, rec *semel.Record, _ semel.Claim) {
-				if old.State == semel.Running && !old.Maybe {
+			m.bendClaimed(func(old driver.Record, rec *driver.Record, _ driver.Claim) {
+				if old.State == driver.Running && !old.Maybe {
 					rec.Maybe = false
 				}
 			})
@@ -277,8 +279,8 @@ var faults = []fault{
 	{
 		"a lost run is never taken over",
 		func(m *model) {
-			m.claim = func(r semel.Record, now semel.Time, c semel.Claim) (semel.Record, bool) {
-				if r.State == semel.Running && r.Token != c.Token {
+			m.claim = func(r driver.Record, now driver.Time, c driver.Claim) (driver.Record, bool) {
+				if r.State == driver.Running && r.Token != c.Token {
 					return r, false
 				}
 				return r.Claim(now, c)
@@ -294,15 +296,15 @@ var faults = []fault{
 	{
 		"the record's Hold is ignored",
 		func(m *model) {
-			m.bendClaim(func(r *semel.Record, _ semel.Time, c *semel.Claim) { r.OnLost = c.OnLost })
+			m.bendClaim(func(r *driver.Record, _ driver.Time, c *driver.Claim) { r.OnLost = c.OnLost })
 		},
 		[]string{"lease/over under Hold it reads as unknown"},
 	},
 	{
 		"the caller's Hold is ignored",
 		func(m *model) {
-			m.bendClaim(func(r *semel.Record, _ semel.Time, c *semel.Claim) {
-				if r.State != semel.Absent {
+			m.bendClaim(func(r *driver.Record, _ driver.Time, c *driver.Claim) {
+				if r.State != driver.Absent {
 					c.OnLost = r.OnLost
 				}
 			})
@@ -312,8 +314,8 @@ var faults = []fault{
 	{
 		"the first run's policy stays",
 		func(m *model) {
-			m.bendClaimed(func(old semel.Record, rec *semel.Record, _ semel.Claim) {
-				if old.State != semel.Absent {
+			m.bendClaimed(func(old driver.Record, rec *driver.Record, _ driver.Claim) {
+				if old.State != driver.Absent {
 					rec.OnLost = old.OnLost
 				}
 			})
@@ -323,15 +325,15 @@ var faults = []fault{
 	{
 		"begun is ignored by claims",
 		func(m *model) {
-			m.bendClaim(func(r *semel.Record, _ semel.Time, _ *semel.Claim) { r.Begun = false })
+			m.bendClaim(func(r *driver.Record, _ driver.Time, _ *driver.Claim) { r.Begun = false })
 		},
 		[]string{"lease/over when begun it is done without an answer", "retention/a begun run is kept from its lease's end"},
 	},
 	{
 		"settling needs a lease",
 		func(m *model) {
-			m.settle = func(r semel.Record, now semel.Time, by semel.Owner, o semel.Outcome) (semel.Record, bool) {
-				if r.State == semel.Running && now >= r.LeaseEnd {
+			m.settle = func(r driver.Record, now driver.Time, by driver.Owner, o driver.Outcome) (driver.Record, bool) {
+				if r.State == driver.Running && now >= r.LeaseEnd {
 					return r, false
 				}
 				return r.Settle(now, by, o)
@@ -347,7 +349,7 @@ var faults = []fault{
 	{
 		"extending needs a lease",
 		func(m *model) {
-			m.extend = func(r semel.Record, now semel.Time, by semel.Owner, x semel.Extension) (semel.Record, bool) {
+			m.extend = func(r driver.Record, now driver.Time, by driver.Owner, x driver.Extension) (driver.Record, bool) {
 				if now >= r.LeaseEnd {
 					return r, false
 				}
@@ -359,14 +361,14 @@ var faults = []fault{
 	{
 		"a lease of zero is over",
 		func(m *model) {
-			m.bendClaimed(func(_ semel.Record, rec *semel.Record, c semel.Claim) { rec.LeaseEnd = rec.Now.Add(c.Lease) })
+			m.bendClaimed(func(_ driver.Record, rec *driver.Record, c driver.Claim) { rec.LeaseEnd = rec.Now.Add(c.Lease) })
 		},
 		[]string{"lease/zero or less means the default"},
 	},
 	{
 		"an extension by zero ends the lease",
 		func(m *model) {
-			m.extend = func(r semel.Record, now semel.Time, by semel.Owner, x semel.Extension) (semel.Record, bool) {
+			m.extend = func(r driver.Record, now driver.Time, by driver.Owner, x driver.Extension) (driver.Record, bool) {
 				rec, owned := r.Extend(now, by, x)
 				if owned {
 					rec.LeaseEnd = now.Add(x.Lease)
@@ -379,14 +381,14 @@ var faults = []fault{
 	{
 		"a retention of zero is over",
 		func(m *model) {
-			m.bendClaimed(func(_ semel.Record, rec *semel.Record, c semel.Claim) { rec.Retention = c.Retention })
+			m.bendClaimed(func(_ driver.Record, rec *driver.Record, c driver.Claim) { rec.Retention = c.Retention })
 		},
 		[]string{"lease/zero or less means the default"},
 	},
 	{
 		"leases are whole seconds",
 		func(m *model) {
-			m.bendClaimed(func(_ semel.Record, rec *semel.Record, _ semel.Claim) {
+			m.bendClaimed(func(_ driver.Record, rec *driver.Record, _ driver.Claim) {
 				rec.LeaseEnd = rec.Now.Add((rec.LeaseEnd.Sub(rec.Now) + time.Second - 1).Truncate(time.Second))
 			})
 		},
@@ -395,7 +397,7 @@ var faults = []fault{
 	{
 		"maybe is ignored by claims",
 		func(m *model) {
-			m.bendClaim(func(r *semel.Record, _ semel.Time, _ *semel.Claim) { r.Maybe = false })
+			m.bendClaim(func(r *driver.Record, _ driver.Time, _ *driver.Claim) { r.Maybe = false })
 		},
 		[]string{"lease/what may have had its effect is held"},
 	},
@@ -404,7 +406,7 @@ var faults = []fault{
 	{
 		"an extension is added to the old end",
 		func(m *model) {
-			m.extend = func(r semel.Record, now semel.Time, by semel.Owner, x semel.Extension) (semel.Record, bool) {
+			m.extend = func(r driver.Record, now driver.Time, by driver.Owner, x driver.Extension) (driver.Record, bool) {
 				rec, owned := r.Extend(now, by, x)
 				if owned && x.Lease > 0 {
 					rec.LeaseEnd = r.LeaseEnd.Add(x.Lease)
@@ -417,7 +419,7 @@ var faults = []fault{
 	{
 		"an extension never shortens",
 		func(m *model) {
-			m.extend = func(r semel.Record, now semel.Time, by semel.Owner, x semel.Extension) (semel.Record, bool) {
+			m.extend = func(r driver.Record, now driver.Time, by driver.Owner, x driver.Extension) (driver.Record, bool) {
 				rec, owned := r.Extend(now, by, x)
 				rec.LeaseEnd = max(rec.LeaseEnd, r.LeaseEnd)
 				return rec, owned
@@ -428,9 +430,9 @@ var faults = []fault{
 	{
 		"a heartbeat reopens a record",
 		func(m *model) {
-			m.bendExtend(func(r *semel.Record, _ semel.Time, _ *semel.Owner, _ *semel.Extension) {
-				if r.State != semel.Absent {
-					r.State = semel.Running
+			m.bendExtend(func(r *driver.Record, _ driver.Time, _ *driver.Owner, _ *driver.Extension) {
+				if r.State != driver.Absent {
+					r.State = driver.Running
 				}
 			})
 		},
@@ -439,9 +441,9 @@ var faults = []fault{
 	{
 		"Extend creates a record",
 		func(m *model) {
-			m.bendExtend(func(r *semel.Record, _ semel.Time, by *semel.Owner, _ *semel.Extension) {
-				if r.State == semel.Absent {
-					*r = semel.Record{State: semel.Running, Fence: by.Fence, Token: by.Token}
+			m.bendExtend(func(r *driver.Record, _ driver.Time, by *driver.Owner, _ *driver.Extension) {
+				if r.State == driver.Absent {
+					*r = driver.Record{State: driver.Running, Fence: by.Fence, Token: by.Token}
 				}
 			})
 		},
@@ -450,21 +452,21 @@ var faults = []fault{
 	{
 		"Extend ignores the fence",
 		func(m *model) {
-			m.bendExtend(func(r *semel.Record, _ semel.Time, by *semel.Owner, _ *semel.Extension) { by.Fence = r.Fence })
+			m.bendExtend(func(r *driver.Record, _ driver.Time, by *driver.Owner, _ *driver.Extension) { by.Fence = r.Fence })
 		},
 		[]string{"extend/it is the owner's"},
 	},
 	{
 		"Extend ignores the token",
 		func(m *model) {
-			m.bendExtend(func(r *semel.Record, _ semel.Time, by *semel.Owner, _ *semel.Extension) { by.Token = r.Token })
+			m.bendExtend(func(r *driver.Record, _ driver.Time, by *driver.Owner, _ *driver.Extension) { by.Token = r.Token })
 		},
 		[]string{"extend/it is the owner's"},
 	},
 	{
 		"Extend compares half of the token",
 		func(m *model) {
-			m.bendExtend(func(r *semel.Record, _ semel.Time, by *semel.Owner, _ *semel.Extension) {
+			m.bendExtend(func(r *driver.Record, _ driver.Time, by *driver.Owner, _ *driver.Extension) {
 				copy(by.Token[8:], r.Token[8:])
 			})
 		},
@@ -473,7 +475,7 @@ var faults = []fault{
 	{
 		"Extend takes any fence above one",
 		func(m *model) {
-			m.bendExtend(func(r *semel.Record, _ semel.Time, by *semel.Owner, _ *semel.Extension) {
+			m.bendExtend(func(r *driver.Record, _ driver.Time, by *driver.Owner, _ *driver.Extension) {
 				if by.Above && r.Fence > by.Fence {
 					by.Fence, by.Above = r.Fence, false
 				}
@@ -484,7 +486,7 @@ var faults = []fault{
 	{
 		"a heartbeat clears begun",
 		func(m *model) {
-			m.bendExtend(func(r *semel.Record, _ semel.Time, _ *semel.Owner, x *semel.Extension) { r.Begun = x.Begun })
+			m.bendExtend(func(r *driver.Record, _ driver.Time, _ *driver.Owner, x *driver.Extension) { r.Begun = x.Begun })
 		},
 		[]string{"extend/begun is only ever set"},
 	},
@@ -493,8 +495,8 @@ var faults = []fault{
 	{
 		"done keeps maybe",
 		func(m *model) {
-			m.bendSettled(func(old semel.Record, rec *semel.Record, _ semel.Owner, o semel.Outcome) {
-				if o.State == semel.Done {
+			m.bendSettled(func(old driver.Record, rec *driver.Record, _ driver.Owner, o driver.Outcome) {
+				if o.State == driver.Done {
 					rec.Maybe = old.Maybe
 				}
 			})
@@ -504,16 +506,16 @@ var faults = []fault{
 	{
 		"a handle serves records from a cache of its own",
 		func(m *model) {
-			m.open = func(m *model) semel.Store { return &cached{model: m, seen: map[semel.ID]semel.Record{}} }
+			m.open = func(m *model) driver.Store { return &cached{model: m, seen: map[driver.ID]driver.Record{}} }
 		},
 		[]string{"settle/done keeps the answer", "extend/it moves the lease and nothing else"},
 	},
 	{
 		"a release deletes the record",
 		func(m *model) {
-			m.bendSettled(func(_ semel.Record, rec *semel.Record, _ semel.Owner, _ semel.Outcome) {
-				if rec.State == semel.Free {
-					*rec = semel.Record{}
+			m.bendSettled(func(_ driver.Record, rec *driver.Record, _ driver.Owner, _ driver.Outcome) {
+				if rec.State == driver.Free {
+					*rec = driver.Record{}
 				}
 			})
 		},
@@ -522,8 +524,8 @@ var faults = []fault{
 	{
 		"the reason of a release is lost",
 		func(m *model) {
-			m.bendSettled(func(_ semel.Record, rec *semel.Record, _ semel.Owner, o semel.Outcome) {
-				if o.State == semel.Free {
+			m.bendSettled(func(_ driver.Record, rec *driver.Record, _ driver.Owner, o driver.Outcome) {
+				if o.State == driver.Free {
 					rec.Error = ""
 				}
 			})
@@ -533,9 +535,9 @@ var faults = []fault{
 	{
 		"who wrote unknown may decide",
 		func(m *model) {
-			m.bendSettle(func(r *semel.Record, _ semel.Time, _ *semel.Owner, o *semel.Outcome) {
-				if r.State == semel.Unknown && r.Wrote == semel.Unknown && o.State != semel.Unknown {
-					r.State = semel.Running
+			m.bendSettle(func(r *driver.Record, _ driver.Time, _ *driver.Owner, o *driver.Outcome) {
+				if r.State == driver.Unknown && r.Wrote == driver.Unknown && o.State != driver.Unknown {
+					r.State = driver.Running
 				}
 			})
 		},
@@ -544,9 +546,9 @@ var faults = []fault{
 	{
 		"a repeated settle is fenced",
 		func(m *model) {
-			m.settle = func(r semel.Record, now semel.Time, by semel.Owner, o semel.Outcome) (semel.Record, bool) {
+			m.settle = func(r driver.Record, now driver.Time, by driver.Owner, o driver.Outcome) (driver.Record, bool) {
 				rec, owned := r.Settle(now, by, o)
-				return rec, owned && (r.State == semel.Running || r.Seized)
+				return rec, owned && (r.State == driver.Running || r.Seized)
 			}
 		},
 		[]string{
@@ -560,9 +562,9 @@ var faults = []fault{
 	{
 		"a repeated settle writes again",
 		func(m *model) {
-			m.bendSettle(func(r *semel.Record, _ semel.Time, _ *semel.Owner, o *semel.Outcome) {
-				if r.State == r.Wrote && r.Wrote == o.State && r.State != semel.Absent {
-					r.State = semel.Running
+			m.bendSettle(func(r *driver.Record, _ driver.Time, _ *driver.Owner, o *driver.Outcome) {
+				if r.State == r.Wrote && r.Wrote == o.State && r.State != driver.Absent {
+					r.State = driver.Running
 				}
 			})
 		},
@@ -571,9 +573,9 @@ var faults = []fault{
 	{
 		"an owner may think again",
 		func(m *model) {
-			m.bendSettle(func(r *semel.Record, _ semel.Time, by *semel.Owner, _ *semel.Outcome) {
-				if (r.State == semel.Done || r.State == semel.Free) && !by.Above {
-					r.State = semel.Running
+			m.bendSettle(func(r *driver.Record, _ driver.Time, by *driver.Owner, _ *driver.Outcome) {
+				if (r.State == driver.Done || r.State == driver.Free) && !by.Above {
+					r.State = driver.Running
 				}
 			})
 		},
@@ -582,7 +584,7 @@ var faults = []fault{
 	{
 		"Settle ignores the fence",
 		func(m *model) {
-			m.bendSettle(func(r *semel.Record, _ semel.Time, by *semel.Owner, _ *semel.Outcome) {
+			m.bendSettle(func(r *driver.Record, _ driver.Time, by *driver.Owner, _ *driver.Outcome) {
 				if !by.Above {
 					by.Fence = r.Fence
 				}
@@ -593,7 +595,7 @@ var faults = []fault{
 	{
 		"Settle ignores the token",
 		func(m *model) {
-			m.bendSettle(func(r *semel.Record, _ semel.Time, by *semel.Owner, _ *semel.Outcome) {
+			m.bendSettle(func(r *driver.Record, _ driver.Time, by *driver.Owner, _ *driver.Outcome) {
 				if !by.Above {
 					by.Token = r.Token
 				}
@@ -604,7 +606,7 @@ var faults = []fault{
 	{
 		"Settle ignores who asks",
 		func(m *model) {
-			m.bendSettle(func(r *semel.Record, _ semel.Time, by *semel.Owner, _ *semel.Outcome) {
+			m.bendSettle(func(r *driver.Record, _ driver.Time, by *driver.Owner, _ *driver.Outcome) {
 				if !by.Above {
 					*by = r.Owner()
 				}
@@ -623,9 +625,9 @@ var faults = []fault{
 	{
 		"Settle creates a record",
 		func(m *model) {
-			m.bendSettle(func(r *semel.Record, _ semel.Time, by *semel.Owner, _ *semel.Outcome) {
-				if r.State == semel.Absent && !by.Above {
-					*r = semel.Record{State: semel.Running, Fence: by.Fence, Token: by.Token}
+			m.bendSettle(func(r *driver.Record, _ driver.Time, by *driver.Owner, _ *driver.Outcome) {
+				if r.State == driver.Absent && !by.Above {
+					*r = driver.Record{State: driver.Running, Fence: by.Fence, Token: by.Token}
 				}
 			})
 		},
@@ -634,15 +636,15 @@ var faults = []fault{
 	{
 		"begun is ignored by settles",
 		func(m *model) {
-			m.bendSettle(func(r *semel.Record, _ semel.Time, _ *semel.Owner, _ *semel.Outcome) { r.Begun = false })
+			m.bendSettle(func(r *driver.Record, _ driver.Time, _ *driver.Owner, _ *driver.Outcome) { r.Begun = false })
 		},
 		[]string{"settle/a begun run is done", "release/a begun run is done, not free", "seize/a begun run stays begun"},
 	},
 	{
 		"any state is an outcome",
 		func(m *model) {
-			m.settle = func(r semel.Record, now semel.Time, by semel.Owner, o semel.Outcome) (semel.Record, bool) {
-				if rec, owned := r.Extend(now, by, semel.Extension{}); owned && (o.State < semel.Done || o.State > semel.Unknown) {
+			m.settle = func(r driver.Record, now driver.Time, by driver.Owner, o driver.Outcome) (driver.Record, bool) {
+				if rec, owned := r.Extend(now, by, driver.Extension{}); owned && (o.State < driver.Done || o.State > driver.Unknown) {
 					rec.State, rec.LeaseEnd = o.State, r.LeaseEnd
 					return rec, true
 				}
@@ -656,7 +658,7 @@ var faults = []fault{
 	{
 		"a run that never started counts",
 		func(m *model) {
-			m.bendSettled(func(old semel.Record, rec *semel.Record, by semel.Owner, _ semel.Outcome) {
+			m.bendSettled(func(old driver.Record, rec *driver.Record, by driver.Owner, _ driver.Outcome) {
 				if by.Above {
 					rec.Attempt = old.Attempt
 				}
@@ -667,8 +669,8 @@ var faults = []fault{
 	{
 		"release-by-token counts down each time",
 		func(m *model) {
-			m.bendSettled(func(old semel.Record, rec *semel.Record, by semel.Owner, _ semel.Outcome) {
-				if by.Above && old.State == semel.Free {
+			m.bendSettled(func(old driver.Record, rec *driver.Record, by driver.Owner, _ driver.Outcome) {
+				if by.Above && old.State == driver.Free {
 					rec.Attempt--
 				}
 			})
@@ -678,8 +680,8 @@ var faults = []fault{
 	{
 		"release-by-token marks maybe",
 		func(m *model) {
-			m.bendSettled(func(_ semel.Record, rec *semel.Record, by semel.Owner, _ semel.Outcome) {
-				rec.Maybe = rec.Maybe || by.Above && rec.State == semel.Free
+			m.bendSettled(func(_ driver.Record, rec *driver.Record, by driver.Owner, _ driver.Outcome) {
+				rec.Maybe = rec.Maybe || by.Above && rec.State == driver.Free
 			})
 		},
 		[]string{"release/a run that never started is freed by its token"},
@@ -687,7 +689,7 @@ var faults = []fault{
 	{
 		"release-by-token clears maybe",
 		func(m *model) {
-			m.bendSettled(func(_ semel.Record, rec *semel.Record, by semel.Owner, _ semel.Outcome) {
+			m.bendSettled(func(_ driver.Record, rec *driver.Record, by driver.Owner, _ driver.Outcome) {
 				rec.Maybe = rec.Maybe && !by.Above
 			})
 		},
@@ -696,7 +698,7 @@ var faults = []fault{
 	{
 		"release-by-token frees at the fence, too",
 		func(m *model) {
-			m.bendSettle(func(_ *semel.Record, _ semel.Time, by *semel.Owner, _ *semel.Outcome) {
+			m.bendSettle(func(_ *driver.Record, _ driver.Time, by *driver.Owner, _ *driver.Outcome) {
 				if by.Above && by.Fence > 0 {
 					by.Fence--
 				}
@@ -707,7 +709,7 @@ var faults = []fault{
 	{
 		"release-by-token takes any token",
 		func(m *model) {
-			m.bendSettle(func(r *semel.Record, _ semel.Time, by *semel.Owner, _ *semel.Outcome) {
+			m.bendSettle(func(r *driver.Record, _ driver.Time, by *driver.Owner, _ *driver.Outcome) {
 				if by.Above {
 					by.Token = r.Token
 				}
@@ -722,9 +724,9 @@ var faults = []fault{
 	{
 		"release-by-token frees what is done",
 		func(m *model) {
-			m.bendSettle(func(r *semel.Record, _ semel.Time, by *semel.Owner, _ *semel.Outcome) {
-				if by.Above && r.State == semel.Done {
-					r.State = semel.Running
+			m.bendSettle(func(r *driver.Record, _ driver.Time, by *driver.Owner, _ *driver.Outcome) {
+				if by.Above && r.State == driver.Done {
+					r.State = driver.Running
 				}
 			})
 		},
@@ -733,8 +735,8 @@ var faults = []fault{
 	{
 		"an owner by token may settle",
 		func(m *model) {
-			m.bendSettle(func(r *semel.Record, _ semel.Time, by *semel.Owner, o *semel.Outcome) {
-				if by.Above && o.State != semel.Free && r.Fence > by.Fence {
+			m.bendSettle(func(r *driver.Record, _ driver.Time, by *driver.Owner, o *driver.Outcome) {
+				if by.Above && o.State != driver.Free && r.Fence > by.Fence {
 					by.Fence, by.Above = r.Fence, false
 				}
 			})
@@ -746,8 +748,8 @@ var faults = []fault{
 	{
 		"a takeover keeps the fence",
 		func(m *model) {
-			m.bendClaimed(func(old semel.Record, rec *semel.Record, _ semel.Claim) {
-				if old.State == semel.Running {
+			m.bendClaimed(func(old driver.Record, rec *driver.Record, _ driver.Claim) {
+				if old.State == driver.Running {
 					rec.Fence = old.Fence
 				}
 			})
@@ -757,8 +759,8 @@ var faults = []fault{
 	{
 		"a new operation starts the fence again",
 		func(m *model) {
-			m.bendClaimed(func(old semel.Record, rec *semel.Record, _ semel.Claim) {
-				if old.State == semel.Done {
+			m.bendClaimed(func(old driver.Record, rec *driver.Record, _ driver.Claim) {
+				if old.State == driver.Done {
 					rec.Fence = 1
 				}
 			})
@@ -768,15 +770,15 @@ var faults = []fault{
 	{
 		"retention counts from the claim",
 		func(m *model) {
-			m.bendSettled(func(_ semel.Record, rec *semel.Record, _ semel.Owner, _ semel.Outcome) { rec.Settled = rec.Started })
+			m.bendSettled(func(_ driver.Record, rec *driver.Record, _ driver.Owner, _ driver.Outcome) { rec.Settled = rec.Started })
 		},
 		[]string{"retention/it counts from completion"},
 	},
 	{
 		"an operation past its retention binds the next request",
 		func(m *model) {
-			m.claim = func(r semel.Record, now semel.Time, c semel.Claim) (semel.Record, bool) {
-				if r.State == semel.Done && !r.Fingerprint.Equal(c.Fingerprint) {
+			m.claim = func(r driver.Record, now driver.Time, c driver.Claim) (driver.Record, bool) {
+				if r.State == driver.Done && !r.Fingerprint.Equal(c.Fingerprint) {
 					return r, false
 				}
 				return r.Claim(now, c)
@@ -787,8 +789,8 @@ var faults = []fault{
 	{
 		"an operation past its retention leaves something",
 		func(m *model) {
-			m.bendClaimed(func(old semel.Record, rec *semel.Record, _ semel.Claim) {
-				if old.State == semel.Done || old.Begun {
+			m.bendClaimed(func(old driver.Record, rec *driver.Record, _ driver.Claim) {
+				if old.State == driver.Done || old.Begun {
 					rec.Error, rec.Response, rec.Begun = old.Error, old.Response, old.Begun
 				}
 			})
@@ -798,8 +800,8 @@ var faults = []fault{
 	{
 		"forever overflows",
 		func(m *model) {
-			m.bendClaim(func(r *semel.Record, now semel.Time, _ *semel.Claim) {
-				if r.State == semel.Done && int64(r.Settled)*1000+int64(r.Retention) < 0 {
+			m.bendClaim(func(r *driver.Record, now driver.Time, _ *driver.Claim) {
+				if r.State == driver.Done && int64(r.Settled)*1000+int64(r.Retention) < 0 {
 					r.Settled, r.Retention = 1, 1
 				}
 			})
@@ -836,9 +838,9 @@ var faults = []fault{
 	{
 		"Sweep deletes records lapsed under Hold",
 		func(m *model) {
-			m.expires = func(r semel.Record) semel.Time {
-				if r.State == semel.Running {
-					r.OnLost = semel.Rerun
+			m.expires = func(r driver.Record) driver.Time {
+				if r.State == driver.Running {
+					r.OnLost = driver.Rerun
 				}
 				return r.Expires()
 			}
@@ -848,9 +850,9 @@ var faults = []fault{
 	{
 		"Sweep deletes unknown records",
 		func(m *model) {
-			m.expires = func(r semel.Record) semel.Time {
-				if r.State == semel.Unknown {
-					r.State = semel.Done
+			m.expires = func(r driver.Record) driver.Time {
+				if r.State == driver.Unknown {
+					r.State = driver.Done
 				}
 				return r.Expires()
 			}
@@ -860,8 +862,8 @@ var faults = []fault{
 	{
 		"Sweep deletes runs that outlive their retention",
 		func(m *model) {
-			m.expires = func(r semel.Record) semel.Time {
-				if r.State == semel.Running {
+			m.expires = func(r driver.Record) driver.Time {
+				if r.State == driver.Running {
 					return r.Started.Add(r.Retention)
 				}
 				return r.Expires()
@@ -872,8 +874,8 @@ var faults = []fault{
 	{
 		"Sweep deletes lapsed runs at once",
 		func(m *model) {
-			m.expires = func(r semel.Record) semel.Time {
-				if r.State == semel.Running && (r.OnLost == semel.Rerun || r.Begun) {
+			m.expires = func(r driver.Record) driver.Time {
+				if r.State == driver.Running && (r.OnLost == driver.Rerun || r.Begun) {
 					return r.LeaseEnd
 				}
 				return r.Expires()
@@ -884,7 +886,7 @@ var faults = []fault{
 	{
 		"Sweep does not mind a sealed request",
 		func(m *model) {
-			m.expires = func(r semel.Record) semel.Time {
+			m.expires = func(r driver.Record) driver.Time {
 				r.Sealed = nil
 				return r.Expires()
 			}
@@ -894,9 +896,9 @@ var faults = []fault{
 	{
 		"a free record is kept for its retention",
 		func(m *model) {
-			m.expires = func(r semel.Record) semel.Time {
-				if r.State == semel.Free {
-					r.State = semel.Done
+			m.expires = func(r driver.Record) driver.Time {
+				if r.State == driver.Free {
+					r.State = driver.Done
 				}
 				return r.Expires()
 			}
@@ -906,14 +908,14 @@ var faults = []fault{
 	{
 		"Sweep deletes what should leave a tombstone",
 		func(m *model) {
-			m.swept = func(semel.Record, semel.Time) (semel.Record, bool) { return semel.Record{}, true }
+			m.swept = func(driver.Record, driver.Time) (driver.Record, bool) { return driver.Record{}, true }
 		},
 		[]string{"tombstone/Sweep leaves it"},
 	},
 	{
 		"Sweep leaves the answer in the tombstone",
 		func(m *model) {
-			m.swept = func(r semel.Record, now semel.Time) (semel.Record, bool) {
+			m.swept = func(r driver.Record, now driver.Time) (driver.Record, bool) {
 				rec, changed := r.Swept(now)
 				rec.Response = r.Response
 				return rec, changed
@@ -924,14 +926,14 @@ var faults = []fault{
 	{
 		"Sweep takes the answer of a record that is kept",
 		func(m *model) {
-			m.expires = func(r semel.Record) semel.Time {
-				if r.State == semel.Done && r.Tombstone > 0 {
+			m.expires = func(r driver.Record) driver.Time {
+				if r.State == driver.Done && r.Tombstone > 0 {
 					return r.Settled
 				}
 				return r.Expires()
 			}
-			m.swept = func(r semel.Record, now semel.Time) (semel.Record, bool) {
-				if r.State == semel.Done {
+			m.swept = func(r driver.Record, now driver.Time) (driver.Record, bool) {
+				if r.State == driver.Done {
 					r.Response = nil
 				}
 				return r, true
@@ -942,16 +944,16 @@ var faults = []fault{
 	{
 		"claims do not mind tombstones",
 		func(m *model) {
-			m.bendClaim(func(r *semel.Record, _ semel.Time, _ *semel.Claim) { r.Tombstone = 0 })
+			m.bendClaim(func(r *driver.Record, _ driver.Time, _ *driver.Claim) { r.Tombstone = 0 })
 		},
 		[]string{"tombstone/it outlives the answer", "tombstone/a begun run has one too"},
 	},
 	{
 		"tombstones never end",
 		func(m *model) {
-			m.bendClaim(func(r *semel.Record, _ semel.Time, _ *semel.Claim) {
+			m.bendClaim(func(r *driver.Record, _ driver.Time, _ *driver.Claim) {
 				if r.Tombstone > 0 {
-					r.Tombstone = semel.Forever
+					r.Tombstone = driver.Forever
 				}
 			})
 		},
@@ -968,8 +970,8 @@ var faults = []fault{
 		"Seize keeps the token",
 		func(m *model) {
 			m.bendSeize(
-				func(*semel.Record, *semel.Token) {},
-				func(old semel.Record, rec *semel.Record) { rec.Token = old.Token },
+				func(*driver.Record, *driver.Token) {},
+				func(old driver.Record, rec *driver.Record) { rec.Token = old.Token },
 			)
 		},
 		[]string{"seize/it takes a record from its owner"},
@@ -978,8 +980,8 @@ var faults = []fault{
 		"Seize keeps the fence",
 		func(m *model) {
 			m.bendSeize(
-				func(*semel.Record, *semel.Token) {},
-				func(old semel.Record, rec *semel.Record) { rec.Fence = old.Fence },
+				func(*driver.Record, *driver.Token) {},
+				func(old driver.Record, rec *driver.Record) { rec.Fence = old.Fence },
 			)
 		},
 		[]string{"seize/it takes a record from its owner", "seize/the last who seized it decides", "seize/seizing at once leaves one in charge"},
@@ -988,13 +990,13 @@ var faults = []fault{
 		"Seize takes what is done",
 		func(m *model) {
 			m.bendSeize(
-				func(r *semel.Record, _ *semel.Token) {
-					if r.State == semel.Done {
-						r.State = semel.Running
+				func(r *driver.Record, _ *driver.Token) {
+					if r.State == driver.Done {
+						r.State = driver.Running
 						r.LeaseEnd = math.MaxInt64
 					}
 				},
-				func(old semel.Record, rec *semel.Record) { rec.LeaseEnd = old.LeaseEnd },
+				func(old driver.Record, rec *driver.Record) { rec.LeaseEnd = old.LeaseEnd },
 			)
 		},
 		[]string{"seize/it leaves alone what needs no decision"},
@@ -1003,8 +1005,8 @@ var faults = []fault{
 		"Seize takes what is free for sure",
 		func(m *model) {
 			m.bendSeize(
-				func(r *semel.Record, _ *semel.Token) { r.Maybe = r.Maybe || r.State == semel.Free },
-				func(old semel.Record, rec *semel.Record) { rec.Maybe = old.Maybe },
+				func(r *driver.Record, _ *driver.Token) { r.Maybe = r.Maybe || r.State == driver.Free },
+				func(old driver.Record, rec *driver.Record) { rec.Maybe = old.Maybe },
 			)
 		},
 		[]string{"seize/it leaves alone what needs no decision"},
@@ -1013,12 +1015,12 @@ var faults = []fault{
 		"Seize repeated is another one",
 		func(m *model) {
 			m.bendSeize(
-				func(r *semel.Record, t *semel.Token) {
+				func(r *driver.Record, t *driver.Token) {
 					if r.Token == *t {
-						r.Token = semel.Token{}
+						r.Token = driver.Token{}
 					}
 				},
-				func(semel.Record, *semel.Record) {},
+				func(driver.Record, *driver.Record) {},
 			)
 		},
 		[]string{"seize/it can be repeated"},
@@ -1026,8 +1028,8 @@ var faults = []fault{
 	{
 		"a seizing owner's release keeps maybe",
 		func(m *model) {
-			m.bendSettled(func(old semel.Record, rec *semel.Record, _ semel.Owner, _ semel.Outcome) {
-				if old.Seized && rec.State == semel.Free {
+			m.bendSettled(func(old driver.Record, rec *driver.Record, _ driver.Owner, _ driver.Outcome) {
+				if old.Seized && rec.State == driver.Free {
 					rec.Maybe = old.Maybe
 				}
 			})
@@ -1037,9 +1039,9 @@ var faults = []fault{
 	{
 		"the seizing token may claim",
 		func(m *model) {
-			m.bendClaim(func(r *semel.Record, _ semel.Time, c *semel.Claim) {
-				if r.State == semel.Unknown && r.Seized && r.Token == c.Token {
-					r.State = semel.Running
+			m.bendClaim(func(r *driver.Record, _ driver.Time, c *driver.Claim) {
+				if r.State == driver.Unknown && r.Seized && r.Token == c.Token {
+					r.State = driver.Running
 				}
 			})
 		},
@@ -1048,8 +1050,8 @@ var faults = []fault{
 	{
 		"the seizing token may release",
 		func(m *model) {
-			m.bendSettle(func(r *semel.Record, _ semel.Time, by *semel.Owner, _ *semel.Outcome) {
-				if r.State == semel.Unknown && r.Seized && by.Above && by.Fence < r.Fence {
+			m.bendSettle(func(r *driver.Record, _ driver.Time, by *driver.Owner, _ *driver.Outcome) {
+				if r.State == driver.Unknown && r.Seized && by.Above && by.Fence < r.Fence {
 					by.Fence, by.Above = r.Fence, false
 				}
 			})
@@ -1059,8 +1061,8 @@ var faults = []fault{
 	{
 		"a seized record counts as settled by its owner",
 		func(m *model) {
-			m.bendSettle(func(r *semel.Record, _ semel.Time, _ *semel.Owner, _ *semel.Outcome) {
-				if r.State == semel.Unknown {
+			m.bendSettle(func(r *driver.Record, _ driver.Time, _ *driver.Owner, _ *driver.Outcome) {
+				if r.State == driver.Unknown {
 					r.Seized = false
 				}
 			})
@@ -1075,8 +1077,8 @@ var faults = []fault{
 	{
 		"Forget keeps what is free",
 		func(m *model) {
-			m.forgettable = func(r semel.Record, now semel.Time, by semel.Owner) bool {
-				return r.State != semel.Free && r.Forgettable(now, by)
+			m.forgettable = func(r driver.Record, now driver.Time, by driver.Owner) bool {
+				return r.State != driver.Free && r.Forgettable(now, by)
 			}
 		},
 		[]string{"forget/it deletes what is done, free or seized"},
@@ -1084,8 +1086,8 @@ var faults = []fault{
 	{
 		"Forget keeps what counts as done",
 		func(m *model) {
-			m.forgettable = func(r semel.Record, now semel.Time, by semel.Owner) bool {
-				return r.State != semel.Running && r.Forgettable(now, by)
+			m.forgettable = func(r driver.Record, now driver.Time, by driver.Owner) bool {
+				return r.State != driver.Running && r.Forgettable(now, by)
 			}
 		},
 		[]string{"forget/it deletes what is done, free or seized"},
@@ -1093,8 +1095,8 @@ var faults = []fault{
 	{
 		"Forget deletes what is running or unknown",
 		func(m *model) {
-			m.forgettable = func(r semel.Record, _ semel.Time, by semel.Owner) bool {
-				return r.State != semel.Absent && !by.Above && r.Owner() == by
+			m.forgettable = func(r driver.Record, _ driver.Time, by driver.Owner) bool {
+				return r.State != driver.Absent && !by.Above && r.Owner() == by
 			}
 		},
 		[]string{"forget/it spares what runs or is undecided"},
@@ -1102,7 +1104,7 @@ var faults = []fault{
 	{
 		"Forget ignores the fence",
 		func(m *model) {
-			m.forgettable = func(r semel.Record, now semel.Time, by semel.Owner) bool {
+			m.forgettable = func(r driver.Record, now driver.Time, by driver.Owner) bool {
 				by.Fence = r.Fence
 				return r.Forgettable(now, by)
 			}
@@ -1112,7 +1114,7 @@ var faults = []fault{
 	{
 		"Forget ignores the token",
 		func(m *model) {
-			m.forgettable = func(r semel.Record, now semel.Time, by semel.Owner) bool {
+			m.forgettable = func(r driver.Record, now driver.Time, by driver.Owner) bool {
 				by.Token = r.Token
 				return r.Forgettable(now, by)
 			}
@@ -1124,8 +1126,8 @@ var faults = []fault{
 	{
 		"List leaves out lapsed records",
 		func(m *model) {
-			m.matches = func(id semel.ID, r semel.Record, q semel.Query) bool {
-				return matches(id, r, q) && (r.State != semel.Running || r.Now < r.LeaseEnd)
+			m.matches = func(id driver.ID, r driver.Record, q driver.Query) bool {
+				return matches(id, r, q) && (r.State != driver.Running || r.Now < r.LeaseEnd)
 			}
 		},
 		[]string{"list/it shows all as they are", "list/it selects by reading"},
@@ -1133,7 +1135,7 @@ var faults = []fault{
 	{
 		"List does not tell the time",
 		func(m *model) {
-			m.told = func(v verb, _ bool, now *semel.Time) {
+			m.told = func(v verb, _ bool, now *driver.Time) {
 				if v == listing {
 					*now = 0
 				}
@@ -1144,8 +1146,8 @@ var faults = []fault{
 	{
 		"List goes by the stored state",
 		func(m *model) {
-			m.matches = func(id semel.ID, r semel.Record, q semel.Query) bool {
-				if r.State == semel.Running {
+			m.matches = func(id driver.ID, r driver.Record, q driver.Query) bool {
+				if r.State == driver.Running {
 					r.LeaseEnd = math.MaxInt64
 				}
 				return matches(id, r, q)
@@ -1156,7 +1158,7 @@ var faults = []fault{
 	{
 		"List ignores the scope",
 		func(m *model) {
-			m.matches = func(id semel.ID, r semel.Record, q semel.Query) bool {
+			m.matches = func(id driver.ID, r driver.Record, q driver.Query) bool {
 				q.Scope = nil
 				return matches(id, r, q)
 			}
@@ -1166,7 +1168,7 @@ var faults = []fault{
 	{
 		"List ignores the id's beginning",
 		func(m *model) {
-			m.matches = func(id semel.ID, r semel.Record, q semel.Query) bool {
+			m.matches = func(id driver.ID, r driver.Record, q driver.Query) bool {
 				q.Prefix = ""
 				return matches(id, r, q)
 			}
@@ -1176,7 +1178,7 @@ var faults = []fault{
 	{
 		"List ignores the correlation",
 		func(m *model) {
-			m.matches = func(id semel.ID, r semel.Record, q semel.Query) bool {
+			m.matches = func(id driver.ID, r driver.Record, q driver.Query) bool {
 				q.Correlation = ""
 				return matches(id, r, q)
 			}
@@ -1186,7 +1188,7 @@ var faults = []fault{
 	{
 		"List ignores the operation",
 		func(m *model) {
-			m.matches = func(id semel.ID, r semel.Record, q semel.Query) bool {
+			m.matches = func(id driver.ID, r driver.Record, q driver.Query) bool {
 				q.Operation = ""
 				return matches(id, r, q)
 			}
@@ -1203,18 +1205,18 @@ var faults = []fault{
 	{
 		"Count goes by the stored state",
 		func(m *model) {
-			m.reads = func(r semel.Record) semel.Reading {
-				if r.State == semel.Unknown {
-					return semel.ReadsUnknown
+			m.reads = func(r driver.Record) driver.Reading {
+				if r.State == driver.Unknown {
+					return driver.ReadsUnknown
 				}
-				return semel.ReadsAbsent
+				return driver.ReadsAbsent
 			}
 		},
 		[]string{"count/it tells what reads unknown"},
 	},
 	{
 		"Count takes all that lapsed for unknown",
-		func(m *model) { m.reads = func(r semel.Record) semel.Reading { return r.Reads(semel.Hold) } },
+		func(m *model) { m.reads = func(r driver.Record) driver.Reading { return r.Reads(driver.Hold) } },
 		[]string{"count/it tells what reads unknown"},
 	},
 
@@ -1242,7 +1244,7 @@ var faults = []fault{
 	},
 	{
 		"each handle has its own records",
-		func(m *model) { m.open = func(m *model) semel.Store { return newModel() } },
+		func(m *model) { m.open = func(m *model) driver.Store { return newModel() } },
 		[]string{
 			"concurrency/one of many first claims wins",
 			"claim/a running key refuses others",
@@ -1258,7 +1260,7 @@ var faults = []fault{
 	},
 	{
 		"Claim works before it looks at its context",
-		func(m *model) { m.open = func(m *model) semel.Store { return tardy{m} } },
+		func(m *model) { m.open = func(m *model) driver.Store { return tardy{m} } },
 		[]string{"context/an ended one is an error and changes nothing"},
 	},
 	{
@@ -1286,7 +1288,7 @@ var faults = []fault{
 	{
 		"bodies are cut at 64 KiB",
 		func(m *model) {
-			m.bendAnswers(func(a *semel.Response) *semel.Response {
+			m.bendAnswers(func(a *driver.Response) *driver.Response {
 				a.Body = a.Body[:min(len(a.Body), 1<<16)]
 				return a
 			})
@@ -1296,7 +1298,7 @@ var faults = []fault{
 	{
 		"bodies end at a NUL",
 		func(m *model) {
-			m.bendAnswers(func(a *semel.Response) *semel.Response {
+			m.bendAnswers(func(a *driver.Response) *driver.Response {
 				a.Body, _, _ = bytes.Cut(a.Body, []byte{0})
 				return a
 			})
@@ -1306,7 +1308,7 @@ var faults = []fault{
 	{
 		"an empty answer is none",
 		func(m *model) {
-			m.bendAnswers(func(a *semel.Response) *semel.Response {
+			m.bendAnswers(func(a *driver.Response) *driver.Response {
 				if len(a.Body)+len(a.Header)+len(a.Trailer) == 0 {
 					return nil
 				}
@@ -1318,9 +1320,9 @@ var faults = []fault{
 	{
 		"no answer is an empty one",
 		func(m *model) {
-			m.bendSettled(func(_ semel.Record, rec *semel.Record, _ semel.Owner, _ semel.Outcome) {
-				if rec.State == semel.Done && rec.Response == nil {
-					rec.Response = &semel.Response{}
+			m.bendSettled(func(_ driver.Record, rec *driver.Record, _ driver.Owner, _ driver.Outcome) {
+				if rec.State == driver.Done && rec.Response == nil {
+					rec.Response = &driver.Response{}
 				}
 			})
 		},
@@ -1329,7 +1331,7 @@ var faults = []fault{
 	{
 		"a status of 0 is 200",
 		func(m *model) {
-			m.bendAnswers(func(a *semel.Response) *semel.Response {
+			m.bendAnswers(func(a *driver.Response) *driver.Response {
 				if a.Status == 0 {
 					a.Status = 200
 				}
@@ -1341,7 +1343,7 @@ var faults = []fault{
 	{
 		"the codec is lost",
 		func(m *model) {
-			m.bendAnswers(func(a *semel.Response) *semel.Response {
+			m.bendAnswers(func(a *driver.Response) *driver.Response {
 				a.Codec = ""
 				return a
 			})
@@ -1351,7 +1353,7 @@ var faults = []fault{
 	{
 		"header values are joined",
 		func(m *model) {
-			m.bendAnswers(func(a *semel.Response) *semel.Response {
+			m.bendAnswers(func(a *driver.Response) *driver.Response {
 				h := http.Header{}
 				for name, values := range a.Header {
 					h[name] = []string{strings.Join(values, ", ")}
@@ -1365,7 +1367,7 @@ var faults = []fault{
 	{
 		"header names are made canonical",
 		func(m *model) {
-			m.bendAnswers(func(a *semel.Response) *semel.Response {
+			m.bendAnswers(func(a *driver.Response) *driver.Response {
 				h := http.Header{}
 				for name, values := range a.Header {
 					h[http.CanonicalHeaderKey(name)] = values
@@ -1379,7 +1381,7 @@ var faults = []fault{
 	{
 		"trailers are dropped",
 		func(m *model) {
-			m.bendAnswers(func(a *semel.Response) *semel.Response {
+			m.bendAnswers(func(a *driver.Response) *driver.Response {
 				a.Trailer = nil
 				return a
 			})
@@ -1389,7 +1391,7 @@ var faults = []fault{
 	{
 		"texts are made valid UTF-8",
 		func(m *model) {
-			m.stored = func(r semel.Record) semel.Record {
+			m.stored = func(r driver.Record) driver.Record {
 				r.Correlation = strings.ToValidUTF8(r.Correlation, "\ufffd")
 				return r
 			}
@@ -1399,7 +1401,7 @@ var faults = []fault{
 	{
 		"texts end at a NUL",
 		func(m *model) {
-			m.stored = func(r semel.Record) semel.Record {
+			m.stored = func(r driver.Record) driver.Record {
 				r.Error, _, _ = strings.Cut(r.Error, "\x00")
 				return r
 			}
@@ -1409,8 +1411,8 @@ var faults = []fault{
 	{
 		"the sealed request goes with the first run",
 		func(m *model) {
-			m.bendClaimed(func(old semel.Record, rec *semel.Record, c semel.Claim) {
-				if old.State != semel.Absent {
+			m.bendClaimed(func(old driver.Record, rec *driver.Record, c driver.Claim) {
+				if old.State != driver.Absent {
 					rec.Sealed = c.Sealed
 				}
 			})
@@ -1420,7 +1422,7 @@ var faults = []fault{
 	{
 		"a done record keeps its sealed request",
 		func(m *model) {
-			m.bendSettled(func(old semel.Record, rec *semel.Record, _ semel.Owner, _ semel.Outcome) { rec.Sealed = old.Sealed })
+			m.bendSettled(func(old driver.Record, rec *driver.Record, _ driver.Owner, _ driver.Outcome) { rec.Sealed = old.Sealed })
 		},
 		[]string{
 			"payload/a sealed request is exact, and stays until the operation is done",
@@ -1430,8 +1432,8 @@ var faults = []fault{
 	{
 		"a begun record that is released keeps its sealed request",
 		func(m *model) {
-			m.bendSettled(func(old semel.Record, rec *semel.Record, _ semel.Owner, o semel.Outcome) {
-				if o.State != semel.Done {
+			m.bendSettled(func(old driver.Record, rec *driver.Record, _ driver.Owner, o driver.Outcome) {
+				if o.State != driver.Done {
 					rec.Sealed = old.Sealed
 				}
 			})
@@ -1441,14 +1443,14 @@ var faults = []fault{
 	{
 		"the sealed request is dropped by a settle",
 		func(m *model) {
-			m.bendSettled(func(_ semel.Record, rec *semel.Record, _ semel.Owner, _ semel.Outcome) { rec.Sealed = nil })
+			m.bendSettled(func(_ driver.Record, rec *driver.Record, _ driver.Owner, _ driver.Outcome) { rec.Sealed = nil })
 		},
 		[]string{"payload/a sealed request is exact, and stays until the operation is done"},
 	},
 	{
 		"ids are cut to 47 bytes",
 		func(m *model) {
-			m.filed = func(id semel.ID) semel.ID {
+			m.filed = func(id driver.ID) driver.ID {
 				id[47] = 0
 				return id
 			}
@@ -1458,7 +1460,7 @@ var faults = []fault{
 	{
 		"ids are compared without case",
 		func(m *model) {
-			m.filed = func(id semel.ID) semel.ID { return semel.ID(bytes.Map(lower, id[:])) }
+			m.filed = func(id driver.ID) driver.ID { return driver.ID(bytes.Map(lower, id[:])) }
 		},
 		[]string{"payload/every id is its own"},
 	},
@@ -1467,7 +1469,7 @@ var faults = []fault{
 	{
 		"a refused claim does not tell the time",
 		func(m *model) {
-			m.told = func(v verb, owned bool, now *semel.Time) {
+			m.told = func(v verb, owned bool, now *driver.Time) {
 				if v == claiming && !owned {
 					*now = 0
 				}
@@ -1478,7 +1480,7 @@ var faults = []fault{
 	{
 		"Seize does not tell the time",
 		func(m *model) {
-			m.told = func(v verb, _ bool, now *semel.Time) {
+			m.told = func(v verb, _ bool, now *driver.Time) {
 				if v == seizing {
 					*now = 0
 				}
@@ -1490,7 +1492,7 @@ var faults = []fault{
 		"each handle has a clock of its own",
 		func(m *model) {
 			behind := time.Duration(0)
-			m.open = func(m *model) semel.Store {
+			m.open = func(m *model) driver.Store {
 				behind += time.Hour
 				return skewed{m, behind}
 			}
@@ -1499,12 +1501,12 @@ var faults = []fault{
 	},
 	{
 		"a restart loses what runs",
-		func(m *model) { m.lost = func(r semel.Record) bool { return r.State == semel.Running } },
+		func(m *model) { m.lost = func(r driver.Record) bool { return r.State == driver.Running } },
 		[]string{"restart/what was acknowledged is there after a restart"},
 	},
 	{
 		"a restart loses one done record",
-		func(m *model) { m.lost = func(r semel.Record) bool { return r.State == semel.Done } },
+		func(m *model) { m.lost = func(r driver.Record) bool { return r.State == driver.Done } },
 		[]string{"restart/what was acknowledged is there after a restart"},
 	},
 }
@@ -1519,10 +1521,10 @@ func lower(r rune) rune {
 // A creator writes an empty record where it finds none.
 type creator struct{ *model }
 
-func (s creator) Load(ctx context.Context, id semel.ID) (semel.Record, error) {
+func (s creator) Load(ctx context.Context, id driver.ID) (driver.Record, error) {
 	rec, err := s.model.Load(ctx, id)
-	if err == nil && rec.State == semel.Absent {
-		rec.State = semel.Free
+	if err == nil && rec.State == driver.Absent {
+		rec.State = driver.Free
 	}
 	return rec, err
 }
@@ -1530,10 +1532,10 @@ func (s creator) Load(ctx context.Context, id semel.ID) (semel.Record, error) {
 // A cached handle believes what it saw last.
 type cached struct {
 	*model
-	seen map[semel.ID]semel.Record
+	seen map[driver.ID]driver.Record
 }
 
-func (s *cached) Load(ctx context.Context, id semel.ID) (semel.Record, error) {
+func (s *cached) Load(ctx context.Context, id driver.ID) (driver.Record, error) {
 	s.mu.Lock()
 	rec, ok := s.seen[id]
 	now := s.clock
@@ -1543,7 +1545,7 @@ func (s *cached) Load(ctx context.Context, id semel.ID) (semel.Record, error) {
 		return rec, nil
 	}
 	rec, err := s.model.Load(ctx, id)
-	if err == nil && rec.State != semel.Absent {
+	if err == nil && rec.State != driver.Absent {
 		s.mu.Lock()
 		s.seen[id] = rec
 		s.mu.Unlock()
@@ -1554,10 +1556,10 @@ func (s *cached) Load(ctx context.Context, id semel.ID) (semel.Record, error) {
 // A tardy handle looks at the context of a claim when the work is done.
 type tardy struct{ *model }
 
-func (s tardy) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+func (s tardy) Claim(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
 	rec, owned, err := s.model.Claim(context.WithoutCancel(ctx), id, c)
 	if ctx.Err() != nil {
-		return semel.Record{}, false, ctx.Err()
+		return driver.Record{}, false, ctx.Err()
 	}
 	return rec, owned, err
 }
@@ -1568,14 +1570,14 @@ type skewed struct {
 	ahead time.Duration
 }
 
-func (s skewed) Load(ctx context.Context, id semel.ID) (semel.Record, error) {
+func (s skewed) Load(ctx context.Context, id driver.ID) (driver.Record, error) {
 	rec, err := s.model.Load(ctx, id)
 	rec.Now = rec.Now.Add(s.ahead)
 	return rec, err
 }
 
-func (s skewed) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
-	return s.do(ctx, claiming, id, func(r semel.Record, now semel.Time) (semel.Record, bool) {
+func (s skewed) Claim(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
+	return s.do(ctx, claiming, id, func(r driver.Record, now driver.Time) (driver.Record, bool) {
 		return s.claim(r, now.Add(s.ahead), c)
 	})
 }

@@ -3,20 +3,20 @@ package storetest
 import (
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // lateOwnerChanges fails if the owner of a run that is over can change anything in what came after it.
-func (e *env) lateOwnerChanges(what string, id semel.ID, late semel.Record) {
+func (e *env) lateOwnerChanges(what string, id driver.ID, late driver.Record) {
 	e.Helper()
 	want := e.b.load(id)
 	by := late.Owner()
-	for _, x := range []semel.Extension{{Lease: long}, {Lease: long, Begun: true}} {
+	for _, x := range []driver.Extension{{Lease: long}, {Lease: long, Begun: true}} {
 		if e.a.extend(id, by, x) {
 			e.Errorf("%s: Extend was granted to the late owner", what)
 		}
 	}
-	for _, o := range []semel.Outcome{done(answer()), done(nil), free("late"), unknown("late")} {
+	for _, o := range []driver.Outcome{done(answer()), done(nil), free("late"), unknown("late")} {
 		rec, owned := e.a.settle(id, by, o)
 		if owned {
 			e.Errorf("%s: Settle as %s was granted to the late owner", what, o.State)
@@ -26,7 +26,7 @@ func (e *env) lateOwnerChanges(what string, id semel.ID, late semel.Record) {
 	if _, owned := e.a.settle(id, releasing(by.Token, 0), free("late")); owned {
 		e.Errorf("%s: release-by-token was granted to the late owner", what)
 	}
-	if s, ok := e.a.Store.(semel.StepStore); ok {
+	if s, ok := e.a.Store.(driver.StepStore); ok {
 		if owned, err := s.SaveStep(e.ctx, id, by, "late", []byte("late")); err != nil || owned {
 			e.Errorf("%s: SaveStep by the late owner: owned is %t, error %v", what, owned, err)
 		}
@@ -35,7 +35,7 @@ func (e *env) lateOwnerChanges(what string, id semel.ID, late semel.Record) {
 }
 
 // followed checks that the run of next has a higher fence than that of its predecessor.
-func (e *env) followed(what string, before, next semel.Record) {
+func (e *env) followed(what string, before, next driver.Record) {
 	e.Helper()
 	if next.Fence <= before.Fence {
 		e.Errorf("%s: fence %d follows %d", what, next.Fence, before.Fence)
@@ -43,9 +43,9 @@ func (e *env) followed(what string, before, next semel.Record) {
 }
 
 // remade lets the clock pass the fence of a record that is gone, since a store need not remember fences, and claims it.
-func (e *env) remade(id semel.ID, gone semel.Record, c semel.Claim) semel.Record {
+func (e *env) remade(id driver.ID, gone driver.Record, c driver.Claim) driver.Record {
 	e.Helper()
-	e.until(semel.Time(gone.Fence+1) * semel.Time(time.Millisecond/time.Microsecond))
+	e.until(driver.Time(gone.Fence+1) * driver.Time(time.Millisecond/time.Microsecond))
 	return e.b.begin(id, c)
 }
 
@@ -55,13 +55,13 @@ var fenceChecks = []check{
 		promise: "Each run of an identity has a higher fence than every run before it: over release, takeover and the end " +
 			"of retention.",
 		run: func(e *env) {
-			id, c := newID(), ask(semel.Rerun)
+			id, c := newID(), ask(driver.Rerun)
 			first := e.a.begin(id, c)
 			e.a.end(id, first.Owner(), free(""))
 			second := e.b.begin(id, retry(c))
 			e.followed("after a release", first, second)
 
-			second = e.b.renew(id, second.Owner(), semel.Extension{Lease: e.short})
+			second = e.b.renew(id, second.Owner(), driver.Extension{Lease: e.short})
 			e.until(second.LeaseEnd)
 			r := retry(c)
 			r.Retention = e.short
@@ -70,14 +70,14 @@ var fenceChecks = []check{
 
 			third = e.a.end(id, third.Owner(), done(nil))
 			e.until(third.Settled.Add(e.short))
-			e.followed("after the retention", third, e.b.begin(id, ask(semel.Hold)))
+			e.followed("after the retention", third, e.b.begin(id, ask(driver.Hold)))
 		},
 	},
 	{
 		name:    "it grows over a sweep",
 		promise: "A key claimed again after its record was swept has a higher fence than before (R-46).",
 		run: func(e *env) {
-			id, c := newID(), ask(semel.Rerun)
+			id, c := newID(), ask(driver.Rerun)
 			c.Retention = e.short
 			rec := e.a.begin(id, c)
 			rec = e.a.end(id, rec.Owner(), done(nil))
@@ -93,7 +93,7 @@ var fenceChecks = []check{
 		promise: "A key claimed again after its record was forgotten has a higher fence than before (R-46).",
 		needs:   seizer,
 		run: func(e *env) {
-			id, c := newID(), ask(semel.Hold)
+			id, c := newID(), ask(driver.Hold)
 			rec := e.a.begin(id, c)
 			for range 20 { // so that its fence is ahead of a clock that stands still
 				e.a.end(id, rec.Owner(), free(""))
@@ -113,7 +113,7 @@ var fenceChecks = []check{
 		promise: "After a takeover the late owner is refused every verb and the record is the new owner's, while that runs and " +
 			"after it has settled (R-48, case 2).",
 		run: func(e *env) {
-			s := e.lapse(semel.Rerun, false)
+			s := e.lapse(driver.Rerun, false)
 			rec := e.b.begin(s.id, retry(s.claim))
 			e.lateOwnerChanges("taken over", s.id, s.rec)
 			e.b.end(s.id, rec.Owner(), done(answer()))
@@ -125,7 +125,7 @@ var fenceChecks = []check{
 		promise: "After the record was released and claimed again, an owner from before is refused every verb: release does " +
 			"not restart the fence (case 41).",
 		run: func(e *env) {
-			s := e.lapse(semel.Rerun, false)
+			s := e.lapse(driver.Rerun, false)
 			second := e.b.begin(s.id, retry(s.claim))
 			e.b.end(s.id, second.Owner(), free("refused"))
 			e.lateOwnerChanges("taken over and freed", s.id, s.rec)
@@ -140,12 +140,12 @@ var fenceChecks = []check{
 		name:    "a late owner changes nothing in a new operation",
 		promise: "An owner from before the end of retention is refused every verb on the operation that followed.",
 		run: func(e *env) {
-			id, c := newID(), ask(semel.Hold)
+			id, c := newID(), ask(driver.Hold)
 			c.Retention = e.short
 			rec := e.a.begin(id, c)
 			old := e.a.end(id, rec.Owner(), done(answer()))
 			e.until(old.Settled.Add(e.short))
-			e.b.begin(id, ask(semel.Hold))
+			e.b.begin(id, ask(driver.Hold))
 			e.lateOwnerChanges("a new operation", id, old)
 		},
 	},

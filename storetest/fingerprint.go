@@ -1,7 +1,7 @@
 package storetest
 
 import (
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 var fingerprintChecks = []check{
@@ -11,12 +11,12 @@ var fingerprintChecks = []check{
 			"after the lease is over, and also with the owner's own token (R-16). Only a free record that remembers nothing takes it.",
 		run: func(e *env) {
 			for _, s := range e.situations() {
-				for i, c := range []semel.Claim{s.claim, retry(s.claim)} {
+				for i, c := range []driver.Claim{s.claim, retry(s.claim)} {
 					if i == 1 && unused(s.rec) {
 						continue
 					}
 					c.Fingerprint = newFingerprint()
-					c.OnLost = semel.Rerun
+					c.OnLost = driver.Rerun
 					e.same(s.name+": the record returned", e.b.refuse(s.name+", other fingerprint", s.id, c), s.rec)
 					e.unchanged(s.name, s.id, s.rec)
 				}
@@ -41,7 +41,7 @@ var fingerprintChecks = []check{
 				{"other request, same settings", false, false, true, false},
 				{"other request", false, false, false, false},
 			} {
-				id, c := newID(), ask(semel.Rerun)
+				id, c := newID(), ask(driver.Rerun)
 				e.a.ran(id, c, free("")) // with maybe, so that it keeps its request
 				r := retry(c)
 				r.Fingerprint = newFingerprint()
@@ -65,11 +65,11 @@ var fingerprintChecks = []check{
 		promise: "A later run of the same operation keeps the fingerprint of its first claim, so that no chain of similar " +
 			"requests leads to a different one.",
 		run: func(e *env) {
-			id, c := newID(), ask(semel.Hold)
+			id, c := newID(), ask(driver.Hold)
 			rec := e.a.begin(id, c)
 			e.a.end(id, rec.Owner(), free(""))
 			r := retry(c)
-			r.Fingerprint.Raw = semel.NewToken() // reordered: equal by its canonical digest
+			r.Fingerprint.Raw = driver.NewToken() // reordered: equal by its canonical digest
 			got := e.b.begin(id, r)
 			if got.Fingerprint != c.Fingerprint || e.a.load(id).Fingerprint != c.Fingerprint {
 				e.Errorf("the second run replaced the fingerprint")

@@ -1,7 +1,7 @@
 package storetest
 
 import (
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 var forgetChecks = []check{
@@ -13,15 +13,15 @@ var forgetChecks = []check{
 		run: func(e *env) {
 			for _, s := range e.situations() {
 				by := s.owner()
-				if seizable(s.rec) && s.rec.State != semel.Free {
-					rec := e.b.seize(s.id, semel.NewToken())
+				if seizable(s.rec) && s.rec.State != driver.Free {
+					rec := e.b.seize(s.id, driver.NewToken())
 					by = rec.Owner()
 				}
 				if !e.b.forget(s.id, by) {
 					e.Errorf("%s: Forget was refused", s.name)
 				}
-				e.unchanged(s.name+", forgotten", s.id, semel.Record{})
-				rec := e.a.begin(s.id, ask(semel.Hold))
+				e.unchanged(s.name+", forgotten", s.id, driver.Record{})
+				rec := e.a.begin(s.id, ask(driver.Hold))
 				if rec.Attempt != 1 || rec.Maybe || rec.Begun || rec.Error != "" {
 					e.Errorf("%s: something is left after Forget: %+v", s.name, rec)
 				}
@@ -35,7 +35,7 @@ var forgetChecks = []check{
 		needs: seizer,
 		run: func(e *env) {
 			for _, s := range e.situations() {
-				if s.rec.State != semel.Unknown && (s.rec.State != semel.Running || !seizable(s.rec)) {
+				if s.rec.State != driver.Unknown && (s.rec.State != driver.Running || !seizable(s.rec)) {
 					continue
 				}
 				if e.b.forget(s.id, s.owner()) {
@@ -43,8 +43,8 @@ var forgetChecks = []check{
 				}
 				e.unchanged(s.name, s.id, s.rec)
 			}
-			id, by := newID(), semel.Owner{Fence: 1, Token: semel.NewToken()}
-			if e.a.forget(id, by) || e.a.forget(id, semel.Owner{}) {
+			id, by := newID(), driver.Owner{Fence: 1, Token: driver.NewToken()}
+			if e.a.forget(id, by) || e.a.forget(id, driver.Owner{}) {
 				e.Errorf("Forget of an absent record says that it deleted it")
 			}
 		},
@@ -55,11 +55,11 @@ var forgetChecks = []check{
 		needs:   seizer,
 		run: func(e *env) {
 			for _, s := range e.situations() {
-				if s.rec.State != semel.Done && s.rec.State != semel.Free {
+				if s.rec.State != driver.Done && s.rec.State != driver.Free {
 					continue
 				}
 				others := strangers(s.owner())
-				others["any fence above 0"] = semel.Owner{Token: s.rec.Token, Above: true}
+				others["any fence above 0"] = driver.Owner{Token: s.rec.Token, Above: true}
 				for what, by := range others {
 					if e.b.forget(s.id, by) {
 						e.Errorf("%s: forgotten by an owner with %s", s.name, what)

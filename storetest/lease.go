@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 var leaseChecks = []check{
@@ -13,7 +13,7 @@ var leaseChecks = []check{
 		promise: "When the lease of a run is over and both the record and the caller say Rerun, the next claim starts a run " +
 			"with the next fence and attempt, marked maybe, because the lost one may have had its effect (R-46).",
 		run: func(e *env) {
-			s := e.lapse(semel.Rerun, false)
+			s := e.lapse(driver.Rerun, false)
 			r := retry(s.claim)
 			rec := e.b.begin(s.id, r)
 			want := s.rec
@@ -32,16 +32,16 @@ var leaseChecks = []check{
 			"That lasts over every release, by its owner and by token, until the operation is done (R-52).",
 		run: func(e *env) {
 			for _, sealed := range []bool{true, false} {
-				id, c := newID(), ask(semel.Rerun)
+				id, c := newID(), ask(driver.Rerun)
 				c.Lease = e.short
 				if sealed {
 					c.Sealed = []byte("sealed request")
 				}
 				lapsed := e.a.begin(id, c)
 				e.until(lapsed.LeaseEnd)
-				for i, end := range []func(rec semel.Record) semel.Record{
-					func(rec semel.Record) semel.Record { return e.b.end(id, releasing(rec.Token, 0), free("gave up")) },
-					func(rec semel.Record) semel.Record { return e.a.end(id, rec.Owner(), free("answered 503")) },
+				for i, end := range []func(rec driver.Record) driver.Record{
+					func(rec driver.Record) driver.Record { return e.b.end(id, releasing(rec.Token, 0), free("gave up")) },
+					func(rec driver.Record) driver.Record { return e.a.end(id, rec.Owner(), free("answered 503")) },
 				} {
 					rec := e.both(i).begin(id, retry(c))
 					if rec.Owed != sealed {
@@ -65,7 +65,7 @@ var leaseChecks = []check{
 		promise: "A run is taken over exactly from its lease's end on, as the store's clock tells it: not before, and never " +
 			"because of the claimant's clock (R-46, R-50).",
 		run: func(e *env) {
-			id, c := newID(), ask(semel.Rerun)
+			id, c := newID(), ask(driver.Rerun)
 			c.Lease = e.short
 			rec := e.a.begin(id, c)
 			for _, after := range []time.Duration{0, e.short / 2, e.short} {
@@ -85,10 +85,10 @@ var leaseChecks = []check{
 		promise: "When the lease is over and the record or the caller says Hold, a claim is refused and the record reads as " +
 			"unknown, while it is stored as running: reading writes nothing.",
 		run: func(e *env) {
-			for _, row := range []struct{ record, caller semel.LostPolicy }{
-				{semel.Hold, semel.Hold},
-				{semel.Hold, semel.Rerun},
-				{semel.Rerun, semel.Hold},
+			for _, row := range []struct{ record, caller driver.LostPolicy }{
+				{driver.Hold, driver.Hold},
+				{driver.Hold, driver.Rerun},
+				{driver.Rerun, driver.Hold},
 			} {
 				name := "record " + row.record.String() + ", caller " + row.caller.String()
 				s := e.lapse(row.record, false)
@@ -96,7 +96,7 @@ var leaseChecks = []check{
 				r.OnLost = row.caller
 				rec := e.b.refuse(name, s.id, r)
 				e.same(name, rec, s.rec)
-				if got := rec.Reads(row.caller); got != semel.ReadsUnknown {
+				if got := rec.Reads(row.caller); got != driver.ReadsUnknown {
 					e.Errorf("%s: reads as %s, want unknown", name, got)
 				}
 				e.unchanged(name, s.id, s.rec)
@@ -108,9 +108,9 @@ var leaseChecks = []check{
 		promise: "A claim that its caller's Hold refused leaves the record to the next caller who says Rerun like its " +
 			"owner.",
 		run: func(e *env) {
-			s := e.lapse(semel.Rerun, false)
+			s := e.lapse(driver.Rerun, false)
 			hold := retry(s.claim)
-			hold.OnLost = semel.Hold
+			hold.OnLost = driver.Hold
 			e.a.refuse("caller says Hold", s.id, hold)
 			e.b.begin(s.id, retry(s.claim))
 		},
@@ -119,16 +119,16 @@ var leaseChecks = []check{
 		name:    "the policy is that of the present run",
 		promise: "A run that takes over stores its own caller's policy: one under Hold that was free before is not run again.",
 		run: func(e *env) {
-			id, c := newID(), ask(semel.Hold)
+			id, c := newID(), ask(driver.Hold)
 			rec := e.a.begin(id, c)
 			e.a.end(id, rec.Owner(), free(""))
 			c = retry(c)
-			c.OnLost = semel.Rerun
+			c.OnLost = driver.Rerun
 			rec = e.a.begin(id, c)
-			if rec.OnLost != semel.Rerun {
+			if rec.OnLost != driver.Rerun {
 				e.Errorf("the second run is under %s, want rerun", rec.OnLost)
 			}
-			rec = e.a.renew(id, rec.Owner(), semel.Extension{Lease: e.short})
+			rec = e.a.renew(id, rec.Owner(), driver.Extension{Lease: e.short})
 			e.until(rec.LeaseEnd)
 			e.b.begin(id, retry(c)) // under Hold it would be unknown
 		},
@@ -138,14 +138,14 @@ var leaseChecks = []check{
 		promise: "A begun run whose lease is over is never run again, whatever the policies: it reads as done without an " +
 			"answer.",
 		run: func(e *env) {
-			for _, own := range []semel.LostPolicy{semel.Hold, semel.Rerun} {
+			for _, own := range []driver.LostPolicy{driver.Hold, driver.Rerun} {
 				s := e.lapse(own, true)
-				for _, caller := range []semel.LostPolicy{semel.Hold, semel.Rerun} {
+				for _, caller := range []driver.LostPolicy{driver.Hold, driver.Rerun} {
 					r := retry(s.claim)
 					r.OnLost = caller
 					rec := e.b.refuse("begun and lapsed", s.id, r)
 					e.same("begun and lapsed", rec, s.rec)
-					if got := rec.Reads(caller); got != semel.ReadsDone || rec.Response != nil {
+					if got := rec.Reads(caller); got != driver.ReadsDone || rec.Response != nil {
 						e.Errorf("reads as %s, want done without an answer", got)
 					}
 				}
@@ -157,18 +157,18 @@ var leaseChecks = []check{
 		promise: "An owner whose lease is over may still extend and settle its run until it is replaced, under Hold too, " +
 			"where the record already reads as unknown.",
 		run: func(e *env) {
-			for _, p := range []semel.LostPolicy{semel.Hold, semel.Rerun} {
+			for _, p := range []driver.LostPolicy{driver.Hold, driver.Rerun} {
 				s := e.lapse(p, false)
 				rec := e.b.end(s.id, s.owner(), done(answer()))
-				if rec.State != semel.Done || rec.Response == nil {
+				if rec.State != driver.Done || rec.Response == nil {
 					e.Errorf("%s: settled as %s", p, rec.State)
 				}
 
 				s = e.lapse(p, false)
-				if !e.b.extend(s.id, s.owner(), semel.Extension{Lease: long}) {
+				if !e.b.extend(s.id, s.owner(), driver.Extension{Lease: long}) {
 					e.Errorf("%s: Extend was refused to the late owner", p)
 				}
-				if got := e.a.refuse("extended by its late owner", s.id, retry(s.claim)); got.Reads(p) != semel.ReadsRunning {
+				if got := e.a.refuse("extended by its late owner", s.id, retry(s.claim)); got.Reads(p) != driver.ReadsRunning {
 					e.Errorf("%s: reads as %s after Extend, want running", p, got.Reads(p))
 				}
 			}
@@ -180,19 +180,19 @@ var leaseChecks = []check{
 			"over already (R-51, case 3).",
 		run: func(e *env) {
 			for _, d := range []time.Duration{0, -1, -time.Second, math.MinInt64} {
-				id, c := newID(), ask(semel.Rerun)
+				id, c := newID(), ask(driver.Rerun)
 				c.Lease, c.Retention = d, d
 				rec := e.a.begin(id, c)
-				if got := rec.LeaseEnd.Sub(rec.Started); got != semel.DefaultLease {
-					e.Errorf("Claim with lease %d: it lasts %s, want %s", d, got, semel.DefaultLease)
+				if got := rec.LeaseEnd.Sub(rec.Started); got != driver.DefaultLease {
+					e.Errorf("Claim with lease %d: it lasts %s, want %s", d, got, driver.DefaultLease)
 				}
-				if rec.Retention != semel.DefaultRetention {
-					e.Errorf("Claim with retention %d: it is %s, want %s", d, rec.Retention, semel.DefaultRetention)
+				if rec.Retention != driver.DefaultRetention {
+					e.Errorf("Claim with retention %d: it is %s, want %s", d, rec.Retention, driver.DefaultRetention)
 				}
 				before := e.now()
-				rec = e.b.renew(id, rec.Owner(), semel.Extension{Lease: d})
-				if rec.LeaseEnd < before.Add(semel.DefaultLease) || rec.LeaseEnd > rec.Now.Add(semel.DefaultLease) {
-					e.Errorf("Extend by %d: the lease ends %s after now, want %s", d, rec.LeaseEnd.Sub(rec.Now), semel.DefaultLease)
+				rec = e.b.renew(id, rec.Owner(), driver.Extension{Lease: d})
+				if rec.LeaseEnd < before.Add(driver.DefaultLease) || rec.LeaseEnd > rec.Now.Add(driver.DefaultLease) {
+					e.Errorf("Extend by %d: the lease ends %s after now, want %s", d, rec.LeaseEnd.Sub(rec.Now), driver.DefaultLease)
 				}
 				e.b.refuse("default lease", id, retry(c))
 			}
@@ -202,7 +202,7 @@ var leaseChecks = []check{
 		name:    "a very short one is one",
 		promise: "A lease of a millisecond is over after a millisecond, and its owner may still settle (case 3).",
 		run: func(e *env) {
-			id, c := newID(), ask(semel.Rerun)
+			id, c := newID(), ask(driver.Rerun)
 			c.Lease = time.Millisecond
 			rec := e.a.begin(id, c)
 			if got := rec.LeaseEnd.Sub(rec.Started); got != time.Millisecond {
@@ -217,11 +217,11 @@ var leaseChecks = []check{
 		promise: "A free record marked maybe is not run for a caller who says Hold: it reads as unknown to it, and the " +
 			"caller who says Rerun may run it. Settle to free under Rerun, and a takeover, set the mark.",
 		run: func(e *env) {
-			freed := situation{id: newID(), claim: ask(semel.Rerun)}
+			freed := situation{id: newID(), claim: ask(driver.Rerun)}
 			rec := e.a.begin(freed.id, freed.claim)
 			freed.rec = e.a.end(freed.id, rec.Owner(), free("connection lost"))
 
-			taken := e.lapse(semel.Rerun, false)
+			taken := e.lapse(driver.Rerun, false)
 			rec = e.a.begin(taken.id, retry(taken.claim))
 			taken.rec = e.a.end(taken.id, rec.Owner(), free("refused"))
 
@@ -230,10 +230,10 @@ var leaseChecks = []check{
 					e.Errorf("the mark is missing on a record freed under Rerun")
 				}
 				hold := retry(s.claim)
-				hold.OnLost = semel.Hold
+				hold.OnLost = driver.Hold
 				got := e.b.refuse("free with maybe, caller says Hold", s.id, hold)
-				if got.Reads(semel.Hold) != semel.ReadsUnknown {
-					e.Errorf("reads as %s to a caller who says Hold, want unknown", got.Reads(semel.Hold))
+				if got.Reads(driver.Hold) != driver.ReadsUnknown {
+					e.Errorf("reads as %s to a caller who says Hold, want unknown", got.Reads(driver.Hold))
 				}
 				e.unchanged("free with maybe", s.id, s.rec)
 				if got = e.b.begin(s.id, retry(s.claim)); !got.Maybe {

@@ -3,14 +3,14 @@ package storetest
 import (
 	"slices"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // list returns what List gives, and how often.
-func (h handle) list(q semel.Query) map[semel.ID]semel.Record {
+func (h handle) list(q driver.Query) map[driver.ID]driver.Record {
 	h.e.Helper()
-	got := map[semel.ID]semel.Record{}
-	err := h.Store.(semel.Lister).List(h.e.ctx, q, func(id semel.ID, rec semel.Record) bool {
+	got := map[driver.ID]driver.Record{}
+	err := h.Store.(driver.Lister).List(h.e.ctx, q, func(id driver.ID, rec driver.Record) bool {
 		if _, twice := got[id]; twice {
 			h.e.Errorf("List gave %s twice", id)
 		}
@@ -24,7 +24,7 @@ func (h handle) list(q semel.Query) map[semel.ID]semel.Record {
 }
 
 // listed checks that got holds exactly the given records.
-func (e *env) listed(what string, got map[semel.ID]semel.Record, want []situation) {
+func (e *env) listed(what string, got map[driver.ID]driver.Record, want []situation) {
 	e.Helper()
 	for _, s := range want {
 		rec, ok := got[s.id]
@@ -49,7 +49,7 @@ var listChecks = []check{
 		needs:   lister,
 		run: func(e *env) {
 			all := e.situations()
-			e.listed("all", e.b.list(semel.Query{}), all)
+			e.listed("all", e.b.list(driver.Query{}), all)
 		},
 	},
 	{
@@ -59,14 +59,14 @@ var listChecks = []check{
 		needs: lister,
 		run: func(e *env) {
 			all := e.situations()
-			for _, reading := range []semel.Reading{semel.ReadsRunning, semel.ReadsDone, semel.ReadsFree, semel.ReadsUnknown} {
+			for _, reading := range []driver.Reading{driver.ReadsRunning, driver.ReadsDone, driver.ReadsFree, driver.ReadsUnknown} {
 				var want []situation
 				for _, s := range all {
 					if s.rec.Reads(s.rec.OnLost) == reading {
 						want = append(want, s)
 					}
 				}
-				e.listed(reading.String(), e.b.list(semel.Query{Reading: reading}), want)
+				e.listed(reading.String(), e.b.list(driver.Query{Reading: reading}), want)
 			}
 		},
 	},
@@ -79,7 +79,7 @@ var listChecks = []check{
 			const operation = "PUT /accounts/{id}"
 			var inScope, ofOperation, both []situation
 			for i := range 8 {
-				s := situation{name: "running", id: newID(), claim: ask(semel.Hold)}
+				s := situation{name: "running", id: newID(), claim: ask(driver.Hold)}
 				if i&1 != 0 {
 					copy(s.id[:], scope[:])
 				}
@@ -97,11 +97,11 @@ var listChecks = []check{
 					both = append(both, s)
 				}
 			}
-			e.listed("by scope", e.b.list(semel.Query{Scope: &scope}), inScope)
-			e.listed("by operation", e.b.list(semel.Query{Operation: operation}), ofOperation)
-			e.listed("by both", e.b.list(semel.Query{Scope: &scope, Operation: operation}), both)
+			e.listed("by scope", e.b.list(driver.Query{Scope: &scope}), inScope)
+			e.listed("by operation", e.b.list(driver.Query{Operation: operation}), ofOperation)
+			e.listed("by both", e.b.list(driver.Query{Scope: &scope, Operation: operation}), both)
 			other := newID().Scope()
-			e.listed("by a scope that has none", e.b.list(semel.Query{Scope: &other}), nil)
+			e.listed("by a scope that has none", e.b.list(driver.Query{Scope: &other}), nil)
 		},
 	},
 	{
@@ -113,25 +113,25 @@ var listChecks = []check{
 			id, near := newID(), newID()
 			const wanted = "trace-7"
 			copy(near[:], id[:20]) // 26 characters of it are the same
-			one := situation{name: "one", id: id, claim: ask(semel.Hold)}
-			two := situation{name: "near it", id: near, claim: ask(semel.Hold)}
-			far := situation{name: "far from it", id: newID(), claim: ask(semel.Hold)}
+			one := situation{name: "one", id: id, claim: ask(driver.Hold)}
+			two := situation{name: "near it", id: near, claim: ask(driver.Hold)}
+			far := situation{name: "far from it", id: newID(), claim: ask(driver.Hold)}
 			one.claim.Correlation, far.claim.Correlation = wanted, wanted
 			two.claim.Correlation = "trace-70"
 			for _, s := range []*situation{&one, &two, &far} {
 				s.rec = e.a.begin(s.id, s.claim)
 			}
 			text, scope := id.String(), id.Scope()
-			e.listed("by 26 characters", e.b.list(semel.Query{Prefix: text[:26]}), []situation{one, two})
-			e.listed("by all characters", e.b.list(semel.Query{Prefix: text}), []situation{one})
-			e.listed("by correlation", e.b.list(semel.Query{Correlation: wanted}), []situation{one, far})
-			e.listed("by both", e.b.list(semel.Query{Prefix: text[:26], Correlation: wanted}), []situation{one})
-			e.listed("by prefix and scope", e.b.list(semel.Query{Prefix: text[:10], Scope: &scope}), []situation{one, two})
+			e.listed("by 26 characters", e.b.list(driver.Query{Prefix: text[:26]}), []situation{one, two})
+			e.listed("by all characters", e.b.list(driver.Query{Prefix: text}), []situation{one})
+			e.listed("by correlation", e.b.list(driver.Query{Correlation: wanted}), []situation{one, far})
+			e.listed("by both", e.b.list(driver.Query{Prefix: text[:26], Correlation: wanted}), []situation{one})
+			e.listed("by prefix and scope", e.b.list(driver.Query{Prefix: text[:10], Scope: &scope}), []situation{one, two})
 			other := newID().Scope()
-			e.listed("by a prefix of another scope", e.b.list(semel.Query{Prefix: text[:26], Scope: &other}), nil)
-			e.listed("by what no id begins with", e.b.list(semel.Query{Prefix: "no id!"}), nil)
-			e.listed("by more than an id has", e.b.list(semel.Query{Prefix: text + "A"}), nil)
-			e.listed("by correlation among what runs", e.b.list(semel.Query{Correlation: wanted, Reading: semel.ReadsRunning}), []situation{one, far})
+			e.listed("by a prefix of another scope", e.b.list(driver.Query{Prefix: text[:26], Scope: &other}), nil)
+			e.listed("by what no id begins with", e.b.list(driver.Query{Prefix: "no id!"}), nil)
+			e.listed("by more than an id has", e.b.list(driver.Query{Prefix: text + "A"}), nil)
+			e.listed("by correlation among what runs", e.b.list(driver.Query{Correlation: wanted, Reading: driver.ReadsRunning}), []situation{one, far})
 		},
 	},
 	{
@@ -141,38 +141,38 @@ var listChecks = []check{
 		needs: lister,
 		run: func(e *env) {
 			sealed := e.situations() // all claimed with one
-			sealed = slices.DeleteFunc(sealed, func(s situation) bool { return s.rec.State == semel.Done })
+			sealed = slices.DeleteFunc(sealed, func(s situation) bool { return s.rec.State == driver.Done })
 			for i := range 6 {
-				s := situation{name: "without", id: newID(), claim: ask(semel.Rerun)}
+				s := situation{name: "without", id: newID(), claim: ask(driver.Rerun)}
 				s.claim.Sealed = [][]byte{nil, {}}[i%2]
 				rec := e.a.begin(s.id, s.claim)
 				if i >= 2 {
-					e.b.end(s.id, rec.Owner(), []semel.Outcome{free(""), owed(""), done(nil)}[i%3])
+					e.b.end(s.id, rec.Owner(), []driver.Outcome{free(""), owed(""), done(nil)}[i%3])
 				}
 			}
 			const operation = "PUT /accounts/{id}"
-			one := situation{name: "of its operation", id: newID(), claim: ask(semel.Rerun)}
+			one := situation{name: "of its operation", id: newID(), claim: ask(driver.Rerun)}
 			one.claim.Operation, one.claim.Sealed = operation, []byte{0}
 			one.rec = e.a.ran(one.id, one.claim, free(""))
 			sealed = append(sealed, one)
 
-			e.listed("sealed", e.b.list(semel.Query{Sealed: true}), sealed)
-			for _, reading := range []semel.Reading{semel.ReadsRunning, semel.ReadsDone, semel.ReadsFree, semel.ReadsUnknown} {
+			e.listed("sealed", e.b.list(driver.Query{Sealed: true}), sealed)
+			for _, reading := range []driver.Reading{driver.ReadsRunning, driver.ReadsDone, driver.ReadsFree, driver.ReadsUnknown} {
 				var want []situation
 				for _, s := range sealed {
 					if s.rec.Reads(s.rec.OnLost) == reading {
 						want = append(want, s)
 					}
 				}
-				e.listed("sealed, "+reading.String(), e.b.list(semel.Query{Sealed: true, Reading: reading}), want)
+				e.listed("sealed, "+reading.String(), e.b.list(driver.Query{Sealed: true, Reading: reading}), want)
 			}
 			scope := one.id.Scope()
-			e.listed("sealed, by scope", e.b.list(semel.Query{Sealed: true, Scope: &scope}), []situation{one})
-			e.listed("sealed, by operation", e.b.list(semel.Query{Sealed: true, Operation: operation}), []situation{one})
-			e.listed("sealed, by all", e.b.list(semel.Query{
-				Sealed: true, Scope: &scope, Operation: operation, Reading: semel.ReadsFree,
+			e.listed("sealed, by scope", e.b.list(driver.Query{Sealed: true, Scope: &scope}), []situation{one})
+			e.listed("sealed, by operation", e.b.list(driver.Query{Sealed: true, Operation: operation}), []situation{one})
+			e.listed("sealed, by all", e.b.list(driver.Query{
+				Sealed: true, Scope: &scope, Operation: operation, Reading: driver.ReadsFree,
 			}), []situation{one})
-			if got := len(e.b.list(semel.Query{Sealed: true, Reading: semel.ReadsFree, Limit: 2})); got != 2 {
+			if got := len(e.b.list(driver.Query{Sealed: true, Reading: driver.ReadsFree, Limit: 2})); got != 2 {
 				e.Errorf("sealed, free, limit 2: %d records", got)
 			}
 		},
@@ -183,28 +183,28 @@ var listChecks = []check{
 		needs:   lister,
 		run: func(e *env) {
 			for i := range 9 {
-				c := ask(semel.Hold)
+				c := ask(driver.Hold)
 				if i%3 == 0 {
 					c.Operation = "GET /quotes"
 				}
 				e.a.begin(newID(), c)
 			}
 			for _, row := range []struct {
-				q    semel.Query
+				q    driver.Query
 				want int
 			}{
-				{semel.Query{Limit: 1}, 1},
-				{semel.Query{Limit: 5}, 5},
-				{semel.Query{Limit: 50}, 9},
-				{semel.Query{Limit: 2, Operation: "GET /quotes"}, 2},
-				{semel.Query{Limit: 9, Operation: "GET /quotes"}, 3},
+				{driver.Query{Limit: 1}, 1},
+				{driver.Query{Limit: 5}, 5},
+				{driver.Query{Limit: 50}, 9},
+				{driver.Query{Limit: 2, Operation: "GET /quotes"}, 2},
+				{driver.Query{Limit: 9, Operation: "GET /quotes"}, 3},
 			} {
 				if got := len(e.b.list(row.q)); got != row.want {
 					e.Errorf("limit %d, operation %q: %d records, want %d", row.q.Limit, row.q.Operation, got, row.want)
 				}
 			}
 			calls := 0
-			err := e.b.Store.(semel.Lister).List(e.ctx, semel.Query{}, func(semel.ID, semel.Record) bool {
+			err := e.b.Store.(driver.Lister).List(e.ctx, driver.Query{}, func(driver.ID, driver.Record) bool {
 				calls++
 				return calls < 3
 			})

@@ -7,47 +7,47 @@ import (
 	"sync"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // A model is the plainest store there is: a map under a lock. Every rule that it follows can be replaced by a wrong one.
 type model struct {
 	mu      sync.Mutex
-	records map[semel.ID]semel.Record
-	steps   map[semel.ID]map[string]string
-	clock   semel.Time
+	records map[driver.ID]driver.Record
+	steps   map[driver.ID]map[string]string
+	clock   driver.Time
 	entered int // how many verbs have read a record
 
-	claim       func(semel.Record, semel.Time, semel.Claim) (semel.Record, bool)
-	extend      func(semel.Record, semel.Time, semel.Owner, semel.Extension) (semel.Record, bool)
-	settle      func(semel.Record, semel.Time, semel.Owner, semel.Outcome) (semel.Record, bool)
-	saveStep    func(semel.Record, semel.Time, semel.Owner) (semel.Record, bool)
-	seize       func(semel.Record, semel.Time, semel.Token) (semel.Record, bool)
-	forgettable func(semel.Record, semel.Time, semel.Owner) bool
-	expires     func(semel.Record) semel.Time
-	swept       func(semel.Record, semel.Time) (semel.Record, bool)
-	matches     func(semel.ID, semel.Record, semel.Query) bool
-	reads       func(semel.Record) semel.Reading // as Count sees it
+	claim       func(driver.Record, driver.Time, driver.Claim) (driver.Record, bool)
+	extend      func(driver.Record, driver.Time, driver.Owner, driver.Extension) (driver.Record, bool)
+	settle      func(driver.Record, driver.Time, driver.Owner, driver.Outcome) (driver.Record, bool)
+	saveStep    func(driver.Record, driver.Time, driver.Owner) (driver.Record, bool)
+	seize       func(driver.Record, driver.Time, driver.Token) (driver.Record, bool)
+	forgettable func(driver.Record, driver.Time, driver.Owner) bool
+	expires     func(driver.Record) driver.Time
+	swept       func(driver.Record, driver.Time) (driver.Record, bool)
+	matches     func(driver.ID, driver.Record, driver.Query) bool
+	reads       func(driver.Record) driver.Reading // as Count sees it
 
-	stored    func(semel.Record) semel.Record           // what storing makes of a record
-	told      func(v verb, owned bool, now *semel.Time) // what Now is told to be
-	filed     func(semel.ID) semel.ID                   // under which id a record is filed
-	open      func(m *model) semel.Store                // what a handle is
-	lost      func(semel.Record) bool                   // what a restart loses
-	batch     func(limit int) (most, says int)          // how many Sweep deletes, and says; -1 is the truth
-	endless   bool                                      // List heeds neither Limit nor yield
-	deaf      verbs                                     // verbs that don't look at their context
-	torn      verbs                                     // verbs that let others in between reading and writing
-	hasty     verbs                                     // verbs that acknowledge before they write, and don't if their context ends
-	forgetful bool                                      // a restart loses steps
-	wordy     bool                                      // refused claims write
+	stored    func(driver.Record) driver.Record          // what storing makes of a record
+	told      func(v verb, owned bool, now *driver.Time) // what Now is told to be
+	filed     func(driver.ID) driver.ID                  // under which id a record is filed
+	open      func(m *model) driver.Store                // what a handle is
+	lost      func(driver.Record) bool                   // what a restart loses
+	batch     func(limit int) (most, says int)           // how many Sweep deletes, and says; -1 is the truth
+	endless   bool                                       // List heeds neither Limit nor yield
+	deaf      verbs                                      // verbs that don't look at their context
+	torn      verbs                                      // verbs that let others in between reading and writing
+	hasty     verbs                                      // verbs that acknowledge before they write, and don't if their context ends
+	forgetful bool                                       // a restart loses steps
+	wordy     bool                                       // refused claims write
 
-	keeps   func(v verb, old, rec semel.Record) bool                          // whether the steps stay as a record is written or deleted
-	shelf   func(semel.ID) semel.ID                                           // where the steps of a record are kept
-	named   func(string) string                                               // under which name a step is kept
-	kept    func(had bool, old, result string) string                         // what is kept of a result
-	shown   func(map[string][]byte) map[string][]byte                         // what Steps makes of them
-	batched func(claims []semel.ClaimOf, all []semel.Claimed) []semel.Claimed // what ClaimAll makes of its results
+	keeps   func(v verb, old, rec driver.Record) bool                            // whether the steps stay as a record is written or deleted
+	shelf   func(driver.ID) driver.ID                                            // where the steps of a record are kept
+	named   func(string) string                                                  // under which name a step is kept
+	kept    func(had bool, old, result string) string                            // what is kept of a result
+	shown   func(map[string][]byte) map[string][]byte                            // what Steps makes of them
+	batched func(claims []driver.ClaimOf, all []driver.Claimed) []driver.Claimed // what ClaimAll makes of its results
 }
 
 type verb uint8
@@ -79,31 +79,31 @@ func (set verbs) has(v verb) bool { return set&(1<<v) != 0 }
 
 func newModel() *model {
 	return &model{
-		records:     map[semel.ID]semel.Record{},
-		steps:       map[semel.ID]map[string]string{},
-		clock:       semel.TimeOf(time.Date(2031, 5, 6, 7, 8, 9, 0, time.UTC)),
-		claim:       semel.Record.Claim,
-		extend:      semel.Record.Extend,
-		settle:      semel.Record.Settle,
-		saveStep:    semel.Record.SaveStep,
-		seize:       semel.Record.Seize,
-		forgettable: func(r semel.Record, now semel.Time, by semel.Owner) bool { return r.Forgettable(now, by) },
-		expires:     func(r semel.Record) semel.Time { return r.Expires() },
-		swept:       semel.Record.Swept,
+		records:     map[driver.ID]driver.Record{},
+		steps:       map[driver.ID]map[string]string{},
+		clock:       driver.TimeOf(time.Date(2031, 5, 6, 7, 8, 9, 0, time.UTC)),
+		claim:       driver.Record.Claim,
+		extend:      driver.Record.Extend,
+		settle:      driver.Record.Settle,
+		saveStep:    driver.Record.SaveStep,
+		seize:       driver.Record.Seize,
+		forgettable: func(r driver.Record, now driver.Time, by driver.Owner) bool { return r.Forgettable(now, by) },
+		expires:     func(r driver.Record) driver.Time { return r.Expires() },
+		swept:       driver.Record.Swept,
 		matches:     matches,
-		reads:       func(r semel.Record) semel.Reading { return r.Reads(r.OnLost) },
-		stored:      func(r semel.Record) semel.Record { return r },
-		told:        func(verb, bool, *semel.Time) {},
-		filed:       func(id semel.ID) semel.ID { return id },
-		open:        func(m *model) semel.Store { return m },
-		lost:        func(semel.Record) bool { return false },
+		reads:       func(r driver.Record) driver.Reading { return r.Reads(r.OnLost) },
+		stored:      func(r driver.Record) driver.Record { return r },
+		told:        func(verb, bool, *driver.Time) {},
+		filed:       func(id driver.ID) driver.ID { return id },
+		open:        func(m *model) driver.Store { return m },
+		lost:        func(driver.Record) bool { return false },
 		batch:       func(limit int) (int, int) { return limit, -1 },
-		keeps:       func(_ verb, _, rec semel.Record) bool { return rec.Steps },
+		keeps:       func(_ verb, _, rec driver.Record) bool { return rec.Steps },
 		named:       func(name string) string { return name },
-		shelf:       func(id semel.ID) semel.ID { return id },
+		shelf:       func(id driver.ID) driver.ID { return id },
 		kept:        firstStays,
 		shown:       func(saved map[string][]byte) map[string][]byte { return saved },
-		batched:     func(_ []semel.ClaimOf, all []semel.Claimed) []semel.Claimed { return all },
+		batched:     func(_ []driver.ClaimOf, all []driver.Claimed) []driver.Claimed { return all },
 	}
 }
 
@@ -114,18 +114,18 @@ func firstStays(had bool, old, result string) string {
 	return result
 }
 
-func matches(id semel.ID, r semel.Record, q semel.Query) bool {
+func matches(id driver.ID, r driver.Record, q driver.Query) bool {
 	return (q.Scope == nil || *q.Scope == id.Scope()) &&
 		strings.HasPrefix(id.String(), q.Prefix) &&
 		(q.Operation == "" || q.Operation == r.Operation) &&
 		(q.Correlation == "" || q.Correlation == r.Correlation) &&
 		(!q.Sealed || len(r.Sealed) > 0) &&
-		(q.Reading == semel.ReadsAbsent || q.Reading == r.Reads(r.OnLost))
+		(q.Reading == driver.ReadsAbsent || q.Reading == r.Reads(r.OnLost))
 }
 
 func (m *model) means() means {
 	return means{
-		open: func() semel.Store { return m.open(m) },
+		open: func() driver.Store { return m.open(m) },
 		advance: func(d time.Duration) {
 			m.mu.Lock()
 			defer m.mu.Unlock()
@@ -134,8 +134,10 @@ func (m *model) means() means {
 		restart: func() {
 			m.mu.Lock()
 			defer m.mu.Unlock()
-			maps.DeleteFunc(m.records, func(_ semel.ID, r semel.Record) bool { return m.lost(r) })
-			maps.DeleteFunc(m.steps, func(id semel.ID, _ map[string]string) bool { return m.forgetful || m.records[id].State == semel.Absent })
+			maps.DeleteFunc(m.records, func(_ driver.ID, r driver.Record) bool { return m.lost(r) })
+			maps.DeleteFunc(m.steps, func(id driver.ID, _ map[string]string) bool {
+				return m.forgetful || m.records[id].State == driver.Absent
+			})
 		},
 	}
 }
@@ -157,9 +159,9 @@ func (m *model) letIn() {
 }
 
 // do reads a record, applies a rule and writes the result.
-func (m *model) do(ctx context.Context, v verb, id semel.ID, rule func(semel.Record, semel.Time) (semel.Record, bool)) (semel.Record, bool, error) {
+func (m *model) do(ctx context.Context, v verb, id driver.ID, rule func(driver.Record, driver.Time) (driver.Record, bool)) (driver.Record, bool, error) {
 	if err := ctx.Err(); err != nil && !m.deaf.has(v) {
-		return semel.Record{}, false, err
+		return driver.Record{}, false, err
 	}
 	id = m.filed(id)
 	m.mu.Lock()
@@ -181,7 +183,7 @@ func (m *model) do(ctx context.Context, v verb, id semel.ID, rule func(semel.Rec
 		delete(m.steps, m.shelf(id))
 	}
 	switch {
-	case owned && rec.State == semel.Absent:
+	case owned && rec.State == driver.Absent:
 		delete(m.records, id)
 	case owned, m.wordy && v == claiming:
 		rec = m.stored(rec)
@@ -197,24 +199,24 @@ func deadline(ctx context.Context) time.Time {
 	return t
 }
 
-func (m *model) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
-	return m.do(ctx, claiming, id, func(r semel.Record, now semel.Time) (semel.Record, bool) { return m.claim(r, now, c) })
+func (m *model) Claim(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
+	return m.do(ctx, claiming, id, func(r driver.Record, now driver.Time) (driver.Record, bool) { return m.claim(r, now, c) })
 }
 
-func (m *model) Extend(ctx context.Context, id semel.ID, by semel.Owner, x semel.Extension) (bool, error) {
-	_, owned, err := m.do(ctx, extending, id, func(r semel.Record, now semel.Time) (semel.Record, bool) {
+func (m *model) Extend(ctx context.Context, id driver.ID, by driver.Owner, x driver.Extension) (bool, error) {
+	_, owned, err := m.do(ctx, extending, id, func(r driver.Record, now driver.Time) (driver.Record, bool) {
 		return m.extend(r, now, by, x)
 	})
 	return owned, err
 }
 
-func (m *model) Settle(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
-	return m.do(ctx, settling, id, func(r semel.Record, now semel.Time) (semel.Record, bool) { return m.settle(r, now, by, o) })
+func (m *model) Settle(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
+	return m.do(ctx, settling, id, func(r driver.Record, now driver.Time) (driver.Record, bool) { return m.settle(r, now, by, o) })
 }
 
-func (m *model) SaveStep(ctx context.Context, id semel.ID, by semel.Owner, name string, result []byte) (bool, error) {
+func (m *model) SaveStep(ctx context.Context, id driver.ID, by driver.Owner, name string, result []byte) (bool, error) {
 	text := string(result)
-	_, owned, err := m.do(ctx, stepping, id, func(r semel.Record, now semel.Time) (semel.Record, bool) {
+	_, owned, err := m.do(ctx, stepping, id, func(r driver.Record, now driver.Time) (driver.Record, bool) {
 		rec, owned := m.saveStep(r, now, by)
 		if owned {
 			id, name := m.shelf(m.filed(id)), m.named(name)
@@ -229,7 +231,7 @@ func (m *model) SaveStep(ctx context.Context, id semel.ID, by semel.Owner, name 
 	return owned, err
 }
 
-func (m *model) Steps(ctx context.Context, id semel.ID) (map[string][]byte, error) {
+func (m *model) Steps(ctx context.Context, id driver.ID) (map[string][]byte, error) {
 	if err := ctx.Err(); err != nil && !m.deaf.has(showing) {
 		return nil, err
 	}
@@ -242,16 +244,16 @@ func (m *model) Steps(ctx context.Context, id semel.ID) (map[string][]byte, erro
 	return m.shown(saved), nil
 }
 
-func (m *model) ClaimAll(ctx context.Context, claims []semel.ClaimOf) []semel.Claimed {
-	all := make([]semel.Claimed, len(claims))
+func (m *model) ClaimAll(ctx context.Context, claims []driver.ClaimOf) []driver.Claimed {
+	all := make([]driver.Claimed, len(claims))
 	for i, c := range claims {
 		all[i].Record, all[i].Owned, all[i].Err = m.Claim(ctx, c.ID, c.Claim)
 	}
 	return m.batched(claims, all)
 }
 
-func (m *model) Load(ctx context.Context, id semel.ID) (semel.Record, error) {
-	rec, _, err := m.do(ctx, loading, id, func(r semel.Record, _ semel.Time) (semel.Record, bool) { return r, false })
+func (m *model) Load(ctx context.Context, id driver.ID) (driver.Record, error) {
+	rec, _, err := m.do(ctx, loading, id, func(r driver.Record, _ driver.Time) (driver.Record, bool) { return r, false })
 	return rec, err
 }
 
@@ -262,7 +264,7 @@ func (m *model) Sweep(ctx context.Context, limit int) (int, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	most, says := m.batch(limit)
-	var ids []semel.ID
+	var ids []driver.ID
 	for id, r := range m.records {
 		if len(ids) < most && m.clock >= m.expires(r) {
 			ids = append(ids, id)
@@ -276,7 +278,7 @@ func (m *model) Sweep(ctx context.Context, limit int) (int, error) {
 		if !m.keeps(sweeping, m.records[id], rec) {
 			delete(m.steps, m.shelf(id))
 		}
-		if changed && rec.State != semel.Absent {
+		if changed && rec.State != driver.Absent {
 			m.records[id] = rec
 			continue
 		}
@@ -288,19 +290,19 @@ func (m *model) Sweep(ctx context.Context, limit int) (int, error) {
 	return len(ids), nil
 }
 
-func (m *model) Seize(ctx context.Context, id semel.ID, t semel.Token) (semel.Record, error) {
-	rec, _, err := m.do(ctx, seizing, id, func(r semel.Record, now semel.Time) (semel.Record, bool) { return m.seize(r, now, t) })
+func (m *model) Seize(ctx context.Context, id driver.ID, t driver.Token) (driver.Record, error) {
+	rec, _, err := m.do(ctx, seizing, id, func(r driver.Record, now driver.Time) (driver.Record, bool) { return m.seize(r, now, t) })
 	return rec, err
 }
 
-func (m *model) Forget(ctx context.Context, id semel.ID, by semel.Owner) (bool, error) {
-	_, forgot, err := m.do(ctx, forgetting, id, func(r semel.Record, now semel.Time) (semel.Record, bool) {
-		return semel.Record{}, m.forgettable(r, now, by)
+func (m *model) Forget(ctx context.Context, id driver.ID, by driver.Owner) (bool, error) {
+	_, forgot, err := m.do(ctx, forgetting, id, func(r driver.Record, now driver.Time) (driver.Record, bool) {
+		return driver.Record{}, m.forgettable(r, now, by)
 	})
 	return forgot, err
 }
 
-func (m *model) List(ctx context.Context, q semel.Query, yield func(semel.ID, semel.Record) bool) error {
+func (m *model) List(ctx context.Context, q driver.Query, yield func(driver.ID, driver.Record) bool) error {
 	if err := ctx.Err(); err != nil && !m.deaf.has(listing) {
 		return err
 	}
@@ -322,17 +324,17 @@ func (m *model) List(ctx context.Context, q semel.Query, yield func(semel.ID, se
 	return nil
 }
 
-func (m *model) Count(context.Context) (n semel.Counts, err error) {
+func (m *model) Count(context.Context) (n driver.Counts, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n.Records = int64(len(m.records))
 	for _, r := range m.records {
 		r.Now = m.clock
-		if r.State == semel.Running {
+		if r.State == driver.Running {
 			n.Running++
 			n.OldestRunning = max(n.OldestRunning, r.Now.Sub(r.Started))
 		}
-		if m.reads(r) == semel.ReadsUnknown {
+		if m.reads(r) == driver.ReadsUnknown {
 			n.Unknown++
 		}
 	}
@@ -340,8 +342,8 @@ func (m *model) Count(context.Context) (n semel.Counts, err error) {
 }
 
 // bendClaim lets f change what Claim looks at.
-func (m *model) bendClaim(f func(r *semel.Record, now semel.Time, c *semel.Claim)) {
-	m.claim = func(r semel.Record, now semel.Time, c semel.Claim) (semel.Record, bool) {
+func (m *model) bendClaim(f func(r *driver.Record, now driver.Time, c *driver.Claim)) {
+	m.claim = func(r driver.Record, now driver.Time, c driver.Claim) (driver.Record, bool) {
 		bent := r
 		f(&bent, now, &c)
 		if rec, owned := bent.Claim(now, c); owned {
@@ -352,8 +354,8 @@ func (m *model) bendClaim(f func(r *semel.Record, now semel.Time, c *semel.Claim
 }
 
 // bendClaimed lets f change what an owned Claim stores.
-func (m *model) bendClaimed(f func(old semel.Record, rec *semel.Record, c semel.Claim)) {
-	m.claim = func(r semel.Record, now semel.Time, c semel.Claim) (semel.Record, bool) {
+func (m *model) bendClaimed(f func(old driver.Record, rec *driver.Record, c driver.Claim)) {
+	m.claim = func(r driver.Record, now driver.Time, c driver.Claim) (driver.Record, bool) {
 		rec, owned := r.Claim(now, c)
 		if owned {
 			f(r, &rec, c)
@@ -363,8 +365,8 @@ func (m *model) bendClaimed(f func(old semel.Record, rec *semel.Record, c semel.
 }
 
 // bendExtend lets f change what Extend looks at.
-func (m *model) bendExtend(f func(r *semel.Record, now semel.Time, by *semel.Owner, x *semel.Extension)) {
-	m.extend = func(r semel.Record, now semel.Time, by semel.Owner, x semel.Extension) (semel.Record, bool) {
+func (m *model) bendExtend(f func(r *driver.Record, now driver.Time, by *driver.Owner, x *driver.Extension)) {
+	m.extend = func(r driver.Record, now driver.Time, by driver.Owner, x driver.Extension) (driver.Record, bool) {
 		bent := r
 		f(&bent, now, &by, &x)
 		if rec, owned := bent.Extend(now, by, x); owned {
@@ -375,8 +377,8 @@ func (m *model) bendExtend(f func(r *semel.Record, now semel.Time, by *semel.Own
 }
 
 // bendSave lets f change what SaveStep looks at.
-func (m *model) bendSave(f func(r *semel.Record, now semel.Time, by *semel.Owner)) {
-	m.saveStep = func(r semel.Record, now semel.Time, by semel.Owner) (semel.Record, bool) {
+func (m *model) bendSave(f func(r *driver.Record, now driver.Time, by *driver.Owner)) {
+	m.saveStep = func(r driver.Record, now driver.Time, by driver.Owner) (driver.Record, bool) {
 		bent := r
 		f(&bent, now, &by)
 		if _, owned := bent.SaveStep(now, by); owned {
@@ -388,8 +390,8 @@ func (m *model) bendSave(f func(r *semel.Record, now semel.Time, by *semel.Owner
 }
 
 // bendSettle lets f change what Settle looks at.
-func (m *model) bendSettle(f func(r *semel.Record, now semel.Time, by *semel.Owner, o *semel.Outcome)) {
-	m.settle = func(r semel.Record, now semel.Time, by semel.Owner, o semel.Outcome) (semel.Record, bool) {
+func (m *model) bendSettle(f func(r *driver.Record, now driver.Time, by *driver.Owner, o *driver.Outcome)) {
+	m.settle = func(r driver.Record, now driver.Time, by driver.Owner, o driver.Outcome) (driver.Record, bool) {
 		bent := r
 		f(&bent, now, &by, &o)
 		if rec, owned := bent.Settle(now, by, o); owned {
@@ -400,8 +402,8 @@ func (m *model) bendSettle(f func(r *semel.Record, now semel.Time, by *semel.Own
 }
 
 // bendSettled lets f change what an owned Settle stores.
-func (m *model) bendSettled(f func(old semel.Record, rec *semel.Record, by semel.Owner, o semel.Outcome)) {
-	m.settle = func(r semel.Record, now semel.Time, by semel.Owner, o semel.Outcome) (semel.Record, bool) {
+func (m *model) bendSettled(f func(old driver.Record, rec *driver.Record, by driver.Owner, o driver.Outcome)) {
+	m.settle = func(r driver.Record, now driver.Time, by driver.Owner, o driver.Outcome) (driver.Record, bool) {
 		rec, owned := r.Settle(now, by, o)
 		if owned {
 			f(r, &rec, by, o)
@@ -411,8 +413,8 @@ func (m *model) bendSettled(f func(old semel.Record, rec *semel.Record, by semel
 }
 
 // bendSeize lets f change what Seize looks at, and what it stores.
-func (m *model) bendSeize(before func(r *semel.Record, t *semel.Token), after func(old semel.Record, rec *semel.Record)) {
-	m.seize = func(r semel.Record, now semel.Time, t semel.Token) (semel.Record, bool) {
+func (m *model) bendSeize(before func(r *driver.Record, t *driver.Token), after func(old driver.Record, rec *driver.Record)) {
+	m.seize = func(r driver.Record, now driver.Time, t driver.Token) (driver.Record, bool) {
 		bent := r
 		before(&bent, &t)
 		rec, seized := bent.Seize(now, t)
@@ -425,8 +427,8 @@ func (m *model) bendSeize(before func(r *semel.Record, t *semel.Token), after fu
 }
 
 // bendAnswers lets f change the answers that are stored.
-func (m *model) bendAnswers(f func(a *semel.Response) *semel.Response) {
-	m.stored = func(r semel.Record) semel.Record {
+func (m *model) bendAnswers(f func(a *driver.Response) *driver.Response) {
+	m.stored = func(r driver.Record) driver.Record {
 		if r.Response != nil {
 			a := *r.Response
 			r.Response = f(&a)

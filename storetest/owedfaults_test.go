@@ -1,15 +1,15 @@
 package storetest
 
 import (
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 var owedFaults = []fault{
 	{
 		"a taken over run owes nothing",
 		func(m *model) {
-			m.bendClaimed(func(old semel.Record, rec *semel.Record, _ semel.Claim) {
-				if old.State == semel.Running && old.Token != rec.Token {
+			m.bendClaimed(func(old driver.Record, rec *driver.Record, _ driver.Claim) {
+				if old.State == driver.Running && old.Token != rec.Token {
 					rec.Owed = old.Owed
 				}
 			})
@@ -19,8 +19,8 @@ var owedFaults = []fault{
 	{
 		"a taken over run is owed though its request is not stored",
 		func(m *model) {
-			m.bendClaimed(func(old semel.Record, rec *semel.Record, _ semel.Claim) {
-				rec.Owed = rec.Owed || old.State == semel.Running && old.Token != rec.Token
+			m.bendClaimed(func(old driver.Record, rec *driver.Record, _ driver.Claim) {
+				rec.Owed = rec.Owed || old.State == driver.Running && old.Token != rec.Token
 			})
 		},
 		[]string{"lease/a taken over run leaves its end owed"},
@@ -28,21 +28,21 @@ var owedFaults = []fault{
 	{
 		"a seized run owes nothing",
 		func(m *model) {
-			m.bendSeize(func(*semel.Record, *semel.Token) {}, func(old semel.Record, rec *semel.Record) { rec.Owed = old.Owed })
+			m.bendSeize(func(*driver.Record, *driver.Token) {}, func(old driver.Record, rec *driver.Record) { rec.Owed = old.Owed })
 		},
 		[]string{"seize/it takes a record from its owner"},
 	},
 	{
 		"an outcome's own retention is not heeded",
 		func(m *model) {
-			m.bendSettle(func(_ *semel.Record, _ semel.Time, _ *semel.Owner, o *semel.Outcome) { o.Retention = 0 })
+			m.bendSettle(func(_ *driver.Record, _ driver.Time, _ *driver.Owner, o *driver.Outcome) { o.Retention = 0 })
 		},
 		[]string{"settle/done may be kept for another time than its claim said"},
 	},
 	{
 		"an outcome's own retention goes to what is free, too",
 		func(m *model) {
-			m.bendSettled(func(_ semel.Record, rec *semel.Record, _ semel.Owner, o semel.Outcome) {
+			m.bendSettled(func(_ driver.Record, rec *driver.Record, _ driver.Owner, o driver.Outcome) {
 				if o.Retention > 0 {
 					rec.Retention = o.Retention
 				}
@@ -53,14 +53,14 @@ var owedFaults = []fault{
 	{
 		"what is owed is forgotten by the next run",
 		func(m *model) {
-			m.bendClaimed(func(_ semel.Record, rec *semel.Record, _ semel.Claim) { rec.Owed = false })
+			m.bendClaimed(func(_ driver.Record, rec *driver.Record, _ driver.Claim) { rec.Owed = false })
 		},
 		[]string{"settle/owed stays until the end"},
 	},
 	{
 		"a release notes nothing that is owed",
 		func(m *model) {
-			m.bendSettle(func(_ *semel.Record, _ semel.Time, _ *semel.Owner, o *semel.Outcome) { o.Owed = false })
+			m.bendSettle(func(_ *driver.Record, _ driver.Time, _ *driver.Owner, o *driver.Outcome) { o.Owed = false })
 		},
 		[]string{
 			"settle/owed stays until the end",
@@ -71,8 +71,8 @@ var owedFaults = []fault{
 	{
 		"a release that owes nothing clears what was owed",
 		func(m *model) {
-			m.bendSettled(func(_ semel.Record, rec *semel.Record, _ semel.Owner, o semel.Outcome) {
-				if rec.State == semel.Free {
+			m.bendSettled(func(_ driver.Record, rec *driver.Record, _ driver.Owner, o driver.Outcome) {
+				if rec.State == driver.Free {
 					rec.Owed = o.Owed
 				}
 			})
@@ -82,8 +82,8 @@ var owedFaults = []fault{
 	{
 		"unknown clears what was owed",
 		func(m *model) {
-			m.bendSettled(func(_ semel.Record, rec *semel.Record, _ semel.Owner, _ semel.Outcome) {
-				rec.Owed = rec.Owed && rec.State != semel.Unknown
+			m.bendSettled(func(_ driver.Record, rec *driver.Record, _ driver.Owner, _ driver.Outcome) {
+				rec.Owed = rec.Owed && rec.State != driver.Unknown
 			})
 		},
 		[]string{"settle/owed stays until the end"},
@@ -91,8 +91,8 @@ var owedFaults = []fault{
 	{
 		"done is still owed",
 		func(m *model) {
-			m.bendSettled(func(old semel.Record, rec *semel.Record, _ semel.Owner, o semel.Outcome) {
-				if o.State == semel.Done {
+			m.bendSettled(func(old driver.Record, rec *driver.Record, _ driver.Owner, o driver.Outcome) {
+				if o.State == driver.Done {
 					rec.Owed = old.Owed
 				}
 			})
@@ -102,8 +102,8 @@ var owedFaults = []fault{
 	{
 		"an unknown outcome owes nothing",
 		func(m *model) {
-			m.bendSettle(func(_ *semel.Record, _ semel.Time, _ *semel.Owner, o *semel.Outcome) {
-				o.Owed = o.Owed && o.State != semel.Unknown
+			m.bendSettle(func(_ *driver.Record, _ driver.Time, _ *driver.Owner, o *driver.Outcome) {
+				o.Owed = o.Owed && o.State != driver.Unknown
 			})
 		},
 		[]string{"settle/what is done is not owed"},
@@ -111,14 +111,16 @@ var owedFaults = []fault{
 	{
 		"any outcome is owed",
 		func(m *model) {
-			m.bendSettled(func(_ semel.Record, rec *semel.Record, _ semel.Owner, o semel.Outcome) { rec.Owed = rec.Owed || o.Owed })
+			m.bendSettled(func(_ driver.Record, rec *driver.Record, _ driver.Owner, o driver.Outcome) {
+				rec.Owed = rec.Owed || o.Owed
+			})
 		},
 		[]string{"settle/what is done is not owed", "release/it owes nothing"},
 	},
 	{
 		"a begun run that is released is still owed",
 		func(m *model) {
-			m.bendSettled(func(old semel.Record, rec *semel.Record, _ semel.Owner, _ semel.Outcome) {
+			m.bendSettled(func(old driver.Record, rec *driver.Record, _ driver.Owner, _ driver.Outcome) {
 				if old.Begun {
 					rec.Owed = old.Owed
 				}
@@ -129,9 +131,9 @@ var owedFaults = []fault{
 	{
 		"a repeated release may still be owed",
 		func(m *model) {
-			m.settle = func(r semel.Record, now semel.Time, by semel.Owner, o semel.Outcome) (semel.Record, bool) {
+			m.settle = func(r driver.Record, now driver.Time, by driver.Owner, o driver.Outcome) (driver.Record, bool) {
 				rec, owned := r.Settle(now, by, o)
-				if owned && r.State == semel.Free {
+				if owned && r.State == driver.Free {
 					rec.Owed = r.Owed || o.Owed
 				}
 				return rec, owned
@@ -142,15 +144,15 @@ var owedFaults = []fault{
 	{
 		"a new operation is owed",
 		func(m *model) {
-			m.bendClaimed(func(old semel.Record, rec *semel.Record, _ semel.Claim) { rec.Owed = old.Owed })
+			m.bendClaimed(func(old driver.Record, rec *driver.Record, _ driver.Claim) { rec.Owed = old.Owed })
 		},
 		[]string{"settle/a new operation is not owed"},
 	},
 	{
 		"release-by-token owes",
 		func(m *model) {
-			m.bendSettled(func(_ semel.Record, rec *semel.Record, by semel.Owner, o semel.Outcome) {
-				rec.Owed = rec.Owed || by.Above && o.Owed && rec.State == semel.Free
+			m.bendSettled(func(_ driver.Record, rec *driver.Record, by driver.Owner, o driver.Outcome) {
+				rec.Owed = rec.Owed || by.Above && o.Owed && rec.State == driver.Free
 			})
 		},
 		[]string{"release/it owes nothing"},
@@ -158,7 +160,7 @@ var owedFaults = []fault{
 	{
 		"release-by-token clears what was owed",
 		func(m *model) {
-			m.bendSettled(func(_ semel.Record, rec *semel.Record, by semel.Owner, _ semel.Outcome) {
+			m.bendSettled(func(_ driver.Record, rec *driver.Record, by driver.Owner, _ driver.Outcome) {
 				rec.Owed = rec.Owed && !by.Above
 			})
 		},
@@ -168,8 +170,8 @@ var owedFaults = []fault{
 		"Seize clears what was owed",
 		func(m *model) {
 			m.bendSeize(
-				func(*semel.Record, *semel.Token) {},
-				func(_ semel.Record, rec *semel.Record) { rec.Owed = false },
+				func(*driver.Record, *driver.Token) {},
+				func(_ driver.Record, rec *driver.Record) { rec.Owed = false },
 			)
 		},
 		[]string{"seize/what is owed outlasts a decision to free"},
@@ -177,7 +179,7 @@ var owedFaults = []fault{
 	{
 		"a seizing owner's release owes nothing",
 		func(m *model) {
-			m.bendSettled(func(old semel.Record, rec *semel.Record, _ semel.Owner, _ semel.Outcome) {
+			m.bendSettled(func(old driver.Record, rec *driver.Record, _ driver.Owner, _ driver.Outcome) {
 				rec.Owed = rec.Owed && !old.Seized
 			})
 		},
@@ -186,7 +188,7 @@ var owedFaults = []fault{
 	{
 		"Sweep does not mind what is owed",
 		func(m *model) {
-			m.expires = func(r semel.Record) semel.Time {
+			m.expires = func(r driver.Record) driver.Time {
 				r.Owed = false
 				return r.Expires()
 			}
@@ -199,7 +201,7 @@ var owedFaults = []fault{
 	{
 		"Owed is not stored",
 		func(m *model) {
-			m.stored = func(r semel.Record) semel.Record {
+			m.stored = func(r driver.Record) driver.Record {
 				r.Owed = false
 				return r
 			}
@@ -209,7 +211,7 @@ var owedFaults = []fault{
 	{
 		"List ignores Sealed",
 		func(m *model) {
-			m.matches = func(id semel.ID, r semel.Record, q semel.Query) bool {
+			m.matches = func(id driver.ID, r driver.Record, q driver.Query) bool {
 				q.Sealed = false
 				return matches(id, r, q)
 			}
@@ -219,9 +221,9 @@ var owedFaults = []fault{
 	{
 		"List of sealed records ignores the other conditions",
 		func(m *model) {
-			m.matches = func(id semel.ID, r semel.Record, q semel.Query) bool {
+			m.matches = func(id driver.ID, r driver.Record, q driver.Query) bool {
 				if q.Sealed {
-					q = semel.Query{Sealed: true}
+					q = driver.Query{Sealed: true}
 				}
 				return matches(id, r, q)
 			}
@@ -231,8 +233,8 @@ var owedFaults = []fault{
 	{
 		"List of sealed records leaves out what is unknown",
 		func(m *model) {
-			m.matches = func(id semel.ID, r semel.Record, q semel.Query) bool {
-				return matches(id, r, q) && !(q.Sealed && r.State == semel.Unknown)
+			m.matches = func(id driver.ID, r driver.Record, q driver.Query) bool {
+				return matches(id, r, q) && !(q.Sealed && r.State == driver.Unknown)
 			}
 		},
 		[]string{"list/it selects by sealed request"},

@@ -6,16 +6,16 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // keeps settles a run with the answer and checks that both handles, and a repeat, get it back exactly.
-func (e *env) keeps(what string, a *semel.Response) {
+func (e *env) keeps(what string, a *driver.Response) {
 	e.Helper()
-	id, c := newID(), ask(semel.Hold)
+	id, c := newID(), ask(driver.Hold)
 	rec := e.a.begin(id, c)
 	got := e.a.end(id, rec.Owner(), done(a))
-	for by, r := range map[string]semel.Record{
+	for by, r := range map[string]driver.Record{
 		"as settled":            got,
 		"as loaded":             e.a.load(id),
 		"by the other handle":   e.b.load(id),
@@ -83,7 +83,7 @@ var payloadChecks = []check{
 				"a little over 64K": noise(1<<16 + 1),
 				"one mebibyte":      noise(1 << 20),
 			} {
-				e.keeps(what, &semel.Response{Status: 200, Header: http.Header{"X": {"y"}}, Body: body})
+				e.keeps(what, &driver.Response{Status: 200, Header: http.Header{"X": {"y"}}, Body: body})
 			}
 		},
 	},
@@ -93,8 +93,8 @@ var payloadChecks = []check{
 			"(case 21).",
 		run: func(e *env) {
 			e.keeps("no answer", nil)
-			e.keeps("an answer without anything", &semel.Response{})
-			e.keeps("an empty 204", &semel.Response{Status: 204})
+			e.keeps("an answer without anything", &driver.Response{})
+			e.keeps("an empty 204", &driver.Response{Status: 204})
 		},
 	},
 	{
@@ -102,10 +102,10 @@ var payloadChecks = []check{
 		promise: "Status, 0 for a result of Do included, and codec come back as they were.",
 		run: func(e *env) {
 			for _, status := range []int{0, 100, 200, 201, 204, 304, 404, 500, 599, 999} {
-				e.keeps("status", &semel.Response{Status: status, Body: []byte("x")})
+				e.keeps("status", &driver.Response{Status: status, Body: []byte("x")})
 			}
 			for _, codec := range []string{"gzip", "aes256gcm:key-2", "zstd"} {
-				e.keeps("codec", &semel.Response{Status: 200, Body: noise(100), Codec: codec})
+				e.keeps("codec", &driver.Response{Status: 200, Body: noise(100), Codec: codec})
 			}
 		},
 	},
@@ -114,7 +114,7 @@ var payloadChecks = []check{
 		promise: "Header fields come back with their names as they are, their values in order and unsplit: many stay many, " +
 			"one with commas stays one (R-35, case 19).",
 		run: func(e *env) {
-			e.keeps("headers", &semel.Response{Status: 200, Header: http.Header{
+			e.keeps("headers", &driver.Response{Status: 200, Header: http.Header{
 				"Link":            {`</a>; rel="next"`, `</b>; rel="prev"`},
 				"Vary":            {"Accept, Accept-Language"},
 				"X-Empty":         {""},
@@ -131,13 +131,13 @@ var payloadChecks = []check{
 		name:    "trailers are exact",
 		promise: "Trailer fields come back like header fields, and apart from them.",
 		run: func(e *env) {
-			e.keeps("trailers", &semel.Response{
+			e.keeps("trailers", &driver.Response{
 				Status:  200,
 				Header:  http.Header{"X-Sum": {"in the header"}},
 				Trailer: http.Header{"X-Sum": {"in", "the, trailer"}, "x-low": {""}},
 				Body:    []byte("body"),
 			})
-			e.keeps("trailers only", &semel.Response{Status: 200, Trailer: http.Header{"X-Sum": {"1"}}})
+			e.keeps("trailers only", &driver.Response{Status: 200, Trailer: http.Header{"X-Sum": {"1"}}})
 		},
 	},
 	{
@@ -145,11 +145,11 @@ var payloadChecks = []check{
 		promise: "Operation, correlation and error come back byte for byte, whatever they hold (R-62).",
 		run: func(e *env) {
 			for what, text := range hostile() {
-				id, c := newID(), ask(semel.Hold)
+				id, c := newID(), ask(driver.Hold)
 				c.Operation, c.Correlation = "op "+text, text
 				rec := e.a.begin(id, c)
 				want := e.a.end(id, rec.Owner(), free(text))
-				for by, got := range map[string]semel.Record{"settled": want, "loaded": e.b.load(id)} {
+				for by, got := range map[string]driver.Record{"settled": want, "loaded": e.b.load(id)} {
 					if got.Operation != c.Operation || got.Correlation != text || got.Error != text {
 						e.Errorf("%s, %s: operation %q, correlation %q, error %q; want %q", what, by, got.Operation, got.Correlation, got.Error, text)
 					}
@@ -168,7 +168,7 @@ var payloadChecks = []check{
 				"a NUL":        {0},
 				"one mebibyte": noise(1 << 20),
 			} {
-				id, c := newID(), ask(semel.Rerun)
+				id, c := newID(), ask(driver.Rerun)
 				c.Lease, c.Sealed = e.short, sealed
 				rec := e.a.begin(id, c)
 				check := func(when string) {
@@ -191,21 +191,21 @@ var payloadChecks = []check{
 			}
 			for what, end := range map[string]struct {
 				begun bool
-				o     semel.Outcome
+				o     driver.Outcome
 			}{
 				"done":                   {false, done(answer())},
 				"done without an answer": {false, done(nil)},
 				"begun and released":     {true, free("")},
 				"begun and unknown":      {true, unknown("")},
 			} {
-				id, c := newID(), ask(semel.Rerun)
+				id, c := newID(), ask(driver.Rerun)
 				c.Sealed, c.Tombstone = everyByte(), long
 				rec := e.a.begin(id, c)
 				if end.begun {
-					rec = e.b.renew(id, rec.Owner(), semel.Extension{Lease: long, Begun: true})
+					rec = e.b.renew(id, rec.Owner(), driver.Extension{Lease: long, Begun: true})
 				}
 				rec = e.a.end(id, rec.Owner(), end.o)
-				if rec.State != semel.Done || len(rec.Sealed) > 0 {
+				if rec.State != driver.Done || len(rec.Sealed) > 0 {
 					e.Errorf("%s: %s with %s of a request; want done, and nothing", what, rec.State, brief(rec.Sealed))
 				}
 				e.unchanged(what, id, rec)
@@ -217,11 +217,11 @@ var payloadChecks = []check{
 		promise: "Any 48 bytes are an id, and records whose ids differ in one bit are different records: nothing about one " +
 			"is changed by a verb on another (R-62).",
 		run: func(e *env) {
-			var zero, ones, quotes, lines semel.ID
+			var zero, ones, quotes, lines driver.ID
 			for i := range zero {
 				ones[i], quotes[i], lines[i] = 0xff, '\'', "\r\n"[i%2]
 			}
-			ids := []semel.ID{zero, ones, quotes, lines, newID()}
+			ids := []driver.ID{zero, ones, quotes, lines, newID()}
 			for bit := range 8 * len(zero) {
 				if bit >= 8 && bit < 8*len(zero)-8 && bit%37 != 0 {
 					continue
@@ -230,19 +230,19 @@ var payloadChecks = []check{
 				id[bit/8] ^= 1 << (bit % 8)
 				ids = append(ids, id)
 			}
-			var upper, lower semel.ID
+			var upper, lower driver.ID
 			for i := range upper {
 				upper[i], lower[i] = 'A', 'a'
 			}
 			ids = append(ids, upper, lower)
 
-			recs := make([]semel.Record, len(ids))
+			recs := make([]driver.Record, len(ids))
 			for i, id := range ids {
 				rec := e.a.load(id)
-				if rec.State != semel.Absent {
+				if rec.State != driver.Absent {
 					e.Fatalf("the record of id %x is there before it was claimed", id)
 				}
-				recs[i] = e.both(i).begin(id, ask(semel.Hold))
+				recs[i] = e.both(i).begin(id, ask(driver.Hold))
 			}
 			for i, id := range ids {
 				if i%2 == 0 {

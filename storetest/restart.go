@@ -1,7 +1,7 @@
 package storetest
 
 import (
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 var restartChecks = []check{
@@ -23,8 +23,8 @@ var restartChecks = []check{
 				}
 
 				r := retry(s.claim)
-				r.OnLost = semel.Hold
-				want := s.rec.Reads(semel.Hold) == semel.ReadsFree
+				r.OnLost = driver.Hold
+				want := s.rec.Reads(driver.Hold) == driver.ReadsFree
 				rec, owned := e.b.claim(s.id, r)
 				if owned != want {
 					e.Errorf("%s, restarted: owned is %t, want %t", s.name, owned, want)
@@ -32,7 +32,7 @@ var restartChecks = []check{
 				if owned && rec.Fence != s.rec.Fence+1 {
 					e.Errorf("%s, restarted: fence %d follows %d", s.name, rec.Fence, s.rec.Fence)
 				}
-				if !owned && s.rec.State == semel.Running {
+				if !owned && s.rec.State == driver.Running {
 					e.b.end(s.id, s.owner(), done(answer()))
 				}
 			}

@@ -1,7 +1,7 @@
 package storetest
 
 import (
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 var retentionChecks = []check{
@@ -10,7 +10,7 @@ var retentionChecks = []check{
 		promise: "An outcome is kept for the whole retention after it was written, however long the run took: until then " +
 			"repeats are refused, and neither claims nor sweeps end it early (R-53).",
 		run: func(e *env) {
-			id, c := newID(), ask(semel.Hold)
+			id, c := newID(), ask(driver.Hold)
 			c.Retention = e.short
 			rec := e.a.begin(id, c)
 			e.pass(2 * e.short) // a run longer than the retention
@@ -41,7 +41,7 @@ var retentionChecks = []check{
 				{"same request", false, true},
 				{"the token that settled it", true, true},
 			} {
-				s := e.lapse(semel.Rerun, false)
+				s := e.lapse(driver.Rerun, false)
 				r := retry(s.claim)
 				r.Retention = e.short
 				old := e.a.begin(s.id, r)
@@ -49,10 +49,10 @@ var retentionChecks = []check{
 				o.Error = "warning"
 				old = e.a.end(s.id, old.Owner(), o)
 				e.until(old.Settled.Add(e.short))
-				if got := e.b.load(s.id); got.Reads(semel.Hold) != semel.ReadsAbsent {
-					e.Errorf("%s: reads as %s after the retention, want absent", row.name, got.Reads(semel.Hold))
+				if got := e.b.load(s.id); got.Reads(driver.Hold) != driver.ReadsAbsent {
+					e.Errorf("%s: reads as %s after the retention, want absent", row.name, got.Reads(driver.Hold))
 				}
-				c := ask(semel.Hold)
+				c := ask(driver.Hold)
 				c.Operation, c.Sealed = "PUT /accounts", []byte("sealed again")
 				if row.sameToken {
 					c.Token = old.Token
@@ -62,8 +62,8 @@ var retentionChecks = []check{
 				}
 				rec := e.b.begin(s.id, c)
 				e.followed(row.name, old, rec)
-				want := semel.Record{
-					State:       semel.Running,
+				want := driver.Record{
+					State:       driver.Running,
 					Fence:       rec.Fence,
 					Token:       c.Token,
 					Fingerprint: c.Fingerprint,
@@ -89,11 +89,11 @@ var retentionChecks = []check{
 		promise: "A begun run that was lost is done without an answer for one retention from the end of its lease; then the " +
 			"key is new, under Hold too, and nothing of it is left.",
 		run: func(e *env) {
-			for _, p := range []semel.LostPolicy{semel.Hold, semel.Rerun} {
+			for _, p := range []driver.LostPolicy{driver.Hold, driver.Rerun} {
 				id, c := newID(), ask(p)
 				c.Retention = e.short
 				rec := e.a.begin(id, c)
-				rec = e.a.renew(id, rec.Owner(), semel.Extension{Lease: e.short, Begun: true})
+				rec = e.a.renew(id, rec.Owner(), driver.Extension{Lease: e.short, Begun: true})
 				e.until(rec.LeaseEnd)
 				end := rec.LeaseEnd.Add(e.short)
 				got, owned := e.b.claim(id, retry(c))
@@ -116,8 +116,8 @@ var retentionChecks = []check{
 		name:    "forever is long",
 		promise: "A record kept forever is still done after any other is gone, and is not swept.",
 		run: func(e *env) {
-			id, c := newID(), ask(semel.Hold)
-			c.Retention = semel.Forever
+			id, c := newID(), ask(driver.Hold)
+			c.Retention = driver.Forever
 			rec := e.a.begin(id, c)
 			rec = e.a.end(id, rec.Owner(), done(answer()))
 			if e.advance != nil {

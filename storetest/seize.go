@@ -1,7 +1,7 @@
 package storetest
 
 import (
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 var seizeChecks = []check{
@@ -15,11 +15,11 @@ var seizeChecks = []check{
 				if !seizable(s.rec) {
 					continue
 				}
-				t := semel.NewToken()
+				t := driver.NewToken()
 				rec := e.b.seize(s.id, t)
 				want := s.rec
-				want.State, want.Seized, want.Wrote = semel.Unknown, true, semel.Absent
-				want.Owed = want.Owed || s.rec.State == semel.Running // its request is stored, and its run is over without an answer
+				want.State, want.Seized, want.Wrote = driver.Unknown, true, driver.Absent
+				want.Owed = want.Owed || s.rec.State == driver.Running // its request is stored, and its run is over without an answer
 				want.Fence, want.Token, want.Settled = s.rec.Fence+1, t, rec.Settled
 				e.same(s.name+", seized", rec, want)
 				e.unchanged(s.name+", seized", s.id, want)
@@ -40,7 +40,7 @@ var seizeChecks = []check{
 				if seizable(s.rec) {
 					continue
 				}
-				t := semel.NewToken()
+				t := driver.NewToken()
 				rec := e.b.seize(s.id, t)
 				if rec.Token == t {
 					e.Errorf("%s: seized", s.name)
@@ -55,8 +55,8 @@ var seizeChecks = []check{
 		promise: "Seize with the same token again changes nothing and returns the seized record.",
 		needs:   seizer,
 		run: func(e *env) {
-			id, t := newID(), semel.NewToken()
-			e.a.begin(id, ask(semel.Hold))
+			id, t := newID(), driver.NewToken()
+			e.a.begin(id, ask(driver.Hold))
 			want := e.a.seize(id, t)
 			e.same("seized again", e.b.seize(id, t), want)
 			e.unchanged("seized again", id, want)
@@ -68,17 +68,17 @@ var seizeChecks = []check{
 			"and may repeat that; then it is closed to it. Attempts are kept.",
 		needs: seizer,
 		run: func(e *env) {
-			for _, o := range []semel.Outcome{done(answer()), done(nil), free("nothing there"), unknown("no way to tell")} {
-				s := e.lapse(semel.Rerun, false)
+			for _, o := range []driver.Outcome{done(answer()), done(nil), free("nothing there"), unknown("no way to tell")} {
+				s := e.lapse(driver.Rerun, false)
 				e.a.begin(s.id, retry(s.claim)) // a takeover, so that maybe is set
-				t := semel.NewToken()
+				t := driver.NewToken()
 				want := e.a.seize(s.id, t)
 				rec := e.b.end(s.id, want.Owner(), o)
 				want.State, want.Wrote, want.Settled, want.Seized = o.State, o.State, rec.Settled, false
-				want.Response, want.Error, want.Maybe = o.Response, o.Error, o.State == semel.Unknown
+				want.Response, want.Error, want.Maybe = o.Response, o.Error, o.State == driver.Unknown
 				e.same("decided as "+o.State.String(), rec, want)
 				e.b.end(s.id, want.Owner(), o)
-				for _, other := range []semel.Outcome{done(answer()), free(""), unknown("")} {
+				for _, other := range []driver.Outcome{done(answer()), free(""), unknown("")} {
 					if _, owned := e.a.settle(s.id, want.Owner(), other); owned && other.State != o.State {
 						e.Errorf("decided as %s, then as %s", o.State, other.State)
 					}
@@ -86,9 +86,9 @@ var seizeChecks = []check{
 				e.unchanged("decided as "+o.State.String(), s.id, want)
 
 				hold := retry(s.claim)
-				hold.OnLost = semel.Hold
+				hold.OnLost = driver.Hold
 				got, owned := e.b.claim(s.id, hold)
-				if owned != (o.State == semel.Free) {
+				if owned != (o.State == driver.Free) {
 					e.Errorf("decided as %s, then claimed: owned is %t", o.State, owned)
 				}
 				if owned && (got.Attempt != 3 || got.Fence != want.Fence+1) {
@@ -102,16 +102,16 @@ var seizeChecks = []check{
 		promise: "Seize keeps Owed, and so does its owner's release, which may also set it; its settle to done clears it.",
 		needs:   seizer,
 		run: func(e *env) {
-			for _, before := range []semel.Outcome{free(""), owed("gave up")} {
-				for _, o := range []semel.Outcome{free("nothing there"), owed("nothing there"), done(answer())} {
+			for _, before := range []driver.Outcome{free(""), owed("gave up")} {
+				for _, o := range []driver.Outcome{free("nothing there"), owed("nothing there"), done(answer())} {
 					id := newID()
-					e.a.ran(id, ask(semel.Rerun), before)
-					seized := e.b.seize(id, semel.NewToken())
+					e.a.ran(id, ask(driver.Rerun), before)
+					seized := e.b.seize(id, driver.NewToken())
 					if seized.Owed != before.Owed {
 						e.Errorf("seized: owed %t, want %t", seized.Owed, before.Owed)
 					}
 					rec := e.a.end(id, seized.Owner(), o)
-					if want := o.State == semel.Free && (before.Owed || o.Owed); rec.Owed != want {
+					if want := o.State == driver.Free && (before.Owed || o.Owed); rec.Owed != want {
 						e.Errorf("owed %t, then decided as %s: owed %t, want %t", before.Owed, o.State, rec.Owed, want)
 					}
 					e.unchanged("decided as "+o.State.String(), id, rec)
@@ -125,14 +125,14 @@ var seizeChecks = []check{
 			"owner: it is no run.",
 		needs: seizer,
 		run: func(e *env) {
-			id, c, t := newID(), ask(semel.Rerun), semel.NewToken()
+			id, c, t := newID(), ask(driver.Rerun), driver.NewToken()
 			e.a.begin(id, c)
 			want := e.a.seize(id, t)
 			r := retry(c)
 			e.b.refuse("seized", id, r)
 			r.Token = t
 			e.b.refuse("seized, by the seizing token", id, r)
-			if e.b.extend(id, want.Owner(), semel.Extension{Lease: long}) {
+			if e.b.extend(id, want.Owner(), driver.Extension{Lease: long}) {
 				e.Errorf("Extend was granted on a seized record")
 			}
 			if _, owned := e.b.settle(id, releasing(t, 0), free("gave up")); owned {
@@ -146,10 +146,10 @@ var seizeChecks = []check{
 		promise: "A record seized a second time belongs to the second: the first is refused.",
 		needs:   seizer,
 		run: func(e *env) {
-			id, c := newID(), ask(semel.Hold)
+			id, c := newID(), ask(driver.Hold)
 			e.a.begin(id, c)
-			first := e.a.seize(id, semel.NewToken())
-			second := e.b.seize(id, semel.NewToken())
+			first := e.a.seize(id, driver.NewToken())
+			second := e.b.seize(id, driver.NewToken())
 			e.followed("seized twice", first, second)
 			e.lateOwnerChanges("seized twice", id, first)
 			e.b.end(id, second.Owner(), done(answer()))
@@ -162,12 +162,12 @@ var seizeChecks = []check{
 			"of an answer may be out.",
 		needs: seizer,
 		run: func(e *env) {
-			id, c := newID(), ask(semel.Rerun)
+			id, c := newID(), ask(driver.Rerun)
 			rec := e.a.begin(id, c)
-			e.a.renew(id, rec.Owner(), semel.Extension{Lease: long, Begun: true})
-			rec = e.b.seize(id, semel.NewToken())
+			e.a.renew(id, rec.Owner(), driver.Extension{Lease: long, Begun: true})
+			rec = e.b.seize(id, driver.NewToken())
 			rec = e.b.end(id, rec.Owner(), free("nothing there"))
-			if rec.State != semel.Done || rec.Response != nil {
+			if rec.State != driver.Done || rec.Response != nil {
 				e.Errorf("begun, seized and freed: %s, want done without an answer", rec.State)
 			}
 			e.a.refuse("begun, seized and freed", id, retry(c))
@@ -179,15 +179,15 @@ var seizeChecks = []check{
 		needs:   seizer,
 		run: func(e *env) {
 			id := newID()
-			first := e.a.begin(id, ask(semel.Hold))
+			first := e.a.begin(id, ask(driver.Hold))
 			const n = 12
-			recs, errs := make([]semel.Record, n), make([]error, n)
-			tokens := make([]semel.Token, n)
+			recs, errs := make([]driver.Record, n), make([]error, n)
+			tokens := make([]driver.Token, n)
 			for i := range tokens {
-				tokens[i] = semel.NewToken()
+				tokens[i] = driver.NewToken()
 			}
 			e.together(n, func(i int) {
-				recs[i], errs[i] = e.both(i).Store.(semel.Seizer).Seize(e.ctx, id, tokens[i])
+				recs[i], errs[i] = e.both(i).Store.(driver.Seizer).Seize(e.ctx, id, tokens[i])
 			})
 			fences := map[uint64]bool{}
 			for i, rec := range recs {
@@ -213,12 +213,12 @@ var seizeChecks = []check{
 }
 
 // seizable reports whether somebody has to decide about the record, or could have to.
-func seizable(rec semel.Record) bool {
+func seizable(rec driver.Record) bool {
 	switch rec.State {
-	case semel.Running:
-		return rec.Reads(rec.OnLost) != semel.ReadsDone
-	case semel.Free:
+	case driver.Running:
+		return rec.Reads(rec.OnLost) != driver.ReadsDone
+	case driver.Free:
 		return rec.Maybe
 	}
-	return rec.State == semel.Unknown
+	return rec.State == driver.Unknown
 }

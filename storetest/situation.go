@@ -1,61 +1,61 @@
 package storetest
 
 import (
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // A situation is a record in one of the states in which it can be found.
 type situation struct {
 	name  string
-	id    semel.ID
-	claim semel.Claim  // of the present run
-	rec   semel.Record // as it stands
+	id    driver.ID
+	claim driver.Claim  // of the present run
+	rec   driver.Record // as it stands
 }
 
 // owner returns who owned the present run.
-func (s situation) owner() semel.Owner { return s.rec.Owner() }
+func (s situation) owner() driver.Owner { return s.rec.Owner() }
 
 // What became of a run, for situations.
 var fates = []struct {
 	name   string
-	onLost semel.LostPolicy
-	ends   semel.State // Running if it does not end
+	onLost driver.LostPolicy
+	ends   driver.State // Running if it does not end
 	begun  bool
 	lapses bool
 	owed   bool
 }{
-	{name: "running under Hold", onLost: semel.Hold, ends: semel.Running},
-	{name: "running under Rerun", onLost: semel.Rerun, ends: semel.Running},
-	{name: "running and begun", onLost: semel.Rerun, ends: semel.Running, begun: true},
-	{name: "lapsed under Hold", onLost: semel.Hold, ends: semel.Running, lapses: true},
-	{name: "lapsed under Rerun", onLost: semel.Rerun, ends: semel.Running, lapses: true},
-	{name: "lapsed and begun", onLost: semel.Rerun, ends: semel.Running, begun: true, lapses: true},
-	{name: "done", onLost: semel.Hold, ends: semel.Done},
-	{name: "free under Hold", onLost: semel.Hold, ends: semel.Free},
-	{name: "free under Rerun", onLost: semel.Rerun, ends: semel.Free},
-	{name: "free and owed", onLost: semel.Rerun, ends: semel.Free, owed: true},
-	{name: "unknown", onLost: semel.Hold, ends: semel.Unknown},
+	{name: "running under Hold", onLost: driver.Hold, ends: driver.Running},
+	{name: "running under Rerun", onLost: driver.Rerun, ends: driver.Running},
+	{name: "running and begun", onLost: driver.Rerun, ends: driver.Running, begun: true},
+	{name: "lapsed under Hold", onLost: driver.Hold, ends: driver.Running, lapses: true},
+	{name: "lapsed under Rerun", onLost: driver.Rerun, ends: driver.Running, lapses: true},
+	{name: "lapsed and begun", onLost: driver.Rerun, ends: driver.Running, begun: true, lapses: true},
+	{name: "done", onLost: driver.Hold, ends: driver.Done},
+	{name: "free under Hold", onLost: driver.Hold, ends: driver.Free},
+	{name: "free under Rerun", onLost: driver.Rerun, ends: driver.Free},
+	{name: "free and owed", onLost: driver.Rerun, ends: driver.Free, owed: true},
+	{name: "unknown", onLost: driver.Hold, ends: driver.Unknown},
 }
 
 // situations makes a record of every kind.
 func (e *env) situations() []situation {
 	e.Helper()
-	return e.situationsOf(func(semel.ID, *semel.Record) {})
+	return e.situationsOf(func(driver.ID, *driver.Record) {})
 }
 
 // situationsOf does the same, and lets the owner of each run do something while it runs.
-func (e *env) situationsOf(during func(id semel.ID, rec *semel.Record)) []situation {
+func (e *env) situationsOf(during func(id driver.ID, rec *driver.Record)) []situation {
 	e.Helper()
 	var all []situation
-	var lapsed semel.Time
+	var lapsed driver.Time
 	for _, f := range fates {
 		s := situation{name: f.name, id: newID(), claim: ask(f.onLost)}
 		s.claim.Sealed = []byte("sealed request")
 		rec := e.a.begin(s.id, s.claim)
 		during(s.id, &rec)
 		switch f.ends {
-		case semel.Running:
-			x := semel.Extension{Lease: long, Begun: f.begun}
+		case driver.Running:
+			x := driver.Extension{Lease: long, Begun: f.begun}
 			if f.lapses {
 				x.Lease = e.short
 			}
@@ -65,10 +65,10 @@ func (e *env) situationsOf(during func(id semel.ID, rec *semel.Record)) []situat
 			if f.lapses {
 				lapsed = max(lapsed, rec.LeaseEnd)
 			}
-		case semel.Done:
+		case driver.Done:
 			rec = e.b.end(s.id, rec.Owner(), done(answer()))
 		default:
-			rec = e.b.end(s.id, rec.Owner(), semel.Outcome{State: f.ends, Error: "connection lost", Owed: f.owed})
+			rec = e.b.end(s.id, rec.Owner(), driver.Outcome{State: f.ends, Error: "connection lost", Owed: f.owed})
 		}
 		s.rec = rec
 		all = append(all, s)
@@ -81,11 +81,11 @@ func (e *env) situationsOf(during func(id semel.ID, rec *semel.Record)) []situat
 }
 
 // lapse makes a record whose lease is over, and returns it with its claim.
-func (e *env) lapse(p semel.LostPolicy, begun bool) situation {
+func (e *env) lapse(p driver.LostPolicy, begun bool) situation {
 	e.Helper()
 	s := situation{name: "lapsed", id: newID(), claim: ask(p)}
 	rec := e.a.begin(s.id, s.claim)
-	s.rec = e.a.renew(s.id, rec.Owner(), semel.Extension{Lease: e.short, Begun: begun})
+	s.rec = e.a.renew(s.id, rec.Owner(), driver.Extension{Lease: e.short, Begun: begun})
 	e.until(s.rec.LeaseEnd)
 	return s
 }

@@ -5,7 +5,7 @@ import (
 	"maps"
 	"strings"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 var stepFaults = []fault{
@@ -13,27 +13,29 @@ var stepFaults = []fault{
 	{
 		"SaveStep ignores the fence",
 		func(m *model) {
-			m.bendSave(func(r *semel.Record, _ semel.Time, by *semel.Owner) { by.Fence = r.Fence })
+			m.bendSave(func(r *driver.Record, _ driver.Time, by *driver.Owner) { by.Fence = r.Fence })
 		},
 		[]string{"steps/it is the owner's"},
 	},
 	{
 		"SaveStep ignores the token",
 		func(m *model) {
-			m.bendSave(func(r *semel.Record, _ semel.Time, by *semel.Owner) { by.Token = r.Token })
+			m.bendSave(func(r *driver.Record, _ driver.Time, by *driver.Owner) { by.Token = r.Token })
 		},
 		[]string{"steps/it is the owner's"},
 	},
 	{
 		"SaveStep compares half of the token",
 		func(m *model) {
-			m.bendSave(func(r *semel.Record, _ semel.Time, by *semel.Owner) { copy(by.Token[8:], r.Token[8:]) })
+			m.bendSave(func(r *driver.Record, _ driver.Time, by *driver.Owner) { copy(by.Token[8:], r.Token[8:]) })
 		},
 		[]string{"steps/it is the owner's"},
 	},
 	{
 		"SaveStep ignores who asks",
-		func(m *model) { m.bendSave(func(r *semel.Record, _ semel.Time, by *semel.Owner) { *by = r.Owner() }) },
+		func(m *model) {
+			m.bendSave(func(r *driver.Record, _ driver.Time, by *driver.Owner) { *by = r.Owner() })
+		},
 		[]string{
 			"steps/it is the owner's",
 			"steps/a fenced owner saves nothing",
@@ -43,7 +45,7 @@ var stepFaults = []fault{
 	{
 		"SaveStep takes any fence above one",
 		func(m *model) {
-			m.bendSave(func(r *semel.Record, _ semel.Time, by *semel.Owner) {
+			m.bendSave(func(r *driver.Record, _ driver.Time, by *driver.Owner) {
 				if by.Above && r.Fence > by.Fence {
 					by.Fence, by.Above = r.Fence, false
 				}
@@ -54,9 +56,9 @@ var stepFaults = []fault{
 	{
 		"SaveStep ignores the state",
 		func(m *model) {
-			m.bendSave(func(r *semel.Record, _ semel.Time, _ *semel.Owner) {
-				if r.State != semel.Absent {
-					r.State = semel.Running
+			m.bendSave(func(r *driver.Record, _ driver.Time, _ *driver.Owner) {
+				if r.State != driver.Absent {
+					r.State = driver.Running
 				}
 			})
 		},
@@ -69,9 +71,9 @@ var stepFaults = []fault{
 	{
 		"who seized a record may save",
 		func(m *model) {
-			m.bendSave(func(r *semel.Record, _ semel.Time, _ *semel.Owner) {
+			m.bendSave(func(r *driver.Record, _ driver.Time, _ *driver.Owner) {
 				if r.Seized {
-					r.State = semel.Running
+					r.State = driver.Running
 				}
 			})
 		},
@@ -80,9 +82,9 @@ var stepFaults = []fault{
 	{
 		"saving needs a lease",
 		func(m *model) {
-			m.bendSave(func(r *semel.Record, now semel.Time, _ *semel.Owner) {
+			m.bendSave(func(r *driver.Record, now driver.Time, _ *driver.Owner) {
 				if now >= r.LeaseEnd {
-					r.State = semel.Unknown
+					r.State = driver.Unknown
 				}
 			})
 		},
@@ -91,9 +93,9 @@ var stepFaults = []fault{
 	{
 		"a begun run saves nothing",
 		func(m *model) {
-			m.bendSave(func(r *semel.Record, _ semel.Time, _ *semel.Owner) {
+			m.bendSave(func(r *driver.Record, _ driver.Time, _ *driver.Owner) {
 				if r.Begun {
-					r.State = semel.Done
+					r.State = driver.Done
 				}
 			})
 		},
@@ -102,9 +104,9 @@ var stepFaults = []fault{
 	{
 		"SaveStep creates a record",
 		func(m *model) {
-			m.bendSave(func(r *semel.Record, _ semel.Time, by *semel.Owner) {
-				if r.State == semel.Absent {
-					*r = semel.Record{State: semel.Running, Fence: by.Fence, Token: by.Token}
+			m.bendSave(func(r *driver.Record, _ driver.Time, by *driver.Owner) {
+				if r.State == driver.Absent {
+					*r = driver.Record{State: driver.Running, Fence: by.Fence, Token: by.Token}
 					by.Above = false
 				}
 			})
@@ -113,7 +115,7 @@ var stepFaults = []fault{
 	},
 	{
 		"a step that is refused is kept all the same",
-		func(m *model) { m.open = func(m *model) semel.Store { return eager{m} } },
+		func(m *model) { m.open = func(m *model) driver.Store { return eager{m} } },
 		[]string{"steps/it is the owner's", "steps/it creates nothing", "steps/a fenced owner saves nothing"},
 	},
 	{
@@ -136,19 +138,19 @@ var stepFaults = []fault{
 	{
 		"saving sets no flag",
 		func(m *model) {
-			m.saveStep = func(r semel.Record, now semel.Time, by semel.Owner) (semel.Record, bool) {
+			m.saveStep = func(r driver.Record, now driver.Time, by driver.Owner) (driver.Record, bool) {
 				rec, owned := r.SaveStep(now, by)
 				rec.Steps = r.Steps
 				return rec, owned
 			}
-			m.keeps = func(verb, semel.Record, semel.Record) bool { return true }
+			m.keeps = func(verb, driver.Record, driver.Record) bool { return true }
 		},
 		[]string{"steps/a result is kept under its name", "steps/a lost run with steps is kept seven retentions"},
 	},
 	{
 		"saving extends the lease",
 		func(m *model) {
-			m.saveStep = func(r semel.Record, now semel.Time, by semel.Owner) (semel.Record, bool) {
+			m.saveStep = func(r driver.Record, now driver.Time, by driver.Owner) (driver.Record, bool) {
 				rec, owned := r.SaveStep(now, by)
 				if owned {
 					rec.LeaseEnd = now.Add(2 * long)
@@ -161,16 +163,16 @@ var stepFaults = []fault{
 	{
 		"a settle clears the flag",
 		func(m *model) {
-			m.bendSettled(func(_ semel.Record, rec *semel.Record, _ semel.Owner, _ semel.Outcome) { rec.Steps = false })
-			m.keeps = func(v verb, _, rec semel.Record) bool { return rec.Steps || v == settling }
+			m.bendSettled(func(_ driver.Record, rec *driver.Record, _ driver.Owner, _ driver.Outcome) { rec.Steps = false })
+			m.keeps = func(v verb, _, rec driver.Record) bool { return rec.Steps || v == settling }
 		},
 		[]string{"steps/they outlast a run", "steps/unknown keeps them", "steps/seizing keeps them"},
 	},
 	{
 		"a takeover clears the flag",
 		func(m *model) {
-			m.bendClaimed(func(_ semel.Record, rec *semel.Record, _ semel.Claim) { rec.Steps = false })
-			m.keeps = func(v verb, _, rec semel.Record) bool { return rec.Steps || v == claiming }
+			m.bendClaimed(func(_ driver.Record, rec *driver.Record, _ driver.Claim) { rec.Steps = false })
+			m.keeps = func(v verb, _, rec driver.Record) bool { return rec.Steps || v == claiming }
 		},
 		[]string{"steps/they outlast a run", "steps/a fenced owner saves nothing"},
 	},
@@ -204,13 +206,13 @@ var stepFaults = []fault{
 	},
 	{
 		"a name that is saved is refused",
-		func(m *model) { m.open = func(m *model) semel.Store { return once{m} } },
+		func(m *model) { m.open = func(m *model) driver.Store { return once{m} } },
 		[]string{"steps/the first result stays", "steps/of one name one result stays"},
 	},
 	{
 		"results are the caller's",
 		func(m *model) {
-			m.open = func(m *model) semel.Store { return aliasing{m, map[string][]byte{}} }
+			m.open = func(m *model) driver.Store { return aliasing{m, map[string][]byte{}} }
 		},
 		[]string{"steps/a result stays its caller's"},
 	},
@@ -279,13 +281,13 @@ var stepFaults = []fault{
 	{
 		"steps are kept by half of the id",
 		func(m *model) {
-			m.shelf = func(id semel.ID) semel.ID { return semel.ID(append(id[:24:24], make([]byte, 24)...)) }
+			m.shelf = func(id driver.ID) driver.ID { return driver.ID(append(id[:24:24], make([]byte, 24)...)) }
 		},
 		[]string{"steps/each operation has its own"},
 	},
 	{
 		"steps are read from a copy that lags",
-		func(m *model) { m.open = func(m *model) semel.Store { return &lagging{model: m} } },
+		func(m *model) { m.open = func(m *model) driver.Store { return &lagging{model: m} } },
 		[]string{"steps/a result is kept under its name", "steps/each run goes on where the last one stopped"},
 	},
 
@@ -293,42 +295,48 @@ var stepFaults = []fault{
 	{
 		"steps go with a release",
 		func(m *model) {
-			m.keeps = func(_ verb, _, rec semel.Record) bool { return rec.Steps && rec.State != semel.Free }
+			m.keeps = func(_ verb, _, rec driver.Record) bool { return rec.Steps && rec.State != driver.Free }
 		},
 		[]string{"steps/they outlast a run", "steps/the first result stays", "steps/seizing keeps them"},
 	},
 	{
 		"steps go with a settle",
-		func(m *model) { m.keeps = func(v verb, _, rec semel.Record) bool { return rec.Steps && v != settling } },
+		func(m *model) {
+			m.keeps = func(v verb, _, rec driver.Record) bool { return rec.Steps && v != settling }
+		},
 		[]string{"steps/they outlast a run", "steps/unknown keeps them", "steps/results are exact"},
 	},
 	{
 		"steps go with the next run",
-		func(m *model) { m.keeps = func(v verb, _, rec semel.Record) bool { return rec.Steps && v != claiming } },
+		func(m *model) {
+			m.keeps = func(v verb, _, rec driver.Record) bool { return rec.Steps && v != claiming }
+		},
 		[]string{"steps/they outlast a run", "steps/a fenced owner saves nothing", "steps/each run goes on where the last one stopped"},
 	},
 	{
 		"steps go with a heartbeat",
 		func(m *model) {
-			m.keeps = func(v verb, _, rec semel.Record) bool { return rec.Steps && v != extending }
+			m.keeps = func(v verb, _, rec driver.Record) bool { return rec.Steps && v != extending }
 		},
 		[]string{"steps/they outlast a run"},
 	},
 	{
 		"steps go with a seizure",
-		func(m *model) { m.keeps = func(v verb, _, rec semel.Record) bool { return rec.Steps && v != seizing } },
+		func(m *model) { m.keeps = func(v verb, _, rec driver.Record) bool { return rec.Steps && v != seizing } },
 		[]string{"steps/seizing keeps them", "steps/nobody saves a step of a seized record"},
 	},
 	{
 		"a new operation inherits the steps",
-		func(m *model) { m.keeps = func(v verb, _, rec semel.Record) bool { return rec.Steps || v == claiming } },
+		func(m *model) {
+			m.keeps = func(v verb, _, rec driver.Record) bool { return rec.Steps || v == claiming }
+		},
 		[]string{"steps/a new operation has none", "steps/a new operation after a begun one has none", "steps/an operation may have many"},
 	},
 	{
 		"a new operation inherits the flag",
 		func(m *model) {
-			m.bendClaimed(func(old semel.Record, rec *semel.Record, _ semel.Claim) { rec.Steps = old.Steps })
-			m.keeps = func(v verb, old, rec semel.Record) bool {
+			m.bendClaimed(func(old driver.Record, rec *driver.Record, _ driver.Claim) { rec.Steps = old.Steps })
+			m.keeps = func(v verb, old, rec driver.Record) bool {
 				return rec.Steps && (v != claiming || old.Attempt < rec.Attempt)
 			}
 		},
@@ -337,13 +345,15 @@ var stepFaults = []fault{
 	{
 		"Forget leaves the steps",
 		func(m *model) {
-			m.keeps = func(v verb, _, rec semel.Record) bool { return rec.Steps || v == forgetting }
+			m.keeps = func(v verb, _, rec driver.Record) bool { return rec.Steps || v == forgetting }
 		},
 		[]string{"steps/they are forgotten with their record"},
 	},
 	{
 		"Sweep leaves the steps",
-		func(m *model) { m.keeps = func(v verb, _, rec semel.Record) bool { return rec.Steps || v == sweeping } },
+		func(m *model) {
+			m.keeps = func(v verb, _, rec driver.Record) bool { return rec.Steps || v == sweeping }
+		},
 		[]string{
 			"steps/a tombstone has none",
 			"steps/a lost run with steps is kept seven retentions",
@@ -353,9 +363,9 @@ var stepFaults = []fault{
 	{
 		"Sweep leaves the steps of a tombstone, and says so",
 		func(m *model) {
-			m.swept = func(r semel.Record, now semel.Time) (semel.Record, bool) {
+			m.swept = func(r driver.Record, now driver.Time) (driver.Record, bool) {
 				rec, changed := r.Swept(now)
-				rec.Steps = r.Steps && rec.State != semel.Absent
+				rec.Steps = r.Steps && rec.State != driver.Absent
 				return rec, changed
 			}
 		},
@@ -364,8 +374,8 @@ var stepFaults = []fault{
 	{
 		"Sweep takes steps only where there is an answer",
 		func(m *model) {
-			m.expires = func(r semel.Record) semel.Time {
-				if r.State == semel.Done && r.Response == nil {
+			m.expires = func(r driver.Record) driver.Time {
+				if r.State == driver.Done && r.Response == nil {
 					r.Steps = false
 				}
 				return r.Expires()
@@ -376,8 +386,8 @@ var stepFaults = []fault{
 	{
 		"Sweep does not mind the steps of lost runs",
 		func(m *model) {
-			m.expires = func(r semel.Record) semel.Time {
-				r.Steps = r.Steps && r.State != semel.Running
+			m.expires = func(r driver.Record) driver.Time {
+				r.Steps = r.Steps && r.State != driver.Running
 				return r.Expires()
 			}
 		},
@@ -386,8 +396,8 @@ var stepFaults = []fault{
 	{
 		"Sweep does not mind the steps of free records",
 		func(m *model) {
-			m.expires = func(r semel.Record) semel.Time {
-				r.Steps = r.Steps && r.State != semel.Free
+			m.expires = func(r driver.Record) driver.Time {
+				r.Steps = r.Steps && r.State != driver.Free
 				return r.Expires()
 			}
 		},
@@ -396,8 +406,8 @@ var stepFaults = []fault{
 	{
 		"a free record with steps is kept no longer than its retention",
 		func(m *model) {
-			m.expires = func(r semel.Record) semel.Time {
-				if r.State == semel.Free && r.Steps {
+			m.expires = func(r driver.Record) driver.Time {
+				if r.State == driver.Free && r.Steps {
 					return r.Settled.Add(r.Retention)
 				}
 				return r.Expires()
@@ -408,7 +418,7 @@ var stepFaults = []fault{
 	{
 		"steps go before what is owed",
 		func(m *model) {
-			m.expires = func(r semel.Record) semel.Time {
+			m.expires = func(r driver.Record) driver.Time {
 				r.Owed = r.Owed && !r.Steps
 				return r.Expires()
 			}
@@ -426,7 +436,7 @@ var batchFaults = []fault{
 	{
 		"results come as they are found",
 		func(m *model) {
-			m.batched = func(_ []semel.ClaimOf, all []semel.Claimed) []semel.Claimed {
+			m.batched = func(_ []driver.ClaimOf, all []driver.Claimed) []driver.Claimed {
 				if n := len(all); n > 1 {
 					all[0], all[n-1] = all[n-1], all[0]
 				}
@@ -438,8 +448,8 @@ var batchFaults = []fault{
 	{
 		"refused claims have no result",
 		func(m *model) {
-			m.batched = func(_ []semel.ClaimOf, all []semel.Claimed) []semel.Claimed {
-				var owned []semel.Claimed
+			m.batched = func(_ []driver.ClaimOf, all []driver.Claimed) []driver.Claimed {
+				var owned []driver.Claimed
 				for _, c := range all {
 					if c.Owned {
 						owned = append(owned, c)
@@ -453,7 +463,7 @@ var batchFaults = []fault{
 	{
 		"a batch does not see itself",
 		func(m *model) {
-			m.batched = func(claims []semel.ClaimOf, all []semel.Claimed) []semel.Claimed {
+			m.batched = func(claims []driver.ClaimOf, all []driver.Claimed) []driver.Claimed {
 				for i := range all {
 					for j := range i {
 						if claims[j].ID == claims[i].ID {
@@ -469,8 +479,8 @@ var batchFaults = []fault{
 	{
 		"an empty batch has a result",
 		func(m *model) {
-			m.batched = func(claims []semel.ClaimOf, all []semel.Claimed) []semel.Claimed {
-				return append(all, make([]semel.Claimed, max(0, 1-len(claims)))...)
+			m.batched = func(claims []driver.ClaimOf, all []driver.Claimed) []driver.Claimed {
+				return append(all, make([]driver.Claimed, max(0, 1-len(claims)))...)
 			}
 		},
 		[]string{"batch/an empty batch is nothing"},
@@ -478,7 +488,7 @@ var batchFaults = []fault{
 	{
 		"a batch stops at a hundred",
 		func(m *model) {
-			m.batched = func(_ []semel.ClaimOf, all []semel.Claimed) []semel.Claimed {
+			m.batched = func(_ []driver.ClaimOf, all []driver.Claimed) []driver.Claimed {
 				clear(all[min(len(all), 100):])
 				return all
 			}
@@ -487,7 +497,7 @@ var batchFaults = []fault{
 	},
 	{
 		"a batch is claimed under one policy",
-		func(m *model) { m.open = func(m *model) semel.Store { return uniform{m} } },
+		func(m *model) { m.open = func(m *model) driver.Store { return uniform{m} } },
 		[]string{"batch/each is answered as Claim would"},
 	},
 	{
@@ -508,7 +518,7 @@ var batchFaults = []fault{
 	{
 		"claims that failed look refused",
 		func(m *model) {
-			m.batched = func(_ []semel.ClaimOf, all []semel.Claimed) []semel.Claimed {
+			m.batched = func(_ []driver.ClaimOf, all []driver.Claimed) []driver.Claimed {
 				for i := range all {
 					all[i].Err = nil
 				}
@@ -519,12 +529,12 @@ var batchFaults = []fault{
 	},
 	{
 		"a batch leaves the steps of what is over",
-		func(m *model) { m.open = func(m *model) semel.Store { return hoarding{m} } },
+		func(m *model) { m.open = func(m *model) driver.Store { return hoarding{m} } },
 		[]string{"batch/it ends and keeps steps as Claim does"},
 	},
 	{
 		"a batch takes the steps of what runs again",
-		func(m *model) { m.open = func(m *model) semel.Store { return wasteful{m} } },
+		func(m *model) { m.open = func(m *model) driver.Store { return wasteful{m} } },
 		[]string{"batch/it ends and keeps steps as Claim does"},
 	},
 }
@@ -532,7 +542,7 @@ var batchFaults = []fault{
 // An eager handle keeps a step, and then looks whose it is.
 type eager struct{ *model }
 
-func (s eager) SaveStep(ctx context.Context, id semel.ID, by semel.Owner, name string, result []byte) (bool, error) {
+func (s eager) SaveStep(ctx context.Context, id driver.ID, by driver.Owner, name string, result []byte) (bool, error) {
 	owned, err := s.model.SaveStep(ctx, id, by, name, result)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -546,7 +556,7 @@ func (s eager) SaveStep(ctx context.Context, id semel.ID, by semel.Owner, name s
 // A once handle refuses a name that is saved.
 type once struct{ *model }
 
-func (s once) SaveStep(ctx context.Context, id semel.ID, by semel.Owner, name string, result []byte) (bool, error) {
+func (s once) SaveStep(ctx context.Context, id driver.ID, by driver.Owner, name string, result []byte) (bool, error) {
 	saved, err := s.Steps(ctx, id)
 	if _, had := saved[name]; had || err != nil {
 		return false, err
@@ -560,7 +570,7 @@ type aliasing struct {
 	raw map[string][]byte
 }
 
-func (s aliasing) SaveStep(ctx context.Context, id semel.ID, by semel.Owner, name string, result []byte) (bool, error) {
+func (s aliasing) SaveStep(ctx context.Context, id driver.ID, by driver.Owner, name string, result []byte) (bool, error) {
 	owned, err := s.model.SaveStep(ctx, id, by, name, result)
 	if owned {
 		s.raw[name] = result
@@ -568,7 +578,7 @@ func (s aliasing) SaveStep(ctx context.Context, id semel.ID, by semel.Owner, nam
 	return owned, err
 }
 
-func (s aliasing) Steps(ctx context.Context, id semel.ID) (map[string][]byte, error) {
+func (s aliasing) Steps(ctx context.Context, id driver.ID) (map[string][]byte, error) {
 	saved, err := s.model.Steps(ctx, id)
 	for name := range saved {
 		if raw, ok := s.raw[name]; ok {
@@ -584,7 +594,7 @@ type lagging struct {
 	last map[string][]byte
 }
 
-func (s *lagging) Steps(ctx context.Context, id semel.ID) (map[string][]byte, error) {
+func (s *lagging) Steps(ctx context.Context, id driver.ID) (map[string][]byte, error) {
 	saved, err := s.model.Steps(ctx, id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -595,8 +605,8 @@ func (s *lagging) Steps(ctx context.Context, id semel.ID) (map[string][]byte, er
 // A uniform handle claims a batch under the policy of its first claim.
 type uniform struct{ *model }
 
-func (s uniform) ClaimAll(ctx context.Context, claims []semel.ClaimOf) []semel.Claimed {
-	same := make([]semel.ClaimOf, len(claims))
+func (s uniform) ClaimAll(ctx context.Context, claims []driver.ClaimOf) []driver.Claimed {
+	same := make([]driver.ClaimOf, len(claims))
 	for i, c := range claims {
 		same[i] = c
 		same[i].OnLost = claims[0].OnLost
@@ -607,7 +617,7 @@ func (s uniform) ClaimAll(ctx context.Context, claims []semel.ClaimOf) []semel.C
 // A hoarding handle deletes no steps when it claims a batch.
 type hoarding struct{ *model }
 
-func (s hoarding) ClaimAll(ctx context.Context, claims []semel.ClaimOf) []semel.Claimed {
+func (s hoarding) ClaimAll(ctx context.Context, claims []driver.ClaimOf) []driver.Claimed {
 	s.mu.Lock()
 	before := maps.Clone(s.steps)
 	s.mu.Unlock()
@@ -621,7 +631,7 @@ func (s hoarding) ClaimAll(ctx context.Context, claims []semel.ClaimOf) []semel.
 // A wasteful handle deletes the steps of all that it claims in a batch.
 type wasteful struct{ *model }
 
-func (s wasteful) ClaimAll(ctx context.Context, claims []semel.ClaimOf) []semel.Claimed {
+func (s wasteful) ClaimAll(ctx context.Context, claims []driver.ClaimOf) []driver.Claimed {
 	all := s.model.ClaimAll(ctx, claims)
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -3,11 +3,11 @@ package storetest
 import (
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // stepped begins an operation and saves two steps.
-func (e *env) stepped(c semel.Claim) (id semel.ID, rec semel.Record) {
+func (e *env) stepped(c driver.Claim) (id driver.ID, rec driver.Record) {
 	e.Helper()
 	id = newID()
 	rec = e.a.begin(id, c)
@@ -21,12 +21,12 @@ func (e *env) stepped(c semel.Claim) (id semel.ID, rec semel.Record) {
 var twoSteps = map[string]string{"charge": `{"id":7}`, "ship": ""}
 
 // anew checks that the operation that begins in the place of one with steps has none, and can save the same names.
-func (e *env) anew(what string, id semel.ID, before semel.Record) {
+func (e *env) anew(what string, id driver.ID, before driver.Record) {
 	e.Helper()
 	if !e.a.exists(id) {
 		e.sameSteps(what+", gone", e.a.steps(id), nil)
 	}
-	rec := e.remade(id, before, ask(semel.Rerun))
+	rec := e.remade(id, before, ask(driver.Rerun))
 	if rec.Attempt != 1 || rec.Steps {
 		e.Fatalf("%s: attempt %d, Steps %t; want a new operation without any", what, rec.Attempt, rec.Steps)
 	}
@@ -38,11 +38,11 @@ func (e *env) anew(what string, id semel.ID, before semel.Record) {
 // lostWithStep begins a run under Rerun whose lease is short, and which saves a step: while it lasts, or late. Without a step a
 // storage may drop the record one retention after its lease: where the step comes later than that, because the machine stood
 // still, it is tried again with a longer one.
-func (e *env) lostWithStep(late bool) (semel.ID, semel.Record) {
+func (e *env) lostWithStep(late bool) (driver.ID, driver.Record) {
 	e.Helper()
 	const longest = 64 // times e.short
 	for retention := e.short; ; retention *= 4 {
-		id, c := newID(), ask(semel.Rerun)
+		id, c := newID(), ask(driver.Rerun)
 		c.Retention, c.Lease = retention, e.short
 		rec := e.a.begin(id, c)
 		if late {
@@ -65,7 +65,7 @@ var stepLifeChecks = []check{
 			"again, taken over. The run after it is told that there are some (R-84).",
 		needs: stepper,
 		run: func(e *env) {
-			c := ask(semel.Rerun)
+			c := ask(driver.Rerun)
 			id, rec := e.stepped(c)
 			want := e.b.end(id, rec.Owner(), free("503 from upstream"))
 			e.holds("free", id, twoSteps)
@@ -77,10 +77,10 @@ var stepLifeChecks = []check{
 			e.holds("released by token", id, twoSteps)
 
 			rec = e.a.begin(id, retry(c))
-			rec = e.b.renew(id, rec.Owner(), semel.Extension{Lease: e.short})
+			rec = e.b.renew(id, rec.Owner(), driver.Extension{Lease: e.short})
 			e.holds("extended", id, twoSteps)
 			e.until(rec.LeaseEnd)
-			e.b.refuse("lapsed, other fingerprint", id, ask(semel.Rerun))
+			e.b.refuse("lapsed, other fingerprint", id, ask(driver.Rerun))
 			rec = e.b.begin(id, retry(c))
 			if !rec.Steps {
 				e.Errorf("the record that the new owner was given does not say that there are steps")
@@ -104,11 +104,11 @@ var stepLifeChecks = []check{
 		promise: "Steps stay with a record that is settled as unknown, or begun and settled.",
 		needs:   stepper,
 		run: func(e *env) {
-			id, rec := e.stepped(ask(semel.Hold))
+			id, rec := e.stepped(ask(driver.Hold))
 			e.b.end(id, rec.Owner(), unknown("timeout"))
 			e.holds("unknown", id, twoSteps)
-			id, rec = e.stepped(ask(semel.Rerun))
-			e.b.renew(id, rec.Owner(), semel.Extension{Lease: long, Begun: true})
+			id, rec = e.stepped(ask(driver.Rerun))
+			e.b.renew(id, rec.Owner(), driver.Extension{Lease: long, Begun: true})
 			e.holds("begun", id, twoSteps)
 			e.b.end(id, rec.Owner(), free("aborted"))
 			e.holds("begun and released", id, twoSteps)
@@ -119,17 +119,17 @@ var stepLifeChecks = []check{
 		promise: "Steps stay with a record that is seized, and however that is decided.",
 		needs:   stepper | seizer,
 		run: func(e *env) {
-			for _, o := range []semel.Outcome{done(answer()), free("nothing there"), unknown("no way to tell")} {
-				c := ask(semel.Rerun)
+			for _, o := range []driver.Outcome{done(answer()), free("nothing there"), unknown("no way to tell")} {
+				c := ask(driver.Rerun)
 				id, _ := e.stepped(c)
-				seized := e.b.seize(id, semel.NewToken())
+				seized := e.b.seize(id, driver.NewToken())
 				if !seized.Steps {
 					e.Errorf("the seized record does not say that there are steps")
 				}
 				e.holds("seized", id, twoSteps)
 				e.a.end(id, seized.Owner(), o)
 				e.holds("seized, and decided as "+o.State.String(), id, twoSteps)
-				if o.State == semel.Free {
+				if o.State == driver.Free {
 					e.b.begin(id, retry(c))
 					e.holds("seized, freed and run again", id, twoSteps)
 				}
@@ -144,7 +144,7 @@ var stepLifeChecks = []check{
 		run: func(e *env) {
 			for _, swept := range []bool{false, true} {
 				for _, tombstone := range []time.Duration{0, e.short} {
-					c := ask(semel.Rerun)
+					c := ask(driver.Rerun)
 					c.Retention, c.Tombstone = e.short, tombstone
 					id, rec := e.stepped(c)
 					rec = e.a.end(id, rec.Owner(), done(answer()))
@@ -166,10 +166,10 @@ var stepLifeChecks = []check{
 		promise: "A claim after the retention of a run that had begun and was lost begins without that run's steps.",
 		needs:   stepper,
 		run: func(e *env) {
-			c := ask(semel.Hold)
+			c := ask(driver.Hold)
 			c.Retention = e.short
 			id, rec := e.stepped(c)
-			rec = e.a.renew(id, rec.Owner(), semel.Extension{Lease: e.short, Begun: true})
+			rec = e.a.renew(id, rec.Owner(), driver.Extension{Lease: e.short, Begun: true})
 			e.until(rec.LeaseEnd.Add(e.short))
 			e.anew("begun, lost and past", id, rec)
 		},
@@ -179,8 +179,8 @@ var stepLifeChecks = []check{
 		promise: "Sweep takes the steps of a record with a tombstone, with its answer or without one, once.",
 		needs:   stepper,
 		run: func(e *env) {
-			for _, a := range []*semel.Response{nil, answer()} {
-				c := ask(semel.Rerun)
+			for _, a := range []*driver.Response{nil, answer()} {
+				c := ask(driver.Rerun)
 				c.Retention, c.Tombstone = e.short, long
 				id, rec := e.stepped(c)
 				want := e.a.end(id, rec.Owner(), done(a))
@@ -201,8 +201,8 @@ var stepLifeChecks = []check{
 		promise: "Forget deletes the steps with the record; the operation that begins after it has none.",
 		needs:   stepper | seizer,
 		run: func(e *env) {
-			for _, o := range []semel.Outcome{done(answer()), free("")} {
-				id, rec := e.stepped(ask(semel.Rerun))
+			for _, o := range []driver.Outcome{done(answer()), free("")} {
+				id, rec := e.stepped(ask(driver.Rerun))
 				rec = e.a.end(id, rec.Owner(), o)
 				if !e.b.forget(id, rec.Owner()) {
 					e.Fatalf("Forget of a record that is %s was refused", o.State)
@@ -231,10 +231,10 @@ var stepLifeChecks = []check{
 		needs:   stepper | movable,
 		run: func(e *env) {
 			for retention, kept := range map[time.Duration]time.Duration{
-				e.short:                 semel.FreeRetention,
-				3 * semel.FreeRetention: 3 * semel.FreeRetention,
+				e.short:                  driver.FreeRetention,
+				3 * driver.FreeRetention: 3 * driver.FreeRetention,
 			} {
-				c := ask(semel.Rerun)
+				c := ask(driver.Rerun)
 				c.Retention = retention
 				id, rec := e.stepped(c)
 				rec = e.b.end(id, rec.Owner(), free(""))
@@ -250,7 +250,7 @@ var stepLifeChecks = []check{
 		promise: "A free record whose end is owed is kept for seven retentions, whether or not it has steps.",
 		needs:   stepper | movable,
 		run: func(e *env) {
-			c := ask(semel.Rerun)
+			c := ask(driver.Rerun)
 			id, rec := e.stepped(c)
 			rec = e.b.end(id, rec.Owner(), owed("gave up"))
 			end := rec.Settled.Add(7 * c.Retention)
@@ -271,7 +271,7 @@ var stepLifeChecks = []check{
 			for _, s := range all {
 				e.unchanged(s.name+", restarted", s.id, s.rec)
 				e.holds(s.name+", restarted", s.id, firstStep)
-				if owned := e.b.save(s.id, s.owner(), "first", "again"); owned != (s.rec.State == semel.Running) {
+				if owned := e.b.save(s.id, s.owner(), "first", "again"); owned != (s.rec.State == driver.Running) {
 					e.Errorf("%s, restarted: SaveStep by its owner: owned is %t", s.name, owned)
 				}
 				e.holds(s.name+", restarted and saved again", s.id, firstStep)

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // maxStepName is the longest name of a step, in bytes.
@@ -33,7 +33,7 @@ var stepPayloadChecks = []check{
 		needs: stepper,
 		run: func(e *env) {
 			id := newID()
-			rec := e.a.begin(id, ask(semel.Rerun))
+			rec := e.a.begin(id, ask(driver.Rerun))
 			want := map[string]string{}
 			for i, name := range stepNames() {
 				want[name] = fmt.Sprintf("%d of %x", i, name)
@@ -52,7 +52,7 @@ var stepPayloadChecks = []check{
 		needs:   stepper,
 		run: func(e *env) {
 			id := newID()
-			rec := e.a.begin(id, ask(semel.Rerun))
+			rec := e.a.begin(id, ask(driver.Rerun))
 			want := map[string]string{
 				"a little over 64K": string(noise(1<<16 + 1)),
 				"one mebibyte":      string(noise(1 << 20)),
@@ -68,8 +68,8 @@ var stepPayloadChecks = []check{
 			e.holds("done", id, want)
 
 			id = newID()
-			rec = e.a.begin(id, ask(semel.Rerun))
-			if owned, err := e.b.Store.(semel.StepStore).SaveStep(e.ctx, id, rec.Owner(), "nothing", nil); !owned || err != nil {
+			rec = e.a.begin(id, ask(driver.Rerun))
+			if owned, err := e.b.Store.(driver.StepStore).SaveStep(e.ctx, id, rec.Owner(), "nothing", nil); !owned || err != nil {
 				e.Fatalf("SaveStep without a result: owned is %t, error %v", owned, err)
 			}
 			e.holds("nothing", id, map[string]string{"nothing": ""})
@@ -81,7 +81,7 @@ var stepPayloadChecks = []check{
 		needs:   stepper,
 		run: func(e *env) {
 			const steps = 200
-			id, c := newID(), ask(semel.Rerun)
+			id, c := newID(), ask(driver.Rerun)
 			c.Retention = e.short
 			rec := e.a.begin(id, c)
 			want := map[string]string{}
@@ -106,15 +106,15 @@ var stepPayloadChecks = []check{
 		promise: "Steps of operations whose ids differ in one bit, or that are of one scope, are apart, whatever their names.",
 		needs:   stepper,
 		run: func(e *env) {
-			ids := []semel.ID{newID()}
+			ids := []driver.ID{newID()}
 			for _, bit := range []int{0, 1, 63, 64, 127, 128, 129, 255, 256, 376, 383} {
 				id := ids[0]
 				id[bit/8] ^= 1 << (bit % 8)
 				ids = append(ids, id)
 			}
-			recs := make([]semel.Record, len(ids))
+			recs := make([]driver.Record, len(ids))
 			for i, id := range ids {
-				recs[i] = e.a.begin(id, ask(semel.Hold))
+				recs[i] = e.a.begin(id, ask(driver.Hold))
 			}
 			want := make([]map[string]string, len(ids))
 			for i, id := range ids {

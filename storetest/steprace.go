@@ -5,7 +5,7 @@ import (
 	"maps"
 	"strconv"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // A saving is one step that one of several callers saves, and what it was told.
@@ -15,8 +15,8 @@ type saving struct {
 	err          error
 }
 
-func (s *saving) do(e *env, h handle, id semel.ID, by semel.Owner) {
-	s.owned, s.err = h.Store.(semel.StepStore).SaveStep(e.ctx, id, by, s.name, []byte(s.result))
+func (s *saving) do(e *env, h handle, id driver.ID, by driver.Owner) {
+	s.owned, s.err = h.Store.(driver.StepStore).SaveStep(e.ctx, id, by, s.name, []byte(s.result))
 }
 
 // acknowledged returns the steps that were, and ends the check if one failed.
@@ -36,7 +36,7 @@ func (e *env) acknowledged(all []saving) map[string]string {
 
 // race lets savers under one owner meet an end of its run, over both handles. The end comes once so many steps as the round
 // says are under way or saved.
-func (e *env) race(round int, id semel.ID, by semel.Owner, end func()) []saving {
+func (e *env) race(round int, id driver.ID, by driver.Owner, end func()) []saving {
 	e.Helper()
 	const savers, each = 6, 4
 	all := make([]saving, savers*each)
@@ -69,7 +69,7 @@ var stepRaceChecks = []check{
 		run: func(e *env) {
 			for range 3 {
 				id := newID()
-				rec := e.a.begin(id, ask(semel.Rerun))
+				rec := e.a.begin(id, ask(driver.Rerun))
 				all := make([]saving, 24)
 				for i := range all {
 					all[i] = saving{name: "charge", result: strconv.Itoa(i)}
@@ -103,8 +103,8 @@ var stepRaceChecks = []check{
 		run: func(e *env) {
 			for round := range 12 {
 				id := newID()
-				rec := e.a.begin(id, ask(semel.Rerun))
-				o := []semel.Outcome{done(answer()), free("gave up"), unknown("timeout")}[round%3]
+				rec := e.a.begin(id, ask(driver.Rerun))
+				o := []driver.Outcome{done(answer()), free("gave up"), unknown("timeout")}[round%3]
 				var settled reply
 				all := e.race(round, id, rec.Owner(), func() {
 					settled.rec, settled.owned, settled.err = e.both(round).Store.Settle(e.ctx, id, rec.Owner(), o)
@@ -129,7 +129,7 @@ var stepRaceChecks = []check{
 		needs: stepper,
 		run: func(e *env) {
 			for round := range 6 {
-				s := e.lapse(semel.Rerun, false)
+				s := e.lapse(driver.Rerun, false)
 				r := retry(s.claim)
 				var taken reply
 				var seen map[string][]byte
@@ -137,7 +137,7 @@ var stepRaceChecks = []check{
 				all := e.race(round, s.id, s.owner(), func() {
 					h := e.both(round)
 					taken.rec, taken.owned, taken.err = h.Store.Claim(e.ctx, s.id, r)
-					seen, err = h.Store.(semel.StepStore).Steps(e.ctx, s.id)
+					seen, err = h.Store.(driver.StepStore).Steps(e.ctx, s.id)
 				})
 				if taken.err != nil || !taken.owned || err != nil {
 					e.Fatalf("Claim of a lapsed record: owned is %t, error %v; then Steps: error %v", taken.owned, taken.err, err)
@@ -162,7 +162,7 @@ var stepRaceChecks = []check{
 		needs: stepper,
 		run: func(e *env) {
 			const workers, turns = 10, 30
-			id, c := newID(), ask(semel.Rerun)
+			id, c := newID(), ask(driver.Rerun)
 			ran := make([][]saving, workers)
 			errs := make([]error, workers)
 			e.together(workers, func(w int) {
@@ -195,12 +195,12 @@ var stepRaceChecks = []check{
 }
 
 // oneMore claims the operation and, if it is owned, saves the step after the last one that it finds, and releases it.
-func oneMore(e *env, h handle, id semel.ID, c semel.Claim, ran []saving) ([]saving, error) {
+func oneMore(e *env, h handle, id driver.ID, c driver.Claim, ran []saving) ([]saving, error) {
 	rec, owned, err := h.Store.Claim(e.ctx, id, c)
 	if err != nil || !owned {
 		return ran, err
 	}
-	s := h.Store.(semel.StepStore)
+	s := h.Store.(driver.StepStore)
 	saved, err := s.Steps(e.ctx, id)
 	if err != nil {
 		return ran, err

@@ -7,13 +7,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // save saves a step and returns whether it was acknowledged as the owner's.
-func (h handle) save(id semel.ID, by semel.Owner, name, result string) bool {
+func (h handle) save(id driver.ID, by driver.Owner, name, result string) bool {
 	h.e.Helper()
-	owned, err := h.Store.(semel.StepStore).SaveStep(h.e.ctx, id, by, name, []byte(result))
+	owned, err := h.Store.(driver.StepStore).SaveStep(h.e.ctx, id, by, name, []byte(result))
 	if err != nil {
 		h.e.Fatalf("SaveStep %s: %v", brief([]byte(name)), err)
 	}
@@ -21,7 +21,7 @@ func (h handle) save(id semel.ID, by semel.Owner, name, result string) bool {
 }
 
 // keep saves a step and must own.
-func (h handle) keep(id semel.ID, by semel.Owner, name, result string) {
+func (h handle) keep(id driver.ID, by driver.Owner, name, result string) {
 	h.e.Helper()
 	if !h.save(id, by, name, result) {
 		h.e.Fatalf("SaveStep %s was refused to the owner", brief([]byte(name)))
@@ -29,9 +29,9 @@ func (h handle) keep(id semel.ID, by semel.Owner, name, result string) {
 }
 
 // steps returns what is saved.
-func (h handle) steps(id semel.ID) map[string]string {
+func (h handle) steps(id driver.ID) map[string]string {
 	h.e.Helper()
-	saved, err := h.Store.(semel.StepStore).Steps(h.e.ctx, id)
+	saved, err := h.Store.(driver.StepStore).Steps(h.e.ctx, id)
 	if err != nil {
 		h.e.Fatalf("Steps: %v", err)
 	}
@@ -43,7 +43,7 @@ func (h handle) steps(id semel.ID) map[string]string {
 }
 
 // holds checks that exactly these steps are saved, as both handles see it, and that the record says whether there are any.
-func (e *env) holds(what string, id semel.ID, want map[string]string) {
+func (e *env) holds(what string, id driver.ID, want map[string]string) {
 	e.Helper()
 	for i := range 2 {
 		h := e.both(i)
@@ -76,7 +76,7 @@ func (e *env) sameSteps(what string, got, want map[string]string) {
 // stepSituations makes a record of every kind, with a step that its run saved before it got there.
 func (e *env) stepSituations() []situation {
 	e.Helper()
-	all := e.situationsOf(func(id semel.ID, rec *semel.Record) {
+	all := e.situationsOf(func(id driver.ID, rec *driver.Record) {
 		e.a.keep(id, rec.Owner(), "first", "saved while it ran")
 		rec.Steps = true
 	})
@@ -97,7 +97,7 @@ var stepChecks = []check{
 		run: func(e *env) {
 			id := newID()
 			e.sameSteps("absent", e.b.steps(id), nil)
-			want := e.a.begin(id, ask(semel.Hold))
+			want := e.a.begin(id, ask(driver.Hold))
 			e.holds("none saved", id, nil)
 			e.b.keep(id, want.Owner(), "charge", `{"id":7}`)
 			want.Steps = true
@@ -114,9 +114,9 @@ var stepChecks = []check{
 		needs:   stepper,
 		run: func(e *env) {
 			id := newID()
-			rec := e.a.begin(id, ask(semel.Rerun))
+			rec := e.a.begin(id, ask(driver.Rerun))
 			result := []byte("as saved")
-			if owned, err := e.a.Store.(semel.StepStore).SaveStep(e.ctx, id, rec.Owner(), "charge", result); !owned || err != nil {
+			if owned, err := e.a.Store.(driver.StepStore).SaveStep(e.ctx, id, rec.Owner(), "charge", result); !owned || err != nil {
 				e.Fatalf("SaveStep: owned is %t, error %v", owned, err)
 			}
 			copy(result, bytes.Repeat([]byte("x"), len(result)))
@@ -129,14 +129,14 @@ var stepChecks = []check{
 			"a later run.",
 		needs: stepper,
 		run: func(e *env) {
-			id, c := newID(), ask(semel.Rerun)
+			id, c := newID(), ask(driver.Rerun)
 			want := e.a.begin(id, c)
 			saved := map[string]string{"charge": "first", "empty": ""}
 			for name, result := range saved {
 				e.a.keep(id, want.Owner(), name, result)
 			}
 			want.Steps = true
-			again := func(what string, by semel.Owner) {
+			again := func(what string, by driver.Owner) {
 				e.Helper()
 				for name := range saved {
 					for i, result := range []string{"second", "", "first"} {
@@ -181,7 +181,7 @@ var stepChecks = []check{
 		needs: stepper,
 		run: func(e *env) {
 			for _, s := range e.stepSituations() {
-				runs := s.rec.State == semel.Running
+				runs := s.rec.State == driver.Running
 				for _, name := range []string{"second", "first"} {
 					if owned := e.b.save(s.id, s.owner(), name, "later"); owned != runs {
 						e.Errorf("%s: step %q: owned is %t, want %t", s.name, name, owned, runs)
@@ -195,7 +195,7 @@ var stepChecks = []check{
 				e.holds(s.name, s.id, want)
 			}
 			for _, s := range e.situations() { // without steps
-				if s.rec.State != semel.Running {
+				if s.rec.State != driver.Running {
 					if e.a.save(s.id, s.owner(), "first", "late") {
 						e.Errorf("%s: a step was granted", s.name)
 					}
@@ -210,14 +210,14 @@ var stepChecks = []check{
 		promise: "SaveStep of an absent record is refused, creates none, and leaves no result for the operation that begins later.",
 		needs:   stepper,
 		run: func(e *env) {
-			for _, by := range []semel.Owner{{}, {Fence: 1, Token: semel.NewToken()}, {Above: true}} {
+			for _, by := range []driver.Owner{{}, {Fence: 1, Token: driver.NewToken()}, {Above: true}} {
 				id := newID()
 				if e.a.save(id, by, "charge", "of nothing") {
 					e.Errorf("a step of an absent record was granted")
 				}
-				e.unchanged("absent", id, semel.Record{})
+				e.unchanged("absent", id, driver.Record{})
 				e.sameSteps("absent", e.b.steps(id), nil)
-				e.b.begin(id, ask(semel.Rerun))
+				e.b.begin(id, ask(driver.Rerun))
 				e.holds("begun later", id, nil)
 			}
 		},
@@ -228,7 +228,7 @@ var stepChecks = []check{
 			"has all that it saved (R-48).",
 		needs: stepper,
 		run: func(e *env) {
-			s := e.lapse(semel.Rerun, false)
+			s := e.lapse(driver.Rerun, false)
 			e.a.keep(s.id, s.owner(), "before", "late, and in time")
 			rec := e.b.begin(s.id, retry(s.claim))
 			if !rec.Steps {
@@ -255,12 +255,12 @@ var stepChecks = []check{
 		run: func(e *env) {
 			for _, saved := range []map[string]string{nil, firstStep} {
 				id := newID()
-				rec := e.a.begin(id, ask(semel.Rerun))
+				rec := e.a.begin(id, ask(driver.Rerun))
 				for name, result := range saved {
 					e.a.keep(id, rec.Owner(), name, result)
 				}
-				seized := e.b.seize(id, semel.NewToken())
-				for who, by := range map[string]semel.Owner{"the late owner": rec.Owner(), "who seized it": seized.Owner()} {
+				seized := e.b.seize(id, driver.NewToken())
+				for who, by := range map[string]driver.Owner{"the late owner": rec.Owner(), "who seized it": seized.Owner()} {
 					for _, name := range []string{"first", "second"} {
 						if e.a.save(id, by, name, "too late") {
 							e.Errorf("step %q was granted to %s", name, who)
@@ -278,8 +278,8 @@ var stepChecks = []check{
 		needs:   stepper,
 		run: func(e *env) {
 			id := newID()
-			want := e.a.begin(id, ask(semel.Hold))
-			s := e.a.Store.(semel.StepStore)
+			want := e.a.begin(id, ask(driver.Hold))
+			s := e.a.Store.(driver.StepStore)
 			for why, ctx := range ended() {
 				if owned, err := s.SaveStep(ctx, id, want.Owner(), "charge", nil); err == nil || owned {
 					e.Errorf("SaveStep with a context %s: owned is %t, error %v", why, owned, err)
@@ -300,11 +300,11 @@ var stepChecks = []check{
 		run: func(e *env) {
 			for i := range 20 {
 				id := newID()
-				rec := e.a.begin(id, ask(semel.Hold))
+				rec := e.a.begin(id, ask(driver.Hold))
 				var owned bool
 				var err error
 				e.cutOff(time.Duration(i)*45*time.Microsecond, func(ctx context.Context) {
-					owned, err = e.both(i).Store.(semel.StepStore).SaveStep(ctx, id, rec.Owner(), "charge", []byte("7"))
+					owned, err = e.both(i).Store.(driver.StepStore).SaveStep(ctx, id, rec.Owner(), "charge", []byte("7"))
 				})
 				saved := map[string]string{"charge": "7"}
 				before := e.b.steps(id) // first, since it may be executed late

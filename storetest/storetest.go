@@ -6,14 +6,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // Storage is one empty storage, on which several handles can be opened.
 type Storage struct {
 	// Open returns one more handle on the storage, closed by t.Cleanup if it must be. Handles share records and nothing
 	// else, like two processes: each has its own connections and caches. Required.
-	Open func(t *testing.T) semel.Store
+	Open func(t *testing.T) driver.Store
 
 	// Advance moves the clock of the storage, as every handle sees it, forward by d; whether it also moves by itself
 	// doesn't matter. Nil means that it can't be moved: the checks wait, and those that would wait for long are left out.
@@ -25,7 +25,7 @@ type Storage struct {
 }
 
 func (s Storage) bind(t *testing.T) means {
-	m := means{open: func() semel.Store { return s.Open(t) }, advance: s.Advance}
+	m := means{open: func() driver.Store { return s.Open(t) }, advance: s.Advance}
 	if s.Restart != nil {
 		m.restart = func() { s.Restart(t) }
 	}
@@ -121,20 +121,20 @@ const (
 	restartable
 )
 
-func capabilitiesOf(storage Storage, s semel.Store) (has capability) {
-	if _, ok := s.(semel.Seizer); ok {
+func capabilitiesOf(storage Storage, s driver.Store) (has capability) {
+	if _, ok := s.(driver.Seizer); ok {
 		has |= seizer
 	}
-	if _, ok := s.(semel.Lister); ok {
+	if _, ok := s.(driver.Lister); ok {
 		has |= lister
 	}
-	if _, ok := s.(semel.Counter); ok {
+	if _, ok := s.(driver.Counter); ok {
 		has |= counter
 	}
-	if _, ok := s.(semel.StepStore); ok {
+	if _, ok := s.(driver.StepStore); ok {
 		has |= stepper
 	}
-	if _, ok := s.(semel.BatchClaimer); ok {
+	if _, ok := s.(driver.BatchClaimer); ok {
 		has |= batcher
 	}
 	if storage.Advance != nil {
@@ -149,7 +149,7 @@ func capabilitiesOf(storage Storage, s semel.Store) (has capability) {
 func (c capability) String() string {
 	s := ""
 	for i, name := range [...]string{
-		"semel.Seizer", "semel.Lister", "semel.Counter", "semel.StepStore", "semel.BatchClaimer", "Storage.Advance", "Storage.Restart",
+		"driver.Seizer", "driver.Lister", "driver.Counter", "driver.StepStore", "driver.BatchClaimer", "Storage.Advance", "Storage.Restart",
 	} {
 		if c&(1<<i) == 0 {
 			continue

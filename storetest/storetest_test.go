@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // A recorder is what testing.T is to a check, and keeps what the check reports.
@@ -70,7 +70,7 @@ func TestR88_ARightStorePasses(t *testing.T) {
 		m := newModel()
 		means := m.means()
 		return Storage{
-			Open:    func(*testing.T) semel.Store { return means.open() },
+			Open:    func(*testing.T) driver.Store { return means.open() },
 			Advance: means.advance,
 			Restart: func(*testing.T) { means.restart() },
 		}
@@ -140,12 +140,12 @@ func TestEachCheckFindsAFault(t *testing.T) {
 }
 
 // A store of the five verbs and no more.
-type plain struct{ semel.Store }
+type plain struct{ driver.Store }
 
 func TestWhatAStoreCannotDoIsLeftOut(t *testing.T) {
 	t.Parallel()
 	m := newModel()
-	s := Storage{Open: func(*testing.T) semel.Store { return plain{m} }}
+	s := Storage{Open: func(*testing.T) driver.Store { return plain{m} }}
 	if has := capabilitiesOf(s, s.Open(t)); has != 0 {
 		t.Errorf("a plain store has %s", has)
 	}
@@ -153,7 +153,7 @@ func TestWhatAStoreCannotDoIsLeftOut(t *testing.T) {
 	if has := capabilitiesOf(s, m); has != seizer|lister|counter|stepper|batcher|movable|restartable {
 		t.Errorf("a full store has %s", has)
 	}
-	if got, want := (seizer | movable).String(), "semel.Seizer, Storage.Advance"; got != want {
+	if got, want := (seizer | movable).String(), "driver.Seizer, Storage.Advance"; got != want {
 		t.Errorf("capabilities are written %q, want %q", got, want)
 	}
 }

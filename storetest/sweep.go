@@ -3,18 +3,18 @@ package storetest
 import (
 	"sync/atomic"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // expired makes n done records whose retention is over, and returns their ids. A storage that drops such records by
 // itself may have done so.
-func (e *env) expired(n int) []semel.ID {
+func (e *env) expired(n int) []driver.ID {
 	e.Helper()
-	ids := make([]semel.ID, n)
-	var end semel.Time
+	ids := make([]driver.ID, n)
+	var end driver.Time
 	for i := range ids {
 		ids[i] = newID()
-		c := ask(semel.Hold)
+		c := ask(driver.Hold)
 		c.Retention = e.short
 		rec := e.both(i).begin(ids[i], c)
 		rec = e.both(i).end(ids[i], rec.Owner(), done(answer()))
@@ -25,7 +25,7 @@ func (e *env) expired(n int) []semel.ID {
 }
 
 // left counts the records that still exist.
-func (e *env) left(ids []semel.ID) int {
+func (e *env) left(ids []driver.ID) int {
 	e.Helper()
 	n := 0
 	for i, id := range ids {
@@ -80,8 +80,8 @@ var sweepChecks = []check{
 			"however long that waits (R-55, case 24).",
 		run: func(e *env) {
 			all := e.situations()
-			held := e.lapse(semel.Hold, false)
-			lost := situation{name: "unknown", id: newID(), claim: ask(semel.Hold)}
+			held := e.lapse(driver.Hold, false)
+			lost := situation{name: "unknown", id: newID(), claim: ask(driver.Hold)}
 			for _, s := range []*situation{&held, &lost} {
 				// The shortest retention: that of these records never begins.
 				s.id = newID()
@@ -94,7 +94,7 @@ var sweepChecks = []check{
 			for _, s := range append(all, held, lost) {
 				e.unchanged(s.name, s.id, s.rec)
 			}
-			if rec, owned := e.b.settle(held.id, held.rec.Owner(), done(answer())); !owned || rec.State != semel.Done {
+			if rec, owned := e.b.settle(held.id, held.rec.Owner(), done(answer())); !owned || rec.State != driver.Done {
 				e.Errorf("the late owner of a record lapsed under Hold could not settle it")
 			}
 		},
@@ -104,12 +104,12 @@ var sweepChecks = []check{
 		promise: "Sweep spares a run whose lease goes on, however short its retention: that counts from completion.",
 		run: func(e *env) {
 			var all []situation
-			for _, p := range []semel.LostPolicy{semel.Hold, semel.Rerun} {
+			for _, p := range []driver.LostPolicy{driver.Hold, driver.Rerun} {
 				for _, begun := range []bool{false, true} {
 					s := situation{name: "running under " + p.String(), id: newID(), claim: ask(p)}
 					s.claim.Retention = e.short
 					s.rec = e.a.begin(s.id, s.claim)
-					s.rec = e.a.renew(s.id, s.rec.Owner(), semel.Extension{Lease: long, Begun: begun})
+					s.rec = e.a.renew(s.id, s.rec.Owner(), driver.Extension{Lease: long, Begun: begun})
 					all = append(all, s)
 				}
 			}
@@ -126,13 +126,13 @@ var sweepChecks = []check{
 			"before.",
 		run: func(e *env) {
 			for _, row := range []struct {
-				policy semel.LostPolicy
+				policy driver.LostPolicy
 				begun  bool
-			}{{semel.Rerun, false}, {semel.Rerun, true}, {semel.Hold, true}} {
+			}{{driver.Rerun, false}, {driver.Rerun, true}, {driver.Hold, true}} {
 				id, c := newID(), ask(row.policy)
 				c.Retention = 2 * e.short
 				rec := e.a.begin(id, c)
-				rec = e.a.renew(id, rec.Owner(), semel.Extension{Lease: e.short, Begun: row.begun})
+				rec = e.a.renew(id, rec.Owner(), driver.Extension{Lease: e.short, Begun: row.begun})
 				e.until(rec.LeaseEnd)
 				e.sweepsFrom(id, rec.LeaseEnd.Add(c.Retention))
 			}
@@ -142,7 +142,7 @@ var sweepChecks = []check{
 		name:    "one with a sealed request is deleted seven retentions later",
 		promise: "A run lapsed under Rerun with a sealed request, which a completer may still finish, is kept seven retentions.",
 		run: func(e *env) {
-			id, c := newID(), ask(semel.Rerun)
+			id, c := newID(), ask(driver.Rerun)
 			c.Retention, c.Lease, c.Sealed = e.short, e.short, []byte("sealed request")
 			rec := e.a.begin(id, c)
 			e.until(rec.LeaseEnd.Add(6 * e.short))
@@ -153,7 +153,7 @@ var sweepChecks = []check{
 		name:    "one that is owed is deleted seven retentions later",
 		promise: "A free record whose end is owed, which a completer may still finish, is kept seven retentions.",
 		run: func(e *env) {
-			id, c := newID(), ask(semel.Rerun)
+			id, c := newID(), ask(driver.Rerun)
 			c.Retention = e.short
 			rec := e.a.ran(id, c, owed("gave up"))
 			e.until(rec.Settled.Add(6 * e.short))
@@ -165,11 +165,11 @@ var sweepChecks = []check{
 		promise: "A free record is kept for FreeRetention from its release, not longer and not shorter.",
 		needs:   movable,
 		run: func(e *env) {
-			id, c := newID(), ask(semel.Hold)
+			id, c := newID(), ask(driver.Hold)
 			c.Retention = e.short
 			rec := e.a.begin(id, c)
 			rec = e.a.end(id, rec.Owner(), free(""))
-			end := rec.Settled.Add(semel.FreeRetention)
+			end := rec.Settled.Add(driver.FreeRetention)
 			e.until(end.Add(-e.short))
 			e.sweepsFrom(id, end)
 		},
@@ -213,9 +213,9 @@ var sweepChecks = []check{
 			const rounds, claimers, sweepers, each = 4, 4, 3, 6
 			for round := range rounds {
 				ids := e.expired(claimers * each)
-				claims := make([]semel.Claim, len(ids))
+				claims := make([]driver.Claim, len(ids))
 				for i := range claims {
-					claims[i] = ask(semel.Hold)
+					claims[i] = ask(driver.Hold)
 				}
 				replies := make([]reply, len(ids))
 				errs := make([]error, sweepers)
@@ -256,7 +256,7 @@ var sweepChecks = []check{
 }
 
 // sweepsFrom checks that a sweep spares the record before the given time and deletes it from then on.
-func (e *env) sweepsFrom(id semel.ID, end semel.Time) {
+func (e *env) sweepsFrom(id driver.ID, end driver.Time) {
 	e.Helper()
 	e.a.sweepAll()
 	// The clock is read after the record: if it shows a time before the end, the sweep was before it too.

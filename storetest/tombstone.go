@@ -3,13 +3,13 @@ package storetest
 import (
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // entombed makes a done record whose answer expires at once, and its tombstone after d.
-func (e *env) entombed(d time.Duration) (id semel.ID, c semel.Claim, rec semel.Record) {
+func (e *env) entombed(d time.Duration) (id driver.ID, c driver.Claim, rec driver.Record) {
 	e.Helper()
-	id, c = newID(), ask(semel.Rerun)
+	id, c = newID(), ask(driver.Rerun)
 	c.Retention, c.Tombstone = e.short, d
 	rec = e.a.begin(id, c)
 	if rec.Tombstone != d {
@@ -21,16 +21,16 @@ func (e *env) entombed(d time.Duration) (id semel.ID, c semel.Claim, rec semel.R
 }
 
 // refusedAsExpired reports where a record past its retention is not refused as that.
-func (e *env) refusedAsExpired(what string, id semel.ID, c semel.Claim, token semel.Token) {
+func (e *env) refusedAsExpired(what string, id driver.ID, c driver.Claim, token driver.Token) {
 	e.Helper()
 	before := e.b.load(id)
-	if before.Reads(semel.Hold) != semel.ReadsExpired {
-		e.Errorf("%s: reads as %s, want expired", what, before.Reads(semel.Hold))
+	if before.Reads(driver.Hold) != driver.ReadsExpired {
+		e.Errorf("%s: reads as %s, want expired", what, before.Reads(driver.Hold))
 	}
-	other := ask(semel.Rerun)
+	other := ask(driver.Rerun)
 	spent := c
 	spent.Token = token
-	for i, r := range []semel.Claim{retry(c), other, spent} {
+	for i, r := range []driver.Claim{retry(c), other, spent} {
 		e.both(i).refuse(what, id, r)
 	}
 	e.unchanged(what, id, before)
@@ -69,14 +69,14 @@ var tombstoneChecks = []check{
 		name:    "it waits for the retention",
 		promise: "Within its retention a record with a tombstone is done: it refuses with its answer, and no sweep takes that.",
 		run: func(e *env) {
-			id, c := newID(), ask(semel.Hold)
+			id, c := newID(), ask(driver.Hold)
 			c.Tombstone = e.short
 			rec := e.a.begin(id, c)
 			rec = e.a.end(id, rec.Owner(), done(answer()))
 			e.pass(2 * e.short)
 			e.a.sweepAll()
-			if got := e.b.refuse("done", id, retry(c)); got.Reads(semel.Hold) != semel.ReadsDone {
-				e.Errorf("reads as %s, want done", got.Reads(semel.Hold))
+			if got := e.b.refuse("done", id, retry(c)); got.Reads(driver.Hold) != driver.ReadsDone {
+				e.Errorf("reads as %s, want done", got.Reads(driver.Hold))
 			}
 			e.unchanged("done", id, rec)
 		},
@@ -91,8 +91,8 @@ var tombstoneChecks = []check{
 					e.a.sweepAll()
 				}
 				e.until(rec.Settled.Add(e.short).Add(e.short))
-				if got := e.b.load(id); got.Reads(semel.Hold) != semel.ReadsAbsent {
-					e.Errorf("swept %t: reads as %s, want absent", swept, got.Reads(semel.Hold))
+				if got := e.b.load(id); got.Reads(driver.Hold) != driver.ReadsAbsent {
+					e.Errorf("swept %t: reads as %s, want absent", swept, got.Reads(driver.Hold))
 				}
 				if swept {
 					e.a.sweepAll()
@@ -100,7 +100,7 @@ var tombstoneChecks = []check{
 						e.Errorf("the record is left after its tombstone, and a sweep")
 					}
 				}
-				next := e.b.begin(id, ask(semel.Hold))
+				next := e.b.begin(id, ask(driver.Hold))
 				e.followed("a new operation", rec, next)
 				if next.Attempt != 1 || next.Tombstone != 0 || next.Response != nil {
 					e.Errorf("attempt %d, tombstone %s, answer %t; want a new operation", next.Attempt, next.Tombstone, next.Response != nil)
@@ -112,10 +112,10 @@ var tombstoneChecks = []check{
 		name:    "a begun run has one too",
 		promise: "A begun run that was lost is expired from a retention after its lease until its tombstone ends.",
 		run: func(e *env) {
-			id, c := newID(), ask(semel.Rerun)
+			id, c := newID(), ask(driver.Rerun)
 			c.Retention, c.Tombstone = e.short, long
 			rec := e.a.begin(id, c)
-			rec = e.a.renew(id, rec.Owner(), semel.Extension{Lease: e.short, Begun: true})
+			rec = e.a.renew(id, rec.Owner(), driver.Extension{Lease: e.short, Begun: true})
 			e.until(rec.LeaseEnd.Add(e.short))
 			e.a.sweepAll()
 			e.refusedAsExpired("begun and lost", id, c, rec.Token)

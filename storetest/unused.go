@@ -1,19 +1,19 @@
 package storetest
 
 import (
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // unused reports whether a record was released and remembers nothing, so that another request may have its key.
-func unused(rec semel.Record) bool {
-	return rec.State == semel.Free && !rec.Maybe && !rec.Steps && !rec.Owed
+func unused(rec driver.Record) bool {
+	return rec.State == driver.Free && !rec.Maybe && !rec.Steps && !rec.Owed
 }
 
 // refusesAnother checks that a released key refuses another request, under both policies, and that nothing is changed.
-func (e *env) refusesAnother(what string, id semel.ID) {
+func (e *env) refusesAnother(what string, id driver.ID) {
 	e.Helper()
 	before := e.a.load(id)
-	for i, p := range []semel.LostPolicy{semel.Hold, semel.Rerun} {
+	for i, p := range []driver.LostPolicy{driver.Hold, driver.Rerun} {
 		e.same(what+": the record returned", e.both(i).refuse(what+", another request under "+p.String(), id, ask(p)), before)
 	}
 	e.unchanged(what, id, before)
@@ -25,15 +25,15 @@ var unusedChecks = []check{
 		promise: "A claim for another request starts a new operation on a free record that remembers nothing (no maybe, no steps, " +
 			"nothing owed): the next fence, attempt 1, and nothing of the old one left. Then the request before is another one.",
 		run: func(e *env) {
-			gaveUp := func(token semel.Token) semel.Owner { return releasing(token, 0) }
+			gaveUp := func(token driver.Token) driver.Owner { return releasing(token, 0) }
 			for _, row := range []struct {
 				name   string
-				onLost semel.LostPolicy
-				by     func(semel.Token) semel.Owner // nil: its owner
+				onLost driver.LostPolicy
+				by     func(driver.Token) driver.Owner // nil: its owner
 			}{
-				{"released by its owner under Hold", semel.Hold, nil},
-				{"released by token under Hold", semel.Hold, gaveUp},
-				{"released by token under Rerun", semel.Rerun, gaveUp},
+				{"released by its owner under Hold", driver.Hold, nil},
+				{"released by token under Hold", driver.Hold, gaveUp},
+				{"released by token under Rerun", driver.Rerun, gaveUp},
 			} {
 				id, first := newID(), ask(row.onLost)
 				first.Sealed, first.Tombstone = []byte("first request, sealed"), long
@@ -44,12 +44,12 @@ var unusedChecks = []check{
 				}
 				old := e.a.end(id, by, free("answered 429"))
 
-				c := ask(semel.Rerun)
+				c := ask(driver.Rerun)
 				c.Operation, c.Sealed = "PUT /accounts", []byte("sealed again")
 				rec = e.b.begin(id, c)
-				want := semel.Record{
-					State:       semel.Running,
-					OnLost:      semel.Rerun,
+				want := driver.Record{
+					State:       driver.Running,
+					OnLost:      driver.Rerun,
 					Fence:       old.Fence + 1,
 					Token:       c.Token,
 					Fingerprint: c.Fingerprint,
@@ -68,7 +68,7 @@ var unusedChecks = []check{
 					e.Errorf("%s: created at %s, want the time of the claim", row.name, rec.Created.Time())
 				}
 				e.lateOwnerChanges(row.name, id, old)
-				for _, r := range []semel.Claim{first, retry(first)} { // a late copy, and a repeat
+				for _, r := range []driver.Claim{first, retry(first)} { // a late copy, and a repeat
 					e.same(row.name+": the record that the request before gets", e.a.refuse(row.name, id, r), want)
 				}
 				e.b.end(id, rec.Owner(), done(answer()))
@@ -81,7 +81,7 @@ var unusedChecks = []check{
 		promise: "A copy of a claim that arrives when another request has used the key and was released too owns a new operation, " +
 			"with a fence above both; the release-by-token of its guard frees it, and it remembers nothing.",
 		run: func(e *env) {
-			id, first, second := newID(), ask(semel.Hold), ask(semel.Hold)
+			id, first, second := newID(), ask(driver.Hold), ask(driver.Hold)
 			e.a.ran(id, first, free("answered 429"))
 			old := e.b.ran(id, second, free("answered 401"))
 			e.followed("a late copy", old, e.a.begin(id, first))
@@ -99,25 +99,25 @@ var unusedChecks = []check{
 		run: func(e *env) {
 			for _, row := range []struct {
 				name   string
-				onLost semel.LostPolicy
-				o      semel.Outcome
+				onLost driver.LostPolicy
+				o      driver.Outcome
 			}{
-				{"maybe", semel.Rerun, free("lost")},
-				{"owed", semel.Hold, owed("lost")},
-				{"maybe and owed", semel.Rerun, owed("lost")},
+				{"maybe", driver.Rerun, free("lost")},
+				{"owed", driver.Hold, owed("lost")},
+				{"maybe and owed", driver.Rerun, owed("lost")},
 			} {
 				id, c := newID(), ask(row.onLost)
 				c.Sealed = []byte("sealed request")
 				e.a.ran(id, c, row.o)
 				e.refusesAnother(row.name, id)
 				r := retry(c)
-				r.OnLost = semel.Rerun
+				r.OnLost = driver.Rerun
 				if rec := e.b.begin(id, r); rec.Attempt != 2 {
 					e.Errorf("%s: the request itself is attempt %d, want 2", row.name, rec.Attempt)
 				}
 			}
 			// A lost run and a claim that was given up, after it.
-			s := e.lapse(semel.Rerun, false)
+			s := e.lapse(driver.Rerun, false)
 			r := retry(s.claim)
 			e.a.begin(s.id, r)
 			e.b.end(s.id, releasing(r.Token, 0), free("gave up"))
@@ -129,7 +129,7 @@ var unusedChecks = []check{
 		promise: "A free record with saved steps refuses another request, under Hold too, and keeps its steps (R-84).",
 		needs:   stepper,
 		run: func(e *env) {
-			c := ask(semel.Hold)
+			c := ask(driver.Hold)
 			id, rec := e.stepped(c)
 			e.a.end(id, rec.Owner(), free("answered 429"))
 			e.refusesAnother("with steps", id)
@@ -144,16 +144,16 @@ var unusedChecks = []check{
 		promise: "A record that was seized and released takes another request, unless its end is owed.",
 		needs:   seizer,
 		run: func(e *env) {
-			for _, before := range []semel.Outcome{free("lost"), owed("lost")} {
-				id, c := newID(), ask(semel.Rerun)
+			for _, before := range []driver.Outcome{free("lost"), owed("lost")} {
+				id, c := newID(), ask(driver.Rerun)
 				e.a.ran(id, c, before)
-				rec := e.b.seize(id, semel.NewToken())
+				rec := e.b.seize(id, driver.NewToken())
 				rec = e.a.end(id, rec.Owner(), free("it never arrived"))
 				if before.Owed {
 					e.refusesAnother("owed, seized and released", id)
 					continue
 				}
-				next := e.b.begin(id, ask(semel.Hold))
+				next := e.b.begin(id, ask(driver.Hold))
 				e.followed("seized and released", rec, next)
 				if next.Attempt != 1 {
 					e.Errorf("attempt %d, want 1: a new operation", next.Attempt)
@@ -166,10 +166,10 @@ var unusedChecks = []check{
 		promise: "Of a hundred claims for as many requests at once, of a free record that remembers nothing, exactly one is owned.",
 		run: func(e *env) {
 			id := newID()
-			old := e.a.ran(id, ask(semel.Hold), free("answered 429"))
-			claims := make([]semel.Claim, callers)
+			old := e.a.ran(id, ask(driver.Hold), free("answered 429"))
+			claims := make([]driver.Claim, callers)
 			for i := range claims {
-				claims[i] = ask(semel.Hold)
+				claims[i] = ask(driver.Hold)
 			}
 			if rec := e.oneOf("released", id, claims); rec.Attempt != 1 || rec.Fence != old.Fence+1 {
 				e.Errorf("attempt %d, fence %d after %d; want 1, and the next", rec.Attempt, rec.Fence, old.Fence)

@@ -1,13 +1,13 @@
 package storetest
 
 import (
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // bendAnother replaces the rule for another request that finds a free record.
-func (m *model) bendAnother(rule func(r semel.Record, now semel.Time, c semel.Claim) (semel.Record, bool)) {
-	m.claim = func(r semel.Record, now semel.Time, c semel.Claim) (semel.Record, bool) {
-		if r.State == semel.Free && !r.Fingerprint.Equal(c.Fingerprint) {
+func (m *model) bendAnother(rule func(r driver.Record, now driver.Time, c driver.Claim) (driver.Record, bool)) {
+	m.claim = func(r driver.Record, now driver.Time, c driver.Claim) (driver.Record, bool) {
+		if r.State == driver.Free && !r.Fingerprint.Equal(c.Fingerprint) {
 			return rule(r, now, c)
 		}
 		return r.Claim(now, c)
@@ -15,9 +15,9 @@ func (m *model) bendAnother(rule func(r semel.Record, now semel.Time, c semel.Cl
 }
 
 // heedless lets another request have a free record that remembers what forget drops.
-func heedless(forget func(*semel.Record)) func(m *model) {
+func heedless(forget func(*driver.Record)) func(m *model) {
 	return func(m *model) {
-		m.bendAnother(func(r semel.Record, now semel.Time, c semel.Claim) (semel.Record, bool) {
+		m.bendAnother(func(r driver.Record, now driver.Time, c driver.Claim) (driver.Record, bool) {
 			bent := r
 			forget(&bent)
 			if rec, owned := bent.Claim(now, c); owned {
@@ -32,7 +32,7 @@ var unusedFaults = []fault{
 	{
 		"a released key keeps its request",
 		func(m *model) {
-			m.bendAnother(func(r semel.Record, _ semel.Time, _ semel.Claim) (semel.Record, bool) { return r, false })
+			m.bendAnother(func(r driver.Record, _ driver.Time, _ driver.Claim) (driver.Record, bool) { return r, false })
 		},
 		[]string{
 			"fingerprint/a released key takes another request",
@@ -45,7 +45,7 @@ var unusedFaults = []fault{
 	{
 		"another request is the next run of a released operation",
 		func(m *model) {
-			m.bendAnother(func(r semel.Record, now semel.Time, c semel.Claim) (semel.Record, bool) {
+			m.bendAnother(func(r driver.Record, now driver.Time, c driver.Claim) (driver.Record, bool) {
 				if !unused(r) {
 					return r, false
 				}
@@ -62,7 +62,7 @@ var unusedFaults = []fault{
 	{
 		"another request starts a released key's fences again",
 		func(m *model) {
-			m.bendAnother(func(r semel.Record, now semel.Time, c semel.Claim) (semel.Record, bool) {
+			m.bendAnother(func(r driver.Record, now driver.Time, c driver.Claim) (driver.Record, bool) {
 				rec, owned := r.Claim(now, c)
 				if owned {
 					rec.Fence = r.Fence
@@ -75,9 +75,9 @@ var unusedFaults = []fault{
 	{
 		"a spent token may come with another request",
 		func(m *model) {
-			m.bendAnother(func(r semel.Record, now semel.Time, c semel.Claim) (semel.Record, bool) {
+			m.bendAnother(func(r driver.Record, now driver.Time, c driver.Claim) (driver.Record, bool) {
 				if r.Token == c.Token {
-					r.Token = semel.Token{}
+					r.Token = driver.Token{}
 				}
 				return r.Claim(now, c)
 			})
@@ -86,17 +86,17 @@ var unusedFaults = []fault{
 	},
 	{
 		"another request does not mind maybe",
-		heedless(func(r *semel.Record) { r.Maybe = false }),
+		heedless(func(r *driver.Record) { r.Maybe = false }),
 		[]string{"fingerprint/a key that may have been used keeps its request"},
 	},
 	{
 		"another request does not mind what is owed",
-		heedless(func(r *semel.Record) { r.Owed = false }),
+		heedless(func(r *driver.Record) { r.Owed = false }),
 		[]string{"fingerprint/a key that may have been used keeps its request", "fingerprint/a decision sets the key free for any request"},
 	},
 	{
 		"another request does not mind steps",
-		heedless(func(r *semel.Record) { r.Steps = false }),
+		heedless(func(r *driver.Record) { r.Steps = false }),
 		[]string{"fingerprint/a key with steps keeps its request"},
 	},
 	{

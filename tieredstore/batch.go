@@ -7,15 +7,15 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 const atOnce = 32 // calls of the cache, or of a durable store that takes no batches, that one batch has under way
 
-// ClaimAll implements [semel.BatchClaimer]. The layers refuse what they would refuse to Claim; the others go to the durable
+// ClaimAll implements [driver.BatchClaimer]. The layers refuse what they would refuse to Claim; the others go to the durable
 // store together, or several at a time if that is no BatchClaimer.
-func (s *Store) ClaimAll(ctx context.Context, claims []semel.ClaimOf) []semel.Claimed {
-	all := make([]semel.Claimed, len(claims))
+func (s *Store) ClaimAll(ctx context.Context, claims []driver.ClaimOf) []driver.Claimed {
+	all := make([]driver.Claimed, len(claims))
 	if err := ctx.Err(); err != nil {
 		for i := range all {
 			all[i].Err = err
@@ -26,7 +26,7 @@ func (s *Store) ClaimAll(ctx context.Context, claims []semel.ClaimOf) []semel.Cl
 	s.each(len(claims), func(i int) {
 		all[i].Record, refused[i], looks[i] = s.refusal(ctx, claims[i].ID, claims[i].Claim)
 	})
-	var rest []semel.ClaimOf
+	var rest []driver.ClaimOf
 	var at []int // where they stand among the claims
 	for i := range claims {
 		if !refused[i] {
@@ -48,8 +48,8 @@ func (s *Store) ClaimAll(ctx context.Context, claims []semel.ClaimOf) []semel.Cl
 }
 
 // claimAllDurably returns one result for each claim.
-func (s *Store) claimAllDurably(ctx context.Context, claims []semel.ClaimOf) []semel.Claimed {
-	b, ok := s.durable.(semel.BatchClaimer)
+func (s *Store) claimAllDurably(ctx context.Context, claims []driver.ClaimOf) []driver.Claimed {
+	b, ok := s.durable.(driver.BatchClaimer)
 	if !ok {
 		return s.claimEach(ctx, claims)
 	}
@@ -57,7 +57,7 @@ func (s *Store) claimAllDurably(ctx context.Context, claims []semel.ClaimOf) []s
 	all := b.ClaimAll(ctx, claims)
 	if len(all) != len(claims) { // whose they are can't be told
 		err := fmt.Errorf("tieredstore: claim %d operations: the durable store returned %d results", len(claims), len(all))
-		return slices.Repeat([]semel.Claimed{{Err: err}}, len(claims))
+		return slices.Repeat([]driver.Claimed{{Err: err}}, len(claims))
 	}
 	for i := range all {
 		if all[i].Err == nil {
@@ -68,10 +68,10 @@ func (s *Store) claimAllDurably(ctx context.Context, claims []semel.ClaimOf) []s
 }
 
 // claimEach makes claims of the durable store that do not wait for each other, but for those of their own operation.
-func (s *Store) claimEach(ctx context.Context, claims []semel.ClaimOf) []semel.Claimed {
-	all := make([]semel.Claimed, len(claims))
-	var ids []semel.ID
-	of := map[semel.ID][]int{} // the claims of each, which follow one another
+func (s *Store) claimEach(ctx context.Context, claims []driver.ClaimOf) []driver.Claimed {
+	all := make([]driver.Claimed, len(claims))
+	var ids []driver.ID
+	of := map[driver.ID][]int{} // the claims of each, which follow one another
 	for i := range claims {
 		id := claims[i].ID
 		if of[id] == nil {

@@ -9,25 +9,25 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/tieredstore"
 )
 
 // batching is a durable store that notes of each trip what was claimed in it.
 type batching struct {
 	*counted
-	trips [][]semel.ID
+	trips [][]driver.ID
 	fails error
 }
 
-func (b *batching) ClaimAll(ctx context.Context, claims []semel.ClaimOf) []semel.Claimed {
-	all := make([]semel.Claimed, len(claims))
-	var ids []semel.ID
+func (b *batching) ClaimAll(ctx context.Context, claims []driver.ClaimOf) []driver.Claimed {
+	all := make([]driver.Claimed, len(claims))
+	var ids []driver.ID
 	for i, c := range claims {
 		ids = append(ids, c.ID)
 		all[i].Record, all[i].Owned, all[i].Err = b.counted.Claim(ctx, c.ID, c.Claim)
 		if b.fails != nil {
-			all[i] = semel.Claimed{Err: b.fails}
+			all[i] = driver.Claimed{Err: b.fails}
 		}
 	}
 	b.trips = append(b.trips, ids)
@@ -51,29 +51,29 @@ func TestABatchAsksTheDurableStoreOnceForWhatNoLayerKnows(t *testing.T) {
 				o.Memory = bigMemory
 			}
 			s := tieredstore.New(d, o)
-			known, knownClaim := newID(), ask(semel.Hold)
+			known, knownClaim := newID(), ask(driver.Hold)
 			settled := finish(t, s, known, knownClaim)
 			refuse(t, s, known, retry(knownClaim)) // makes the copies
-			ended, endedClaim := newID(), ask(semel.Hold)
+			ended, endedClaim := newID(), ask(driver.Hold)
 			finish(t, s, ended, endedClaim)
-			running, runningClaim := newID(), ask(semel.Hold)
+			running, runningClaim := newID(), ask(driver.Hold)
 			if _, owned, err := s.Claim(t.Context(), running, runningClaim); !owned || err != nil {
 				t.Fatal(owned, err)
 			}
-			fresh, freshClaim := newID(), ask(semel.Hold)
+			fresh, freshClaim := newID(), ask(driver.Hold)
 
-			claims := []semel.ClaimOf{
+			claims := []driver.ClaimOf{
 				{ID: known, Claim: retry(knownClaim)},
 				{ID: fresh, Claim: freshClaim},
 				{ID: ended, Claim: retry(endedClaim)},
-				{ID: known, Claim: ask(semel.Hold)}, // another request
-				{ID: running, Claim: runningClaim},  // sent again
+				{ID: known, Claim: ask(driver.Hold)}, // another request
+				{ID: running, Claim: runningClaim},   // sent again
 				{ID: fresh, Claim: retry(freshClaim)},
 			}
-			all := s.(semel.BatchClaimer).ClaimAll(t.Context(), claims)
+			all := s.(driver.BatchClaimer).ClaimAll(t.Context(), claims)
 			for i, want := range []struct {
 				owned bool
-				token semel.Token
+				token driver.Token
 			}{
 				{false, knownClaim.Token},
 				{true, freshClaim.Token},
@@ -83,16 +83,16 @@ func TestABatchAsksTheDurableStoreOnceForWhatNoLayerKnows(t *testing.T) {
 				{false, freshClaim.Token},
 			} {
 				got := all[i]
-				if got.Err != nil || got.Owned != want.owned || got.Record.Token != want.token || got.Record.Now != semel.TimeOf(w.now()) {
+				if got.Err != nil || got.Owned != want.owned || got.Record.Token != want.token || got.Record.Now != driver.TimeOf(w.now()) {
 					t.Errorf("claim %d: owned is %t, record %+v, error %v", i, got.Owned, got.Record, got.Err)
 				}
 			}
 			if got := all[3].Record; got.Fingerprint != settled.Fingerprint || got.Response == nil {
 				t.Errorf("another request got %+v", got)
 			}
-			rest := []semel.ID{fresh, ended, running, fresh}
+			rest := []driver.ID{fresh, ended, running, fresh}
 			if !l.cached && !l.memory {
-				rest = []semel.ID{known, fresh, ended, known, running, fresh}
+				rest = []driver.ID{known, fresh, ended, known, running, fresh}
 			}
 			if len(d.trips) != 1 || !slices.Equal(d.trips[0], rest) {
 				t.Errorf("the durable store was asked for %d batches, %v; want %v", len(d.trips), d.trips, rest)
@@ -102,7 +102,7 @@ func TestABatchAsksTheDurableStoreOnceForWhatNoLayerKnows(t *testing.T) {
 			}
 			d.asked.Store(0)
 			d.trips = nil
-			for i, got := range s.(semel.BatchClaimer).ClaimAll(t.Context(), []semel.ClaimOf{
+			for i, got := range s.(driver.BatchClaimer).ClaimAll(t.Context(), []driver.ClaimOf{
 				{ID: ended, Claim: retry(endedClaim)}, {ID: known, Claim: retry(knownClaim)},
 			}) {
 				if got.Err != nil || got.Owned || got.Record.Response == nil {
@@ -123,13 +123,13 @@ func TestABatchThatFailsFillsNothing(t *testing.T) {
 	w := newWorld(t)
 	d := &batching{counted: w.durable, fails: errDown}
 	s := tieredstore.New(d, tieredstore.Options{Clock: w.now, Cache: w.cache, CacheTimeout: patient, Memory: bigMemory})
-	known, c := newID(), ask(semel.Hold)
+	known, c := newID(), ask(driver.Hold)
 	finish(t, s, known, c)
 	refuse(t, s, known, retry(c))
 	other := newID()
 	finish(t, s, other, c)
 	fills := w.cache.called("fill")
-	all := s.(semel.BatchClaimer).ClaimAll(t.Context(), []semel.ClaimOf{
+	all := s.(driver.BatchClaimer).ClaimAll(t.Context(), []driver.ClaimOf{
 		{ID: other, Claim: retry(c)}, {ID: known, Claim: retry(c)}, {ID: newID(), Claim: retry(c)},
 	})
 	if !errors.Is(all[0].Err, errDown) || all[1].Err != nil || all[1].Record.Response == nil || !errors.Is(all[2].Err, errDown) {
@@ -138,7 +138,7 @@ func TestABatchThatFailsFillsNothing(t *testing.T) {
 	if w.cache.called("fill") != fills || w.cache.holds(other) {
 		t.Error("a copy was made of what was not read")
 	}
-	if n := len(s.(semel.BatchClaimer).ClaimAll(t.Context(), nil)); n != 0 {
+	if n := len(s.(driver.BatchClaimer).ClaimAll(t.Context(), nil)); n != 0 {
 		t.Errorf("no claims have %d results", n)
 	}
 }
@@ -153,12 +153,12 @@ func TestABatchOfADurableStoreWithoutBatches(t *testing.T) {
 			const meet = 16
 			w := newWorld(t)
 			s := w.process(l)
-			id, c := newID(), ask(semel.Hold)
-			claims := []semel.ClaimOf{{ID: id, Claim: c}, {ID: id, Claim: retry(c)}}
+			id, c := newID(), ask(driver.Hold)
+			claims := []driver.ClaimOf{{ID: id, Claim: c}, {ID: id, Claim: retry(c)}}
 			for range 100 {
-				claims = append(claims, semel.ClaimOf{ID: newID(), Claim: retry(c)})
+				claims = append(claims, driver.ClaimOf{ID: newID(), Claim: retry(c)})
 			}
-			claims = append(claims, semel.ClaimOf{ID: id, Claim: c}) // sent again
+			claims = append(claims, driver.ClaimOf{ID: id, Claim: c}) // sent again
 			var under, most, sent atomic.Int64
 			var met sync.WaitGroup
 			met.Add(meet)
@@ -172,7 +172,7 @@ func TestABatchOfADurableStoreWithoutBatches(t *testing.T) {
 				}
 				under.Add(-1)
 			}
-			for i, got := range s.(semel.BatchClaimer).ClaimAll(t.Context(), claims) {
+			for i, got := range s.(driver.BatchClaimer).ClaimAll(t.Context(), claims) {
 				want := claims[i].Token
 				if i == 1 {
 					want = c.Token
@@ -194,13 +194,13 @@ func TestABatchOfADurableStoreThatPanics(t *testing.T) {
 	w := newWorld(t)
 	s := w.process(layers{})
 	w.durable.gate = func(string) { panic("no driver") }
-	c := ask(semel.Hold)
+	c := ask(driver.Hold)
 	defer func() {
 		if p := recover(); p != "no driver" {
 			t.Errorf("the panic is %v", p)
 		}
 	}()
-	s.(semel.BatchClaimer).ClaimAll(t.Context(), []semel.ClaimOf{{ID: newID(), Claim: c}, {ID: newID(), Claim: retry(c)}})
+	s.(driver.BatchClaimer).ClaimAll(t.Context(), []driver.ClaimOf{{ID: newID(), Claim: c}, {ID: newID(), Claim: retry(c)}})
 	t.Error("it returned")
 }
 
@@ -210,8 +210,8 @@ type miscounting struct {
 	results int
 }
 
-func (m miscounting) ClaimAll(context.Context, []semel.ClaimOf) []semel.Claimed {
-	return make([]semel.Claimed, m.results)
+func (m miscounting) ClaimAll(context.Context, []driver.ClaimOf) []driver.Claimed {
+	return make([]driver.Claimed, m.results)
 }
 
 // Whose a result is can't be told where their number is not that of the claims: no claim was acknowledged then.
@@ -220,13 +220,13 @@ func TestABatchWithTheWrongNumberOfResultsFails(t *testing.T) {
 	for _, results := range []int{0, 1, 3} {
 		w := newWorld(t)
 		s := tieredstore.New(miscounting{w.durable, results}, tieredstore.Options{Clock: w.now, Cache: w.cache, CacheTimeout: patient, Memory: bigMemory})
-		known, c := newID(), ask(semel.Hold)
+		known, c := newID(), ask(driver.Hold)
 		finish(t, s, known, c)
 		refuse(t, s, known, retry(c))
-		all := s.(semel.BatchClaimer).ClaimAll(t.Context(), []semel.ClaimOf{
+		all := s.(driver.BatchClaimer).ClaimAll(t.Context(), []driver.ClaimOf{
 			{ID: newID(), Claim: c}, {ID: known, Claim: retry(c)}, {ID: newID(), Claim: c},
 		})
-		if len(all) != 3 || all[1].Err != nil || all[1].Record.State != semel.Done {
+		if len(all) != 3 || all[1].Err != nil || all[1].Record.State != driver.Done {
 			t.Fatalf("%d results: the batch returned %+v", results, all)
 		}
 		for _, i := range []int{0, 2} {
@@ -243,12 +243,12 @@ func TestR84_ACopyKeepsThatThereAreSteps(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	s := w.process(layers{cached: true, memory: true})
-	id, c := newID(), ask(semel.Rerun)
+	id, c := newID(), ask(driver.Rerun)
 	rec, owned, err := s.Claim(t.Context(), id, c)
 	if err != nil || !owned {
 		t.Fatal(owned, err)
 	}
-	if owned, err := s.(semel.StepStore).SaveStep(t.Context(), id, rec.Owner(), "charge", []byte("7")); err != nil || !owned {
+	if owned, err := s.(driver.StepStore).SaveStep(t.Context(), id, rec.Owner(), "charge", []byte("7")); err != nil || !owned {
 		t.Fatal(owned, err)
 	}
 	if _, owned, err = s.Settle(t.Context(), id, rec.Owner(), done("paid")); err != nil || !owned {
@@ -258,7 +258,7 @@ func TestR84_ACopyKeepsThatThereAreSteps(t *testing.T) {
 		if got := refuse(t, s, id, retry(c)); !got.Steps {
 			t.Errorf("repeat %d: the record says that there are no steps", i)
 		}
-		saved, err := s.(semel.StepStore).Steps(t.Context(), id)
+		saved, err := s.(driver.StepStore).Steps(t.Context(), id)
 		if err != nil || string(saved["charge"]) != "7" {
 			t.Errorf("repeat %d: the steps are %q, error %v", i, saved, err)
 		}

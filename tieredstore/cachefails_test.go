@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/tieredstore"
 )
 
@@ -45,10 +45,10 @@ func TestACacheThatHangsCostsItsTimeout(t *testing.T) {
 		var out bytes.Buffer
 		s := tieredstore.New(durable, tieredstore.Options{Cache: c, Breaker: b, Log: slog.New(slog.NewTextHandler(&out, nil))})
 		id := newID()
-		claim := ask(semel.Hold)
+		claim := ask(driver.Hold)
 		finish(t, s, id, claim)
 		load(t, s, id)
-		hang := func(ctx context.Context, _ string, _ semel.ID) error {
+		hang := func(ctx context.Context, _ string, _ driver.ID) error {
 			<-ctx.Done()
 			return ctx.Err()
 		}
@@ -92,11 +92,11 @@ func TestACacheThatHangsCostsItsTimeout(t *testing.T) {
 			t.Errorf("the breaker was told %v of a client that left, want that it was canceled", b.told)
 		}
 
-		b.refuses, c.gate = true, func(_ context.Context, verb string, _ semel.ID) error {
+		b.refuses, c.gate = true, func(_ context.Context, verb string, _ driver.ID) error {
 			t.Errorf("the cache was asked to %s, against the breaker", verb)
 			return nil
 		}
-		if rec := load(t, s, id); rec.State != semel.Done {
+		if rec := load(t, s, id); rec.State != driver.Done {
 			t.Errorf("with an open breaker the record is %s", rec.State)
 		}
 	})
@@ -111,7 +111,7 @@ func TestTheCacheGetsTheCallersValues(t *testing.T) {
 		const timeout = time.Second
 		s := tieredstore.New(newDurable(t, time.Now), tieredstore.Options{Cache: c, CacheTimeout: timeout})
 		seen := 0
-		c.gate = func(ctx context.Context, _ string, _ semel.ID) error {
+		c.gate = func(ctx context.Context, _ string, _ driver.ID) error {
 			seen++
 			if got := ctx.Value(key{}); got != seen {
 				t.Errorf("call %d: the cache got %v", seen, got)
@@ -139,7 +139,7 @@ func TestTheBreakerLearnsOfAPanic(t *testing.T) {
 	t.Parallel()
 	w, b := newWorld(t), &breaker{}
 	s := tieredstore.New(w.durable, tieredstore.Options{Clock: w.now, Cache: w.cache, Breaker: b})
-	w.cache.gate = func(context.Context, string, semel.ID) error { panic("broken") }
+	w.cache.gate = func(context.Context, string, driver.ID) error { panic("broken") }
 	func() {
 		defer func() {
 			if recover() == nil {
@@ -157,7 +157,7 @@ func TestTheBreakerLearnsOfAPanic(t *testing.T) {
 				t.Errorf("a batch panics with %v", p)
 			}
 		}()
-		s.(semel.BatchClaimer).ClaimAll(t.Context(), []semel.ClaimOf{{ID: newID()}, {ID: newID()}, {ID: newID()}})
+		s.(driver.BatchClaimer).ClaimAll(t.Context(), []driver.ClaimOf{{ID: newID()}, {ID: newID()}, {ID: newID()}})
 	}()
 	if len(b.told) != 4 {
 		t.Errorf("the breaker was told %d results, want that each of 3 more failed", len(b.told))

@@ -1,6 +1,8 @@
 package tieredstore
 
-import "github.com/semelhq/semel"
+import (
+	"github.com/semelhq/semel/driver"
+)
 
 // Each adds to the one before what one more optional interface asks for.
 type (
@@ -10,7 +12,7 @@ type (
 	}
 	listing struct {
 		seizing
-		semel.Lister
+		driver.Lister
 	}
 	stepping struct {
 		listing
@@ -18,35 +20,35 @@ type (
 	}
 	auditing struct {
 		stepping
-		semel.Auditor
+		driver.Auditor
 	}
 	counting struct {
 		auditing
-		semel.Counter
+		driver.Counter
 	}
 )
 
 // capable returns s with the optional interfaces that its durable store has. They are in a chain, and not in every
 // combination, of which there would be 64: all stores of this project that last have a beginning of it.
-func (s *Store) capable() semel.Store {
+func (s *Store) capable() driver.Store {
 	var with counting
 	with.Store = s
 	lists, steps, audits, counts := false, false, false, false
-	durable, seizes := s.durable.(semel.Seizer)
+	durable, seizes := s.durable.(driver.Seizer)
 	with.seizer = seizer{s, durable}
 	if seizes {
-		with.Lister, lists = s.durable.(semel.Lister)
+		with.Lister, lists = s.durable.(driver.Lister)
 	}
 	if lists {
-		with.stepper.durable, steps = s.durable.(semel.StepStore)
+		with.stepper.durable, steps = s.durable.(driver.StepStore)
 	}
 	if steps {
-		with.Auditor, audits = s.durable.(semel.Auditor)
+		with.Auditor, audits = s.durable.(driver.Auditor)
 	}
 	if audits {
-		with.Counter, counts = s.durable.(semel.Counter)
+		with.Counter, counts = s.durable.(driver.Counter)
 	}
-	t, transacts := s.durable.(semel.Transactor)
+	t, transacts := s.durable.(driver.Transactor)
 	tx := transactions{t}
 	switch {
 	case counts && transacts:

@@ -4,7 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // A clock tells the time of the durable store between its replies. What it tells is not behind, as long as both clocks
@@ -17,16 +17,16 @@ type clock struct {
 // A reply showed the durable store's clock, not before it was asked for at the given time.
 type reply struct {
 	sent time.Time
-	now  semel.Time
+	now  driver.Time
 }
 
 // clockLife is how long a reply tells the time. Clocks that differ by 100 ppm are then 0.4 s apart.
 const clockLife = time.Hour
 
-func (c *clock) learn(sent time.Time, now semel.Time) { c.last.Store(&reply{sent, now}) }
+func (c *clock) learn(sent time.Time, now driver.Time) { c.last.Store(&reply{sent, now}) }
 
 // at returns the durable store's time at a time of this process, or false if that can't be told.
-func (c *clock) at(t time.Time) (semel.Time, bool) {
+func (c *clock) at(t time.Time) (driver.Time, bool) {
 	r := c.last.Load()
 	if r == nil {
 		return 0, false

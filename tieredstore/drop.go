@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // A Dropper drops the copies of a record. What [New] returns is one.
@@ -14,7 +14,7 @@ type Dropper interface {
 	// Drop deletes the copies of a record in the cache and in this process; those in other processes end within
 	// [Memory].Age. It is called after a done record was deleted or changed in the durable store other than by Forget of
 	// this store. An error wraps [ErrCopyLeft]; Drop can be repeated.
-	Drop(ctx context.Context, id semel.ID) error
+	Drop(ctx context.Context, id driver.ID) error
 }
 
 const (
@@ -25,7 +25,7 @@ const (
 )
 
 // Drop implements [Dropper]. It asks the cache whatever the breaker says.
-func (s *Store) Drop(ctx context.Context, id semel.ID) error {
+func (s *Store) Drop(ctx context.Context, id driver.ID) error {
 	err := s.dropCached(ctx, id)
 	// Only now: a copy that was read from the cache before may be on its way into the memory.
 	if s.memory != nil {
@@ -34,7 +34,7 @@ func (s *Store) Drop(ctx context.Context, id semel.ID) error {
 	return err
 }
 
-func (s *Store) dropCached(ctx context.Context, id semel.ID) error {
+func (s *Store) dropCached(ctx context.Context, id driver.ID) error {
 	if s.cache == nil {
 		return nil
 	}
@@ -63,20 +63,20 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// A seizer is the part of a store whose durable store is a [semel.Seizer].
+// A seizer is the part of a store whose durable store is a [driver.Seizer].
 type seizer struct {
 	store   *Store
-	durable semel.Seizer
+	durable driver.Seizer
 }
 
-// Seize implements [semel.Seizer], in the durable store. No layer has a copy of what it changes.
-func (z seizer) Seize(ctx context.Context, id semel.ID, t semel.Token) (semel.Record, error) {
+// Seize implements [driver.Seizer], in the durable store. No layer has a copy of what it changes.
+func (z seizer) Seize(ctx context.Context, id driver.ID, t driver.Token) (driver.Record, error) {
 	return z.durable.Seize(ctx, id, t)
 }
 
-// Forget implements [semel.Seizer]: in the durable store first, then in the layers. An error that wraps [ErrCopyLeft]
+// Forget implements [driver.Seizer]: in the durable store first, then in the layers. An error that wraps [ErrCopyLeft]
 // means that the durable store has no such record any more, and the cache perhaps does.
-func (z seizer) Forget(ctx context.Context, id semel.ID, by semel.Owner) (bool, error) {
+func (z seizer) Forget(ctx context.Context, id driver.ID, by driver.Owner) (bool, error) {
 	forgotten, err := z.durable.Forget(ctx, id, by)
 	if err != nil {
 		return forgotten, err

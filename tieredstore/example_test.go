@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/memstore"
 	"github.com/semelhq/semel/tieredstore"
 )
@@ -17,7 +18,7 @@ func Example() {
 	store := tieredstore.New(durable, tieredstore.Options{
 		Memory: tieredstore.Memory{Entries: 10_000}, // and Cache: redisstore.NewCache(client, redisstore.CacheOptions{})
 	})
-	guard, err := semel.New(store, semel.SingleTenant, semel.Hold, semel.Options{})
+	guard, err := semel.New(store, semel.SingleTenant, driver.Hold, semel.Options{})
 	if err != nil {
 		panic(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/tieredstore"
 )
 
@@ -41,7 +41,7 @@ func TestASlowReaderThatRefillsAfterAForgetIsRefused(t *testing.T) {
 func slowReader(t *testing.T, l layers, where, gate, verb string) {
 	w := newWorld(t)
 	forgetting, reading := w.process(l), w.process(l)
-	c := ask(semel.Hold)
+	c := ask(driver.Hold)
 	id := newID()
 	rec := finish(t, forgetting, id, c)
 
@@ -51,7 +51,7 @@ func slowReader(t *testing.T, l layers, where, gate, verb string) {
 		<-release
 	}
 	if where == "cache" {
-		w.cache.gate = func(_ context.Context, verb string, _ semel.ID) error {
+		w.cache.gate = func(_ context.Context, verb string, _ driver.ID) error {
 			if verb == gate {
 				hold()
 			}
@@ -60,9 +60,9 @@ func slowReader(t *testing.T, l layers, where, gate, verb string) {
 	} else {
 		w.durable.gate = func(string) { hold() }
 	}
-	ended := make(chan semel.Record)
+	ended := make(chan driver.Record)
 	go func() {
-		var got semel.Record
+		var got driver.Record
 		if verb == "load" {
 			got, _ = reading.Load(context.Background(), id)
 		} else {
@@ -75,10 +75,10 @@ func slowReader(t *testing.T, l layers, where, gate, verb string) {
 	forget(t, forgetting, id, rec.Owner())
 	close(release)
 	got := <-ended
-	if late := gate != "get"; late != (got.State == semel.Done) {
+	if late := gate != "get"; late != (got.State == driver.Done) {
 		t.Fatalf("the reader got a record that is %s", got.State)
 	}
-	if verb == "claim" && got.State == semel.Running {
+	if verb == "claim" && got.State == driver.Running {
 		if got.Token == rec.Token {
 			t.Fatal("the reader's claim took the forgotten run over")
 		}
@@ -87,13 +87,13 @@ func slowReader(t *testing.T, l layers, where, gate, verb string) {
 	if w.cache.holds(id) {
 		t.Error("the cache holds a copy of a record that was forgotten")
 	}
-	if got := load(t, forgetting, id); got.State != semel.Absent {
+	if got := load(t, forgetting, id); got.State != driver.Absent {
 		t.Errorf("the process that forgot it serves a record that is %s", got.State)
 	}
 	if l.memory {
 		w.advance(tieredstore.MaxMemoryAge)
 	}
-	if got := load(t, reading, id); got.State != semel.Absent {
+	if got := load(t, reading, id); got.State != driver.Absent {
 		t.Errorf("the process of the reader serves a record that is %s", got.State)
 	}
 }
@@ -107,22 +107,22 @@ func TestASlowReaderOfTheSameProcessBringsNothingBack(t *testing.T) {
 			w := newWorld(t)
 			s := w.process(l)
 			id := newID()
-			rec := finish(t, s, id, ask(semel.Hold))
+			rec := finish(t, s, id, ask(driver.Hold))
 			held, release := make(chan struct{}), make(chan struct{})
 			w.durable.gate = func(string) {
 				close(held)
 				<-release
 			}
-			ended := make(chan semel.Record)
+			ended := make(chan driver.Record)
 			go func() { got, _ := s.Load(context.Background(), id); ended <- got }()
 			<-held
 			w.durable.gate = nil
 			forget(t, s, id, rec.Owner())
 			close(release)
-			if got := <-ended; got.State != semel.Done {
+			if got := <-ended; got.State != driver.Done {
 				t.Fatalf("the reader got a record that is %s", got.State)
 			}
-			if got := load(t, s, id); got.State != semel.Absent {
+			if got := load(t, s, id); got.State != driver.Absent {
 				t.Errorf("after the Forget it serves a record that is %s", got.State)
 			}
 		})
@@ -137,23 +137,23 @@ func TestASlowReaderOfTheCacheBringsNothingIntoTheMemory(t *testing.T) {
 	slow := &lateGet{cache: w.cache}
 	s := tieredstore.New(w.durable, tieredstore.Options{Clock: w.now, Cache: slow, CacheTimeout: patient, Memory: bigMemory})
 	id := newID()
-	rec := finish(t, s, id, ask(semel.Hold))
+	rec := finish(t, s, id, ask(driver.Hold))
 	other := w.process(layers{cached: true})
 	load(t, other, id) // makes the copy in the cache
 	slow.gate = func() {
 		close(held)
 		<-release
 	}
-	ended := make(chan semel.Record)
+	ended := make(chan driver.Record)
 	go func() { got, _ := s.Load(context.Background(), id); ended <- got }()
 	<-held
 	slow.gate = nil
 	forget(t, s, id, rec.Owner())
 	close(release)
-	if got := <-ended; got.State != semel.Done {
+	if got := <-ended; got.State != driver.Done {
 		t.Fatalf("the reader got a record that is %s", got.State)
 	}
-	if got := load(t, s, id); got.State != semel.Absent {
+	if got := load(t, s, id); got.State != driver.Absent {
 		t.Errorf("after the Forget it serves a record that is %s", got.State)
 	}
 }
@@ -164,7 +164,7 @@ type lateGet struct {
 	gate func()
 }
 
-func (c *lateGet) Get(ctx context.Context, id semel.ID) (semel.Record, uint64, error) {
+func (c *lateGet) Get(ctx context.Context, id driver.ID) (driver.Record, uint64, error) {
 	gate := c.gate
 	rec, ticket, err := c.cache.Get(ctx, id)
 	if gate != nil {
@@ -178,7 +178,7 @@ func TestAForgetReachesOtherProcessesWithinTheAgeOfTheirCopies(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.process(allLayers[3]), w.process(allLayers[3])
-	c := ask(semel.Hold)
+	c := ask(driver.Hold)
 	id := newID()
 	rec := finish(t, a, id, c)
 	load(t, b, id)
@@ -187,15 +187,15 @@ func TestAForgetReachesOtherProcessesWithinTheAgeOfTheirCopies(t *testing.T) {
 	if w.cache.holds(id) {
 		t.Error("the cache holds a copy of a record that was forgotten")
 	}
-	if got := load(t, a, id); got.State != semel.Absent {
+	if got := load(t, a, id); got.State != driver.Absent {
 		t.Errorf("the process that forgot it serves a record that is %s", got.State)
 	}
 	w.advance(tieredstore.MaxMemoryAge - time.Second - 1)
-	if got := load(t, b, id); got.State != semel.Done {
+	if got := load(t, b, id); got.State != driver.Done {
 		t.Errorf("the other process has no copy: its record is %s", got.State)
 	}
 	w.advance(1)
-	if got := load(t, b, id); got.State != semel.Absent {
+	if got := load(t, b, id); got.State != driver.Absent {
 		t.Errorf("%s after it was read the other process serves a record that is %s", tieredstore.MaxMemoryAge, got.State)
 	}
 	if rec, owned, err := b.Claim(t.Context(), id, retry(c)); err != nil || !owned {
@@ -213,33 +213,33 @@ func TestAForgetThatCannotReachTheCacheSaysSo(t *testing.T) {
 		s := tieredstore.New(durable, tieredstore.Options{Cache: c, Memory: bigMemory, Breaker: log})
 		other := tieredstore.New(durable, tieredstore.Options{Cache: c})
 		id := newID()
-		rec := finish(t, s, id, ask(semel.Hold))
+		rec := finish(t, s, id, ask(driver.Hold))
 		load(t, other, id) // makes the copy
 		down := true
-		c.gate = func(_ context.Context, verb string, _ semel.ID) error {
+		c.gate = func(_ context.Context, verb string, _ driver.ID) error {
 			if down && verb == "forget" {
 				return errDown
 			}
 			return nil
 		}
-		_, err := s.(semel.Seizer).Forget(t.Context(), id, rec.Owner())
+		_, err := s.(driver.Seizer).Forget(t.Context(), id, rec.Owner())
 		if !errors.Is(err, tieredstore.ErrCopyLeft) || !errors.Is(err, errDown) {
 			t.Fatalf("error %v, want one that is ErrCopyLeft and has the reason", err)
 		}
 		if !strings.Contains(err.Error(), id.String()) {
 			t.Errorf("the error does not name the operation: %v", err)
 		}
-		if got := load(t, s, id); got.State != semel.Absent {
+		if got := load(t, s, id); got.State != driver.Absent {
 			t.Errorf("the process serves its own copy: %s", got.State)
 		}
-		if got := load(t, other, id); got.State != semel.Done {
+		if got := load(t, other, id); got.State != driver.Done {
 			t.Errorf("the copy that the error tells of is not there: %s", got.State)
 		}
 		down = false
-		if forgotten, err := s.(semel.Seizer).Forget(t.Context(), id, rec.Owner()); err != nil || forgotten {
+		if forgotten, err := s.(driver.Seizer).Forget(t.Context(), id, rec.Owner()); err != nil || forgotten {
 			t.Errorf("Forget, repeated: %t, error %v; want a refusal, since it is forgotten", forgotten, err)
 		}
-		if got := load(t, other, id); got.State != semel.Absent {
+		if got := load(t, other, id); got.State != driver.Absent {
 			t.Errorf("after the repetition there is still a copy: %s", got.State)
 		}
 	})
@@ -251,10 +251,10 @@ func TestAForgetTriesTheCacheAgain(t *testing.T) {
 		durable, c := newDurable(t, time.Now), newCache(time.Now)
 		s := tieredstore.New(durable, tieredstore.Options{Cache: c})
 		id := newID()
-		rec := finish(t, s, id, ask(semel.Hold))
+		rec := finish(t, s, id, ask(driver.Hold))
 		load(t, s, id)
 		tries := 0
-		c.gate = func(ctx context.Context, verb string, _ semel.ID) error {
+		c.gate = func(ctx context.Context, verb string, _ driver.ID) error {
 			if tries++; tries < 3 {
 				<-ctx.Done() // no reply
 				return ctx.Err()
@@ -275,11 +275,11 @@ func TestAFailedForgetChangesNothing(t *testing.T) {
 	w := newWorld(t)
 	s := w.process(layers{cached: true})
 	id := newID()
-	rec := finish(t, s, id, ask(semel.Hold))
+	rec := finish(t, s, id, ask(driver.Hold))
 	load(t, s, id)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if forgotten, err := s.(semel.Seizer).Forget(ended, id, rec.Owner()); err == nil || forgotten {
+	if forgotten, err := s.(driver.Seizer).Forget(ended, id, rec.Owner()); err == nil || forgotten {
 		t.Errorf("Forget with a context that has ended: %t, error %v", forgotten, err)
 	}
 	if !w.cache.holds(id) || w.cache.called("forget") != 0 {
@@ -293,16 +293,16 @@ func TestADropReachesAllCopies(t *testing.T) {
 	w := newWorld(t)
 	s := w.process(layers{cached: true, memory: true})
 	id := newID()
-	rec := finish(t, s, id, ask(semel.Hold))
+	rec := finish(t, s, id, ask(driver.Hold))
 	load(t, s, id)
 	forget(t, w.durable, id, rec.Owner())
-	if got := load(t, s, id); got.State != semel.Done {
+	if got := load(t, s, id); got.State != driver.Done {
 		t.Fatalf("there was no copy: %s", got.State)
 	}
 	if err := s.(tieredstore.Dropper).Drop(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
-	if got := load(t, s, id); got.State != semel.Absent {
+	if got := load(t, s, id); got.State != driver.Absent {
 		t.Errorf("after Drop it serves a record that is %s", got.State)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/memstore"
 	"github.com/semelhq/semel/tieredstore"
 )
@@ -29,25 +29,25 @@ func (c *clock) advance(d time.Duration) { c.ns.Add(int64(d)) }
 // A cache is a [tieredstore.Cache] in memory. A gate, if there is one, is passed before each call, and may wait or fail.
 type cache struct {
 	clock func() time.Time
-	gate  func(ctx context.Context, verb string, id semel.ID) error
+	gate  func(ctx context.Context, verb string, id driver.ID) error
 
 	mu     sync.Mutex
 	tick   uint64 // grows with each ticket and each forget
-	copies map[semel.ID]kept
-	forgot map[semel.ID]uint64
+	copies map[driver.ID]kept
+	forgot map[driver.ID]uint64
 	calls  map[string]int
 }
 
 type kept struct {
-	rec   semel.Record
+	rec   driver.Record
 	until time.Time
 }
 
 func newCache(now func() time.Time) *cache {
-	return &cache{clock: now, copies: map[semel.ID]kept{}, forgot: map[semel.ID]uint64{}, calls: map[string]int{}}
+	return &cache{clock: now, copies: map[driver.ID]kept{}, forgot: map[driver.ID]uint64{}, calls: map[string]int{}}
 }
 
-func (c *cache) enter(ctx context.Context, verb string, id semel.ID) error {
+func (c *cache) enter(ctx context.Context, verb string, id driver.ID) error {
 	if c.gate != nil {
 		if err := c.gate(ctx, verb, id); err != nil {
 			return err
@@ -59,9 +59,9 @@ func (c *cache) enter(ctx context.Context, verb string, id semel.ID) error {
 	return ctx.Err()
 }
 
-func (c *cache) Get(ctx context.Context, id semel.ID) (semel.Record, uint64, error) {
+func (c *cache) Get(ctx context.Context, id driver.ID) (driver.Record, uint64, error) {
 	if err := c.enter(ctx, "get", id); err != nil {
-		return semel.Record{}, 0, err
+		return driver.Record{}, 0, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,10 +71,10 @@ func (c *cache) Get(ctx context.Context, id semel.ID) (semel.Record, uint64, err
 		return rec, 0, nil
 	}
 	c.tick++
-	return semel.Record{}, c.tick, nil
+	return driver.Record{}, c.tick, nil
 }
 
-func (c *cache) Fill(ctx context.Context, id semel.ID, rec semel.Record, ticket uint64) error {
+func (c *cache) Fill(ctx context.Context, id driver.ID, rec driver.Record, ticket uint64) error {
 	if err := c.enter(ctx, "fill", id); err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (c *cache) Fill(ctx context.Context, id semel.ID, rec semel.Record, ticket 
 	return nil
 }
 
-func (c *cache) Forget(ctx context.Context, id semel.ID) error {
+func (c *cache) Forget(ctx context.Context, id driver.ID) error {
 	if err := c.enter(ctx, "forget", id); err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (c *cache) Forget(ctx context.Context, id semel.ID) error {
 }
 
 // holds reports whether there is a copy.
-func (c *cache) holds(id semel.ID) bool {
+func (c *cache) holds(id driver.ID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, ok := c.copies[id]
@@ -143,18 +143,18 @@ func (s *counted) pass(verb string) {
 	}
 }
 
-func (s *counted) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+func (s *counted) Claim(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
 	if s.down.Load() {
-		return semel.Record{}, false, errDown
+		return driver.Record{}, false, errDown
 	}
 	rec, owned, err := s.Store.Claim(ctx, id, c)
 	s.pass("claim")
 	return rec, owned, err
 }
 
-func (s *counted) Load(ctx context.Context, id semel.ID) (semel.Record, error) {
+func (s *counted) Load(ctx context.Context, id driver.ID) (driver.Record, error) {
 	if s.down.Load() {
-		return semel.Record{}, errDown
+		return driver.Record{}, errDown
 	}
 	rec, err := s.Store.Load(ctx, id)
 	s.pass("load")
@@ -201,7 +201,7 @@ const patient = time.Hour
 var bigMemory = tieredstore.Memory{Entries: 10_000}
 
 // process returns one more process.
-func (w *world) process(l layers) semel.Store {
+func (w *world) process(l layers) driver.Store {
 	o := tieredstore.Options{Clock: w.now}
 	if l.cached {
 		o.Cache, o.CacheTimeout = w.cache, patient
@@ -212,32 +212,32 @@ func (w *world) process(l layers) semel.Store {
 	return tieredstore.New(w.durable, o)
 }
 
-func newID() semel.ID {
-	a, b, c := semel.NewToken(), semel.NewToken(), semel.NewToken()
-	return semel.ID([]byte(string(a[:]) + string(b[:]) + string(c[:])))
+func newID() driver.ID {
+	a, b, c := driver.NewToken(), driver.NewToken(), driver.NewToken()
+	return driver.ID([]byte(string(a[:]) + string(b[:]) + string(c[:])))
 }
 
-func ask(p semel.LostPolicy) semel.Claim {
-	return semel.Claim{
-		Fingerprint: semel.Fingerprint{Raw: semel.NewToken()}, Token: semel.NewToken(), Lease: time.Minute, Retention: time.Hour,
+func ask(p driver.LostPolicy) driver.Claim {
+	return driver.Claim{
+		Fingerprint: driver.Fingerprint{Raw: driver.NewToken()}, Token: driver.NewToken(), Lease: time.Minute, Retention: time.Hour,
 		OnLost: p, Operation: "POST /payments", Correlation: "0190f4d2-7a3c-7b1e-9c55-2f6d0c8e4b1a",
 	}
 }
 
 // retry returns a claim for the same request by another guard.
-func retry(c semel.Claim) semel.Claim {
-	c.Token = semel.NewToken()
+func retry(c driver.Claim) driver.Claim {
+	c.Token = driver.NewToken()
 	return c
 }
 
-func done(body string) semel.Outcome {
-	return semel.Outcome{State: semel.Done, Response: &semel.Response{
+func done(body string) driver.Outcome {
+	return driver.Outcome{State: driver.Done, Response: &driver.Response{
 		Status: 201, Header: map[string][]string{"Location": {"/payments/7"}}, Body: []byte(body),
 	}}
 }
 
 // finish runs an operation to its end.
-func finish(t testing.TB, s semel.Store, id semel.ID, c semel.Claim) semel.Record {
+func finish(t testing.TB, s driver.Store, id driver.ID, c driver.Claim) driver.Record {
 	t.Helper()
 	rec, owned, err := s.Claim(context.Background(), id, c)
 	if err != nil || !owned {
@@ -250,7 +250,7 @@ func finish(t testing.TB, s semel.Store, id semel.ID, c semel.Claim) semel.Recor
 	return rec
 }
 
-func load(t testing.TB, s semel.Store, id semel.ID) semel.Record {
+func load(t testing.TB, s driver.Store, id driver.ID) driver.Record {
 	t.Helper()
 	rec, err := s.Load(context.Background(), id)
 	if err != nil {
@@ -260,7 +260,7 @@ func load(t testing.TB, s semel.Store, id semel.ID) semel.Record {
 }
 
 // refuse claims and must not own.
-func refuse(t testing.TB, s semel.Store, id semel.ID, c semel.Claim) semel.Record {
+func refuse(t testing.TB, s driver.Store, id driver.ID, c driver.Claim) driver.Record {
 	t.Helper()
 	rec, owned, err := s.Claim(context.Background(), id, c)
 	if err != nil || owned {
@@ -269,9 +269,9 @@ func refuse(t testing.TB, s semel.Store, id semel.ID, c semel.Claim) semel.Recor
 	return rec
 }
 
-func forget(t testing.TB, s semel.Store, id semel.ID, by semel.Owner) {
+func forget(t testing.TB, s driver.Store, id driver.ID, by driver.Owner) {
 	t.Helper()
-	if forgotten, err := s.(semel.Seizer).Forget(context.Background(), id, by); err != nil || !forgotten {
+	if forgotten, err := s.(driver.Seizer).Forget(context.Background(), id, by); err != nil || !forgotten {
 		t.Fatalf("Forget: %t, error %v", forgotten, err)
 	}
 }

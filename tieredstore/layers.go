@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // A look into the layers, which have no copy: what has to be known to make one of what is read then.
@@ -18,7 +18,7 @@ type look struct {
 }
 
 // look returns the copy of a done record that a layer has, if it may be served now, with Now set.
-func (s *Store) look(ctx context.Context, id semel.ID) (rec semel.Record, found bool, l look) {
+func (s *Store) look(ctx context.Context, id driver.ID) (rec driver.Record, found bool, l look) {
 	if id.Reserved() {
 		l.skips = true // says which storage this is, and which secret it needs
 		return rec, false, l
@@ -39,7 +39,7 @@ func (s *Store) look(ctx context.Context, id semel.ID) (rec semel.Record, found 
 	})
 	l.refills = err == nil && l.ticket != 0
 	if err != nil || !s.serves(&rec, s.clock.tell()) {
-		return semel.Record{}, false, l
+		return driver.Record{}, false, l
 	}
 	if s.memory != nil {
 		s.memory.fill(id, &rec, l.at, l.drops)
@@ -48,20 +48,20 @@ func (s *Store) look(ctx context.Context, id semel.ID) (rec semel.Record, found 
 }
 
 // refusal returns the record by which a layer refuses a claim, or what its look has found out.
-func (s *Store) refusal(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, look) {
+func (s *Store) refusal(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, look) {
 	rec, found, l := s.look(ctx, id)
 	if !found {
-		return semel.Record{}, false, l
+		return driver.Record{}, false, l
 	}
 	rec, claims := rec.Claim(rec.Now, c)
 	if claims {
-		return semel.Record{}, false, l
+		return driver.Record{}, false, l
 	}
 	return rec, true, l
 }
 
 // serves reports whether a copy may be served at a time of this process, and sets its Now.
-func (s *Store) serves(rec *semel.Record, at time.Time) bool {
+func (s *Store) serves(rec *driver.Record, at time.Time) bool {
 	now, ok := s.clock.at(at)
 	if !ok {
 		return false
@@ -71,12 +71,12 @@ func (s *Store) serves(rec *semel.Record, at time.Time) bool {
 }
 
 // kept reports whether a record is done and within its retention.
-func kept(rec *semel.Record) bool {
-	return rec.State == semel.Done && rec.Reads(rec.OnLost) == semel.ReadsDone
+func kept(rec *driver.Record) bool {
+	return rec.State == driver.Done && rec.Reads(rec.OnLost) == driver.ReadsDone
 }
 
 // fill makes copies of a record that the durable store has returned.
-func (s *Store) fill(ctx context.Context, id semel.ID, rec *semel.Record, l look) {
+func (s *Store) fill(ctx context.Context, id driver.ID, rec *driver.Record, l look) {
 	if l.skips || !kept(rec) {
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/tieredstore"
 )
 
@@ -18,7 +19,7 @@ func TestRepeatsAreAnsweredWithoutTheDurableStore(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			s := w.process(l)
-			c := ask(semel.Hold)
+			c := ask(driver.Hold)
 			id := newID()
 			want := finish(t, s, id, c)
 			if w.cache.holds(id) {
@@ -29,11 +30,11 @@ func TestRepeatsAreAnsweredWithoutTheDurableStore(t *testing.T) {
 			for range 3 {
 				w.advance(time.Millisecond)
 				loaded, refused := load(t, s, id), refuse(t, s, id, retry(c))
-				for _, got := range []semel.Record{loaded, refused} {
+				for _, got := range []driver.Record{loaded, refused} {
 					if got.Token != want.Token || got.Fence != want.Fence || got.Response != first.Response {
 						t.Errorf("a repeat got %+v, want %+v", got, want)
 					}
-					if now := semel.TimeOf(w.now()); got.Now != now {
+					if now := driver.TimeOf(w.now()); got.Now != now {
 						t.Errorf("Now is %s, want %s", got.Now.Time(), now.Time())
 					}
 				}
@@ -59,28 +60,28 @@ func TestNothingIsKeptOfRecordsThatAreNotDone(t *testing.T) {
 	w := newWorld(t)
 	s := w.process(layers{cached: true, memory: true})
 	running, free, unknown, begun := newID(), newID(), newID(), newID()
-	rec, _, err := s.Claim(t.Context(), begun, ask(semel.Rerun))
+	rec, _, err := s.Claim(t.Context(), begun, ask(driver.Rerun))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if owned, err := s.Extend(t.Context(), begun, rec.Owner(), semel.Extension{Lease: 1, Begun: true}); err != nil || !owned {
+	if owned, err := s.Extend(t.Context(), begun, rec.Owner(), driver.Extension{Lease: 1, Begun: true}); err != nil || !owned {
 		t.Fatal(owned, err)
 	}
 	w.advance(time.Second) // it reads as done, and may still be settled with its answer
-	for _, id := range []semel.ID{running, free, unknown} {
-		rec, _, err := s.Claim(t.Context(), id, ask(semel.Rerun))
+	for _, id := range []driver.ID{running, free, unknown} {
+		rec, _, err := s.Claim(t.Context(), id, ask(driver.Rerun))
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := map[semel.ID]semel.State{free: semel.Free, unknown: semel.Unknown}[id]
-		if o == semel.Absent {
+		o := map[driver.ID]driver.State{free: driver.Free, unknown: driver.Unknown}[id]
+		if o == driver.Absent {
 			continue
 		}
-		if _, owned, err := s.Settle(t.Context(), id, rec.Owner(), semel.Outcome{State: o}); err != nil || !owned {
+		if _, owned, err := s.Settle(t.Context(), id, rec.Owner(), driver.Outcome{State: o}); err != nil || !owned {
 			t.Fatal(owned, err)
 		}
 	}
-	for _, id := range []semel.ID{running, free, unknown, begun, newID()} {
+	for _, id := range []driver.ID{running, free, unknown, begun, newID()} {
 		for range 2 {
 			w.durable.asked.Store(0)
 			rec := load(t, s, id)
@@ -104,21 +105,21 @@ func TestR53_NoCopyIsServedPastItsRetention(t *testing.T) {
 			w := newWorld(t)
 			w.cache.clock = func() time.Time { return time.Time{} } // stands still: nothing there ends
 			s := w.process(l)
-			c := ask(semel.Hold)
+			c := ask(driver.Hold)
 			c.Retention = 3 * time.Second
 			id := newID()
 			rec := finish(t, s, id, c)
 			w.advance(time.Second)
 			load(t, s, id)
 			end := rec.Settled.Add(c.Retention)
-			w.advance(end.Sub(semel.TimeOf(w.now())) - time.Microsecond)
+			w.advance(end.Sub(driver.TimeOf(w.now())) - time.Microsecond)
 			w.durable.asked.Store(0)
-			if got := load(t, s, id); got.Reads(semel.Hold) != semel.ReadsDone {
-				t.Errorf("a microsecond before its end it reads as %s", got.Reads(semel.Hold))
+			if got := load(t, s, id); got.Reads(driver.Hold) != driver.ReadsDone {
+				t.Errorf("a microsecond before its end it reads as %s", got.Reads(driver.Hold))
 			}
 			w.durable.none(t, "before its end")
 			w.advance(time.Microsecond)
-			next, owned, err := s.Claim(t.Context(), id, ask(semel.Hold))
+			next, owned, err := s.Claim(t.Context(), id, ask(driver.Hold))
 			if err != nil || !owned || next.Attempt != 1 {
 				t.Fatalf("at the end of its retention: owned is %t, error %v, attempt %d", owned, err, next.Attempt)
 			}
@@ -133,13 +134,13 @@ func TestACopysAgeCountsFromBeforeItWasRead(t *testing.T) {
 		w := newWorld(t)
 		s := w.process(layers{cached: true, memory: true})
 		id := newID()
-		finish(t, s, id, ask(semel.Hold))
+		finish(t, s, id, ask(driver.Hold))
 		const takes = 3 * time.Second
 		if slow == "durable" {
 			w.durable.gate = func(string) { w.advance(takes) }
 		} else {
 			load(t, w.process(layers{cached: true}), id) // makes the copy there
-			w.cache.gate = func(context.Context, string, semel.ID) error { w.advance(takes); return nil }
+			w.cache.gate = func(context.Context, string, driver.ID) error { w.advance(takes); return nil }
 		}
 		load(t, s, id)
 		w.durable.gate, w.cache.gate = nil, nil
@@ -160,8 +161,8 @@ func TestAProcessThatDoesNotKnowTheTimeAsks(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	s := w.process(layers{cached: true})
-	c := ask(semel.Hold)
-	c.Retention = semel.Forever
+	c := ask(driver.Hold)
+	c.Retention = driver.Forever
 	id := newID()
 	finish(t, s, id, c)
 	load(t, s, id)
@@ -202,7 +203,7 @@ func TestAnEndedContextIsAnError(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	s := w.process(layers{memory: true})
-	c := ask(semel.Hold)
+	c := ask(driver.Hold)
 	id := newID()
 	finish(t, s, id, c)
 	load(t, s, id)

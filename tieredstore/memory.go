@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // Memory bounds the layer in the process.
@@ -35,15 +35,15 @@ type memory struct {
 	drops   atomic.Uint64 // changes under mu
 
 	mu    sync.RWMutex
-	byID  map[semel.ID]*list.Element
+	byID  map[driver.ID]*list.Element
 	queue list.List // of *entry, the one that was filled first in front
 	size  int64     // of all of them, in bytes
 }
 
 // An entry does not change once it is in the queue.
 type entry struct {
-	id   semel.ID
-	rec  semel.Record
+	id   driver.ID
+	rec  driver.Record
 	read time.Time // not after the record was read
 	size int64
 }
@@ -58,29 +58,29 @@ func newMemory(o Memory) *memory {
 	if o.Age <= 0 || o.Age > MaxMemoryAge {
 		o.Age = MaxMemoryAge
 	}
-	return &memory{entries: o.Entries, bytes: o.Bytes, age: o.Age, byID: map[semel.ID]*list.Element{}}
+	return &memory{entries: o.Entries, bytes: o.Bytes, age: o.Age, byID: map[driver.ID]*list.Element{}}
 }
 
 // ticket is asked for before a record is read that fill then gets.
 func (m *memory) ticket() uint64 { return m.drops.Load() }
 
-func (m *memory) get(id semel.ID, now time.Time) (semel.Record, bool) {
+func (m *memory) get(id driver.ID, now time.Time) (driver.Record, bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	at := m.byID[id]
 	if at == nil {
-		return semel.Record{}, false
+		return driver.Record{}, false
 	}
 	e := at.Value.(*entry)
 	if elapsed(e.read, now) >= m.age {
-		return semel.Record{}, false
+		return driver.Record{}, false
 	}
 	return e.rec, true
 }
 
 // fill keeps a copy of a record that was read at the given time or later, unless any was dropped since the ticket was
 // given: it may have been this one.
-func (m *memory) fill(id semel.ID, rec *semel.Record, read time.Time, ticket uint64) {
+func (m *memory) fill(id driver.ID, rec *driver.Record, read time.Time, ticket uint64) {
 	e := &entry{id: id, rec: *rec, read: read, size: weight(rec)}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -98,7 +98,7 @@ func (m *memory) fill(id semel.ID, rec *semel.Record, read time.Time, ticket uin
 	m.size += e.size
 }
 
-func (m *memory) drop(id semel.ID) {
+func (m *memory) drop(id driver.ID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.drops.Add(1)
@@ -118,7 +118,7 @@ func (m *memory) remove(at *list.Element) {
 const overhead = 768
 
 // weight is what a record counts towards Memory.Bytes.
-func weight(rec *semel.Record) int64 {
+func weight(rec *driver.Record) int64 {
 	n := overhead + len(rec.Operation) + len(rec.Correlation) + len(rec.Error) + len(rec.Sealed)
 	if a := rec.Response; a != nil {
 		n += len(a.Body) + len(a.Codec)

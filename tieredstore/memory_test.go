@@ -11,18 +11,18 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 var epoch = time.Date(2030, 2, 3, 4, 5, 6, 0, time.UTC)
 
-func numbered(n int) (id semel.ID) {
+func numbered(n int) (id driver.ID) {
 	binary.BigEndian.PutUint64(id[40:], uint64(n))
 	return id
 }
 
-func sized(body int) *semel.Record {
-	return &semel.Record{State: semel.Done, Response: &semel.Response{Status: 200, Body: bytes.Repeat([]byte("x"), body)}}
+func sized(body int) *driver.Record {
+	return &driver.Record{State: driver.Done, Response: &driver.Response{Status: 200, Body: bytes.Repeat([]byte("x"), body)}}
 }
 
 // sound checks what must hold between calls.

@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/tieredstore"
 )
 
@@ -55,12 +55,12 @@ type schedule struct {
 	layers    layers
 	durable   *counted
 	cache     *cache
-	processes [2]semel.Store
+	processes [2]driver.Store
 	waiting   []chan struct{}
 	busy      int
-	ids       []semel.ID
-	running   map[semel.ID]semel.Record // the last run that began, if it is not settled
-	ended     map[semel.Token]*outcome
+	ids       []driver.ID
+	running   map[driver.ID]driver.Record // the last run that began, if it is not settled
+	ended     map[driver.Token]*outcome
 	arrivals  chan chan struct{}
 	results   chan func(*testing.T)
 	turns     int
@@ -77,20 +77,20 @@ type moment struct {
 
 // outcome is what became of a run that was settled as done.
 type outcome struct {
-	end       semel.Time // of its retention
-	forgotten moment     // when its Forget had returned; zero if none has
-	by        int        // the process that has forgotten it
+	end       driver.Time // of its retention
+	forgotten moment      // when its Forget had returned; zero if none has
+	by        int         // the process that has forgotten it
 }
 
 func newSchedule(t *testing.T, seed uint64, l layers) *schedule {
 	s := &schedule{
-		Rand: rand.New(rand.NewPCG(seed, 9)), layers: l, ids: []semel.ID{newID(), newID()},
-		running: map[semel.ID]semel.Record{}, ended: map[semel.Token]*outcome{},
+		Rand: rand.New(rand.NewPCG(seed, 9)), layers: l, ids: []driver.ID{newID(), newID()},
+		running: map[driver.ID]driver.Record{}, ended: map[driver.Token]*outcome{},
 		arrivals: make(chan chan struct{}, 100), results: make(chan func(*testing.T), 100),
 	}
 	s.durable, s.cache = newDurable(t, time.Now), newCache(time.Now)
 	s.durable.gate = func(string) { s.wait() }
-	s.cache.gate = func(_ context.Context, verb string, _ semel.ID) error {
+	s.cache.gate = func(_ context.Context, verb string, _ driver.ID) error {
 		s.wait()
 		return nil
 	}
@@ -120,13 +120,13 @@ type gatedTwice struct {
 	s *schedule
 }
 
-func (g gatedTwice) Get(ctx context.Context, id semel.ID) (semel.Record, uint64, error) {
+func (g gatedTwice) Get(ctx context.Context, id driver.ID) (driver.Record, uint64, error) {
 	rec, ticket, err := g.cache.Get(ctx, id)
 	g.s.wait()
 	return rec, ticket, err
 }
 
-func (g gatedTwice) Forget(ctx context.Context, id semel.ID) error {
+func (g gatedTwice) Forget(ctx context.Context, id driver.ID) error {
 	err := g.cache.Forget(ctx, id)
 	g.s.wait()
 	return err
@@ -138,7 +138,7 @@ type slowSeizer struct {
 	s *schedule
 }
 
-func (z slowSeizer) Forget(ctx context.Context, id semel.ID, by semel.Owner) (bool, error) {
+func (z slowSeizer) Forget(ctx context.Context, id driver.ID, by driver.Owner) (bool, error) {
 	z.s.wait()
 	forgotten, err := z.counted.Forget(ctx, id, by)
 	z.s.wait()
@@ -201,12 +201,12 @@ func (s *schedule) begin() {
 	process, began := s.processes[p], s.now()
 	switch s.IntN(9) {
 	case 8:
-		claims := make([]semel.ClaimOf, 1+s.IntN(3))
+		claims := make([]driver.ClaimOf, 1+s.IntN(3))
 		for i := range claims {
-			claims[i] = semel.ClaimOf{ID: s.ids[s.IntN(len(s.ids))], Claim: s.ask()}
+			claims[i] = driver.ClaimOf{ID: s.ids[s.IntN(len(s.ids))], Claim: s.ask()}
 		}
 		s.call(func(ctx context.Context) func(*testing.T) {
-			all := process.(semel.BatchClaimer).ClaimAll(ctx, claims)
+			all := process.(driver.BatchClaimer).ClaimAll(ctx, claims)
 			return func(t *testing.T) {
 				for i := range all {
 					if all[i].Owned {
@@ -248,11 +248,11 @@ func (s *schedule) begin() {
 		})
 	case 6:
 		rec, err := s.durable.Store.Load(context.Background(), id)
-		if err != nil || rec.State != semel.Done || s.ended[rec.Token] == nil {
+		if err != nil || rec.State != driver.Done || s.ended[rec.Token] == nil {
 			return
 		}
 		s.call(func(ctx context.Context) func(*testing.T) {
-			forgotten, err := process.(semel.Seizer).Forget(ctx, id, rec.Owner())
+			forgotten, err := process.(driver.Seizer).Forget(ctx, id, rec.Owner())
 			return func(t *testing.T) {
 				if o := s.ended[rec.Token]; err == nil && forgotten && o.forgotten.turn == 0 {
 					o.forgotten, o.by = s.now(), p
@@ -271,14 +271,14 @@ func (s *schedule) begin() {
 	}
 }
 
-func (s *schedule) ask() semel.Claim {
-	return semel.Claim{
-		Token: semel.NewToken(), Lease: time.Hour, OnLost: semel.Hold, Retention: time.Duration(1+s.IntN(20)) * time.Second,
+func (s *schedule) ask() driver.Claim {
+	return driver.Claim{
+		Token: driver.NewToken(), Lease: time.Hour, OnLost: driver.Hold, Retention: time.Duration(1+s.IntN(20)) * time.Second,
 	}
 }
 
 // began notes a run.
-func (s *schedule) began(t *testing.T, id semel.ID, rec *semel.Record) {
+func (s *schedule) began(t *testing.T, id driver.ID, rec *driver.Record) {
 	if r, ok := s.running[id]; ok {
 		t.Errorf("two runs at once: %s and %s", r.Token, rec.Token)
 	}
@@ -286,19 +286,19 @@ func (s *schedule) began(t *testing.T, id semel.ID, rec *semel.Record) {
 }
 
 // served checks a record that a process has returned to a call that began at the given time.
-func (s *schedule) served(t *testing.T, p int, began moment, rec *semel.Record, err error) {
+func (s *schedule) served(t *testing.T, p int, began moment, rec *driver.Record, err error) {
 	o := s.ended[rec.Token]
 	switch {
 	case err != nil:
 		t.Error(err)
 		return
-	case rec.State != semel.Done || o == nil: // nil: a settle of which nobody has taken note yet
+	case rec.State != driver.Done || o == nil: // nil: a settle of which nobody has taken note yet
 		return
-	case rec.Reads(semel.Hold) != semel.ReadsDone:
+	case rec.Reads(driver.Hold) != driver.ReadsDone:
 		return // as the durable store had it
 	}
 	s.hits++
-	if at := semel.TimeOf(began.at); at >= o.end {
+	if at := driver.TimeOf(began.at); at >= o.end {
 		t.Errorf("served %s past its retention", at.Sub(o.end))
 	}
 	if rec.Now >= o.end {

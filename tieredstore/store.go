@@ -7,7 +7,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // A Cache is a fast layer that several processes share. It holds copies of records that are done, by id. It may lose any
@@ -15,15 +15,15 @@ import (
 type Cache interface {
 	// Get returns the copy, or, if there is none, a record whose State is Absent and a ticket for the Fill that may
 	// follow; 0 is none.
-	Get(ctx context.Context, id semel.ID) (rec semel.Record, ticket uint64, err error)
+	Get(ctx context.Context, id driver.ID) (rec driver.Record, ticket uint64, err error)
 
 	// Fill keeps a copy of rec, which was read from the durable store after the ticket was given, for less than what is
 	// left of its retention at rec.Now. It keeps none, and returns nil, if the id was forgotten since the ticket was
 	// given, or if it can't tell.
-	Fill(ctx context.Context, id semel.ID, rec semel.Record, ticket uint64) error
+	Fill(ctx context.Context, id driver.ID, rec driver.Record, ticket uint64) error
 
 	// Forget deletes the copy, and has every Fill refused whose ticket was given before. nil acknowledges.
-	Forget(ctx context.Context, id semel.ID) error
+	Forget(ctx context.Context, id driver.ID) error
 }
 
 // Options are a store's settings. The zero value is valid, and adds nothing to the durable store.
@@ -35,7 +35,7 @@ type Options struct {
 	CacheTimeout time.Duration
 	// Breaker is asked before each Get and Fill, so that a cache that is dead does not cost its timeout for each request. It
 	// is told context.Canceled of a caller who left meanwhile. Defaults to none.
-	Breaker semel.Breaker
+	Breaker driver.Breaker
 
 	// Memory is the layer in this process.
 	Memory Memory
@@ -50,12 +50,12 @@ type Options struct {
 // DefaultCacheTimeout is the default of [Options].CacheTimeout.
 const DefaultCacheTimeout = 50 * time.Millisecond
 
-// Store is a [semel.Store] of layers, as [New] makes it. It is safe for concurrent use.
+// Store is a [driver.Store] of layers, as [New] makes it. It is safe for concurrent use.
 type Store struct {
-	durable semel.Store
+	durable driver.Store
 	cache   Cache
 	windows windows
-	breaker semel.Breaker
+	breaker driver.Breaker
 	memory  *memory // nil if there is none
 	clock   clock
 	health  health
@@ -63,12 +63,12 @@ type Store struct {
 
 // New returns the durable store behind the layers. Nothing is started.
 //
-// The store is a [Dropper], a [semel.Waker] and a [semel.BatchClaimer], whose claims take one trip to the durable store if
-// that is one too, and go there several at a time if not. It is also a [semel.Transactor] if the durable store is one, and
-// a [semel.Seizer], [semel.Lister], [semel.StepStore], [semel.Auditor] and [semel.Counter] as far as the durable store is:
+// The store is a [Dropper], a [driver.Waker] and a [driver.BatchClaimer], whose claims take one trip to the durable store if
+// that is one too, and go there several at a time if not. It is also a [driver.Transactor] if the durable store is one, and
+// a [driver.Seizer], [driver.Lister], [driver.StepStore], [driver.Auditor] and [driver.Counter] as far as the durable store is:
 // each only with those before it. Handlers call the durable store's own methods for transactions, as they do without layers;
 // in one-commit mode the durable store answers repeats too.
-func New(durable semel.Store, o Options) semel.Store {
+func New(durable driver.Store, o Options) driver.Store {
 	if o.CacheTimeout <= 0 {
 		o.CacheTimeout = DefaultCacheTimeout
 	}
@@ -82,10 +82,10 @@ func New(durable semel.Store, o Options) semel.Store {
 	return s.capable()
 }
 
-// Claim implements [semel.Store]. A copy of a done record refuses it; anything else is the durable store's.
-func (s *Store) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+// Claim implements [driver.Store]. A copy of a done record refuses it; anything else is the durable store's.
+func (s *Store) Claim(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
 	if err := ctx.Err(); err != nil {
-		return semel.Record{}, false, err
+		return driver.Record{}, false, err
 	}
 	rec, refused, l := s.refusal(ctx, id, c)
 	if refused {
@@ -98,7 +98,7 @@ func (s *Store) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Re
 	return rec, owned, err
 }
 
-func (s *Store) claimDurably(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+func (s *Store) claimDurably(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
 	sent := s.clock.tell()
 	rec, owned, err := s.durable.Claim(ctx, id, c)
 	if err == nil {
@@ -107,11 +107,11 @@ func (s *Store) claimDurably(ctx context.Context, id semel.ID, c semel.Claim) (s
 	return rec, owned, err
 }
 
-// Load implements [semel.Store]. A copy of a done record is returned as the record; anything else is read from the
+// Load implements [driver.Store]. A copy of a done record is returned as the record; anything else is read from the
 // durable store.
-func (s *Store) Load(ctx context.Context, id semel.ID) (semel.Record, error) {
+func (s *Store) Load(ctx context.Context, id driver.ID) (driver.Record, error) {
 	if err := ctx.Err(); err != nil {
-		return semel.Record{}, err
+		return driver.Record{}, err
 	}
 	rec, found, l := s.look(ctx, id)
 	if found {
@@ -127,13 +127,13 @@ func (s *Store) Load(ctx context.Context, id semel.ID) (semel.Record, error) {
 	return rec, nil
 }
 
-// Extend implements [semel.Store], in the durable store.
-func (s *Store) Extend(ctx context.Context, id semel.ID, by semel.Owner, x semel.Extension) (bool, error) {
+// Extend implements [driver.Store], in the durable store.
+func (s *Store) Extend(ctx context.Context, id driver.ID, by driver.Owner, x driver.Extension) (bool, error) {
 	return s.durable.Extend(ctx, id, by, x)
 }
 
-// Settle implements [semel.Store], in the durable store.
-func (s *Store) Settle(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+// Settle implements [driver.Store], in the durable store.
+func (s *Store) Settle(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 	sent := s.clock.tell()
 	rec, owned, err := s.durable.Settle(ctx, id, by, o)
 	if err == nil {
@@ -142,15 +142,15 @@ func (s *Store) Settle(ctx context.Context, id semel.ID, by semel.Owner, o semel
 	return rec, owned, err
 }
 
-// Sweep implements [semel.Store], in the durable store: copies end before what it deletes.
+// Sweep implements [driver.Store], in the durable store: copies end before what it deletes.
 func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
 	return s.durable.Sweep(ctx, limit)
 }
 
-// Wake implements [semel.Waker], by the durable store. If that is none it returns an error that wraps
+// Wake implements [driver.Waker], by the durable store. If that is none it returns an error that wraps
 // [errors.ErrUnsupported].
-func (s *Store) Wake(ctx context.Context, settled func(semel.ID)) error {
-	if w, ok := s.durable.(semel.Waker); ok {
+func (s *Store) Wake(ctx context.Context, settled func(driver.ID)) error {
+	if w, ok := s.durable.(driver.Waker); ok {
 		return w.Wake(ctx, settled)
 	}
 	return fmt.Errorf("tieredstore: wake: the durable store: %w", errors.ErrUnsupported)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/storetest"
 	"github.com/semelhq/semel/tieredstore"
 )
@@ -22,7 +23,7 @@ func TestR88_TheLayersKeepEveryPromise(t *testing.T) {
 				w := newWorld(t)
 				one := w.process(l)
 				return storetest.Storage{
-					Open: func(*testing.T) semel.Store {
+					Open: func(*testing.T) driver.Store {
 						if l.memory {
 							return one
 						}
@@ -49,7 +50,7 @@ func TestR88_ACacheThatFailsMakesNothingWrong(t *testing.T) {
 			storetest.Run(t, func(t *testing.T) storetest.Storage {
 				w := newWorld(t)
 				return storetest.Storage{
-					Open: func(*testing.T) semel.Store {
+					Open: func(*testing.T) driver.Store {
 						return tieredstore.New(w.durable, tieredstore.Options{Clock: w.now, Cache: c(w.cache), CacheTimeout: patient})
 					},
 					Advance: w.advance,
@@ -65,7 +66,7 @@ type failing struct {
 	verb string
 }
 
-func (f failing) Get(ctx context.Context, id semel.ID) (semel.Record, uint64, error) {
+func (f failing) Get(ctx context.Context, id driver.ID) (driver.Record, uint64, error) {
 	rec, ticket, err := f.cache.Get(ctx, id)
 	if f.verb == "get" {
 		err = errDown
@@ -73,7 +74,7 @@ func (f failing) Get(ctx context.Context, id semel.ID) (semel.Record, uint64, er
 	return rec, ticket, err
 }
 
-func (f failing) Fill(ctx context.Context, id semel.ID, rec semel.Record, ticket uint64) error {
+func (f failing) Fill(ctx context.Context, id driver.ID, rec driver.Record, ticket uint64) error {
 	if f.verb == "fill" {
 		return errDown
 	}
@@ -83,12 +84,12 @@ func (f failing) Fill(ctx context.Context, id semel.ID, rec semel.Record, ticket
 // losing is a cache that says that it has kept what it has not.
 type losing struct{ *cache }
 
-func (losing) Fill(context.Context, semel.ID, semel.Record, uint64) error { return nil }
+func (losing) Fill(context.Context, driver.ID, driver.Record, uint64) error { return nil }
 
 // rubble is a cache that returns records which no fill has put there: of every state but done within its retention.
 type rubble struct{ *cache }
 
-func (r rubble) Get(ctx context.Context, id semel.ID) (semel.Record, uint64, error) {
+func (r rubble) Get(ctx context.Context, id driver.ID) (driver.Record, uint64, error) {
 	rec, ticket, err := r.cache.Get(ctx, id)
 	if err != nil {
 		return rec, ticket, err
@@ -97,18 +98,18 @@ func (r rubble) Get(ctx context.Context, id semel.ID) (semel.Record, uint64, err
 	r.tick++
 	n := r.tick
 	r.mu.Unlock()
-	now := semel.TimeOf(r.clock())
+	now := driver.TimeOf(r.clock())
 	switch n % 5 {
 	case 0: // past its retention
-		rec = semel.Record{State: semel.Done, Fence: 1, Settled: now.Add(-2), Retention: 2, Response: &semel.Response{Status: 200}}
+		rec = driver.Record{State: driver.Done, Fence: 1, Settled: now.Add(-2), Retention: 2, Response: &driver.Response{Status: 200}}
 	case 1:
-		rec = semel.Record{State: semel.Running, Fence: 1 << 62, Token: semel.NewToken(), LeaseEnd: now.Add(1 << 40)}
+		rec = driver.Record{State: driver.Running, Fence: 1 << 62, Token: driver.NewToken(), LeaseEnd: now.Add(1 << 40)}
 	case 2:
-		rec = semel.Record{State: semel.Free, Fence: 3, Settled: now}
+		rec = driver.Record{State: driver.Free, Fence: 3, Settled: now}
 	case 3:
-		rec = semel.Record{State: semel.Unknown, Fence: 3, Settled: now}
+		rec = driver.Record{State: driver.Unknown, Fence: 3, Settled: now}
 	case 4:
-		rec = semel.Record{State: 77, Settled: now, Retention: semel.Forever}
+		rec = driver.Record{State: 77, Settled: now, Retention: driver.Forever}
 	}
 	return rec, ticket, nil
 }
@@ -117,81 +118,81 @@ func (r rubble) Get(ctx context.Context, id semel.ID) (semel.Record, uint64, err
 func TestOptionalInterfacesAreThoseOfTheDurableStore(t *testing.T) {
 	t.Parallel()
 	type caps struct{ seizes, lists, steps, audits, counts, transacts bool }
-	of := func(s semel.Store) (c caps) {
-		_, c.seizes = s.(semel.Seizer)
-		_, c.lists = s.(semel.Lister)
-		_, c.steps = s.(semel.StepStore)
-		_, c.audits = s.(semel.Auditor)
-		_, c.counts = s.(semel.Counter)
-		_, c.transacts = s.(semel.Transactor)
+	of := func(s driver.Store) (c caps) {
+		_, c.seizes = s.(driver.Seizer)
+		_, c.lists = s.(driver.Lister)
+		_, c.steps = s.(driver.StepStore)
+		_, c.audits = s.(driver.Auditor)
+		_, c.counts = s.(driver.Counter)
+		_, c.transacts = s.(driver.Transactor)
 		return c
 	}
 	type (
 		seizer = struct {
-			semel.Store
-			semel.Seizer
+			driver.Store
+			driver.Seizer
 		}
 		lister = struct {
-			semel.Store
-			semel.Seizer
-			semel.Lister
+			driver.Store
+			driver.Seizer
+			driver.Lister
 		}
 		stepper = struct {
-			semel.StepStore
-			semel.Seizer
-			semel.Lister
+			driver.StepStore
+			driver.Seizer
+			driver.Lister
 		}
 		auditor = struct {
-			semel.StepStore
-			semel.Seizer
-			semel.Lister
-			semel.Auditor
+			driver.StepStore
+			driver.Seizer
+			driver.Lister
+			driver.Auditor
 		}
 		counter = struct {
-			semel.StepStore
-			semel.Seizer
-			semel.Lister
-			semel.Auditor
-			semel.Counter
+			driver.StepStore
+			driver.Seizer
+			driver.Lister
+			driver.Auditor
+			driver.Counter
 		}
 	)
-	stores := []semel.Store{
-		struct{ semel.Store }{},
+	stores := []driver.Store{
+		struct{ driver.Store }{},
 		seizer{},
 		lister{},
 		stepper{},
 		auditor{},
 		counter{},
-		struct{ semel.Transactor }{},
+		struct{ driver.Transactor }{},
 		struct {
-			semel.Seizer
-			semel.Transactor
+			driver.Seizer
+			driver.Transactor
 		}{},
 		struct {
-			semel.Seizer
-			semel.Lister
-			semel.Transactor
+			driver.Seizer
+			driver.Lister
+			driver.Transactor
 		}{},
 		struct {
-			semel.Seizer
-			semel.Lister
+			driver.Seizer
+			driver.Lister
 			steps
-			semel.Transactor
+			driver.Transactor
 		}{},
 		struct {
-			semel.Seizer
-			semel.Lister
+			driver.Seizer
+			driver.Lister
 			steps
-			semel.Auditor
-			semel.Transactor
+			driver.Auditor
+			driver.Transactor
 		}{},
 		struct {
-			semel.Seizer
-			semel.Lister
+			driver.Seizer
+			driver.Lister
 			steps
-			semel.Auditor
-			semel.Counter
-			semel.Transactor
+			driver.Auditor
+			driver.Counter
+			driver.Transactor
 		}{},
 	}
 	for _, durable := range stores {
@@ -202,23 +203,23 @@ func TestOptionalInterfacesAreThoseOfTheDurableStore(t *testing.T) {
 		if _, ok := s.(tieredstore.Dropper); !ok {
 			t.Errorf("in front of a %T: no Dropper", durable)
 		}
-		if _, ok := s.(semel.BatchClaimer); !ok {
+		if _, ok := s.(driver.BatchClaimer); !ok {
 			t.Errorf("in front of a %T: no BatchClaimer", durable)
 		}
 	}
 	// Each is there only with those before it.
 	s := tieredstore.New(struct {
-		semel.Store
-		semel.Lister
+		driver.Store
+		driver.Lister
 	}{}, tieredstore.Options{})
 	if got := of(s); got != (caps{}) {
 		t.Errorf("in front of a Lister alone: %+v, want nothing", got)
 	}
 	s = tieredstore.New(struct {
-		semel.Store
-		semel.Seizer
-		semel.Lister
-		semel.Auditor
+		driver.Store
+		driver.Seizer
+		driver.Lister
+		driver.Auditor
 	}{}, tieredstore.Options{})
 	if got := of(s); got != (caps{seizes: true, lists: true}) {
 		t.Errorf("in front of a store without steps: %+v, want no trail either", got)
@@ -228,11 +229,11 @@ func TestOptionalInterfacesAreThoseOfTheDurableStore(t *testing.T) {
 // steps are what makes a store a StepStore.
 type steps struct{}
 
-func (steps) SaveStep(context.Context, semel.ID, semel.Owner, string, []byte) (bool, error) {
+func (steps) SaveStep(context.Context, driver.ID, driver.Owner, string, []byte) (bool, error) {
 	return true, nil
 }
 
-func (steps) Steps(context.Context, semel.ID) (map[string][]byte, error) { return nil, nil }
+func (steps) Steps(context.Context, driver.ID) (map[string][]byte, error) { return nil, nil }
 
 // R-16 holds on the path of the layers: a key that was used for one request is refused to another, and the record and its
 // copies stay as they are.
@@ -243,8 +244,8 @@ func TestR16_AnotherRequestIsRefusedByTheCopyToo(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			runs := 0
-			serve := func(s semel.Store) http.Handler {
-				g, err := semel.New(s, semel.SingleTenant, semel.Hold, semel.Options{})
+			serve := func(s driver.Store) http.Handler {
+				g, err := semel.New(s, semel.SingleTenant, driver.Hold, semel.Options{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -278,7 +279,7 @@ func TestRepeatsAreAnsweredWhileTheDurableStoreIsDown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	s := w.process(layers{cached: true})
-	c := ask(semel.Hold)
+	c := ask(driver.Hold)
 	id := newID()
 	want := finish(t, s, id, c)
 	refuse(t, s, id, retry(c))
@@ -295,24 +296,24 @@ func TestRepeatsAreAnsweredWhileTheDurableStoreIsDown(t *testing.T) {
 func TestWakeIsThatOfTheDurableStore(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	err := w.process(layers{}).(semel.Waker).Wake(t.Context(), nil)
+	err := w.process(layers{}).(driver.Waker).Wake(t.Context(), nil)
 	if !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("in front of a store that learns nothing: error %v, want errors.ErrUnsupported", err)
 	}
-	want, got := newID(), semel.ID{}
+	want, got := newID(), driver.ID{}
 	s := tieredstore.New(waker{w.durable, want}, tieredstore.Options{})
-	if err := s.(semel.Waker).Wake(t.Context(), func(id semel.ID) { got = id }); !errors.Is(err, errDown) || got != want {
+	if err := s.(driver.Waker).Wake(t.Context(), func(id driver.ID) { got = id }); !errors.Is(err, errDown) || got != want {
 		t.Errorf("woken for %s, error %v; want %s, %v", got, err, want, errDown)
 	}
 }
 
 // waker is a store that learns of one settle.
 type waker struct {
-	semel.Store
-	id semel.ID
+	driver.Store
+	id driver.ID
 }
 
-func (w waker) Wake(_ context.Context, settled func(semel.ID)) error {
+func (w waker) Wake(_ context.Context, settled func(driver.ID)) error {
 	settled(w.id)
 	return errDown
 }

@@ -12,9 +12,9 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/cmd/internal/demo"
 	"github.com/semelhq/semel/cmd/internal/gateway"
+	"github.com/semelhq/semel/driver"
 )
 
 // Main is the program, as tests can start it.
@@ -118,7 +118,7 @@ func dashedLast(args []string) []string {
 			ids = append(ids, args[i+1:]...)
 			break
 		}
-		if _, err := semel.ParseID(arg); err == nil && arg[0] == '-' {
+		if _, err := driver.ParseID(arg); err == nil && arg[0] == '-' {
 			ids = append(ids, arg)
 		} else {
 			front = append(front, arg)

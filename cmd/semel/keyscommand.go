@@ -16,6 +16,7 @@ import (
 	"github.com/semelhq/semel/admin"
 	"github.com/semelhq/semel/cmd/internal/secret"
 	"github.com/semelhq/semel/cmd/internal/stores"
+	"github.com/semelhq/semel/driver"
 )
 
 type keysCommand struct {
@@ -344,11 +345,11 @@ func whoAmI() (string, error) {
 }
 
 // readingNamed is the reading that list --state names; none is ReadsAbsent, which selects all.
-func readingNamed(name string) semel.Reading {
-	for r := semel.ReadsRunning; r <= semel.ReadsExpired; r++ {
+func readingNamed(name string) driver.Reading {
+	for r := driver.ReadsRunning; r <= driver.ReadsExpired; r++ {
 		if r.String() == name {
 			return r
 		}
 	}
-	return semel.ReadsAbsent
+	return driver.ReadsAbsent
 }

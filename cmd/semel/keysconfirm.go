@@ -11,7 +11,7 @@ import (
 
 	"github.com/mattn/go-isatty"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // What a decision means that lets an effect happen again.
@@ -29,16 +29,16 @@ var (
 )
 
 // confirm returns what asks before a decision, nil if nothing is to be asked.
-func (k *keysRun) confirm(action string, t *target, yes bool) func(context.Context, semel.Record) error {
+func (k *keysRun) confirm(action string, t *target, yes bool) func(context.Context, driver.Record) error {
 	if yes || t.Force {
 		return nil
 	}
-	return func(ctx context.Context, rec semel.Record) error {
+	return func(ctx context.Context, rec driver.Record) error {
 		means := risk(action, &rec)
 		if means == "" {
 			return nil
 		}
-		v := viewOf(semel.ID{}, &rec, false)
+		v := viewOf(driver.ID{}, &rec, false)
 		agreed, err := k.ask(ctx, fmt.Sprintf("%s, started %s, is %s.\n%s\n%s it? [y/N] ",
 			named(v.Operation), v.when(v.Started), v.meaning(), means, strings.ToUpper(action[:1])+action[1:]))
 		switch {
@@ -55,14 +55,14 @@ func (k *keysRun) confirm(action string, t *target, yes bool) func(context.Conte
 
 // risk says what a decision means after which an effect may happen again, "" of any other: what is refused anyway, and what
 // repeats would do without it too. To complete an operation lets nothing run.
-func risk(action string, rec *semel.Record) string {
+func risk(action string, rec *driver.Record) string {
 	reads := rec.Reads(rec.OnLost)
 	switch {
-	case action == "release" && reads == semel.ReadsUnknown:
+	case action == "release" && reads == driver.ReadsUnknown:
 		return releaseMeans
-	case action != "forget", reads == semel.ReadsAbsent, reads == semel.ReadsRunning:
+	case action != "forget", reads == driver.ReadsAbsent, reads == driver.ReadsRunning:
 		return ""
-	case rec.State == semel.Free && !rec.Maybe && !rec.Steps && !rec.Owed: // it remembers nothing
+	case rec.State == driver.Free && !rec.Maybe && !rec.Steps && !rec.Owed: // it remembers nothing
 		return ""
 	}
 	return forgetMeans

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // decided runs a decision, and answers its question.
@@ -88,7 +89,7 @@ func TestField22_WhatLetsAnEffectHappenAgainIsAskedFirst(t *testing.T) {
 // shown is what is known about an operation, without how long ago that was.
 func (s *shop) shown(key string) string {
 	s.t.Helper()
-	id, err := semel.ParseID(s.id(key))
+	id, err := driver.ParseID(s.id(key))
 	if err != nil {
 		s.t.Fatal(err)
 	}

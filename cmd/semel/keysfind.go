@@ -8,6 +8,7 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/admin"
+	"github.com/semelhq/semel/driver"
 )
 
 // What find takes instead of a key.
@@ -36,7 +37,7 @@ func (k *keysRun) find(ctx context.Context, c *keysFind) error {
 
 // findText finds what an id, the beginning of one, or else a correlation id stands for.
 func (k *keysRun) findText(ctx context.Context, text string) error {
-	if id, err := semel.ParseID(text); err == nil {
+	if id, err := driver.ParseID(text); err == nil {
 		known, err := k.known(ctx, id)
 		if err != nil {
 			return err
@@ -45,12 +46,12 @@ func (k *keysRun) findText(ctx context.Context, text string) error {
 			return k.print(ctx, id, false)
 		}
 	}
-	queries := []semel.Query{{Correlation: text}}
+	queries := []driver.Query{{Correlation: text}}
 	if len(text) >= shortestPrefix {
-		queries = []semel.Query{{Prefix: text}, {Correlation: text}}
+		queries = []driver.Query{{Prefix: text}, {Correlation: text}}
 	}
 	for _, q := range queries {
-		found, failed := k.collect(ctx, q, func(*semel.Record) bool { return true }, mostFound, orders["newest"])
+		found, failed := k.collect(ctx, q, func(*driver.Record) bool { return true }, mostFound, orders["newest"])
 		switch {
 		case found.total == 1 && failed == nil:
 			return k.print(ctx, found.last.items[0].id, false)
@@ -72,9 +73,9 @@ func (k *keysRun) findText(ctx context.Context, text string) error {
 }
 
 // known reports whether an operation is stored, or something was decided about it.
-func (k *keysRun) known(ctx context.Context, id semel.ID) (bool, error) {
+func (k *keysRun) known(ctx context.Context, id driver.ID) (bool, error) {
 	rec, trail, err := k.desk.Show(ctx, id)
-	return rec.State != semel.Absent || len(trail) > 0, err
+	return rec.State != driver.Absent || len(trail) > 0, err
 }
 
 func notFound(why string, hints []string) error {

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
 )
 
@@ -16,7 +18,7 @@ import (
 // There are two if the key is a UUID with digits in upper case: the case does not count on a route that takes only UUIDs. A
 // key that has come to a guard is read by a guard here too, so that it can't be taken for another one. An error is about
 // what was asked for.
-func identities(ctx context.Context, secret []byte, kind semel.Kind, scope, key, operation string) ([]semel.ID, error) {
+func identities(ctx context.Context, secret []byte, kind semel.Kind, scope, key, operation string) ([]driver.ID, error) {
 	identify := identityHTTP
 	switch kind {
 	case semel.KindHTTP:
@@ -26,39 +28,39 @@ func identities(ctx context.Context, secret []byte, kind semel.Kind, scope, key,
 		if operation != "" {
 			return nil, fmt.Errorf("--operation goes with --kind http and do, not with %s", kind)
 		}
-		return []semel.ID{semel.Identify(secret, kind, scope, key)}, nil
+		return []driver.ID{semel.Identify(secret, kind, scope, key)}, nil
 	}
 	id, err := identify(ctx, secret, semel.KeyFormat{}, scope, key, operation)
 	if err != nil {
 		return nil, err
 	}
-	ids := []semel.ID{id}
+	ids := []driver.ID{id}
 	if id, err := identify(ctx, secret, semel.KeyFormat{UUID: semel.UUIDAny}, scope, key, operation); err == nil && id != ids[0] {
 		ids = append(ids, id)
 	}
 	return ids, nil
 }
 
-func identityHTTP(ctx context.Context, secret []byte, format semel.KeyFormat, scope, key, operation string) (semel.ID, error) {
+func identityHTTP(ctx context.Context, secret []byte, format semel.KeyFormat, scope, key, operation string) (driver.ID, error) {
 	method, path := http.MethodPost, "/"
 	if operation != "" {
 		var ok bool
 		if method, path, ok = strings.Cut(operation, " "); !ok || !strings.HasPrefix(path, "/") {
-			return semel.ID{}, fmt.Errorf("--operation %q: want the request's method and path, such as \"POST /payments\"", operation)
+			return driver.ID{}, fmt.Errorf("--operation %q: want the request's method and path, such as \"POST /payments\"", operation)
 		}
 	}
-	var refused refusal
+	var refused refusalWatch
 	guard, err := semel.New(memstore.New(), semel.ScopeFunc(func(*http.Request) (string, error) { return scope, nil }), semel.Hold,
 		semel.Options{
 			IdentitySecret: secret, Observer: &refused,
 			Policy: semel.Policy{Methods: []string{method}, PerOperation: operation != "", KeyFormat: format},
 		})
 	if err != nil {
-		return semel.ID{}, fmt.Errorf("--operation %q: %w", operation, err)
+		return driver.ID{}, fmt.Errorf("--operation %q: %w", operation, err)
 	}
 	r, err := http.NewRequestWithContext(ctx, method, path, nil)
 	if err != nil {
-		return semel.ID{}, fmt.Errorf("--operation %q: %w", operation, err)
+		return driver.ID{}, fmt.Errorf("--operation %q: %w", operation, err)
 	}
 	r.Header["Idempotency-Key"] = []string{key}
 	var public string
@@ -66,32 +68,32 @@ func identityHTTP(ctx context.Context, secret []byte, format semel.KeyFormat, sc
 		public = semel.FromContext(r.Context()).ID()
 	})).ServeHTTP(nowhere{}, r)
 	if public == "" {
-		return semel.ID{}, refused.err
+		return driver.ID{}, refused.err
 	}
-	return semel.ParseID(public)
+	return driver.ParseID(public)
 }
 
-func identityDo(ctx context.Context, secret []byte, format semel.KeyFormat, scope, key, operation string) (semel.ID, error) {
+func identityDo(ctx context.Context, secret []byte, format semel.KeyFormat, scope, key, operation string) (driver.ID, error) {
 	guard, err := semel.New(memstore.New(), semel.SingleTenant, semel.Hold, semel.Options{
-		IdentitySecret: secret, Observer: &refusal{}, Policy: semel.Policy{PerOperation: operation != "", KeyFormat: format},
+		IdentitySecret: secret, Observer: &refusalWatch{}, Policy: semel.Policy{PerOperation: operation != "", KeyFormat: format},
 	})
 	if err != nil {
-		return semel.ID{}, err
+		return driver.ID{}, err
 	}
 	public, err := semel.Do(ctx, guard, semel.Key{Scope: scope, Operation: cmp.Or(operation, "any"), Value: key}, semel.Bytes(nil), func(ctx context.Context) (string, error) {
 		return semel.FromContext(ctx).ID(), nil
 	})
 	if err != nil {
-		return semel.ID{}, err
+		return driver.ID{}, err
 	}
-	return semel.ParseID(public)
+	return driver.ParseID(public)
 }
 
 // A refusal is why a guard has not run a request.
-type refusal struct{ err error }
+type refusalWatch struct{ err error }
 
-func (r *refusal) Observe(_ context.Context, e semel.Event) {
-	if e.Kind == semel.EventDecision && e.Code != "" {
+func (r *refusalWatch) Observe(_ context.Context, e event.Event) {
+	if e.Kind == event.Decision && e.Code != "" {
 		if r.err = e.Err; r.err == nil {
 			r.err = errors.New(string(e.Code))
 		}

@@ -10,11 +10,12 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/cmd/internal/secret"
+	"github.com/semelhq/semel/driver"
 )
 
 // list prints the operations that the flags select, in order.
 func (k *keysRun) list(ctx context.Context, c *keysList) error {
-	q := semel.Query{Operation: c.Operation, Reading: readingNamed(c.State)}
+	q := driver.Query{Operation: c.Operation, Reading: readingNamed(c.State)}
 	scope, err := c.given()
 	if err != nil {
 		return err
@@ -39,9 +40,9 @@ func (k *keysRun) list(ctx context.Context, c *keysList) error {
 }
 
 // collect reads all that a query selects, and returns so many of them, in order.
-func (k *keysRun) collect(ctx context.Context, q semel.Query, recent func(*semel.Record) bool, limit int, order func(a, b *listed) int) (*listing, error) {
+func (k *keysRun) collect(ctx context.Context, q driver.Query, recent func(*driver.Record) bool, limit int, order func(a, b *listed) int) (*listing, error) {
 	found := &listing{order: order, limit: limit}
-	err := k.desk.List(ctx, q, func(id semel.ID, rec semel.Record) bool {
+	err := k.desk.List(ctx, q, func(id driver.ID, rec driver.Record) bool {
 		if recent(&rec) {
 			found.add(id, &rec)
 		}
@@ -67,8 +68,8 @@ func (k *keysRun) printAll(l *listing) error {
 
 // A listed operation is one line of a listing.
 type listed struct {
-	id      semel.ID
-	started semel.Time
+	id      driver.ID
+	started driver.Time
 	view    operationView
 }
 
@@ -91,7 +92,7 @@ type listing struct {
 	last  lastFirst
 }
 
-func (l *listing) add(id semel.ID, rec *semel.Record) {
+func (l *listing) add(id driver.ID, rec *driver.Record) {
 	l.total++
 	l.last.order = l.order
 	heap.Push(&l.last, &listed{id, rec.Started, viewOf(id, rec, false)})
@@ -128,16 +129,16 @@ func (h *lastFirst) Pop() any {
 }
 
 // since reads --since, and returns what tells whether an operation's last run began since then.
-func since(text string) (func(*semel.Record) bool, error) {
+func since(text string) (func(*driver.Record) bool, error) {
 	if text == "" {
-		return func(*semel.Record) bool { return true }, nil
+		return func(*driver.Record) bool { return true }, nil
 	}
 	if d, err := time.ParseDuration(text); err == nil && d > 0 {
-		return func(rec *semel.Record) bool { return rec.Now.Sub(rec.Started) <= d }, nil // on the store's clock
+		return func(rec *driver.Record) bool { return rec.Now.Sub(rec.Started) <= d }, nil // on the store's clock
 	}
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
 		return nil, fmt.Errorf("--since %q: want how long ago, such as 90m or 24h, or an instant, such as 2026-11-29T08:30:00Z", text)
 	}
-	return func(rec *semel.Record) bool { return rec.Started >= semel.TimeOf(at) }, nil
+	return func(rec *driver.Record) bool { return rec.Started >= driver.TimeOf(at) }, nil
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 func TestField22_ListIsInOrder(t *testing.T) {
@@ -81,7 +82,7 @@ func TestField22_AListingKeepsTheFirstAndNoMore(t *testing.T) {
 			var all []*listed
 			for _, n := range rand.Perm(100) {
 				id := semel.Identify(nil, semel.KindHTTP, "acme", fmt.Sprint(n))
-				rec := semel.Record{State: semel.Done, Started: semel.Time(1 + n/3)} // three at a time
+				rec := driver.Record{State: driver.Done, Started: driver.Time(1 + n/3)} // three at a time
 				all = append(all, &listed{id, rec.Started, viewOf(id, &rec, false)})
 				kept.add(id, &rec)
 				if limit > 0 && len(kept.last.items) > limit {
@@ -108,7 +109,7 @@ func TestField22_AListingKeepsTheFirstAndNoMore(t *testing.T) {
 // How long ago something was is told by the store's clock, from which this machine's may be away.
 func TestField22_SinceGoesByTheStoresClock(t *testing.T) {
 	t.Parallel()
-	now := semel.TimeOf(time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC))
+	now := driver.TimeOf(time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC))
 	for _, c := range []struct {
 		since string
 		ago   time.Duration
@@ -125,7 +126,7 @@ func TestField22_SinceGoesByTheStoresClock(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := recent(&semel.Record{Started: now.Add(-c.ago), Now: now}); got != c.want {
+		if got := recent(&driver.Record{Started: now.Add(-c.ago), Now: now}); got != c.want {
 			t.Errorf("--since %q selects what began %v ago: %v, want %v", c.since, c.ago, got, c.want)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/semelhq/semel/admin"
 	"github.com/semelhq/semel/cmd/internal/secret"
 	"github.com/semelhq/semel/cmd/internal/stores"
+	"github.com/semelhq/semel/driver"
 )
 
 // keysRun is one command on the operations of a store.
@@ -26,27 +27,27 @@ type keysRun struct {
 }
 
 // identify hashes a key as the gateway has. Of two operations that it may stand for it returns the one that is stored.
-func (k *keysRun) identify(ctx context.Context, p *principal, key, operation string) (semel.ID, error) {
+func (k *keysRun) identify(ctx context.Context, p *principal, key, operation string) (driver.ID, error) {
 	scope, err := p.given()
 	if err != nil {
-		return semel.ID{}, err
+		return driver.ID{}, err
 	}
 	identitySecret, err := secret.Find(ctx, k.opened, k.secretFile)
 	if err != nil {
-		return semel.ID{}, err
+		return driver.ID{}, err
 	}
 	ids, err := identities(ctx, identitySecret, semel.Kind(p.Kind), scope, key, operation)
 	if err != nil {
-		return semel.ID{}, usageError{err}
+		return driver.ID{}, usageError{err}
 	}
 	if len(ids) == 1 {
 		return ids[0], nil
 	}
-	var stored []semel.ID
+	var stored []driver.ID
 	for _, id := range ids {
 		known, err := k.known(ctx, id)
 		if err != nil {
-			return semel.ID{}, err
+			return driver.ID{}, err
 		}
 		if known {
 			stored = append(stored, id)
@@ -58,7 +59,7 @@ func (k *keysRun) identify(ctx context.Context, p *principal, key, operation str
 	case 1:
 		return stored[0], nil
 	}
-	return semel.ID{}, usageError{fmt.Errorf("the key stands for two operations, on routes that tell its case apart and on others: say which by its id, %s or %s", ids[0], ids[1])}
+	return driver.ID{}, usageError{fmt.Errorf("the key stands for two operations, on routes that tell its case apart and on others: say which by its id, %s or %s", ids[0], ids[1])}
 }
 
 func (k *keysRun) show(ctx context.Context, c *keysShow) error {
@@ -75,7 +76,7 @@ func (k *keysRun) show(ctx context.Context, c *keysShow) error {
 }
 
 // auditShown notes who is shown a stored answer, before that. Where there is none, nothing is noted.
-func (k *keysRun) auditShown(ctx context.Context, id semel.ID, actor string) (err error) {
+func (k *keysRun) auditShown(ctx context.Context, id driver.ID, actor string) (err error) {
 	rec, err := k.opened.Store.Load(ctx, id) // as it is stored: a name that is sealed stays so in the trail
 	switch {
 	case err != nil:
@@ -88,20 +89,20 @@ func (k *keysRun) auditShown(ctx context.Context, id semel.ID, actor string) (er
 			return err
 		}
 	}
-	e := semel.AuditEntry{ID: id, Operation: rec.Operation, Actor: actor, Action: "show", Reason: "--body", Result: "done"}
-	if err := k.opened.Store.(semel.Auditor).Audit(ctx, e); err != nil { // a desk is made of an Auditor only
+	e := driver.AuditEntry{ID: id, Operation: rec.Operation, Actor: actor, Action: "show", Reason: "--body", Result: "done"}
+	if err := k.opened.Store.(driver.Auditor).Audit(ctx, e); err != nil { // a desk is made of an Auditor only
 		return fmt.Errorf("show %s: nothing is shown, because the audit trail can't be written: %w", id, err)
 	}
 	return nil
 }
 
 // print prints an operation and what was decided about it. That is printed of a forgotten one too.
-func (k *keysRun) print(ctx context.Context, id semel.ID, body bool) error {
+func (k *keysRun) print(ctx context.Context, id driver.ID, body bool) error {
 	rec, trail, err := k.desk.Show(ctx, id)
 	if err != nil {
 		return err
 	}
-	absent := rec.State == semel.Absent
+	absent := rec.State == driver.Absent
 	if !absent || len(trail) > 0 {
 		v := viewOf(id, &rec, body)
 		v.Decisions = decisionsOf(trail)
@@ -122,17 +123,17 @@ func (k *keysRun) complete(ctx context.Context, c *keysComplete) error {
 	if err != nil {
 		return err
 	}
-	return k.decide(ctx, "complete", &c.target, true, func(ctx context.Context, id semel.ID, by admin.Decision) (admin.Change, error) {
+	return k.decide(ctx, "complete", &c.target, true, func(ctx context.Context, id driver.ID, by admin.Decision) (admin.Change, error) {
 		return k.desk.Complete(ctx, id, answer, by)
 	})
 }
 
 // answer reads the answer that complete is to store, nil for none.
-func (k *keysRun) answer(c *keysComplete) (*semel.Response, error) {
+func (k *keysRun) answer(c *keysComplete) (*driver.Response, error) {
 	if c.NoAnswer {
 		return nil, nil
 	}
-	answer := &semel.Response{Status: c.Status}
+	answer := &driver.Response{Status: c.Status}
 	for _, line := range c.Header {
 		name, value, ok := strings.Cut(line, ":")
 		if !ok {
@@ -175,7 +176,7 @@ func (k *keysRun) readBody(name string) ([]byte, error) {
 }
 
 // decide makes a decision, after a question unless yes, and prints what the operation was and what it is.
-func (k *keysRun) decide(ctx context.Context, action string, t *target, yes bool, make func(context.Context, semel.ID, admin.Decision) (admin.Change, error)) error {
+func (k *keysRun) decide(ctx context.Context, action string, t *target, yes bool, make func(context.Context, driver.ID, admin.Decision) (admin.Change, error)) error {
 	by := admin.Decision{Actor: t.Actor, Reason: t.Reason, Force: t.Force, Confirm: k.confirm(action, t, yes)}
 	var err error
 	if by.Actor == "" {
@@ -183,7 +184,7 @@ func (k *keysRun) decide(ctx context.Context, action string, t *target, yes bool
 			return err
 		}
 	}
-	var id semel.ID
+	var id driver.ID
 	if t.ID != "" {
 		id, err = parseID(t.ID)
 	} else {
@@ -193,14 +194,14 @@ func (k *keysRun) decide(ctx context.Context, action string, t *target, yes bool
 		return err
 	}
 	change, failed := make(ctx, id, by)
-	if change.Before.State == semel.Absent {
+	if change.Before.State == driver.Absent {
 		if errors.Is(failed, admin.ErrAtWork) {
 			return fmt.Errorf("%w: wait for its end, or decide with --force, which risks that its effects come after your decision", failed)
 		}
 		return failed
 	}
 	v := changeView{Action: action, Before: viewOf(id, &change.Before, false)}
-	if change.After.State != semel.Absent {
+	if change.After.State != driver.Absent {
 		after := viewOf(id, &change.After, false)
 		v.After = &after
 	}
@@ -213,8 +214,8 @@ func (k *keysRun) decide(ctx context.Context, action string, t *target, yes bool
 }
 
 // parseID reads an operation's id, as the commands print it.
-func parseID(s string) (semel.ID, error) {
-	id, err := semel.ParseID(s)
+func parseID(s string) (driver.ID, error) {
+	id, err := driver.ParseID(s)
 	if err != nil {
 		return id, usageError{fmt.Errorf("%w; \"semel keys find\" finds it by the key", err)}
 	}

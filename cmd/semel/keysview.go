@@ -17,6 +17,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // operationView is an operation as it is printed. The names in JSON are documented in docs/operations.md and stay.
@@ -71,7 +72,7 @@ type changeView struct {
 	After  *operationView `json:"after"` // null if it was forgotten
 }
 
-func viewOf(id semel.ID, rec *semel.Record, body bool) operationView {
+func viewOf(id driver.ID, rec *driver.Record, body bool) operationView {
 	v := operationView{
 		ID: id.String(), Reads: rec.Reads(rec.OnLost).String(), State: rec.State.String(), Operation: rec.Operation,
 		Attempts: rec.Attempt, Fence: rec.Fence, OnLost: rec.OnLost.String(), Begun: rec.Begun, Maybe: rec.Maybe, Seized: rec.Seized,
@@ -79,7 +80,7 @@ func viewOf(id semel.ID, rec *semel.Record, body bool) operationView {
 		Correlation: rec.Correlation, Error: rec.Error, Created: instant(rec.Created), Started: instant(rec.Started),
 		LeaseEnd: instant(rec.LeaseEnd), Settled: instant(rec.Settled), Now: instant(rec.Now), Answer: answerOf(rec.Response, body),
 	}
-	if rec.State != semel.Absent {
+	if rec.State != driver.Absent {
 		v.Expires = instant(rec.Expires())
 		if rec.Retention < semel.Forever/2 {
 			seconds := int64(rec.Retention / time.Second)
@@ -90,7 +91,7 @@ func viewOf(id semel.ID, rec *semel.Record, body bool) operationView {
 }
 
 // instant returns a time of the store, nil if it is not set or never comes.
-func instant(t semel.Time) *time.Time {
+func instant(t driver.Time) *time.Time {
 	at := t.Time()
 	if t == 0 || at.Year() > 9999 { // RFC 3339 has four digits
 		return nil
@@ -98,7 +99,7 @@ func instant(t semel.Time) *time.Time {
 	return &at
 }
 
-func answerOf(r *semel.Response, body bool) *answerView {
+func answerOf(r *driver.Response, body bool) *answerView {
 	if r == nil {
 		return nil
 	}
@@ -156,7 +157,7 @@ func gunzip(b []byte) ([]byte, error) {
 	return io.ReadAll(r)
 }
 
-func decisionsOf(trail []semel.AuditEntry) (list []decisionView) {
+func decisionsOf(trail []driver.AuditEntry) (list []decisionView) {
 	for _, e := range trail {
 		list = append(list, decisionView{At: instant(e.At), Actor: e.Actor, Action: e.Action, Reason: e.Reason, Result: e.Result})
 	}
@@ -352,7 +353,7 @@ func plain(s string) string {
 
 // named is plain for a name that may be sealed.
 func named(s string) string {
-	if strings.HasPrefix(s, semel.SealedName) {
+	if strings.HasPrefix(s, driver.SealedName) {
 		return "(sealed: its encryption key is not in --encryption-keys-file)"
 	}
 	return plain(s)

@@ -8,31 +8,32 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
-var noon = semel.TimeOf(time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC))
+var noon = driver.TimeOf(time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC))
 
-func before(d time.Duration) semel.Time { return noon.Add(-d) }
+func before(d time.Duration) driver.Time { return noon.Add(-d) }
 
 // Operations as an operator may meet them, at noon.
 var (
-	lostID, paidID = semel.ID{1}, semel.ID{0xff}
+	lostID, paidID = driver.ID{1}, driver.ID{0xff}
 
-	lostRecord = semel.Record{
-		State: semel.Running, Fence: 1764331200000, Attempt: 1, Operation: "POST /payments", Correlation: "c-17",
+	lostRecord = driver.Record{
+		State: driver.Running, Fence: 1764331200000, Attempt: 1, Operation: "POST /payments", Correlation: "c-17",
 		Created: before(3*time.Hour + 12*time.Minute), Started: before(3*time.Hour + 12*time.Minute), LeaseEnd: before(3 * time.Hour),
 		Retention: 24 * time.Hour, Now: noon,
 	}
-	paidRecord = semel.Record{
-		State: semel.Done, OnLost: semel.Rerun, Fence: 1764331200001, Attempt: 2, Operation: "POST /payments",
+	paidRecord = driver.Record{
+		State: driver.Done, OnLost: semel.Rerun, Fence: 1764331200001, Attempt: 2, Operation: "POST /payments",
 		Created: before(49 * time.Hour), Started: before(62 * time.Second), LeaseEnd: before(32 * time.Second), Settled: before(61 * time.Second),
 		Retention: 24 * time.Hour, Now: noon,
-		Response: &semel.Response{
+		Response: &driver.Response{
 			Status: 201, Body: []byte("{}\n"),
 			Header: http.Header{"Location": {"/payments/1"}, "Content-Type": {"application/json"}, "Vary": {"Accept", "Origin"}},
 		},
 	}
-	decisions = []semel.AuditEntry{
+	decisions = []driver.AuditEntry{
 		{At: before(time.Second), Actor: "ann@desk", Action: "release", Reason: "the bank knows of no charge", Result: "refused: a run is at work"},
 		{At: before(2 * time.Second), Actor: "ann@desk", Action: "release", Reason: "the bank knows of no charge", Result: "asked"},
 	}
@@ -187,30 +188,30 @@ func TestAnOperationForScripts(t *testing.T) {
 
 func TestWhatAnOperationReadsAs(t *testing.T) {
 	t.Parallel()
-	r := func(state semel.State, change func(*semel.Record)) semel.Record {
-		rec := semel.Record{State: state, LeaseEnd: before(time.Second), Settled: before(time.Minute), Retention: time.Hour, Now: noon}
+	r := func(state driver.State, change func(*driver.Record)) driver.Record {
+		rec := driver.Record{State: state, LeaseEnd: before(time.Second), Settled: before(time.Minute), Retention: time.Hour, Now: noon}
 		change(&rec)
 		return rec
 	}
 	for _, c := range []struct {
-		rec   semel.Record
+		rec   driver.Record
 		reads string
 		marks string
 	}{
-		{r(semel.Absent, func(*semel.Record) {}), "absent: the key is new", ""},
-		{r(semel.Running, func(r *semel.Record) { r.LeaseEnd = noon + 1 }), "running: a run owns it", ""},
-		{r(semel.Running, func(*semel.Record) {}), "unknown: it may have", ""},
-		{r(semel.Running, func(r *semel.Record) { r.OnLost = semel.Rerun }), "free: its run was lost", ""},
-		{r(semel.Running, func(r *semel.Record) { r.Begun = true }), "done, without an answer", "begun: a part"},
-		{r(semel.Free, func(r *semel.Record) { r.Maybe, r.OnLost = true, semel.Rerun }), "free: it was released", "maybe: an earlier run"},
-		{r(semel.Free, func(r *semel.Record) { r.OnLost, r.Steps = semel.Rerun, true }), "free: it was released", "steps: results of some"},
+		{r(driver.Absent, func(*driver.Record) {}), "absent: the key is new", ""},
+		{r(driver.Running, func(r *driver.Record) { r.LeaseEnd = noon + 1 }), "running: a run owns it", ""},
+		{r(driver.Running, func(*driver.Record) {}), "unknown: it may have", ""},
+		{r(driver.Running, func(r *driver.Record) { r.OnLost = semel.Rerun }), "free: its run was lost", ""},
+		{r(driver.Running, func(r *driver.Record) { r.Begun = true }), "done, without an answer", "begun: a part"},
+		{r(driver.Free, func(r *driver.Record) { r.Maybe, r.OnLost = true, semel.Rerun }), "free: it was released", "maybe: an earlier run"},
+		{r(driver.Free, func(r *driver.Record) { r.OnLost, r.Steps = semel.Rerun, true }), "free: it was released", "steps: results of some"},
 		{
-			r(semel.Free, func(r *semel.Record) { r.OnLost, r.Owed, r.Sealed = semel.Rerun, true, []byte{1} }),
+			r(driver.Free, func(r *driver.Record) { r.OnLost, r.Owed, r.Sealed = semel.Rerun, true, []byte{1} }),
 			"free: it was released", "owed: a completer finishes it without its client; sealed: its request is stored",
 		},
-		{r(semel.Unknown, func(r *semel.Record) { r.Seized = true }), "unknown: it may have", "seized: somebody"},
-		{r(semel.Done, func(*semel.Record) {}), "done, without an answer", ""},
-		{r(semel.Done, func(r *semel.Record) { r.Settled = before(time.Hour) }), "absent: its retention is over", ""},
+		{r(driver.Unknown, func(r *driver.Record) { r.Seized = true }), "unknown: it may have", "seized: somebody"},
+		{r(driver.Done, func(*driver.Record) {}), "done, without an answer", ""},
+		{r(driver.Done, func(r *driver.Record) { r.Settled = before(time.Hour) }), "absent: its retention is over", ""},
 	} {
 		v := viewOf(lostID, &c.rec, false)
 		if got := v.meaning(); !strings.HasPrefix(got, c.reads) {
@@ -228,9 +229,9 @@ func TestClientsTextsAreHarmlessOnATerminal(t *testing.T) {
 	const evil = "\x1b[2J\nid  forged\u202e"
 	rec := paidRecord
 	rec.Operation, rec.Correlation, rec.Error = evil, evil, evil
-	rec.Response = &semel.Response{Status: 200, Body: []byte(evil), Codec: evil, Header: http.Header{evil: {evil}}}
+	rec.Response = &driver.Response{Status: 200, Body: []byte(evil), Codec: evil, Header: http.Header{evil: {evil}}}
 	v := viewOf(paidID, &rec, true)
-	v.Decisions = decisionsOf([]semel.AuditEntry{{Actor: evil, Action: evil, Reason: evil, Result: evil}})
+	v.Decisions = decisionsOf([]driver.AuditEntry{{Actor: evil, Action: evil, Reason: evil, Result: evil}})
 	var out bytes.Buffer
 	if err := printOperation(&out, v); err != nil {
 		t.Fatal(err)

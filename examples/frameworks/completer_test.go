@@ -14,6 +14,7 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 	"github.com/semelhq/semel/semelecho"
 	"github.com/semelhq/semel/semelgin"
 )
@@ -55,7 +56,7 @@ func TestField02_R52_ACompleterRunsTheFrameworksRoutes(t *testing.T) {
 			ended := make(chan error)
 			go func() { ended <- completer.Run(ctx) }()
 			url := serve(t, h)
-			if a := post(t, url, "key"); a.header.Get("Idempotency-Code") != string(semel.CodeOutcomePending) {
+			if a := post(t, url, "key"); a.header.Get("Idempotency-Code") != string(refusal.OutcomePending) {
 				t.Errorf("the client of the lost run is told %d %s", a.status, a.body)
 			}
 			if body := <-finished; body != `{"amount":4900}` {

@@ -12,6 +12,7 @@ import (
 	"github.com/labstack/echo/v5/middleware"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/refusal"
 	"github.com/semelhq/semel/semelecho"
 	"github.com/semelhq/semel/semeltest"
 )
@@ -127,10 +128,10 @@ func TestField02_R32a_EchoWrapMiddlewareIsRefusedLoudly(t *testing.T) {
 	e.POST("/", func(*echo.Context) error { return echo.NewHTTPError(http.StatusConflict, "no") }, echo.WrapMiddleware(g.Handler))
 	url := serve(t, e)
 	first, again := post(t, url, "key"), post(t, url, "key")
-	if c := first.header.Get("Idempotency-Code"); first.status != 500 || c != string(semel.CodeNoAnswer) {
+	if c := first.header.Get("Idempotency-Code"); first.status != 500 || c != string(refusal.NoAnswer) {
 		t.Errorf("the first answer is %d %s", first.status, c)
 	}
-	if c := again.header.Get("Idempotency-Code"); again.status != 409 || c != string(semel.CodeOutcomeUnknown) {
+	if c := again.header.Get("Idempotency-Code"); again.status != 409 || c != string(refusal.OutcomeUnknown) {
 		t.Errorf("the repeat's is %d %s", again.status, c)
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 	"github.com/semelhq/semel/semelfiber"
 	"github.com/semelhq/semel/semeltest"
 )
@@ -152,7 +153,7 @@ func TestField02_R21_FiberFormsOfManyParts(t *testing.T) {
 				t.Fatalf("answered %d %s", first.status, first.body)
 			}
 			first.compare(t, ask("content"), true)
-			if a := ask("another"); a.header.Get("Idempotency-Code") != string(semel.CodeKeyReused) {
+			if a := ask("another"); a.header.Get("Idempotency-Code") != string(refusal.KeyReused) {
 				t.Errorf("another file under the key: %d %s", a.status, a.body)
 			}
 		})
@@ -258,7 +259,7 @@ func TestField02_FiberBreaksOffAnAnswerThatIsNone(t *testing.T) {
 		res.Body.Close()
 		t.Errorf("answered %d, want a broken connection", res.StatusCode)
 	}
-	if a := post(t, url, "key"); a.header.Get("Idempotency-Code") != string(semel.CodeReplayUnavailable) {
+	if a := post(t, url, "key"); a.header.Get("Idempotency-Code") != string(refusal.ReplayUnavailable) {
 		t.Errorf("the repeat is told %d %s", a.status, a.body)
 	}
 }

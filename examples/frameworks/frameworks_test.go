@@ -15,15 +15,17 @@ import (
 	"testing"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 	"github.com/semelhq/semel/semeltest"
 )
 
 // A scenario is a route that every framework has in its own way: the path says what its handler does.
 type scenario struct {
 	path   string
-	first  semel.Code // of a loud refusal; "" for the answer of the bare framework
-	repeat semel.Code // the same, of the repeat
+	first  refusal.Code // of a loud refusal; "" for the answer of the bare framework
+	repeat refusal.Code // the same, of the repeat
 }
 
 var scenarios = []scenario{
@@ -33,14 +35,14 @@ var scenarios = []scenario{
 	{path: "/error"},  // the framework's error with a status
 	{path: "/failed"}, // any other error
 	{path: "/recovered"},
-	{path: "/panic", repeat: semel.CodeOutcomeUnknown}, // the framework answers it above the guard
+	{path: "/panic", repeat: refusal.OutcomeUnknown}, // the framework answers it above the guard
 	{path: "/missing"},
 	{path: "/status"}, // without a body
 	{path: "/nocontent"},
 	{path: "/many"},
 	{path: "/stream"},
 	{path: "/events"},
-	{path: "/silent", first: semel.CodeNoAnswer, repeat: semel.CodeOutcomeUnknown},
+	{path: "/silent", first: refusal.NoAnswer, repeat: refusal.OutcomeUnknown},
 }
 
 // A probe is told what happens on the server.
@@ -108,7 +110,7 @@ func everyScenario(t *testing.T, start starter) {
 			if s.path == "/missing" {
 				once = 0
 			}
-			for i, code := range []semel.Code{s.first, s.repeat, s.repeat} {
+			for i, code := range []refusal.Code{s.first, s.repeat, s.repeat} {
 				got := post(t, guardedURL+s.path, "key-"+s.path[1:])
 				if code != "" {
 					if c := got.header.Get("Idempotency-Code"); c != string(code) || got.status < 400 || got.header.Get("X-Set") != "" {
@@ -235,7 +237,7 @@ func TestField02_APanicThatNobodyRecoversIsLost(t *testing.T) {
 				res.Body.Close()
 				t.Errorf("answered %d, want a broken connection", res.StatusCode)
 			}
-			if c := post(t, srv.URL, "key").header.Get("Idempotency-Code"); c != string(semel.CodeOutcomeUnknown) {
+			if c := post(t, srv.URL, "key").header.Get("Idempotency-Code"); c != string(refusal.OutcomeUnknown) {
 				t.Errorf("the repeat is told %q", c)
 			}
 		})
@@ -256,12 +258,12 @@ func TestField04_ABodyReadAboveTheGuard(t *testing.T) {
 				return send(t, r)
 			}
 			if name == "fiber" { // it has the body in memory
-				if a, b := form("1"), form("2"); a.body != "1" || b.header.Get("Idempotency-Code") != string(semel.CodeKeyReused) {
+				if a, b := form("1"), form("2"); a.body != "1" || b.header.Get("Idempotency-Code") != string(refusal.KeyReused) {
 					t.Errorf("answered %d %s, then %d %s", a.status, a.body, b.status, b.body)
 				}
 				return
 			}
-			if a := form("1"); a.status != 500 || a.header.Get("Idempotency-Code") != string(semel.CodeBodyConsumed) || p.runs() != 0 {
+			if a := form("1"); a.status != 500 || a.header.Get("Idempotency-Code") != string(refusal.BodyConsumed) || p.runs() != 0 {
 				t.Errorf("answered %d %s, run %d times", a.status, a.body, p.runs())
 			}
 		})
@@ -320,10 +322,10 @@ func TestField02_R10_TheExamplesChargeOnceForEachAccount(t *testing.T) {
 			if acme.status != 201 || !strings.Contains(acme.body, "ch_1") || again.body != acme.body || !strings.Contains(other.body, "ch_2") {
 				t.Errorf("charged %s, %s, %s", acme.body, again.body, other.body)
 			}
-			if a := pay("acme", `{"amount":1}`); a.header.Get("Idempotency-Code") != string(semel.CodeKeyReused) {
+			if a := pay("acme", `{"amount":1}`); a.header.Get("Idempotency-Code") != string(refusal.KeyReused) {
 				t.Errorf("another amount under the key: %d %s", a.status, a.body)
 			}
-			if a := pay("", `{"amount":4900}`); a.header.Get("Idempotency-Code") != string(semel.CodeScopeInvalid) {
+			if a := pay("", `{"amount":4900}`); a.header.Get("Idempotency-Code") != string(refusal.ScopeInvalid) {
 				t.Errorf("nobody asked: %d %s", a.status, a.body)
 			}
 			for account, status := range map[string]int{"acme": 200, "nobody": 404} { // who has lost the answer asks with the key
@@ -349,10 +351,10 @@ type operations struct {
 	seen []string
 }
 
-func (o *operations) Observe(_ context.Context, e semel.Event) {
+func (o *operations) Observe(_ context.Context, e event.Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if e.Kind == semel.EventDecision && !slices.Contains(o.seen, e.Operation) {
+	if e.Kind == event.Decision && !slices.Contains(o.seen, e.Operation) {
 		o.seen = append(o.seen, e.Operation)
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/sony/gobreaker/v2"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // ErrOpen means that a call was not made: what it would have called has failed too often of late.
@@ -74,7 +74,7 @@ func New(o Options) *Breaker {
 }
 
 // Allow returns an error that wraps [ErrOpen] if the call must not be made. Otherwise done must be called once, with the
-// call's error. [semel.ErrFull] and [semel.ErrUnreadable] count as success: what answers so is there. One that wraps
+// call's error. [driver.ErrFull] and [driver.ErrUnreadable] count as success: what answers so is there. One that wraps
 // context.Canceled does not count at all: the caller left. Calls that began before the breaker last opened or closed
 // don't count either.
 func (b *Breaker) Allow() (done func(err error), err error) {
@@ -89,7 +89,7 @@ func (b *Breaker) Allow() (done func(err error), err error) {
 func (b *Breaker) Open() bool { return b.two.State() != gobreaker.StateClosed }
 
 func answered(err error) bool {
-	return err == nil || errors.Is(err, semel.ErrFull) || errors.Is(err, semel.ErrUnreadable)
+	return err == nil || errors.Is(err, driver.ErrFull) || errors.Is(err, driver.ErrUnreadable)
 }
 
 func left(err error) bool { return errors.Is(err, context.Canceled) }

@@ -11,8 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/cmd/internal/breaker"
+	"github.com/semelhq/semel/driver"
 )
 
 var errDown = errors.New("connection refused")
@@ -102,7 +102,7 @@ func TestR64_AsManyMustSucceedAsMayTry(t *testing.T) {
 func TestR64_WhatIsNotTheStoresFailureDoesNotOpenIt(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{
-		nil, fmt.Errorf("claim: %w", semel.ErrFull), fmt.Errorf("load: %w", semel.ErrUnreadable),
+		nil, fmt.Errorf("claim: %w", driver.ErrFull), fmt.Errorf("load: %w", driver.ErrUnreadable),
 		fmt.Errorf("claim: %w", context.Canceled),
 	} {
 		b := breaker.New(breaker.Options{Failures: 1})

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // partVariable holds the part that a process is to play, in JSON.
@@ -114,7 +114,7 @@ func (a *actor) drainTime() time.Duration { return 2 * a.Lease }
 func announce(l net.Listener) { fmt.Fprintf(os.Stdout, "listening %s\n", l.Addr()) }
 
 // sweep sweeps all the time, beside the claims (case 24).
-func sweep(ctx context.Context, s semel.Store) {
+func sweep(ctx context.Context, s driver.Store) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	for range tick.C {
 		s.Sweep(ctx, 100) //nolint:errcheck // one that failed is followed by another

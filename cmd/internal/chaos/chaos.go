@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/refusal"
 )
 
 // Run plays one run, and returns what came of it. All its processes and servers have ended then. An error means that it
@@ -136,7 +137,7 @@ func (r *run) report(ctx context.Context) (*Report, error) {
 	}
 	for _, o := range operations {
 		for _, a := range o.attempts {
-			if a.reading == later && strings.Contains(a.value, string(semel.CodeStoreUnavailable)) {
+			if a.reading == later && strings.Contains(a.value, string(refusal.StoreUnavailable)) {
 				report.Unavailable++
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/refusal"
 )
 
 // A reading is what a client takes an answer for.
@@ -209,11 +210,11 @@ func read(res *http.Response, body string) (reading, string) {
 			return odd, value
 		}
 		switch {
-		case p.Code == semel.CodeKeyReused:
+		case p.Code == refusal.KeyReused:
 			return mismatch, value
-		case p.Code == semel.CodeOutcomeUnknown:
+		case p.Code == refusal.OutcomeUnknown:
 			return unknown, value
-		case p.Code == semel.CodeReplayUnavailable:
+		case p.Code == refusal.ReplayUnavailable:
 			return unreplayable, value
 		case p.Retryable:
 			return later, value

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/refusal"
 )
 
 // testDisk returns a disk, or nil where none may be mounted: a run leaves it out then.
@@ -109,8 +109,8 @@ func TestR63_R26_AFullDiskFailsClosed(t *testing.T) {
 			t.Errorf("a repeat: %v %s, want %s", r, value, done.attempts[0].value)
 		}
 		r, value := s.asking.ask(s.ctx, at, late.key, late.request)
-		if r != later || !strings.HasPrefix(value, "503 ") || !strings.Contains(value, string(semel.CodeStoreUnavailable)) {
-			t.Errorf("a new key: %v %s, want 503 %s", r, value, semel.CodeStoreUnavailable)
+		if r != later || !strings.HasPrefix(value, "503 ") || !strings.Contains(value, string(refusal.StoreUnavailable)) {
+			t.Errorf("a new key: %v %s, want 503 %s", r, value, refusal.StoreUnavailable)
 		}
 		for s.ctx.Err() == nil && !took(t, &s.cfg, under) { // its settle finds no room
 			time.Sleep(time.Millisecond)

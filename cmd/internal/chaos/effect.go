@@ -64,7 +64,7 @@ func (e effect) answer(k kind) string {
 const streamEvents = 4
 
 // refusal is the answer to a payment that is refused.
-const refusal = "{\"error\":\"refused\"}\n"
+const refusalBody = "{\"error\":\"refused\"}\n"
 
 // readPayment reads what a request asks for. What can't be read is answered.
 func readPayment(w http.ResponseWriter, r *http.Request) (p payment, request string, ok bool) {

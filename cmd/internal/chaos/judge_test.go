@@ -37,7 +37,7 @@ func TestR90_TheJudge(t *testing.T) {
 	}{
 		{"once", Hold, plain, []attempt{call(0, 5, success, yes)}, []effect{first}, nil, ""},
 		{"replayed", Hold, plain, []attempt{call(0, 5, broken, ""), call(6, 9, success, yes)}, []effect{first}, nil, ""},
-		{"refused", Hold, refused, []attempt{call(0, 5, failure, refusal)}, nil, nil, ""},
+		{"refused", Hold, refused, []attempt{call(0, 5, failure, refusalBody)}, nil, nil, ""},
 		{
 			"twice", Hold, plain,
 			[]attempt{call(0, 5, broken, ""), call(300, 309, success, run("b", 2, 301).answer(plain))},

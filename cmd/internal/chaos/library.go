@@ -10,11 +10,12 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // A business is a database in which effects are, together with the records.
 type business interface {
-	store() semel.Store
+	store() driver.Store
 	// tx calls fn in a transaction that settles the operation too.
 	tx(ctx context.Context, p payment, fn func(booking) error) error
 	// apart writes an effect in no such transaction.
@@ -98,7 +99,7 @@ func (t *till) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case p.Kind == refused:
 			w.WriteHeader(http.StatusUnprocessableEntity)
-			io.WriteString(w, refusal) //nolint:errcheck // it is buffered
+			io.WriteString(w, refusalBody) //nolint:errcheck // it is buffered
 			return errRefused
 		case p.Kind == failing && rand.IntN(2) == 0:
 			return errFailed

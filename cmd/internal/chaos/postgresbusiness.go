@@ -11,9 +11,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/cmd/internal/breaker"
 	"github.com/semelhq/semel/cmd/internal/redisclient"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/history"
 	"github.com/semelhq/semel/pgstore"
 	"github.com/semelhq/semel/redisstore"
@@ -38,7 +38,7 @@ const accounts = 4
 type postgresBusiness struct {
 	app    *pgxpool.Pool
 	in     *pgstore.Store
-	layers semel.Store // over in
+	layers driver.Store // over in
 }
 
 func (a *actor) openPostgresBusiness(ctx context.Context) (business, error) {
@@ -107,7 +107,7 @@ func (a *actor) cacheURL() string {
 	return u.String()
 }
 
-func (b *postgresBusiness) store() semel.Store { return b.layers }
+func (b *postgresBusiness) store() driver.Store { return b.layers }
 
 func (b *postgresBusiness) tx(ctx context.Context, p payment, fn func(booking) error) error {
 	return b.in.TxWith(ctx, pgx.TxOptions{IsoLevel: p.Isolation}, func(ctx context.Context, tx pgx.Tx) error {

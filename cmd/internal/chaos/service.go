@@ -30,7 +30,7 @@ func (a *actor) serveLedger() error {
 		a.traps.pass(InHandler)
 		if p.Kind == refused {
 			w.WriteHeader(http.StatusUnprocessableEntity)
-			io.WriteString(w, refusal) //nolint:errcheck // the gateway has died
+			io.WriteString(w, refusalBody) //nolint:errcheck // the gateway has died
 			return
 		}
 		e := newEffect(r.Header.Get("Idempotency-Key"), request, r.PathValue("front"), began)

@@ -8,7 +8,7 @@ import (
 
 	"modernc.org/sqlite"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/sqlitestore"
 )
 
@@ -64,7 +64,7 @@ func (a *actor) openSQLiteBusiness(ctx context.Context) (business, error) {
 	})
 }
 
-func (b *sqliteBusiness) store() semel.Store { return b.in }
+func (b *sqliteBusiness) store() driver.Store { return b.in }
 
 func (b *sqliteBusiness) tx(ctx context.Context, _ payment, fn func(booking) error) error {
 	return b.in.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // traps are the points of this process. At most one is set at a time.
@@ -58,11 +58,11 @@ func (t *traps) pass(p Point) {
 
 // A trappedStore is a store between whose verbs on operations and their caller this process can die.
 type trappedStore struct {
-	semel.Store
+	driver.Store
 	traps *traps
 }
 
-func (s trappedStore) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+func (s trappedStore) Claim(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
 	rec, owned, err := s.Store.Claim(ctx, id, c)
 	if err == nil && owned && !id.Reserved() {
 		s.traps.pass(AfterClaim)
@@ -70,7 +70,7 @@ func (s trappedStore) Claim(ctx context.Context, id semel.ID, c semel.Claim) (se
 	return rec, owned, err
 }
 
-func (s trappedStore) Settle(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+func (s trappedStore) Settle(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 	if by.Above || id.Reserved() {
 		return s.Store.Settle(ctx, id, by, o)
 	}

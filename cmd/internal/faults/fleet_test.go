@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/internal/servers"
+	"github.com/semelhq/semel/refusal"
 )
 
 // lease is that of a run. It is long enough for a server to be started in it, on most days.
@@ -22,7 +24,7 @@ const lease = 800 * time.Millisecond
 // A fleet is two instances that share a storage.
 type fleet struct {
 	a, b    *instance
-	witness semel.Store // the storage, past all proxies
+	witness driver.Store // the storage, past all proxies
 	server  servers.Server
 	world   world
 
@@ -34,7 +36,7 @@ type fleet struct {
 // An instance has a proxy between its store and the server.
 type instance struct {
 	proxy *Proxy
-	store semel.Store
+	store driver.Store
 	guard *semel.Guard
 	hold  http.Handler
 	rerun http.Handler
@@ -45,8 +47,8 @@ type seat struct {
 	server servers.Server
 	addr   string
 	// open returns a store whose server is at addr.
-	open      func(t *testing.T, addr string) semel.Store
-	witness   semel.Store // defaults to a store of the same kind
+	open      func(t *testing.T, addr string) driver.Store
+	witness   driver.Store // defaults to a store of the same kind
 	oneCommit bool
 }
 
@@ -63,7 +65,7 @@ func newFleet(t *testing.T, s seat, w world) *fleet {
 	return f
 }
 
-func newInstance(t *testing.T, p *Proxy, s semel.Store, w world, oneCommit bool) *instance {
+func newInstance(t *testing.T, p *Proxy, s driver.Store, w world, oneCommit bool) *instance {
 	t.Helper()
 	policy := semel.Policy{Lease: lease, SettleWait: lease, OneCommit: oneCommit}
 	i := &instance{proxy: p, store: s, guard: newGuard(t, s, semel.Options{Policy: policy, RequestLife: lease})}
@@ -75,7 +77,7 @@ func newInstance(t *testing.T, p *Proxy, s semel.Store, w world, oneCommit bool)
 }
 
 // newGuard returns a guard that is done with everything before the test ends.
-func newGuard(t *testing.T, s semel.Store, o semel.Options) *semel.Guard {
+func newGuard(t *testing.T, s driver.Store, o semel.Options) *semel.Guard {
 	t.Helper()
 	o.MaxAttempts = -1
 	g, err := semel.New(s, semel.SingleTenant, semel.Hold, o)
@@ -97,14 +99,14 @@ func (f *fleet) key(about string) string { return fmt.Sprintf("%s-%d", about, ke
 var keys atomic.Int64
 
 // load returns the record as the storage has it.
-func (f *fleet) load(key string) (semel.Record, error) {
+func (f *fleet) load(key string) (driver.Record, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	return f.witness.Load(ctx, semel.Identify(nil, semel.KindHTTP, "single", key))
 }
 
 // await waits until the record is as wanted.
-func (f *fleet) await(t *testing.T, key string, as func(semel.Record) bool) {
+func (f *fleet) await(t *testing.T, key string, as func(driver.Record) bool) {
 	t.Helper()
 	if rec, err := f.awaitFor(key, long, as); err != nil || !as(rec) {
 		t.Errorf("%s: waited in vain: %v, fence %d, %v", key, rec.State, rec.Fence, err)
@@ -112,7 +114,7 @@ func (f *fleet) await(t *testing.T, key string, as func(semel.Record) bool) {
 }
 
 // awaitFor is await for a limited time. It returns the record as it was last seen.
-func (f *fleet) awaitFor(key string, limit time.Duration, as func(semel.Record) bool) (rec semel.Record, err error) {
+func (f *fleet) awaitFor(key string, limit time.Duration, as func(driver.Record) bool) (rec driver.Record, err error) {
 	for until := time.Now().Add(limit); ; time.Sleep(2 * time.Millisecond) {
 		if rec, err = f.load(key); err == nil && as(rec) || time.Now().After(until) {
 			return rec, err
@@ -145,7 +147,7 @@ func ask(h http.Handler, key string) (reading, string) {
 	switch err := json.Unmarshal([]byte(body), &p); {
 	case err != nil && w.Code == http.StatusServiceUnavailable: // of the ledger
 		return later, body
-	case err == nil && p.Code == semel.CodeOutcomeUnknown:
+	case err == nil && p.Code == refusal.OutcomeUnknown:
 		return unknown, body
 	case err == nil && p.Retryable:
 		return later, body

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/internal/servers"
 	"github.com/semelhq/semel/pgstore"
 )
@@ -32,7 +32,7 @@ func pool(t *testing.T, url string) *pgxpool.Pool {
 	return p
 }
 
-func openPostgres(t *testing.T, addr string) semel.Store {
+func openPostgres(t *testing.T, addr string) driver.Store {
 	t.Helper()
 	return openPG(t, urlOf(addr))
 }

@@ -4,12 +4,12 @@ import (
 	"context"
 	"testing"
 
-	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/cmd/internal/redisclient"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/redisstore"
 )
 
-func openRedis(t *testing.T, addr string) semel.Store {
+func openRedis(t *testing.T, addr string) driver.Store {
 	t.Helper()
 	c, err := redisclient.Open("redis://" + addr)
 	must(t, err)

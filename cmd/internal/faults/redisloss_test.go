@@ -3,7 +3,7 @@ package faults
 import (
 	"testing"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // A Redis that keeps nothing on its disk forgets with its restart: that is its documented limit, and what tieredstore is
@@ -24,7 +24,7 @@ func TestR48_RedisRestartedEmpty(t *testing.T) {
 		must(t, err)
 		restart()
 		pursue(t, key, f.a.hold)
-		f.await(t, key, func(rec semel.Record) bool { return rec.State == semel.Done && rec.Fence > before.Fence })
+		f.await(t, key, func(rec driver.Record) bool { return rec.State == driver.Done && rec.Fence > before.Fence })
 		if effects, _ := f.world.effects(key); len(effects) != 2 {
 			t.Errorf("effects %q: what is documented to be lost was not", effects)
 		}

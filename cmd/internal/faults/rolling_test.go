@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/cmd/internal/gateway"
+	"github.com/semelhq/semel/driver"
 )
 
 // Three gateways on one storage are restarted, one after the other, while clients ask all of them: one effect a key, and
@@ -23,10 +23,10 @@ func TestRollingRestartOfThreeGateways(t *testing.T) {
 	r, p := redis(t), postgres(t, nil)
 	for _, tc := range []struct {
 		name string
-		open func(*testing.T) semel.Store
+		open func(*testing.T) driver.Store
 	}{
-		{"redis", func(t *testing.T) semel.Store { return openRedis(t, r.Addr()) }},
-		{"postgres", func(t *testing.T) semel.Store { return openPostgres(t, p.Addr()) }},
+		{"redis", func(t *testing.T) driver.Store { return openRedis(t, r.Addr()) }},
+		{"postgres", func(t *testing.T) driver.Store { return openPostgres(t, p.Addr()) }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			l := newLedger()
@@ -82,7 +82,7 @@ type front struct {
 	stop func() error // drains it
 }
 
-func newFront(t *testing.T, upstream string, s semel.Store) *front {
+func newFront(t *testing.T, upstream string, s driver.Store) *front {
 	t.Helper()
 	to, err := gateway.ParseUpstream(upstream)
 	must(t, err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // A moment is that in the life of an operation at which a fault comes.
@@ -114,16 +115,16 @@ var strikes = []strike{
 func (f *fleet) hit(t *testing.T, s strike, at moment) {
 	t.Helper()
 	key := f.key(string(at))
-	var was semel.Record
+	var was driver.Record
 	over := make(chan struct{})
 	begin := func() {
-		f.await(t, key, func(rec semel.Record) bool { was = rec; return true })
+		f.await(t, key, func(rec driver.Record) bool { was = rec; return true })
 		s.begin(t, f)
 		go func() {
 			defer close(over)
 			s.end(t, f, func() {
 				// A verb that has no connection yet finds none while replies are dropped, and is executed later.
-				rec, err := f.awaitFor(key, 5*lease, func(rec semel.Record) bool { return executed(at, was, rec) })
+				rec, err := f.awaitFor(key, 5*lease, func(rec driver.Record) bool { return executed(at, was, rec) })
 				if err != nil || !executed(at, was, rec) {
 					t.Logf("%s: the fault ends before the verb was executed: %v, %v", key, rec.State, err)
 				}
@@ -159,14 +160,14 @@ func (f *fleet) calm(t *testing.T, at moment) {
 }
 
 // executed tells whether the verb that ends a moment shows in the record.
-func executed(at moment, was, is semel.Record) bool {
+func executed(at moment, was, is driver.Record) bool {
 	switch at {
 	case atClaim:
-		return is.State != semel.Absent
+		return is.State != driver.Absent
 	case atExtend:
 		return is.LeaseEnd > was.LeaseEnd
 	}
-	return is.State == semel.Done
+	return is.State == driver.Done
 }
 
 // survive runs the faults that every store survives: at most one effect a key, true answers, and no key stuck.
@@ -298,12 +299,12 @@ func (f *fleet) clockOff(t *testing.T) {
 
 // off is a store as an instance sees it whose clock is behind the server's by so much.
 type off struct {
-	semel.Store
+	driver.Store
 	by time.Duration
 }
 
-func (o off) seen(rec semel.Record) semel.Record {
-	for _, at := range []*semel.Time{&rec.Now, &rec.Created, &rec.Started, &rec.LeaseEnd, &rec.Settled} {
+func (o off) seen(rec driver.Record) driver.Record {
+	for _, at := range []*driver.Time{&rec.Now, &rec.Created, &rec.Started, &rec.LeaseEnd, &rec.Settled} {
 		if *at != 0 {
 			*at = at.Add(o.by)
 		}
@@ -311,17 +312,17 @@ func (o off) seen(rec semel.Record) semel.Record {
 	return rec
 }
 
-func (o off) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+func (o off) Claim(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
 	rec, owned, err := o.Store.Claim(ctx, id, c)
 	return o.seen(rec), owned, err
 }
 
-func (o off) Settle(ctx context.Context, id semel.ID, by semel.Owner, out semel.Outcome) (semel.Record, bool, error) {
+func (o off) Settle(ctx context.Context, id driver.ID, by driver.Owner, out driver.Outcome) (driver.Record, bool, error) {
 	rec, owned, err := o.Store.Settle(ctx, id, by, out)
 	return o.seen(rec), owned, err
 }
 
-func (o off) Load(ctx context.Context, id semel.ID) (semel.Record, error) {
+func (o off) Load(ctx context.Context, id driver.ID) (driver.Record, error) {
 	rec, err := o.Store.Load(ctx, id)
 	return o.seen(rec), err
 }

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/cmd/internal/redisclient"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/internal/servers"
 	"github.com/semelhq/semel/redisstore"
 	"github.com/semelhq/semel/tieredstore"
@@ -50,7 +50,7 @@ func TestR46_R48_Case02_Case06_Case07_Case43_TieredSurvives(t *testing.T) {
 	p, cache := postgres(t, nil), redis(t)
 	way := proxyTo(t, cache.Addr())
 	hour := time.Hour
-	open := func(t *testing.T, addr string) semel.Store {
+	open := func(t *testing.T, addr string) driver.Store {
 		c, err := redisclient.Open("redis://" + way.Addr())
 		must(t, err)
 		t.Cleanup(c.Close)

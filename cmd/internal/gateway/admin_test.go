@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/memstore"
 )
 
@@ -92,24 +92,24 @@ func TestR78_ReadinessSaysThatTheCacheIsDown(t *testing.T) {
 // What the store learns of other processes reaches those who wait, through the layer that measures it.
 func TestAMeasuredStoreWakes(t *testing.T) {
 	t.Parallel()
-	id := semel.ID{7}
-	var woken semel.ID
+	id := driver.ID{7}
+	var woken driver.ID
 	waking := newMetrics(nil).instrument(wakingStore{memstore.New(), id}, "test")
-	if err := waking.(semel.Waker).Wake(t.Context(), func(id semel.ID) { woken = id }); err != nil || woken != id {
+	if err := waking.(driver.Waker).Wake(t.Context(), func(id driver.ID) { woken = id }); err != nil || woken != id {
 		t.Errorf("woken for %v, %v", woken, err)
 	}
 	silent := newMetrics(nil).instrument(memstore.New(), "test")
-	if err := silent.(semel.Waker).Wake(t.Context(), nil); !errors.Is(err, errors.ErrUnsupported) {
+	if err := silent.(driver.Waker).Wake(t.Context(), nil); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("a store that can't wake: %v", err)
 	}
 }
 
 type wakingStore struct {
-	semel.Store
-	id semel.ID
+	driver.Store
+	id driver.ID
 }
 
-func (s wakingStore) Wake(_ context.Context, settled func(semel.ID)) error {
+func (s wakingStore) Wake(_ context.Context, settled func(driver.ID)) error {
 	settled(s.id)
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/refusal"
 )
 
 func TestAttack06_AMalformedBodyIsItsClientsFault(t *testing.T) {
@@ -24,7 +24,7 @@ func TestAttack06_AMalformedBodyIsItsClientsFault(t *testing.T) {
 		"zz\r\nok\r\n0\r\n\r\n", "-1\r\nok\r\n0\r\n\r\n", "2\r\nokok\r\n0\r\n\r\n", "fffffffffffffffff\r\nok\r\n0\r\n\r\n", "\r\n\r\n", "2\r\nok\r\n0x0\r\n\r\n",
 		"2\r\nok\r\n0\r\nno trailer\r\n\r\n",
 	} {
-		for key, code := range map[string]semel.Code{"": "REQUEST_NOT_FORWARDABLE", "Idempotency-Key: k\r\n": semel.CodeRequestUnreadable} {
+		for key, code := range map[string]refusal.Code{"": "REQUEST_NOT_FORWARDABLE", "Idempotency-Key: k\r\n": refusal.RequestUnreadable} {
 			c := dial(t, g.Addr().String())
 			fmt.Fprint(c, "POST / HTTP/1.1\r\nHost: x\r\n"+key+"Transfer-Encoding: chunked\r\n\r\n"+chunks)
 			in := bufio.NewReader(c)

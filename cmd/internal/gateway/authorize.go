@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/refusal"
 )
 
 // defaultCredentials prove who asks where the scope does not tell callers apart: what services read credentials from by
@@ -196,7 +197,7 @@ func (a *authorizer) allow(r *http.Request) error {
 func (a *authorizer) unanswered(r *http.Request, err error) error {
 	a.cfg.Log.LogAttrs(r.Context(), slog.LevelWarn, "whether an answer may be given again could not be asked",
 		slog.String("endpoint", a.proxy.endpoint(r)), slog.String("error", err.Error()))
-	return fmt.Errorf("authorize: %w: %w", semel.ErrOutcomePending, err)
+	return fmt.Errorf("authorize: %w: %w", refusal.OutcomePending, err)
 }
 
 // question makes the question about a repeat. It has no body, and nothing of what the gateway tells runs by.

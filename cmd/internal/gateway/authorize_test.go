@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/refusal"
 )
 
 // members is a service that knows two callers by their tokens, and answers each with what is theirs.
@@ -60,7 +61,7 @@ func TestAttack01_R14_ARepeatWithoutTheFirstCredentialsGetsNothing(t *testing.T)
 		{"Bearer alice-1", "Authorization", "Bearer alice-1"},
 	} {
 		a := postAs(t, g, "k", other[0], other[1:]...)
-		a.wants(t, 403, semel.CodeReplayForbidden)
+		a.wants(t, 403, refusal.ReplayForbidden)
 		a.hidesSecrets(t)
 	}
 	again := postAs(t, g, "k", "Bearer alice-1")
@@ -76,7 +77,7 @@ func TestAttack01_R14_ARepeatWithoutTheFirstCredentialsGetsNothing(t *testing.T)
 	for _, path := range []string{"/operations", "/operations/" + id, "/operations/" + id + "/result"} {
 		for _, token := range []string{"Bearer bob", ""} {
 			a := ask(t, "GET", g.url+path, "", "Idempotency-Key", "k", "Authorization", token)
-			a.wants(t, 403, semel.CodeReplayForbidden)
+			a.wants(t, 403, refusal.ReplayForbidden)
 			a.hidesSecrets(t)
 		}
 		if a := ask(t, "GET", g.url+path, "", "Idempotency-Key", "k", "Authorization", "Bearer alice-1"); a.status/100 != 2 || !strings.Contains(a.body, "alice") {
@@ -99,7 +100,7 @@ func TestAttack01_R60_GuessesOfKeysMeetALimit(t *testing.T) {
 		case 404:
 			unknown++
 		case 429:
-			a.wants(t, 429, semel.CodeTooManyAttempts)
+			a.wants(t, 429, refusal.TooManyAttempts)
 			limited++
 		default:
 			t.Fatalf("guess %d: %d %s", i, a.status, a.body)
@@ -169,14 +170,14 @@ func TestAttack01_R14_AuthorizeDecidesAboutOtherCredentials(t *testing.T) {
 		}
 		for _, token := range []string{"Bearer bob", "Bearer nobody", ""} {
 			a := postAs(t, g, key, token)
-			a.wants(t, 403, semel.CodeReplayForbidden)
+			a.wants(t, 403, refusal.ReplayForbidden)
 			a.hidesSecrets(t)
 		}
 		result := "/operations/" + semel.Identify(nil, semel.KindHTTP, "single", key).String() + "/result"
 		if a := ask(t, "GET", g.url+result, "", "Authorization", "Bearer alice-2"); a.status != 201 {
 			t.Errorf("%s: asked about with a renewed token: %d %s", authorize, a.status, a.body)
 		}
-		ask(t, "GET", g.url+result, "", "Authorization", "Bearer bob").wants(t, 403, semel.CodeReplayForbidden)
+		ask(t, "GET", g.url+result, "", "Authorization", "Bearer bob").wants(t, 403, refusal.ReplayForbidden)
 		if n := u.executions(key) - len(questions()); asked == u && n != 1 {
 			t.Errorf("%s: %d executions", authorize, n)
 		}
@@ -188,7 +189,7 @@ func TestAttack01_R14_AuthorizeDecidesAboutOtherCredentials(t *testing.T) {
 	gone.Close()
 	g := start(t, u.URL, func(c *Config) { c.Default.Authorize = address + "/may-see" })
 	postAs(t, g, "gone", "Bearer alice-1").wants(t, 201, "")
-	postAs(t, g, "gone", "Bearer alice-2").wants(t, 503, semel.CodeOutcomePending)
+	postAs(t, g, "gone", "Bearer alice-2").wants(t, 503, refusal.OutcomePending)
 	postAs(t, g, "gone", "Bearer alice-1").wants(t, 201, "")
 }
 
@@ -277,11 +278,11 @@ func TestAttack01_R75a_AnAnswerThatReconcileFindsNeedsAuthorize(t *testing.T) {
 	})
 	for authorize, want := range map[string]int{"/may-see": 201, "": 403} {
 		g := start(t, u.URL, reconciles, func(c *Config) { c.Default.Authorize = authorize })
-		postAs(t, g, "k", "Bearer alice-1").wants(t, 409, semel.CodeOutcomeUnknown)
+		postAs(t, g, "k", "Bearer alice-1").wants(t, 409, refusal.OutcomeUnknown)
 		settled(t, g, u)
 		for _, token := range []string{"", "Bearer bob"} {
 			a := postAs(t, g, "k", token)
-			a.wants(t, 403, semel.CodeReplayForbidden)
+			a.wants(t, 403, refusal.ReplayForbidden)
 			a.hidesSecrets(t)
 		}
 		if a := postAs(t, g, "k", "Bearer alice-1"); a.status != want {
@@ -321,7 +322,7 @@ func TestAttack09_WrongBodiesDoNotLockTheOwnerOfAKeyOut(t *testing.T) {
 	g := start(t, u.URL)
 	postAs(t, g, "k", "Bearer alice-1").wants(t, 201, "")
 	for i := range 150 {
-		ask(t, "POST", g.url+"/accounts", `{"amount":`+strconv.Itoa(i+2)+`}`, "Idempotency-Key", "k", "Content-Type", "application/json").wants(t, 422, semel.CodeKeyReused)
+		ask(t, "POST", g.url+"/accounts", `{"amount":`+strconv.Itoa(i+2)+`}`, "Idempotency-Key", "k", "Content-Type", "application/json").wants(t, 422, refusal.KeyReused)
 		if a := postAs(t, g, "k", "Bearer mallory"); a.status != 403 && a.status != 429 {
 			t.Fatalf("the same body with other credentials: %d %s", a.status, a.body)
 		}
@@ -392,7 +393,7 @@ func TestAttack01_R14_WhereNobodyCanBeAskedTheRepeatIsToComeAgain(t *testing.T) 
 			"a repeat": postAs(t, g, key, "Bearer alice-2"), "a question": ask(t, "GET", g.url+"/operations", "", "Idempotency-Key", key, "Authorization", "Bearer alice-2"),
 			"the result": ask(t, "GET", result, "", "Authorization", "Bearer alice-2"),
 		} {
-			if code := map[int]semel.Code{503: semel.CodeOutcomePending, 403: semel.CodeReplayForbidden}[c.want]; a.status != c.want || a.header.Get("Idempotency-Code") != string(code) {
+			if code := map[int]refusal.Code{503: refusal.OutcomePending, 403: refusal.ReplayForbidden}[c.want]; a.status != c.want || a.header.Get("Idempotency-Code") != string(code) {
 				t.Errorf("%s: %s got %d %s", name, what, a.status, a.body)
 			}
 			if (a.header.Get("Retry-After") != "") != (c.want == 503) {

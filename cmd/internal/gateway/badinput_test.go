@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/refusal"
 )
 
 func TestR2_R3_R4_R6_R62_MalformedKeysAreRefused(t *testing.T) {
@@ -40,7 +40,7 @@ func TestR2_R3_R4_R6_R62_MalformedKeysAreRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			a := raw(t, g.Addr().String(), "POST / HTTP/1.1\r\nHost: x\r\n"+lines+"Content-Length: 2\r\n\r\nok")
-			a.wants(t, 400, semel.CodeKeyInvalid)
+			a.wants(t, 400, refusal.KeyInvalid)
 		})
 	}
 	t.Cleanup(func() {
@@ -93,13 +93,13 @@ func TestR24_BodiesOverTheLimitAreRefused(t *testing.T) {
 	if len(bomb) > 1<<20 {
 		t.Fatalf("the bomb has %d bytes, which the limit would catch anyway", len(bomb))
 	}
-	askTooMuch(t, "POST", g.url+"/", long, "Idempotency-Key", "long").wants(t, 413, semel.CodeBodyTooLarge)
-	ask(t, "POST", g.url+"/", bomb, "Idempotency-Key", "bomb", "Content-Encoding", "gzip").wants(t, 413, semel.CodeBodyTooLarge)
+	askTooMuch(t, "POST", g.url+"/", long, "Idempotency-Key", "long").wants(t, 413, refusal.BodyTooLarge)
+	ask(t, "POST", g.url+"/", bomb, "Idempotency-Key", "bomb", "Content-Encoding", "gzip").wants(t, 413, refusal.BodyTooLarge)
 	raw(t, g.Addr().String(), fmt.Sprintf("POST / HTTP/1.1\r\nHost: x\r\nIdempotency-Key: chunked\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(long), long)).
-		wants(t, 413, semel.CodeBodyTooLarge)
+		wants(t, 413, refusal.BodyTooLarge)
 	// A length that is only claimed takes no memory, and nothing of the body is waited for.
 	raw(t, g.Addr().String(), "POST / HTTP/1.1\r\nHost: x\r\nIdempotency-Key: claimed\r\nContent-Length: 9000000000000\r\n\r\n").
-		wants(t, 413, semel.CodeBodyTooLarge)
+		wants(t, 413, refusal.BodyTooLarge)
 	if n := len(u.requests()); n != 0 {
 		t.Errorf("upstream executed %d requests", n)
 	}
@@ -136,7 +136,7 @@ func TestR20_MalformedDeepAndHugeJSONArePassedOnAndReplayed(t *testing.T) {
 			if !again.replayed() {
 				t.Error("the repeat is no replay")
 			}
-			send(body+" x").wants(t, 422, semel.CodeKeyReused)
+			send(body+" x").wants(t, 422, refusal.KeyReused)
 		})
 	}
 }
@@ -165,7 +165,7 @@ func TestABodyThatDoesNotArriveInTimeIsRefused(t *testing.T) {
 	g.Gateway.bodyTime = 50 * time.Millisecond
 	c := dial(t, g.Addr().String())
 	fmt.Fprint(c, "POST / HTTP/1.1\r\nHost: x\r\nIdempotency-Key: k\r\nContent-Length: 10\r\n\r\nhalf")
-	readAnswer(t, bufio.NewReader(c)).wants(t, 400, semel.CodeRequestUnreadable)
+	readAnswer(t, bufio.NewReader(c)).wants(t, 400, refusal.RequestUnreadable)
 	if n := len(u.requests()); n != 0 {
 		t.Errorf("upstream executed %d requests", n)
 	}

@@ -10,19 +10,21 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/refusal"
 )
 
 // deadStore counts the claims that it does not answer.
 type deadStore struct {
-	semel.Store
+	driver.Store
 	down   atomic.Bool
 	claims atomic.Int64
 }
 
-func (s *deadStore) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+func (s *deadStore) Claim(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
 	s.claims.Add(1)
 	if s.down.Load() {
-		return semel.Record{}, false, errors.New("no answer")
+		return driver.Record{}, false, errors.New("no answer")
 	}
 	return s.Store.Claim(ctx, id, c)
 }
@@ -63,7 +65,7 @@ func TestR63_R64_ADeadStoreIsNotAskedForEachRequest(t *testing.T) {
 	}
 	g, store = opensFor(200 * time.Millisecond)
 	for range 3 {
-		ask(t, "POST", g.url+"/payments", "{}", "Idempotency-Key", "k").wants(t, 503, semel.CodeStoreUnavailable)
+		ask(t, "POST", g.url+"/payments", "{}", "Idempotency-Key", "k").wants(t, 503, refusal.StoreUnavailable)
 	}
 	store.down.Store(false)
 	for giveUp := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/refusal"
 )
 
 func TestAttack05_R60_UnfinishedBodiesOfOneTakeNoRoomOfOthers(t *testing.T) {
@@ -35,7 +36,7 @@ func TestAttack05_R60_UnfinishedBodiesOfOneTakeNoRoomOfOthers(t *testing.T) {
 		fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: a\r\nX-Account: flooder\r\nIdempotency-Key: u%d\r\nContent-Length: %d\r\n\r\n%s", len(unfinished), semel.DefaultMaxRequestBody, strings.Repeat("x", 600<<10))
 		return sends("flooder") == 503
 	})
-	send("flooder", "refused").wants(t, 503, semel.CodeStoreUnavailable)
+	send("flooder", "refused").wants(t, 503, refusal.StoreUnavailable)
 	send("other", "k").wants(t, 201, "")
 	for _, c := range unfinished {
 		c.Close()
@@ -67,7 +68,7 @@ func TestAttack05_AnAnswerForWhichThereIsNoRoomGoesOutAsItIsWritten(t *testing.T
 		t.Errorf("the client got %d bytes, %v", n, err)
 	}
 	done(t, g, u)
-	ask(t, "POST", g.url+"/report", "", "Idempotency-Key", "k").wants(t, 409, semel.CodeReplayUnavailable)
+	ask(t, "POST", g.url+"/report", "", "Idempotency-Key", "k").wants(t, 409, refusal.ReplayUnavailable)
 	if n := len(u.requests()); n != 1 {
 		t.Errorf("executed %d times", n)
 	}
@@ -117,9 +118,9 @@ func TestAttack05_R60_UnreadAnswersOfOneTakeNoRoomOfOthers(t *testing.T) {
 		asks("first")
 	}
 	eventually(t, "two replays are held", func() bool { return held() >= 2*size })
-	send("flooder", "first").wants(t, 503, semel.CodeStoreUnavailable)
+	send("flooder", "first").wants(t, 503, refusal.StoreUnavailable)
 	whole(send("flooder", "second"), false) // it is run, and sent from a file
-	send("flooder", "second").wants(t, 409, semel.CodeReplayUnavailable)
+	send("flooder", "second").wants(t, 409, refusal.ReplayUnavailable)
 	for range 10 {
 		asks("first")
 	}
@@ -136,7 +137,7 @@ func TestAttack05_R60_UnreadAnswersOfOneTakeNoRoomOfOthers(t *testing.T) {
 	asks("third")
 	asks("fourth")
 	eventually(t, "two answers are held", func() bool { return held() >= 2*size })
-	send("flooder", "first").wants(t, 503, semel.CodeStoreUnavailable)
+	send("flooder", "first").wants(t, 503, refusal.StoreUnavailable)
 	for _, c := range unread {
 		c.Close()
 	}

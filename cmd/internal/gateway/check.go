@@ -13,6 +13,8 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/cmd/internal/stores"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
 )
 
@@ -107,7 +109,7 @@ func (c *Config) check() (faults []fault) {
 		scope = c.Scope.guard(c.TrustedProxies, newVerifier(c.JWT, nil), nil)
 	}
 	options := c.options()
-	options.Observer = semel.LogObserver(slog.New(slog.DiscardHandler), "")
+	options.Observer = event.Log(slog.New(slog.DiscardHandler), "")
 	_, err := semel.New(memstore.New(), scope, semel.Hold, options)
 	for _, text := range settingErrors(err) {
 		fail(settingOf(text), "%s", text)
@@ -266,7 +268,7 @@ func (r *Route) checkMint(fail func(string, string, ...any)) {
 		deadline = semel.DefaultMaxRun
 	}
 	if lease == 0 {
-		lease = semel.DefaultLease
+		lease = driver.DefaultLease
 	}
 	switch {
 	case m.Window < 0:

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/refusal"
 )
 
 func TestField23_EveryCodeOfTheGatewayIsDocumentedAsItIsOnTheWire(t *testing.T) {
@@ -17,14 +17,14 @@ func TestField23_EveryCodeOfTheGatewayIsDocumentedAsItIsOnTheWire(t *testing.T) 
 	}
 	_, section, _ := strings.Cut(string(page), "\n## Codes of the gateway\n")
 	section, _, _ = strings.Cut(section, "\n## ")
-	rows := map[semel.Code]string{}
+	rows := map[refusal.Code]string{}
 	for row := range strings.Lines(section) {
 		if code, ok := strings.CutPrefix(row, "| `"); ok {
 			code, _, _ = strings.Cut(code, "`")
-			rows[semel.Code(code)] = row
+			rows[refusal.Code(code)] = row
 		}
 	}
-	for _, r := range []refusal{upstreamUnavailable, upstreamBroken, notForwardable, methodRefused, targetRefused, hostRefused} {
+	for _, r := range []localRefusal{upstreamUnavailable, upstreamBroken, notForwardable, methodRefused, targetRefused, hostRefused} {
 		retryable := map[bool]string{true: "yes", false: "no"}[r.retryable]
 		if want := strings.Join([]string{"| `" + string(r.code) + "`", "`" + r.slug + "`", strconv.Itoa(r.status), retryable, ""}, " | "); !strings.HasPrefix(rows[r.code], want) {
 			t.Errorf("documented is %q, want %q", rows[r.code], want)

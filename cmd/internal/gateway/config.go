@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 )
 
 // Config is what a gateway is made from. Zero fields mean the documented default; those without one must be set.
@@ -47,7 +49,7 @@ type Config struct {
 	MaxConnections int
 
 	// Store keeps the records.
-	Store semel.Store
+	Store driver.Store
 	// CheckCache asks the cache in front of the store whether it works, for readiness. Defaults to none.
 	CheckCache func(ctx context.Context) error
 	// StoreAddress, CacheAddress and the names of files say where the store, its cache and the secrets come from, for
@@ -125,7 +127,7 @@ type Config struct {
 	ShutdownTimeout time.Duration
 
 	// Observers are told every event, besides the log and the metrics.
-	Observers []semel.Observer
+	Observers []event.Observer
 	// upstreamFailed is told each error of the upstream.
 	upstreamFailed func(ctx context.Context, kind string)
 	// headersDropped is told how many headers of a request were dropped for their names.

@@ -13,6 +13,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/refusal"
 )
 
 // LoadFile reads a configuration from a YAML file, whose settings bear the names of the fields that they set. Where they
@@ -300,19 +301,19 @@ func compressSetting(to *int) setting {
 }
 
 // statusesSetting has codes for names.
-func statusesSetting(to *map[semel.Code]int) setting {
+func statusesSetting(to *map[refusal.Code]int) setting {
 	return func(f *yamlFile, path string, value ast.Node) {
 		m, ok := value.(*ast.MappingNode)
 		if !ok {
 			f.fail(value, "%s: want one CODE: STATUS a line", nameOf(path))
 			return
 		}
-		*to = map[semel.Code]int{}
+		*to = map[refusal.Code]int{}
 		for _, e := range f.entries(m) {
 			code := e.Key.GetToken().Value
 			var status int
 			f.read(path+"."+code, code, e.Value, intSetting(&status))
-			(*to)[semel.Code(code)] = status
+			(*to)[refusal.Code(code)] = status
 		}
 	}
 }

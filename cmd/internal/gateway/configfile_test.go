@@ -13,6 +13,7 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // load reads a configuration from the text of a file.
@@ -81,7 +82,7 @@ func TestR73_AFileWithEverySettingIsRead(t *testing.T) {
 				StoreHeaders: []string{"Content-Type", "Location"}, Credentials: []string{"Authorization", "cookie:session"},
 			},
 			Problems: Problems{
-				Statuses: map[semel.Code]int{semel.CodeKeyReused: 409, "UPSTREAM_UNAVAILABLE": 502}, Simple: true,
+				Statuses: map[refusal.Code]int{refusal.KeyReused: 409, "UPSTREAM_UNAVAILABLE": 502}, Simple: true,
 				Documentation: "https://api.example.com/docs/payments",
 			},
 		},

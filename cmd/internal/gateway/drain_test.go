@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 func TestR78_ADrainFinishesWhatIsUnderWay(t *testing.T) {
@@ -67,7 +67,7 @@ func TestR78_ADrainWaitsForRunsWithoutAClient(t *testing.T) {
 	})
 	store := memstore.New()
 	g := start(t, u.URL, func(c *Config) { c.Store, c.Default.Policy.Patience = store, 20*time.Millisecond })
-	post(t, g.url, "k").wants(t, 504, semel.CodeOutcomePending)
+	post(t, g.url, "k").wants(t, 504, refusal.OutcomePending)
 	stopped := make(chan error, 1)
 	go func() { stopped <- g.stop() }()
 	eventually(t, "the drain to begin", func() bool { return g.draining.Load() })

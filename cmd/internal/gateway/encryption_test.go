@@ -8,7 +8,9 @@ import (
 	"testing"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 func TestAttack08_AnAnswerWrittenInTheClearIsNotReplayed(t *testing.T) {
@@ -23,7 +25,7 @@ func TestAttack08_AnAnswerWrittenInTheClearIsNotReplayed(t *testing.T) {
 	for _, p := range []Plain{PlainByKeys, PlainRefused} {
 		g := start(t, u.URL, func(c *Config) { c.Store, c.Encryption, c.Plain = store, newKeyring(t), p })
 		a := post(t, g.url, "k")
-		a.wants(t, 409, semel.CodeReplayUnavailable)
+		a.wants(t, 409, refusal.ReplayUnavailable)
 		if a.header.Get("Location") != "" || a.header.Get("Set-Cookie") != "" || a.header.Get("Idempotency-Retryable") == "true" {
 			t.Errorf("the answer has %v", a.header)
 		}
@@ -45,12 +47,12 @@ func TestAttack08_AnAnswerWrittenInTheClearIsNotReplayed(t *testing.T) {
 // A swapping store gives another answer with each record than that which was settled, as one into which somebody writes.
 type swapping struct {
 	*memstore.Store
-	answer atomic.Pointer[semel.Response]
+	answer atomic.Pointer[driver.Response]
 }
 
-func (s *swapping) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+func (s *swapping) Claim(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
 	rec, owned, err := s.Store.Claim(ctx, id, c)
-	if other := s.answer.Load(); other != nil && rec.State == semel.Done {
+	if other := s.answer.Load(); other != nil && rec.State == driver.Done {
 		rec.Response = other
 	}
 	return rec, owned, err
@@ -62,8 +64,8 @@ func TestAttack08_AnEncryptedAnswerOfAnotherOperationIsNotReplayed(t *testing.T)
 	u := newUpstream(t, created)
 	g := start(t, u.URL, func(c *Config) { c.Store, c.Encryption = s, newKeyring(t) })
 	post(t, g.url, "one").wants(t, 201, "")
-	var stored *semel.Response
-	err := s.List(t.Context(), semel.Query{}, func(_ semel.ID, rec semel.Record) bool {
+	var stored *driver.Response
+	err := s.List(t.Context(), driver.Query{}, func(_ driver.ID, rec driver.Record) bool {
 		stored = rec.Response
 		return stored == nil
 	})
@@ -72,7 +74,7 @@ func TestAttack08_AnEncryptedAnswerOfAnotherOperationIsNotReplayed(t *testing.T)
 	}
 	post(t, g.url, "two").wants(t, 201, "")
 	s.answer.Store(stored)
-	post(t, g.url, "two").wants(t, 409, semel.CodeReplayUnavailable)
+	post(t, g.url, "two").wants(t, 409, refusal.ReplayUnavailable)
 	if a := post(t, g.url, "one"); a.status != 201 || !a.replayed() {
 		t.Errorf("its own answer: %d, replayed %t", a.status, a.replayed())
 	}
@@ -111,7 +113,7 @@ func TestAttack08_NobodyIsAskedAboutANameThatIsNotSealed(t *testing.T) {
 			says(w, "done", http.StatusCreated, "paid")
 		})
 		first := start(t, u.URL, func(cfg *Config) { cfg.Store, cfg.Encryption = store, c.before })
-		post(t, first.url, "k").wants(t, 409, semel.CodeOutcomeUnknown)
+		post(t, first.url, "k").wants(t, 409, refusal.OutcomeUnknown)
 		then := start(t, u.URL, reconciles, func(cfg *Config) {
 			cfg.Store, cfg.Encryption, cfg.Plain = store, c.after, c.plain
 			cfg.Default.ReplayTo = ReplayToAnyone
@@ -121,7 +123,7 @@ func TestAttack08_NobodyIsAskedAboutANameThatIsNotSealed(t *testing.T) {
 			if n := len(u.requests()); n != 1 {
 				t.Errorf("%s: %d requests to the upstream", c.name, n)
 			}
-			post(t, then.url, "k").wants(t, 409, semel.CodeOutcomeUnknown)
+			post(t, then.url, "k").wants(t, 409, refusal.OutcomeUnknown)
 			continue
 		}
 		eventually(t, c.name+": an answer", func() bool { a := post(t, then.url, "k"); return a.status == 201 && a.replayed() && a.body == "paid" })

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // newCompleter returns what finishes operations without their clients: of routes with respond_async or complete,
@@ -91,13 +92,13 @@ func (g *Gateway) beginFinishing(ctx context.Context) *finishing {
 
 // tellLeft warns of operations that earlier routes have left to be finished. Without a keyring none of them could be.
 func (g *Gateway) tellLeft(ctx context.Context) {
-	lister, ok := g.cfg.Store.(semel.Lister)
+	lister, ok := g.cfg.Store.(driver.Lister)
 	if !ok || g.cfg.Encryption == nil {
 		return
 	}
-	left, found := semel.ID{}, false
-	err := lister.List(ctx, semel.Query{Sealed: true, Reading: semel.ReadsFree}, func(id semel.ID, rec semel.Record) bool {
-		left, found = id, rec.Owed || rec.State == semel.Running
+	left, found := driver.ID{}, false
+	err := lister.List(ctx, driver.Query{Sealed: true, Reading: driver.ReadsFree}, func(id driver.ID, rec driver.Record) bool {
+		left, found = id, rec.Owed || rec.State == driver.Running
 		return !found
 	})
 	switch {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/memstore"
 )
 
@@ -148,7 +149,7 @@ type listing struct {
 	ended atomic.Int32
 }
 
-func (l *listing) List(ctx context.Context, q semel.Query, f func(semel.ID, semel.Record) bool) error {
+func (l *listing) List(ctx context.Context, q driver.Query, f func(driver.ID, driver.Record) bool) error {
 	if q.Sealed {
 		defer l.ended.Add(1)
 	}

@@ -9,7 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/refusal"
 )
 
 func TestR49_R74_TheUpstreamLearnsWhichRunItServes(t *testing.T) {
@@ -38,7 +39,7 @@ func TestR49_R74_TheUpstreamLearnsWhichRunItServes(t *testing.T) {
 		t.Errorf("fences are %s and %s, want them to grow", a, b)
 	}
 	op := one.Get("Idempotency-Operation")
-	if _, err := semel.ParseID(op); err != nil || two.Get("Idempotency-Operation") != op {
+	if _, err := driver.ParseID(op); err != nil || two.Get("Idempotency-Operation") != op {
 		t.Errorf("operation is %q, then %q", op, two.Get("Idempotency-Operation"))
 	}
 	for _, r := range requests {
@@ -189,10 +190,10 @@ func TestR10_R11_TheScopeHeaderSaysWhoAsks(t *testing.T) {
 		t.Error("the same principal's repeat is no replay")
 	}
 	before := len(u.requests())
-	send(g).wants(t, 400, semel.CodeScopeInvalid)
-	send(g, "").wants(t, 400, semel.CodeScopeInvalid)
-	send(g, "acme", "acme").wants(t, 400, semel.CodeScopeInvalid)
-	send(start(t, u.URL, byAccount, untrusting), "acme").wants(t, 400, semel.CodeScopeInvalid)
+	send(g).wants(t, 400, refusal.ScopeInvalid)
+	send(g, "").wants(t, 400, refusal.ScopeInvalid)
+	send(g, "acme", "acme").wants(t, 400, refusal.ScopeInvalid)
+	send(start(t, u.URL, byAccount, untrusting), "acme").wants(t, 400, refusal.ScopeInvalid)
 	if n := len(u.requests()); n != before {
 		t.Errorf("%d refused requests were executed", n-before)
 	}

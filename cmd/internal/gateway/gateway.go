@@ -17,6 +17,7 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/cmd/internal/breaker"
+	"github.com/semelhq/semel/driver"
 )
 
 // A Gateway protects one upstream. It is made by [New] and does its work in [Gateway.Run].
@@ -64,7 +65,7 @@ func New(c Config) (*Gateway, error) {
 	breaker := breaker.New(breaker.Options{Name: "store", Failures: c.Breaker.Failures, Open: c.Breaker.Open, Log: c.Log})
 	g.metrics.watchBreaker(breaker.Open)
 	observers := observers{observer(&c), g.metrics}
-	if _, lists := c.Store.(semel.Lister); lists {
+	if _, lists := c.Store.(driver.Lister); lists {
 		if g.reconciler, err = newReconciler(c.Store, c.options().Encryption, g.transport, c.CorrelationHeader, c.Log, func(result string) { g.metrics.reconciled.WithLabelValues(result).Inc() }); err != nil {
 			return nil, err
 		}
@@ -183,8 +184,8 @@ func (g *Gateway) Run(ctx context.Context) error {
 	}
 	log.Info("gateway listening", "listen", g.Addr().String(), "admin", g.AdminAddr().String(), "tls", encrypted,
 		"upstream", g.cfg.Upstream.String(), "scope", g.cfg.Scope.String(), "on_lost", g.cfg.Default.Policy.OnLost.String(),
-		"lease", cmp.Or(g.cfg.Default.Policy.Lease, semel.DefaultLease).String(),
-		"retention", cmp.Or(g.cfg.Default.Policy.Retention, semel.DefaultRetention).String(),
+		"lease", cmp.Or(g.cfg.Default.Policy.Lease, driver.DefaultLease).String(),
+		"retention", cmp.Or(g.cfg.Default.Policy.Retention, driver.DefaultRetention).String(),
 		"deadline", cmp.Or(g.cfg.Default.Policy.MaxRun, semel.DefaultMaxRun).String(), "routes", len(g.cfg.Routes))
 
 	var loops sync.WaitGroup

@@ -19,7 +19,10 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // A running is a gateway that serves, with what a test needs to see of it.
@@ -187,7 +190,7 @@ func post(t *testing.T, address, key string) answer {
 }
 
 // wants checks status and code of an answer; code "" means that it is not a problem.
-func (a answer) wants(t *testing.T, status int, code semel.Code) {
+func (a answer) wants(t *testing.T, status int, code refusal.Code) {
 	t.Helper()
 	if a.status != status {
 		t.Fatalf("status %d, want %d; body %s", a.status, status, a.body)
@@ -276,7 +279,7 @@ func TestR26_AHundredAtOnceAreOneExecution(t *testing.T) {
 	}
 	for range 99 { // the refused ones don't wait for the one that runs
 		a := <-answers
-		a.wants(t, 409, semel.CodeInProgress)
+		a.wants(t, 409, refusal.InProgress)
 		if a.header.Get("Retry-After") == "" {
 			t.Error("409 without Retry-After")
 		}
@@ -295,7 +298,7 @@ func TestR7_KeysAreOptionalUnlessRequired(t *testing.T) {
 	optional := start(t, u.URL)
 	required := start(t, u.URL, func(c *Config) { c.Default.Unkeyed = UnkeyedRefuse })
 	ask(t, "POST", optional.url+"/", "x").wants(t, 201, "")
-	ask(t, "POST", required.url+"/", "x").wants(t, 400, semel.CodeKeyMissing)
+	ask(t, "POST", required.url+"/", "x").wants(t, 400, refusal.KeyMissing)
 	ask(t, "PUT", required.url+"/", "x").wants(t, 201, "")
 	if n := len(u.requests()); n != 2 {
 		t.Errorf("upstream executed %d requests, want 2", n)
@@ -358,7 +361,7 @@ func TestAnUpstreamThatIsTheGatewayItselfIsRefused(t *testing.T) {
 func TestTheConfigurationReachesTheRecord(t *testing.T) {
 	t.Parallel()
 	var n atomic.Int32
-	var last atomic.Pointer[semel.Claim]
+	var last atomic.Pointer[driver.Claim]
 	u := newUpstream(t, created)
 	g := start(t, u.URL, func(c *Config) {
 		c.Store = claimCounter{c.Store, &n, &last}
@@ -372,17 +375,17 @@ func TestTheConfigurationReachesTheRecord(t *testing.T) {
 	}
 }
 
-type observerFunc func(semel.Event)
+type observerFunc func(event.Event)
 
-func (f observerFunc) Observe(_ context.Context, e semel.Event) { f(e) }
+func (f observerFunc) Observe(_ context.Context, e event.Event) { f(e) }
 
 func TestObserversAreToldEveryEvent(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t, created)
 	var mu sync.Mutex
-	var results []semel.Result
+	var results []event.Result
 	g := start(t, u.URL, func(c *Config) {
-		c.Observers = []semel.Observer{observerFunc(func(e semel.Event) {
+		c.Observers = []event.Observer{observerFunc(func(e event.Event) {
 			mu.Lock()
 			defer mu.Unlock()
 			results = append(results, e.Result)
@@ -395,7 +398,7 @@ func TestObserversAreToldEveryEvent(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	if !slices.Contains(results, semel.ResultExecuted) || !slices.Contains(results, semel.ResultReplayed) {
+	if !slices.Contains(results, event.Executed) || !slices.Contains(results, event.Replayed) {
 		t.Errorf("results are %q", results)
 	}
 }

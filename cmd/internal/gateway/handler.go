@@ -35,8 +35,8 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	t.screen.clean(r)
-	if refusal, refused := t.screen.refuses(r); refused {
-		t.others.proxy.form.refuse(w, refusal)
+	if local, refused := t.screen.refuses(r); refused {
+		t.others.proxy.form.refuse(w, local)
 		return
 	}
 	correlate(w, r, g.cfg.CorrelationHeader)

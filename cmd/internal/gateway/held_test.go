@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/refusal"
 )
 
 // Each of these has two readings, or none. What follows it on its connection must not become a request.
@@ -69,7 +69,7 @@ func TestHeld_R62_WhatHasNoOneReadingIsRefused(t *testing.T) {
 		}
 	}
 	for _, fields := range []string{"X-Account: victim\r\n", "X-A: b\nX-Account: victim\r\n"} { // a bare LF ends a line (RFC 9112, section 2.2)
-		raw(t, g.Addr().String(), "POST / HTTP/1.1\r\nHost: x\r\nX-Account: me\r\nIdempotency-Key: k\r\n"+fields+sized+"\r\nok").wants(t, 400, semel.CodeScopeInvalid)
+		raw(t, g.Addr().String(), "POST / HTTP/1.1\r\nHost: x\r\nX-Account: me\r\nIdempotency-Key: k\r\n"+fields+sized+"\r\nok").wants(t, 400, refusal.ScopeInvalid)
 	}
 	if all := u.requests(); len(all) > 0 {
 		t.Errorf("%d requests have reached the service, such as %s %s", len(all), all[0].Method, all[0].URL)
@@ -233,7 +233,7 @@ func TestHeld_R20_BodiesOfManyPartsTakeBoundedTime(t *testing.T) {
 			if a := send(c.body); a.status != 201 || !a.replayed() {
 				t.Errorf("the repeat: %d %s", a.status, a.body)
 			}
-			send("x"+c.body).wants(t, 422, semel.CodeKeyReused)
+			send("x"+c.body).wants(t, 422, refusal.KeyReused)
 		})
 	}
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/refusal"
 )
 
 // An issuer signs tokens.
@@ -147,11 +147,11 @@ func TestAttack02_R11_ATokenThatIsNotVerifiedIsNobody(t *testing.T) {
 		"with spaces behind":       good + " x",
 	} {
 		a := postAs(t, g, "k", token)
-		if a.status != 400 || !strings.Contains(a.body, string(semel.CodeScopeInvalid)) {
+		if a.status != 400 || !strings.Contains(a.body, string(refusal.ScopeInvalid)) {
 			t.Errorf("%s: %d %s", name, a.status, a.body)
 		}
 	}
-	ask(t, "POST", g.url+"/accounts", "{}", "Idempotency-Key", "k", "Authorization", good, "Authorization", good).wants(t, 400, semel.CodeScopeInvalid)
+	ask(t, "POST", g.url+"/accounts", "{}", "Idempotency-Key", "k", "Authorization", good, "Authorization", good).wants(t, 400, refusal.ScopeInvalid)
 	if n := len(u.requests()); n != 0 {
 		t.Errorf("the service was asked %d times", n)
 	}
@@ -182,7 +182,7 @@ func TestAttack02_R11_KeysAtAnAddressAndSeveralClaims(t *testing.T) {
 			t.Errorf("%v: %d %s, replayed %v", c, a.status, a.body, a.replayed())
 		}
 	}
-	postAs(t, g, "k", i.token(t, map[string]any{"tenant": nil})).wants(t, 400, semel.CodeScopeInvalid)
+	postAs(t, g, "k", i.token(t, map[string]any{"tenant": nil})).wants(t, 400, refusal.ScopeInvalid)
 	if n := len(keys.requests()); n != 1 {
 		t.Errorf("the keys were fetched %d times, want once", n)
 	}
@@ -192,7 +192,7 @@ func TestAttack02_R11_KeysAtAnAddressAndSeveralClaims(t *testing.T) {
 		http.Redirect(w, &http.Request{}, keys.URL, http.StatusFound)
 	})
 	g = start(t, u.URL, byToken(broken.URL))
-	postAs(t, g, "k", i.token(t, nil)).wants(t, 400, semel.CodeScopeInvalid)
+	postAs(t, g, "k", i.token(t, nil)).wants(t, 400, refusal.ScopeInvalid)
 }
 
 func TestAttack02_KeysAreReadAgainWhenTheyRotate(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/refusal"
 )
 
 // rawUpstream answers each connection's first request, which has no body, with the same bytes, and tells what it was asked.
@@ -63,7 +63,7 @@ func TestAttack06_ANumberThatIsNoStatusIsNoAnswer(t *testing.T) {
 		if first.status < 400 || first.body == "paid" {
 			t.Errorf("%s with a key: %d %s", status, first.status, first.body)
 		}
-		ask(t, "POST", g.url+"/", "", "Idempotency-Key", "k").wants(t, 409, semel.CodeOutcomeUnknown)
+		ask(t, "POST", g.url+"/", "", "Idempotency-Key", "k").wants(t, 409, refusal.OutcomeUnknown)
 	}
 }
 

@@ -16,6 +16,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 )
 
 // metrics are what /metrics tells. They are the guard's observer, and measure the store through instrument. No
@@ -45,11 +47,11 @@ type metrics struct {
 }
 
 // dangerous are the events that have no metric of their own.
-var dangerous = map[semel.EventKind]bool{
-	semel.EventSettleAbandoned: true, semel.EventNotReplayable: true, semel.EventUnreadable: true, semel.EventGaveUp: true,
-	semel.EventNoAnswer: true, semel.EventBodyConsumed: true, semel.EventPanic: true, semel.EventLeaseLost: true, semel.EventRunTooLong: true,
-	semel.EventCompletionFailed: true, semel.EventCompletionGivenUp: true,
-	semel.EventPlainStored: true, semel.EventOtherSecret: true, semel.EventNoPrincipal: true,
+var dangerous = map[event.Kind]bool{
+	event.SettleAbandoned: true, event.NotReplayable: true, event.Unreadable: true, event.GaveUp: true,
+	event.NoAnswer: true, event.BodyConsumed: true, event.Panic: true, event.LeaseLost: true, event.RunTooLong: true,
+	event.CompletionFailed: true, event.CompletionGivenUp: true,
+	event.PlainStored: true, event.OtherSecret: true, event.NoPrincipal: true,
 }
 
 // newMetrics returns metrics that know the given operations by name; see [metrics.know] and [metrics.watch].
@@ -205,19 +207,19 @@ func (m *metrics) label(operation string) string {
 }
 
 // Observe counts an event of the guard's.
-func (m *metrics) Observe(_ context.Context, e semel.Event) {
+func (m *metrics) Observe(_ context.Context, e event.Event) {
 	switch e.Kind {
-	case semel.EventDecision:
+	case event.Decision:
 		m.decided(&e)
-	case semel.EventTakeover:
+	case event.Takeover:
 		m.takeovers.Inc()
-	case semel.EventFenced:
+	case event.Fenced:
 		m.fenced.Inc()
-	case semel.EventStoreError:
+	case event.StoreError:
 		if e.Verb == "settle" {
 			m.settleRetries.Inc()
 		}
-	case semel.EventLapsed, semel.EventLeaseLost, semel.EventRunTooLong:
+	case event.Lapsed, event.LeaseLost, event.RunTooLong:
 		if m.lapsed.first(e.ID, e.Fence) {
 			m.timeouts.Inc()
 		}
@@ -227,7 +229,7 @@ func (m *metrics) Observe(_ context.Context, e semel.Event) {
 	}
 }
 
-func (m *metrics) decided(e *semel.Event) {
+func (m *metrics) decided(e *event.Event) {
 	operation := m.label(e.Operation)
 	m.seconds.WithLabelValues(operation).Observe(e.Duration.Seconds())
 	if e.Observed {
@@ -235,16 +237,16 @@ func (m *metrics) decided(e *semel.Event) {
 		return
 	}
 	code := ""
-	if e.Result == semel.ResultRefused || e.Result == semel.ResultFailed {
+	if e.Result == event.Refused || e.Result == event.Failed {
 		code = string(e.Code)
 	}
 	m.requests.WithLabelValues(operation, string(e.Result), code).Inc()
 	switch e.Result {
-	case semel.ResultExecuted, semel.ResultAccepted:
+	case event.Executed, event.Accepted:
 		m.executedRuns.Add(1)
-	case semel.ResultReplayed:
+	case event.Replayed:
 		m.replayedOnes.Add(1)
-	case semel.ResultInProgress, semel.ResultMismatch:
+	case event.InProgress, event.Mismatch:
 		m.conflicts.Inc()
 	}
 }
@@ -268,14 +270,14 @@ type lapsedRuns struct {
 }
 
 type lapsedRun struct {
-	id    semel.ID
+	id    driver.ID
 	fence uint64
 }
 
 const lapsedRemembered = 4096
 
 // first reports whether the run was not seen before.
-func (l *lapsedRuns) first(id semel.ID, fence uint64) bool {
+func (l *lapsedRuns) first(id driver.ID, fence uint64) bool {
 	run := lapsedRun{id, fence}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -15,30 +15,31 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
 )
 
 // countingStore is a memory store that can say what it holds, and has an audit trail.
 type countingStore struct {
 	*memstore.Store
-	count func(context.Context) (semel.Counts, error)
+	count func(context.Context) (driver.Counts, error)
 }
 
-func (s *countingStore) Count(ctx context.Context) (semel.Counts, error) { return s.count(ctx) }
+func (s *countingStore) Count(ctx context.Context) (driver.Counts, error) { return s.count(ctx) }
 
-func (s *countingStore) Audit(context.Context, semel.AuditEntry) error { return nil }
+func (s *countingStore) Audit(context.Context, driver.AuditEntry) error { return nil }
 
-func (s *countingStore) AuditTrail(context.Context, *semel.ID, int, func(semel.AuditEntry) bool) error {
+func (s *countingStore) AuditTrail(context.Context, *driver.ID, int, func(driver.AuditEntry) bool) error {
 	return nil
 }
 
-var someCounts = semel.Counts{
+var someCounts = driver.Counts{
 	Records: 7, Running: 3, Unknown: 2, OldestRunning: 90 * time.Second, SweepLag: 1500 * time.Millisecond, Bytes: 4096,
 }
 
 func newCountingStore() *countingStore {
-	return &countingStore{memstore.New(), func(context.Context) (semel.Counts, error) { return someCounts, nil }}
+	return &countingStore{memstore.New(), func(context.Context) (driver.Counts, error) { return someCounts, nil }}
 }
 
 // exercised returns metrics of which every one has a value.
@@ -46,13 +47,13 @@ func exercised(t *testing.T) *metrics {
 	t.Helper()
 	m := newMetrics([]string{"POST /payments/{id}"})
 	s := m.instrument(newCountingStore(), "memory")
-	if _, err := s.Load(t.Context(), semel.ID{1}); err != nil {
+	if _, err := s.Load(t.Context(), driver.ID{1}); err != nil {
 		t.Fatal(err)
 	}
 	m.store.look(t.Context())
 	m.watchBreaker(func() bool { return true })
-	m.Observe(t.Context(), semel.Event{Kind: semel.EventDecision, Operation: "POST /payments/{id}", Result: semel.ResultExecuted, Duration: time.Millisecond})
-	m.Observe(t.Context(), semel.Event{Kind: semel.EventDecision, Operation: "POST /payments/{id}", Result: semel.ResultReplayed, Observed: true})
+	m.Observe(t.Context(), event.Event{Kind: event.Decision, Operation: "POST /payments/{id}", Result: event.Executed, Duration: time.Millisecond})
+	m.Observe(t.Context(), event.Event{Kind: event.Decision, Operation: "POST /payments/{id}", Result: event.Replayed, Observed: true})
 	m.reconciled.WithLabelValues("later").Inc()
 	return m
 }
@@ -145,31 +146,31 @@ idempotency_waiters gauge
 
 func TestR86_AnEventIsCountedByWhatItMeans(t *testing.T) {
 	t.Parallel()
-	decision := func(r semel.Result) semel.Event {
-		return semel.Event{Kind: semel.EventDecision, Operation: "POST /a", Result: r}
+	decision := func(r event.Result) event.Event {
+		return event.Event{Kind: event.Decision, Operation: "POST /a", Result: r}
 	}
-	run := func(kind semel.EventKind, id byte, fence uint64) semel.Event {
-		return semel.Event{Kind: kind, ID: semel.ID{id}, Fence: fence}
+	run := func(kind event.Kind, id byte, fence uint64) event.Event {
+		return event.Event{Kind: kind, ID: driver.ID{id}, Fence: fence}
 	}
 	for _, c := range []struct {
 		name, metric string
-		events       []semel.Event
+		events       []event.Event
 		want         string
 	}{
-		{"conflict", "idempotency_conflict_total", []semel.Event{
-			decision(semel.ResultInProgress), decision(semel.ResultMismatch), decision(semel.ResultExecuted),
-			decision(semel.ResultUnknown), decision(semel.ResultRefused),
+		{"conflict", "idempotency_conflict_total", []event.Event{
+			decision(event.InProgress), decision(event.Mismatch), decision(event.Executed),
+			decision(event.Unknown), decision(event.Refused),
 		}, "idempotency_conflict_total 2"},
-		{"takeover", "idempotency_takeover_total", []semel.Event{run(semel.EventTakeover, 1, 2)}, "idempotency_takeover_total 1"},
-		{"fenced", "idempotency_fenced_total", []semel.Event{run(semel.EventFenced, 1, 2)}, "idempotency_fenced_total 1"},
-		{"settle retries", "idempotency_settle_retry_total", []semel.Event{
-			{Kind: semel.EventStoreError, Verb: "settle"}, {Kind: semel.EventStoreError, Verb: "claim"}, {Kind: semel.EventStoreError, Verb: "settle"},
+		{"takeover", "idempotency_takeover_total", []event.Event{run(event.Takeover, 1, 2)}, "idempotency_takeover_total 1"},
+		{"fenced", "idempotency_fenced_total", []event.Event{run(event.Fenced, 1, 2)}, "idempotency_fenced_total 1"},
+		{"settle retries", "idempotency_settle_retry_total", []event.Event{
+			{Kind: event.StoreError, Verb: "settle"}, {Kind: event.StoreError, Verb: "claim"}, {Kind: event.StoreError, Verb: "settle"},
 		}, "idempotency_settle_retry_total 2"},
-		{"leases that ran out, each run once", "idempotency_processing_timeout_total", []semel.Event{
-			run(semel.EventLapsed, 1, 1), run(semel.EventLapsed, 1, 1), run(semel.EventRunTooLong, 2, 1), run(semel.EventLapsed, 2, 1),
-			run(semel.EventLeaseLost, 1, 2),
+		{"leases that ran out, each run once", "idempotency_processing_timeout_total", []event.Event{
+			run(event.Lapsed, 1, 1), run(event.Lapsed, 1, 1), run(event.RunTooLong, 2, 1), run(event.Lapsed, 2, 1),
+			run(event.LeaseLost, 1, 2),
 		}, "idempotency_processing_timeout_total 3"},
-		{"other dangerous events", "idempotency_events_total", []semel.Event{run(semel.EventPanic, 1, 1)}, `idempotency_events_total{event="body_consumed"} 0
+		{"other dangerous events", "idempotency_events_total", []event.Event{run(event.Panic, 1, 1)}, `idempotency_events_total{event="body_consumed"} 0
 idempotency_events_total{event="completion_failed"} 0
 idempotency_events_total{event="completion_given_up"} 0
 idempotency_events_total{event="gave_up"} 0
@@ -183,13 +184,13 @@ idempotency_events_total{event="plain_stored"} 0
 idempotency_events_total{event="run_too_long"} 0
 idempotency_events_total{event="settle_abandoned"} 0
 idempotency_events_total{event="unreadable"} 0`},
-		{"what a route that observes would have done is apart", "idempotency_requests_total", []semel.Event{
-			{Kind: semel.EventDecision, Operation: "POST /a", Result: semel.ResultReplayed, Observed: true}, decision(semel.ResultExecuted),
+		{"what a route that observes would have done is apart", "idempotency_requests_total", []event.Event{
+			{Kind: event.Decision, Operation: "POST /a", Result: event.Replayed, Observed: true}, decision(event.Executed),
 		}, `idempotency_requests_total{code="",operation="POST /a",result="executed"} 1`},
-		{"replays among outcomes", "idempotency_replay_ratio", []semel.Event{
-			decision(semel.ResultExecuted), decision(semel.ResultReplayed), decision(semel.ResultReplayed), decision(semel.ResultReplayed),
-			decision(semel.ResultRefused),
-			{Kind: semel.EventDecision, Result: semel.ResultReplayed, Observed: true},
+		{"replays among outcomes", "idempotency_replay_ratio", []event.Event{
+			decision(event.Executed), decision(event.Replayed), decision(event.Replayed), decision(event.Replayed),
+			decision(event.Refused),
+			{Kind: event.Decision, Result: event.Replayed, Observed: true},
 		}, "idempotency_replay_ratio 0.75"},
 		{"no outcome yet", "idempotency_replay_ratio", nil, "idempotency_replay_ratio 0"},
 	} {
@@ -242,14 +243,14 @@ func TestR86_NoLabelGrowsWithPathsOrTenants(t *testing.T) {
 		all.Go(func() {
 			for i := range 2500 {
 				n := w*2500 + i
-				e := semel.Event{Kind: semel.EventDecision, Result: semel.ResultExecuted, ID: semel.ID{byte(n), byte(n >> 8)}, Correlation: fmt.Sprint(n)}
+				e := event.Event{Kind: event.Decision, Result: event.Executed, ID: driver.ID{byte(n), byte(n >> 8)}, Correlation: fmt.Sprint(n)}
 				for _, operation := range []string{
 					fmt.Sprintf("POST /tenants/%d", n), fmt.Sprintf("PATCH /tenants/%d", n), fmt.Sprintf("M%d /", n), fmt.Sprint(n), "", "POST /payments/{id}",
 				} {
 					e.Operation = operation
 					m.Observe(context.Background(), e)
 				}
-				e.Kind = semel.EventLapsed
+				e.Kind = event.Lapsed
 				m.Observe(context.Background(), e)
 			}
 		})
@@ -284,29 +285,29 @@ func TestOperationsAreKnownByNameAfterAReload(t *testing.T) {
 func TestAMeasuredStoreIsWhatTheStoreIs(t *testing.T) {
 	t.Parallel()
 	memory := memstore.New()
-	seizer, auditor := semel.Seizer(memory), semel.Auditor(newCountingStore())
+	seizer, auditor := driver.Seizer(memory), driver.Auditor(newCountingStore())
 	for name, c := range map[string]struct {
-		store          semel.Store
+		store          driver.Store
 		seizes, audits bool
 	}{
-		"neither": {struct{ semel.Store }{memory}, false, false},
+		"neither": {struct{ driver.Store }{memory}, false, false},
 		"seizes": {struct {
-			semel.Store
-			semel.Seizer
+			driver.Store
+			driver.Seizer
 		}{memory, seizer}, true, false},
 		"audits": {struct {
-			semel.Store
-			semel.Auditor
+			driver.Store
+			driver.Auditor
 		}{memory, auditor}, false, true},
 		"both": {newCountingStore(), true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newMetrics(nil).instrument(c.store, "s")
-			if _, ok := s.(semel.Seizer); ok != c.seizes {
+			if _, ok := s.(driver.Seizer); ok != c.seizes {
 				t.Errorf("it is a Seizer: %v, want %v", ok, c.seizes)
 			}
-			if _, ok := s.(semel.Auditor); ok != c.audits {
+			if _, ok := s.(driver.Auditor); ok != c.audits {
 				t.Errorf("it is an Auditor: %v, want %v", ok, c.audits)
 			}
 		})
@@ -317,8 +318,8 @@ func TestR86_EveryVerbOfTheStoreIsMeasured(t *testing.T) {
 	t.Parallel()
 	m := newMetrics(nil)
 	s := m.instrument(newCountingStore(), "memory")
-	ctx, id := t.Context(), semel.ID{1}
-	rec, owned, err := s.Claim(ctx, id, semel.Claim{Token: semel.NewToken()})
+	ctx, id := t.Context(), driver.ID{1}
+	rec, owned, err := s.Claim(ctx, id, driver.Claim{Token: driver.NewToken()})
 	check := func(verb string, ok bool, err error) {
 		t.Helper()
 		if !ok || err != nil {
@@ -326,21 +327,21 @@ func TestR86_EveryVerbOfTheStoreIsMeasured(t *testing.T) {
 		}
 	}
 	check("claim", owned, err)
-	owned, err = s.Extend(ctx, id, rec.Owner(), semel.Extension{})
+	owned, err = s.Extend(ctx, id, rec.Owner(), driver.Extension{})
 	check("extend", owned, err)
-	_, owned, err = s.Settle(ctx, id, rec.Owner(), semel.Outcome{State: semel.Unknown})
+	_, owned, err = s.Settle(ctx, id, rec.Owner(), driver.Outcome{State: driver.Unknown})
 	check("settle", owned, err)
-	rec, err = s.(semel.Seizer).Seize(ctx, id, semel.NewToken())
+	rec, err = s.(driver.Seizer).Seize(ctx, id, driver.NewToken())
 	check("seize", rec.Seized, err)
-	owned, err = s.(semel.Seizer).Forget(ctx, id, rec.Owner())
+	owned, err = s.(driver.Seizer).Forget(ctx, id, rec.Owner())
 	check("forget", owned, err)
 	rec, err = s.Load(ctx, id)
-	check("load", rec.State == semel.Absent, err)
+	check("load", rec.State == driver.Absent, err)
 	_, err = s.Sweep(ctx, 1)
 	check("sweep", true, err)
-	check("list", true, s.(semel.Lister).List(ctx, semel.Query{}, func(semel.ID, semel.Record) bool { return true }))
-	check("audit", true, s.(semel.Auditor).Audit(ctx, semel.AuditEntry{}))
-	check("audit", true, s.(semel.Auditor).AuditTrail(ctx, nil, 1, nil))
+	check("list", true, s.(driver.Lister).List(ctx, driver.Query{}, func(driver.ID, driver.Record) bool { return true }))
+	check("audit", true, s.(driver.Auditor).Audit(ctx, driver.AuditEntry{}))
+	check("audit", true, s.(driver.Auditor).AuditTrail(ctx, nil, 1, nil))
 	want := `idempotency_store_seconds{store="memory",verb="audit"} 2
 idempotency_store_seconds{store="memory",verb="claim"} 1
 idempotency_store_seconds{store="memory",verb="count"} 1
@@ -359,11 +360,11 @@ idempotency_store_seconds{store="memory",verb="sweep"} 1`
 
 // unextendable fails each Extend with an error of the test's choice.
 type unextendable struct {
-	semel.Store
+	driver.Store
 	err error
 }
 
-func (s unextendable) Extend(context.Context, semel.ID, semel.Owner, semel.Extension) (bool, error) {
+func (s unextendable) Extend(context.Context, driver.ID, driver.Owner, driver.Extension) (bool, error) {
 	return false, s.err
 }
 
@@ -381,11 +382,11 @@ func TestR86_WhatCountsAsAFailureOfTheStore(t *testing.T) {
 	}{
 		"no error":              {t.Context(), nil, "0"},
 		"an error":              {t.Context(), broken, "1"},
-		"full":                  {t.Context(), semel.ErrFull, "1"},
+		"full":                  {t.Context(), driver.ErrFull, "1"},
 		"too late":              {late, context.DeadlineExceeded, "1"},
 		"its caller has left":   {left, context.Canceled, "0"},
-		"held by this process":  {t.Context(), fmt.Errorf("extend: %w", semel.ErrHeld), "0"},
-		"unreadable":            {t.Context(), semel.ErrUnreadable, "1"},
+		"held by this process":  {t.Context(), fmt.Errorf("extend: %w", driver.ErrHeld), "0"},
+		"unreadable":            {t.Context(), driver.ErrUnreadable, "1"},
 		"an error it calls so":  {t.Context(), context.Canceled, "1"},
 		"an error as it leaves": {left, broken, "0"},
 	} {
@@ -393,7 +394,7 @@ func TestR86_WhatCountsAsAFailureOfTheStore(t *testing.T) {
 			t.Parallel()
 			m := newMetrics(nil)
 			s := m.instrument(unextendable{memstore.New(), c.err}, "s")
-			if _, err := s.Extend(c.ctx, semel.ID{}, semel.Owner{}, semel.Extension{}); !errors.Is(err, c.err) {
+			if _, err := s.Extend(c.ctx, driver.ID{}, driver.Owner{}, driver.Extension{}); !errors.Is(err, c.err) {
 				t.Fatalf("the error became %v", err)
 			}
 			want := `idempotency_store_error_total{store="s",verb="extend"} ` + c.want

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/refusal"
 )
 
 // A request of which nothing was sent is refused, not executed, and its key is free again.
@@ -104,7 +105,7 @@ func TestField19_TheBreakerIsShown(t *testing.T) {
 	})
 	wantMetrics(t, g, "idempotency_breaker_open 0", "idempotency_store_up 1")
 	dead.down.Store(true)
-	post(t, g.url, "k").wants(t, 503, semel.CodeStoreUnavailable)
+	post(t, g.url, "k").wants(t, 503, refusal.StoreUnavailable)
 	wantMetrics(t, g, "idempotency_breaker_open 1",
 		`idempotency_requests_total{code="IDEMPOTENCY_STORE_UNAVAILABLE",operation="POST other",result="refused"} 1`)
 }

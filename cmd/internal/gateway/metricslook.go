@@ -8,15 +8,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // A storeLook looks at the store now and then, whether or not anybody asks: what reads unknown there is somebody's to decide,
 // also if no client comes again. Scrapes are told what the last look has found, so they neither load the store nor
 // wait for it. Where the store gave no answer there is none: an old one would hide that something has changed.
 type storeLook struct {
-	store   semel.Store
-	counter semel.Counter // nil if the store is none
+	store   driver.Store
+	counter driver.Counter // nil if the store is none
 	count   measuredVerb
 	log     *slog.Logger // nil for none
 	warned  int64        // how many unknown operations the log knows of
@@ -24,7 +24,7 @@ type storeLook struct {
 	mu     sync.Mutex
 	looked bool
 	up     bool
-	counts *semel.Counts // nil if not known
+	counts *driver.Counts // nil if not known
 }
 
 const (
@@ -51,9 +51,9 @@ func (l *storeLook) run(ctx context.Context) {
 // look asks the store for a record, any, and what it holds.
 func (l *storeLook) look(ctx context.Context) {
 	loading, cancel := context.WithTimeout(ctx, readyTime)
-	_, err := l.store.Load(loading, semel.ID{})
+	_, err := l.store.Load(loading, driver.ID{})
 	cancel()
-	var counts *semel.Counts
+	var counts *driver.Counts
 	if err == nil && l.counter != nil {
 		counts = l.ask(ctx)
 	}
@@ -73,7 +73,7 @@ func (l *storeLook) look(ctx context.Context) {
 	l.warned = counts.Unknown
 }
 
-func (l *storeLook) ask(ctx context.Context) *semel.Counts {
+func (l *storeLook) ask(ctx context.Context) *driver.Counts {
 	ctx, cancel := context.WithTimeout(ctx, countTime)
 	defer cancel()
 	began := time.Now()

@@ -11,12 +11,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/memstore"
 )
 
 // looking has metrics look at a store, in a synctest bubble, until the test ends.
-func looking(t *testing.T, s semel.Store) *metrics {
+func looking(t *testing.T, s driver.Store) *metrics {
 	t.Helper()
 	m := newMetrics(nil)
 	m.instrument(s, "s")
@@ -40,12 +40,12 @@ func TestR56_Field19_TheStoreIsAskedForItsSizeOnceInAWhile(t *testing.T) {
 		s := newCountingStore()
 		var asked atomic.Int64
 		var fails atomic.Bool
-		s.count = func(context.Context) (semel.Counts, error) {
+		s.count = func(context.Context) (driver.Counts, error) {
 			n := asked.Add(1)
 			if fails.Load() {
-				return semel.Counts{}, errors.New("down")
+				return driver.Counts{}, errors.New("down")
 			}
-			return semel.Counts{Records: n}, nil
+			return driver.Counts{Records: n}, nil
 		}
 		m := looking(t, s)
 		for range 100 {
@@ -78,7 +78,7 @@ func TestR56_ACountThatTakesLongIsAskedForMoreRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newCountingStore()
 		var asked atomic.Int64
-		s.count = func(context.Context) (semel.Counts, error) {
+		s.count = func(context.Context) (driver.Counts, error) {
 			asked.Add(1)
 			time.Sleep(10 * time.Second)
 			return someCounts, nil
@@ -103,10 +103,10 @@ type hangingStore struct {
 	hangs atomic.Bool
 }
 
-func (s *hangingStore) Load(ctx context.Context, id semel.ID) (semel.Record, error) {
+func (s *hangingStore) Load(ctx context.Context, id driver.ID) (driver.Record, error) {
 	if s.hangs.Load() {
 		<-ctx.Done()
-		return semel.Record{}, ctx.Err()
+		return driver.Record{}, ctx.Err()
 	}
 	return s.countingStore.Load(ctx, id)
 }
@@ -139,7 +139,7 @@ func TestField19_AnOperationThatNobodyAsksForAgainIsTold(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New()
-		if _, owned, err := s.Claim(t.Context(), semel.ID{7}, semel.Claim{Token: semel.NewToken(), Lease: time.Minute}); !owned || err != nil {
+		if _, owned, err := s.Claim(t.Context(), driver.ID{7}, driver.Claim{Token: driver.NewToken(), Lease: time.Minute}); !owned || err != nil {
 			t.Fatal(owned, err)
 		}
 		var out bytes.Buffer
@@ -156,11 +156,11 @@ func TestField19_AnOperationThatNobodyAsksForAgainIsTold(t *testing.T) {
 		if n := strings.Count(out.String(), "level=WARN"); n != 1 || !strings.Contains(out.String(), "unknown=1") {
 			t.Errorf("it is logged %d times, want once: %s", n, out.String())
 		}
-		rec, err := s.Seize(t.Context(), semel.ID{7}, semel.NewToken())
+		rec, err := s.Seize(t.Context(), driver.ID{7}, driver.NewToken())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, owned, err := s.Settle(t.Context(), semel.ID{7}, rec.Owner(), semel.Outcome{State: semel.Done}); !owned || err != nil {
+		if _, owned, err := s.Settle(t.Context(), driver.ID{7}, rec.Owner(), driver.Outcome{State: driver.Done}); !owned || err != nil {
 			t.Fatal(owned, err)
 		}
 		time.Sleep(15 * time.Second)

@@ -7,26 +7,26 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // instrument returns s with its verbs measured under a name, and has the metrics' look at the store ask s. What it returns
-// is a [semel.Seizer] and a [semel.Auditor] exactly if s is: the guard's own verbs and what it reconciles with; and it wakes
+// is a [driver.Seizer] and a [driver.Auditor] exactly if s is: the guard's own verbs and what it reconciles with; and it wakes
 // and lists as s does. Whoever counts uses s itself. Call it once.
-func (m *metrics) instrument(s semel.Store, name string) semel.Store {
+func (m *metrics) instrument(s driver.Store, name string) driver.Store {
 	m.store.store = s
-	if counter, ok := s.(semel.Counter); ok {
+	if counter, ok := s.(driver.Counter); ok {
 		m.store.counter, m.store.count = counter, m.verb(name, "count")
 	}
 	base := &measuredStore{
 		store: s, claim: m.verb(name, "claim"), extend: m.verb(name, "extend"), settle: m.verb(name, "settle"),
 		load: m.verb(name, "load"), sweep: m.verb(name, "sweep"),
 	}
-	if _, lists := s.(semel.Lister); lists {
+	if _, lists := s.(driver.Lister); lists {
 		base.list = m.verb(name, "list")
 	}
-	seizer, seizes := s.(semel.Seizer)
-	auditor, audits := s.(semel.Auditor)
+	seizer, seizes := s.(driver.Seizer)
+	auditor, audits := s.(driver.Auditor)
 	var (
 		seizing  = &measuredSeizer{seizer: seizer}
 		auditing = &measuredAuditor{auditor: auditor}
@@ -72,39 +72,39 @@ func (m *metrics) verb(store, verb string) measuredVerb {
 // that waits for this process's own transaction.
 func (v *measuredVerb) took(ctx context.Context, began time.Time, err error) {
 	v.seconds.Observe(since(began))
-	if err != nil && !errors.Is(ctx.Err(), context.Canceled) && !errors.Is(err, semel.ErrHeld) {
+	if err != nil && !errors.Is(ctx.Err(), context.Canceled) && !errors.Is(err, driver.ErrHeld) {
 		v.errors.Inc()
 	}
 }
 
 type measuredStore struct {
-	store                              semel.Store
+	store                              driver.Store
 	claim, extend, settle, load, sweep measuredVerb
 	list                               measuredVerb // of a store that lists
 }
 
-func (s *measuredStore) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+func (s *measuredStore) Claim(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
 	began := time.Now()
 	rec, owned, err := s.store.Claim(ctx, id, c)
 	s.claim.took(ctx, began, err)
 	return rec, owned, err
 }
 
-func (s *measuredStore) Extend(ctx context.Context, id semel.ID, by semel.Owner, x semel.Extension) (bool, error) {
+func (s *measuredStore) Extend(ctx context.Context, id driver.ID, by driver.Owner, x driver.Extension) (bool, error) {
 	began := time.Now()
 	owned, err := s.store.Extend(ctx, id, by, x)
 	s.extend.took(ctx, began, err)
 	return owned, err
 }
 
-func (s *measuredStore) Settle(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+func (s *measuredStore) Settle(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 	began := time.Now()
 	rec, owned, err := s.store.Settle(ctx, id, by, o)
 	s.settle.took(ctx, began, err)
 	return rec, owned, err
 }
 
-func (s *measuredStore) Load(ctx context.Context, id semel.ID) (semel.Record, error) {
+func (s *measuredStore) Load(ctx context.Context, id driver.ID) (driver.Record, error) {
 	began := time.Now()
 	rec, err := s.store.Load(ctx, id)
 	s.load.took(ctx, began, err)
@@ -118,9 +118,9 @@ func (s *measuredStore) Sweep(ctx context.Context, limit int) (int, error) {
 	return n, err
 }
 
-// List implements [semel.Lister]. Whether the store lists was looked at before.
-func (s *measuredStore) List(ctx context.Context, q semel.Query, yield func(semel.ID, semel.Record) bool) error {
-	l, ok := s.store.(semel.Lister)
+// List implements [driver.Lister]. Whether the store lists was looked at before.
+func (s *measuredStore) List(ctx context.Context, q driver.Query, yield func(driver.ID, driver.Record) bool) error {
+	l, ok := s.store.(driver.Lister)
 	if !ok {
 		return errors.ErrUnsupported
 	}
@@ -130,27 +130,27 @@ func (s *measuredStore) List(ctx context.Context, q semel.Query, yield func(seme
 	return err
 }
 
-// Wake implements [semel.Waker].
-func (s *measuredStore) Wake(ctx context.Context, settled func(semel.ID)) error {
-	if w, ok := s.store.(semel.Waker); ok {
+// Wake implements [driver.Waker].
+func (s *measuredStore) Wake(ctx context.Context, settled func(driver.ID)) error {
+	if w, ok := s.store.(driver.Waker); ok {
 		return w.Wake(ctx, settled)
 	}
 	return errors.ErrUnsupported
 }
 
 type measuredSeizer struct {
-	seizer        semel.Seizer
+	seizer        driver.Seizer
 	seize, forget measuredVerb
 }
 
-func (s *measuredSeizer) Seize(ctx context.Context, id semel.ID, t semel.Token) (semel.Record, error) {
+func (s *measuredSeizer) Seize(ctx context.Context, id driver.ID, t driver.Token) (driver.Record, error) {
 	began := time.Now()
 	rec, err := s.seizer.Seize(ctx, id, t)
 	s.seize.took(ctx, began, err)
 	return rec, err
 }
 
-func (s *measuredSeizer) Forget(ctx context.Context, id semel.ID, by semel.Owner) (bool, error) {
+func (s *measuredSeizer) Forget(ctx context.Context, id driver.ID, by driver.Owner) (bool, error) {
 	began := time.Now()
 	forgotten, err := s.seizer.Forget(ctx, id, by)
 	s.forget.took(ctx, began, err)
@@ -158,18 +158,18 @@ func (s *measuredSeizer) Forget(ctx context.Context, id semel.ID, by semel.Owner
 }
 
 type measuredAuditor struct {
-	auditor semel.Auditor
+	auditor driver.Auditor
 	audit   measuredVerb
 }
 
-func (s *measuredAuditor) Audit(ctx context.Context, e semel.AuditEntry) error {
+func (s *measuredAuditor) Audit(ctx context.Context, e driver.AuditEntry) error {
 	began := time.Now()
 	err := s.auditor.Audit(ctx, e)
 	s.audit.took(ctx, began, err)
 	return err
 }
 
-func (s *measuredAuditor) AuditTrail(ctx context.Context, id *semel.ID, limit int, yield func(semel.AuditEntry) bool) error {
+func (s *measuredAuditor) AuditTrail(ctx context.Context, id *driver.ID, limit int, yield func(driver.AuditEntry) bool) error {
 	began := time.Now()
 	err := s.auditor.AuditTrail(ctx, id, limit, yield)
 	s.audit.took(ctx, began, err)

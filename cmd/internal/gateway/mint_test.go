@@ -11,6 +11,7 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 func TestR76_AKeyIsMintedFromFields(t *testing.T) {
@@ -36,7 +37,7 @@ func TestR76_AKeyIsMintedFromFields(t *testing.T) {
 	if !again.replayed() || again.header.Get("Idempotency-Key") != key {
 		t.Errorf("the repeat got the key %q, replayed %t", again.header.Get("Idempotency-Key"), again.replayed())
 	}
-	confirm("/orders/7/confirm?version=1", `{"order":{"id":7},"amount":6}`, "c1").wants(t, 422, semel.CodeKeyReused)
+	confirm("/orders/7/confirm?version=1", `{"order":{"id":7},"amount":6}`, "c1").wants(t, 422, refusal.KeyReused)
 
 	for reason, a := range map[string]answer{
 		"another path":   confirm("/orders/8/confirm?version=1", `{"order":{"id":7},"amount":5}`, "c1"),
@@ -86,7 +87,7 @@ func TestR76_AFieldThatIsMissingRefusesTheRequest(t *testing.T) {
 			header = []string{"X-Client", c.client}
 		}
 		a := ask(t, "POST", g.url+c.target, c.body, header...)
-		a.wants(t, 400, semel.CodeKeyInvalid)
+		a.wants(t, 400, refusal.KeyInvalid)
 		if !strings.Contains(a.body, c.says) {
 			t.Errorf("%s %s: %s does not say %q", c.target, c.body, a.body, c.says)
 		}

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/refusal"
 )
 
 // An authority signs certificates of clients.
@@ -117,15 +118,15 @@ func TestAttack02_R11_R12_AClientsCertificateTellsWhoAsks(t *testing.T) {
 		operations := func(c *http.Client) answer {
 			return read(t, send(t, c, "GET", g.https()+"/operations", nil, "Idempotency-Key", "k"))
 		}
-		operations(bob).wants(t, 404, semel.CodeOperationNotFound)
-		operations(nobody).wants(t, 400, semel.CodeScopeInvalid)
+		operations(bob).wants(t, 404, refusal.OperationNotFound)
+		operations(nobody).wants(t, 400, refusal.ScopeInvalid)
 		if got := operations(renewed); got.status != 200 {
 			t.Errorf("%s: alice's question: %d %s", name, got.status, got.body)
 		}
 		if got := postBy(t, bob, g, "k"); got.status != 201 || got.replayed() {
 			t.Errorf("%s: bob's own operation under the same key: %d, replayed %v", name, got.status, got.replayed())
 		}
-		postBy(t, nobody, g, "k").wants(t, 400, semel.CodeScopeInvalid)
+		postBy(t, nobody, g, "k").wants(t, 400, refusal.ScopeInvalid)
 		if n := u.executions("k"); n != 2 {
 			t.Errorf("%s: %d executions, want one each", name, n)
 		}
@@ -162,7 +163,7 @@ func TestAttack02_R11_ACertificateThatIsNotVerifiedIsNobody(t *testing.T) {
 	}
 	// Headers by which proxies hand a certificate on are only headers.
 	for _, header := range []string{"Client-Cert", "X-Client-Cert", "X-Ssl-Client-S-Dn", "X-Forwarded-Client-Cert", "Authorization"} {
-		read(t, send(t, client(t, roots, http1), "POST", g.https()+"/payments", nil, "Idempotency-Key", "k", header, "CN=alice")).wants(t, 400, semel.CodeScopeInvalid)
+		read(t, send(t, client(t, roots, http1), "POST", g.https()+"/payments", nil, "Idempotency-Key", "k", header, "CN=alice")).wants(t, 400, refusal.ScopeInvalid)
 	}
 	if n := len(u.requests()); n != 0 {
 		t.Errorf("the service was asked %d times", n)
@@ -216,7 +217,7 @@ func TestAttack02_R11_ExactlyOneNameOfACertificateCounts(t *testing.T) {
 		g := start(t, u.URL, change)
 		got := postBy(t, showing(t, roots, http2, a.sign(t, c.template)), g, "k")
 		if c.want == "" {
-			got.wants(t, 400, semel.CodeScopeInvalid)
+			got.wants(t, 400, refusal.ScopeInvalid)
 			continue
 		}
 		got.wants(t, 201, "")
@@ -266,10 +267,10 @@ func TestAttack02_R11_AResumedConnectionIsItsClients(t *testing.T) {
 			if err := g.Reload(); err != nil {
 				t.Fatal(err)
 			}
-			postBy(t, alice, g, "k").wants(t, 400, semel.CodeScopeInvalid)
+			postBy(t, alice, g, "k").wants(t, 400, refusal.ScopeInvalid)
 			connect()
 			if res, err := trySend(t, alice, "POST", g.https()+"/payments", nil, "Idempotency-Key", "k"); err == nil {
-				read(t, res).wants(t, 400, semel.CodeScopeInvalid) // without her certificate, which the gateway did not ask for
+				read(t, res).wants(t, 400, refusal.ScopeInvalid) // without her certificate, which the gateway did not ask for
 			}
 			if got := postBy(t, showing(t, roots, set, other.sign(t, named("alice"))), g, "k"); !got.replayed() {
 				t.Errorf("by the new authority: %d %s", got.status, got.body)
@@ -338,7 +339,7 @@ func TestAttack02_R52_WhatIsFinishedWithoutItsClientIsItsCertificates(t *testing
 	eventually(t, "the end", func() bool {
 		return read(t, send(t, alice, "GET", location, nil)).operation(t).State == "succeeded"
 	})
-	read(t, send(t, bob, "GET", location, nil)).wants(t, 404, semel.CodeOperationNotFound)
+	read(t, send(t, bob, "GET", location, nil)).wants(t, 404, refusal.OperationNotFound)
 	if got := postBy(t, alice, g, "k"); got.status != 201 || !got.replayed() {
 		t.Errorf("her repeat: %d %s", got.status, got.body)
 	}

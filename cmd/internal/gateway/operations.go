@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // asksAbout reports whether a path is one at which the gateway itself tells what became of an operation.
@@ -56,7 +57,7 @@ func (c *Config) canFinish() error {
 		return nil
 	}
 	var errs []error
-	if _, lists := c.Store.(semel.Lister); !lists {
+	if _, lists := c.Store.(driver.Lister); !lists {
 		errs = append(errs, fmt.Errorf("respond_async and complete: the store, a %T, can't be searched for what is to be finished", c.Store))
 	}
 	if c.Encryption == nil {

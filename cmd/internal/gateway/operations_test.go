@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 func newKeyring(t *testing.T) *semel.Keyring {
@@ -80,7 +82,7 @@ func TestR33_TheGatewayAnswers202AndTellsWhatBecame(t *testing.T) {
 		t.Errorf("a repeat: %d %v", again.status, again.header)
 	}
 	busy := send()
-	busy.wants(t, 409, semel.CodeInProgress)
+	busy.wants(t, 409, refusal.InProgress)
 	if link := busy.header.Get("Link"); link != "<"+first.header.Get("Location")+`>; rel="status"` {
 		t.Errorf("Link: %s", link)
 	}
@@ -88,9 +90,9 @@ func TestR33_TheGatewayAnswers202AndTellsWhatBecame(t *testing.T) {
 		t.Errorf("while it runs: %+v", o)
 	}
 	for _, other := range []string{location, location + "/result"} {
-		ask(t, "GET", other, "", "X-Account", "mallory").wants(t, 404, semel.CodeOperationNotFound)
+		ask(t, "GET", other, "", "X-Account", "mallory").wants(t, 404, refusal.OperationNotFound)
 	}
-	ask(t, "GET", location, "").wants(t, 400, semel.CodeScopeInvalid)
+	ask(t, "GET", location, "").wants(t, 400, refusal.ScopeInvalid)
 	if a := ask(t, "POST", location, "", "X-Account", "acme"); a.status != 405 {
 		t.Errorf("POST: %d", a.status)
 	}
@@ -187,7 +189,7 @@ func TestR33_WhatTheGatewayCantPromiseIsRefused(t *testing.T) {
 		want   string
 	}{
 		{"no keys", func(c *Config) { c.EncryptionKeysFile = "empty" }, "there are no encryption keys"},
-		{"a store that can't be searched", func(c *Config) { c.Encryption, c.Store = newKeyring(t), struct{ semel.Store }{c.Store} }, "can't be searched"},
+		{"a store that can't be searched", func(c *Config) { c.Encryption, c.Store = newKeyring(t), struct{ driver.Store }{c.Store} }, "can't be searched"},
 	} {
 		cfg := Config{
 			Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Upstream: target, Store: memstore.New(), Scope: Scope{set: true}, Operations: "/operations",
@@ -238,7 +240,7 @@ func TestField14_OneIdFromTheLogToTheService(t *testing.T) {
 	g := asking(t, u.URL)
 	ask(t, "POST", g.url+"/other", "", "Idempotency-Key", "k", "X-Account", "acme").wants(t, 201, "")
 	id := u.requests()[0].Header.Get("Idempotency-Operation")
-	if _, err := semel.ParseID(id); err != nil {
+	if _, err := driver.ParseID(id); err != nil {
 		t.Fatalf("the service was told %q: %v", id, err)
 	}
 	if a := ask(t, "GET", g.url+"/operations/"+id, "", "X-Account", "acme"); a.status != 200 || !strings.Contains(a.body, id) {

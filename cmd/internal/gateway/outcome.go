@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/refusal"
 )
 
 // decide says what an upstream's answer means. What the upstream says itself goes first, then what the
@@ -31,7 +32,7 @@ func (r *Route) decide(status int, header http.Header, body []byte) semel.Verdic
 	if slices.Contains(r.ReleaseOn, status) {
 		return semel.VerdictRelease
 	}
-	switch code := semel.Code(header.Get("Idempotency-Code")); {
+	switch code := refusal.Code(header.Get("Idempotency-Code")); {
 	case code == upstreamUnavailable.code, code == notForwardable.code, code == methodRefused.code, code == targetRefused.code,
 		code == hostRefused.code:
 		return semel.VerdictRelease // another gateway, which has sent nothing

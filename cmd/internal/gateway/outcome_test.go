@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/refusal"
 )
 
 func TestR42_R43_WhatAnUpstreamsStatusMeans(t *testing.T) {
@@ -65,7 +67,7 @@ func TestR42_R43_WhatAnUpstreamsStatusMeans(t *testing.T) {
 			executed := u.executions("k")
 			switch c.repeat {
 			case unknown:
-				again.wants(t, 409, semel.CodeOutcomeUnknown)
+				again.wants(t, 409, refusal.OutcomeUnknown)
 			default:
 				again.wants(t, c.status, "")
 			}
@@ -86,13 +88,13 @@ func TestR42_R43_WhatAnUpstreamsStatusMeans(t *testing.T) {
 func done(t *testing.T, g *running, u *upstream) {
 	t.Helper()
 	eventually(t, "the run", func() bool { return len(u.requests()) > 0 })
-	id, err := semel.ParseID(u.requests()[0].Header.Get("Idempotency-Operation"))
+	id, err := driver.ParseID(u.requests()[0].Header.Get("Idempotency-Operation"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the end of the run", func() bool {
 		rec, err := g.cfg.Store.Load(t.Context(), id)
-		return err == nil && rec.State == semel.Done
+		return err == nil && rec.State == driver.Done
 	})
 }
 
@@ -127,8 +129,8 @@ func TestR75_AConnectionThatBreaksAfterBytesWereSentIsLost(t *testing.T) {
 			t.Parallel()
 			u := newUpstream(t, broken)
 			g := start(t, u.URL)
-			post(t, g.url, "k").wants(t, 409, semel.CodeOutcomeUnknown)
-			post(t, g.url, "k").wants(t, 409, semel.CodeOutcomeUnknown)
+			post(t, g.url, "k").wants(t, 409, refusal.OutcomeUnknown)
+			post(t, g.url, "k").wants(t, 409, refusal.OutcomeUnknown)
 			if n := u.executions("k"); n != 1 {
 				t.Errorf("executed %d times, want once", n)
 			}
@@ -144,7 +146,7 @@ func TestR75_AConnectionThatBreaksAfterBytesWereSentIsLost(t *testing.T) {
 			})
 			g := start(t, u.URL, func(c *Config) { c.Default.Policy.OnLost = semel.Rerun })
 			lost := post(t, g.url, "k")
-			lost.wants(t, 503, semel.CodeOutcomePending)
+			lost.wants(t, 503, refusal.OutcomePending)
 			if lost.header.Get("Retry-After") == "" {
 				t.Error("503 without Retry-After")
 			}
@@ -255,11 +257,11 @@ func TestR75_ARunPastTheDeadlineIsLost(t *testing.T) {
 	for _, c := range []struct {
 		onLost semel.LostPolicy
 		status int
-		code   semel.Code
+		code   refusal.Code
 		again  int // executions after a repeat
 	}{
-		{semel.Hold, 409, semel.CodeOutcomeUnknown, 1},
-		{semel.Rerun, 503, semel.CodeOutcomePending, 2},
+		{semel.Hold, 409, refusal.OutcomeUnknown, 1},
+		{semel.Rerun, 503, refusal.OutcomePending, 2},
 	} {
 		t.Run(c.onLost.String(), func(t *testing.T) {
 			t.Parallel()
@@ -295,12 +297,12 @@ func TestR75_TheClientsTimeAndTheUpstreamsAreTwoThings(t *testing.T) {
 	})
 	g := start(t, u.URL, func(c *Config) { c.Default.Policy.Patience = 50 * time.Millisecond })
 	early := post(t, g.url, "k")
-	early.wants(t, 504, semel.CodeOutcomePending)
+	early.wants(t, 504, refusal.OutcomePending)
 	if early.header.Get("Retry-After") == "" {
 		t.Error("504 without Retry-After")
 	}
 	meanwhile := post(t, g.url, "k")
-	meanwhile.wants(t, 409, semel.CodeInProgress)
+	meanwhile.wants(t, 409, refusal.InProgress)
 	close(release)
 	done(t, g, u)
 	late := post(t, g.url, "k")
@@ -331,7 +333,7 @@ func TestR29_ARunOutlivesItsClient(t *testing.T) {
 	}
 	<-began
 	client.Close()
-	post(t, g.url, "k").wants(t, 409, semel.CodeInProgress)
+	post(t, g.url, "k").wants(t, 409, refusal.InProgress)
 	close(release)
 	done(t, g, u)
 	late := post(t, g.url, "k")
@@ -379,7 +381,7 @@ func TestCase37_ABodyOverTheLimitIsRefusedNotPassedUnprotected(t *testing.T) {
 	u := newUpstream(t, created)
 	g := start(t, u.URL)
 	big := strings.Repeat("x", 5<<20)
-	askTooMuch(t, "POST", g.url+"/", big, "Idempotency-Key", "k").wants(t, 413, semel.CodeBodyTooLarge)
+	askTooMuch(t, "POST", g.url+"/", big, "Idempotency-Key", "k").wants(t, 413, refusal.BodyTooLarge)
 	if n := len(u.requests()); n != 0 {
 		t.Errorf("upstream executed %d requests, want none", n)
 	}
@@ -406,7 +408,7 @@ func TestCase37_OfTwoTakeoversAtOnceOneWins(t *testing.T) {
 		created(w, r)
 	})
 	g := start(t, u.URL, func(c *Config) { c.Default.Policy.OnLost = semel.Rerun })
-	post(t, g.url, "k").wants(t, 503, semel.CodeOutcomePending)
+	post(t, g.url, "k").wants(t, 503, refusal.OutcomePending)
 	answers := make(chan answer, 20)
 	for range 20 {
 		go func() {
@@ -419,7 +421,7 @@ func TestCase37_OfTwoTakeoversAtOnceOneWins(t *testing.T) {
 	}
 	<-began
 	for range 19 {
-		(<-answers).wants(t, 409, semel.CodeInProgress)
+		(<-answers).wants(t, 409, refusal.InProgress)
 	}
 	close(release)
 	(<-answers).wants(t, 201, "")
@@ -436,7 +438,7 @@ func TestR76a_EveryThrottledOrUnavailableAnswerSaysWhenToComeBack(t *testing.T) 
 	for i := 0; i < 300 && a.status != 429; i++ { // a minute may end in between
 		a = post(t, throttled.url, "k")
 	}
-	a.wants(t, 429, semel.CodeTooManyAttempts)
+	a.wants(t, 429, refusal.TooManyAttempts)
 
 	var store *deadStore
 	down := start(t, u.URL, func(c *Config) {
@@ -446,7 +448,7 @@ func TestR76a_EveryThrottledOrUnavailableAnswerSaysWhenToComeBack(t *testing.T) 
 	post(t, down.url, "before").wants(t, 201, "")
 	store.down.Store(true)
 	b := post(t, down.url, "k")
-	b.wants(t, 503, semel.CodeStoreUnavailable)
+	b.wants(t, 503, refusal.StoreUnavailable)
 	for _, a := range []answer{a, b} {
 		if n, err := strconv.Atoi(a.header.Get("Retry-After")); err != nil || n < 1 || n > 60 {
 			t.Errorf("%d: Retry-After is %q", a.status, a.header.Get("Retry-After"))

@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/refusal"
 )
 
-// A refusal is an answer of the gateway's own, in the form of the guard's on the same route. Its texts are fixed: nothing
+// A localRefusal is an answer of the gateway's own, in the form of the guard's on the same route. Its texts are fixed: nothing
 // about the upstream or the cause is shown (R-57).
-type refusal struct {
+type localRefusal struct {
 	slug       string
-	code       semel.Code
+	code       refusal.Code
 	status     int
 	title      string
 	retryable  bool
@@ -23,39 +24,39 @@ type refusal struct {
 
 var (
 	// upstreamUnavailable: not one byte of the request was sent to the upstream.
-	upstreamUnavailable = refusal{
+	upstreamUnavailable = localRefusal{
 		"upstream-unavailable", "UPSTREAM_UNAVAILABLE", http.StatusServiceUnavailable,
 		"the service can't be reached; the request was not run", true, time.Second,
 	}
 	// upstreamBroken: the connection broke under a request that is not protected. It may have taken effect.
-	upstreamBroken = refusal{
+	upstreamBroken = localRefusal{
 		"upstream-broken", "UPSTREAM_BROKEN", http.StatusBadGateway,
 		"the service gave no answer; the request may have taken effect", false, 0,
 	}
 	// notForwardable: the request can't be expressed towards the upstream, or its client has not sent it whole.
-	notForwardable = refusal{
+	notForwardable = localRefusal{
 		"not-forwardable", "REQUEST_NOT_FORWARDABLE", http.StatusBadRequest,
 		"the request can't be forwarded", false, 0,
 	}
 	// methodRefused: see forwardable and overridden.
-	methodRefused = refusal{
+	methodRefused = localRefusal{
 		"method-refused", "METHOD_REFUSED", http.StatusNotImplemented,
 		"the method, or one that the request asks for instead, is not forwarded", false, 0,
 	}
 	// hostRefused: see hostList.
-	hostRefused = refusal{
+	hostRefused = localRefusal{
 		"host-refused", "HOST_REFUSED", http.StatusMisdirectedRequest,
 		"the request's host is not served here", false, 0,
 	}
 	// targetRefused: see sendable, ambiguous and reservedPath.
-	targetRefused = refusal{
+	targetRefused = localRefusal{
 		"target-refused", "TARGET_REFUSED", http.StatusBadRequest,
 		"the request's target can be read in several ways, or is not for clients", false, 0,
 	}
 )
 
 // ownCodes are those of the gateway's refusals.
-var ownCodes = map[semel.Code]bool{
+var ownCodes = map[refusal.Code]bool{
 	upstreamUnavailable.code: true, upstreamBroken.code: true, notForwardable.code: true, methodRefused.code: true,
 	targetRefused.code: true, hostRefused.code: true,
 }
@@ -63,7 +64,7 @@ var ownCodes = map[semel.Code]bool{
 // A form is how a route's problems look, the guard's and the gateway's own alike (R-76a).
 type form struct {
 	base, documentation string
-	statuses            map[semel.Code]int
+	statuses            map[refusal.Code]int
 	write               func(w http.ResponseWriter, p *semel.Problem)
 }
 
@@ -84,12 +85,12 @@ func (f *form) guards() *semel.ProblemOptions {
 		Base: f.base, Documentation: f.documentation, Status: maps.Clone(f.statuses),
 		Write: func(w http.ResponseWriter, _ *http.Request, p *semel.Problem) { f.send(w, p) },
 	}
-	maps.DeleteFunc(o.Status, func(c semel.Code, _ int) bool { return ownCodes[c] })
+	maps.DeleteFunc(o.Status, func(c refusal.Code, _ int) bool { return ownCodes[c] })
 	return o
 }
 
 // refuse answers with a problem of the gateway's own, and its code in the header, as a guard does (R-59a).
-func (f *form) refuse(w http.ResponseWriter, p refusal) {
+func (f *form) refuse(w http.ResponseWriter, p localRefusal) {
 	if status, ok := f.statuses[p.code]; ok {
 		p.status = status
 	}
@@ -123,8 +124,8 @@ type simpleProblem struct {
 }
 
 type simpleError struct {
-	Code    semel.Code `json:"code"`
-	Message string     `json:"message"`
+	Code    refusal.Code `json:"code"`
+	Message string       `json:"message"`
 }
 
 func writeSimple(w http.ResponseWriter, p *semel.Problem) {

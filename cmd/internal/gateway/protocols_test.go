@@ -15,7 +15,7 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/refusal"
 )
 
 // client speaks only what is given.
@@ -133,8 +133,8 @@ func TestR77_ClientsMaySpeakHTTP2(t *testing.T) {
 		if a.replayed() || !b.replayed() || a.body != b.body {
 			t.Errorf("replayed %t and %t: %q and %q", a.replayed(), b.replayed(), a.body, b.body)
 		}
-		read(t, send(t, c, "POST", url+"/payments", strings.NewReader("other"), "Idempotency-Key", "k")).wants(t, 422, semel.CodeKeyReused)
-		read(t, sendTooMuch(t, c, url+"/payments", large, "Idempotency-Key", "large")).wants(t, 413, semel.CodeBodyTooLarge)
+		read(t, send(t, c, "POST", url+"/payments", strings.NewReader("other"), "Idempotency-Key", "k")).wants(t, 422, refusal.KeyReused)
+		read(t, sendTooMuch(t, c, url+"/payments", large, "Idempotency-Key", "large")).wants(t, 413, refusal.BodyTooLarge)
 		read(t, send(t, c, "POST", url+"/payments", strings.NewReader(large))).wants(t, 201, "")
 		read(t, send(t, c, "GET", url+"/payments", nil)).wants(t, 201, "")
 		want := 1
@@ -232,7 +232,7 @@ func TestR38_AStreamThatBreaksIsBrokenForItsClient(t *testing.T) {
 		if body, err := io.ReadAll(res.Body); err == nil {
 			t.Errorf("the stream was ended cleanly after %q", body)
 		}
-		read(t, send(t, c, "POST", url+"/events", nil, "Idempotency-Key", "k")).wants(t, 409, semel.CodeReplayUnavailable)
+		read(t, send(t, c, "POST", url+"/events", nil, "Idempotency-Key", "k")).wants(t, 409, refusal.ReplayUnavailable)
 	})
 }
 
@@ -287,7 +287,7 @@ func TestAKeyedBodyOverHTTP2MustArriveInTime(t *testing.T) {
 	in, out := io.Pipe()
 	defer out.Close()
 	go io.WriteString(out, "half")
-	read(t, send(t, client(t, nil, h2c), "POST", g.url+"/", in, "Idempotency-Key", "k")).wants(t, 400, semel.CodeRequestUnreadable)
+	read(t, send(t, client(t, nil, h2c), "POST", g.url+"/", in, "Idempotency-Key", "k")).wants(t, 400, refusal.RequestUnreadable)
 	if n := len(u.requests()); n != 0 {
 		t.Errorf("executed %d times", n)
 	}
@@ -370,10 +370,10 @@ func TestR38_R77_AKeyedUpgradeHasBegun(t *testing.T) {
 	if line, err := in.ReadString('\n'); err != nil || line != "hello\n" {
 		t.Fatalf("got %q, %v", line, err)
 	}
-	raw(t, g.Addr().String(), upgrade).wants(t, 409, semel.CodeInProgress)
+	raw(t, g.Addr().String(), upgrade).wants(t, 409, refusal.InProgress)
 	c.Close()
 	done(t, g, u)
-	raw(t, g.Addr().String(), upgrade).wants(t, 409, semel.CodeReplayUnavailable)
+	raw(t, g.Addr().String(), upgrade).wants(t, 409, refusal.ReplayUnavailable)
 	if n := u.executions("k"); n != 1 {
 		t.Errorf("executed %d times, want once", n)
 	}

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // Readiness says whether a gateway is ready while its store is down. A balancer sends nothing to one that is not.
@@ -73,7 +73,7 @@ func (g *Gateway) readiness(ctx context.Context) readiness {
 	ctx, cancel := context.WithTimeout(ctx, readyTime)
 	defer cancel()
 	// Any id will do: absent is an answer.
-	if _, err := g.cfg.Store.Load(ctx, semel.ID{}); err != nil {
+	if _, err := g.cfg.Store.Load(ctx, driver.ID{}); err != nil {
 		state.Store = "unreachable"
 		text := "store is unreachable: ready all the same, as ready_without_store says"
 		if !g.table.Load().withoutStore {

@@ -11,13 +11,15 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 )
 
 // A reconciler settles operations whose outcome is unknown by asking the upstream what became of them (R-75a). It looks
 // for them in the store, and is told of those that a request has just met, so that the request's next repeat finds the
 // answer. Several gateways may do so on one store; of two that ask about one operation, one decides.
 type reconciler struct {
-	lister  semel.Lister
+	lister  driver.Lister
 	keyring *semel.Keyring // of the names in the store
 	client  *http.Client
 	header  string // of correlation ids, "" for none
@@ -27,8 +29,8 @@ type reconciler struct {
 	routes   atomic.Pointer[map[string]*reconcileRoute]
 	met      chan unknownOperation
 	interval time.Duration
-	attempts map[semel.ID]*attempt // Run's own
-	unread   int                   // operations of the last look whose names can't be read; Run's own
+	attempts map[driver.ID]*attempt // Run's own
+	unread   int                    // operations of the last look whose names can't be read; Run's own
 }
 
 // A reconcileRoute is a route about whose operations the upstream can be asked.
@@ -39,7 +41,7 @@ type reconcileRoute struct {
 }
 
 type unknownOperation struct {
-	id   semel.ID
+	id   driver.ID
 	name string
 }
 
@@ -63,9 +65,9 @@ const (
 
 // newReconciler returns a reconciler of the routes that use is told later. It asks through transport, and tells count what
 // was found: done, never, later, refused (it was decided elsewhere) or failed. header is that of correlation ids.
-func newReconciler(store semel.Store, keyring *semel.Keyring, transport http.RoundTripper, header string, log *slog.Logger, count func(result string)) (*reconciler, error) {
-	lister, lists := store.(semel.Lister)
-	if _, seizes := store.(semel.Seizer); !lists || !seizes {
+func newReconciler(store driver.Store, keyring *semel.Keyring, transport http.RoundTripper, header string, log *slog.Logger, count func(result string)) (*reconciler, error) {
+	lister, lists := store.(driver.Lister)
+	if _, seizes := store.(driver.Seizer); !lists || !seizes {
 		return nil, fmt.Errorf("reconcile: the store, a %T, can't be searched for operations to settle", store)
 	}
 	r := &reconciler{
@@ -74,7 +76,7 @@ func newReconciler(store semel.Store, keyring *semel.Keyring, transport http.Rou
 			Transport:     transport,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
-		met: make(chan unknownOperation, reconcileBatch), attempts: map[semel.ID]*attempt{},
+		met: make(chan unknownOperation, reconcileBatch), attempts: map[driver.ID]*attempt{},
 	}
 	r.use(nil)
 	return r, nil
@@ -98,8 +100,8 @@ func (r *reconciler) route(name string) *reconcileRoute {
 }
 
 // Observe takes note of an operation that a request has found to be unknown. It is a guard's observer.
-func (r *reconciler) Observe(_ context.Context, e semel.Event) {
-	if e.Kind != semel.EventDecision || e.Result != semel.ResultUnknown || e.Observed || r.route(e.Operation) == nil {
+func (r *reconciler) Observe(_ context.Context, e event.Event) {
+	if e.Kind != event.Decision || e.Result != event.Unknown || e.Observed || r.route(e.Operation) == nil {
 		return
 	}
 	select {
@@ -162,7 +164,7 @@ func (r *reconciler) look(ctx context.Context) (found []unknownOperation) {
 	bounded, cancel := context.WithTimeout(ctx, reconcileTime)
 	defer cancel()
 	unread := 0
-	err := r.lister.List(bounded, semel.Query{Reading: semel.ReadsUnknown}, func(id semel.ID, rec semel.Record) bool {
+	err := r.lister.List(bounded, driver.Query{Reading: driver.ReadsUnknown}, func(id driver.ID, rec driver.Record) bool {
 		a := r.attempts[id]
 		unreadable := r.keyring.OpenNames(id, &rec) // the store must not say what is asked where
 		switch {
@@ -222,7 +224,7 @@ func (r *reconciler) begin(o unknownOperation) *reconcileRoute {
 
 // answered is what came of a question.
 type answered struct {
-	id      semel.ID
+	id      driver.ID
 	fence   uint64
 	unknown bool
 }
@@ -277,11 +279,11 @@ func (r *reconciler) reconcile(ctx context.Context, o unknownOperation, route *r
 		}
 		r.log.LogAttrs(ctx, level, "reconcile", attrs...)
 	}
-	return answered{id: o.id, fence: asked.Fence, unknown: reads == semel.ReadsUnknown}
+	return answered{id: o.id, fence: asked.Fence, unknown: reads == driver.ReadsUnknown}
 }
 
 // reconcileResult names what came of a question; "" if none was asked, since there was nothing to settle.
-func reconcileResult(asked bool, found semel.Found, reads semel.Reading, err error) string {
+func reconcileResult(asked bool, found semel.Found, reads driver.Reading, err error) string {
 	switch {
 	case !asked && err == nil:
 		return ""
@@ -289,11 +291,11 @@ func reconcileResult(asked bool, found semel.Found, reads semel.Reading, err err
 		return "failed"
 	case found == semel.FoundNothing:
 		return "later"
-	case reads == semel.ReadsUnknown && err != nil:
+	case reads == driver.ReadsUnknown && err != nil:
 		return "failed"
-	case found == semel.FoundDone && reads == semel.ReadsDone:
+	case found == semel.FoundDone && reads == driver.ReadsDone:
 		return "done"
-	case found == semel.FoundNever && reads == semel.ReadsFree:
+	case found == semel.FoundNever && reads == driver.ReadsFree:
 		return "never"
 	}
 	return "refused"

@@ -22,7 +22,10 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/cmd/internal/stores"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 const questionPath = "/internal/operations/"
@@ -51,7 +54,7 @@ func TestR75a_AKilledAnswerIsFoundAgain(t *testing.T) {
 		says(w, "done", http.StatusCreated, `{"id":1}`)
 	})
 	g := start(t, u.URL, reconciles, func(c *Config) { c.Default.ReplayTo = ReplayToAnyone })
-	post(t, g.url, "k").wants(t, 409, semel.CodeOutcomeUnknown)
+	post(t, g.url, "k").wants(t, 409, refusal.OutcomeUnknown)
 	settled(t, g, u)
 	a := post(t, g.url, "k")
 	if a.status != http.StatusCreated || !a.replayed() || a.body != `{"id":1}` || a.header.Get("Location") != "/payments/1" ||
@@ -118,7 +121,7 @@ func TestR75a_AfterNeverTheNextRequestRuns(t *testing.T) {
 				}
 			})
 			g := start(t, u.URL, reconciles)
-			post(t, g.url, "k").wants(t, 409, semel.CodeOutcomeUnknown)
+			post(t, g.url, "k").wants(t, 409, refusal.OutcomeUnknown)
 			settled(t, g, u)
 			a := post(t, g.url, "k")
 			a.wants(t, http.StatusCreated, "")
@@ -145,9 +148,9 @@ func TestR75a_AnAnswerTooLargeToKeepIsDoneWithoutOne(t *testing.T) {
 	g := start(t, u.URL, func(c *Config) {
 		c.Routes = []Route{{Match: "POST /payments", Policy: semel.Policy{MaxResponseBody: 100}, Reconcile: "/ops?of={operation}"}}
 	})
-	post(t, g.url, "k").wants(t, 409, semel.CodeOutcomeUnknown)
+	post(t, g.url, "k").wants(t, 409, refusal.OutcomeUnknown)
 	settled(t, g, u)
-	post(t, g.url, "k").wants(t, 409, semel.CodeReplayUnavailable)
+	post(t, g.url, "k").wants(t, 409, refusal.ReplayUnavailable)
 	if got := u.requests()[1].URL; got.Path != "/ops" || got.Query().Get("of") != u.requests()[0].Header.Get("Idempotency-Operation") {
 		t.Errorf("asked at %s", got)
 	}
@@ -156,20 +159,20 @@ func TestR75a_AnAnswerTooLargeToKeepIsDoneWithoutOne(t *testing.T) {
 // settled waits until the first operation that the upstream has seen is no longer unknown.
 func settled(t *testing.T, g *running, u *upstream) {
 	t.Helper()
-	id, err := semel.ParseID(u.requests()[0].Header.Get("Idempotency-Operation"))
+	id, err := driver.ParseID(u.requests()[0].Header.Get("Idempotency-Operation"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the decision", func() bool {
 		rec, err := g.cfg.Store.Load(t.Context(), id)
-		return err == nil && rec.State != semel.Unknown
+		return err == nil && rec.State != driver.Unknown
 	})
 }
 
 // A reconciliation under test, without a gateway: its own clock is fast.
 type reconciling struct {
 	*reconciler
-	store semel.Store
+	store driver.Store
 	log   *logBuffer
 
 	mu      sync.Mutex
@@ -183,7 +186,7 @@ func newReconciling(t *testing.T, upstream string, names ...string) *reconciling
 	return newReconcilingOn(t, memstore.New(), upstream, names...)
 }
 
-func newReconcilingOn(t *testing.T, store semel.Store, upstream string, names ...string) *reconciling {
+func newReconcilingOn(t *testing.T, store driver.Store, upstream string, names ...string) *reconciling {
 	t.Helper()
 	target, err := url.Parse(upstream)
 	if err != nil {
@@ -246,26 +249,26 @@ func (r *reconciling) told(result string) (n int) {
 }
 
 // numbered returns the identity of a test's nth operation.
-func numbered(n int) (id semel.ID) {
+func numbered(n int) (id driver.ID) {
 	binary.BigEndian.PutUint64(id[16:], uint64(n))
 	return id
 }
 
 // unknown leaves an operation whose outcome is unknown, and returns its record.
-func unknown(t *testing.T, s semel.Store, n int, name string) semel.Record {
+func unknown(t *testing.T, s driver.Store, n int, name string) driver.Record {
 	t.Helper()
-	rec, owned, err := s.Claim(t.Context(), numbered(n), semel.Claim{Token: semel.NewToken(), Operation: name, Correlation: "c"})
+	rec, owned, err := s.Claim(t.Context(), numbered(n), driver.Claim{Token: driver.NewToken(), Operation: name, Correlation: "c"})
 	if err != nil || !owned {
 		t.Fatalf("claim: %v, %v", owned, err)
 	}
-	rec, owned, err = s.Settle(t.Context(), numbered(n), rec.Owner(), semel.Outcome{State: semel.Unknown})
+	rec, owned, err = s.Settle(t.Context(), numbered(n), rec.Owner(), driver.Outcome{State: driver.Unknown})
 	if err != nil || !owned {
 		t.Fatalf("settle: %v, %v", owned, err)
 	}
 	return rec
 }
 
-func state(t *testing.T, s semel.Store, n int) semel.State {
+func state(t *testing.T, s driver.Store, n int) driver.State {
 	t.Helper()
 	rec, err := s.Load(context.Background(), numbered(n))
 	if err != nil {
@@ -312,7 +315,7 @@ func TestR75a_WhatTheUpstreamDoesNotSayInSoManyWordsIsLater(t *testing.T) {
 			unknown(t, r.store, 1, operationName)
 			r.run(t)
 			eventually(t, "a third question", func() bool { return r.told("later") >= 3 })
-			if s := state(t, r.store, 1); s != semel.Unknown {
+			if s := state(t, r.store, 1); s != driver.Unknown {
 				t.Errorf("it became %v", s)
 			}
 			r.mu.Lock()
@@ -331,7 +334,7 @@ func TestR75a_WhatTheUpstreamDoesNotSayInSoManyWordsIsLater(t *testing.T) {
 		unknown(t, r.store, 1, operationName)
 		r.run(t)
 		eventually(t, "a second question", func() bool { return r.told("later") >= 2 })
-		if s := state(t, r.store, 1); s != semel.Unknown {
+		if s := state(t, r.store, 1); s != driver.Unknown {
 			t.Errorf("it became %v", s)
 		}
 	})
@@ -346,13 +349,13 @@ func TestR75a_TheLateOwnerIsFencedWhileTheUpstreamIsAsked(t *testing.T) {
 	t.Parallel()
 	var (
 		store = memstore.New()
-		late  semel.Record
+		late  driver.Record
 	)
 	u := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {
 		if got := fence(t, r); got <= late.Fence {
 			t.Errorf("asked with fence %d, want above %d", got, late.Fence)
 		}
-		_, owned, err := store.Settle(r.Context(), numbered(1), late.Owner(), semel.Outcome{State: semel.Done, Response: &semel.Response{Status: 200}})
+		_, owned, err := store.Settle(r.Context(), numbered(1), late.Owner(), driver.Outcome{State: driver.Done, Response: &driver.Response{Status: 200}})
 		if owned || err != nil {
 			t.Errorf("the late owner settles: %v, %v", owned, err)
 		}
@@ -360,13 +363,13 @@ func TestR75a_TheLateOwnerIsFencedWhileTheUpstreamIsAsked(t *testing.T) {
 	})
 	var owned bool
 	var err error
-	late, owned, err = store.Claim(t.Context(), numbered(1), semel.Claim{Token: semel.NewToken(), Operation: operationName, Lease: time.Millisecond})
+	late, owned, err = store.Claim(t.Context(), numbered(1), driver.Claim{Token: driver.NewToken(), Operation: operationName, Lease: time.Millisecond})
 	if err != nil || !owned {
 		t.Fatalf("claim: %v, %v", owned, err)
 	}
 	r := newReconcilingOn(t, store, u.URL)
 	r.run(t)
-	eventually(t, "the decision", func() bool { return state(t, store, 1) == semel.Free })
+	eventually(t, "the decision", func() bool { return state(t, store, 1) == driver.Free })
 }
 
 func TestR56_R75a_R87_AStoreThatLastsShowsWhatWasDecided(t *testing.T) {
@@ -401,12 +404,12 @@ func TestR56_R75a_R87_AStoreThatLastsShowsWhatWasDecided(t *testing.T) {
 	known.Store(true)
 	eventually(t, "the decision", func() bool { return r.told("done") == 1 })
 	stop()
-	if rec, err := store.Load(t.Context(), numbered(1)); err != nil || rec.State != semel.Done || string(rec.Response.Body) != `{"id":1}` {
+	if rec, err := store.Load(t.Context(), numbered(1)); err != nil || rec.State != driver.Done || string(rec.Response.Body) != `{"id":1}` {
 		t.Errorf("it is %v with %+v, %v", rec.State, rec.Response, err)
 	}
 	var trail []string
 	id := numbered(1)
-	err = store.(semel.Auditor).AuditTrail(t.Context(), &id, 0, func(e semel.AuditEntry) bool {
+	err = store.(driver.Auditor).AuditTrail(t.Context(), &id, 0, func(e driver.AuditEntry) bool {
 		trail = append(trail, e.Actor+" "+e.Result)
 		return true
 	})
@@ -430,12 +433,12 @@ func TestR75a_OnlyTheRoutesOwnOperationsAreAskedAbout(t *testing.T) {
 	r.run(t)
 	eventually(t, "two decisions", func() bool { return r.told("never") == 2 })
 	for n := range 4 {
-		if s := state(t, r.store, n); s != semel.Unknown {
+		if s := state(t, r.store, n); s != driver.Unknown {
 			t.Errorf("operation %d became %v", n, s)
 		}
 	}
 	for n := 10; n <= 11; n++ {
-		if s := state(t, r.store, n); s != semel.Free {
+		if s := state(t, r.store, n); s != driver.Free {
 			t.Errorf("operation %d became %v", n, s)
 		}
 	}
@@ -457,7 +460,7 @@ func TestR79_SeveralGatewaysReconcileOneStore(t *testing.T) {
 	}
 	eventually(t, "every decision", func() bool {
 		for i := range n {
-			if state(t, store, i) != semel.Done {
+			if state(t, store, i) != driver.Done {
 				return false
 			}
 		}
@@ -517,7 +520,7 @@ func TestAReconcilerEndsWithItsQuestions(t *testing.T) {
 	<-asked
 	stop()
 	<-left
-	if s := state(t, r.store, 1); s != semel.Unknown {
+	if s := state(t, r.store, 1); s != driver.Unknown {
 		t.Errorf("it became %v", s)
 	}
 	if got := r.log.String(); got != "" {
@@ -600,7 +603,7 @@ func TestAnOperationThatAnotherHasJustSeizedIsLeftToIt(t *testing.T) {
 	}
 	r := newReconcilingOn(t, store, "http://upstream.invalid")
 	unknown(t, store, 1, operationName)
-	seized, err := store.Seize(t.Context(), numbered(1), semel.NewToken())
+	seized, err := store.Seize(t.Context(), numbered(1), driver.NewToken())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -621,7 +624,7 @@ func TestAnOperationThatAnotherHasJustSeizedIsLeftToIt(t *testing.T) {
 func TestNotingAnUnknownOperationNeverBlocks(t *testing.T) {
 	t.Parallel()
 	r := newReconciling(t, "http://upstream.invalid")
-	e := semel.Event{Kind: semel.EventDecision, Result: semel.ResultUnknown, Operation: operationName}
+	e := event.Event{Kind: event.Decision, Result: event.Unknown, Operation: operationName}
 	for i := range 10 * reconcileBatch {
 		e.ID = numbered(i)
 		r.Observe(t.Context(), e)
@@ -632,11 +635,11 @@ func TestNotingAnUnknownOperationNeverBlocks(t *testing.T) {
 	for len(r.met) > 0 {
 		<-r.met
 	}
-	for name, other := range map[string]semel.Event{
-		"another route's":   {Kind: semel.EventDecision, Result: semel.ResultUnknown, Operation: "POST /other"},
-		"another result":    {Kind: semel.EventDecision, Result: semel.ResultReplayed, Operation: operationName},
-		"another event":     {Kind: semel.EventLapsed, Result: semel.ResultUnknown, Operation: operationName},
-		"only observed one": {Kind: semel.EventDecision, Result: semel.ResultUnknown, Operation: operationName, Observed: true},
+	for name, other := range map[string]event.Event{
+		"another route's":   {Kind: event.Decision, Result: event.Unknown, Operation: "POST /other"},
+		"another result":    {Kind: event.Decision, Result: event.Replayed, Operation: operationName},
+		"another event":     {Kind: event.Lapsed, Result: event.Unknown, Operation: operationName},
+		"only observed one": {Kind: event.Decision, Result: event.Unknown, Operation: operationName, Observed: true},
 	} {
 		if r.Observe(t.Context(), other); len(r.met) != 0 {
 			t.Errorf("%s is noted", name)
@@ -647,14 +650,14 @@ func TestNotingAnUnknownOperationNeverBlocks(t *testing.T) {
 func TestAReconcilerNeedsAStoreToSearch(t *testing.T) {
 	t.Parallel()
 	memory := memstore.New()
-	for name, s := range map[string]semel.Store{
+	for name, s := range map[string]driver.Store{
 		"not listed": struct {
-			semel.Store
-			semel.Seizer
+			driver.Store
+			driver.Seizer
 		}{memory, memory},
 		"not seized": struct {
-			semel.Store
-			semel.Lister
+			driver.Store
+			driver.Lister
 		}{memory, memory},
 	} {
 		if _, err := newReconciler(s, nil, http.DefaultTransport, "", slog.New(slog.DiscardHandler), nil); err == nil {
@@ -666,7 +669,7 @@ func TestAReconcilerNeedsAStoreToSearch(t *testing.T) {
 func TestQuestionTemplates(t *testing.T) {
 	t.Parallel()
 	upstream := &url.URL{Scheme: "http", Host: "up:8080", Path: "/api"}
-	id := semel.ID{0xff, 0xef}
+	id := driver.ID{0xff, 0xef}
 	for _, c := range []struct{ template, want, wrong string }{
 		{"/internal/operations/{operation}", "http://up:8080/api/internal/operations/" + id.String(), ""},
 		{"/{operation}/outcome/", "http://up:8080/api/" + id.String() + "/outcome/", ""},
@@ -706,22 +709,22 @@ func TestReconcileResults(t *testing.T) {
 	for _, c := range []struct {
 		asked bool
 		found semel.Found
-		reads semel.Reading
+		reads driver.Reading
 		err   error
 		want  string
 		why   string
 	}{
-		{false, 0, semel.ReadsDone, nil, "", "there was nothing to settle"},
-		{false, 0, semel.ReadsUnknown, broken, "failed", "the store can't be asked"},
-		{true, semel.FoundNothing, semel.ReadsUnknown, nil, "later", "nothing was found"},
-		{true, semel.FoundNothing, semel.ReadsUnknown, broken, "later", "the upstream can't be asked"},
-		{true, semel.FoundDone, semel.ReadsDone, nil, "done", ""},
-		{true, semel.FoundDone, semel.ReadsDone, broken, "done", "settled, but not audited"},
-		{true, semel.FoundNever, semel.ReadsFree, nil, "never", ""},
-		{true, semel.FoundDone, semel.ReadsUnknown, broken, "failed", "not settled"},
-		{true, semel.FoundNever, semel.ReadsDone, nil, "refused", "an operator has completed it"},
-		{true, semel.FoundNever, semel.ReadsUnknown, nil, "refused", "another has seized it"},
-		{true, semel.FoundDone, semel.ReadsFree, nil, "refused", "an operator has released it"},
+		{false, 0, driver.ReadsDone, nil, "", "there was nothing to settle"},
+		{false, 0, driver.ReadsUnknown, broken, "failed", "the store can't be asked"},
+		{true, semel.FoundNothing, driver.ReadsUnknown, nil, "later", "nothing was found"},
+		{true, semel.FoundNothing, driver.ReadsUnknown, broken, "later", "the upstream can't be asked"},
+		{true, semel.FoundDone, driver.ReadsDone, nil, "done", ""},
+		{true, semel.FoundDone, driver.ReadsDone, broken, "done", "settled, but not audited"},
+		{true, semel.FoundNever, driver.ReadsFree, nil, "never", ""},
+		{true, semel.FoundDone, driver.ReadsUnknown, broken, "failed", "not settled"},
+		{true, semel.FoundNever, driver.ReadsDone, nil, "refused", "an operator has completed it"},
+		{true, semel.FoundNever, driver.ReadsUnknown, nil, "refused", "another has seized it"},
+		{true, semel.FoundDone, driver.ReadsFree, nil, "refused", "an operator has released it"},
 	} {
 		if got := reconcileResult(c.asked, c.found, c.reads, c.err); got != c.want {
 			t.Errorf("%+v: %q", c, got)
@@ -740,6 +743,6 @@ func TestALookThatFailsIsLogged(t *testing.T) {
 
 type failingLister struct{}
 
-func (failingLister) List(context.Context, semel.Query, func(semel.ID, semel.Record) bool) error {
+func (failingLister) List(context.Context, driver.Query, func(driver.ID, driver.Record) bool) error {
 	return fmt.Errorf("no list today")
 }

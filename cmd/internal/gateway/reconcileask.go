@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // outcomeHeader is how the upstream says what became of an operation: in an answer to a question, done or never.
@@ -41,14 +42,14 @@ func newQuestion(upstream *url.URL, template string) (question, error) {
 	case strings.Contains(left, "#"):
 		return q, fmt.Errorf("reconcile %q: a fragment is not sent", template)
 	}
-	if _, err := q.about(semel.ID{}); err != nil {
+	if _, err := q.about(driver.ID{}); err != nil {
 		return q, err
 	}
 	return q, nil
 }
 
 // about returns the address for an operation.
-func (q question) about(id semel.ID) (*url.URL, error) {
+func (q question) about(id driver.ID) (*url.URL, error) {
 	at, err := url.Parse(strings.Replace(q.template, operationPlace, id.String(), 1))
 	switch {
 	case err != nil:
@@ -110,7 +111,7 @@ func (r *reconciler) ask(ctx context.Context, route *reconcileRoute, q semel.Inq
 
 // answerOf reads the answer that the upstream gives for the operation, without what it says about it; nil if it is too
 // large to be kept.
-func answerOf(res *http.Response, limit int64) (*semel.Response, error) {
+func answerOf(res *http.Response, limit int64) (*driver.Response, error) {
 	body, err := io.ReadAll(io.LimitReader(res.Body, limit+1))
 	switch {
 	case err != nil:
@@ -123,7 +124,7 @@ func answerOf(res *http.Response, limit int64) (*semel.Response, error) {
 	header.Del(retentionHeader)
 	trailer := res.Trailer.Clone()
 	trailer.Del(outcomeHeader)
-	return &semel.Response{Status: res.StatusCode, Header: header, Trailer: trailer, Body: body}, nil
+	return &driver.Response{Status: res.StatusCode, Header: header, Trailer: trailer, Body: body}, nil
 }
 
 func orDefault(n, otherwise int64) int64 {

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/refusal"
 )
 
 // A reloading is a gateway whose configuration is in a file.
@@ -48,14 +48,14 @@ func TestR73_AReloadReplacesTheRoutes(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t, created)
 	g := startFromFile(t, u.URL, "routes: [{match: POST /a, unkeyed: refuse}]\n")
-	ask(t, "POST", g.url+"/a", "").wants(t, 400, semel.CodeKeyMissing)
+	ask(t, "POST", g.url+"/a", "").wants(t, 400, refusal.KeyMissing)
 	post(t, g.url, "k").wants(t, 201, "")
 	g.rewrite(t, u.URL, "default: {unkeyed: refuse}\nroutes: [{match: POST /a, problems: {envelope: simple}}, {match: POST /payments}]\n")
 	if err := g.Reload(); err != nil {
 		t.Fatal(err)
 	}
 	ask(t, "POST", g.url+"/a", "").wants(t, 201, "")
-	ask(t, "POST", g.url+"/b", "").wants(t, 400, semel.CodeKeyMissing)
+	ask(t, "POST", g.url+"/b", "").wants(t, 400, refusal.KeyMissing)
 	if a := post(t, g.url, "k"); !a.replayed() {
 		t.Errorf("what was answered before the reload is not replayed: %d", a.status)
 	}
@@ -117,7 +117,7 @@ func TestR73_AFileWithErrorsChangesNothing(t *testing.T) {
 				t.Errorf("%d lines say %q:\n%s", n, want, g.log)
 			}
 		}
-		ask(t, "POST", g.url+"/a", "").wants(t, 400, semel.CodeKeyMissing)
+		ask(t, "POST", g.url+"/a", "").wants(t, 400, refusal.KeyMissing)
 	}
 	for _, fixed := range []string{"listen", "admin", "store", "scope", "instance"} {
 		content := strings.Replace(g.common+u.URL+"\n", fixed+": ", fixed+": ", 1)
@@ -141,7 +141,7 @@ func TestR73_AFileWithErrorsChangesNothing(t *testing.T) {
 	if err := g.Reload(); err == nil || !strings.Contains(err.Error(), "read configuration") {
 		t.Errorf("error is %v", err)
 	}
-	ask(t, "POST", g.url+"/a", "").wants(t, 400, semel.CodeKeyMissing)
+	ask(t, "POST", g.url+"/a", "").wants(t, 400, refusal.KeyMissing)
 	if executed := len(u.requests()); executed != 0 {
 		t.Errorf("executed %d times", executed)
 	}
@@ -176,7 +176,7 @@ func TestR73_ARequestUnderWayEndsUnderItsOldRoute(t *testing.T) {
 	if err := g.Reload(); err != nil {
 		t.Fatal(err)
 	}
-	post(t, g.url, "k").wants(t, 409, semel.CodeInProgress) // one record, under whatever route
+	post(t, g.url, "k").wants(t, 409, refusal.InProgress) // one record, under whatever route
 	release()
 	(<-answered).wants(t, 409, "")
 	post(t, g.url, "k").wants(t, 201, "") // it was released
@@ -245,5 +245,5 @@ func TestAReloadWithoutFilesChangesNothing(t *testing.T) {
 	if err := g.Reload(); err != nil {
 		t.Fatal(err)
 	}
-	ask(t, "POST", g.url+"/a", "").wants(t, 400, semel.CodeKeyMissing)
+	ask(t, "POST", g.url+"/a", "").wants(t, 400, refusal.KeyMissing)
 }

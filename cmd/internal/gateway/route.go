@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/refusal"
 )
 
 // A Route says how requests are treated. It is whole: nothing is taken over from another one.
@@ -81,7 +82,7 @@ func (u Unkeyed) String() string {
 // Problems is the form of the gateway's and the guard's own answers on a route (R-76a).
 type Problems struct {
 	// Statuses replaces the statuses of some codes; 400 to 599.
-	Statuses map[semel.Code]int
+	Statuses map[refusal.Code]int
 	// Simple answers with {"success":false,"error":{"code":…,"message":…}} instead of application/problem+json.
 	Simple bool
 	// Documentation is the address of the API's page about idempotency. Defaults to [Config].Documentation.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // routed starts a gateway with routes.
@@ -65,7 +66,7 @@ func TestAPatternNamesTheOperation(t *testing.T) {
 	u := newUpstream(t, created)
 	g := routed(t, u.URL, Route{Match: "POST /payments/{id}"})
 	ask(t, "POST", g.url+"/payments/7", "", "Idempotency-Key", "k").wants(t, 201, "")
-	ask(t, "POST", g.url+"/payments/8", "", "Idempotency-Key", "k").wants(t, 422, semel.CodeKeyReused)
+	ask(t, "POST", g.url+"/payments/8", "", "Idempotency-Key", "k").wants(t, 422, refusal.KeyReused)
 	if err := g.stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +96,7 @@ func TestARouteForEverythingReplacesTheDefault(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t, created)
 	g := routed(t, u.URL, Route{Match: "/", Unkeyed: UnkeyedRefuse})
-	ask(t, "POST", g.url+"/any", "").wants(t, 400, semel.CodeKeyMissing)
+	ask(t, "POST", g.url+"/any", "").wants(t, 400, refusal.KeyMissing)
 	ask(t, "GET", g.url+"/any", "").wants(t, 201, "")
 }
 
@@ -189,7 +190,7 @@ func TestR76a_R59a_ProblemsHaveTheirRoutesForm(t *testing.T) {
 		c.ProblemBase, c.Documentation = "https://api.example/problems/", "https://api.example/docs"
 		c.Routes = []Route{
 			{Match: "POST /problem", Unkeyed: UnkeyedRefuse, Problems: Problems{
-				Statuses: map[semel.Code]int{semel.CodeKeyMissing: 429, "UPSTREAM_UNAVAILABLE": 504},
+				Statuses: map[refusal.Code]int{refusal.KeyMissing: 429, "UPSTREAM_UNAVAILABLE": 504},
 			}},
 			{Match: "POST /simple", Unkeyed: UnkeyedRefuse, Problems: Problems{Simple: true, Documentation: "https://api.example/simple"}},
 		}
@@ -309,7 +310,7 @@ func TestR63_ARouteMayFailOpen(t *testing.T) {
 	if a.header.Get("Idempotency-Status") != "bypassed" {
 		t.Errorf("Idempotency-Status is %q", a.header.Get("Idempotency-Status"))
 	}
-	ask(t, "POST", g.url+"/shut", "body", "Idempotency-Key", "k").wants(t, 503, semel.CodeStoreUnavailable)
+	ask(t, "POST", g.url+"/shut", "body", "Idempotency-Key", "k").wants(t, 503, refusal.StoreUnavailable)
 }
 
 func TestWhatIsWrongWithARouteNamesIt(t *testing.T) {

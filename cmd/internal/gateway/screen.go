@@ -70,7 +70,7 @@ func (c *Config) distinguishes() bool {
 }
 
 // refuses returns the refusal of a request that must not reach a route.
-func (s *screen) refuses(r *http.Request) (refusal, bool) {
+func (s *screen) refuses(r *http.Request) (localRefusal, bool) {
 	switch {
 	case !forwardable(r.Method), !s.overrides && overridden(r):
 		return methodRefused, true
@@ -82,7 +82,7 @@ func (s *screen) refuses(r *http.Request) (refusal, bool) {
 			return targetRefused, true
 		}
 	}
-	return refusal{}, false
+	return localRefusal{}, false
 }
 
 // forwardable refuses CONNECT, which asks for a tunnel past the guard, TRACE, whose answer shows what the gateway has

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/refusal"
 )
 
 // lastHeader is the header of the last request that the upstream has seen, by the names that a WSGI service gives them.
@@ -99,7 +100,7 @@ func TestAttack03_AnOverrideThatPassesIsPartOfTheRequest(t *testing.T) {
 	for i, name := range overrideHeaders {
 		key := fmt.Sprint("k", i)
 		ask(t, "POST", g.url+"/", "", "Idempotency-Key", key, name, "PUT").wants(t, 201, "")
-		ask(t, "POST", g.url+"/", "", "Idempotency-Key", key, name, "DELETE").wants(t, 422, semel.CodeKeyReused)
+		ask(t, "POST", g.url+"/", "", "Idempotency-Key", key, name, "DELETE").wants(t, 422, refusal.KeyReused)
 	}
 	observing := start(t, u.URL, func(c *Config) { c.Default.Policy.Observe = true })
 	ask(t, "POST", observing.url+"/", "", "X-HTTP-Method", "PUT").wants(t, 201, "")

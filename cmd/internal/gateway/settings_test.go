@@ -12,6 +12,7 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // Where each field of the library's options stands in the file; or, in parentheses, why it does not.
@@ -248,12 +249,12 @@ func TestField21_R60_CapsAreSettings(t *testing.T) {
 			t.Errorf("within the limit: %d %s", a.status, a.body)
 		}
 	}
-	if a := send("k"); a.status != http.StatusTooManyRequests || !strings.Contains(a.body, string(semel.CodeTooManyAttempts)) {
+	if a := send("k"); a.status != http.StatusTooManyRequests || !strings.Contains(a.body, string(refusal.TooManyAttempts)) {
 		t.Errorf("third attempt: %d %s", a.status, a.body)
 	}
 	send("l")
 	send("m")
-	if a := send("n"); a.status != http.StatusTooManyRequests || !strings.Contains(a.body, string(semel.CodeTooManyKeys)) {
+	if a := send("n"); a.status != http.StatusTooManyRequests || !strings.Contains(a.body, string(refusal.TooManyKeys)) {
 		t.Errorf("fourth key: %d %s", a.status, a.body)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/refusal"
 )
 
 // What may be released or lost does not begin, so a repeat gets the same on a streaming route as on any other.
@@ -115,7 +116,7 @@ func TestField06_AnAnswerThatCannotBeKept(t *testing.T) { //nolint:paralleltest 
 			t.Errorf("%v: answered %d, %d bytes", onLost, a.status, len(a.body))
 		}
 		b := post(t, g.url, "k")
-		if n := up.executions("k"); n != 1 || !strings.Contains(b.body, string(semel.CodeReplayUnavailable)) {
+		if n := up.executions("k"); n != 1 || !strings.Contains(b.body, string(refusal.ReplayUnavailable)) {
 			t.Errorf("%v: executed %d times, the repeat got %d %.200s", onLost, n, b.status, b.body)
 		}
 	}

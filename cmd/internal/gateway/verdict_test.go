@@ -11,6 +11,7 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/refusal"
 )
 
 // What becomes of a repeat.
@@ -37,9 +38,9 @@ func repeated(t *testing.T, g *running, u *upstream, path string, header ...stri
 		return runsAgain
 	case n == 1 && again.replayed() && again.status == first.status && again.body == first.body:
 		return replays
-	case n == 1 && strings.Contains(again.body, string(semel.CodeOutcomeUnknown)):
+	case n == 1 && strings.Contains(again.body, string(refusal.OutcomeUnknown)):
 		return isUnknown
-	case n == 1 && strings.Contains(again.body, string(semel.CodeReplayUnavailable)):
+	case n == 1 && strings.Contains(again.body, string(refusal.ReplayUnavailable)):
 		return goneFor
 	}
 	return fmt.Sprintf("executed %d times, replayed %t, answered %d %.100s", u.executions("k"), again.replayed(), again.status, again.body)
@@ -158,7 +159,7 @@ func TestField03_AGuardedServiceBehindTheGateway(t *testing.T) {
 	<-began
 	for range 2 {
 		a := ask(t, "POST", g.url+"/pay", "{}", "Idempotency-Key", "k")
-		if a.status != 409 || a.replayed() || a.header.Get("Idempotency-Code") != string(semel.CodeInProgress) || a.header.Get("Retry-After") == "" {
+		if a.status != 409 || a.replayed() || a.header.Get("Idempotency-Code") != string(refusal.InProgress) || a.header.Get("Retry-After") == "" {
 			t.Errorf("during the run: %d %v", a.status, a.header)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // ErrUndecided means that the search for an order did not come to an end in time.
@@ -21,7 +21,7 @@ const patience = time.Minute
 
 // A Violation is a record whose verbs have no order that gives the replies that they gave.
 type Violation struct {
-	ID semel.ID
+	ID driver.ID
 	// Picture is a file, in HTML, that shows the verbs in time and how far they can be brought into an order.
 	Picture string
 
@@ -71,7 +71,7 @@ func (v *Violation) Error() string {
 		fmt.Fprintf(&b, "\n\t%6d – %6s  client %d: %s", o.Call, until, o.ClientId, exchange(c, r))
 	}
 	if len(told) > 0 {
-		if last := told[len(told)-1].Output.(reply).rec; last.State != semel.Absent {
+		if last := told[len(told)-1].Output.(reply).rec; last.State != driver.Absent {
 			last.Response = nil
 			fmt.Fprintf(&b, "\n\tthe last record: %+v", last)
 		}

@@ -16,12 +16,13 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // A Run is clients that use one storage at once, in rounds. Each round has new records, which all its clients use.
 type Run struct {
-	// Handles are stores on one storage; the clients share them out. Each must be a semel.Seizer too.
-	Handles []semel.Store
+	// Handles are stores on one storage; the clients share them out. Each must be a driver.Seizer too.
+	Handles []driver.Store
 	// Layers says that the handles are layers before the storage, which answer Load and Claim with copies of done records:
 	// their Forget deletes the record, and then the copies.
 	Layers bool
@@ -35,7 +36,7 @@ type Run struct {
 
 // A Trace is what clients asked and were told.
 type Trace struct {
-	records map[semel.ID][]porcupine.Operation
+	records map[driver.ID][]porcupine.Operation
 }
 
 // never is the time of a reply that was lost: its verb may be executed whenever it will.
@@ -43,7 +44,7 @@ const never = math.MaxInt64
 
 // Do returns when all verbs have ended, the late ones too. An error is one that a store has no reason for.
 func (r Run) Do(ctx context.Context) (*Trace, error) {
-	t := &Trace{records: map[semel.ID][]porcupine.Operation{}}
+	t := &Trace{records: map[driver.ID][]porcupine.Operation{}}
 	var ticks atomic.Int64
 	for n := range r.Rounds {
 		if err := r.round(ctx, uint64(n), &ticks, t); err != nil {
@@ -55,7 +56,7 @@ func (r Run) Do(ctx context.Context) (*Trace, error) {
 
 func (r Run) round(ctx context.Context, n uint64, ticks *atomic.Int64, t *Trace) error {
 	var all []*client
-	shared := &round{net: &network{}, owners: map[semel.ID][]semel.Owner{}}
+	shared := &round{net: &network{}, owners: map[driver.ID][]driver.Owner{}}
 	dice := rand.New(rand.NewPCG(r.Seed, n<<16))
 	for range r.Records {
 		shared.ids = append(shared.ids, randomID(dice))
@@ -64,7 +65,7 @@ func (r Run) round(ctx context.Context, n uint64, ticks *atomic.Int64, t *Trace)
 		all = append(all, &client{
 			round: shared, n: i, ticks: ticks, store: r.Handles[i%len(r.Handles)],
 			dice:   rand.New(rand.NewPCG(r.Seed, n<<16+uint64(i)+1)),
-			claims: map[semel.ID]semel.Claim{}, settles: map[semel.ID]call{}, heard: map[semel.ID][]porcupine.Operation{},
+			claims: map[driver.ID]driver.Claim{}, settles: map[driver.ID]call{}, heard: map[driver.ID][]porcupine.Operation{},
 		})
 	}
 	var wg sync.WaitGroup
@@ -122,45 +123,45 @@ func halved(operations []porcupine.Operation) ([]porcupine.Operation, error) {
 
 // A round is what its clients share. They know of each other's runs, as late owners, operators and sweepers would.
 type round struct {
-	ids []semel.ID
+	ids []driver.ID
 	net *network
 
 	mu     sync.Mutex
-	owners map[semel.ID][]semel.Owner // as the records showed them, the last one last
+	owners map[driver.ID][]driver.Owner // as the records showed them, the last one last
 	answer int
 }
 
-func (r *round) learn(id semel.ID, rec *semel.Record) {
+func (r *round) learn(id driver.ID, rec *driver.Record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if all := r.owners[id]; rec.State != semel.Absent && (len(all) == 0 || all[len(all)-1] != rec.Owner()) {
+	if all := r.owners[id]; rec.State != driver.Absent && (len(all) == 0 || all[len(all)-1] != rec.Owner()) {
 		r.owners[id] = append(all, rec.Owner())
 	}
 }
 
-func (r *round) ownersOf(id semel.ID) []semel.Owner {
+func (r *round) ownersOf(id driver.ID) []driver.Owner {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.owners[id])
 }
 
 // newAnswer returns one that no other run has.
-func (r *round) newAnswer() *semel.Response {
+func (r *round) newAnswer() *driver.Response {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.answer++
-	return &semel.Response{Status: 201, Body: fmt.Appendf(nil, "answer %d", r.answer)}
+	return &driver.Response{Status: 201, Body: fmt.Appendf(nil, "answer %d", r.answer)}
 }
 
 type client struct {
 	*round
 	n       int
 	ticks   *atomic.Int64
-	store   semel.Store
+	store   driver.Store
 	dice    *rand.Rand
-	claims  map[semel.ID]semel.Claim // the last one
-	settles map[semel.ID]call
-	heard   map[semel.ID][]porcupine.Operation
+	claims  map[driver.ID]driver.Claim // the last one
+	settles map[driver.ID]call
+	heard   map[driver.ID][]porcupine.Operation
 	err     error
 }
 
@@ -177,7 +178,7 @@ func (c *client) work(ctx context.Context, verbs int) {
 }
 
 // ask sends a verb, over the network or not, and records it.
-func (c *client) ask(ctx context.Context, id semel.ID, a call, networked bool) error {
+func (c *client) ask(ctx context.Context, id driver.ID, a call, networked bool) error {
 	o := porcupine.Operation{ClientId: c.n, Input: a, Call: c.ticks.Add(1)}
 	verb := func(ctx context.Context) (reply, error) { return perform(ctx, c.store, id, a) }
 	var r reply
@@ -202,7 +203,7 @@ func (c *client) ask(ctx context.Context, id semel.ID, a call, networked bool) e
 	return nil
 }
 
-func perform(ctx context.Context, s semel.Store, id semel.ID, a call) (r reply, err error) {
+func perform(ctx context.Context, s driver.Store, id driver.ID, a call) (r reply, err error) {
 	switch a.verb {
 	case claim:
 		r.rec, r.owned, err = s.Claim(ctx, id, a.claim)
@@ -213,22 +214,22 @@ func perform(ctx context.Context, s semel.Store, id semel.ID, a call) (r reply, 
 	case load:
 		r.rec, err = s.Load(ctx, id)
 	case seize:
-		r.rec, err = s.(semel.Seizer).Seize(ctx, id, a.token)
+		r.rec, err = s.(driver.Seizer).Seize(ctx, id, a.token)
 	case forget:
-		r.owned, err = s.(semel.Seizer).Forget(ctx, id, a.by)
+		r.owned, err = s.(driver.Seizer).Forget(ctx, id, a.by)
 	}
 	return r, err
 }
 
 // next returns what the client does next.
-func (c *client) next(id semel.ID) call {
+func (c *client) next(id driver.ID) call {
 	a := call{verb: pick(c.dice, claim, claim, claim, claim, settle, settle, settle, settle, extend, load, load, seize, forget)}
 	switch a.verb {
 	case claim:
 		a.claim = c.claim(id)
 	case extend:
 		a.by = c.owner(id)
-		a.extend = semel.Extension{Lease: c.lease(), Begun: c.oneIn(8)}
+		a.extend = driver.Extension{Lease: c.lease(), Begun: c.oneIn(8)}
 	case settle:
 		return c.settle(id)
 	case seize:
@@ -242,12 +243,12 @@ func (c *client) next(id semel.ID) call {
 	return a
 }
 
-func (c *client) claim(id semel.ID) semel.Claim {
+func (c *client) claim(id driver.ID) driver.Claim {
 	if last, ok := c.claims[id]; ok && c.oneIn(4) {
 		return last // a repetition
 	}
-	a := semel.Claim{
-		Fingerprint: semel.Fingerprint{Raw: [16]byte{1}}, Token: c.token(), Lease: c.lease(), Retention: time.Hour,
+	a := driver.Claim{
+		Fingerprint: driver.Fingerprint{Raw: [16]byte{1}}, Token: c.token(), Lease: c.lease(), Retention: time.Hour,
 		OnLost:    pick(c.dice, semel.Hold, semel.Rerun, semel.Rerun),
 		Operation: "POST /payments", Correlation: fmt.Sprintf("client %d", c.n),
 	}
@@ -261,20 +262,20 @@ func (c *client) claim(id semel.ID) semel.Claim {
 	return a
 }
 
-func (c *client) settle(id semel.ID) call {
+func (c *client) settle(id driver.ID) call {
 	if last, ok := c.settles[id]; ok && c.oneIn(5) {
 		return last
 	}
 	a := call{verb: settle, by: c.owner(id)}
-	a.outcome.State = pick(c.dice, semel.Done, semel.Free, semel.Free, semel.Unknown)
+	a.outcome.State = pick(c.dice, driver.Done, driver.Free, driver.Free, driver.Unknown)
 	switch {
-	case a.outcome.State != semel.Done:
+	case a.outcome.State != driver.Done:
 		a.outcome.Error = pick(c.dice, "", "timeout")
 	case !c.oneIn(6):
 		a.outcome.Response = c.newAnswer()
 	}
-	a.outcome.Owed = a.outcome.State != semel.Done && c.oneIn(6)
-	if a.outcome.State == semel.Free && c.oneIn(3) {
+	a.outcome.Owed = a.outcome.State != driver.Done && c.oneIn(6)
+	if a.outcome.State == driver.Free && c.oneIn(3) {
 		a.by.Above = true
 		a.by.Fence = pick(c.dice, 0, a.by.Fence-1, a.by.Fence)
 	}
@@ -283,10 +284,10 @@ func (c *client) settle(id semel.ID) call {
 }
 
 // owner returns the one that was seen last, mostly, or another one, or one who is wrong in the fence or the token.
-func (c *client) owner(id semel.ID) semel.Owner {
+func (c *client) owner(id driver.ID) driver.Owner {
 	all := c.ownersOf(id)
 	if len(all) == 0 {
-		return semel.Owner{Fence: 1, Token: c.token()}
+		return driver.Owner{Fence: 1, Token: c.token()}
 	}
 	by := all[len(all)-1]
 	switch c.dice.IntN(10) {
@@ -310,7 +311,7 @@ func (c *client) lease() time.Duration {
 		10*time.Microsecond, 100*time.Microsecond, time.Millisecond, 5*time.Millisecond, time.Hour, 2*time.Hour, time.Hour)
 }
 
-func (c *client) token() (t semel.Token) {
+func (c *client) token() (t driver.Token) {
 	random(c.dice, t[:])
 	return t
 }
@@ -319,7 +320,7 @@ func (c *client) oneIn(n int) bool { return c.dice.IntN(n) == 0 }
 
 func pick[T any](dice *rand.Rand, of ...T) T { return of[dice.IntN(len(of))] }
 
-func randomID(dice *rand.Rand) (id semel.ID) {
+func randomID(dice *rand.Rand) (id driver.ID) {
 	random(dice, id[:])
 	return id
 }
@@ -331,6 +332,6 @@ func random(dice *rand.Rand, b []byte) {
 }
 
 // ids returns those of all records, in an order that depends on nothing else.
-func (t *Trace) ids() []semel.ID {
-	return slices.SortedFunc(maps.Keys(t.records), func(a, b semel.ID) int { return slices.Compare(a[:], b[:]) })
+func (t *Trace) ids() []driver.ID {
+	return slices.SortedFunc(maps.Keys(t.records), func(a, b driver.ID) int { return slices.Compare(a[:], b[:]) })
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // A state is what a record is between two verbs.
@@ -29,7 +29,7 @@ const mostForgets = 64
 // another one wrote is open until the next such reply: the field holds the least that it can be. Of an absent record only
 // the state is known, and in Fence the highest fence that there was.
 type known struct {
-	rec  semel.Record
+	rec  driver.Record
 	open fields
 }
 
@@ -72,7 +72,7 @@ func specification() porcupine.Model {
 
 func (s state) String() string {
 	text := describe(&s.rec)
-	if s.copied.rec.State != semel.Absent {
+	if s.copied.rec.State != driver.Absent {
 		text += "; perhaps a copy that is " + describe(&s.copied.rec)
 	}
 	return text
@@ -96,7 +96,7 @@ func seen(s state, c call, r reply) (next []state) {
 	if after, ok := shown(s.known, c, r); ok {
 		next = append(next, state{after, s.copied, s.forgot})
 	}
-	if s.copied.rec.State != semel.Absent && (c.verb == load || c.verb == claim) {
+	if s.copied.rec.State != driver.Absent && (c.verb == load || c.verb == claim) {
 		if _, ok := shown(s.copied, c, r); ok {
 			next = append(next, s)
 		}
@@ -121,12 +121,12 @@ func unseen(s state, c call, owned bool) (next []state) {
 // forgotten returns what comes of a Forget in a store with layers, which did g to the record itself.
 func forgotten(s state, c call, g guess) []state {
 	s.forgot |= 1 << c.n
-	if !g.owned || g.before.rec.State != semel.Done {
+	if !g.owned || g.before.rec.State != driver.Done {
 		return []state{s}
 	}
 	had := s
 	s.copied = g.before
-	if had.copied.rec.State == semel.Absent {
+	if had.copied.rec.State == driver.Absent {
 		return []state{s}
 	}
 	return []state{s, had} // the copies may be those of a record that was deleted before
@@ -142,7 +142,7 @@ func dropped(s state, c call) []state {
 }
 
 // apply is the rule of the verb.
-func (c call) apply(r semel.Record, now semel.Time) (semel.Record, bool) {
+func (c call) apply(r driver.Record, now driver.Time) (driver.Record, bool) {
 	switch c.verb {
 	case claim:
 		return r.Claim(now, c.claim)
@@ -154,7 +154,7 @@ func (c call) apply(r semel.Record, now semel.Time) (semel.Record, bool) {
 		return r.Seize(now, c.token)
 	case forget:
 		if r.Forgettable(now, c.by) {
-			return semel.Record{Fence: r.Fence}, true
+			return driver.Record{Fence: r.Fence}, true
 		}
 	}
 	return r, false
@@ -165,7 +165,7 @@ func shown(k known, c call, r reply) (known, bool) {
 	for _, before := range filled(k, c, &r.rec) {
 		after, owned := c.apply(before, r.rec.Now)
 		if equal(after, r.rec) && (owned == r.owned || !c.verb.says()) {
-			if after.State == semel.Absent {
+			if after.State == driver.Absent {
 				return k, true
 			}
 			return known{rec: r.rec}, true
@@ -175,14 +175,14 @@ func shown(k known, c call, r reply) (known, bool) {
 }
 
 // filled returns, with nothing open, what the record may have been before a verb that showed it like that.
-func filled(k known, c call, rec *semel.Record) []semel.Record {
+func filled(k known, c call, rec *driver.Record) []driver.Record {
 	before := k.rec
-	if before.State == semel.Absent {
+	if before.State == driver.Absent {
 		if c.verb == claim {
 			// Above what was there before. It may be above other records that were deleted too.
 			before.Fence = max(before.Fence, rec.Fence-1)
 		}
-		return []semel.Record{before}
+		return []driver.Record{before}
 	}
 	// What was not kept makes no difference.
 	if k.open.has(created) {
@@ -194,14 +194,14 @@ func filled(k known, c call, rec *semel.Record) []semel.Record {
 	if k.open.has(settled) {
 		before.Settled = rec.Settled
 	}
-	fences, ends := []uint64{before.Fence}, []semel.Time{before.LeaseEnd}
+	fences, ends := []uint64{before.Fence}, []driver.Time{before.LeaseEnd}
 	if k.open.has(fence) {
 		fences = []uint64{rec.Fence, rec.Fence - 1} // kept, or raised
 	}
 	if k.open.has(leaseEnd) && before.Started.Add(k.rec.LeaseEnd.Sub(k.rec.Started)) <= rec.LeaseEnd {
 		ends = append(ends, rec.LeaseEnd) // kept; else it is over, and may have been since it could be
 	}
-	var all []semel.Record
+	var all []driver.Record
 	for _, before.Fence = range fences {
 		if before.Fence < k.rec.Fence {
 			continue
@@ -228,7 +228,7 @@ func untold(k known, c call) (all []guess) {
 			if owned {
 				g.after = known{rec, before.open | written(&before.rec, &rec, c.verb)}
 			}
-			if g.after.rec.State == semel.Absent {
+			if g.after.rec.State == driver.Absent {
 				g.after.open = 0
 			}
 			g.after.rec.Now = 0
@@ -239,7 +239,7 @@ func untold(k known, c call) (all []guess) {
 }
 
 // decided returns what an open fence may stand for, so that a comparison with the owner's is decided in each case.
-func decided(k known, by semel.Owner) []known {
+func decided(k known, by driver.Owner) []known {
 	if !k.open.has(fence) || k.rec.Token != by.Token {
 		return []known{k}
 	}
@@ -261,18 +261,18 @@ func decided(k known, by semel.Owner) []known {
 const long = time.Minute
 
 // clocks returns what the clock may have been as far as it makes a difference, the least of each.
-func clocks(r *semel.Record, v verb) []semel.Time {
+func clocks(r *driver.Record, v verb) []driver.Time {
 	valid := max(r.Started, r.Settled)
-	if r.State == semel.Running && r.LeaseEnd.Sub(r.Started) < long && (v == claim || v == seize || v == forget) {
-		return []semel.Time{valid, r.LeaseEnd}
+	if r.State == driver.Running && r.LeaseEnd.Sub(r.Started) < long && (v == claim || v == seize || v == forget) {
+		return []driver.Time{valid, r.LeaseEnd}
 	}
-	return []semel.Time{valid}
+	return []driver.Time{valid}
 }
 
 // written returns the fields that an owned verb wrote by the clock.
-func written(before, after *semel.Record, v verb) fields {
+func written(before, after *driver.Record, v verb) fields {
 	switch {
-	case v == claim && before.State == semel.Absent:
+	case v == claim && before.State == driver.Absent:
 		return fence | created | started | leaseEnd
 	case v == claim && after.Fingerprint != before.Fingerprint: // a new operation
 		return created | started | leaseEnd
@@ -287,8 +287,8 @@ func written(before, after *semel.Record, v verb) fields {
 }
 
 // equal reports whether a reader sees the same record, whenever it looks.
-func equal(a, b semel.Record) bool {
-	if a.State == semel.Absent || b.State == semel.Absent {
+func equal(a, b driver.Record) bool {
+	if a.State == driver.Absent || b.State == driver.Absent {
 		return a.State == b.State
 	}
 	if !sameAnswer(a.Response, b.Response) || !bytes.Equal(a.Sealed, b.Sealed) {
@@ -299,7 +299,7 @@ func equal(a, b semel.Record) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-func sameAnswer(a, b *semel.Response) bool {
+func sameAnswer(a, b *driver.Response) bool {
 	if a == nil || b == nil {
 		return a == b
 	}

@@ -12,27 +12,28 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // at is a time on the store's clock, in milliseconds.
-func at(ms int) semel.Time { return semel.Time(1_900_000_000_000_000 + ms*1000) }
+func at(ms int) driver.Time { return driver.Time(1_900_000_000_000_000 + ms*1000) }
 
 var (
-	tokenA, tokenB = semel.Token{0xa}, semel.Token{0xb}
-	claimA         = semel.Claim{Token: tokenA, Lease: time.Hour, Retention: time.Hour, OnLost: semel.Rerun}
-	claimB         = semel.Claim{Token: tokenB, Lease: time.Hour, Retention: time.Hour, OnLost: semel.Rerun}
-	answered       = semel.Outcome{State: semel.Done, Response: &semel.Response{Status: 201, Body: []byte("paid")}}
+	tokenA, tokenB = driver.Token{0xa}, driver.Token{0xb}
+	claimA         = driver.Claim{Token: tokenA, Lease: time.Hour, Retention: time.Hour, OnLost: semel.Rerun}
+	claimB         = driver.Claim{Token: tokenB, Lease: time.Hour, Retention: time.Hour, OnLost: semel.Rerun}
+	answered       = driver.Outcome{State: driver.Done, Response: &driver.Response{Status: 201, Body: []byte("paid")}}
 
-	absent   = semel.Record{Now: at(0)}
+	absent   = driver.Record{Now: at(0)}
 	runningA = first(absent.Claim(at(0), claimA)) // what A's claim makes of it
 	runningB = first(absent.Claim(at(0), claimB))
 	doneA    = first(runningA.Settle(at(1), runningA.Owner(), answered))
-	freeA    = first(runningA.Settle(at(1), runningA.Owner(), semel.Outcome{State: semel.Free}))
-	unknownA = first(runningA.Settle(at(1), runningA.Owner(), semel.Outcome{State: semel.Unknown}))
+	freeA    = first(runningA.Settle(at(1), runningA.Owner(), driver.Outcome{State: driver.Free}))
+	unknownA = first(runningA.Settle(at(1), runningA.Owner(), driver.Outcome{State: driver.Unknown}))
 	seizedB  = first(runningA.Seize(at(1), tokenB))
 )
 
-func first(r semel.Record, _ bool) semel.Record { return r }
+func first(r driver.Record, _ bool) driver.Record { return r }
 
 // heard is a verb from one moment to another.
 type heard struct {
@@ -41,20 +42,20 @@ type heard struct {
 	reply
 }
 
-func claims(c semel.Claim) call                    { return call{verb: claim, claim: c} }
-func settles(by semel.Owner, o semel.Outcome) call { return call{verb: settle, by: by, outcome: o} }
-func extends(by semel.Owner, d time.Duration) call {
-	return call{verb: extend, by: by, extend: semel.Extension{Lease: d}}
+func claims(c driver.Claim) call                     { return call{verb: claim, claim: c} }
+func settles(by driver.Owner, o driver.Outcome) call { return call{verb: settle, by: by, outcome: o} }
+func extends(by driver.Owner, d time.Duration) call {
+	return call{verb: extend, by: by, extend: driver.Extension{Lease: d}}
 }
 
-func begins(by semel.Owner, d time.Duration) call {
-	return call{verb: extend, by: by, extend: semel.Extension{Lease: d, Begun: true}}
+func begins(by driver.Owner, d time.Duration) call {
+	return call{verb: extend, by: by, extend: driver.Extension{Lease: d, Begun: true}}
 }
-func forgets(by semel.Owner) call  { return call{verb: forget, by: by} }
-func seizes(t semel.Token) call    { return call{verb: seize, token: t} }
-func owned(rec semel.Record) reply { return reply{rec: rec, owned: true} }
-func told(rec semel.Record) reply  { return reply{rec: rec} }
-func layered(c call, n int) call   { c.layers, c.n = true, n; return c }
+func forgets(by driver.Owner) call  { return call{verb: forget, by: by} }
+func seizes(t driver.Token) call    { return call{verb: seize, token: t} }
+func owned(rec driver.Record) reply { return reply{rec: rec, owned: true} }
+func told(rec driver.Record) reply  { return reply{rec: rec} }
+func layered(c call, n int) call    { c.layers, c.n = true, n; return c }
 
 var (
 	loads = call{verb: load}
@@ -65,8 +66,8 @@ var (
 
 func TestTheModelTellsWhatCanBeFromWhatCannot(t *testing.T) {
 	t.Parallel()
-	later := func(r semel.Record, lease time.Duration) semel.Record { // renewed in the second millisecond
-		return first(r.Extend(at(2), r.Owner(), semel.Extension{Lease: lease}))
+	later := func(r driver.Record, lease time.Duration) driver.Record { // renewed in the second millisecond
+		return first(r.Extend(at(2), r.Owner(), driver.Extension{Lease: lease}))
 	}
 	highFence := runningB
 	highFence.Fence += 5
@@ -75,11 +76,11 @@ func TestTheModelTellsWhatCanBeFromWhatCannot(t *testing.T) {
 	shortA := first(absent.Claim(at(0), short))
 	takenB := first(shortA.Claim(at(5), claimB))
 	held, other := claimA, claimB
-	held.OnLost, other.Fingerprint = semel.Hold, semel.Fingerprint{Raw: [16]byte{2}, Canonical: [16]byte{2}}
+	held.OnLost, other.Fingerprint = semel.Hold, driver.Fingerprint{Raw: [16]byte{2}, Canonical: [16]byte{2}}
 	heldA := first(absent.Claim(at(0), held))
-	releasedA := first(heldA.Settle(at(1), heldA.Owner(), semel.Outcome{State: semel.Free}))
+	releasedA := first(heldA.Settle(at(1), heldA.Owner(), driver.Outcome{State: driver.Free}))
 	otherB := first(releasedA.Claim(at(5), other))
-	release := settles(heldA.Owner(), semel.Outcome{State: semel.Free})
+	release := settles(heldA.Owner(), driver.Outcome{State: driver.Free})
 	forgotten := freeA
 	forgotten.Maybe = false
 
@@ -137,20 +138,20 @@ func TestTheModelTellsWhatCanBeFromWhatCannot(t *testing.T) {
 		}},
 		{"a lost claim, of which somebody guesses the fence", true, []heard{
 			{1, never, claims(claimA), lost},
-			{2, 3, extends(semel.Owner{Fence: runningA.Fence + 1, Token: tokenA}, time.Hour), no},
-			{4, 5, extends(semel.Owner{Fence: runningA.Fence - 1, Token: tokenA}, time.Hour), no},
+			{2, 3, extends(driver.Owner{Fence: runningA.Fence + 1, Token: tokenA}, time.Hour), no},
+			{4, 5, extends(driver.Owner{Fence: runningA.Fence - 1, Token: tokenA}, time.Hour), no},
 			{6, 7, extends(runningA.Owner(), 2*time.Hour), yes},
 			{8, 9, loads, told(later(runningA, 2*time.Hour))},
 		}},
 		{"a lost claim with two fences", false, []heard{
 			{1, never, claims(claimA), lost},
-			{2, 3, extends(semel.Owner{Fence: runningA.Fence - 1, Token: tokenA}, time.Hour), yes},
+			{2, 3, extends(driver.Owner{Fence: runningA.Fence - 1, Token: tokenA}, time.Hour), yes},
 			{4, 5, loads, told(later(runningA, time.Hour))},
 		}},
 		{"a lost claim whose fence is not the least", true, []heard{
 			{1, never, claims(claimA), lost},
 			{2, 3, claims(claimB), told(runningA)},
-			{4, 5, extends(semel.Owner{Fence: 1, Token: tokenA}, time.Hour), no},
+			{4, 5, extends(driver.Owner{Fence: 1, Token: tokenA}, time.Hour), no},
 		}},
 		{"another request has a released key", true, []heard{
 			{1, 2, claims(held), owned(heldA)},
@@ -163,7 +164,7 @@ func TestTheModelTellsWhatCanBeFromWhatCannot(t *testing.T) {
 		}},
 		{"another request has a key that may have been used", false, []heard{
 			{1, 2, claims(claimA), owned(runningA)},
-			{3, 4, settles(runningA.Owner(), semel.Outcome{State: semel.Free}), owned(freeA)},
+			{3, 4, settles(runningA.Owner(), driver.Outcome{State: driver.Free}), owned(freeA)},
 			{5, 6, claims(other), owned(first(forgotten.Claim(at(5), other)))},
 		}},
 		{"a lost claim of another request has a released key", true, []heard{
@@ -181,7 +182,7 @@ func TestTheModelTellsWhatCanBeFromWhatCannot(t *testing.T) {
 		{"a lost claim takes over what does not lapse", false, []heard{
 			{1, 2, claims(claimA), owned(runningA)},
 			{3, never, claims(claimB), lost},
-			{4, 5, loads, told(first(func() (semel.Record, bool) {
+			{4, 5, loads, told(first(func() (driver.Record, bool) {
 				r := runningA
 				r.LeaseEnd = at(1)
 				return r.Claim(at(5), claimB)
@@ -215,14 +216,14 @@ func TestTheModelTellsWhatCanBeFromWhatCannot(t *testing.T) {
 		}},
 		{"a lost settle has another answer", false, []heard{
 			{1, 2, claims(claimA), owned(runningA)},
-			{3, never, settles(runningA.Owner(), semel.Outcome{State: semel.Done}), lost},
+			{3, never, settles(runningA.Owner(), driver.Outcome{State: driver.Done}), lost},
 			{4, 5, claims(claimB), told(doneA)},
 		}},
 		{"a lost release, and a repeated one", true, []heard{
 			{1, never, claims(claimA), lost},
-			{2, never, settles(semel.Owner{Token: tokenA, Above: true}, semel.Outcome{State: semel.Free}), lost},
-			{4, 5, settles(semel.Owner{Token: tokenA, Above: true}, semel.Outcome{State: semel.Free}), owned(first(
-				runningA.Settle(at(1), semel.Owner{Token: tokenA, Above: true}, semel.Outcome{State: semel.Free})))},
+			{2, never, settles(driver.Owner{Token: tokenA, Above: true}, driver.Outcome{State: driver.Free}), lost},
+			{4, 5, settles(driver.Owner{Token: tokenA, Above: true}, driver.Outcome{State: driver.Free}), owned(first(
+				runningA.Settle(at(1), driver.Owner{Token: tokenA, Above: true}, driver.Outcome{State: driver.Free})))},
 		}},
 
 		{"a renewal", true, []heard{
@@ -272,25 +273,25 @@ func TestTheModelTellsWhatCanBeFromWhatCannot(t *testing.T) {
 		}},
 		{"unknown, and the owner settles again", false, []heard{
 			{1, 2, claims(claimA), owned(runningA)},
-			{3, 4, settles(runningA.Owner(), semel.Outcome{State: semel.Unknown}), owned(unknownA)},
+			{3, 4, settles(runningA.Owner(), driver.Outcome{State: driver.Unknown}), owned(unknownA)},
 			{5, 6, settles(runningA.Owner(), answered), owned(doneA)},
 		}},
 
 		{"forgotten, and new", true, []heard{
 			{1, 2, claims(claimA), owned(runningA)},
-			{3, 4, settles(runningA.Owner(), semel.Outcome{State: semel.Free}), owned(freeA)},
+			{3, 4, settles(runningA.Owner(), driver.Outcome{State: driver.Free}), owned(freeA)},
 			{5, 6, forgets(freeA.Owner()), yes},
 			{7, 8, claims(claimB), owned(highFence)},
 		}},
 		{"forgotten, and the fence does not grow", false, []heard{
 			{1, 2, claims(claimA), owned(runningA)},
-			{3, 4, settles(runningA.Owner(), semel.Outcome{State: semel.Free}), owned(freeA)},
+			{3, 4, settles(runningA.Owner(), driver.Outcome{State: driver.Free}), owned(freeA)},
 			{5, 6, forgets(freeA.Owner()), yes},
 			{7, 8, claims(claimB), owned(runningB)},
 		}},
 		{"forgotten, and the fence of a lost claim does not grow", false, []heard{
 			{1, 2, claims(claimA), owned(runningA)},
-			{3, 4, settles(runningA.Owner(), semel.Outcome{State: semel.Free}), owned(freeA)},
+			{3, 4, settles(runningA.Owner(), driver.Outcome{State: driver.Free}), owned(freeA)},
 			{5, 6, forgets(freeA.Owner()), yes},
 			{7, never, claims(claimB), lost},
 			{8, 9, loads, told(runningB)},
@@ -376,9 +377,9 @@ func TestTheModelTellsWhatCanBeFromWhatCannot(t *testing.T) {
 }
 
 func traceOf(said []heard) *Trace {
-	t := &Trace{records: map[semel.ID][]porcupine.Operation{}}
+	t := &Trace{records: map[driver.ID][]porcupine.Operation{}}
 	for i, h := range said {
-		t.records[semel.ID{}] = append(t.records[semel.ID{}], porcupine.Operation{
+		t.records[driver.ID{}] = append(t.records[driver.ID{}], porcupine.Operation{
 			ClientId: i, Input: h.call, Call: h.from, Output: h.reply, Return: h.to,
 		})
 	}
@@ -389,9 +390,9 @@ func TestMoreForgetsThanTheModelKnowsAreRefused(t *testing.T) {
 	t.Parallel()
 	said := make([]heard, mostForgets)
 	for i := range said {
-		said[i] = heard{int64(2 * i), int64(2*i + 1), forgets(semel.Owner{}), no}
+		said[i] = heard{int64(2 * i), int64(2*i + 1), forgets(driver.Owner{}), no}
 	}
-	operations := traceOf(said).records[semel.ID{}]
+	operations := traceOf(said).records[driver.ID{}]
 	all, err := halved(slices.Clone(operations))
 	if err != nil || len(all) != 2*mostForgets {
 		t.Errorf("%d halves, %v", len(all), err)
@@ -406,18 +407,18 @@ func TestMoreForgetsThanTheModelKnowsAreRefused(t *testing.T) {
 func TestAnOpenFenceIsDecidedInEachCase(t *testing.T) {
 	t.Parallel()
 	const least = 10
-	open := known{rec: semel.Record{State: semel.Running, Token: tokenA, Fence: least}, open: fence | started}
+	open := known{rec: driver.Record{State: driver.Running, Token: tokenA, Fence: least}, open: fence | started}
 	for _, by := range []uint64{least - 1, least, least + 1, least + 5} {
 		for truth := uint64(least); truth < least+8; truth++ {
 			for _, above := range []bool{false, true} {
-				owner := semel.Owner{Fence: by, Token: tokenA, Above: above}
+				owner := driver.Owner{Fence: by, Token: tokenA, Above: above}
 				owns := by == truth
 				if above {
 					owns = truth > by
 				}
 				found := false
 				for _, k := range decided(open, owner) {
-					_, owned := call{verb: settle, by: owner, outcome: semel.Outcome{State: semel.Free}}.apply(k.rec, at(0))
+					_, owned := call{verb: settle, by: owner, outcome: driver.Outcome{State: driver.Free}}.apply(k.rec, at(0))
 					stands := k.rec.Fence == truth || k.open.has(fence) && k.rec.Fence <= truth
 					found = found || stands && owned == owns
 					if !k.open.has(started) {
@@ -430,7 +431,7 @@ func TestAnOpenFenceIsDecidedInEachCase(t *testing.T) {
 			}
 		}
 	}
-	if all := decided(open, semel.Owner{Fence: least, Token: tokenB}); len(all) != 1 || !all[0].equals(open) {
+	if all := decided(open, driver.Owner{Fence: least, Token: tokenB}); len(all) != 1 || !all[0].equals(open) {
 		t.Errorf("another token decides %+v", all)
 	}
 }
@@ -442,7 +443,7 @@ func TestAViolationIsToldUpToTheFirstReplyThatCannotBe(t *testing.T) {
 		{1, 2, loads, told(absent)},
 		{3, 4, claims(claimA), owned(runningA)},
 		{5, 6, claims(claimB), told(runningA)},
-		{7, 8, extends(semel.Owner{Fence: 1, Token: tokenB}, time.Hour), no},
+		{7, 8, extends(driver.Owner{Fence: 1, Token: tokenB}, time.Hour), no},
 		{9, 10, settles(runningA.Owner(), answered), owned(doneA)},
 		{11, 14, loads, told(runningA)},
 		{12, 13, claims(claimB), told(doneA)},
@@ -487,7 +488,7 @@ func TestASearchThatTakesTooLongIsUndecided(t *testing.T) {
 	t.Parallel()
 	said := []heard{{1, 2, claims(claimA), owned(runningA)}}
 	for i := range 60 {
-		said = append(said, heard{int64(3 + i), never, seizes(semel.Token{0xc, byte(i)}), lost})
+		said = append(said, heard{int64(3 + i), never, seizes(driver.Token{0xc, byte(i)}), lost})
 	}
 	said = append(said, heard{100, 101, loads, told(absent)})
 	if err := traceOf(said).check(t.TempDir(), 50*time.Millisecond); !errors.Is(err, ErrUndecided) {

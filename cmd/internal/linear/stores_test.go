@@ -16,8 +16,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	_ "modernc.org/sqlite" // the driver
 
-	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/cmd/internal/redisclient"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/memstore"
 	"github.com/semelhq/semel/pgstore"
 	"github.com/semelhq/semel/redisstore"
@@ -52,27 +52,27 @@ func TestR26_R48_R88_VerbsAreAtomic(t *testing.T) {
 		name   string
 		rounds int // as many as the storage does in a second or two
 		layers bool
-		open   func(t *testing.T) (handles []semel.Store)
+		open   func(t *testing.T) (handles []driver.Store)
 	}{
-		{"memory", 100, false, func(*testing.T) []semel.Store { return []semel.Store{memstore.New()} }},
-		{"sqlite", 40, false, func(t *testing.T) []semel.Store {
+		{"memory", 100, false, func(*testing.T) []driver.Store { return []driver.Store{memstore.New()} }},
+		{"sqlite", 40, false, func(t *testing.T) []driver.Store {
 			path := filepath.Join(t.TempDir(), "semel.db")
-			return []semel.Store{openSQLite(t, path), openSQLite(t, path)}
+			return []driver.Store{openSQLite(t, path), openSQLite(t, path)}
 		}},
-		{"postgres", 40, false, func(t *testing.T) []semel.Store {
+		{"postgres", 40, false, func(t *testing.T) []driver.Store {
 			schema := newName()
-			return []semel.Store{openPostgres(t, schema), openPostgres(t, schema)}
+			return []driver.Store{openPostgres(t, schema), openPostgres(t, schema)}
 		}},
-		{"redis", 40, false, func(t *testing.T) []semel.Store {
+		{"redis", 40, false, func(t *testing.T) []driver.Store {
 			prefix := newName()
-			return []semel.Store{openRedis(t, prefix), openRedis(t, prefix)}
+			return []driver.Store{openRedis(t, prefix), openRedis(t, prefix)}
 		}},
-		{"postgres behind a cache in redis", 40, true, func(t *testing.T) []semel.Store {
+		{"postgres behind a cache in redis", 40, true, func(t *testing.T) []driver.Store {
 			name := newName()
-			return []semel.Store{openTiered(t, name, tieredstore.Memory{}), openTiered(t, name, tieredstore.Memory{})}
+			return []driver.Store{openTiered(t, name, tieredstore.Memory{}), openTiered(t, name, tieredstore.Memory{})}
 		}},
-		{"postgres behind a cache in redis and one in the process", 40, true, func(t *testing.T) []semel.Store {
-			return []semel.Store{openTiered(t, newName(), tieredstore.Memory{Entries: 1000})}
+		{"postgres behind a cache in redis and one in the process", 40, true, func(t *testing.T) []driver.Store {
+			return []driver.Store{openTiered(t, newName(), tieredstore.Memory{Entries: 1000})}
 		}},
 	} {
 		t.Run(s.name, func(t *testing.T) {
@@ -101,7 +101,7 @@ func enough(t *testing.T, trace *Trace) {
 			case c.verb == drop:
 			case r.lost:
 				lost++
-			case r.owned, c.verb == seize && r.rec.Token == c.token, c.verb == load && r.rec.State != semel.Absent:
+			case r.owned, c.verb == seize && r.rec.Token == c.token, c.verb == load && r.rec.State != driver.Absent:
 				owned[c.verb]++
 				if c.verb == claim && r.rec.Maybe {
 					takeovers++
@@ -165,7 +165,7 @@ func connect(t *testing.T) *redisclient.Client {
 }
 
 // openTiered opens a process's handle: a durable store and a client of its own, and the cache that all share.
-func openTiered(t *testing.T, name string, m tieredstore.Memory) semel.Store {
+func openTiered(t *testing.T, name string, m tieredstore.Memory) driver.Store {
 	t.Helper()
 	return tieredstore.New(openPostgres(t, name), tieredstore.Options{
 		Cache:        redisstore.NewCache(connect(t), redisstore.CacheOptions{Prefix: name + ":"}),

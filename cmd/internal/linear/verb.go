@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 type verb uint8
@@ -27,11 +27,11 @@ var verbNames = [...]string{"Claim", "Extend", "Settle", "Load", "Seize", "Forge
 // A call is what a client asks of one record.
 type call struct {
 	verb    verb
-	claim   semel.Claim
-	by      semel.Owner
-	extend  semel.Extension
-	outcome semel.Outcome
-	token   semel.Token // of a Seize
+	claim   driver.Claim
+	by      driver.Owner
+	extend  driver.Extension
+	outcome driver.Outcome
+	token   driver.Token // of a Seize
 
 	// A Forget in a store with layers, and its second half, have the same number, of those of the record.
 	layers bool
@@ -40,9 +40,9 @@ type call struct {
 
 // A reply is what a client was told.
 type reply struct {
-	lost  bool         // nothing
-	rec   semel.Record // not of Extend and Forget
-	owned bool         // not of Load and Seize
+	lost  bool          // nothing
+	rec   driver.Record // not of Extend and Forget
+	owned bool          // not of Load and Seize
 }
 
 // shows reports whether the reply of a verb has the record in it.
@@ -93,8 +93,8 @@ func exchange(c call, r reply) string {
 	return c.String() + " → " + strings.Join(says, ", ")
 }
 
-func describe(r *semel.Record) string {
-	if r.State == semel.Absent {
+func describe(r *driver.Record) string {
+	if r.State == driver.Absent {
 		return "absent"
 	}
 	s := fmt.Sprintf("%s %s, attempt %d, %s", r.State, owner(r.Owner()), r.Attempt, r.OnLost)
@@ -109,20 +109,20 @@ func describe(r *semel.Record) string {
 	switch {
 	case r.Response != nil:
 		s += answer(r.Response)
-	case r.State == semel.Running:
+	case r.State == driver.Running:
 		s += fmt.Sprintf(", lease left %v", r.LeaseEnd.Sub(r.Now))
 	}
 	return s
 }
 
-func answer(r *semel.Response) string {
+func answer(r *driver.Response) string {
 	if r == nil {
 		return ""
 	}
 	return fmt.Sprintf(" %q", r.Body)
 }
 
-func owner(by semel.Owner) string {
+func owner(by driver.Owner) string {
 	above := ""
 	if by.Above {
 		above = ">"
@@ -131,4 +131,4 @@ func owner(by semel.Owner) string {
 }
 
 // short returns enough of a token to tell it from the others of a test.
-func short(t semel.Token) string { return t.String()[:6] }
+func short(t driver.Token) string { return t.String()[:6] }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/redisstore"
 )
 
@@ -62,11 +63,11 @@ func TestABatchIsSentAtOnce(t *testing.T) {
 					}
 				}
 				id, c := newID(), ask(semel.Hold)
-				claims := []semel.ClaimOf{{ID: id, Claim: c}, {ID: id, Claim: retry(c)}}
+				claims := []driver.ClaimOf{{ID: id, Claim: c}, {ID: id, Claim: retry(c)}}
 				for range 200 {
-					claims = append(claims, semel.ClaimOf{ID: newID(), Claim: ask(semel.Rerun)})
+					claims = append(claims, driver.ClaimOf{ID: newID(), Claim: ask(semel.Rerun)})
 				}
-				claims = append(claims, semel.ClaimOf{ID: id, Claim: c}) // sent again
+				claims = append(claims, driver.ClaimOf{ID: id, Claim: c}) // sent again
 				got := s.ClaimAll(t.Context(), claims)
 				for i, r := range got {
 					want := claims[i].Token
@@ -91,42 +92,42 @@ func TestAQueryReadsOnlyWhatMatches(t *testing.T) {
 	eachLibrary(t, func(t *testing.T, lib clientLibrary) {
 		client := &counted{Client: lib.connect(t, single.Get(t).Addr())}
 		s := open(t, client, redisstore.Options{})
-		sealed := func(c *semel.Claim) { c.Sealed = []byte("sealed") }
-		run := func(p semel.LostPolicy, change func(c *semel.Claim), o semel.Outcome) semel.ID {
+		sealed := func(c *driver.Claim) { c.Sealed = []byte("sealed") }
+		run := func(p semel.LostPolicy, change func(c *driver.Claim), o driver.Outcome) driver.ID {
 			id, c := newID(), ask(p)
 			if change != nil {
 				change(&c)
 			}
 			rec := claim(t, s, id, c)
-			if o.State != semel.Absent {
+			if o.State != driver.Absent {
 				settle(t, s, id, rec.Owner(), o)
 			}
 			return id
 		}
-		free := semel.Outcome{State: semel.Free}
+		free := driver.Outcome{State: driver.Free}
 		for range 20 {
 			run(semel.Hold, nil, done("answer"))
 			run(semel.Rerun, nil, free)
 		}
 		run(semel.Rerun, sealed, done("answer"))
-		run(semel.Hold, func(c *semel.Claim) { c.Sealed, c.Tombstone = []byte("sealed"), time.Hour }, done("answer"))
-		doubted := run(semel.Rerun, sealed, semel.Outcome{State: semel.Unknown})
-		running := run(semel.Rerun, sealed, semel.Outcome{})
+		run(semel.Hold, func(c *driver.Claim) { c.Sealed, c.Tombstone = []byte("sealed"), time.Hour }, done("answer"))
+		doubted := run(semel.Rerun, sealed, driver.Outcome{State: driver.Unknown})
+		running := run(semel.Rerun, sealed, driver.Outcome{})
 		freed := run(semel.Rerun, sealed, free)
-		lapsed := run(semel.Rerun, func(c *semel.Claim) { sealed(c); c.Lease = time.Microsecond }, semel.Outcome{})
+		lapsed := run(semel.Rerun, func(c *driver.Claim) { sealed(c); c.Lease = time.Microsecond }, driver.Outcome{})
 		for _, row := range []struct {
-			q    semel.Query
-			want []semel.ID
+			q    driver.Query
+			want []driver.ID
 		}{
-			{semel.Query{Sealed: true}, []semel.ID{doubted, running, freed, lapsed}},
-			{semel.Query{Sealed: true, Reading: semel.ReadsFree}, []semel.ID{freed, lapsed}},
-			{semel.Query{Reading: semel.ReadsRunning}, []semel.ID{running}},
-			{semel.Query{Sealed: true, Reading: semel.ReadsDone}, nil},
-			{semel.Query{Reading: semel.ReadsUnknown}, []semel.ID{doubted}},
+			{driver.Query{Sealed: true}, []driver.ID{doubted, running, freed, lapsed}},
+			{driver.Query{Sealed: true, Reading: driver.ReadsFree}, []driver.ID{freed, lapsed}},
+			{driver.Query{Reading: driver.ReadsRunning}, []driver.ID{running}},
+			{driver.Query{Sealed: true, Reading: driver.ReadsDone}, nil},
+			{driver.Query{Reading: driver.ReadsUnknown}, []driver.ID{doubted}},
 		} {
 			client.reset()
-			var got []semel.ID
-			err := s.List(t.Context(), row.q, func(id semel.ID, rec semel.Record) bool {
+			var got []driver.ID
+			err := s.List(t.Context(), row.q, func(id driver.ID, rec driver.Record) bool {
 				got = append(got, id)
 				if row.q.Sealed && string(rec.Sealed) != "sealed" {
 					t.Errorf("%+v: %s is sealed as %q", row.q, id, rec.Sealed)
@@ -146,17 +147,17 @@ func TestAQueryReadsOnlyWhatMatches(t *testing.T) {
 		expired, c := newID(), ask(semel.Hold)
 		c.Sealed, c.Retention, c.Tombstone = []byte("sealed"), time.Millisecond, time.Hour
 		begun := claim(t, s, expired, c)
-		if owned, err := s.Extend(t.Context(), expired, begun.Owner(), semel.Extension{Begun: true, Lease: time.Millisecond}); err != nil || !owned {
+		if owned, err := s.Extend(t.Context(), expired, begun.Owner(), driver.Extension{Begun: true, Lease: time.Millisecond}); err != nil || !owned {
 			t.Fatalf("begin: %t, %v", owned, err)
 		}
 		for until := time.Now().Add(30 * time.Second); ; time.Sleep(2 * time.Millisecond) {
-			if rec := load(t, s, expired); rec.Reads(semel.Hold) == semel.ReadsExpired {
+			if rec := load(t, s, expired); rec.Reads(semel.Hold) == driver.ReadsExpired {
 				break
 			} else if time.Now().After(until) {
 				t.Fatalf("it is %s", rec.State)
 			}
 		}
-		err := s.List(t.Context(), semel.Query{Sealed: true, Reading: semel.ReadsExpired}, func(id semel.ID, rec semel.Record) bool {
+		err := s.List(t.Context(), driver.Query{Sealed: true, Reading: driver.ReadsExpired}, func(id driver.ID, rec driver.Record) bool {
 			t.Errorf("%s is listed, sealed as %q: a tombstone has no request", id, rec.Sealed)
 			return true
 		})
@@ -166,4 +167,4 @@ func TestAQueryReadsOnlyWhatMatches(t *testing.T) {
 	})
 }
 
-func compareIDs(a, b semel.ID) int { return slices.Compare(a[:], b[:]) }
+func compareIDs(a, b driver.ID) int { return slices.Compare(a[:], b[:]) }

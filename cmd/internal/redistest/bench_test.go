@@ -12,12 +12,13 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/redisstore"
 )
 
 const callers = 256
 
-var payment = semel.Outcome{State: semel.Done, Response: &semel.Response{
+var payment = driver.Outcome{State: driver.Done, Response: &driver.Response{
 	Status: 201,
 	Header: http.Header{"Content-Type": {"application/json"}, "Location": {"/payments/7"}},
 	Body:   bytes.Repeat([]byte("x"), 512),

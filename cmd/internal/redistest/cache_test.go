@@ -7,14 +7,15 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/redisstore"
 )
 
 // A durable record, given out at some time on a clock that has nothing to do with the cache's.
-func durable(retention time.Duration) semel.Record {
-	return semel.Record{
-		State: semel.Done, Wrote: semel.Done, Fence: 7, Token: semel.NewToken(), Attempt: 1,
-		Fingerprint: semel.Fingerprint{Raw: semel.NewToken()},
+func durable(retention time.Duration) driver.Record {
+	return driver.Record{
+		State: driver.Done, Wrote: driver.Done, Fence: 7, Token: driver.NewToken(), Attempt: 1,
+		Fingerprint: driver.Fingerprint{Raw: driver.NewToken()},
 		Created:     1, Started: 1, LeaseEnd: 2, Settled: 1000, Retention: retention,
 		Operation: "POST /payments", Correlation: "c", Error: "", Sealed: []byte("sealed"),
 		Response: done("answer").Response, Now: 2000,
@@ -22,23 +23,23 @@ func durable(retention time.Duration) semel.Record {
 }
 
 // look gets an entry, and tells whether it is there.
-func look(t *testing.T, c *redisstore.Cache, id semel.ID) (semel.Record, uint64, bool) {
+func look(t *testing.T, c *redisstore.Cache, id driver.ID) (driver.Record, uint64, bool) {
 	t.Helper()
 	rec, ticket, err := c.Get(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return rec, ticket, rec.State != semel.Absent
+	return rec, ticket, rec.State != driver.Absent
 }
 
-func fill(t *testing.T, c *redisstore.Cache, id semel.ID, rec semel.Record, ticket uint64) {
+func fill(t *testing.T, c *redisstore.Cache, id driver.ID, rec driver.Record, ticket uint64) {
 	t.Helper()
 	if err := c.Fill(t.Context(), id, rec, ticket); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func forget(t *testing.T, c *redisstore.Cache, id semel.ID) {
+func forget(t *testing.T, c *redisstore.Cache, id driver.ID) {
 	t.Helper()
 	if err := c.Forget(t.Context(), id); err != nil {
 		t.Fatal(err)
@@ -83,13 +84,15 @@ func TestACacheGivesBackWhatItWasGiven(t *testing.T) {
 func TestACacheKeepsOnlyWhatIsDone(t *testing.T) {
 	t.Parallel()
 	c := redisstore.NewCache(rueidisTo(t, single.Get(t).Addr()), redisstore.CacheOptions{Prefix: prefix()})
-	for what, change := range map[string]func(r *semel.Record){
-		"absent":              func(r *semel.Record) { *r = semel.Record{Now: r.Now} },
-		"running":             func(r *semel.Record) { r.State, r.Response, r.Wrote = semel.Running, nil, semel.Absent },
-		"begun, and lapsed":   func(r *semel.Record) { r.State, r.Response, r.Wrote, r.Begun = semel.Running, nil, semel.Absent, true },
-		"unknown":             func(r *semel.Record) { r.State, r.Response = semel.Unknown, nil },
-		"past its retention":  func(r *semel.Record) { r.Now = r.Settled.Add(r.Retention) },
-		"about to be past it": func(r *semel.Record) { r.Now = r.Settled.Add(r.Retention) - 1 },
+	for what, change := range map[string]func(r *driver.Record){
+		"absent":  func(r *driver.Record) { *r = driver.Record{Now: r.Now} },
+		"running": func(r *driver.Record) { r.State, r.Response, r.Wrote = driver.Running, nil, driver.Absent },
+		"begun, and lapsed": func(r *driver.Record) {
+			r.State, r.Response, r.Wrote, r.Begun = driver.Running, nil, driver.Absent, true
+		},
+		"unknown":             func(r *driver.Record) { r.State, r.Response = driver.Unknown, nil },
+		"past its retention":  func(r *driver.Record) { r.Now = r.Settled.Add(r.Retention) },
+		"about to be past it": func(r *driver.Record) { r.Now = r.Settled.Add(r.Retention) - 1 },
 	} {
 		id, rec := newID(), durable(time.Hour)
 		_, ticket, _ := look(t, c, id)
@@ -109,24 +112,24 @@ func TestACacheTakesNothingBackThatWasForgotten(t *testing.T) {
 	c := redisstore.NewCache(client, redisstore.CacheOptions{Prefix: name})
 	for _, row := range []struct {
 		what string
-		then func(id semel.ID, rec semel.Record, ticket uint64)
+		then func(id driver.ID, rec driver.Record, ticket uint64)
 	}{
-		{"forgotten", func(id semel.ID, _ semel.Record, _ uint64) { forget(t, c, id) }},
-		{"forgotten, and looked for again", func(id semel.ID, _ semel.Record, ticket uint64) {
+		{"forgotten", func(id driver.ID, _ driver.Record, _ uint64) { forget(t, c, id) }},
+		{"forgotten, and looked for again", func(id driver.ID, _ driver.Record, ticket uint64) {
 			forget(t, c, id)
 			if _, second, _ := look(t, c, id); second == ticket || second == 0 {
 				t.Errorf("ticket %d follows %d", second, ticket)
 			}
 		}},
-		{"filled, then forgotten", func(id semel.ID, rec semel.Record, ticket uint64) {
+		{"filled, then forgotten", func(id driver.ID, rec driver.Record, ticket uint64) {
 			fill(t, c, id, rec, ticket)
 			forget(t, c, id)
 		}},
-		{"lost by the server", func(id semel.ID, _ semel.Record, _ uint64) {
+		{"lost by the server", func(id driver.ID, _ driver.Record, _ uint64) {
 			key := name + "{" + id.String() + "}"
 			do(t, client, key, "DEL", key)
 		}},
-		{"the ticket is over", func(id semel.ID, _ semel.Record, _ uint64) {
+		{"the ticket is over", func(id driver.ID, _ driver.Record, _ uint64) {
 			key := name + "{" + id.String() + "}"
 			if left := ttl(t, client, key); left <= 0 || left > 10*time.Second {
 				t.Errorf("the ticket ends in %s", left)
@@ -194,9 +197,9 @@ func TestACacheUnderManyHands(t *testing.T) {
 	})
 }
 
-func find(t *testing.T, c *redisstore.Cache, id semel.ID) (semel.Record, uint64, bool, error) {
+func find(t *testing.T, c *redisstore.Cache, id driver.ID) (driver.Record, uint64, bool, error) {
 	rec, ticket, err := c.Get(t.Context(), id)
-	return rec, ticket, rec.State != semel.Absent, err
+	return rec, ticket, rec.State != driver.Absent, err
 }
 
 // An entry is gone before the retention is over.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/internal/servers"
 	"github.com/semelhq/semel/redisstore"
 )
@@ -35,7 +36,7 @@ func TestScriptsThatAreForgottenAreSentAgain(t *testing.T) {
 						t.Errorf("claim: owned is %t, error %v", owned, err)
 						return
 					}
-					if owned, err = s.Extend(ctx, id, rec.Owner(), semel.Extension{}); err != nil || !owned {
+					if owned, err = s.Extend(ctx, id, rec.Owner(), driver.Extension{}); err != nil || !owned {
 						t.Errorf("extend: owned is %t, error %v", owned, err)
 					}
 					if _, owned, err = s.Settle(ctx, id, rec.Owner(), done("answer")); err != nil || !owned {
@@ -95,20 +96,20 @@ func TestARestart(t *testing.T) {
 }
 
 // locksOut checks that a late owner can do nothing.
-func locksOut(t *testing.T, s *redisstore.Store, id semel.ID, late semel.Record) {
+func locksOut(t *testing.T, s *redisstore.Store, id driver.ID, late driver.Record) {
 	t.Helper()
 	before := load(t, s, id)
 	by := late.Owner()
-	if owned, err := s.Extend(t.Context(), id, by, semel.Extension{}); err != nil || owned {
+	if owned, err := s.Extend(t.Context(), id, by, driver.Extension{}); err != nil || owned {
 		t.Errorf("extend by the late owner: owned is %t, error %v", owned, err)
 	}
-	for _, o := range []semel.Outcome{done("late"), {State: semel.Free}, {State: semel.Unknown}} {
+	for _, o := range []driver.Outcome{done("late"), {State: driver.Free}, {State: driver.Unknown}} {
 		if _, owned, err := s.Settle(t.Context(), id, by, o); err != nil || owned {
 			t.Errorf("settle as %s by the late owner: owned is %t, error %v", o.State, owned, err)
 		}
 	}
 	by.Above, by.Fence = true, 0
-	if _, owned, err := s.Settle(t.Context(), id, by, semel.Outcome{State: semel.Free}); err != nil || owned {
+	if _, owned, err := s.Settle(t.Context(), id, by, driver.Outcome{State: driver.Free}); err != nil || owned {
 		t.Errorf("release by the late owner's token: owned is %t, error %v", owned, err)
 	}
 	if after := load(t, s, id); after.State != before.State || after.Owner() != before.Owner() {
@@ -137,7 +138,7 @@ func TestR48_AFailoverKeepsStaleOwnersOut(t *testing.T) {
 	taken, takenClaim := newID(), ask(semel.Rerun)
 	takenClaim.Lease = time.Microsecond // over at once
 	takenRun := claim(t, old, taken, takenClaim)
-	for until := time.Now().Add(30 * time.Second); load(t, s, taken).State == semel.Absent; time.Sleep(5 * time.Millisecond) {
+	for until := time.Now().Add(30 * time.Second); load(t, s, taken).State == driver.Absent; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(until) {
 			t.Fatal("the replica does not follow")
 		}
@@ -164,7 +165,7 @@ func TestR48_AFailoverKeepsStaleOwnersOut(t *testing.T) {
 	}
 	locksOut(t, s, lost, lostRun)
 
-	if owned, err := s.Extend(t.Context(), taken, takeover.Owner(), semel.Extension{}); err != nil || owned {
+	if owned, err := s.Extend(t.Context(), taken, takeover.Owner(), driver.Extension{}); err != nil || owned {
 		t.Errorf("the lost takeover's owner extends: owned is %t, error %v", owned, err)
 	}
 	again := claim(t, s, taken, retry(takenClaim))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/redisstore"
 )
 
@@ -29,38 +30,38 @@ func TestR55_KeysEndByThemselves(t *testing.T) {
 	for _, row := range []struct {
 		what   string
 		onLost semel.LostPolicy
-		change func(c *semel.Claim)
-		then   func(id semel.ID, by semel.Owner)
+		change func(c *driver.Claim)
+		then   func(id driver.ID, by driver.Owner)
 		key    time.Duration
 		apart  time.Duration // of the answer's own key; 0 if there is none
 	}{
 		{what: "running under Hold", key: never},
 		{what: "running under Rerun", onLost: semel.Rerun, key: 2 * hour},
-		{what: "with a sealed request", onLost: semel.Rerun, change: func(c *semel.Claim) { c.Sealed = []byte("x") }, key: 8 * hour},
-		{what: "begun", then: func(id semel.ID, by semel.Owner) {
-			if owned, err := s.Extend(t.Context(), id, by, semel.Extension{Lease: hour, Begun: true}); err != nil || !owned {
+		{what: "with a sealed request", onLost: semel.Rerun, change: func(c *driver.Claim) { c.Sealed = []byte("x") }, key: 8 * hour},
+		{what: "begun", then: func(id driver.ID, by driver.Owner) {
+			if owned, err := s.Extend(t.Context(), id, by, driver.Extension{Lease: hour, Begun: true}); err != nil || !owned {
 				t.Errorf("extend: owned is %t, error %v", owned, err)
 			}
 		}, key: 2 * hour},
-		{what: "kept for ever", onLost: semel.Rerun, change: func(c *semel.Claim) { c.Retention = semel.Forever }, key: never},
-		{what: "done", then: func(id semel.ID, by semel.Owner) { settle(t, s, id, by, done("x")) }, key: hour},
-		{what: "done without an answer", then: func(id semel.ID, by semel.Owner) { settle(t, s, id, by, semel.Outcome{State: semel.Done}) }, key: hour},
-		{what: "free", then: func(id semel.ID, by semel.Owner) { settle(t, s, id, by, semel.Outcome{State: semel.Free}) }, key: semel.FreeRetention},
-		{what: "unknown", onLost: semel.Rerun, then: func(id semel.ID, by semel.Owner) { settle(t, s, id, by, semel.Outcome{State: semel.Unknown}) }, key: never},
-		{what: "seized", onLost: semel.Rerun, then: func(id semel.ID, _ semel.Owner) {
-			if _, err := s.Seize(t.Context(), id, semel.NewToken()); err != nil {
+		{what: "kept for ever", onLost: semel.Rerun, change: func(c *driver.Claim) { c.Retention = semel.Forever }, key: never},
+		{what: "done", then: func(id driver.ID, by driver.Owner) { settle(t, s, id, by, done("x")) }, key: hour},
+		{what: "done without an answer", then: func(id driver.ID, by driver.Owner) { settle(t, s, id, by, driver.Outcome{State: driver.Done}) }, key: hour},
+		{what: "free", then: func(id driver.ID, by driver.Owner) { settle(t, s, id, by, driver.Outcome{State: driver.Free}) }, key: driver.FreeRetention},
+		{what: "unknown", onLost: semel.Rerun, then: func(id driver.ID, by driver.Owner) { settle(t, s, id, by, driver.Outcome{State: driver.Unknown}) }, key: never},
+		{what: "seized", onLost: semel.Rerun, then: func(id driver.ID, _ driver.Owner) {
+			if _, err := s.Seize(t.Context(), id, driver.NewToken()); err != nil {
 				t.Error(err)
 			}
 		}, key: never},
 		{
-			what: "done, with a tombstone", change: func(c *semel.Claim) { c.Tombstone = 9 * hour },
-			then: func(id semel.ID, by semel.Owner) { settle(t, s, id, by, done("x")) }, key: 10 * hour, apart: hour,
+			what: "done, with a tombstone", change: func(c *driver.Claim) { c.Tombstone = 9 * hour },
+			then: func(id driver.ID, by driver.Owner) { settle(t, s, id, by, done("x")) }, key: 10 * hour, apart: hour,
 		},
 		{
-			what: "done without an answer, with a tombstone", change: func(c *semel.Claim) { c.Tombstone = 9 * hour },
-			then: func(id semel.ID, by semel.Owner) { settle(t, s, id, by, semel.Outcome{State: semel.Done}) }, key: 10 * hour,
+			what: "done without an answer, with a tombstone", change: func(c *driver.Claim) { c.Tombstone = 9 * hour },
+			then: func(id driver.ID, by driver.Owner) { settle(t, s, id, by, driver.Outcome{State: driver.Done}) }, key: 10 * hour,
 		},
-		{what: "forgotten", then: func(id semel.ID, by semel.Owner) {
+		{what: "forgotten", then: func(id driver.ID, by driver.Owner) {
 			rec := settle(t, s, id, by, done("x"))
 			time.Sleep(2 * time.Millisecond) // until the clock is past its fence, so that no mark of it is needed
 			if forgot, err := s.Forget(t.Context(), id, rec.Owner()); err != nil || !forgot {
@@ -109,7 +110,7 @@ func TestR54_TheAnswerEndsBeforeItsTombstone(t *testing.T) {
 	}
 	if got, owned, err := s.Claim(t.Context(), id, retry(c)); err != nil || owned {
 		t.Errorf("a repeat: owned is %t, error %v", owned, err)
-	} else if got.Reads(semel.Hold) == semel.ReadsDone && (got.Response == nil || len(got.Sealed) > 0) {
+	} else if got.Reads(semel.Hold) == driver.ReadsDone && (got.Response == nil || len(got.Sealed) > 0) {
 		t.Errorf("a repeat within the retention has no answer, or a request: %t, %d bytes", got.Response != nil, len(got.Sealed))
 	}
 	for until := time.Now().Add(30 * time.Second); ttl(t, client, key+"~") >= 0; time.Sleep(5 * time.Millisecond) {
@@ -118,7 +119,7 @@ func TestR54_TheAnswerEndsBeforeItsTombstone(t *testing.T) {
 		}
 	}
 	got, owned, err := s.Claim(t.Context(), id, retry(c))
-	if err != nil || owned || got.Reads(semel.Hold) != semel.ReadsExpired || got.Response != nil || got.Sealed != nil {
+	if err != nil || owned || got.Reads(semel.Hold) != driver.ReadsExpired || got.Response != nil || got.Sealed != nil {
 		t.Errorf("after the retention: owned is %t, reads as %s, error %v", owned, got.Reads(semel.Hold), err)
 	}
 	if forgot, err := s.Forget(t.Context(), id, got.Owner()); err != nil || !forgot {
@@ -134,7 +135,7 @@ func TestR41a_WhatCantBeReadIsLeftAlone(t *testing.T) {
 		client := lib.connect(t, single.Get(t).Addr())
 		name := prefix()
 		s := open(t, client, redisstore.Options{Prefix: name})
-		frame := func(p semel.LostPolicy, then func(id semel.ID, by semel.Owner)) (semel.Owner, string) {
+		frame := func(p semel.LostPolicy, then func(id driver.ID, by driver.Owner)) (driver.Owner, string) {
 			id := newID()
 			rec := claim(t, s, id, ask(p))
 			if then != nil {
@@ -146,12 +147,12 @@ func TestR41a_WhatCantBeReadIsLeftAlone(t *testing.T) {
 		}
 		change := func(frame string, at int, to byte) string { return frame[:at] + string(rune(to)) + frame[at+1:] }
 		running, run := frame(semel.Rerun, nil)
-		finished, answer := frame(semel.Hold, func(id semel.ID, by semel.Owner) { settle(t, s, id, by, done("answer")) })
-		freed, free := frame(semel.Hold, func(id semel.ID, by semel.Owner) {
-			settle(t, s, id, by, semel.Outcome{State: semel.Free})
+		finished, answer := frame(semel.Hold, func(id driver.ID, by driver.Owner) { settle(t, s, id, by, done("answer")) })
+		freed, free := frame(semel.Hold, func(id driver.ID, by driver.Owner) {
+			settle(t, s, id, by, driver.Outcome{State: driver.Free})
 		})
 		for what, row := range map[string]struct {
-			by    semel.Owner
+			by    driver.Owner
 			value string
 		}{
 			"another program's":         {running, "OK"},
@@ -176,7 +177,7 @@ func TestR41a_WhatCantBeReadIsLeftAlone(t *testing.T) {
 					return err
 				},
 				"Extend": func() error {
-					_, err := s.Extend(t.Context(), id, row.by, semel.Extension{Begun: true})
+					_, err := s.Extend(t.Context(), id, row.by, driver.Extension{Begun: true})
 					return err
 				},
 				"Settle": func() error {
@@ -189,13 +190,13 @@ func TestR41a_WhatCantBeReadIsLeftAlone(t *testing.T) {
 				},
 				"Load":  func() error { _, err := s.Load(t.Context(), id); return err },
 				"Steps": func() error { _, err := s.Steps(t.Context(), id); return err },
-				"Seize": func() error { _, err := s.Seize(t.Context(), id, semel.NewToken()); return err },
+				"Seize": func() error { _, err := s.Seize(t.Context(), id, driver.NewToken()); return err },
 			}
 			for verb, call := range verbs {
 				err := call()
 				// Some read the head only, as far as which nothing is wrong with some of these.
 				head := verb == "Extend" || verb == "SaveStep" || verb == "Steps"
-				if !errors.Is(err, semel.ErrUnreadable) && (!head || err != nil) {
+				if !errors.Is(err, driver.ErrUnreadable) && (!head || err != nil) {
 					t.Errorf("%s of a record %s: error %v", verb, what, err)
 				}
 				if head {
@@ -205,8 +206,8 @@ func TestR41a_WhatCantBeReadIsLeftAlone(t *testing.T) {
 					t.Errorf("%s has changed a record %s", verb, what)
 				}
 			}
-			err := s.List(t.Context(), semel.Query{}, func(semel.ID, semel.Record) bool { return true })
-			if !errors.Is(err, semel.ErrUnreadable) || !strings.Contains(err.Error(), id.String()) {
+			err := s.List(t.Context(), driver.Query{}, func(driver.ID, driver.Record) bool { return true })
+			if !errors.Is(err, driver.ErrUnreadable) || !strings.Contains(err.Error(), id.String()) {
 				t.Errorf("List with a record %s: error %v", what, err)
 			}
 			do(t, client, key, "DEL", key)
@@ -233,13 +234,13 @@ func TestR62_KeysAreInert(t *testing.T) {
 				t.Errorf("prefix %q: %s", name, got.State)
 			}
 			scope := id.Scope()
-			for _, q := range []semel.Query{{}, {Scope: &scope}} {
-				var got []semel.ID
-				err := s.List(t.Context(), q, func(id semel.ID, _ semel.Record) bool {
+			for _, q := range []driver.Query{{}, {Scope: &scope}} {
+				var got []driver.ID
+				err := s.List(t.Context(), q, func(id driver.ID, _ driver.Record) bool {
 					got = append(got, id)
 					return true
 				})
-				if err != nil || !slices.Equal(got, []semel.ID{id}) {
+				if err != nil || !slices.Equal(got, []driver.ID{id}) {
 					t.Errorf("prefix %q: it lists %v, error %v", name, got, err)
 				}
 			}
@@ -264,7 +265,7 @@ func TestR46_FencesGrowOverForget(t *testing.T) {
 			if forgot, err := s.Forget(t.Context(), id, rec.Owner()); err != nil || !forgot {
 				t.Fatalf("forget: %t, error %v", forgot, err)
 			}
-			if got := load(t, s, id); got.State != semel.Absent || got.Fence != 0 {
+			if got := load(t, s, id); got.State != driver.Absent || got.Fence != 0 {
 				t.Fatalf("forgotten it is %s with fence %d", got.State, got.Fence)
 			}
 		}
@@ -282,11 +283,11 @@ func TestTwoStoresWithOnePrefixShareRecords(t *testing.T) {
 	settle(t, b, id, rec.Owner(), done("answer"))
 	for i := range 3 { // from the second time on it is known to be done
 		got, owned, err := a.Claim(t.Context(), id, retry(c))
-		if err != nil || owned || got.Response == nil || got.Now < got.Settled || got.Reads(semel.Hold) != semel.ReadsDone {
+		if err != nil || owned || got.Response == nil || got.Now < got.Settled || got.Reads(semel.Hold) != driver.ReadsDone {
 			t.Errorf("repeat %d: owned is %t, %+v, error %v", i, owned, got, err)
 		}
 		other := retry(c)
-		other.Fingerprint = semel.Fingerprint{Raw: semel.NewToken()}
+		other.Fingerprint = driver.Fingerprint{Raw: driver.NewToken()}
 		if got, owned, err = b.Claim(t.Context(), id, other); err != nil || owned || got.Fingerprint != c.Fingerprint {
 			t.Errorf("another request %d: owned is %t, error %v", i, owned, err)
 		}
@@ -296,10 +297,10 @@ func TestTwoStoresWithOnePrefixShareRecords(t *testing.T) {
 		t.Fatalf("forget: %t, error %v", forgot, err)
 	}
 	next := claim(t, a, id, retry(c))
-	if got, owned, err := b.Claim(t.Context(), id, retry(c)); err != nil || owned || got.State != semel.Running || got.Fence != next.Fence {
+	if got, owned, err := b.Claim(t.Context(), id, retry(c)); err != nil || owned || got.State != driver.Running || got.Fence != next.Fence {
 		t.Errorf("a claim of what was forgotten and runs again: owned is %t, %s, error %v", owned, got.State, err)
 	}
-	if got := load(t, stranger, id); got.State != semel.Absent {
+	if got := load(t, stranger, id); got.State != driver.Absent {
 		t.Errorf("with another prefix it is %s", got.State)
 	}
 }
@@ -308,13 +309,13 @@ func TestListingAClusterNeedsAllItsNodes(t *testing.T) {
 	t.Parallel()
 	eachLibrary(t, func(t *testing.T, lib clientLibrary) {
 		s := open(t, lib.connect(t, cluster.Get(t).Addrs()...), redisstore.Options{})
-		want := map[semel.ID]bool{}
+		want := map[driver.ID]bool{}
 		for range 2000 {
 			id := newID()
 			want[id] = true
 			claim(t, s, id, ask(semel.Hold))
 		}
-		err := s.List(t.Context(), semel.Query{Reading: semel.ReadsRunning}, func(id semel.ID, _ semel.Record) bool {
+		err := s.List(t.Context(), driver.Query{Reading: driver.ReadsRunning}, func(id driver.ID, _ driver.Record) bool {
 			if !want[id] {
 				t.Errorf("%s is listed twice, or is no record", id)
 			}
@@ -327,14 +328,14 @@ func TestListingAClusterNeedsAllItsNodes(t *testing.T) {
 	})
 	blind := open(t, onlyDo{rueidisTo(t, cluster.Get(t).Addrs()...)}, redisstore.Options{})
 	claim(t, blind, newID(), ask(semel.Hold))
-	err := blind.List(t.Context(), semel.Query{}, func(semel.ID, semel.Record) bool { return true })
+	err := blind.List(t.Context(), driver.Query{}, func(driver.ID, driver.Record) bool { return true })
 	if err == nil || !strings.Contains(err.Error(), "NodeVisitor") {
 		t.Errorf("with a client that does not know the nodes: error %v", err)
 	}
 	single := open(t, onlyDo{rueidisTo(t, single.Get(t).Addr())}, redisstore.Options{})
 	claim(t, single, newID(), ask(semel.Hold))
 	n := 0
-	if err := single.List(t.Context(), semel.Query{}, func(semel.ID, semel.Record) bool { n++; return true }); err != nil || n != 1 {
+	if err := single.List(t.Context(), driver.Query{}, func(driver.ID, driver.Record) bool { n++; return true }); err != nil || n != 1 {
 		t.Errorf("of one server: %d records, error %v", n, err)
 	}
 }
@@ -347,11 +348,11 @@ func TestR87_TheTrail(t *testing.T) {
 	t.Parallel()
 	eachLibrary(t, func(t *testing.T, lib clientLibrary) {
 		s := open(t, lib.connect(t, cluster.Get(t).Addrs()...), redisstore.Options{})
-		ids := []semel.ID{newID(), newID()}
+		ids := []driver.ID{newID(), newID()}
 		const n = 600
-		var want []semel.AuditEntry
+		var want []driver.AuditEntry
 		for i := range n {
-			e := semel.AuditEntry{
+			e := driver.AuditEntry{
 				ID: ids[i%2], Operation: "POST /payments", Actor: "ümlaut\r\n", Action: "release", Reason: fmt.Sprint(i), Result: "",
 			}
 			if err := s.Audit(t.Context(), e); err != nil {
@@ -360,9 +361,9 @@ func TestR87_TheTrail(t *testing.T) {
 			want = append(want, e)
 		}
 		slices.Reverse(want)
-		read := func(id *semel.ID, limit int) (got []semel.AuditEntry) {
-			var last semel.Time
-			err := s.AuditTrail(t.Context(), id, limit, func(e semel.AuditEntry) bool {
+		read := func(id *driver.ID, limit int) (got []driver.AuditEntry) {
+			var last driver.Time
+			err := s.AuditTrail(t.Context(), id, limit, func(e driver.AuditEntry) bool {
 				if e.At == 0 || last != 0 && e.At > last {
 					t.Errorf("%s is before %s", e.At.Time(), last.Time())
 				}
@@ -381,7 +382,7 @@ func TestR87_TheTrail(t *testing.T) {
 		if got := read(nil, 300); !slices.Equal(got, want[:300]) {
 			t.Errorf("%d entries, want the last 300", len(got))
 		}
-		of := slices.DeleteFunc(slices.Clone(want), func(e semel.AuditEntry) bool { return e.ID != ids[0] })
+		of := slices.DeleteFunc(slices.Clone(want), func(e driver.AuditEntry) bool { return e.ID != ids[0] })
 		if got := read(&ids[0], 0); !slices.Equal(got, of) {
 			t.Errorf("%d entries about one operation, want %d", len(got), len(of))
 		}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/redisstore"
 )
 
@@ -19,7 +20,7 @@ func TestAServerWithoutMemoryLosesNothing(t *testing.T) {
 		r := startRedis(t, "--maxmemory-policy", "noeviction")
 		client := lib.connect(t, r.Addr())
 		s := open(t, client, redisstore.Options{})
-		begin := func(p semel.LostPolicy, change func(c *semel.Claim)) (semel.ID, semel.Claim, semel.Record) {
+		begin := func(p semel.LostPolicy, change func(c *driver.Claim)) (driver.ID, driver.Claim, driver.Record) {
 			id, c := newID(), ask(p)
 			if change != nil {
 				change(&c)
@@ -31,44 +32,44 @@ func TestAServerWithoutMemoryLosesNothing(t *testing.T) {
 		running, runningClaim, run := begin(semel.Hold, nil)
 		rerun, rerunClaim, again := begin(semel.Rerun, nil)
 		freed, _, toFree := begin(semel.Rerun, nil)
-		marked, _, toMark := begin(semel.Hold, func(c *semel.Claim) { c.Tombstone, c.Sealed = c.Retention, []byte("sealed") })
+		marked, _, toMark := begin(semel.Hold, func(c *driver.Claim) { c.Tombstone, c.Sealed = c.Retention, []byte("sealed") })
 		seized, _, _ := begin(semel.Hold, nil)
 		do(t, client, "", "CONFIG", "SET", "maxmemory", "1mb")
 
 		ctx := t.Context()
 		_, _, err := s.Claim(ctx, newID(), ask(semel.Hold))
-		refused(t, "a new key", err, semel.ErrFull)
+		refused(t, "a new key", err, driver.ErrFull)
 		refused(t, "a new key", err, redisstore.ErrMemory)
 		_, _, err = s.Claim(ctx, newID(), ask(semel.Rerun))
-		refused(t, "a new key under Rerun", err, semel.ErrFull)
-		refused(t, "an audit entry", s.Audit(ctx, semel.AuditEntry{}), semel.ErrFull)
+		refused(t, "a new key under Rerun", err, driver.ErrFull)
+		refused(t, "an audit entry", s.Audit(ctx, driver.AuditEntry{}), driver.ErrFull)
 
 		got, owned, err := s.Claim(ctx, finished, retry(finishedClaim))
 		if err != nil || owned || got.Response == nil {
 			t.Errorf("a repeat: owned is %t, answer %t, error %v", owned, got.Response != nil, err)
 		}
 		for _, run := range []struct {
-			id semel.ID
-			c  semel.Claim
-			by semel.Owner
+			id driver.ID
+			c  driver.Claim
+			by driver.Owner
 		}{{running, runningClaim, run.Owner()}, {rerun, rerunClaim, again.Owner()}} {
-			if owned, err := s.Extend(ctx, run.id, run.by, semel.Extension{Begun: true}); err != nil || !owned {
+			if owned, err := s.Extend(ctx, run.id, run.by, driver.Extension{Begun: true}); err != nil || !owned {
 				t.Errorf("a renewal: owned is %t, error %v", owned, err)
 			}
 			claim(t, s, run.id, run.c) // sent again, since its reply was lost
 		}
 		for _, run := range []struct {
-			id semel.ID
-			by semel.Owner
+			id driver.ID
+			by driver.Owner
 		}{{running, run.Owner()}, {marked, toMark.Owner()}} {
-			_, _, err = s.Settle(ctx, run.id, run.by, semel.Outcome{
-				State: semel.Done, Response: &semel.Response{Status: 200, Body: bytes.Repeat([]byte("x"), 1000)},
+			_, _, err = s.Settle(ctx, run.id, run.by, driver.Outcome{
+				State: driver.Done, Response: &driver.Response{Status: 200, Body: bytes.Repeat([]byte("x"), 1000)},
 			})
-			refused(t, "an answer", err, semel.ErrFull)
-			settle(t, s, run.id, run.by, semel.Outcome{State: semel.Done})
+			refused(t, "an answer", err, driver.ErrFull)
+			settle(t, s, run.id, run.by, driver.Outcome{State: driver.Done})
 		}
-		settle(t, s, freed, toFree.Owner(), semel.Outcome{State: semel.Free, Error: "no route to host"})
-		token := semel.NewToken()
+		settle(t, s, freed, toFree.Owner(), driver.Outcome{State: driver.Free, Error: "no route to host"})
+		token := driver.NewToken()
 		if rec, err := s.Seize(ctx, seized, token); err != nil || rec.Token != token {
 			t.Errorf("seized is %t, error %v", rec.Token == token, err)
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/redisstore"
 )
 
@@ -24,13 +25,13 @@ func TestScriptsFollowTheRules(t *testing.T) {
 				t.Parallel()
 				m := &model{
 					T: t, store: open(t, lib.connect(t, single.Get(t).Addr()), redisstore.Options{}),
-					rand: rand.New(rand.NewPCG(seed, 7)), records: map[semel.ID]semel.Record{}, steps: map[semel.ID]map[string]string{},
+					rand: rand.New(rand.NewPCG(seed, 7)), records: map[driver.ID]driver.Record{}, steps: map[driver.ID]map[string]string{},
 				}
 				for range 3 {
 					m.ids = append(m.ids, newID())
 				}
 				for range 4 {
-					m.tokens = append(m.tokens, semel.NewToken())
+					m.tokens = append(m.tokens, driver.NewToken())
 				}
 				for i := 0; i < 1500 && !t.Failed(); i++ {
 					m.step()
@@ -45,11 +46,11 @@ type model struct {
 	*testing.T
 	store   *redisstore.Store
 	rand    *rand.Rand
-	ids     []semel.ID
-	tokens  []semel.Token // few, so that they meet again
-	records map[semel.ID]semel.Record
-	steps   map[semel.ID]map[string]string
-	owners  []semel.Owner // all that there were
+	ids     []driver.ID
+	tokens  []driver.Token // few, so that they meet again
+	records map[driver.ID]driver.Record
+	steps   map[driver.ID]map[string]string
+	owners  []driver.Owner // all that there were
 }
 
 func pick[T any](m *model, of ...T) T { return of[m.rand.IntN(len(of))] }
@@ -77,12 +78,12 @@ func (m *model) step() {
 	if err != nil {
 		m.Fatalf("Load: %v", err)
 	}
-	m.agree("Load", id, rec, true, func(r semel.Record) semel.Record { return r })
+	m.agree("Load", id, rec, true, func(r driver.Record) driver.Record { return r })
 	m.compareSteps(id, rec)
 }
 
 // compareSteps takes the record as it was loaded just before.
-func (m *model) compareSteps(id semel.ID, rec semel.Record) {
+func (m *model) compareSteps(id driver.ID, rec driver.Record) {
 	saved, err := m.store.Steps(context.Background(), id)
 	if err != nil {
 		m.Fatalf("Steps: %v", err)
@@ -103,7 +104,7 @@ func (m *model) compareSteps(id semel.ID, rec semel.Record) {
 	}
 }
 
-func (m *model) saveStep(id semel.ID, before semel.Record) {
+func (m *model) saveStep(id driver.ID, before driver.Record) {
 	by := m.owner(before)
 	by.Above = m.rand.IntN(10) == 0
 	name, result := pick(m, "charge", "ship", "mail"), fmt.Sprint(m.rand.Int())
@@ -115,7 +116,7 @@ func (m *model) saveStep(id semel.ID, before semel.Record) {
 	if err != nil {
 		m.Fatalf("Load: %v", err)
 	}
-	m.agree("SaveStep", id, rec, true, func(r semel.Record) semel.Record {
+	m.agree("SaveStep", id, rec, true, func(r driver.Record) driver.Record {
 		r, ok := r.SaveStep(rec.Now, by)
 		if ok != owned {
 			r.Error = fmt.Sprint("owned is ", ok)
@@ -133,7 +134,7 @@ func (m *model) saveStep(id semel.ID, before semel.Record) {
 }
 
 // owner returns the record's owner mostly, else another one.
-func (m *model) owner(rec semel.Record) semel.Owner {
+func (m *model) owner(rec driver.Record) driver.Owner {
 	by := rec.Owner()
 	switch m.rand.IntN(6) {
 	case 0:
@@ -148,10 +149,10 @@ func (m *model) owner(rec semel.Record) semel.Owner {
 	return by
 }
 
-func (m *model) claim(id semel.ID, before semel.Record) {
+func (m *model) claim(id driver.ID, before driver.Record) {
 	ms := func(n int) time.Duration { return time.Duration(1+m.rand.IntN(n)) * time.Millisecond }
-	c := semel.Claim{
-		Fingerprint: semel.Fingerprint{
+	c := driver.Claim{
+		Fingerprint: driver.Fingerprint{
 			Raw: [16]byte{byte(m.rand.IntN(2))}, Canonical: [16]byte{byte(m.rand.IntN(8) / 7)}, Settings: [8]byte{byte(m.rand.IntN(8) / 7)},
 		},
 		Token:       pick(m, m.tokens...),
@@ -170,7 +171,7 @@ func (m *model) claim(id semel.ID, before semel.Record) {
 	if owned {
 		m.owners = append(m.owners, rec.Owner())
 	}
-	m.agree("Claim", id, rec, false, func(r semel.Record) semel.Record {
+	m.agree("Claim", id, rec, false, func(r driver.Record) driver.Record {
 		r, ok := r.Claim(rec.Now, c)
 		if ok != owned {
 			r.Error = fmt.Sprint("owned is ", ok)
@@ -179,9 +180,9 @@ func (m *model) claim(id semel.ID, before semel.Record) {
 	})
 }
 
-func (m *model) extend(id semel.ID, before semel.Record) {
+func (m *model) extend(id driver.ID, before driver.Record) {
 	by := m.owner(before)
-	x := semel.Extension{
+	x := driver.Extension{
 		Lease: pick(m, time.Millisecond, 3*time.Millisecond, time.Hour, semel.Forever), Begun: m.rand.IntN(6) == 0,
 	}
 	owned, err := m.store.Extend(context.Background(), id, by, x)
@@ -192,7 +193,7 @@ func (m *model) extend(id semel.ID, before semel.Record) {
 	if err != nil {
 		m.Fatalf("Load: %v", err)
 	}
-	m.agree("Extend", id, rec, true, func(r semel.Record) semel.Record {
+	m.agree("Extend", id, rec, true, func(r driver.Record) driver.Record {
 		now := rec.Now
 		if owned && x.Lease != semel.Forever {
 			now = rec.LeaseEnd.Add(-x.Lease)
@@ -205,24 +206,24 @@ func (m *model) extend(id semel.ID, before semel.Record) {
 	})
 }
 
-func (m *model) settle(id semel.ID, before semel.Record) {
+func (m *model) settle(id driver.ID, before driver.Record) {
 	by := m.owner(before)
 	if m.rand.IntN(5) == 0 {
 		by.Above, by.Fence = true, by.Fence-uint64(m.rand.IntN(2))
 	}
-	o := semel.Outcome{
-		State: pick(m, semel.Done, semel.Done, semel.Free, semel.Unknown, semel.Running), Error: pick(m, "", "", "timeout"),
+	o := driver.Outcome{
+		State: pick(m, driver.Done, driver.Done, driver.Free, driver.Unknown, driver.Running), Error: pick(m, "", "", "timeout"),
 		Owed: m.rand.IntN(4) == 0,
 	}
-	if o.State == semel.Done {
+	if o.State == driver.Done {
 		o.Response = pick(m, nil, done("answer").Response, done("another").Response)
 	}
 	rec, owned, err := m.store.Settle(context.Background(), id, by, o)
 	if err != nil {
 		m.Fatalf("Settle: %v", err)
 	}
-	looks := o.State == semel.Running || by.Above && o.State != semel.Free // no outcome: it only looks
-	m.agree("Settle", id, rec, looks, func(r semel.Record) semel.Record {
+	looks := o.State == driver.Running || by.Above && o.State != driver.Free // no outcome: it only looks
+	m.agree("Settle", id, rec, looks, func(r driver.Record) driver.Record {
 		r, ok := r.Settle(rec.Now, by, o)
 		if ok != owned {
 			r.Error = fmt.Sprint("owned is ", ok)
@@ -231,19 +232,19 @@ func (m *model) settle(id semel.ID, before semel.Record) {
 	})
 }
 
-func (m *model) seize(id semel.ID, before semel.Record) {
+func (m *model) seize(id driver.ID, before driver.Record) {
 	token := pick(m, m.tokens...)
 	rec, err := m.store.Seize(context.Background(), id, token)
 	if err != nil {
 		m.Fatalf("Seize: %v", err)
 	}
-	m.agree("Seize", id, rec, false, func(r semel.Record) semel.Record {
+	m.agree("Seize", id, rec, false, func(r driver.Record) driver.Record {
 		r, _ = r.Seize(rec.Now, token)
 		return r
 	})
 }
 
-func (m *model) forget(id semel.ID, before semel.Record) {
+func (m *model) forget(id driver.ID, before driver.Record) {
 	by := m.owner(before)
 	forgot, err := m.store.Forget(context.Background(), id, by)
 	if err != nil {
@@ -253,9 +254,9 @@ func (m *model) forget(id semel.ID, before semel.Record) {
 	if err != nil {
 		m.Fatalf("Load: %v", err)
 	}
-	m.agree("Forget", id, rec, true, func(r semel.Record) semel.Record {
+	m.agree("Forget", id, rec, true, func(r driver.Record) driver.Record {
 		if forgot && r.Forgettable(rec.Now, by) {
-			return semel.Record{Fence: r.Fence}
+			return driver.Record{Fence: r.Fence}
 		}
 		return r
 	})
@@ -264,7 +265,7 @@ func (m *model) forget(id semel.ID, before semel.Record) {
 // agree compares the record that a verb gave, or that was loaded after it, with what the rule makes of the one before: as
 // it was, or absent if its end had come, for then Redis drops it within a few milliseconds. Of an absent one the model
 // keeps the highest fence.
-func (m *model) agree(verb string, id semel.ID, got semel.Record, loaded bool, rule func(semel.Record) semel.Record) {
+func (m *model) agree(verb string, id driver.ID, got driver.Record, loaded bool, rule func(driver.Record) driver.Record) {
 	m.Helper()
 	before := m.records[id]
 	want := rule(before)
@@ -273,17 +274,17 @@ func (m *model) agree(verb string, id semel.ID, got semel.Record, loaded bool, r
 		expect, _ = want.Swept(got.Now)
 	}
 	if !same(got, expect) {
-		gone := rule(semel.Record{})
-		if swept, _ := before.Swept(got.Now); swept.State != semel.Absent || !same(got, gone) {
+		gone := rule(driver.Record{})
+		if swept, _ := before.Swept(got.Now); swept.State != driver.Absent || !same(got, gone) {
 			m.Errorf("%s at %d of\n%+v\ngave\n%+v\nwant\n%+v", verb, got.Now, before, got, want)
 		}
 		want = gone
 	}
-	if want.State != semel.Absent && before.Fence > want.Fence {
+	if want.State != driver.Absent && before.Fence > want.Fence {
 		m.Errorf("%s: fence %d follows %d", verb, want.Fence, before.Fence)
 	}
-	if want.State == semel.Absent {
-		want = semel.Record{Fence: max(before.Fence, want.Fence)}
+	if want.State == driver.Absent {
+		want = driver.Record{Fence: max(before.Fence, want.Fence)}
 	}
 	m.records[id] = want
 	if !want.Steps {
@@ -293,7 +294,7 @@ func (m *model) agree(verb string, id semel.ID, got semel.Record, loaded bool, r
 
 // same compares records as a reader sees them: without Now, without what a tombstone does not show, and an absent one
 // without its fence.
-func same(a, b semel.Record) bool {
+func same(a, b driver.Record) bool {
 	b.Now = a.Now
 	a, b = shown(a), shown(b)
 	sealed := bytes.Equal(a.Sealed, b.Sealed)
@@ -301,11 +302,11 @@ func same(a, b semel.Record) bool {
 	return sealed && reflect.DeepEqual(a, b)
 }
 
-func shown(r semel.Record) semel.Record {
-	if r.State == semel.Absent {
-		return semel.Record{}
+func shown(r driver.Record) driver.Record {
+	if r.State == driver.Absent {
+		return driver.Record{}
 	}
-	if reads := r.Reads(r.OnLost); r.Tombstone > 0 && (reads == semel.ReadsExpired || reads == semel.ReadsAbsent) {
+	if reads := r.Reads(r.OnLost); r.Tombstone > 0 && (reads == driver.ReadsExpired || reads == driver.ReadsAbsent) {
 		r.Response, r.Sealed, r.Steps = nil, nil, false
 	}
 	return r

@@ -23,6 +23,7 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/cmd/internal/redisclient"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/internal/servers"
 	"github.com/semelhq/semel/redisstore"
 )
@@ -40,7 +41,7 @@ func works(t *testing.T, url string) *redisclient.Client {
 	rec := claim(t, s, id, ask(semel.Hold))
 	settle(t, s, id, rec.Owner(), done("answer"))
 	n := 0
-	if err := s.List(t.Context(), semel.Query{}, func(semel.ID, semel.Record) bool { n++; return true }); err != nil || n != 1 {
+	if err := s.List(t.Context(), driver.Query{}, func(driver.ID, driver.Record) bool { n++; return true }); err != nil || n != 1 {
 		t.Errorf("%s: it lists %d records, error %v", url, n, err)
 	}
 	return c

@@ -12,6 +12,7 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/cmd/internal/redisclient"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/internal/servers"
 	"github.com/semelhq/semel/redisstore"
 )
@@ -48,7 +49,7 @@ func TestAReplicaRefusesToWrite(t *testing.T) {
 			refused(t, "claim", err, redisstore.ErrReadOnly)
 			_, _, err = s.Claim(t.Context(), newID(), ask(semel.Rerun))
 			refused(t, "claim under Rerun", err, redisstore.ErrReadOnly)
-			refused(t, "audit", s.Audit(t.Context(), semel.AuditEntry{}), redisstore.ErrReadOnly)
+			refused(t, "audit", s.Audit(t.Context(), driver.AuditEntry{}), redisstore.ErrReadOnly)
 		})
 	})
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/cmd/internal/redisclient"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/internal/servers"
 	"github.com/semelhq/semel/redisstore"
 )
@@ -105,7 +106,7 @@ func goRedisWith(t testing.TB, o *redis.UniversalOptions) redisstore.Client {
 }
 
 // prefix returns one that no other test has.
-func prefix() string { return "test:" + semel.NewToken().String()[:12] + ":" }
+func prefix() string { return "test:" + driver.NewToken().String()[:12] + ":" }
 
 func open(t testing.TB, client redisstore.Client, o redisstore.Options) *redisstore.Store {
 	t.Helper()
@@ -119,15 +120,15 @@ func open(t testing.TB, client redisstore.Client, o redisstore.Options) *redisst
 	return s
 }
 
-func newID() semel.ID {
-	a, b, c := semel.NewToken(), semel.NewToken(), semel.NewToken()
-	return semel.ID([]byte(string(a[:]) + string(b[:]) + string(c[:])))
+func newID() driver.ID {
+	a, b, c := driver.NewToken(), driver.NewToken(), driver.NewToken()
+	return driver.ID([]byte(string(a[:]) + string(b[:]) + string(c[:])))
 }
 
-func ask(p semel.LostPolicy) semel.Claim {
-	return semel.Claim{
-		Fingerprint: semel.Fingerprint{Raw: semel.NewToken()},
-		Token:       semel.NewToken(),
+func ask(p semel.LostPolicy) driver.Claim {
+	return driver.Claim{
+		Fingerprint: driver.Fingerprint{Raw: driver.NewToken()},
+		Token:       driver.NewToken(),
 		Lease:       time.Hour,
 		Retention:   time.Hour,
 		OnLost:      p,
@@ -136,13 +137,13 @@ func ask(p semel.LostPolicy) semel.Claim {
 	}
 }
 
-func retry(c semel.Claim) semel.Claim {
-	c.Token = semel.NewToken()
+func retry(c driver.Claim) driver.Claim {
+	c.Token = driver.NewToken()
 	return c
 }
 
 // claim claims a record that must be owned.
-func claim(t testing.TB, s semel.Store, id semel.ID, c semel.Claim) semel.Record {
+func claim(t testing.TB, s driver.Store, id driver.ID, c driver.Claim) driver.Record {
 	t.Helper()
 	rec, owned, err := s.Claim(context.Background(), id, c)
 	if err != nil || !owned {
@@ -151,7 +152,7 @@ func claim(t testing.TB, s semel.Store, id semel.ID, c semel.Claim) semel.Record
 	return rec
 }
 
-func settle(t testing.TB, s semel.Store, id semel.ID, by semel.Owner, o semel.Outcome) semel.Record {
+func settle(t testing.TB, s driver.Store, id driver.ID, by driver.Owner, o driver.Outcome) driver.Record {
 	t.Helper()
 	rec, owned, err := s.Settle(context.Background(), id, by, o)
 	if err != nil || !owned {
@@ -160,7 +161,7 @@ func settle(t testing.TB, s semel.Store, id semel.ID, by semel.Owner, o semel.Ou
 	return rec
 }
 
-func load(t testing.TB, s semel.Store, id semel.ID) semel.Record {
+func load(t testing.TB, s driver.Store, id driver.ID) driver.Record {
 	t.Helper()
 	rec, err := s.Load(context.Background(), id)
 	if err != nil {
@@ -169,8 +170,8 @@ func load(t testing.TB, s semel.Store, id semel.ID) semel.Record {
 	return rec
 }
 
-func done(body string) semel.Outcome {
-	return semel.Outcome{State: semel.Done, Response: &semel.Response{Status: 201, Body: []byte(body)}}
+func done(body string) driver.Outcome {
+	return driver.Outcome{State: driver.Done, Response: &driver.Response{Status: 201, Body: []byte(body)}}
 }
 
 // do sends a command as an operator would.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/internal/servers"
 	"github.com/semelhq/semel/redisstore"
 )
@@ -28,10 +29,10 @@ func newSaving(t *testing.T, client redisstore.Client) saving {
 	return saving{t, open(t, client, redisstore.Options{Prefix: name}), client, name}
 }
 
-func (s saving) key(id semel.ID) string { return s.prefix + "{" + id.String() + "}" }
+func (s saving) key(id driver.ID) string { return s.prefix + "{" + id.String() + "}" }
 
 // stepsKey is what package redisstore says that it is.
-func (s saving) stepsKey(id semel.ID, rec semel.Record) string {
+func (s saving) stepsKey(id driver.ID, rec driver.Record) string {
 	return s.key(id) + ":" + strconv.FormatInt(int64(rec.Created), 10)
 }
 
@@ -41,14 +42,14 @@ func (s saving) exists(key string) bool {
 	return n == 1
 }
 
-func (s saving) save(id semel.ID, by semel.Owner, name, result string) {
+func (s saving) save(id driver.ID, by driver.Owner, name, result string) {
 	s.Helper()
 	if owned, err := s.SaveStep(s.Context(), id, by, name, []byte(result)); err != nil || !owned {
 		s.Fatalf("SaveStep: owned is %t, error %v", owned, err)
 	}
 }
 
-func (s saving) saved(id semel.ID, want map[string]string) {
+func (s saving) saved(id driver.ID, want map[string]string) {
 	s.Helper()
 	saved, err := s.Steps(s.Context(), id)
 	got := map[string]string{}
@@ -63,7 +64,7 @@ func (s saving) saved(id semel.ID, want map[string]string) {
 var charged = map[string]string{"charge": "7"}
 
 // stepped begins an operation and saves a step.
-func (s saving) stepped(p semel.LostPolicy, change func(c *semel.Claim)) (semel.ID, semel.Claim, semel.Record) {
+func (s saving) stepped(p semel.LostPolicy, change func(c *driver.Claim)) (driver.ID, driver.Claim, driver.Record) {
 	s.Helper()
 	id, c := newID(), ask(p)
 	if change != nil {
@@ -80,13 +81,13 @@ func TestR84_StepsEndWithTheirRecord(t *testing.T) {
 	t.Parallel()
 	s := newSaving(t, rueidisTo(t, single.Get(t).Addr()))
 	const hour, never = time.Hour, -time.Millisecond // as PTTL says
-	short := func(c *semel.Claim) { c.Retention = 10 * time.Minute }
-	tombstone := func(c *semel.Claim) { c.Tombstone = 9 * hour }
-	end := func(o semel.Outcome) func(id semel.ID, rec semel.Record) {
-		return func(id semel.ID, rec semel.Record) { settle(t, s, id, rec.Owner(), o) }
+	short := func(c *driver.Claim) { c.Retention = 10 * time.Minute }
+	tombstone := func(c *driver.Claim) { c.Tombstone = 9 * hour }
+	end := func(o driver.Outcome) func(id driver.ID, rec driver.Record) {
+		return func(id driver.ID, rec driver.Record) { settle(t, s, id, rec.Owner(), o) }
 	}
-	extend := func(x semel.Extension) func(id semel.ID, rec semel.Record) {
-		return func(id semel.ID, rec semel.Record) {
+	extend := func(x driver.Extension) func(id driver.ID, rec driver.Record) {
+		return func(id driver.ID, rec driver.Record) {
 			if owned, err := s.Extend(t.Context(), id, rec.Owner(), x); err != nil || !owned {
 				t.Errorf("extend: owned is %t, error %v", owned, err)
 			}
@@ -95,25 +96,25 @@ func TestR84_StepsEndWithTheirRecord(t *testing.T) {
 	for _, row := range []struct {
 		what   string
 		onLost semel.LostPolicy
-		change func(c *semel.Claim)
-		then   func(id semel.ID, rec semel.Record)
+		change func(c *driver.Claim)
+		then   func(id driver.ID, rec driver.Record)
 		record time.Duration
 		steps  time.Duration
 	}{
 		{what: "running under Hold", record: never, steps: never},
 		{what: "running under Rerun", onLost: semel.Rerun, record: 8 * hour, steps: 8 * hour},
 		{
-			what: "kept for ever", onLost: semel.Rerun, change: func(c *semel.Claim) { c.Retention = semel.Forever },
+			what: "kept for ever", onLost: semel.Rerun, change: func(c *driver.Claim) { c.Retention = semel.Forever },
 			record: never, steps: never,
 		},
-		{what: "extended", onLost: semel.Rerun, then: extend(semel.Extension{Lease: 2 * hour}), record: 9 * hour, steps: 9 * hour},
+		{what: "extended", onLost: semel.Rerun, then: extend(driver.Extension{Lease: 2 * hour}), record: 9 * hour, steps: 9 * hour},
 		{
 			what: "begun", onLost: semel.Rerun, change: tombstone,
-			then: extend(semel.Extension{Lease: hour, Begun: true}), record: 11 * hour, steps: 11 * hour,
+			then: extend(driver.Extension{Lease: hour, Begun: true}), record: 11 * hour, steps: 11 * hour,
 		},
 		{
-			what: "claimed once more", onLost: semel.Rerun, change: func(c *semel.Claim) { c.Token = semel.Token{1} },
-			then: func(id semel.ID, rec semel.Record) {
+			what: "claimed once more", onLost: semel.Rerun, change: func(c *driver.Claim) { c.Token = driver.Token{1} },
+			then: func(id driver.ID, rec driver.Record) {
 				again := ask(semel.Rerun)
 				again.Fingerprint, again.Token, again.Lease = rec.Fingerprint, rec.Token, 3*hour
 				claim(t, s, id, again)
@@ -121,37 +122,37 @@ func TestR84_StepsEndWithTheirRecord(t *testing.T) {
 		},
 		{
 			what: "released, and run under the other policy", onLost: semel.Rerun,
-			then: func(id semel.ID, rec semel.Record) {
-				settle(t, s, id, semel.Owner{Token: rec.Token, Above: true}, semel.Outcome{State: semel.Free})
+			then: func(id driver.ID, rec driver.Record) {
+				settle(t, s, id, driver.Owner{Token: rec.Token, Above: true}, driver.Outcome{State: driver.Free})
 				next := ask(semel.Hold)
 				next.Fingerprint = rec.Fingerprint
 				claim(t, s, id, next)
 			}, record: never, steps: never,
 		},
-		{what: "free", onLost: semel.Rerun, then: end(semel.Outcome{State: semel.Free}), record: hour, steps: hour},
+		{what: "free", onLost: semel.Rerun, then: end(driver.Outcome{State: driver.Free}), record: hour, steps: hour},
 		{
-			what: "free, with a short retention", onLost: semel.Rerun, change: short, then: end(semel.Outcome{State: semel.Free}),
+			what: "free, with a short retention", onLost: semel.Rerun, change: short, then: end(driver.Outcome{State: driver.Free}),
 			record: hour, steps: hour,
 		},
 		{
-			what: "free, with a long retention", onLost: semel.Rerun, change: func(c *semel.Claim) { c.Retention = 5 * hour },
-			then: end(semel.Outcome{State: semel.Free}), record: 5 * hour, steps: 5 * hour,
+			what: "free, with a long retention", onLost: semel.Rerun, change: func(c *driver.Claim) { c.Retention = 5 * hour },
+			then: end(driver.Outcome{State: driver.Free}), record: 5 * hour, steps: 5 * hour,
 		},
 		{
-			what: "free and owed", onLost: semel.Rerun, then: end(semel.Outcome{State: semel.Free, Owed: true}),
+			what: "free and owed", onLost: semel.Rerun, then: end(driver.Outcome{State: driver.Free, Owed: true}),
 			record: 7 * hour, steps: 7 * hour,
 		},
-		{what: "unknown", onLost: semel.Rerun, then: end(semel.Outcome{State: semel.Unknown}), record: never, steps: never},
-		{what: "seized", onLost: semel.Rerun, then: func(id semel.ID, _ semel.Record) {
-			if _, err := s.Seize(t.Context(), id, semel.NewToken()); err != nil {
+		{what: "unknown", onLost: semel.Rerun, then: end(driver.Outcome{State: driver.Unknown}), record: never, steps: never},
+		{what: "seized", onLost: semel.Rerun, then: func(id driver.ID, _ driver.Record) {
+			if _, err := s.Seize(t.Context(), id, driver.NewToken()); err != nil {
 				t.Error(err)
 			}
 		}, record: never, steps: never},
 		{what: "done", onLost: semel.Rerun, then: end(done("x")), record: hour, steps: hour},
-		{what: "done under Hold, without an answer", then: end(semel.Outcome{State: semel.Done}), record: hour, steps: hour},
+		{what: "done under Hold, without an answer", then: end(driver.Outcome{State: driver.Done}), record: hour, steps: hour},
 		{what: "done, with a tombstone", onLost: semel.Rerun, change: tombstone, then: end(done("x")), record: 10 * hour, steps: hour},
 		{
-			what: "done without an answer, with a tombstone", change: tombstone, then: end(semel.Outcome{State: semel.Done}),
+			what: "done without an answer, with a tombstone", change: tombstone, then: end(driver.Outcome{State: driver.Done}),
 			record: 10 * hour, steps: hour,
 		},
 	} {
@@ -178,12 +179,12 @@ func TestAnOwedEndIsKeptSevenRetentions(t *testing.T) {
 	s := newSaving(t, goRedisTo(t, single.Get(t).Addr()))
 	id, c := newID(), ask(semel.Rerun)
 	rec := claim(t, s, id, c)
-	settle(t, s, id, rec.Owner(), semel.Outcome{State: semel.Free, Owed: true})
+	settle(t, s, id, rec.Owner(), driver.Outcome{State: driver.Free, Owed: true})
 	next := claim(t, s, id, retry(c))
 	if !next.Owed {
 		t.Error("in the next run it is not owed any more")
 	}
-	free := settle(t, s, id, next.Owner(), semel.Outcome{State: semel.Free})
+	free := settle(t, s, id, next.Owner(), driver.Outcome{State: driver.Free})
 	if got := ttl(t, s.client, s.key(id)); !free.Owed || got < 7*c.Retention-time.Minute || got > 7*c.Retention+10*time.Millisecond {
 		t.Errorf("free again it is owed %t and ends in %s, want %s", free.Owed, got, 7*c.Retention)
 	}
@@ -198,7 +199,7 @@ func TestNoStepsAreLeftOfAnOperationThatIsGone(t *testing.T) {
 	t.Parallel()
 	eachLibrary(t, func(t *testing.T, lib clientLibrary) {
 		s := newSaving(t, lib.connect(t, single.Get(t).Addr()))
-		gone := func(what string, id semel.ID, rec semel.Record) {
+		gone := func(what string, id driver.ID, rec driver.Record) {
 			t.Helper()
 			for until := time.Now().Add(30 * time.Second); s.exists(s.stepsKey(id, rec)); time.Sleep(5 * time.Millisecond) {
 				if time.Now().After(until) {
@@ -218,9 +219,9 @@ func TestNoStepsAreLeftOfAnOperationThatIsGone(t *testing.T) {
 		}
 		s.saved(id, nil)
 
-		soon := func(c *semel.Claim) { c.Retention = 50 * time.Millisecond }
+		soon := func(c *driver.Claim) { c.Retention = 50 * time.Millisecond }
 		id, _, rec = s.stepped(semel.Rerun, soon)
-		if owned, err := s.Extend(t.Context(), id, rec.Owner(), semel.Extension{Lease: 50 * time.Millisecond}); err != nil || !owned {
+		if owned, err := s.Extend(t.Context(), id, rec.Owner(), driver.Extension{Lease: 50 * time.Millisecond}); err != nil || !owned {
 			t.Fatalf("extend: owned is %t, error %v", owned, err)
 		}
 		gone("lost", id, rec) // after 7 retentions
@@ -228,11 +229,11 @@ func TestNoStepsAreLeftOfAnOperationThatIsGone(t *testing.T) {
 			t.Error("the record of a lost run has outlived its steps")
 		}
 
-		id, _, rec = s.stepped(semel.Rerun, func(c *semel.Claim) { soon(c); c.Tombstone = time.Hour })
+		id, _, rec = s.stepped(semel.Rerun, func(c *driver.Claim) { soon(c); c.Tombstone = time.Hour })
 		settle(t, s, id, rec.Owner(), done("x"))
 		gone("a tombstone", id, rec)
 		s.saved(id, nil)
-		if got := load(t, s, id); got.State != semel.Done || got.Steps || got.Response != nil {
+		if got := load(t, s, id); got.State != driver.Done || got.Steps || got.Response != nil {
 			t.Errorf("the tombstone is %s, steps %t, answer %t", got.State, got.Steps, got.Response != nil)
 		}
 
@@ -240,14 +241,14 @@ func TestNoStepsAreLeftOfAnOperationThatIsGone(t *testing.T) {
 			late  bool
 			fence int64 // of the record; the key of one that is ahead of the clock is kept until the clock is there
 		}{"a new operation": {}, "a new operation over a record that is still there": {fence: time.Now().Add(time.Hour).UnixMilli()}} {
-			id, c, rec := s.stepped(semel.Rerun, func(c *semel.Claim) { c.Retention = 50 * time.Millisecond })
+			id, c, rec := s.stepped(semel.Rerun, func(c *driver.Claim) { c.Retention = 50 * time.Millisecond })
 			by := rec.Owner()
 			if row.fence > 0 {
 				by.Fence = uint64(row.fence)
 				do(t, s.client, s.key(id), "SETRANGE", s.key(id), "7", string(ownerFence(by.Fence)))
 			}
 			settled := settle(t, s, id, by, done("x"))
-			for until := time.Now().Add(30 * time.Second); load(t, s, id).State != semel.Absent; time.Sleep(5 * time.Millisecond) {
+			for until := time.Now().Add(30 * time.Second); load(t, s, id).State != driver.Absent; time.Sleep(5 * time.Millisecond) {
 				if time.Now().After(until) {
 					t.Fatalf("%s: the record does not end", what)
 				}
@@ -281,23 +282,23 @@ func TestAClaimFindsNothingWhereAReaderFindsNothing(t *testing.T) {
 	s := newSaving(t, goRedisTo(t, single.Get(t).Addr()))
 	for _, row := range []struct {
 		what string
-		then func(id semel.ID, by semel.Owner)
+		then func(id driver.ID, by driver.Owner)
 	}{
-		{"lost", func(id semel.ID, by semel.Owner) {
-			if owned, err := s.Extend(t.Context(), id, by, semel.Extension{Lease: 10 * time.Millisecond}); err != nil || !owned {
+		{"lost", func(id driver.ID, by driver.Owner) {
+			if owned, err := s.Extend(t.Context(), id, by, driver.Extension{Lease: 10 * time.Millisecond}); err != nil || !owned {
 				t.Fatalf("extend: owned is %t, error %v", owned, err)
 			}
 		}},
-		{"free and owed", func(id semel.ID, by semel.Owner) {
-			settle(t, s, id, by, semel.Outcome{State: semel.Free, Owed: true})
+		{"free and owed", func(id driver.ID, by driver.Owner) {
+			settle(t, s, id, by, driver.Outcome{State: driver.Free, Owed: true})
 		}},
 	} {
-		id, _, rec := s.stepped(semel.Rerun, func(c *semel.Claim) { c.Retention = 10 * time.Millisecond })
+		id, _, rec := s.stepped(semel.Rerun, func(c *driver.Claim) { c.Retention = 10 * time.Millisecond })
 		by := rec.Owner()
 		by.Fence = uint64(time.Now().Add(time.Hour).UnixMilli()) // keeps the keys
 		do(t, s.client, s.key(id), "SETRANGE", s.key(id), "7", string(ownerFence(by.Fence)))
 		row.then(id, by)
-		for until := time.Now().Add(30 * time.Second); load(t, s, id).State != semel.Absent; time.Sleep(5 * time.Millisecond) {
+		for until := time.Now().Add(30 * time.Second); load(t, s, id).State != driver.Absent; time.Sleep(5 * time.Millisecond) {
 			if time.Now().After(until) {
 				t.Fatalf("%s: the record does not end", row.what)
 			}
@@ -309,7 +310,7 @@ func TestAClaimFindsNothingWhereAReaderFindsNothing(t *testing.T) {
 		if next.Attempt != 1 || next.Steps || next.Owed || next.Fence <= by.Fence || s.exists(s.stepsKey(id, rec)) {
 			t.Errorf("%s: the new operation is %+v after fence %d", row.what, next, by.Fence)
 		}
-		if got := load(t, s, id); got.State != semel.Running || got.Owner() != next.Owner() || got.Created != next.Created {
+		if got := load(t, s, id); got.State != driver.Running || got.Owner() != next.Owner() || got.Created != next.Created {
 			t.Errorf("%s: it is stored as %+v, and was given out as %+v", row.what, got, next)
 		}
 	}
@@ -330,7 +331,7 @@ func TestR41a_LostStepsAreUnreadable(t *testing.T) {
 		} {
 			before := do(t, s.client, key, "HGET", key, "charge")
 			do(t, s.client, key, "HSET", key, "charge", value)
-			if saved, err := s.Steps(t.Context(), id); !errors.Is(err, semel.ErrUnreadable) || !strings.Contains(err.Error(), `"charge"`) {
+			if saved, err := s.Steps(t.Context(), id); !errors.Is(err, driver.ErrUnreadable) || !strings.Contains(err.Error(), `"charge"`) {
 				t.Errorf("%s: the steps are %q, error %v", what, saved, err)
 			}
 			do(t, s.client, key, "HSET", key, "charge", before)
@@ -338,10 +339,10 @@ func TestR41a_LostStepsAreUnreadable(t *testing.T) {
 		s.saved(id, map[string]string{"charge": "7", "empty": ""})
 
 		do(t, s.client, key, "DEL", key)
-		if saved, err := s.Steps(t.Context(), id); !errors.Is(err, semel.ErrUnreadable) {
+		if saved, err := s.Steps(t.Context(), id); !errors.Is(err, driver.ErrUnreadable) {
 			t.Errorf("lost: the steps are %q, error %v", saved, err)
 		}
-		if owned, err := s.SaveStep(t.Context(), id, rec.Owner(), "ship", nil); !errors.Is(err, semel.ErrUnreadable) || owned {
+		if owned, err := s.SaveStep(t.Context(), id, rec.Owner(), "ship", nil); !errors.Is(err, driver.ErrUnreadable) || owned {
 			t.Errorf("lost: saving another one: owned is %t, error %v", owned, err)
 		}
 		if s.exists(key) {
@@ -356,7 +357,7 @@ func TestR48_AFencedSaverSavesNothing(t *testing.T) {
 	t.Parallel()
 	eachLibrary(t, func(t *testing.T, lib clientLibrary) {
 		s := newSaving(t, lib.connect(t, cluster.Get(t).Addrs()...))
-		id, c, rec := s.stepped(semel.Rerun, func(c *semel.Claim) { c.Lease = time.Millisecond })
+		id, c, rec := s.stepped(semel.Rerun, func(c *driver.Claim) { c.Lease = time.Millisecond })
 		key := s.key(id)
 		slot := func(key string) any { return do(t, s.client, key, "CLUSTER", "KEYSLOT", key) }
 		if slot(key) != slot(s.stepsKey(id, rec)) {
@@ -395,9 +396,9 @@ func TestStepsOnAServerInTrouble(t *testing.T) {
 		s.saved(id, want)
 
 		do(t, s.client, "", "CONFIG", "SET", "maxmemory", "1mb")
-		for id, by := range map[semel.ID]semel.Owner{id: rec.Owner(), none: noneRec.Owner()} {
+		for id, by := range map[driver.ID]driver.Owner{id: rec.Owner(), none: noneRec.Owner()} {
 			_, err := s.SaveStep(t.Context(), id, by, "mail", []byte("9"))
-			refused(t, "a step", err, semel.ErrFull)
+			refused(t, "a step", err, driver.ErrFull)
 			refused(t, "a step", err, redisstore.ErrMemory)
 		}
 		s.saved(none, nil)
@@ -405,11 +406,11 @@ func TestStepsOnAServerInTrouble(t *testing.T) {
 			t.Error("the record says that there are steps, and none was saved")
 		}
 		s.save(id, rec.Owner(), "ship", "again") // changes nothing
-		if owned, err := s.Extend(t.Context(), id, rec.Owner(), semel.Extension{}); err != nil || !owned {
+		if owned, err := s.Extend(t.Context(), id, rec.Owner(), driver.Extension{}); err != nil || !owned {
 			t.Errorf("a renewal: owned is %t, error %v", owned, err)
 		}
 		claim(t, s, id, c) // sent again
-		free := settle(t, s, id, rec.Owner(), semel.Outcome{State: semel.Free, Owed: true})
+		free := settle(t, s, id, rec.Owner(), driver.Outcome{State: driver.Free, Owed: true})
 		s.saved(id, want)
 		do(t, s.client, "", "CONFIG", "SET", "maxmemory", "0")
 
@@ -475,7 +476,7 @@ func testMove(t *testing.T, lib clientLibrary, first string) {
 	}
 	if first == "record" {
 		move(s.key(id))
-		errs("the record is moved", semel.ErrUnreadable)
+		errs("the record is moved", driver.ErrUnreadable)
 		move(s.stepsKey(id, rec))
 	} else {
 		move(s.stepsKey(id, rec))
@@ -483,11 +484,11 @@ func testMove(t *testing.T, lib clientLibrary, first string) {
 		before := load(t, s, id)
 		_, _, err := s.Claim(t.Context(), id, ask)
 		refused(t, "the claim again", err, redisstore.ErrTryAgain)
-		_, err = s.Extend(t.Context(), id, rec.Owner(), semel.Extension{Begun: true})
+		_, err = s.Extend(t.Context(), id, rec.Owner(), driver.Extension{Begun: true})
 		refused(t, "a renewal", err, redisstore.ErrTryAgain)
 		_, _, err = s.Settle(t.Context(), id, rec.Owner(), done("x"))
 		refused(t, "a settle", err, redisstore.ErrTryAgain)
-		_, err = s.Seize(t.Context(), id, semel.NewToken())
+		_, err = s.Seize(t.Context(), id, driver.NewToken())
 		refused(t, "seizing", err, redisstore.ErrTryAgain)
 		if after := load(t, s, id); after.State != before.State || after.LeaseEnd != before.LeaseEnd || after.Begun || after.Fence != rec.Fence {
 			t.Errorf("what was refused has made %+v of %+v", after, before)
@@ -505,7 +506,7 @@ func testMove(t *testing.T, lib clientLibrary, first string) {
 		}
 	}
 	s.saved(id, map[string]string{"charge": "7", "ship": "8"})
-	settle(t, s, id, rec.Owner(), semel.Outcome{State: semel.Free})
+	settle(t, s, id, rec.Owner(), driver.Outcome{State: driver.Free})
 	if next := claim(t, s, id, retry(ask)); !next.Steps {
 		t.Error("the next owner is not told that there are steps")
 	}

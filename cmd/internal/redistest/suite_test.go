@@ -3,7 +3,7 @@ package redistest
 import (
 	"testing"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/redisstore"
 	"github.com/semelhq/semel/storetest"
 )
@@ -35,7 +35,7 @@ func sharing(lib clientLibrary, addrs ...string) func(t *testing.T) storetest.St
 	return func(*testing.T) storetest.Storage {
 		name := prefix()
 		return storetest.Storage{
-			Open: func(t *testing.T) semel.Store {
+			Open: func(t *testing.T) driver.Store {
 				return open(t, lib.connect(t, addrs...), redisstore.Options{Prefix: name})
 			},
 		}

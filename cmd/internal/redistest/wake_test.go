@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/redisstore"
 )
 
@@ -21,7 +22,7 @@ func TestASettleIsHeardElsewhere(t *testing.T) {
 			o := redisstore.Options{Prefix: prefix(), Notify: true}
 			there := open(t, lib.connect(t, addrs...), o)
 			heard, stop := listen(t, open(t, lib.connect(t, addrs...), o))
-			for _, outcome := range []semel.Outcome{done("x"), {State: semel.Done}, {State: semel.Free}, {State: semel.Unknown}} {
+			for _, outcome := range []driver.Outcome{done("x"), {State: driver.Done}, {State: driver.Free}, {State: driver.Unknown}} {
 				hears(t, what, there, heard, outcome)
 			}
 			stop()
@@ -49,13 +50,13 @@ func TestABrokenSubscriptionComesBack(t *testing.T) {
 }
 
 // listen has a store call back, again if that fails, and returns a function that ends it.
-func listen(t *testing.T, s *redisstore.Store) (heard chan semel.ID, stop func()) {
+func listen(t *testing.T, s *redisstore.Store) (heard chan driver.ID, stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
-	heard, ended := make(chan semel.ID, 1000), make(chan error, 1)
+	heard, ended := make(chan driver.ID, 1000), make(chan error, 1)
 	go func() {
 		var err error
 		for ctx.Err() == nil {
-			err = s.Wake(ctx, func(id semel.ID) { heard <- id })
+			err = s.Wake(ctx, func(id driver.ID) { heard <- id })
 		}
 		ended <- err
 	}()
@@ -73,7 +74,7 @@ func listen(t *testing.T, s *redisstore.Store) (heard chan semel.ID, stop func()
 }
 
 // hears settles records until one of them is heard of: the subscription may not be there yet.
-func hears(t *testing.T, what string, s *redisstore.Store, heard chan semel.ID, o semel.Outcome) {
+func hears(t *testing.T, what string, s *redisstore.Store, heard chan driver.ID, o driver.Outcome) {
 	t.Helper()
 	giveUp := time.Now().Add(60 * time.Second)
 	for {
@@ -102,7 +103,7 @@ func TestWithoutNotifyNobodyIsTold(t *testing.T) {
 	s := open(t, rueidisTo(t, single.Get(t).Addr()), redisstore.Options{})
 	ctx, stop := context.WithTimeout(t.Context(), time.Millisecond)
 	defer stop()
-	if err := s.Wake(ctx, func(semel.ID) { t.Error("told") }); !errors.Is(err, context.DeadlineExceeded) {
+	if err := s.Wake(ctx, func(driver.ID) { t.Error("told") }); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Wake ended with %v", err)
 	}
 	_, err := redisstore.Open(t.Context(), onlyDo{rueidisTo(t, single.Get(t).Addr())}, redisstore.Options{Notify: true})

@@ -17,6 +17,7 @@ import (
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/client"
 	"github.com/semelhq/semel/cmd/internal/stores"
+	"github.com/semelhq/semel/driver"
 )
 
 // setupVariable tells a process that it is a service, and which.
@@ -66,9 +67,9 @@ func (p *points) pass() {
 
 // capable is a store with all that the service needs.
 type capable interface {
-	semel.StepStore
-	semel.Lister
-	semel.Seizer
+	driver.StepStore
+	driver.Lister
+	driver.Seizer
 }
 
 // A watchedStore passes a point before and after each verb of a run. Renewals are left out: when they come is chance. So is
@@ -78,7 +79,7 @@ type watchedStore struct {
 	points *points
 }
 
-func (s *watchedStore) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+func (s *watchedStore) Claim(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
 	if id.Reserved() {
 		return s.capable.Claim(ctx, id, c)
 	}
@@ -88,14 +89,14 @@ func (s *watchedStore) Claim(ctx context.Context, id semel.ID, c semel.Claim) (s
 	return rec, owned, err
 }
 
-func (s *watchedStore) SaveStep(ctx context.Context, id semel.ID, by semel.Owner, name string, result []byte) (bool, error) {
+func (s *watchedStore) SaveStep(ctx context.Context, id driver.ID, by driver.Owner, name string, result []byte) (bool, error) {
 	s.points.pass()
 	owned, err := s.capable.SaveStep(ctx, id, by, name, result)
 	s.points.pass()
 	return owned, err
 }
 
-func (s *watchedStore) Settle(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+func (s *watchedStore) Settle(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 	if id.Reserved() {
 		return s.capable.Settle(ctx, id, by, o)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 func TestAttack09_AKeyringMayBeLong(t *testing.T) {
@@ -27,8 +28,8 @@ func TestAttack09_AKeyringMayBeLong(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer := &semel.Response{Status: 201, Body: []byte("x")}
-	got, err := k.Open(semel.ID{}, &semel.Record{Response: last.Seal(semel.ID{}, semel.Token{}, answer)})
+	answer := &driver.Response{Status: 201, Body: []byte("x")}
+	got, err := k.Open(driver.ID{}, &driver.Record{Response: last.Seal(driver.ID{}, driver.Token{}, answer)})
 	if err != nil || string(got.Body) != "x" {
 		t.Errorf("of the last key: %+v, %v", got, err)
 	}
@@ -82,11 +83,11 @@ func TestAFileOfEncryptionKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer := &semel.Response{Status: 201, Body: []byte("x")}
-	if sealed := k.Seal(semel.ID{}, semel.Token{}, answer); !strings.HasSuffix(sealed.Codec, ":2027") {
+	answer := &driver.Response{Status: 201, Body: []byte("x")}
+	if sealed := k.Seal(driver.ID{}, driver.Token{}, answer); !strings.HasSuffix(sealed.Codec, ":2027") {
 		t.Errorf("encrypted with %s, want the first key", sealed.Codec)
 	}
-	if got, err := k.Open(semel.ID{}, &semel.Record{Response: old.Seal(semel.ID{}, semel.Token{}, answer)}); err != nil || string(got.Body) != "x" {
+	if got, err := k.Open(driver.ID{}, &driver.Record{Response: old.Seal(driver.ID{}, driver.Token{}, answer)}); err != nil || string(got.Body) != "x" {
 		t.Errorf("of the old key: %+v, %v", got, err)
 	}
 	if k, err := Keyring(""); k != nil || err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/cmd/internal/stores"
+	"github.com/semelhq/semel/driver"
 )
 
 // Variable is the environment variable that may hold the secret.
@@ -33,7 +34,7 @@ func Find(ctx context.Context, opened *stores.Opened, file string) ([]byte, erro
 
 // sources are where a secret may come from.
 type sources struct {
-	store  semel.Store
+	store  driver.Store
 	file   string // named by the operator, "" if none is
 	beside string // next to the store, "" for one that does not last
 	lookup func(string) (string, bool)
@@ -138,12 +139,12 @@ func (s *sources) find(ctx context.Context) (f found, err error) {
 }
 
 // hasOperations reports whether a store holds any. Under a new secret they would not be found again.
-func hasOperations(ctx context.Context, store semel.Store) (found bool, err error) {
-	lister, ok := store.(semel.Lister)
+func hasOperations(ctx context.Context, store driver.Store) (found bool, err error) {
+	lister, ok := store.(driver.Lister)
 	if !ok {
 		return false, nil
 	}
-	err = lister.List(ctx, semel.Query{Limit: 1}, func(semel.ID, semel.Record) bool {
+	err = lister.List(ctx, driver.Query{Limit: 1}, func(driver.ID, driver.Record) bool {
 		found = true
 		return false
 	})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/cmd/internal/stores"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/memstore"
 )
 
@@ -229,7 +230,7 @@ func TestR15_AMissingSecretIsNotMadeAnew(t *testing.T) {
 func TestR15_AStoreInUseGetsNoNewSecret(t *testing.T) {
 	t.Parallel()
 	opened := lasting(t)
-	_, _, err := opened.Store.Claim(t.Context(), semel.Identify(nil, semel.KindHTTP, "acme", "k"), semel.Claim{Token: semel.NewToken()})
+	_, _, err := opened.Store.Claim(t.Context(), semel.Identify(nil, semel.KindHTTP, "acme", "k"), driver.Claim{Token: driver.NewToken()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -271,7 +272,7 @@ func TestR15_FirstStartsAtOnceEndWithOneSecret(t *testing.T) {
 			}
 			secrets[i] = string(got)
 			// The first request comes at once, while others are still starting.
-			_, _, err = opened.Store.Claim(context.Background(), semel.Identify(got, semel.KindHTTP, "acme", "k"), semel.Claim{Token: semel.NewToken()})
+			_, _, err = opened.Store.Claim(context.Background(), semel.Identify(got, semel.KindHTTP, "acme", "k"), driver.Claim{Token: driver.NewToken()})
 			if err != nil {
 				t.Error(err)
 			}

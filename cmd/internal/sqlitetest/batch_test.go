@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/sqlitestore"
 )
 
@@ -19,10 +20,10 @@ func TestABatchIsClaimedAsFarAsItCanBe(t *testing.T) {
 	claim(t, s, damaged, asked)
 	held := claim(t, s, running, asked)
 	execSQL(t, db, "UPDATE semel_records SET record = x'00' WHERE id = ?", damaged[:])
-	claims := []semel.ClaimOf{{ID: damaged, Claim: again(asked)}, {ID: absent, Claim: again(asked)}, {ID: running, Claim: again(asked)}, {ID: damaged, Claim: again(asked)}}
+	claims := []driver.ClaimOf{{ID: damaged, Claim: again(asked)}, {ID: absent, Claim: again(asked)}, {ID: running, Claim: again(asked)}, {ID: damaged, Claim: again(asked)}}
 	got := s.ClaimAll(t.Context(), claims)
 	for _, i := range []int{0, 3} {
-		wants(t, "the damaged record", got[i].Err, semel.ErrUnreadable)
+		wants(t, "the damaged record", got[i].Err, driver.ErrUnreadable)
 	}
 	if got[1].Err != nil || !got[1].Owned || got[1].Record.Token != claims[1].Token {
 		t.Errorf("the absent one: owned is %t, error %v", got[1].Owned, got[1].Err)
@@ -36,20 +37,20 @@ func TestABatchIsClaimedAsFarAsItCanBe(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback()
-	refused := s.ClaimAll(t.Context(), []semel.ClaimOf{{ID: running, Claim: again(asked)}, {ID: absent, Claim: again(asked)}})
+	refused := s.ClaimAll(t.Context(), []driver.ClaimOf{{ID: running, Claim: again(asked)}, {ID: absent, Claim: again(asked)}})
 	for _, r := range refused {
-		if r.Err != nil || r.Owned || r.Record.State != semel.Running {
+		if r.Err != nil || r.Owned || r.Record.State != driver.Running {
 			t.Errorf("refused while a transaction has the lock: owned is %t, the record is %s, error %v", r.Owned, r.Record.State, r.Err)
 		}
 	}
 	fresh := newID()
-	got = s.ClaimAll(endAt(t.Context(), 2), []semel.ClaimOf{{ID: running, Claim: again(asked)}, {ID: fresh, Claim: again(asked)}})
+	got = s.ClaimAll(endAt(t.Context(), 2), []driver.ClaimOf{{ID: running, Claim: again(asked)}, {ID: fresh, Claim: again(asked)}})
 	if got[0].Err != nil || got[0].Record.Owner() != held.Owner() {
 		t.Errorf("what is refused without a lock: %v", got[0].Err)
 	}
 	wants(t, "what waits for the lock", got[1].Err, context.DeadlineExceeded)
 	tx.Rollback()
-	if rec := load(t, s, fresh); rec.State != semel.Absent {
+	if rec := load(t, s, fresh); rec.State != driver.Absent {
 		t.Errorf("a claim whose caller has left is %s", rec.State)
 	}
 }
@@ -59,9 +60,9 @@ func TestALargeBatchIsManyGroups(t *testing.T) {
 	t.Parallel()
 	s, _ := openStore(t, newFile(t), sqlitestore.Options{})
 	const n = 1300
-	claims := make([]semel.ClaimOf, n+1)
+	claims := make([]driver.ClaimOf, n+1)
 	for i := range claims {
-		claims[i] = semel.ClaimOf{ID: newID(), Claim: ask(semel.Hold)}
+		claims[i] = driver.ClaimOf{ID: newID(), Claim: ask(semel.Hold)}
 	}
 	for i := 0; i < n; i += 100 {
 		claims[i].Sealed = make([]byte, 1<<20) // more than a group may write
@@ -89,7 +90,7 @@ func TestALargeClaimIsNotOvertaken(t *testing.T) {
 	first, large, small := newID(), ask(semel.Rerun), ask(semel.Rerun)
 	large.Sealed = make([]byte, 9<<20)
 	small.Fingerprint = large.Fingerprint
-	got := s.ClaimAll(t.Context(), []semel.ClaimOf{
+	got := s.ClaimAll(t.Context(), []driver.ClaimOf{
 		{ID: newID(), Claim: ask(semel.Rerun)}, {ID: first, Claim: large}, {ID: first, Claim: small}, {ID: newID(), Claim: ask(semel.Rerun)},
 	})
 	for i, owned := range []bool{true, true, false, true} {
@@ -110,16 +111,16 @@ func TestR60_ABatchThatDoesNotFitIsClaimedInPart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	claims := make([]semel.ClaimOf, 20)
+	claims := make([]driver.ClaimOf, 20)
 	for i := range claims {
-		claims[i] = semel.ClaimOf{ID: newID(), Claim: ask(semel.Hold)}
+		claims[i] = driver.ClaimOf{ID: newID(), Claim: ask(semel.Hold)}
 	}
 	claims[9].Sealed = make([]byte, 1<<20)
 	for i, r := range s.ClaimAll(t.Context(), claims) {
 		rec := load(t, s, claims[i].ID)
 		if i == 9 {
-			wants(t, "the claim that does not fit", r.Err, semel.ErrFull, sqlitestore.ErrDiskFull)
-			if rec.State != semel.Absent {
+			wants(t, "the claim that does not fit", r.Err, driver.ErrFull, sqlitestore.ErrDiskFull)
+			if rec.State != driver.Absent {
 				t.Errorf("the claim that does not fit: the record is %s", rec.State)
 			}
 			continue
@@ -137,14 +138,14 @@ func TestR52_WhatACompleterAsksForIsFoundByAnIndex(t *testing.T) {
 	s, db := openStore(t, newFile(t), sqlitestore.Options{Clock: c.now})
 	sealed := ask(semel.Rerun)
 	sealed.Sealed = []byte("sealed request")
-	begin := func(asked semel.Claim) (semel.ID, semel.Record) {
+	begin := func(asked driver.Claim) (driver.ID, driver.Record) {
 		id := newID()
 		return id, claim(t, s, id, again(asked))
 	}
-	want := map[semel.ID]bool{}
-	others := map[string]semel.ID{}
+	want := map[driver.ID]bool{}
+	others := map[string]driver.ID{}
 	freed, rec := begin(sealed)
-	settle(t, s, freed, rec.Owner(), semel.Outcome{State: semel.Free, Owed: true})
+	settle(t, s, freed, rec.Owner(), driver.Outcome{State: driver.Free, Owed: true})
 	want[freed] = true
 	lapsed, _ := begin(sealed)
 	want[lapsed] = true
@@ -153,23 +154,23 @@ func TestR52_WhatACompleterAsksForIsFoundByAnIndex(t *testing.T) {
 	others["done"], rec = begin(sealed)
 	settle(t, s, others["done"], rec.Owner(), done("x"))
 	others["unknown"], rec = begin(sealed)
-	settle(t, s, others["unknown"], rec.Owner(), semel.Outcome{State: semel.Unknown})
+	settle(t, s, others["unknown"], rec.Owner(), driver.Outcome{State: driver.Unknown})
 	others["free, without a request"], rec = begin(ask(semel.Rerun))
-	settle(t, s, others["free, without a request"], rec.Owner(), semel.Outcome{State: semel.Free})
+	settle(t, s, others["free, without a request"], rec.Owner(), driver.Outcome{State: driver.Free})
 	for _, id := range others {
 		// Only behind its end: what the store looks for it finds in the columns and in the header.
 		execSQL(t, db, "UPDATE semel_records SET record = CAST(record || x'00' AS BLOB) WHERE id = ?", id[:])
 	}
-	got := map[semel.ID]bool{}
-	err := s.List(t.Context(), semel.Query{Sealed: true, Reading: semel.ReadsFree}, func(id semel.ID, _ semel.Record) bool {
+	got := map[driver.ID]bool{}
+	err := s.List(t.Context(), driver.Query{Sealed: true, Reading: driver.ReadsFree}, func(id driver.ID, _ driver.Record) bool {
 		got[id] = true
 		return true
 	})
 	if err != nil || len(got) != len(want) || !got[freed] || !got[lapsed] {
 		t.Errorf("%d records, want the one that is free and the one that is lapsed, %v", len(got), err)
 	}
-	err = s.List(t.Context(), semel.Query{Sealed: true}, func(semel.ID, semel.Record) bool { return true })
-	if !errors.Is(err, semel.ErrUnreadable) {
+	err = s.List(t.Context(), driver.Query{Sealed: true}, func(driver.ID, driver.Record) bool { return true })
+	if !errors.Is(err, driver.ErrUnreadable) {
 		t.Errorf("a listing that has to read all: %v", err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/sqlitestore"
 )
 
@@ -66,7 +67,7 @@ func TestALockedDatabaseIsSaidToBeLocked(t *testing.T) {
 		t.Error("a settle that was not executed owns the record")
 	}
 	// What needs no lock is served meanwhile: looking, and refusing.
-	if got := load(t, s, id); got.State != semel.Running {
+	if got := load(t, s, id); got.State != driver.Running {
 		t.Errorf("the record is %s, want running", got.State)
 	}
 	if _, owned, err := s.Claim(t.Context(), id, ask(semel.Hold)); owned || err != nil {
@@ -84,7 +85,7 @@ func TestCase08_ACallerThatLeavesTheLineHurtsNobody(t *testing.T) {
 	release := lock(t, path)
 	defer release()
 	var left, wg sync.WaitGroup
-	var gone, stay [8]semel.ID
+	var gone, stay [8]driver.ID
 	var leave [8]context.CancelFunc
 	for i := range gone {
 		gone[i], stay[i] = newID(), newID()
@@ -111,10 +112,10 @@ func TestCase08_ACallerThatLeavesTheLineHurtsNobody(t *testing.T) {
 	release()
 	wg.Wait()
 	for i := range gone {
-		if got := load(t, s, gone[i]); got.State != semel.Absent {
+		if got := load(t, s, gone[i]); got.State != driver.Absent {
 			t.Errorf("a claim that had not begun when its caller left was executed: the record is %s", got.State)
 		}
-		if got := load(t, s, stay[i]); got.State != semel.Running {
+		if got := load(t, s, stay[i]); got.State != driver.Running {
 			t.Errorf("the record is %s, want running", got.State)
 		}
 	}
@@ -127,22 +128,22 @@ func TestR60_AFullDatabaseRefusesNewKeysAndKeepsLiveOnes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	var ended [4]semel.ID
-	var owners [4]semel.Owner
+	var ended [4]driver.ID
+	var owners [4]driver.Owner
 	for i := range ended {
 		ended[i] = newID()
 		rec := claim(t, s, ended[i], ask(semel.Hold))
 		owners[i] = rec.Owner()
 		settle(t, s, ended[i], owners[i], done(strings.Repeat("x", 20_000)))
 	}
-	var ids []semel.ID
-	var recs []semel.Record
+	var ids []driver.ID
+	var recs []driver.Record
 	for {
 		id := newID()
 		rec, owned, err := s.Claim(t.Context(), id, ask(semel.Hold))
 		if err != nil {
-			wants(t, "Claim", err, semel.ErrFull, sqlitestore.ErrDiskFull)
-			if got := load(t, s, id); owned || got.State != semel.Absent {
+			wants(t, "Claim", err, driver.ErrFull, sqlitestore.ErrDiskFull)
+			if got := load(t, s, id); owned || got.State != driver.Absent {
 				t.Errorf("a claim that did not fit: owned is %t, the record is %s", owned, got.State)
 			}
 			break
@@ -155,9 +156,9 @@ func TestR60_AFullDatabaseRefusesNewKeysAndKeepsLiveOnes(t *testing.T) {
 		t.Fatalf("%d records fit", len(ids))
 	}
 	_, _, err = s.Settle(t.Context(), ids[0], recs[0].Owner(), done(strings.Repeat("x", 1<<20)))
-	wants(t, "Settle with an answer", err, semel.ErrFull)
+	wants(t, "Settle with an answer", err, driver.ErrFull)
 	for i, id := range ids {
-		if got := load(t, s, id); got.State != semel.Running || got.Token != recs[i].Token {
+		if got := load(t, s, id); got.State != driver.Running || got.Token != recs[i].Token {
 			t.Fatalf("record %d of %d is lost", i, len(ids))
 		}
 	}
@@ -167,7 +168,7 @@ func TestR60_AFullDatabaseRefusesNewKeysAndKeepsLiveOnes(t *testing.T) {
 			t.Fatalf("Forget: %t, %v", forgot, err)
 		}
 	}
-	settle(t, s, ids[0], recs[0].Owner(), semel.Outcome{State: semel.Done})
+	settle(t, s, ids[0], recs[0].Owner(), driver.Outcome{State: driver.Done})
 	settle(t, s, ids[1], recs[1].Owner(), done("small"))
 	claim(t, s, newID(), ask(semel.Hold))
 }
@@ -182,8 +183,8 @@ func TestOneThatFailsDoesNotFailItsGroup(t *testing.T) {
 	}
 	defer s.Close()
 	const n, tooLarge, damaged = 24, 12, 16
-	var ids [n]semel.ID
-	var recs [n]semel.Record
+	var ids [n]driver.ID
+	var recs [n]driver.Record
 	for i := range ids {
 		ids[i] = newID()
 		recs[i] = claim(t, s, ids[i], ask(semel.Hold))
@@ -212,14 +213,14 @@ func TestOneThatFailsDoesNotFailItsGroup(t *testing.T) {
 	for i, err := range errs {
 		switch i {
 		case tooLarge:
-			wants(t, "the settle that does not fit", err, semel.ErrFull)
-			if got := load(t, s, ids[i]); got.State != semel.Running {
+			wants(t, "the settle that does not fit", err, driver.ErrFull)
+			if got := load(t, s, ids[i]); got.State != driver.Running {
 				t.Errorf("the record is %s", got.State)
 			}
 		case damaged:
-			wants(t, "the settle of a damaged record", err, semel.ErrUnreadable)
+			wants(t, "the settle of a damaged record", err, driver.ErrUnreadable)
 		default:
-			if got := load(t, s, ids[i]); err != nil || got.State != semel.Done {
+			if got := load(t, s, ids[i]); err != nil || got.State != driver.Done {
 				t.Errorf("a settle in the same group: %v, the record is %s", err, got.State)
 			}
 		}
@@ -265,26 +266,26 @@ func TestR41a_DamageIsNeverAbsence(t *testing.T) {
 	execSQL(t, db, "UPDATE semel_records SET record = substr(record, 1, 200) || x'00' || substr(record, 202) WHERE id = ?", id[:])
 
 	_, err := s.Load(t.Context(), id)
-	wants(t, "Load", err, semel.ErrUnreadable)
+	wants(t, "Load", err, driver.ErrUnreadable)
 	_, owned, err := s.Claim(t.Context(), id, ask(semel.Rerun))
-	wants(t, "Claim", err, semel.ErrUnreadable)
+	wants(t, "Claim", err, driver.ErrUnreadable)
 	if owned {
 		t.Error("a damaged record was claimed")
 	}
 	_, _, err = s.Settle(t.Context(), id, rec.Owner(), done("second"))
-	wants(t, "Settle", err, semel.ErrUnreadable)
-	_, err = s.Extend(t.Context(), id, rec.Owner(), semel.Extension{})
-	wants(t, "Extend", err, semel.ErrUnreadable)
-	_, err = s.Seize(t.Context(), id, semel.NewToken())
-	wants(t, "Seize", err, semel.ErrUnreadable)
+	wants(t, "Settle", err, driver.ErrUnreadable)
+	_, err = s.Extend(t.Context(), id, rec.Owner(), driver.Extension{})
+	wants(t, "Extend", err, driver.ErrUnreadable)
+	_, err = s.Seize(t.Context(), id, driver.NewToken())
+	wants(t, "Seize", err, driver.ErrUnreadable)
 	_, err = s.Forget(t.Context(), id, rec.Owner())
-	wants(t, "Forget", err, semel.ErrUnreadable)
+	wants(t, "Forget", err, driver.ErrUnreadable)
 	listed := 0
-	err = s.List(t.Context(), semel.Query{}, func(got semel.ID, _ semel.Record) bool {
+	err = s.List(t.Context(), driver.Query{}, func(got driver.ID, _ driver.Record) bool {
 		listed++
 		return got == fine
 	})
-	wants(t, "List", err, semel.ErrUnreadable)
+	wants(t, "List", err, driver.ErrUnreadable)
 	if listed != 1 || !strings.Contains(err.Error(), id.String()) {
 		t.Errorf("List gave %d records and says %v; want the readable one, and the id of the other", listed, err)
 	}
@@ -294,7 +295,7 @@ func TestR41a_ADamagedFileIsSaidToBeDamaged(t *testing.T) {
 	t.Parallel()
 	path := newFile(t)
 	s, db := openStore(t, path, sqlitestore.Options{})
-	var ids []semel.ID
+	var ids []driver.ID
 	for range 400 {
 		id := newID()
 		claim(t, s, id, ask(semel.Hold))
@@ -365,7 +366,7 @@ func TestAClosedStoreSaysSo(t *testing.T) {
 	ctx := t.Context()
 	_, _, err = s.Claim(ctx, newID(), ask(semel.Hold))
 	wants(t, "Claim", err, sqlitestore.ErrClosed)
-	_, err = s.Extend(ctx, newID(), semel.Owner{}, semel.Extension{})
+	_, err = s.Extend(ctx, newID(), driver.Owner{}, driver.Extension{})
 	wants(t, "Extend", err, sqlitestore.ErrClosed)
 	_, err = s.Load(ctx, newID())
 	wants(t, "Load", err, sqlitestore.ErrClosed)

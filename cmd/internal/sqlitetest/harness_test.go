@@ -12,6 +12,7 @@ import (
 	_ "modernc.org/sqlite" // the driver
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/sqlitestore"
 )
 
@@ -67,15 +68,15 @@ func openStore(t testing.TB, path string, o sqlitestore.Options) (*sqlitestore.S
 	return s, db
 }
 
-func newID() semel.ID {
-	a, b, c := semel.NewToken(), semel.NewToken(), semel.NewToken()
-	return semel.ID([]byte(string(a[:]) + string(b[:]) + string(c[:])))
+func newID() driver.ID {
+	a, b, c := driver.NewToken(), driver.NewToken(), driver.NewToken()
+	return driver.ID([]byte(string(a[:]) + string(b[:]) + string(c[:])))
 }
 
-func ask(p semel.LostPolicy) semel.Claim {
-	return semel.Claim{
-		Fingerprint: semel.Fingerprint{Raw: semel.NewToken()},
-		Token:       semel.NewToken(),
+func ask(p semel.LostPolicy) driver.Claim {
+	return driver.Claim{
+		Fingerprint: driver.Fingerprint{Raw: driver.NewToken()},
+		Token:       driver.NewToken(),
 		Lease:       time.Hour,
 		Retention:   time.Hour,
 		OnLost:      p,
@@ -85,7 +86,7 @@ func ask(p semel.LostPolicy) semel.Claim {
 }
 
 // claim claims a record that must be owned.
-func claim(t testing.TB, s semel.Store, id semel.ID, c semel.Claim) semel.Record {
+func claim(t testing.TB, s driver.Store, id driver.ID, c driver.Claim) driver.Record {
 	t.Helper()
 	rec, owned, err := s.Claim(context.Background(), id, c)
 	if err != nil || !owned {
@@ -94,7 +95,7 @@ func claim(t testing.TB, s semel.Store, id semel.ID, c semel.Claim) semel.Record
 	return rec
 }
 
-func settle(t testing.TB, s semel.Store, id semel.ID, by semel.Owner, o semel.Outcome) semel.Record {
+func settle(t testing.TB, s driver.Store, id driver.ID, by driver.Owner, o driver.Outcome) driver.Record {
 	t.Helper()
 	rec, owned, err := s.Settle(context.Background(), id, by, o)
 	if err != nil || !owned {
@@ -104,14 +105,14 @@ func settle(t testing.TB, s semel.Store, id semel.ID, by semel.Owner, o semel.Ou
 }
 
 // saveStep saves a step that must be the owner's.
-func saveStep(t testing.TB, s semel.StepStore, id semel.ID, by semel.Owner, name, result string) {
+func saveStep(t testing.TB, s driver.StepStore, id driver.ID, by driver.Owner, name, result string) {
 	t.Helper()
 	if owned, err := s.SaveStep(context.Background(), id, by, name, []byte(result)); err != nil || !owned {
 		t.Fatalf("SaveStep: owned is %t, error %v", owned, err)
 	}
 }
 
-func steps(t testing.TB, s semel.StepStore, id semel.ID) map[string][]byte {
+func steps(t testing.TB, s driver.StepStore, id driver.ID) map[string][]byte {
 	t.Helper()
 	saved, err := s.Steps(context.Background(), id)
 	if err != nil {
@@ -120,7 +121,7 @@ func steps(t testing.TB, s semel.StepStore, id semel.ID) map[string][]byte {
 	return saved
 }
 
-func load(t testing.TB, s semel.Store, id semel.ID) semel.Record {
+func load(t testing.TB, s driver.Store, id driver.ID) driver.Record {
 	t.Helper()
 	rec, err := s.Load(context.Background(), id)
 	if err != nil {
@@ -129,8 +130,8 @@ func load(t testing.TB, s semel.Store, id semel.ID) semel.Record {
 	return rec
 }
 
-func done(body string) semel.Outcome {
-	return semel.Outcome{State: semel.Done, Response: &semel.Response{Status: 201, Body: []byte(body)}}
+func done(body string) driver.Outcome {
+	return driver.Outcome{State: driver.Done, Response: &driver.Response{Status: 201, Body: []byte(body)}}
 }
 
 // A watched context tells that a verb has begun to wait.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/sqlitestore"
 	"github.com/semelhq/semel/storetest"
 )
@@ -46,7 +47,7 @@ func TestR88_TheStoreKeepsEveryPromiseWithTwoConnections(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Storage {
 		path, c := newFile(t), newClock()
 		return storetest.Storage{
-			Open: func(t *testing.T) semel.Store {
+			Open: func(t *testing.T) driver.Store {
 				db := openDB(t, path, "")
 				db.SetMaxOpenConns(2)
 				s, err := sqlitestore.Open(t.Context(), db, sqlitestore.Options{Clock: c.now})
@@ -239,16 +240,16 @@ func TestR50_ElapsedTimeCountsNotTheMachinesClock(t *testing.T) {
 	ahead := int64(rec.Now.Add(5 * time.Minute))
 	execSQL(t, db, "UPDATE semel_meta SET clock = ?", ahead)
 	next := claim(t, s, newID(), ask(semel.Hold))
-	if next.Started < semel.Time(ahead) {
-		t.Errorf("the clock shows %s behind %s, which was written", next.Started.Time(), semel.Time(ahead).Time())
+	if next.Started < driver.Time(ahead) {
+		t.Errorf("the clock shows %s behind %s, which was written", next.Started.Time(), driver.Time(ahead).Time())
 	}
-	if got := load(t, s, id); got.Reads(semel.Rerun) != semel.ReadsRunning {
+	if got := load(t, s, id); got.Reads(semel.Rerun) != driver.ReadsRunning {
 		t.Errorf("the run reads as %s", got.Reads(semel.Rerun))
 	}
 }
 
 // again returns a claim for the same request by another guard.
-func again(c semel.Claim) semel.Claim {
-	c.Token = semel.NewToken()
+func again(c driver.Claim) driver.Claim {
+	c.Token = driver.NewToken()
 	return c
 }

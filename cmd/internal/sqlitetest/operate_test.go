@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/sqlitestore"
 )
 
@@ -15,10 +16,10 @@ func TestR87_TheAuditTrailIsKept(t *testing.T) {
 	path, c := newFile(t), newClock()
 	s, _ := openStore(t, path, sqlitestore.Options{Clock: c.now})
 	mine, other := newID(), newID()
-	var want []semel.AuditEntry
+	var want []driver.AuditEntry
 	for i := range 600 { // more than are read at once
 		c.advance(time.Second)
-		e := semel.AuditEntry{
+		e := driver.AuditEntry{
 			ID: mine, Operation: "POST /payments", Actor: "ana", Action: "complete", Reason: "seen at the bank '; DROP TABLE\x00\xff", Result: "asked",
 			At: 17, // the store's clock counts
 		}
@@ -28,14 +29,14 @@ func TestR87_TheAuditTrailIsKept(t *testing.T) {
 		if err := s.Audit(t.Context(), e); err != nil {
 			t.Fatal(err)
 		}
-		e.At = semel.TimeOf(c.now())
+		e.At = driver.TimeOf(c.now())
 		want = append(want, e)
 	}
 	slices.Reverse(want)
 	again, _ := openStore(t, path, sqlitestore.Options{Clock: c.now})
-	trail := func(id *semel.ID, limit, stop int) (got []semel.AuditEntry) {
+	trail := func(id *driver.ID, limit, stop int) (got []driver.AuditEntry) {
 		t.Helper()
-		err := again.AuditTrail(t.Context(), id, limit, func(e semel.AuditEntry) bool {
+		err := again.AuditTrail(t.Context(), id, limit, func(e driver.AuditEntry) bool {
 			got = append(got, e)
 			return len(got) != stop
 		})
@@ -47,7 +48,7 @@ func TestR87_TheAuditTrailIsKept(t *testing.T) {
 	if got := trail(nil, 0, -1); !slices.Equal(got, want) {
 		t.Errorf("%d entries, want %d; the first is %+v, want %+v", len(got), len(want), got[0], want[0])
 	}
-	ofMine := slices.DeleteFunc(slices.Clone(want), func(e semel.AuditEntry) bool { return e.ID != mine })
+	ofMine := slices.DeleteFunc(slices.Clone(want), func(e driver.AuditEntry) bool { return e.ID != mine })
 	for _, row := range []struct{ limit, stop, want int }{{0, -1, 400}, {300, -1, 300}, {1, -1, 1}, {0, 7, 7}} {
 		if got := trail(&mine, row.limit, row.stop); !slices.Equal(got, ofMine[:row.want]) {
 			t.Errorf("limit %d, stopped at %d: %d entries, want %d", row.limit, row.stop, len(got), row.want)
@@ -72,7 +73,7 @@ func TestR56_CountsTellWhatTheStoreHolds(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	s, _ := openStore(t, newFile(t), sqlitestore.Options{Clock: c.now})
-	count := func() semel.Counts {
+	count := func() driver.Counts {
 		t.Helper()
 		n, err := s.Count(t.Context())
 		if err != nil {
@@ -84,30 +85,30 @@ func TestR56_CountsTellWhatTheStoreHolds(t *testing.T) {
 		n.Bytes = 0
 		return n
 	}
-	if got := count(); got != (semel.Counts{}) {
+	if got := count(); got != (driver.Counts{}) {
 		t.Errorf("empty: %+v", got)
 	}
-	var ids []semel.ID
-	var recs []semel.Record
+	var ids []driver.ID
+	var recs []driver.Record
 	for range 6 {
 		id := newID()
 		ids, recs = append(ids, id), append(recs, claim(t, s, id, ask(semel.Hold)))
 		c.advance(time.Minute)
 	}
 	settle(t, s, ids[0], recs[0].Owner(), done("x"))
-	settle(t, s, ids[1], recs[1].Owner(), semel.Outcome{State: semel.Unknown})
-	settle(t, s, ids[2], recs[2].Owner(), semel.Outcome{State: semel.Free})
-	if got, want := count(), (semel.Counts{Records: 6, Running: 3, Unknown: 1, OldestRunning: 3 * time.Minute}); got != want {
+	settle(t, s, ids[1], recs[1].Owner(), driver.Outcome{State: driver.Unknown})
+	settle(t, s, ids[2], recs[2].Owner(), driver.Outcome{State: driver.Free})
+	if got, want := count(), (driver.Counts{Records: 6, Running: 3, Unknown: 1, OldestRunning: 3 * time.Minute}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	c.advance(90 * time.Minute) // retention, and that of a free record, are an hour
-	if got, want := count(), (semel.Counts{Records: 6, Running: 3, Unknown: 4, OldestRunning: 93 * time.Minute, SweepLag: 30 * time.Minute}); got != want {
+	if got, want := count(), (driver.Counts{Records: 6, Running: 3, Unknown: 4, OldestRunning: 93 * time.Minute, SweepLag: 30 * time.Minute}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	if n, err := s.Sweep(t.Context(), 100); n != 2 || err != nil {
 		t.Errorf("swept %d, %v; want 2", n, err)
 	}
-	if got, want := count(), (semel.Counts{Records: 4, Running: 3, Unknown: 4, OldestRunning: 93 * time.Minute}); got != want {
+	if got, want := count(), (driver.Counts{Records: 4, Running: 3, Unknown: 4, OldestRunning: 93 * time.Minute}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }
@@ -127,20 +128,20 @@ func TestAListingHoldsNothing(t *testing.T) {
 	}
 	of := scope.Scope()
 	for _, row := range []struct {
-		q    semel.Query
+		q    driver.Query
 		want int
 	}{
-		{semel.Query{Reading: semel.ReadsRunning}, n},
-		{semel.Query{Scope: &of}, n / 2},
-		{semel.Query{}, n}, // last: it settles
+		{driver.Query{Reading: driver.ReadsRunning}, n},
+		{driver.Query{Scope: &of}, n / 2},
+		{driver.Query{}, n}, // last: it settles
 	} {
-		given := map[semel.ID]bool{}
-		err := s.List(t.Context(), row.q, func(id semel.ID, rec semel.Record) bool {
+		given := map[driver.ID]bool{}
+		err := s.List(t.Context(), row.q, func(id driver.ID, rec driver.Record) bool {
 			if given[id] {
 				t.Errorf("%+v: given twice", row.q)
 			}
 			given[id] = true
-			if row.q == (semel.Query{}) {
+			if row.q == (driver.Query{}) {
 				settle(t, s, id, rec.Owner(), done("by the operator"))
 			}
 			return true
@@ -168,7 +169,7 @@ func TestR46_FencesGrowOverDeletion(t *testing.T) {
 			t.Fatalf("round %d: fence %d follows %d", i, rec.Fence, last)
 		}
 		for range 3 {
-			settle(t, s, id, rec.Owner(), semel.Outcome{State: semel.Free})
+			settle(t, s, id, rec.Owner(), driver.Outcome{State: driver.Free})
 			rec = claim(t, s, id, again(asked))
 		}
 		last = rec.Fence
@@ -184,7 +185,7 @@ func TestR46_FencesGrowOverDeletion(t *testing.T) {
 	asked.Retention = time.Microsecond
 	rec := claim(t, s, id, again(asked))
 	for range 3 {
-		settle(t, s, id, rec.Owner(), semel.Outcome{State: semel.Free})
+		settle(t, s, id, rec.Owner(), driver.Outcome{State: driver.Free})
 		rec = claim(t, s, id, again(asked))
 	}
 	settle(t, s, id, rec.Owner(), done("x"))
@@ -216,7 +217,7 @@ func TestTheColumnsAgreeWithTheRecords(t *testing.T) {
 			saveStep(t, s, id, rec.Owner(), "charge", "7")
 		}
 		if i%3 == 0 {
-			if owned, err := s.Extend(t.Context(), id, rec.Owner(), semel.Extension{Lease: 3 * time.Hour, Begun: i%2 == 0}); !owned || err != nil {
+			if owned, err := s.Extend(t.Context(), id, rec.Owner(), driver.Extension{Lease: 3 * time.Hour, Begun: i%2 == 0}); !owned || err != nil {
 				t.Fatal(owned, err)
 			}
 		}
@@ -224,15 +225,15 @@ func TestTheColumnsAgreeWithTheRecords(t *testing.T) {
 		case 1:
 			settle(t, s, id, rec.Owner(), done("x"))
 		case 2:
-			settle(t, s, id, rec.Owner(), semel.Outcome{State: semel.Free})
+			settle(t, s, id, rec.Owner(), driver.Outcome{State: driver.Free})
 		case 3:
-			settle(t, s, id, rec.Owner(), semel.Outcome{State: semel.Unknown})
+			settle(t, s, id, rec.Owner(), driver.Outcome{State: driver.Unknown})
 		case 4:
-			if _, err := s.Seize(t.Context(), id, semel.NewToken()); err != nil {
+			if _, err := s.Seize(t.Context(), id, driver.NewToken()); err != nil {
 				t.Fatal(err)
 			}
 		case 5:
-			settle(t, s, id, rec.Owner(), semel.Outcome{State: semel.Free})
+			settle(t, s, id, rec.Owner(), driver.Outcome{State: driver.Free})
 			s.Claim(t.Context(), id, again(asked)) //nolint:errcheck // refused for those with Maybe
 		}
 	}
@@ -244,17 +245,17 @@ func TestTheColumnsAgreeWithTheRecords(t *testing.T) {
 	n := 0
 	for ; rows.Next(); n++ {
 		var id, data []byte
-		var state semel.State
-		var started, expires semel.Time
+		var state driver.State
+		var started, expires driver.Time
 		var sealed bool
-		var rec semel.Record
+		var rec driver.Record
 		if err := errors.Join(rows.Scan(&id, &state, &started, &expires, &sealed, &data), rec.UnmarshalBinary(data)); err != nil {
 			t.Fatal(err)
 		}
 		if rec.State != state || rec.Started != started || rec.Expires() != expires {
 			t.Errorf("a record that is %s, started %d and expires %d has the columns %s, %d, %d", rec.State, rec.Started, rec.Expires(), state, started, expires)
 		}
-		if open := rec.State == semel.Running || rec.State == semel.Free; sealed != (open && len(rec.Sealed) > 0) {
+		if open := rec.State == driver.Running || rec.State == driver.Free; sealed != (open && len(rec.Sealed) > 0) {
 			t.Errorf("a record that is %s, with a sealed request of %d bytes, has the column %t", rec.State, len(rec.Sealed), sealed)
 		}
 	}

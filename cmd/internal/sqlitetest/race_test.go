@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/sqlitestore"
 )
 
@@ -19,26 +20,26 @@ func TestCase12_AClaimDecidesByTheRecordAsItThenIs(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name   string
-		before func(t *testing.T, s semel.Store, id semel.ID, c semel.Claim) semel.Record
+		before func(t *testing.T, s driver.Store, id driver.ID, c driver.Claim) driver.Record
 		wins   bool // the winner's transaction runs the operation
 		owned  bool
 	}{
 		{
 			name:   "absent, and done when it comes",
-			before: func(*testing.T, semel.Store, semel.ID, semel.Claim) (none semel.Record) { return none },
+			before: func(*testing.T, driver.Store, driver.ID, driver.Claim) (none driver.Record) { return none },
 			wins:   true,
 		},
 		{
 			name: "free, and done when it comes",
-			before: func(t *testing.T, s semel.Store, id semel.ID, c semel.Claim) semel.Record {
+			before: func(t *testing.T, s driver.Store, id driver.ID, c driver.Claim) driver.Record {
 				rec := claim(t, s, id, c)
-				return settle(t, s, id, rec.Owner(), semel.Outcome{State: semel.Free})
+				return settle(t, s, id, rec.Owner(), driver.Outcome{State: driver.Free})
 			},
 			wins: true,
 		},
 		{
 			name:   "absent, and still absent",
-			before: func(*testing.T, semel.Store, semel.ID, semel.Claim) (none semel.Record) { return none },
+			before: func(*testing.T, driver.Store, driver.ID, driver.Claim) (none driver.Record) { return none },
 			owned:  true,
 		},
 	} {
@@ -48,10 +49,10 @@ func TestCase12_AClaimDecidesByTheRecordAsItThenIs(t *testing.T) {
 			winner, _ := openStore(t, path, sqlitestore.Options{})
 			loser, _ := openStore(t, path, sqlitestore.Options{})
 			id, c := newID(), ask(semel.Hold)
-			c.Fingerprint = semel.Fingerprint{}
+			c.Fingerprint = driver.Fingerprint{}
 			row.before(t, winner, id, c)
-			var tx semel.Tx
-			var rec semel.Record
+			var tx driver.Tx
+			var rec driver.Record
 			var err error
 			if row.wins {
 				tx, rec, _, err = winner.BeginClaim(t.Context(), id, again(c))
@@ -68,7 +69,7 @@ func TestCase12_AClaimDecidesByTheRecordAsItThenIs(t *testing.T) {
 				if err != nil || owned != row.owned {
 					t.Errorf("owned is %t, error %v; want %t", owned, err, row.owned)
 				}
-				if !owned && (got.State != semel.Done || got.Response == nil || string(got.Response.Body) != "winner") {
+				if !owned && (got.State != driver.Done || got.Response == nil || string(got.Response.Body) != "winner") {
 					t.Errorf("refused with a record that is %s", got.State)
 				}
 			})
@@ -141,7 +142,7 @@ func TestR55_Case24_SweepingAllTheTimeDeletesNothingLive(t *testing.T) {
 			}
 		}
 	})
-	stores := []semel.Store{here, there}
+	stores := []driver.Store{here, there}
 	for _, s := range stores {
 		wg.Go(func() {
 			tick := time.NewTicker(time.Millisecond)
@@ -185,12 +186,12 @@ func TestR55_Case24_SweepingAllTheTimeDeletesNothingLive(t *testing.T) {
 					t.Errorf("fence %d follows %d", rec.Fence, last)
 				}
 				last = rec.Fence
-				if got := load(t, b, short); got.State != semel.Running || got.Token != rec.Token {
+				if got := load(t, b, short); got.State != driver.Running || got.Token != rec.Token {
 					t.Errorf("a run that goes on is %s as the other process sees it", got.State)
 					return
 				}
 				settle(t, b, short, rec.Owner(), done("short"))
-				if got := load(t, a, kept); got.State != semel.Done {
+				if got := load(t, a, kept); got.State != driver.Done {
 					t.Errorf("an outcome within its retention is %s", got.State)
 					return
 				}
@@ -218,9 +219,9 @@ func TestR30_WhatAKilledProcessAcknowledgedIsThere(t *testing.T) {
 	path := newFile(t)
 	s, _ := openStore(t, path, sqlitestore.Options{})
 	type op struct {
-		id      semel.ID
-		claim   semel.Claim
-		rec     semel.Record
+		id      driver.ID
+		claim   driver.Claim
+		rec     driver.Record
 		claimed bool
 		settled bool
 	}
@@ -264,11 +265,11 @@ func TestR30_WhatAKilledProcessAcknowledgedIsThere(t *testing.T) {
 		for _, o := range ops {
 			got := load(t, s, o.id)
 			switch {
-			case o.settled && (got.State != semel.Done || got.Response == nil || string(got.Response.Body) != "answer"):
+			case o.settled && (got.State != driver.Done || got.Response == nil || string(got.Response.Body) != "answer"):
 				t.Errorf("an acknowledged answer: the record is %s", got.State)
-			case o.claimed && (got.State != semel.Running && got.State != semel.Done || got.Fence != o.rec.Fence):
+			case o.claimed && (got.State != driver.Running && got.State != driver.Done || got.Fence != o.rec.Fence):
 				t.Errorf("an acknowledged claim: the record is %s, fence %d, want %d", got.State, got.Fence, o.rec.Fence)
-			case got.State != semel.Absent && got.Token != o.claim.Token:
+			case got.State != driver.Absent && got.Token != o.claim.Token:
 				t.Errorf("a claim that was not acknowledged left half a record: %+v", got)
 			}
 		}
@@ -323,10 +324,10 @@ func TestR31_KilledAtAnyPointAllOrNothingIsThere(t *testing.T) {
 					t.Fatal(err)
 				}
 				rec := load(t, s, semel.Identify(nil, semel.KindDo, "shop", key))
-				if n > 1 || (n == 1) != (rec.State == semel.Done) || acked[key] && n != 1 {
+				if n > 1 || (n == 1) != (rec.State == driver.Done) || acked[key] && n != 1 {
 					t.Errorf("one-commit is %t: %d orders, the record is %s, acknowledged: %t", oneCommit, n, rec.State, acked[key])
 				}
-				if oneCommit && rec.State != semel.Done && rec.State != semel.Absent {
+				if oneCommit && rec.State != driver.Done && rec.State != driver.Absent {
 					t.Errorf("one-commit: the record is %s", rec.State)
 				}
 			}

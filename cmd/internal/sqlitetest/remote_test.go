@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/sqlitestore"
 )
 
@@ -40,17 +41,17 @@ type question struct {
 	Verb      string
 	Path      string // to open
 	Clock     int64  // in nanoseconds; 0 means the machine's
-	ID        semel.ID
-	Claim     semel.Claim
-	By        semel.Owner
-	Extension semel.Extension
-	Outcome   semel.Outcome
-	Token     semel.Token
+	ID        driver.ID
+	Claim     driver.Claim
+	By        driver.Owner
+	Extension driver.Extension
+	Outcome   driver.Outcome
+	Token     driver.Token
 	Limit     int
-	Query     semel.Query
+	Query     driver.Query
 	Name      string // of a step
 	Result    []byte
-	Claims    []semel.ClaimOf
+	Claims    []driver.ClaimOf
 	Key       string // of an order
 	OneCommit bool
 }
@@ -63,7 +64,7 @@ type reply struct {
 	Steps   map[string][]byte
 	Claimed []wireClaimed
 	Err     *wireError
-	Counts  semel.Counts
+	Counts  driver.Counts
 }
 
 type wireClaimed struct {
@@ -73,9 +74,9 @@ type wireClaimed struct {
 }
 
 type wireRecord struct {
-	ID   semel.ID
+	ID   driver.ID
 	Data []byte // empty if it is absent
-	Now  semel.Time
+	Now  driver.Time
 }
 
 // A wireError keeps what callers ask an error for.
@@ -85,7 +86,7 @@ type wireError struct {
 }
 
 var errorKinds = []error{
-	semel.ErrFull, semel.ErrUnreadable, semel.ErrHeld, context.Canceled, context.DeadlineExceeded,
+	driver.ErrFull, driver.ErrUnreadable, driver.ErrHeld, context.Canceled, context.DeadlineExceeded,
 	sqlitestore.ErrLocked, sqlitestore.ErrClosed,
 }
 
@@ -113,9 +114,9 @@ func wrapError(err error) *wireError {
 	return e
 }
 
-func wrapRecord(id semel.ID, rec semel.Record) wireRecord {
+func wrapRecord(id driver.ID, rec driver.Record) wireRecord {
 	w := wireRecord{ID: id, Now: rec.Now}
-	if rec.State != semel.Absent {
+	if rec.State != driver.Absent {
 		data, err := rec.AppendBinary(nil)
 		if err != nil {
 			panic(err)
@@ -125,7 +126,7 @@ func wrapRecord(id semel.ID, rec semel.Record) wireRecord {
 	return w
 }
 
-func (w wireRecord) record() (rec semel.Record, err error) {
+func (w wireRecord) record() (rec driver.Record, err error) {
 	if len(w.Data) > 0 {
 		err = rec.UnmarshalBinary(w.Data)
 	}
@@ -216,7 +217,7 @@ func serve() error {
 
 func execute(ctx context.Context, s *sqlitestore.Store, q question) reply {
 	var r reply
-	var rec semel.Record
+	var rec driver.Record
 	var err error
 	switch q.Verb {
 	case "claim":
@@ -242,7 +243,7 @@ func execute(ctx context.Context, s *sqlitestore.Store, q question) reply {
 	case "forget":
 		r.Owned, err = s.Forget(ctx, q.ID, q.By)
 	case "list":
-		err = s.List(ctx, q.Query, func(id semel.ID, rec semel.Record) bool {
+		err = s.List(ctx, q.Query, func(id driver.ID, rec driver.Record) bool {
 			r.Records = append(r.Records, wrapRecord(id, rec))
 			return true
 		})
@@ -416,40 +417,40 @@ func (r *remote) ask(ctx context.Context, q question) (reply, error) {
 }
 
 // one asks for a verb that answers with one record.
-func (r *remote) one(ctx context.Context, q question) (semel.Record, bool, error) {
+func (r *remote) one(ctx context.Context, q question) (driver.Record, bool, error) {
 	a, err := r.ask(ctx, q)
 	if err != nil {
-		return semel.Record{}, false, err
+		return driver.Record{}, false, err
 	}
 	rec, err := a.Records[0].record()
 	return rec, a.Owned, err
 }
 
-func (r *remote) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+func (r *remote) Claim(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
 	return r.one(ctx, question{Verb: "claim", ID: id, Claim: c})
 }
 
-func (r *remote) Extend(ctx context.Context, id semel.ID, by semel.Owner, x semel.Extension) (bool, error) {
+func (r *remote) Extend(ctx context.Context, id driver.ID, by driver.Owner, x driver.Extension) (bool, error) {
 	_, owned, err := r.one(ctx, question{Verb: "extend", ID: id, By: by, Extension: x})
 	return owned, err
 }
 
-func (r *remote) Settle(ctx context.Context, id semel.ID, by semel.Owner, o semel.Outcome) (semel.Record, bool, error) {
+func (r *remote) Settle(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 	return r.one(ctx, question{Verb: "settle", ID: id, By: by, Outcome: o})
 }
 
-func (r *remote) SaveStep(ctx context.Context, id semel.ID, by semel.Owner, name string, result []byte) (bool, error) {
+func (r *remote) SaveStep(ctx context.Context, id driver.ID, by driver.Owner, name string, result []byte) (bool, error) {
 	_, owned, err := r.one(ctx, question{Verb: "save step", ID: id, By: by, Name: name, Result: result})
 	return owned, err
 }
 
-func (r *remote) Steps(ctx context.Context, id semel.ID) (map[string][]byte, error) {
+func (r *remote) Steps(ctx context.Context, id driver.ID) (map[string][]byte, error) {
 	a, err := r.ask(ctx, question{Verb: "steps", ID: id})
 	return a.Steps, err
 }
 
-func (r *remote) ClaimAll(ctx context.Context, claims []semel.ClaimOf) []semel.Claimed {
-	all := make([]semel.Claimed, len(claims))
+func (r *remote) ClaimAll(ctx context.Context, claims []driver.ClaimOf) []driver.Claimed {
+	all := make([]driver.Claimed, len(claims))
 	a, err := r.ask(ctx, question{Verb: "claim all", Claims: claims})
 	for i := range all {
 		if err != nil {
@@ -458,7 +459,7 @@ func (r *remote) ClaimAll(ctx context.Context, claims []semel.ClaimOf) []semel.C
 		}
 		c := a.Claimed[i]
 		rec, err := c.Record.record()
-		all[i] = semel.Claimed{Record: rec, Owned: c.Owned, Err: err}
+		all[i] = driver.Claimed{Record: rec, Owned: c.Owned, Err: err}
 		if c.Err != nil {
 			all[i].Err = c.Err
 		}
@@ -466,7 +467,7 @@ func (r *remote) ClaimAll(ctx context.Context, claims []semel.ClaimOf) []semel.C
 	return all
 }
 
-func (r *remote) Load(ctx context.Context, id semel.ID) (semel.Record, error) {
+func (r *remote) Load(ctx context.Context, id driver.ID) (driver.Record, error) {
 	rec, _, err := r.one(ctx, question{Verb: "load", ID: id})
 	return rec, err
 }
@@ -476,17 +477,17 @@ func (r *remote) Sweep(ctx context.Context, limit int) (int, error) {
 	return a.N, err
 }
 
-func (r *remote) Seize(ctx context.Context, id semel.ID, t semel.Token) (semel.Record, error) {
+func (r *remote) Seize(ctx context.Context, id driver.ID, t driver.Token) (driver.Record, error) {
 	rec, _, err := r.one(ctx, question{Verb: "seize", ID: id, Token: t})
 	return rec, err
 }
 
-func (r *remote) Forget(ctx context.Context, id semel.ID, by semel.Owner) (bool, error) {
+func (r *remote) Forget(ctx context.Context, id driver.ID, by driver.Owner) (bool, error) {
 	_, forgot, err := r.one(ctx, question{Verb: "forget", ID: id, By: by})
 	return forgot, err
 }
 
-func (r *remote) List(ctx context.Context, q semel.Query, yield func(semel.ID, semel.Record) bool) error {
+func (r *remote) List(ctx context.Context, q driver.Query, yield func(driver.ID, driver.Record) bool) error {
 	a, err := r.ask(ctx, question{Verb: "list", Query: q})
 	if err != nil {
 		return err
@@ -503,7 +504,7 @@ func (r *remote) List(ctx context.Context, q semel.Query, yield func(semel.ID, s
 	return nil
 }
 
-func (r *remote) Count(ctx context.Context) (semel.Counts, error) {
+func (r *remote) Count(ctx context.Context) (driver.Counts, error) {
 	a, err := r.ask(ctx, question{Verb: "count"})
 	return a.Counts, err
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/sqlitestore"
 )
 
@@ -25,7 +26,7 @@ func stepsAgree(t *testing.T, db *sql.DB) {
 	for rows.Next() {
 		var data []byte
 		var n int
-		var rec semel.Record
+		var rec driver.Record
 		if err := errors.Join(rows.Scan(&data, &n), rec.UnmarshalBinary(data)); err != nil {
 			t.Fatal(err)
 		}
@@ -44,14 +45,14 @@ func TestR84_StepsGoWithTheirOperation(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	s, db := openStore(t, newFile(t), sqlitestore.Options{Clock: c.now})
-	count := func(id semel.ID) (n int) {
+	count := func(id driver.ID) (n int) {
 		t.Helper()
 		if err := db.QueryRow("SELECT count(*) FROM semel_steps WHERE id = ?", id[:]).Scan(&n); err != nil {
 			t.Fatal(err)
 		}
 		return n
 	}
-	begin := func(asked semel.Claim) (semel.ID, semel.Record) {
+	begin := func(asked driver.Claim) (driver.ID, driver.Record) {
 		id := newID()
 		rec := claim(t, s, id, asked)
 		saveStep(t, s, id, rec.Owner(), "charge", "7")
@@ -63,14 +64,14 @@ func TestR84_StepsGoWithTheirOperation(t *testing.T) {
 	}
 	asked, entombed := ask(semel.Rerun), ask(semel.Rerun)
 	entombed.Tombstone = time.Hour
-	var gone []semel.ID
+	var gone []driver.ID
 	for range 3 {
 		swept, rec := begin(asked)
 		settle(t, s, swept, rec.Owner(), done("x"))
 		tomb, rec := begin(entombed)
-		settle(t, s, tomb, rec.Owner(), semel.Outcome{State: semel.Done})
+		settle(t, s, tomb, rec.Owner(), driver.Outcome{State: driver.Done})
 		forgotten, rec := begin(asked)
-		settle(t, s, forgotten, rec.Owner(), semel.Outcome{State: semel.Free})
+		settle(t, s, forgotten, rec.Owner(), driver.Outcome{State: driver.Free})
 		if forgot, err := s.Forget(t.Context(), forgotten, rec.Owner()); !forgot || err != nil {
 			t.Fatal(forgot, err)
 		}
@@ -114,8 +115,8 @@ func TestR84_StepsThatAKilledProcessAcknowledgedAreThere(t *testing.T) {
 	for round := range 2 {
 		r := openRemote(t, path, nil)
 		type saved struct {
-			id   semel.ID
-			rec  semel.Record
+			id   driver.ID
+			rec  driver.Record
 			name string
 		}
 		var mu sync.Mutex
@@ -183,12 +184,12 @@ func TestR60_AStepThatDoesNotFitIsRefusedAlone(t *testing.T) {
 	firstBy, laterBy := claim(t, s, first, ask(semel.Rerun)), claim(t, s, later, ask(semel.Rerun))
 	saveStep(t, s, later, laterBy.Owner(), "small", "kept")
 	for _, row := range []struct {
-		id   semel.ID
-		by   semel.Owner
+		id   driver.ID
+		by   driver.Owner
 		want int
 	}{{first, firstBy.Owner(), 0}, {later, laterBy.Owner(), 1}} {
 		owned, err := s.SaveStep(t.Context(), row.id, row.by, "large", []byte(strings.Repeat("x", 1<<20)))
-		wants(t, "SaveStep", err, semel.ErrFull, sqlitestore.ErrDiskFull)
+		wants(t, "SaveStep", err, driver.ErrFull, sqlitestore.ErrDiskFull)
 		if got := steps(t, s, row.id); owned || len(got) != row.want {
 			t.Errorf("owned is %t, and %d steps are saved, want %d", owned, len(got), row.want)
 		}
@@ -196,8 +197,8 @@ func TestR60_AStepThatDoesNotFitIsRefusedAlone(t *testing.T) {
 	stepsAgree(t, db)
 	// All wait in the line behind a transaction, and are executed together when that ends.
 	const n, tooLarge = 12, 5
-	var ids [n]semel.ID
-	var recs [n]semel.Record
+	var ids [n]driver.ID
+	var recs [n]driver.Record
 	for i := range ids {
 		ids[i] = newID()
 		recs[i] = claim(t, s, ids[i], ask(semel.Rerun))
@@ -223,7 +224,7 @@ func TestR60_AStepThatDoesNotFitIsRefusedAlone(t *testing.T) {
 	wg.Wait()
 	for i, err := range errs {
 		if i == tooLarge {
-			wants(t, "the step that does not fit", err, semel.ErrFull)
+			wants(t, "the step that does not fit", err, driver.ErrFull)
 			continue
 		}
 		if got := steps(t, s, ids[i]); err != nil || string(got["charge"]) != "small" {
@@ -236,7 +237,7 @@ func TestR60_AStepThatDoesNotFitIsRefusedAlone(t *testing.T) {
 		if _, err = s.SaveStep(t.Context(), first, firstBy.Owner(), fmt.Sprintf("step %d", saved), make([]byte, 500)); err == nil {
 			continue
 		}
-		wants(t, "SaveStep", err, semel.ErrFull)
+		wants(t, "SaveStep", err, driver.ErrFull)
 		if got := steps(t, s, first); len(got) != saved {
 			t.Errorf("%d steps are saved, and %d were acknowledged", len(got), saved)
 		}
@@ -245,9 +246,9 @@ func TestR60_AStepThatDoesNotFitIsRefusedAlone(t *testing.T) {
 	fresh := newID()
 	if rec, owned, err := s.Claim(t.Context(), fresh, ask(semel.Rerun)); err == nil && owned {
 		for err == nil {
-			_, err = s.SaveStep(t.Context(), fresh, rec.Owner(), semel.NewToken().String(), make([]byte, 100))
+			_, err = s.SaveStep(t.Context(), fresh, rec.Owner(), driver.NewToken().String(), make([]byte, 100))
 		}
-		wants(t, "SaveStep of a record without steps", err, semel.ErrFull)
+		wants(t, "SaveStep of a record without steps", err, driver.ErrFull)
 	}
 	stepsAgree(t, db)
 }
@@ -255,9 +256,9 @@ func TestR60_AStepThatDoesNotFitIsRefusedAlone(t *testing.T) {
 // A step waits for this store's own transaction, as long as its caller wants to, and what is saved can be read meanwhile.
 func TestAStepWaitsForATransaction(t *testing.T) {
 	t.Parallel()
-	for what, end := range map[string]func(semel.Tx) error{
-		"commit":   func(tx semel.Tx) error { return tx.Commit(context.Background()) },
-		"rollback": func(tx semel.Tx) error { tx.Rollback(); return nil },
+	for what, end := range map[string]func(driver.Tx) error{
+		"commit":   func(tx driver.Tx) error { return tx.Commit(context.Background()) },
+		"rollback": func(tx driver.Tx) error { tx.Rollback(); return nil },
 	} {
 		s, db := openStore(t, newFile(t), sqlitestore.Options{})
 		id := newID()
@@ -271,7 +272,7 @@ func TestAStepWaitsForATransaction(t *testing.T) {
 		defer cancel()
 		_, err = s.SaveStep(late, id, rec.Owner(), "late", nil)
 		wants(t, "SaveStep whose context ends while a transaction has the lock", err, context.DeadlineExceeded)
-		if errors.Is(err, semel.ErrHeld) {
+		if errors.Is(err, driver.ErrHeld) {
 			t.Errorf("%s: nobody will execute it: %v", what, err)
 		}
 		paused := watch(t, 1)

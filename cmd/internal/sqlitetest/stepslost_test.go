@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/sqlitestore"
 )
 
@@ -18,10 +19,10 @@ func TestR41a_LostStepsAreUnreadable(t *testing.T) {
 	rec := claim(t, s, id, ask(semel.Rerun))
 	saveStep(t, s, id, rec.Owner(), "charge", "paid")
 	execSQL(t, db, "DELETE FROM semel_steps WHERE id = ?", id[:])
-	if saved, err := s.Steps(ctx, id); !errors.Is(err, semel.ErrUnreadable) {
+	if saved, err := s.Steps(ctx, id); !errors.Is(err, driver.ErrUnreadable) {
 		t.Errorf("lost: the steps are %q, error %v", saved, err)
 	}
-	settle(t, s, id, rec.Owner(), semel.Outcome{State: semel.Done})
+	settle(t, s, id, rec.Owner(), driver.Outcome{State: driver.Done})
 	if forgot, err := s.Forget(ctx, id, rec.Owner()); !forgot || err != nil {
 		t.Errorf("forget: %t, %v", forgot, err)
 	}
@@ -30,7 +31,7 @@ func TestR41a_LostStepsAreUnreadable(t *testing.T) {
 	rec = claim(t, s, id, ask(semel.Rerun))
 	saveStep(t, s, id, rec.Owner(), "charge", "paid")
 	execSQL(t, db, "UPDATE semel_records SET record = substr(record, 1, 20) WHERE id = ?", id[:])
-	if saved, err := s.Steps(ctx, id); !errors.Is(err, semel.ErrUnreadable) {
+	if saved, err := s.Steps(ctx, id); !errors.Is(err, driver.ErrUnreadable) {
 		t.Errorf("of a damaged record: the steps are %q, error %v", saved, err)
 	}
 }

@@ -3,7 +3,7 @@ package sqlitetest
 import (
 	"testing"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/sqlitestore"
 	"github.com/semelhq/semel/storetest"
 )
@@ -16,7 +16,7 @@ func TestR88_TheStoreKeepsEveryPromise(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Storage {
 		path, c := newFile(t), newClock()
 		return storetest.Storage{
-			Open: func(t *testing.T) semel.Store {
+			Open: func(t *testing.T) driver.Store {
 				s, _ := openStore(t, path, sqlitestore.Options{Clock: c.now})
 				return s
 			},
@@ -34,7 +34,7 @@ func TestR88_TwoProcessesKeepEveryPromiseOnOneFile(t *testing.T) {
 		path, c := newFile(t), newClock()
 		opened := 0
 		return storetest.Storage{
-			Open: func(t *testing.T) semel.Store {
+			Open: func(t *testing.T) driver.Store {
 				if opened++; opened%2 == 0 {
 					return other.open(t, path, c)
 				}

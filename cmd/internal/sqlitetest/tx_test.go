@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/sqlitestore"
 )
 
@@ -247,7 +249,7 @@ func TestCase09_ACommitThatFailsIsRolledBack(t *testing.T) {
 				w.WriteHeader(http.StatusCreated)
 				return err
 			})
-			if broken != errors.Is(err, semel.ErrRolledBack) {
+			if broken != errors.Is(err, driver.ErrRolledBack) {
 				t.Errorf("Tx: %v", err)
 			}
 		}))
@@ -265,13 +267,13 @@ func TestCase09_ACommitThatFailsIsRolledBack(t *testing.T) {
 // though their callers have left.
 func TestR47_ARenewalThatWaitsForOurOwnLockIsNotLost(t *testing.T) {
 	t.Parallel()
-	for what, end := range map[string]func(*testing.T, semel.Tx){
-		"commit": func(t *testing.T, tx semel.Tx) {
+	for what, end := range map[string]func(*testing.T, driver.Tx){
+		"commit": func(t *testing.T, tx driver.Tx) {
 			if err := tx.Commit(t.Context()); err != nil {
 				t.Error(err)
 			}
 		},
-		"rollback": func(_ *testing.T, tx semel.Tx) { tx.Rollback() },
+		"rollback": func(_ *testing.T, tx driver.Tx) { tx.Rollback() },
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -287,10 +289,10 @@ func TestR47_ARenewalThatWaitsForOurOwnLockIsNotLost(t *testing.T) {
 				t.Fatal(owned, err)
 			}
 			ctx := endAt(t.Context(), 1)
-			_, err = s.Extend(ctx, id, rec.Owner(), semel.Extension{Lease: time.Minute})
-			wants(t, "Extend while a transaction has the lock", err, semel.ErrHeld)
+			_, err = s.Extend(ctx, id, rec.Owner(), driver.Extension{Lease: time.Minute})
+			wants(t, "Extend while a transaction has the lock", err, driver.ErrHeld)
 			_, _, err = s.Settle(ctx, id, rec.Owner(), done("x"))
-			if err == nil || errors.Is(err, semel.ErrHeld) {
+			if err == nil || errors.Is(err, driver.ErrHeld) {
 				t.Errorf("Settle whose context has ended: %v", err)
 			}
 			// The lease runs out meanwhile. Another process waits to take the run over.
@@ -306,10 +308,10 @@ func TestR47_ARenewalThatWaitsForOurOwnLockIsNotLost(t *testing.T) {
 			end(t, tx)
 			wg.Wait()
 			got := load(t, s, id)
-			if got.State != semel.Running || got.Token != rec.Token || got.LeaseEnd != got.Now.Add(time.Minute) {
+			if got.State != driver.Running || got.Token != rec.Token || got.LeaseEnd != got.Now.Add(time.Minute) {
 				t.Errorf("the record is %s, with a lease to %s, want a minute from %s", got.State, got.LeaseEnd.Time(), got.Now.Time())
 			}
-			if got, want := load(t, other, inside).State, map[string]semel.State{"commit": semel.Running, "rollback": semel.Absent}[what]; got != want {
+			if got, want := load(t, other, inside).State, map[string]driver.State{"commit": driver.Running, "rollback": driver.Absent}[what]; got != want {
 				t.Errorf("what the transaction claimed is %s, want %s", got, want)
 			}
 		})
@@ -326,8 +328,8 @@ func TestR47_ARenewalIsExecutedThoughTheTransactionFails(t *testing.T) {
 		id := newID()
 		rec := claim(t, s.store, id, ask(semel.Rerun))
 		err := s.store.Tx(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
-			_, err := s.store.Extend(endAt(ctx, 1), id, rec.Owner(), semel.Extension{Lease: 2 * time.Hour})
-			wants(t, what, err, semel.ErrHeld)
+			_, err := s.store.Extend(endAt(ctx, 1), id, rec.Owner(), driver.Extension{Lease: 2 * time.Hour})
+			wants(t, what, err, driver.ErrHeld)
 			if what == "commit fails" {
 				_, err = tx.ExecContext(ctx, "INSERT INTO lines VALUES ('scarf')")
 				return err
@@ -354,9 +356,9 @@ func TestR47_ARenewalIsExecutedThoughTheTransactionFails(t *testing.T) {
 }
 
 // An observer is told the guard's events.
-type observer func(context.Context, semel.Event)
+type observer func(context.Context, event.Event)
 
-func (o observer) Observe(ctx context.Context, e semel.Event) { o(ctx, e) }
+func (o observer) Observe(ctx context.Context, e event.Event) { o(ctx, e) }
 
 // Handlers that hold every connection of the application, and the database's only write lock, for three leases lose none.
 func TestR47_HandlersThatHoldEveryConnectionLoseNoLease(t *testing.T) {
@@ -390,9 +392,9 @@ func holdEveryConnection(t *testing.T, lease time.Duration) (wrong []string) {
 	defer s.Close()
 	g, err := semel.New(s, semel.SingleTenant, semel.Rerun, semel.Options{
 		Policy: semel.Policy{Lease: lease},
-		Observer: observer(func(_ context.Context, e semel.Event) {
+		Observer: observer(func(_ context.Context, e event.Event) {
 			switch e.Kind {
-			case semel.EventLeaseLost, semel.EventFenced, semel.EventTakeover, semel.EventStoreError:
+			case event.LeaseLost, event.Fenced, event.Takeover, event.StoreError:
 				complain("event %s: %v", e.Kind, e.Err)
 			}
 		}),
@@ -459,8 +461,8 @@ func holdEveryConnection(t *testing.T, lease time.Duration) (wrong []string) {
 	if err := g.Drain(t.Context()); err != nil {
 		complain("drain: %v", err)
 	}
-	err = s.List(t.Context(), semel.Query{}, func(id semel.ID, rec semel.Record) bool {
-		if rec.State != semel.Done || rec.Attempt != 1 {
+	err = s.List(t.Context(), driver.Query{}, func(id driver.ID, rec driver.Record) bool {
+		if rec.State != driver.Done || rec.Attempt != 1 {
 			complain("a record is %s after %d attempts", rec.State, rec.Attempt)
 		}
 		return true
@@ -665,7 +667,7 @@ func TestATransactionThatCanNotBeginLeavesNothing(t *testing.T) {
 		t.Error(err)
 	}
 	tx.Rollback()
-	if err := tx.Commit(t.Context()); err == nil || errors.Is(err, semel.ErrRolledBack) {
+	if err := tx.Commit(t.Context()); err == nil || errors.Is(err, driver.ErrRolledBack) {
 		t.Errorf("a second Commit: %v", err)
 	}
 	before--

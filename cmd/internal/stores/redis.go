@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/cmd/internal/breaker"
 	"github.com/semelhq/semel/cmd/internal/redisclient"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/redisstore"
 	"github.com/semelhq/semel/tieredstore"
 )
@@ -67,7 +67,7 @@ func (o *Opened) cache(options Options) error {
 	}
 	cache := redisstore.NewCache(client, redisstore.CacheOptions{Prefix: a.text("prefix")})
 	o.CheckCache = func(ctx context.Context) error {
-		_, _, err := cache.Get(ctx, semel.ID{})
+		_, _, err := cache.Get(ctx, driver.ID{})
 		return err
 	}
 	o.Store = tieredstore.New(o.Store, tieredstore.Options{

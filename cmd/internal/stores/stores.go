@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/memstore"
 	"github.com/semelhq/semel/pgstore"
 	"github.com/semelhq/semel/sqlitestore"
@@ -18,7 +18,7 @@ import (
 
 // Opened is an open store.
 type Opened struct {
-	Store semel.Store
+	Store driver.Store
 	Lasts bool   // its records outlive this process
 	Path  string // of its file, absolute; "" if it has none
 	// CheckCache asks the cache in front of the store whether it works; nil if there is none to ask.

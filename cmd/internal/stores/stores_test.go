@@ -13,13 +13,14 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/cmd/internal/redisclient"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/internal/servers"
 	"github.com/semelhq/semel/sqlitestore"
 )
 
-func claim(t *testing.T, o *Opened, id semel.ID) (owned bool) {
+func claim(t *testing.T, o *Opened, id driver.ID) (owned bool) {
 	t.Helper()
-	_, owned, err := o.Store.Claim(context.Background(), id, semel.Claim{Token: semel.NewToken()})
+	_, owned, err := o.Store.Claim(context.Background(), id, driver.Claim{Token: driver.NewToken()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +30,7 @@ func claim(t *testing.T, o *Opened, id semel.ID) (owned bool) {
 func TestAnAddressNamesAStore(t *testing.T) {
 	t.Parallel()
 	o, err := Open(t.Context(), "memory://", Options{})
-	if err != nil || o.Lasts || o.Path != "" || !claim(t, o, semel.ID{1}) {
+	if err != nil || o.Lasts || o.Path != "" || !claim(t, o, driver.ID{1}) {
 		t.Errorf("memory://: %+v, %v", o, err)
 	}
 	if err := o.Close(); err != nil {
@@ -46,7 +47,7 @@ func TestAnAddressNamesAStore(t *testing.T) {
 		if !o.Lasts || o.Path != path {
 			t.Errorf("%+v", o)
 		}
-		if owned := claim(t, o, semel.ID{1}); owned != (i == 0) {
+		if owned := claim(t, o, driver.ID{1}); owned != (i == 0) {
 			t.Errorf("opened %d times before: owned is %t", i, owned)
 		}
 		for _, beside := range []string{"", "-wal", "-shm"} {
@@ -155,7 +156,7 @@ func TestASchemaCanBeMadeByHand(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer o.Close()
-	if !claim(t, o, semel.ID{1}) {
+	if !claim(t, o, driver.ID{1}) {
 		t.Error("not owned")
 	}
 	if script, err := Migrations("memory://"); script != "" || err != nil {
@@ -192,12 +193,12 @@ func TestACacheInTheProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer o.Close()
-	id := semel.ID{1}
-	rec, owned, err := o.Store.Claim(t.Context(), id, semel.Claim{Token: semel.NewToken()})
+	id := driver.ID{1}
+	rec, owned, err := o.Store.Claim(t.Context(), id, driver.Claim{Token: driver.NewToken()})
 	if err != nil || !owned {
 		t.Fatal(owned, err)
 	}
-	if _, owned, err = o.Store.Settle(t.Context(), id, rec.Owner(), semel.Outcome{State: semel.Done, Response: &semel.Response{Status: 201}}); err != nil || !owned {
+	if _, owned, err = o.Store.Settle(t.Context(), id, rec.Owner(), driver.Outcome{State: driver.Done, Response: &driver.Response{Status: 201}}); err != nil || !owned {
 		t.Fatal(owned, err)
 	}
 	for range 3 {
@@ -208,7 +209,7 @@ func TestACacheInTheProcess(t *testing.T) {
 	if o.CheckCache != nil {
 		t.Error("there is a cache to ask")
 	}
-	for _, capability := range []bool{is[semel.Seizer](o.Store), is[semel.Lister](o.Store), is[semel.Transactor](o.Store), is[semel.Auditor](o.Store), is[semel.Counter](o.Store)} {
+	for _, capability := range []bool{is[driver.Seizer](o.Store), is[driver.Lister](o.Store), is[driver.Transactor](o.Store), is[driver.Auditor](o.Store), is[driver.Counter](o.Store)} {
 		if !capability {
 			t.Errorf("%T can do less than the store behind it", o.Store)
 		}
@@ -236,7 +237,7 @@ func TestACacheThatComesLate(t *testing.T) {
 	if err := o.CheckCache(t.Context()); !errors.Is(err, errNotConnected) {
 		t.Errorf("a cache that is down: %v", err)
 	}
-	if !claim(t, o, semel.ID{1}) || claim(t, o, semel.ID{1}) {
+	if !claim(t, o, driver.ID{1}) || claim(t, o, driver.ID{1}) {
 		t.Error("the store does not work without its cache")
 	}
 	if err := redis.Start(); err != nil {
@@ -279,7 +280,7 @@ func TestR15_StoresOnServers(t *testing.T) {
 			if err != nil {
 				t.Fatal(name, err)
 			}
-			if !o.Lasts || o.Path != "" || claim(t, o, semel.ID{1}) != (i == 0) {
+			if !o.Lasts || o.Path != "" || claim(t, o, driver.ID{1}) != (i == 0) {
 				t.Errorf("%s, opened %d times before: %+v", name, i, o)
 			}
 			if err := semel.CheckIdentity(t.Context(), o.Store, []byte("the secret of this storage")); err != nil {

@@ -3,7 +3,7 @@ package tieredtest
 import (
 	"testing"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/tieredstore"
 )
 
@@ -16,17 +16,17 @@ func TestABatchThroughTheLayers(t *testing.T) {
 				t.Parallel()
 				open, prefix := k.make(t), newPrefix()
 				d := &counted{durable: open()}
-				s := tieredstore.New(d, l.options(cacheOn(sharedClient(t), prefix))).(semel.BatchClaimer)
+				s := tieredstore.New(d, l.options(cacheOn(sharedClient(t), prefix))).(driver.BatchClaimer)
 				other := &counted{durable: open()}
-				beside := tieredstore.New(other, l.options(cacheOn(sharedClient(t), prefix))).(semel.BatchClaimer)
-				var repeats []semel.ClaimOf
+				beside := tieredstore.New(other, l.options(cacheOn(sharedClient(t), prefix))).(driver.BatchClaimer)
+				var repeats []driver.ClaimOf
 				for range 50 {
 					id, c := newID(), ask()
 					finish(t, s, id, c)
-					c.Token = semel.NewToken()
-					repeats = append(repeats, semel.ClaimOf{ID: id, Claim: c})
+					c.Token = driver.NewToken()
+					repeats = append(repeats, driver.ClaimOf{ID: id, Claim: c})
 				}
-				answered := func(who string, all []semel.Claimed) {
+				answered := func(who string, all []driver.Claimed) {
 					t.Helper()
 					for i, got := range all {
 						if got.Err != nil || got.Owned || got.Record.Response == nil || got.Record.Fingerprint != repeats[i].Fingerprint {
@@ -34,13 +34,13 @@ func TestABatchThroughTheLayers(t *testing.T) {
 						}
 					}
 				}
-				batch := func(s semel.BatchClaimer, d *counted, want, trips int64) []semel.Claimed {
+				batch := func(s driver.BatchClaimer, d *counted, want, trips int64) []driver.Claimed {
 					t.Helper()
 					asked := d.asked.Load()
 					d.claims.Store(0)
-					claims := append([]semel.ClaimOf{}, repeats...)
+					claims := append([]driver.ClaimOf{}, repeats...)
 					for range 20 {
-						claims = append(claims, semel.ClaimOf{ID: newID(), Claim: ask()})
+						claims = append(claims, driver.ClaimOf{ID: newID(), Claim: ask()})
 					}
 					all := s.ClaimAll(t.Context(), claims)
 					if n := d.claims.Load(); n != want || d.asked.Load()-asked != trips {
@@ -60,8 +60,8 @@ func TestABatchThroughTheLayers(t *testing.T) {
 
 				one := repeats[0]
 				other.asked.Store(0)
-				one.Fingerprint = semel.Fingerprint{Raw: semel.NewToken()}
-				if got := beside.ClaimAll(t.Context(), []semel.ClaimOf{one})[0]; got.Owned || got.Record.Fingerprint != repeats[0].Fingerprint {
+				one.Fingerprint = driver.Fingerprint{Raw: driver.NewToken()}
+				if got := beside.ClaimAll(t.Context(), []driver.ClaimOf{one})[0]; got.Owned || got.Record.Fingerprint != repeats[0].Fingerprint {
 					t.Errorf("another request: owned is %t, %+v, error %v", got.Owned, got.Record, got.Err)
 				}
 				if n := other.asked.Load(); n != 0 {
@@ -79,8 +79,8 @@ func TestR84_StepsThroughTheLayers(t *testing.T) {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
 			open, prefix := k.make(t), newPrefix()
-			s := tieredstore.New(open(), both.options(cacheOn(sharedClient(t), prefix))).(semel.StepStore)
-			other := tieredstore.New(open(), redisOnly.options(cacheOn(sharedClient(t), prefix))).(semel.StepStore)
+			s := tieredstore.New(open(), both.options(cacheOn(sharedClient(t), prefix))).(driver.StepStore)
+			other := tieredstore.New(open(), redisOnly.options(cacheOn(sharedClient(t), prefix))).(driver.StepStore)
 			id, c := newID(), ask()
 			rec, owned, err := s.Claim(t.Context(), id, c)
 			if err != nil || !owned {
@@ -90,18 +90,18 @@ func TestR84_StepsThroughTheLayers(t *testing.T) {
 			if err != nil || !owned {
 				t.Fatal(owned, err)
 			}
-			if rec, _, err = s.Settle(t.Context(), id, rec.Owner(), semel.Outcome{State: semel.Done}); err != nil {
+			if rec, _, err = s.Settle(t.Context(), id, rec.Owner(), driver.Outcome{State: driver.Done}); err != nil {
 				t.Fatal(err)
 			}
 			for range 2 { // the first makes the copies
-				for who, s := range map[string]semel.StepStore{"here": s, "there": other} {
+				for who, s := range map[string]driver.StepStore{"here": s, "there": other} {
 					saved, err := s.Steps(t.Context(), id)
 					if got := load(t, s, id); err != nil || !got.Steps || string(saved["charge"]) != "7" {
 						t.Errorf("%s: the record says %t, the steps are %q, error %v", who, got.Steps, saved, err)
 					}
 				}
 			}
-			if forgot, err := s.(semel.Seizer).Forget(t.Context(), id, rec.Owner()); err != nil || !forgot {
+			if forgot, err := s.(driver.Seizer).Forget(t.Context(), id, rec.Owner()); err != nil || !forgot {
 				t.Fatal(forgot, err)
 			}
 			next, owned, err := other.Claim(t.Context(), id, c)

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/admin"
 	"github.com/semelhq/semel/cmd/internal/faults"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/internal/servers"
 	"github.com/semelhq/semel/tieredstore"
 )
@@ -63,26 +63,26 @@ func TestAnOperatorsForgetSaysIfACopyIsLeft(t *testing.T) {
 			load(t, other, id) // makes that in the cache if s was held up; and tells it the time: it would not serve a copy without
 
 			tc.strike(t, r, way)
-			_, err = s.(semel.Seizer).Forget(t.Context(), id, rec.Owner())
+			_, err = s.(driver.Seizer).Forget(t.Context(), id, rec.Owner())
 			if !errors.Is(err, tieredstore.ErrCopyLeft) {
 				t.Fatalf("Forget: error %v, want ErrCopyLeft", err)
 			}
-			if got := load(t, s, id); got.State != semel.Absent {
+			if got := load(t, s, id); got.State != driver.Absent {
 				t.Errorf("the process that forgot it serves a record that is %s", got.State)
 			}
 			tc.heal(t, r, way)
-			if got := load(t, other, id); tc.survives && got.State != semel.Done {
+			if got := load(t, other, id); tc.survives && got.State != driver.Done {
 				t.Errorf("the copy that the error tells of is not there: %s", got.State)
 			}
 			for giveUp := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-				if _, err = s.(semel.Seizer).Forget(t.Context(), id, rec.Owner()); err == nil {
+				if _, err = s.(driver.Seizer).Forget(t.Context(), id, rec.Owner()); err == nil {
 					break
 				}
 				if time.Now().After(giveUp) {
 					t.Fatalf("Forget, repeated: error %v", err)
 				}
 			}
-			if got := load(t, other, id); got.State != semel.Absent {
+			if got := load(t, other, id); got.State != driver.Absent {
 				t.Errorf("after the repetition another process serves a record that is %s", got.State)
 			}
 		})
@@ -103,21 +103,21 @@ func TestOperatorsWorkThroughTheLayers(t *testing.T) {
 			id := newID()
 			finish(t, s, id, ask())
 			load(t, s, id)
-			if got := load(t, other, id); got.State != semel.Done {
+			if got := load(t, other, id); got.State != driver.Done {
 				t.Fatalf("the record is %s", got.State)
 			}
 			by := admin.Decision{Actor: "ann", Reason: "asked to"}
 			if _, err := desk.Forget(t.Context(), id, by); err != nil {
 				t.Fatal(err)
 			}
-			if got := load(t, other, id); got.State != semel.Absent {
+			if got := load(t, other, id); got.State != driver.Absent {
 				t.Errorf("after the Forget another process serves a record that is %s", got.State)
 			}
 			rec, trail, err := desk.Show(t.Context(), id)
-			if err != nil || rec.State != semel.Absent || len(trail) != 2 {
+			if err != nil || rec.State != driver.Absent || len(trail) != 2 {
 				t.Errorf("shown is a record that is %s, with %d entries in the trail, error %v", rec.State, len(trail), err)
 			}
-			if c, err := s.(semel.Counter).Count(t.Context()); err != nil || c.Running != 0 {
+			if c, err := s.(driver.Counter).Count(t.Context()); err != nil || c.Running != 0 {
 				t.Errorf("counted %+v, error %v", c, err)
 			}
 		})

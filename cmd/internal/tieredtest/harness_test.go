@@ -16,6 +16,7 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/cmd/internal/redisclient"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/pgstore"
 	"github.com/semelhq/semel/redisstore"
 	"github.com/semelhq/semel/sqlitestore"
@@ -24,13 +25,13 @@ import (
 
 // A durable store can be opened by several processes.
 type durable interface {
-	semel.Transactor
-	semel.BatchClaimer
-	semel.StepStore
-	semel.Seizer
-	semel.Lister
-	semel.Auditor
-	semel.Counter
+	driver.Transactor
+	driver.BatchClaimer
+	driver.StepStore
+	driver.Seizer
+	driver.Lister
+	driver.Auditor
+	driver.Counter
 }
 
 // A kind is a kind of durable store. Each call makes one storage, and returns what opens it.
@@ -145,27 +146,27 @@ func connect(t testing.TB, addr string) *redisclient.Client {
 	return c
 }
 
-func newID() semel.ID {
-	a, b, c := semel.NewToken(), semel.NewToken(), semel.NewToken()
-	return semel.ID([]byte(string(a[:]) + string(b[:]) + string(c[:])))
+func newID() driver.ID {
+	a, b, c := driver.NewToken(), driver.NewToken(), driver.NewToken()
+	return driver.ID([]byte(string(a[:]) + string(b[:]) + string(c[:])))
 }
 
-func ask() semel.Claim {
-	return semel.Claim{
-		Fingerprint: semel.Fingerprint{Raw: semel.NewToken()}, Token: semel.NewToken(), Lease: time.Hour, Retention: time.Hour,
+func ask() driver.Claim {
+	return driver.Claim{
+		Fingerprint: driver.Fingerprint{Raw: driver.NewToken()}, Token: driver.NewToken(), Lease: time.Hour, Retention: time.Hour,
 		OnLost: semel.Hold, Operation: "POST /payments",
 	}
 }
 
 // finish runs an operation to its end.
-func finish(t testing.TB, s semel.Store, id semel.ID, c semel.Claim) semel.Record {
+func finish(t testing.TB, s driver.Store, id driver.ID, c driver.Claim) driver.Record {
 	t.Helper()
 	rec, owned, err := s.Claim(context.Background(), id, c)
 	if err != nil || !owned {
 		t.Fatalf("Claim: owned is %t, error %v", owned, err)
 	}
-	rec, owned, err = s.Settle(context.Background(), id, rec.Owner(), semel.Outcome{
-		State: semel.Done, Response: &semel.Response{Status: 201, Body: []byte("paid")},
+	rec, owned, err = s.Settle(context.Background(), id, rec.Owner(), driver.Outcome{
+		State: driver.Done, Response: &driver.Response{Status: 201, Body: []byte("paid")},
 	})
 	if err != nil || !owned {
 		t.Fatalf("Settle: owned is %t, error %v", owned, err)
@@ -173,7 +174,7 @@ func finish(t testing.TB, s semel.Store, id semel.ID, c semel.Claim) semel.Recor
 	return rec
 }
 
-func load(t testing.TB, s semel.Store, id semel.ID) semel.Record {
+func load(t testing.TB, s driver.Store, id driver.ID) driver.Record {
 	t.Helper()
 	rec, err := s.Load(context.Background(), id)
 	must(t, err)
@@ -189,13 +190,13 @@ type counted struct {
 	gate   func()
 }
 
-func (s *counted) ClaimAll(ctx context.Context, claims []semel.ClaimOf) []semel.Claimed {
+func (s *counted) ClaimAll(ctx context.Context, claims []driver.ClaimOf) []driver.Claimed {
 	s.asked.Add(1)
 	s.claims.Add(int64(len(claims)))
 	return s.durable.ClaimAll(ctx, claims)
 }
 
-func (s *counted) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.Record, bool, error) {
+func (s *counted) Claim(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
 	s.asked.Add(1)
 	rec, owned, err := s.durable.Claim(ctx, id, c)
 	if s.gate != nil && err == nil && !owned {
@@ -204,7 +205,7 @@ func (s *counted) Claim(ctx context.Context, id semel.ID, c semel.Claim) (semel.
 	return rec, owned, err
 }
 
-func (s *counted) Load(ctx context.Context, id semel.ID) (semel.Record, error) {
+func (s *counted) Load(ctx context.Context, id driver.ID) (driver.Record, error) {
 	s.asked.Add(1)
 	rec, err := s.durable.Load(ctx, id)
 	if s.gate != nil && err == nil {

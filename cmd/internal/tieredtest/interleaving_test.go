@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/internal/servers"
 	"github.com/semelhq/semel/tieredstore"
 )
@@ -16,22 +16,22 @@ func TestASlowReaderThatRefillsAfterAForgetIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name      string
-		meanwhile func(t *testing.T, r *servers.Redis, s semel.Store, id semel.ID)
+		meanwhile func(t *testing.T, r *servers.Redis, s driver.Store, id driver.ID)
 	}{
-		{"forgotten", func(*testing.T, *servers.Redis, semel.Store, semel.ID) {}},
-		{"forgotten, and missed by another reader", func(t *testing.T, _ *servers.Redis, s semel.Store, id semel.ID) {
-			if got := load(t, s, id); got.State != semel.Absent {
+		{"forgotten", func(*testing.T, *servers.Redis, driver.Store, driver.ID) {}},
+		{"forgotten, and missed by another reader", func(t *testing.T, _ *servers.Redis, s driver.Store, id driver.ID) {
+			if got := load(t, s, id); got.State != driver.Absent {
 				t.Errorf("after the Forget the record is %s", got.State)
 			}
 		}},
-		{"forgotten, and the cache restarted empty", func(t *testing.T, r *servers.Redis, _ semel.Store, _ semel.ID) {
+		{"forgotten, and the cache restarted empty", func(t *testing.T, r *servers.Redis, _ driver.Store, _ driver.ID) {
 			must(t, r.Kill())
 			must(t, r.Start())
 		}},
-		{"forgotten, and the cache restarted empty and asked", func(t *testing.T, r *servers.Redis, s semel.Store, id semel.ID) {
+		{"forgotten, and the cache restarted empty and asked", func(t *testing.T, r *servers.Redis, s driver.Store, id driver.ID) {
 			must(t, r.Kill())
 			must(t, r.Start())
-			if got := load(t, s, id); got.State != semel.Absent {
+			if got := load(t, s, id); got.State != driver.Absent {
 				t.Errorf("after the Forget the record is %s", got.State)
 			}
 		}},
@@ -50,24 +50,24 @@ func TestASlowReaderThatRefillsAfterAForgetIsRefused(t *testing.T) {
 				close(held)
 				<-release
 			}
-			ended := make(chan semel.Record)
+			ended := make(chan driver.Record)
 			go func() {
 				got, _ := reading.Load(context.Background(), id)
 				ended <- got
 			}()
 			<-held
-			forgotten, err := forgetting.(semel.Seizer).Forget(t.Context(), id, rec.Owner())
+			forgotten, err := forgetting.(driver.Seizer).Forget(t.Context(), id, rec.Owner())
 			if err != nil || !forgotten {
 				t.Fatalf("Forget: %t, error %v", forgotten, err)
 			}
 			tc.meanwhile(t, r, forgetting, id)
 			close(release)
-			if got := <-ended; got.State != semel.Done {
+			if got := <-ended; got.State != driver.Done {
 				t.Fatalf("the reader got a record that is %s", got.State)
 			}
 			slow.gate = nil
-			for name, s := range map[string]semel.Store{"of the reader": reading, "that forgot it": forgetting} {
-				if got := load(t, s, id); got.State != semel.Absent {
+			for name, s := range map[string]driver.Store{"of the reader": reading, "that forgot it": forgetting} {
+				if got := load(t, s, id); got.State != driver.Absent {
 					t.Errorf("the process %s serves a record that is %s", name, got.State)
 				}
 			}
@@ -93,11 +93,11 @@ func TestAfterTheCacheWasRestartedEmptyItFillsAgain(t *testing.T) {
 }
 
 // fast fails unless repeats come to be answered without the durable store, and rightly all the time.
-func fast(t *testing.T, d *counted, s semel.Store, id semel.ID, want semel.Record) {
+func fast(t *testing.T, d *counted, s driver.Store, id driver.ID, want driver.Record) {
 	t.Helper()
 	for giveUp := time.Now().Add(time.Minute); ; {
 		asked := d.asked.Load()
-		if got := load(t, s, id); got.State != semel.Done || got.Token != want.Token || got.Response == nil {
+		if got := load(t, s, id); got.State != driver.Done || got.Token != want.Token || got.Response == nil {
 			t.Fatalf("a repeat got a record that is %s, with the answer %v", got.State, got.Response)
 		}
 		if d.asked.Load() == asked {

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/redisstore"
 	"github.com/semelhq/semel/sqlitestore"
 	"github.com/semelhq/semel/storetest"
@@ -38,7 +38,7 @@ func TestR88_OneProcessKeepsEveryPromise(t *testing.T) {
 				o.Clock = clock.now
 				path := filepath.Join(t.TempDir(), "semel.db")
 				one := tieredstore.New(openSQLite(t, path, sqlitestore.Options{Clock: clock.now}), o)
-				return storetest.Storage{Open: func(t *testing.T) semel.Store { return one }, Advance: clock.advance}
+				return storetest.Storage{Open: func(t *testing.T) driver.Store { return one }, Advance: clock.advance}
 			})
 		})
 	}
@@ -47,7 +47,7 @@ func TestR88_OneProcessKeepsEveryPromise(t *testing.T) {
 		storages := &postgresStorages{outer: t}
 		storetest.Run(t, func(t *testing.T) storetest.Storage {
 			one := tieredstore.New(storages.next(t)(), both.options(cacheFor(t, both)))
-			return storetest.Storage{Open: func(t *testing.T) semel.Store { return one }}
+			return storetest.Storage{Open: func(t *testing.T) driver.Store { return one }}
 		})
 	})
 }
@@ -67,7 +67,7 @@ func TestR88_TwoProcessesOnOneCacheKeepEveryPromise(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Storage {
 		open, prefix := storages.next(t), newPrefix()
 		opened := 0
-		return storetest.Storage{Open: func(t *testing.T) semel.Store {
+		return storetest.Storage{Open: func(t *testing.T) driver.Store {
 			c := sharedClient(t)
 			if opened++; opened%2 == 0 {
 				c = other
@@ -85,7 +85,7 @@ func TestR53_CopiesEndByTheDurableStoresClock(t *testing.T) {
 		clock := newMovedClock()
 		path, prefix := filepath.Join(t.TempDir(), "semel.db"), newPrefix()
 		return storetest.Storage{
-			Open: func(t *testing.T) semel.Store {
+			Open: func(t *testing.T) driver.Store {
 				o := redisOnly.options(cacheOn(sharedClient(t), prefix))
 				o.Clock = clock.now
 				return tieredstore.New(openSQLite(t, path, sqlitestore.Options{Clock: clock.now}), o)

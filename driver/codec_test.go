@@ -1,4 +1,4 @@
-package semel
+package driver
 
 import (
 	"bytes"

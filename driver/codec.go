@@ -1,13 +1,14 @@
-package semel
+package driver
 
 import (
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"net/http"
 	"slices"
 	"time"
+
+	"github.com/semelhq/semel/internal/wire"
 )
 
 // The binary form of a record, for stores that keep it as one string. It is a header of fixed size, so that a script
@@ -140,15 +141,15 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 	out = append(out, r.Fingerprint.Canonical[:]...)
 	out = append(out, r.Fingerprint.Settings[:]...)
 
-	out = appendField(out, tagOperation, r.Operation)
-	out = appendField(out, tagCorrelation, r.Correlation)
-	out = appendField(out, tagError, r.Error)
+	out = wire.AppendField(out, tagOperation, r.Operation)
+	out = wire.AppendField(out, tagCorrelation, r.Correlation)
+	out = wire.AppendField(out, tagError, r.Error)
 	if r.Response != nil {
 		out = append(out, tagResponse)
 		out = binary.AppendUvarint(out, uint64(answer))
 		out = r.Response.append(out)
 	}
-	out = appendField(out, tagSealed, r.Sealed)
+	out = wire.AppendField(out, tagSealed, r.Sealed)
 	out = append(out, unknown...)
 
 	head := out[start:]
@@ -239,31 +240,31 @@ func (r *Record) decode(data []byte) error {
 	if got, want := crc32.Checksum(tail, castagnoli), binary.BigEndian.Uint32(data[offCRC:]); got != want {
 		return fmt.Errorf("tail of %d bytes has CRC %08x, want %08x", len(tail), got, want)
 	}
-	d := decoder{data: data, at: recordHeadSize}
+	d := wire.Decoder{Data: data, At: recordHeadSize}
 	r.decodeTail(&d, version)
-	if d.err != nil {
-		return d.err
+	if d.Err != nil {
+		return d.Err
 	}
 	return r.check()
 }
 
-func (r *Record) decodeTail(d *decoder, version byte) {
-	known, last := d.at, byte(0) // known is where the fields end that this version knows
-	for d.err == nil && d.at < len(d.data) {
-		at := d.at
-		tag := d.data[at]
-		d.at++
-		value := d.bytes("field")
+func (r *Record) decodeTail(d *wire.Decoder, version byte) {
+	known, last := d.At, byte(0) // known is where the fields end that this version knows
+	for d.Err == nil && d.At < len(d.Data) {
+		at := d.At
+		tag := d.Data[at]
+		d.At++
+		value := d.Bytes("field")
 		switch {
-		case d.err != nil:
+		case d.Err != nil:
 		case tag <= last:
-			d.fail(at, "tag %d after tag %d", tag, last)
+			d.Fail(at, "tag %d after tag %d", tag, last)
 		case len(value) == 0:
-			d.fail(at, "field %d is empty", tag)
+			d.Fail(at, "field %d is empty", tag)
 		case tag > tagLast && version == layoutVersion:
-			d.fail(at, "tag %d in layout version %d", tag, version)
+			d.Fail(at, "tag %d in layout version %d", tag, version)
 		}
-		if d.err != nil {
+		if d.Err != nil {
 			return
 		}
 		last = tag
@@ -275,31 +276,31 @@ func (r *Record) decodeTail(d *decoder, version byte) {
 		case tagError:
 			r.Error = string(value)
 		case tagResponse:
-			a := decoder{data: d.data[:d.at], at: d.at - len(value)}
-			r.Response = a.response()
-			d.err = a.err
+			a := wire.Decoder{Data: d.Data[:d.At], At: d.At - len(value)}
+			r.Response = answerOf(&a)
+			d.Err = a.Err
 		case tagSealed:
 			r.Sealed = slices.Clone(value)
 		default:
 			continue
 		}
-		known = d.at
+		known = d.At
 	}
 	if version > layoutVersion {
-		r.unknown = string(d.data[offVersion:offReadable+1]) + string(d.data[known:])
+		r.unknown = string(d.Data[offVersion:offReadable+1]) + string(d.Data[known:])
 	}
 }
 
 // size returns how long the record's binary form is, and the answer in it.
 func (r *Record) size() (total, answer int) {
-	total = recordHeadSize + fieldSize(len(r.Operation)) + fieldSize(len(r.Correlation)) + fieldSize(len(r.Error)) +
-		fieldSize(len(r.Sealed))
+	total = recordHeadSize + wire.FieldSize(len(r.Operation)) + wire.FieldSize(len(r.Correlation)) + wire.FieldSize(len(r.Error)) +
+		wire.FieldSize(len(r.Sealed))
 	if r.unknown != "" {
 		total += len(r.unknown) - 2 // the versions are in the header
 	}
 	if r.Response != nil {
 		answer = r.Response.size()
-		total += fieldSize(answer)
+		total += wire.FieldSize(answer)
 	}
 	return total, answer
 }
@@ -345,10 +346,10 @@ func decodeAnswer(data []byte) (*Response, error) {
 	if got, want := crc32.Checksum(data[answerHeadSize:], castagnoli), binary.BigEndian.Uint32(data[2:]); got != want {
 		return nil, fmt.Errorf("%d bytes have CRC %08x, want %08x", len(data)-answerHeadSize, got, want)
 	}
-	d := decoder{data: data, at: answerHeadSize}
-	p := d.response()
-	if d.err != nil {
-		return nil, d.err
+	d := wire.Decoder{Data: data, At: answerHeadSize}
+	p := answerOf(&d)
+	if d.Err != nil {
+		return nil, d.Err
 	}
 	return p, p.check()
 }
@@ -361,203 +362,30 @@ func (p *Response) check() error {
 }
 
 func (p *Response) size() int {
-	return 2 + stringSize(len(p.Codec)) + fieldsSize(p.Header) + fieldsSize(p.Trailer) + len(p.Body)
+	return 2 + wire.StringSize(len(p.Codec)) + wire.FieldsSize(p.Header) + wire.FieldsSize(p.Trailer) + len(p.Body)
 }
 
 func (p *Response) append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint16(b, uint16(p.Status))
-	b = appendString(b, p.Codec)
-	b = appendFields(b, p.Header)
-	b = appendFields(b, p.Trailer)
+	b = wire.AppendString(b, p.Codec)
+	b = wire.AppendFields(b, p.Header)
+	b = wire.AppendFields(b, p.Trailer)
 	return append(b, p.Body...)
 }
 
-// appendFields appends header or trailer fields. A name without values is kept: it suppresses a field that net/http
-// would add by itself.
-func appendFields(b []byte, h http.Header) []byte {
-	var few [24]string // keeps the names of an ordinary answer off the heap
-	names := few[:0]
-	for name := range h {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	b = binary.AppendUvarint(b, uint64(len(names)))
-	for _, name := range names {
-		b = appendString(b, name)
-		b = binary.AppendUvarint(b, uint64(len(h[name])))
-		for _, value := range h[name] {
-			b = appendString(b, value)
-		}
-	}
-	return b
-}
-
-func fieldsSize(h http.Header) int {
-	n := uvarintSize(len(h))
-	for name, values := range h {
-		n += stringSize(len(name)) + uvarintSize(len(values))
-		for _, value := range values {
-			n += stringSize(len(value))
-		}
-	}
-	return n
-}
-
-func appendField[T string | []byte](b []byte, tag byte, value T) []byte {
-	if len(value) == 0 {
-		return b
-	}
-	b = append(b, tag)
-	b = binary.AppendUvarint(b, uint64(len(value)))
-	return append(b, value...)
-}
-
-func appendString(b []byte, s string) []byte {
-	b = binary.AppendUvarint(b, uint64(len(s)))
-	return append(b, s...)
-}
-
-func fieldSize(n int) int {
-	if n == 0 {
-		return 0
-	}
-	return 1 + stringSize(n)
-}
-
-func stringSize(n int) int { return uvarintSize(n) + n }
-
-func uvarintSize(n int) int {
-	size := 1
-	for ; n >= 0x80; n >>= 7 {
-		size++
-	}
-	return size
-}
-
-// A decoder reads a record's tail. After the first error it stands still and returns zero values.
-type decoder struct {
-	data []byte
-	at   int
-	err  error
-}
-
-func (d *decoder) fail(at int, format string, args ...any) {
-	d.err = fmt.Errorf("%s at byte %d", fmt.Sprintf(format, args...), at)
-}
-
-// number reads a count or length of things that take at least one byte each, so that it can't exceed what is left.
-func (d *decoder) number(what string) int {
-	if d.err != nil {
-		return 0
-	}
-	n, size := binary.Uvarint(d.data[d.at:])
-	switch {
-	case size <= 0:
-		d.fail(d.at, "length of %s is malformed", what)
-		return 0
-	case size > 1 && d.data[d.at+size-1] == 0:
-		d.fail(d.at, "length of %s is not in its shortest form", what)
-		return 0
-	case n > uint64(len(d.data)-d.at-size):
-		d.fail(d.at, "length of %s is %d, but %d bytes are left", what, n, len(d.data)-d.at-size)
-		return 0
-	}
-	d.at += size
-	return int(n)
-}
-
-// bytes reads a length and so many bytes. The result is part of the data.
-func (d *decoder) bytes(what string) []byte {
-	n := d.number(what)
-	d.at += n
-	return d.data[d.at-n : d.at]
-}
-
-// response reads an answer, which reaches to the end of the data.
-func (d *decoder) response() *Response {
-	if len(d.data)-d.at < 2 {
-		d.fail(d.at, "answer is too short")
+// answerOf reads an answer, which reaches to the end of the data.
+func answerOf(d *wire.Decoder) *Response {
+	if len(d.Data)-d.At < 2 {
+		d.Fail(d.At, "answer is too short")
 		return nil
 	}
-	p := &Response{Status: int(binary.BigEndian.Uint16(d.data[d.at:]))}
-	d.at += 2
-	p.Codec = string(d.bytes("codec"))
-	p.Header = d.fields("header")
-	p.Trailer = d.fields("trailer")
-	if d.err == nil && d.at < len(d.data) {
-		p.Body = slices.Clone(d.data[d.at:])
+	p := &Response{Status: int(binary.BigEndian.Uint16(d.Data[d.At:]))}
+	d.At += 2
+	p.Codec = string(d.Bytes("codec"))
+	p.Header = d.Fields("header")
+	p.Trailer = d.Fields("trailer")
+	if d.Err == nil && d.At < len(d.Data) {
+		p.Body = slices.Clone(d.Data[d.At:])
 	}
 	return p
-}
-
-// fields reads header or trailer fields; none are nil. The strings share one copy of the data, and the values of many
-// names one array, of which each name has its own, capped part.
-func (d *decoder) fields(what string) http.Header {
-	count := d.number(what)
-	if d.err != nil || count == 0 {
-		return nil
-	}
-	from := d.at
-	d.skipFields(count)
-	if d.err != nil {
-		return nil
-	}
-	text := string(d.data[from:d.at])
-	h := make(http.Header, count)
-	var values []string
-	at := 0
-	next := func() string {
-		n, size := uvarint(text[at:])
-		at += size + n
-		return text[at-n : at]
-	}
-	for range count {
-		name := next()
-		n, size := uvarint(text[at:])
-		at += size
-		if n == 0 {
-			h[name] = nil
-			continue
-		}
-		if cap(values)-len(values) < n {
-			values = make([]string, 0, max(n, count))
-		}
-		first := len(values)
-		for range n {
-			values = append(values, next())
-		}
-		h[name] = values[first:len(values):len(values)]
-	}
-	return h
-}
-
-// skipFields checks so many fields without taking memory for them.
-func (d *decoder) skipFields(count int) {
-	var last []byte
-	for i := range count {
-		at := d.at
-		name := d.bytes("name")
-		if d.err == nil && i > 0 && string(name) <= string(last) {
-			d.fail(at, "names are not in order")
-		}
-		last = name
-		for range d.number("values") {
-			d.bytes("value")
-		}
-		if d.err != nil {
-			return
-		}
-	}
-}
-
-// uvarint reads a number that was checked before.
-func uvarint(s string) (n, size int) {
-	for shift := 0; ; shift += 7 {
-		c := s[size]
-		size++
-		n |= int(c&0x7f) << shift
-		if c < 0x80 {
-			return n, size
-		}
-	}
 }

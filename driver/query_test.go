@@ -1,4 +1,4 @@
-package semel_test
+package driver_test
 
 import (
 	"bytes"
@@ -7,12 +7,13 @@ import (
 	"testing"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 )
 
 // A store that looks only at the range finds what a look at every id finds.
 func TestField14_ThePrefixOfAnIDIsARange(t *testing.T) {
 	t.Parallel()
-	random := func() (id semel.ID) {
+	random := func() (id driver.ID) {
 		rand.Read(id[:])
 		return id
 	}
@@ -20,14 +21,14 @@ func TestField14_ThePrefixOfAnIDIsARange(t *testing.T) {
 		id := random()
 		text := id.String()
 		for n := range len(text) + 1 {
-			q := semel.Query{Prefix: text[:n]}
+			q := driver.Query{Prefix: text[:n]}
 			first, last, some := q.Range()
 			if !some || n > 0 && (!strings.HasPrefix(first.String(), text[:n]) || !strings.HasPrefix(last.String(), text[:n])) {
 				t.Fatalf("the range of %q is from %s to %s, %v", text[:n], first, last, some)
 			}
-			near, rec := id, semel.Record{State: semel.Done}
+			near, rec := id, driver.Record{State: driver.Done}
 			near[n*6/8%len(near)] ^= byte(1) << (n % 8)
-			for _, other := range []semel.ID{id, near, random()} {
+			for _, other := range []driver.ID{id, near, random()} {
 				within := bytes.Compare(first[:], other[:]) <= 0 && bytes.Compare(other[:], last[:]) <= 0
 				if begins := strings.HasPrefix(other.String(), text[:n]); within != begins || q.Matches(other, &rec) != begins {
 					t.Fatalf("%s begins with %q: %v, in its range: %v, matches: %v", other, text[:n], begins, within, q.Matches(other, &rec))
@@ -35,7 +36,7 @@ func TestField14_ThePrefixOfAnIDIsARange(t *testing.T) {
 			}
 		}
 		scope := id.Scope()
-		within := semel.Query{Scope: &scope, Prefix: text[:8]}
+		within := driver.Query{Scope: &scope, Prefix: text[:8]}
 		if first, last, some := within.Range(); !some || first.Scope() != scope || last.Scope() != scope {
 			t.Fatalf("the range in a scope is from %s to %s, %v", first, last, some)
 		}
@@ -46,7 +47,7 @@ func TestField14_WhatNoIDBeginsWithHasNoRange(t *testing.T) {
 	t.Parallel()
 	id := semel.Identify(nil, semel.KindHTTP, "acme", "k")
 	other := semel.Identify(nil, semel.KindHTTP, "umbrella", "k").Scope()
-	for name, q := range map[string]semel.Query{
+	for name, q := range map[string]driver.Query{
 		"another alphabet":          {Prefix: "order/42"},
 		"a line end":                {Prefix: id.String()[:8] + "\n"},
 		"more than an id":           {Prefix: id.String() + "A"},
@@ -56,7 +57,7 @@ func TestField14_WhatNoIDBeginsWithHasNoRange(t *testing.T) {
 		if first, last, some := q.Range(); some {
 			t.Errorf("%s has a range, from %s to %s", name, first, last)
 		}
-		if q.Matches(id, &semel.Record{State: semel.Done}) {
+		if q.Matches(id, &driver.Record{State: driver.Done}) {
 			t.Errorf("%s matches", name)
 		}
 	}

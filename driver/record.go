@@ -1,4 +1,4 @@
-package semel
+package driver
 
 import (
 	"crypto/rand"
@@ -212,8 +212,8 @@ func (r *Record) readsEnded() Reading {
 	return ReadsDone
 }
 
-// kept returns until when the answer of a record that ended, or began, is kept.
-func (r *Record) kept() Time {
+// Kept returns until when the answer of a record that ended, or began, is kept.
+func (r *Record) Kept() Time {
 	switch {
 	case r.State == Done:
 		return r.Settled.Add(r.Retention)
@@ -224,10 +224,10 @@ func (r *Record) kept() Time {
 }
 
 // past reports whether the retention of a record that ended (or began and lapsed) is over.
-func (r *Record) past(now Time) bool { return r.kept() != never && now >= r.kept() }
+func (r *Record) past(now Time) bool { return r.Kept() != never && now >= r.Kept() }
 
 // over reports whether its tombstone is over too.
 func (r *Record) over(now Time) bool {
-	end := r.kept().Add(r.Tombstone)
+	end := r.Kept().Add(r.Tombstone)
 	return end != never && now >= end
 }

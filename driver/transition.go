@@ -1,6 +1,9 @@
-package semel
+package driver
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // The state machine, as pure functions of a record, the store's clock and a request. A store that reads, applies and
 // writes under one lock can use them as they are; a store that speaks in scripts or SQL repeats them there, and
@@ -9,8 +12,8 @@ import "time"
 // Claim starts a run if the record allows it. It returns the record as it must be stored and true, or the record
 // unchanged and false. An absent record may carry in Fence the highest fence the store remembers for it.
 func (r Record) Claim(now Time, c Claim) (Record, bool) {
-	c.Lease = orDefault(c.Lease, DefaultLease)
-	c.Retention = orDefault(c.Retention, DefaultRetention)
+	c.Lease = cmp.Or(max(c.Lease, 0), DefaultLease)
+	c.Retention = cmp.Or(max(c.Retention, 0), DefaultRetention)
 	c.Tombstone = max(c.Tombstone, 0)
 	r.Now = now
 	switch {
@@ -71,7 +74,7 @@ func (r Record) Extend(now Time, by Owner, x Extension) (Record, bool) {
 	if r.State != Running || !r.ownedBy(by) || by.Above {
 		return r, false
 	}
-	r.LeaseEnd = now.Add(orDefault(x.Lease, DefaultLease))
+	r.LeaseEnd = now.Add(cmp.Or(max(x.Lease, 0), DefaultLease))
 	r.Begun = r.Begun || x.Begun
 	return r, true
 }
@@ -226,9 +229,9 @@ func (r *Record) Expires() Time {
 // endedExpires is Expires for a record that ended, or began.
 func (r *Record) endedExpires() Time {
 	if r.Response == nil && len(r.Sealed) == 0 && !r.Steps {
-		return r.kept().Add(r.Tombstone) // there is nothing to strip
+		return r.Kept().Add(r.Tombstone) // there is nothing to strip
 	}
-	return r.kept()
+	return r.Kept()
 }
 
 const never = Time(1<<63 - 1)
@@ -241,13 +244,6 @@ func (r *Record) ownedBy(by Owner) bool {
 		return r.Fence > by.Fence
 	}
 	return r.Fence == by.Fence
-}
-
-func orDefault(d, def time.Duration) time.Duration {
-	if d <= 0 {
-		return def
-	}
-	return d
 }
 
 // times multiplies a retention; more than Forever is Forever.

@@ -1,16 +1,18 @@
-package semel
+package event
 
 import (
 	"context"
 	"log/slog"
+
+	"github.com/semelhq/semel/driver"
 )
 
-// LogObserver writes one structured line an event: decisions at level Info, those whose result is unknown at Warn, because
-// somebody has to decide about the operation, dangerous events at Warn too, but EventBodyConsumed, a fault of the service's
+// Log writes one structured line an event: decisions at level Info, those whose result is unknown at Warn, because
+// somebody has to decide about the operation, dangerous events at Warn too, but BodyConsumed, a fault of the service's
 // set-up, at Error. Its fields are
 // event, result, code, digest (the operation's public id, a digest of scope and key; never the key), endpoint,
 // correlation, instance, attempt, fence, status, duration_ms, verb and error.
-func LogObserver(log *slog.Logger, instance string) Observer {
+func Log(log *slog.Logger, instance string) Observer {
 	return &logObserver{log: log, instance: instance}
 }
 
@@ -22,12 +24,12 @@ type logObserver struct {
 func (o *logObserver) Observe(ctx context.Context, e Event) {
 	level, name := slog.LevelWarn, "idempotency_"+string(e.Kind)
 	switch e.Kind {
-	case EventDecision:
+	case Decision:
 		name = "idempotency_check"
-		if e.Result != ResultUnknown {
+		if e.Result != Unknown {
 			level = slog.LevelInfo
 		}
-	case EventBodyConsumed:
+	case BodyConsumed:
 		level = slog.LevelError
 	}
 	if !o.log.Enabled(ctx, level) {
@@ -43,14 +45,14 @@ func (o *logObserver) Observe(ctx context.Context, e Event) {
 	add(e.Result != "", slog.String("result", string(e.Result)))
 	add(e.Code != "", slog.String("code", string(e.Code)))
 	add(e.Observed, slog.Bool("observed", true))
-	add(e.ID != ID{}, slog.String("digest", e.ID.String()))
+	add(e.ID != driver.ID{}, slog.String("digest", e.ID.String()))
 	add(e.Operation != "", slog.String("endpoint", e.Operation))
 	add(e.Correlation != "", slog.String("correlation", e.Correlation))
 	add(o.instance != "", slog.String("instance", o.instance))
 	add(e.Attempt != 0, slog.Uint64("attempt", uint64(e.Attempt)))
 	add(e.Fence != 0, slog.Uint64("fence", e.Fence))
 	add(e.Status != 0, slog.Int("status", e.Status))
-	add(e.Kind == EventDecision, slog.Float64("duration_ms", float64(e.Duration.Microseconds())/1000))
+	add(e.Kind == Decision, slog.Float64("duration_ms", float64(e.Duration.Microseconds())/1000))
 	add(e.Verb != "", slog.String("verb", e.Verb))
 	if e.Err != nil {
 		attrs = append(attrs, slog.String("error", e.Err.Error()))

@@ -1,4 +1,4 @@
-package semel
+package driver
 
 import (
 	"encoding/base64"
@@ -14,6 +14,10 @@ type ScopeID [16]byte
 
 // Scope returns the part that all operations of the same kind and scope share.
 func (id ID) Scope() ScopeID { return ScopeID(id[:16]) }
+
+// Reserved reports whether the ID is one of the store's own records, which stand for no operation: operators' listings
+// leave them out, and nobody decides about them. Their scope is all zeros, which no digest leads to.
+func (id ID) Reserved() bool { return id.Scope() == ScopeID{} }
 
 // String returns the operation's public id: base64url without padding, 64 characters.
 func (id ID) String() string { return base64.RawURLEncoding.EncodeToString(id[:]) }
@@ -41,21 +45,4 @@ func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
 func (id *ID) UnmarshalText(text []byte) (err error) {
 	*id, err = ParseID(string(text))
 	return err
-}
-
-// Kind says which face of the guard an operation belongs to. A tenant and a consumer of the same name never meet.
-type Kind string
-
-// The kinds of operations.
-const (
-	KindHTTP    Kind = "http"
-	KindDo      Kind = "do"
-	KindMessage Kind = "message"
-	KindSaga    Kind = "saga"
-)
-
-// Identify returns the ID of the operation (kind, scope, key) under an identity secret, as a guard with that secret
-// does. It is for operators' tools that are given a key in clear.
-func Identify(secret []byte, kind Kind, scope, key string) ID {
-	return newDigester(secret).id(kind, scope, key)
 }

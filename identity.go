@@ -1,0 +1,22 @@
+package semel
+
+import (
+	"github.com/semelhq/semel/driver"
+)
+
+// Kind says which face of the guard an operation belongs to. A tenant and a consumer of the same name never meet.
+type Kind string
+
+// The kinds of operations.
+const (
+	KindHTTP    Kind = "http"
+	KindDo      Kind = "do"
+	KindMessage Kind = "message"
+	KindSaga    Kind = "saga"
+)
+
+// Identify returns the ID of the operation (kind, scope, key) under an identity secret, as a guard with that secret
+// does. It is for operators' tools that are given a key in clear.
+func Identify(secret []byte, kind Kind, scope, key string) driver.ID {
+	return newDigester(secret).id(kind, scope, key)
+}

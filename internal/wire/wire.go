@@ -1,0 +1,183 @@
+// Package wire writes and reads the parts of which binary forms are made: lengths as unsigned varints in their shortest form, texts, and
+// header fields.
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/http"
+	"slices"
+)
+
+// AppendFields appends header or trailer fields. A name without values is kept: it suppresses a field that net/http
+// would add by itself.
+func AppendFields(b []byte, h http.Header) []byte {
+	var few [24]string // keeps the names of an ordinary answer off the heap
+	names := few[:0]
+	for name := range h {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	b = binary.AppendUvarint(b, uint64(len(names)))
+	for _, name := range names {
+		b = AppendString(b, name)
+		b = binary.AppendUvarint(b, uint64(len(h[name])))
+		for _, value := range h[name] {
+			b = AppendString(b, value)
+		}
+	}
+	return b
+}
+
+func FieldsSize(h http.Header) int {
+	n := uvarintSize(len(h))
+	for name, values := range h {
+		n += StringSize(len(name)) + uvarintSize(len(values))
+		for _, value := range values {
+			n += StringSize(len(value))
+		}
+	}
+	return n
+}
+
+func AppendField[T string | []byte](b []byte, tag byte, value T) []byte {
+	if len(value) == 0 {
+		return b
+	}
+	b = append(b, tag)
+	b = binary.AppendUvarint(b, uint64(len(value)))
+	return append(b, value...)
+}
+
+func AppendString(b []byte, s string) []byte {
+	b = binary.AppendUvarint(b, uint64(len(s)))
+	return append(b, s...)
+}
+
+func FieldSize(n int) int {
+	if n == 0 {
+		return 0
+	}
+	return 1 + StringSize(n)
+}
+
+func StringSize(n int) int { return uvarintSize(n) + n }
+
+func uvarintSize(n int) int {
+	size := 1
+	for ; n >= 0x80; n >>= 7 {
+		size++
+	}
+	return size
+}
+
+// A Decoder reads a record's tail. After the first error it stands still and returns zero values.
+type Decoder struct {
+	Data []byte
+	At   int
+	Err  error
+}
+
+func (d *Decoder) Fail(at int, format string, args ...any) {
+	d.Err = fmt.Errorf("%s at byte %d", fmt.Sprintf(format, args...), at)
+}
+
+// number reads a count or length of things that take at least one byte each, so that it can't exceed what is left.
+func (d *Decoder) number(what string) int {
+	if d.Err != nil {
+		return 0
+	}
+	n, size := binary.Uvarint(d.Data[d.At:])
+	switch {
+	case size <= 0:
+		d.Fail(d.At, "length of %s is malformed", what)
+		return 0
+	case size > 1 && d.Data[d.At+size-1] == 0:
+		d.Fail(d.At, "length of %s is not in its shortest form", what)
+		return 0
+	case n > uint64(len(d.Data)-d.At-size):
+		d.Fail(d.At, "length of %s is %d, but %d bytes are left", what, n, len(d.Data)-d.At-size)
+		return 0
+	}
+	d.At += size
+	return int(n)
+}
+
+// Bytes reads a length and so many bytes. The result is part of the data.
+func (d *Decoder) Bytes(what string) []byte {
+	n := d.number(what)
+	d.At += n
+	return d.Data[d.At-n : d.At]
+}
+
+// Fields reads header or trailer fields; none are nil. The strings share one copy of the data, and the values of many
+// names one array, of which each name has its own, capped part.
+func (d *Decoder) Fields(what string) http.Header {
+	count := d.number(what)
+	if d.Err != nil || count == 0 {
+		return nil
+	}
+	from := d.At
+	d.skipFields(count)
+	if d.Err != nil {
+		return nil
+	}
+	text := string(d.Data[from:d.At])
+	h := make(http.Header, count)
+	var values []string
+	at := 0
+	next := func() string {
+		n, size := uvarint(text[at:])
+		at += size + n
+		return text[at-n : at]
+	}
+	for range count {
+		name := next()
+		n, size := uvarint(text[at:])
+		at += size
+		if n == 0 {
+			h[name] = nil
+			continue
+		}
+		if cap(values)-len(values) < n {
+			values = make([]string, 0, max(n, count))
+		}
+		first := len(values)
+		for range n {
+			values = append(values, next())
+		}
+		h[name] = values[first:len(values):len(values)]
+	}
+	return h
+}
+
+// skipFields checks so many fields without taking memory for them.
+func (d *Decoder) skipFields(count int) {
+	var last []byte
+	for i := range count {
+		at := d.At
+		name := d.Bytes("name")
+		if d.Err == nil && i > 0 && string(name) <= string(last) {
+			d.Fail(at, "names are not in order")
+		}
+		last = name
+		for range d.number("values") {
+			d.Bytes("value")
+		}
+		if d.Err != nil {
+			return
+		}
+	}
+}
+
+// uvarint reads a number that was checked before.
+func uvarint(s string) (n, size int) {
+	for shift := 0; ; shift += 7 {
+		c := s[size]
+		size++
+		n |= int(c&0x7f) << shift
+		if c < 0x80 {
+			return n, size
+		}
+	}
+}

@@ -1,0 +1,87 @@
+// Package refusal names what a guard refuses a request for. The names are the same in the member "code" of a problem, in the header
+// Idempotency-Code, in events, and as errors.
+package refusal
+
+// A Code names a refusal. It stands in the member "code" of a problem, and in the header Idempotency-Code of every refusal,
+// whatever its form (R-59a). It is also the error that such a refusal unwraps to, so that callers can use errors.Is.
+type Code string
+
+// The codes of a guard. A gateway, or a service, may have codes of its own.
+const (
+	// KeyMissing means that the request carries no key and the route requires one.
+	KeyMissing Code = "IDEMPOTENCY_KEY_REQUIRED"
+	// KeyInvalid means that the key breaks the route's key format.
+	KeyInvalid Code = "IDEMPOTENCY_KEY_INVALID"
+	// ScopeInvalid means that the principal of a keyed request could not be told.
+	ScopeInvalid Code = "IDEMPOTENCY_SCOPE_INVALID"
+	// KeyReused means that the key was used before with another request.
+	KeyReused Code = "IDEMPOTENCY_KEY_REUSED"
+	// InProgress means that another run of the same operation has not ended.
+	InProgress Code = "IDEMPOTENCY_IN_PROGRESS"
+	// OutcomePending means that the operation may have taken effect, and that its outcome is not known yet.
+	OutcomePending Code = "IDEMPOTENCY_OUTCOME_PENDING"
+	// OutcomeUnknown means that the operation may have taken effect and that its run was lost.
+	OutcomeUnknown Code = "IDEMPOTENCY_OUTCOME_UNKNOWN"
+	// NoAnswer means that a handler returned without having written a status or a byte (R-32a). From [RunTx] it means
+	// that the function in the transaction returned nil without an answer, and that the transaction was rolled back: what is
+	// written later could not be a part of it.
+	NoAnswer Code = "IDEMPOTENCY_NO_ANSWER"
+	// ReplayUnavailable means that the operation has ended but that its answer can't be given again.
+	ReplayUnavailable Code = "IDEMPOTENCY_REPLAY_UNAVAILABLE"
+	// KeyExpired means that the operation has ended, and that its answer is no longer kept.
+	KeyExpired Code = "IDEMPOTENCY_KEY_EXPIRED"
+	// ReplayForbidden means that the caller may no longer see the stored answer.
+	ReplayForbidden Code = "IDEMPOTENCY_REPLAY_FORBIDDEN"
+	// TooManyAttempts means that one key was asked for more often than [Options].MaxAttempts allows.
+	TooManyAttempts Code = "IDEMPOTENCY_TOO_MANY_ATTEMPTS"
+	// TooManyKeys means that a principal has more live keys than [Options].MaxKeys allows.
+	TooManyKeys Code = "IDEMPOTENCY_TOO_MANY_KEYS"
+	// BodyTooLarge means that the request's body is above the limit.
+	BodyTooLarge Code = "IDEMPOTENCY_BODY_TOO_LARGE"
+	// DigestMismatch means that the body does not match its Content-Digest.
+	DigestMismatch Code = "IDEMPOTENCY_DIGEST_MISMATCH"
+	// EarlyData means that the request came as TLS early data, which an attacker can replay.
+	EarlyData Code = "IDEMPOTENCY_EARLY_DATA"
+	// RequestUnreadable means that the connection broke while the request's body was read, or that fields of it which the
+	// policy names can't be told; nothing was run.
+	RequestUnreadable Code = "IDEMPOTENCY_REQUEST_UNREADABLE"
+	// BodyConsumed means that something above the guard, or the scope, has read the request's body; nothing was run.
+	BodyConsumed Code = "IDEMPOTENCY_BODY_CONSUMED"
+	// OperationNotFound means that there is no such operation, or that it is another principal's.
+	OperationNotFound Code = "IDEMPOTENCY_OPERATION_NOT_FOUND"
+	// StoreUnavailable means that the store could not be asked; nothing was run.
+	StoreUnavailable Code = "IDEMPOTENCY_STORE_UNAVAILABLE"
+)
+
+var texts = map[Code]string{
+	KeyMissing:        "idempotency key required",
+	KeyInvalid:        "idempotency key invalid",
+	ScopeInvalid:      "idempotency scope invalid",
+	KeyReused:         "idempotency key reused with another request",
+	InProgress:        "operation in progress",
+	OutcomePending:    "outcome pending",
+	OutcomeUnknown:    "outcome unknown",
+	NoAnswer:          "no answer was written",
+	ReplayUnavailable: "replay unavailable",
+	KeyExpired:        "idempotency key expired",
+	ReplayForbidden:   "replay forbidden",
+	TooManyAttempts:   "too many attempts",
+	TooManyKeys:       "too many keys",
+	BodyTooLarge:      "request body too large",
+	DigestMismatch:    "content digest mismatch",
+	EarlyData:         "request sent as early data",
+	RequestUnreadable: "request could not be read",
+	BodyConsumed:      "request body was read before the guard",
+	OperationNotFound: "operation not found",
+	StoreUnavailable:  "store unavailable",
+}
+
+// Known reports whether the code is one of those above.
+func (c Code) Known() bool { return texts[c] != "" }
+
+func (c Code) Error() string {
+	if text := texts[c]; text != "" {
+		return text
+	}
+	return string(c)
+}
