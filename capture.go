@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/budget"
+	"github.com/semelhq/semel/internal/requestbody"
 )
 
 // capture is the ResponseWriter that a guarded handler gets. A buffered answer stays in it until its outcome is durable;
@@ -310,7 +312,7 @@ func keep[T []byte | string](c *capture, p T) {
 func hold[T []byte | string](c *capture, p T) bool {
 	if size := len(c.body) + len(p); size > cap(c.body) {
 		room := int(min(max(2*int64(cap(c.body)), int64(size)), c.x.g.policy.MaxResponseBody))
-		if !c.x.g.held.take(c.x.ask.id.Scope(), room-c.taken) {
+		if !c.x.g.held.Take(c.x.ask.id.Scope(), room-c.taken) {
 			return false
 		}
 		c.taken = room
@@ -323,7 +325,7 @@ func hold[T []byte | string](c *capture, p T) bool {
 // drop gives back the body in memory.
 func (c *capture) drop() {
 	c.body = nil
-	c.x.g.held.give(c.x.ask.id.Scope(), c.taken)
+	c.x.g.held.Give(c.x.ask.id.Scope(), c.taken)
 	c.taken = 0
 	if c.lent {
 		c.lent = false
@@ -341,7 +343,7 @@ func (c *capture) lend() {
 // letGo is called by each holder of the answer when it needs it no more.
 func (r *run) letGo() {
 	if r.answer.holders.Add(-1) == 0 {
-		r.core.held.give(r.ask.id.Scope(), r.answer.taken)
+		r.core.held.Give(r.ask.id.Scope(), r.answer.taken)
 	}
 }
 
@@ -363,8 +365,8 @@ func (c *capture) spillOver(parts ...[]byte) error {
 
 // file adds to the temporary file, if there is room for it.
 func (c *capture) file(p []byte) error {
-	if !c.x.g.files.take(c.x.ask.id.Scope(), len(p)) {
-		return errNoRoom
+	if !c.x.g.files.Take(c.x.ask.id.Scope(), len(p)) {
+		return budget.ErrNoRoom
 	}
 	c.filed += len(p)
 	_, err := c.spill.Write(p)
@@ -381,9 +383,9 @@ func (c *capture) unkeep(why error, written io.Reader, size int64) {
 		return
 	}
 	if c.beginLive(nil); c.begun {
-		src := watchedReader{Reader: written}
+		src := requestbody.WatchedReader{Reader: written}
 		n, err := io.Copy(c.live, &src)
-		c.torn = src.err != nil || err == nil && n < size // any other error is the client's, who has gone
+		c.torn = src.Err != nil || err == nil && n < size // any other error is the client's, who has gone
 	}
 }
 
@@ -583,6 +585,6 @@ func (c *capture) discard() {
 		os.Remove(c.spill.Name()) //nolint:errcheck // nobody can mend that here
 	}
 	c.spill = nil
-	c.x.g.files.give(c.x.ask.id.Scope(), c.filed)
+	c.x.g.files.Give(c.x.ask.id.Scope(), c.filed)
 	c.filed = 0
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/digest"
 )
 
 // ErrOtherSecret means that a storage was made with another identity secret, or with one where there is none now, or
@@ -100,11 +101,11 @@ func identityMark(secret []byte) (driver.Fingerprint, error) {
 	if len(secret) > 0 && len(secret) < minSecret {
 		return driver.Fingerprint{}, fmt.Errorf("check the identity secret: it has %d bytes, want at least %d", len(secret), minSecret)
 	}
-	return newDigester(secret).identityMark(), nil
+	return markOf(digest.New(secret)), nil
 }
 
-func (d *digester) identityMark() (f driver.Fingerprint) {
-	sum := d.start("semel identity check 1").sum()
+func markOf(d *digest.Digester) (f driver.Fingerprint) {
+	sum := d.Start("semel identity check 1").Sum()
 	copy(f.Raw[:], sum[:])
 	copy(f.Canonical[:], sum[len(f.Raw):])
 	return f

@@ -10,6 +10,7 @@ import (
 
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/internal/budget"
 	"github.com/semelhq/semel/refusal"
 )
 
@@ -149,9 +150,9 @@ func (g *Guard) mayClaim(ctx context.Context, a *ask) *Problem {
 		return g.unavailable(ctx, ctx.Err())
 	}
 	switch g.owed.full(a.id.Scope()) {
-	case hasRoom:
+	case budget.HasRoom:
 		return nil
-	case allFull:
+	case budget.AllFull:
 		// Releases are left over for a while when a store works again, and clients choose when they ask.
 		return g.crowded(ctx, a, g.policy.FailOpen, "too many claims got no reply")
 	}

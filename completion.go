@@ -9,6 +9,7 @@ import (
 
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/internal/fingerprint"
 )
 
 // complete runs an operation without its client, if it is still due. It reports whether it failed to: what became of a run
@@ -62,7 +63,7 @@ func (c *Completer) resume(ctx context.Context, id driver.ID, rec *driver.Record
 	if err != nil {
 		return err
 	}
-	if c.guard.identity.id(KindHTTP, s.Scope, s.Key) != id {
+	if c.guard.identity.ID(string(KindHTTP), s.Scope, s.Key) != id {
 		return fmt.Errorf("the stored request is that of another operation, or of another identity secret: %w", driver.ErrUnreadable)
 	}
 	r, err := s.request()
@@ -77,7 +78,7 @@ func (c *Completer) resume(ctx context.Context, id driver.ID, rec *driver.Record
 // serve has the handler answer a request to nobody.
 func (c *Completer) serve(ctx context.Context, r *http.Request, s *resumption) (err error) {
 	w := &nowhere{header: http.Header{}}
-	what := r.Method + " " + targetPath(r)
+	what := r.Method + " " + fingerprint.TargetPath(r)
 	defer func() {
 		switch thrown := recover(); {
 		case thrown != nil && thrown != http.ErrAbortHandler: //nolint:errorlint // as net/http compares it

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 
 	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/internal/requestbody"
 	"github.com/semelhq/semel/refusal"
 )
 
@@ -22,8 +23,8 @@ import (
 // missing of a declared length was read, since net/http makes an error of a connection that breaks off. Without a declared
 // length only an empty rest can be told, by a Content-Type, which nobody sends of nothing, and what is left of a multipart
 // body, which begins with its delimiter.
-func readAbove(r *http.Request, b *requestBody) string {
-	switch n := b.size(); {
+func readAbove(r *http.Request, b *requestbody.Body) string {
+	switch n := b.Size(); {
 	case r.ContentLength > 0 && n < r.ContentLength:
 		return fmt.Sprintf("%d bytes are left of a Content-Length of %d", n, r.ContentLength)
 	case r.ContentLength >= 0:
@@ -31,7 +32,7 @@ func readAbove(r *http.Request, b *requestBody) string {
 		return "nothing is left of a body with a Content-Type"
 	case r.MultipartForm != nil:
 		begin := make([]byte, 2)
-		if _, err := io.ReadFull(b.sent(), begin); err == nil && !bytes.Equal(begin, []byte("--")) {
+		if _, err := io.ReadFull(b.Sent(), begin); err == nil && !bytes.Equal(begin, []byte("--")) {
 			return "its parts were read"
 		}
 	}
@@ -109,6 +110,6 @@ func (x *exchange) shown() *http.Request {
 		return x.r
 	}
 	r := x.r.WithContext(x.r.Context())
-	r.Body = x.body.open()
+	r.Body = x.body.Open()
 	return r
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/digest"
+	"github.com/semelhq/semel/internal/structuredfield"
 	"github.com/semelhq/semel/refusal"
 )
 
@@ -35,9 +37,9 @@ func credentialNames(names []string, fail func(string, ...any)) []string {
 	for _, name := range names {
 		cookie, isCookie := strings.CutPrefix(name, cookieCredential)
 		switch {
-		case isCookie && !isToken(cookie):
+		case isCookie && !structuredfield.IsToken(cookie):
 			fail("policy: Credentials: %q is not the name of a cookie", cookie)
-		case !isCookie && !isToken(name):
+		case !isCookie && !structuredfield.IsToken(name):
 			fail("policy: Credentials: %q is not a header name, nor cookie:NAME", name)
 		case !isCookie:
 			name = http.CanonicalHeaderKey(name)
@@ -49,27 +51,27 @@ func credentialNames(names []string, fail func(string, ...any)) []string {
 	return out
 }
 
-// credentials returns those that a request of the operation has. Its digest is bound to the operation: whoever reads the
+// credentialsOf returns those that a request of the operation has. Its digest is bound to the operation: whoever reads the
 // store can't tell that two were asked for by the same client.
-func (d *digester) credentials(id driver.ID, names []string, r *http.Request) credentials {
+func credentialsOf(d *digest.Digester, id driver.ID, names []string, r *http.Request) credentials {
 	if len(names) == 0 {
 		return credentials{}
 	}
-	s := d.start("semel credentials 1")
-	s.bytes(id[:])
+	s := d.Start("semel credentials 1")
+	s.Bytes(id[:])
 	for _, name := range names {
-		s.string(name)
+		s.Text(name)
 		if cookie, ok := strings.CutPrefix(name, cookieCredential); ok {
 			var values []string
 			for _, c := range r.CookiesNamed(cookie) {
 				values = append(values, c.Value)
 			}
-			s.strings(values)
+			s.Texts(values)
 			continue
 		}
-		s.strings(r.Header[name])
+		s.Texts(r.Header[name])
 	}
-	sum := s.sum()
+	sum := s.Sum()
 	return credentials{base64.RawURLEncoding.EncodeToString(sum[:16]), names}
 }
 
@@ -96,7 +98,7 @@ func (x *exchange) mayHave(answer *driver.Response) error {
 	compares := x.compares()
 	if compares {
 		kept := storedCredentials(answer.Header)
-		given := x.g.identity.credentials(x.ask.id, kept.names, x.r)
+		given := credentialsOf(x.g.identity, x.ask.id, kept.names, x.r)
 		if kept.digest != "" && hmac.Equal([]byte(kept.digest), []byte(given.digest)) {
 			return nil
 		}

@@ -153,10 +153,10 @@ func (c *call) identify(key Key, request Fingerprinter) *Problem {
 	if err != nil {
 		return g.problem(refusal.RequestUnreadable, "").because(fmt.Errorf("fingerprint the request: %w", err))
 	}
-	d := g.identity.start("semel do request 1")
-	d.string(c.ask.operation)
-	d.bytes(b)
-	sum := d.sum()
+	d := g.identity.Start("semel do request 1")
+	d.Text(c.ask.operation)
+	d.Bytes(b)
+	sum := d.Sum()
 	copy(c.ask.fingerprint.Raw[:], sum[:])
 	c.ask.fingerprint.Canonical = c.ask.fingerprint.Raw
 	copy(c.ask.fingerprint.Settings[:], "do 2") // "do 1" let operations have no name
@@ -165,7 +165,7 @@ func (c *call) identify(key Key, request Fingerprinter) *Problem {
 	if p.PerOperation {
 		c.ask.key += "\x00" + c.ask.operation // a key holds no NUL
 	}
-	c.ask.id = g.identity.id(KindDo, c.ask.scope, c.ask.key)
+	c.ask.id = g.identity.ID(string(KindDo), c.ask.scope, c.ask.key)
 	if c.ask.wait = p.Wait; p.Patience > 0 {
 		c.ask.wait = min(p.Wait, p.Patience)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/internal/budget"
 )
 
 // Item is one operation of a [DoBatch].
@@ -275,7 +276,7 @@ func (b *batch[T]) start(list []*entry) {
 	var together []*entry
 	batches := b.together && len(list) > 0 && b.g.knowsSecret(b.ctx) == nil
 	for _, e := range list {
-		if batches && e.counted && b.ctx.Err() == nil && b.g.owed.full(e.call.ask.id.Scope()) == hasRoom {
+		if batches && e.counted && b.ctx.Err() == nil && b.g.owed.full(e.call.ask.id.Scope()) == budget.HasRoom {
 			together = append(together, e)
 			continue
 		}

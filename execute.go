@@ -89,9 +89,9 @@ func (x *exchange) prepareRun(departs bool) {
 		x.req = x.r.WithContext(&x.run.ctx)
 	}
 	x.completed(x.req)
-	x.req.Body = x.body.open()
+	x.req.Body = x.body.Open()
 	if len(x.r.Trailer) == 0 {
-		x.req.ContentLength, x.req.TransferEncoding = x.body.size(), nil
+		x.req.ContentLength, x.req.TransferEncoding = x.body.Size(), nil
 	}
 	x.capture.init(x, x.w)
 	x.capture.holds = x.g.policy.OneCommit || x.alone // what nobody receives has not begun

@@ -18,6 +18,8 @@ import (
 
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/internal/budget"
+	"github.com/semelhq/semel/internal/digest"
 )
 
 // A Guard makes operations take effect once. It is made by [New], is safe for concurrent use, and holds all the logic;
@@ -34,10 +36,10 @@ type core struct {
 	scope    Scope
 	observer event.Observer
 	look     identityLook
-	quiet    bool            // the observer wants no decisions
-	identity *digester       // of ids and fingerprints
-	derive   *digester       // of derived keys
-	problems *ProblemOptions // of policies that have none of their own
+	quiet    bool             // the observer wants no decisions
+	identity *digest.Digester // of ids and fingerprints
+	derive   *digest.Digester // of derived keys
+	problems *ProblemOptions  // of policies that have none of their own
 	codecs   codecs
 	keyring  *Keyring
 	breaker  driver.Breaker
@@ -57,8 +59,8 @@ type core struct {
 	claims   turns // number
 	answers  turns // bytes that are settled
 	owed     owed
-	held     budget // memory of bodies, of requests and answers
-	files    budget // temporary files of requests and answers
+	held     budget.Budget // memory of bodies, of requests and answers
+	files    budget.Budget // temporary files of requests and answers
 	work     work
 	dates    dates
 }
@@ -308,7 +310,7 @@ func New(store driver.Store, scope Scope, onLost LostPolicy, o Options) (*Guard,
 	}
 	c := &core{
 		store: verbs{store}, scope: scope, observer: &contained{own: o.Observer}, quiet: quiet, problems: problems,
-		identity: newDigester(o.IdentitySecret), derive: newDigester(o.DerivationSecret),
+		identity: digest.New(o.IdentitySecret), derive: digest.New(o.DerivationSecret),
 		codecs: newCodecs(o.Codec), keyring: o.Encryption, breaker: o.Breaker,
 		headers: headers, tempDir: o.TempDir, life: cmp.Or(max(o.RequestLife, 0), DefaultRequestLife),
 		sweep: cmp.Or(max(o.SweepInterval, 0), defaultSweepInterval), attempts: newAttemptCounter(o.MaxAttempts), guesses: newAttemptCounter(o.MaxAttempts),
@@ -320,13 +322,13 @@ func New(store driver.Store, scope Scope, onLost LostPolicy, o Options) (*Guard,
 	if c.breaker != nil {
 		c.breaker = containedBreaker{own: c.breaker, core: c}
 	}
-	c.owed.shares = newShares(o.MaxOwed, o.PrincipalShare)
+	c.owed.shares = budget.NewShares(o.MaxOwed, o.PrincipalShare)
 	if !scope.single {
 		c.claims.each, c.answers.each = claimsAtOnce, answersAtOnce
 	}
-	c.waiting.shares = newShares(o.MaxWaiting, o.PrincipalShare)
-	c.held.shares = newShares(int(o.MaxBodyMemory), o.PrincipalShare)
-	c.files.shares = newShares(int(o.MaxTempSpace), o.PrincipalShare)
+	c.waiting.shares = budget.NewShares(o.MaxWaiting, o.PrincipalShare)
+	c.held.Shares = budget.NewShares(int(o.MaxBodyMemory), o.PrincipalShare)
+	c.files.Shares = budget.NewShares(int(o.MaxTempSpace), o.PrincipalShare)
 	if o.Codec != nil && o.Codec.Name() == "" {
 		fail("options: Codec has no name, by which a stored body would be known")
 	}
@@ -372,11 +374,11 @@ func (c *core) compile(p Policy) (*policy, error) {
 	if err == nil {
 		memory := compiled.SpoolRequestAbove
 		if memory > 0 && memory < compiled.MaxRequestBody {
-			c.files.atLeast(compiled.MaxRequestBody)
+			c.files.AtLeast(compiled.MaxRequestBody)
 		} else {
 			memory = compiled.MaxRequestBody
 		}
-		c.held.atLeast(memory + 1 + compiled.MaxResponseBody)
+		c.held.AtLeast(memory + 1 + compiled.MaxResponseBody)
 	}
 	if p.AuthorizeReplay != nil {
 		c.authorizes.Store(true)
@@ -484,8 +486,8 @@ func (g *Guard) Stats() Stats {
 	if n > 0 {
 		s.OldestRun = time.Since(since)
 	}
-	s.BodyMemory, s.MaxBodyMemory = g.held.use()
-	s.TempSpace, s.MaxTempSpace = g.files.use()
+	s.BodyMemory, s.MaxBodyMemory = g.held.Use()
+	s.TempSpace, s.MaxTempSpace = g.files.Use()
 	return s
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/internal/requestbody"
 	"github.com/semelhq/semel/refusal"
 )
 
@@ -68,10 +69,10 @@ type exchange struct {
 	asker     attempt // of a question, whose misses are counted
 	alone     bool    // there is no client: a completer runs it
 	made      bool    // the correlation id was made, not sent
-	body      *requestBody
-	copied    io.Writer    // gets what is read of the body; nil for nobody
-	spare     *requestBody // that of an earlier exchange, to be used again
-	room      []string     // for headers of one value
+	body      *requestbody.Body
+	copied    io.Writer         // gets what is read of the body; nil for nobody
+	spare     *requestbody.Body // that of an earlier exchange, to be used again
+	room      []string          // for headers of one value
 
 	// Of the run, if there is one. Written on the handler's goroutine.
 	run      *run
@@ -100,7 +101,7 @@ func takeExchange() *exchange { return exchanges.Get().(*exchange) }
 // release gives x back when its request has been answered, unless a handler, or another function of the user, may hold on
 // to a part of it. It is not called if one has thrown. The values of headers, which outlast x, have memory of their own.
 func (x *exchange) release() {
-	if x.run != nil || x.body != nil && !x.body.reusable() {
+	if x.run != nil || x.body != nil && !x.body.Reusable() {
 		return
 	}
 	body := x.body
@@ -229,7 +230,7 @@ func (x *exchange) pass(next http.Handler) {
 	r := x.r.WithContext(x.r.Context())
 	x.completed(r)
 	if x.body != nil {
-		r.Body = x.body.open()
+		r.Body = x.body.Open()
 	}
 	next.ServeHTTP(x.w, r)
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/digest"
 )
 
 // the ids are stored, and shown to clients, so they never change. The values were computed by another program
@@ -64,11 +65,11 @@ func TestR10_R15_IdentityTellsKindScopeAndKeyApart(t *testing.T) {
 		}
 	}
 	for _, secret := range [][]byte{nil, []byte("secret")} {
-		d := newDigester(secret)
+		d := digest.New(secret)
 		ids := map[driver.ID]identity{}
 		scopes := map[driver.ScopeID]identity{}
 		for _, x := range all {
-			id := d.id(x.kind, x.scope, x.key)
+			id := d.ID(string(x.kind), x.scope, x.key)
 			if y, taken := ids[id]; taken {
 				t.Errorf("%q and %q have the same id", x, y)
 			}
@@ -77,7 +78,7 @@ func TestR10_R15_IdentityTellsKindScopeAndKeyApart(t *testing.T) {
 				t.Errorf("%q and %q have the same scope id", x, y)
 			}
 			scopes[id.Scope()] = x
-			if again := d.id(x.kind, x.scope, x.key); again != id {
+			if again := d.ID(string(x.kind), x.scope, x.key); again != id {
 				t.Errorf("%q has another id the second time", x)
 			}
 		}
@@ -148,10 +149,10 @@ func FuzzParseID(f *testing.F) {
 // A digester remembers the scope that it was asked for last: of another kind, the same name is another scope.
 func TestR10_ARememberedScopeIsOfItsKind(t *testing.T) {
 	t.Parallel()
-	d := newDigester(nil)
+	d := digest.New(nil)
 	for range 2 {
 		for _, kind := range []Kind{KindHTTP, KindDo, KindMessage} {
-			if got, want := d.id(kind, "acme", "key"), newDigester(nil).id(kind, "acme", "key"); got != want {
+			if got, want := d.ID(string(kind), "acme", "key"), digest.New(nil).ID(string(kind), "acme", "key"); got != want {
 				t.Errorf("%s: %s, want %s", kind, got, want)
 			}
 		}

@@ -9,6 +9,9 @@ import (
 	"strings"
 
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/budget"
+	"github.com/semelhq/semel/internal/fingerprint"
+	"github.com/semelhq/semel/internal/requestbody"
 	"github.com/semelhq/semel/refusal"
 )
 
@@ -50,9 +53,9 @@ func (x *exchange) identify() *Problem {
 		return problem
 	}
 	if p.PerOperation {
-		x.ask.key += "\x00" + x.r.Method + " " + targetPath(x.r) // a key holds no NUL
+		x.ask.key += "\x00" + x.r.Method + " " + fingerprint.TargetPath(x.r) // a key holds no NUL
 	}
-	x.ask.id = g.identity.id(KindHTTP, x.ask.scope, x.ask.key)
+	x.ask.id = g.identity.ID(string(KindHTTP), x.ask.scope, x.ask.key)
 	if x.own = g.runs(x.r.Context(), x.ask.id); x.own {
 		return nil
 	}
@@ -64,14 +67,14 @@ func (x *exchange) identify() *Problem {
 			return problem
 		}
 	}
-	if err := checkContentDigest(x.r.Header, x.body); err != nil {
+	if err := fingerprint.CheckContentDigest(x.r.Header, x.body); err != nil {
 		return g.bodyProblem(err)
 	}
 	var err error
-	if x.ask.fingerprint, err = p.fingerprinter.of(g.identity, x.r, x.body); err != nil {
+	if x.ask.fingerprint, err = p.fingerprinter.Of(g.identity, x.r, x.body); err != nil {
 		return g.bodyProblem(err)
 	}
-	x.ask.credentials = g.identity.credentials(x.ask.id, p.Credentials, x.r)
+	x.ask.credentials = credentialsOf(g.identity, x.ask.id, p.Credentials, x.r)
 	x.heedPreferences()
 	return nil
 }
@@ -94,7 +97,7 @@ func operationName(r *http.Request) string {
 		return r.Pattern
 	}
 	const longest = 200
-	path := targetPath(r)
+	path := fingerprint.TargetPath(r)
 	return r.Method + " " + path[:min(len(path), longest)]
 }
 
@@ -122,7 +125,7 @@ func (x *exchange) headerKey() (string, *Problem) {
 // fieldKey adds the key that a field of the body carries.
 func (x *exchange) fieldKey(key string) (string, *Problem) {
 	field := x.g.policy.KeyField
-	v, found, err := keyField(x.body, x.r.Header["Content-Type"], field)
+	v, found, err := fingerprint.KeyField(x.body, x.r.Header["Content-Type"], field)
 	switch {
 	case err != nil:
 		return "", x.g.problem(refusal.KeyInvalid, err.Error()).because(err)
@@ -149,8 +152,8 @@ func (x *exchange) mintKey() (string, *Problem) {
 		}
 	}
 	p := x.g.policy
-	x.body.lent = true
-	key, err := p.Mint(x.shown(), x.body.plain)
+	x.body.Lent = true
+	key, err := p.Mint(x.shown(), x.body.Plain)
 	switch {
 	case err != nil:
 		return "", x.g.problem(refusal.KeyInvalid, "no key was sent, and none can be made: "+err.Error()).because(err)
@@ -178,10 +181,10 @@ func (x *exchange) readBody() *Problem {
 	} else if x.copied != nil {
 		src = io.TeeReader(src, x.copied)
 	}
-	body, err := readBody(src, bodyOptions{
-		limit: p.MaxRequestBody, memory: p.SpoolRequestAbove, dir: x.g.tempDir,
-		length: x.r.ContentLength, coding: x.r.Header["Content-Encoding"], reuse: x.spare,
-		principal: x.ask.id.Scope(), held: &x.g.held, files: &x.g.files,
+	body, err := requestbody.Read(src, requestbody.Options{
+		Limit: p.MaxRequestBody, Memory: p.SpoolRequestAbove, Dir: x.g.tempDir,
+		Length: x.r.ContentLength, Coding: x.r.Header["Content-Encoding"], Reuse: x.spare,
+		Principal: x.ask.id.Scope(), Held: &x.g.held, Files: &x.g.files,
 	})
 	switch {
 	case err != nil && closedAbove(err):
@@ -203,19 +206,19 @@ func (g *Guard) bodyProblem(err error) *Problem {
 		return g.problem(refusal.BodyTooLarge, detailOf(err, refusal.BodyTooLarge)).because(err)
 	case errors.Is(err, refusal.DigestMismatch):
 		return g.problem(refusal.DigestMismatch, "").because(err)
-	case errors.Is(err, errRedact):
-		p := g.problem(refusal.RequestUnreadable, errRedact.Error()+": "+detailOf(err, errRedact)).because(err)
+	case errors.Is(err, fingerprint.ErrRedact):
+		p := g.problem(refusal.RequestUnreadable, fingerprint.ErrRedact.Error()+": "+detailOf(err, fingerprint.ErrRedact)).because(err)
 		p.Retryable = false
 		return p
-	case errors.Is(err, errAmbiguous):
-		p := g.problem(refusal.RequestUnreadable, "in its JSON "+errAmbiguous.Error()).because(err)
+	case errors.Is(err, fingerprint.ErrAmbiguous):
+		p := g.problem(refusal.RequestUnreadable, "in its JSON "+fingerprint.ErrAmbiguous.Error()).because(err)
 		p.Retryable = false
 		return p
-	case errors.Is(err, errNoRoom):
-		p := g.problem(refusal.StoreUnavailable, errNoRoom.Error()+"; ask again after the time in Retry-After").because(err)
+	case errors.Is(err, budget.ErrNoRoom):
+		p := g.problem(refusal.StoreUnavailable, budget.ErrNoRoom.Error()+"; ask again after the time in Retry-After").because(err)
 		p.shut = true // that is for the store's failures
 		return p
-	case errors.Is(err, errSpooled):
+	case errors.Is(err, requestbody.ErrSpooled):
 		return g.problem(refusal.StoreUnavailable, "").because(err)
 	}
 	return g.problem(refusal.RequestUnreadable, "").because(err)
@@ -223,6 +226,6 @@ func (g *Guard) bodyProblem(err error) *Problem {
 
 func (x *exchange) closeBody() {
 	if x.body != nil {
-		x.body.close() //nolint:errcheck // only a temporary file's removal can fail, and nobody can mend that here
+		x.body.Close() //nolint:errcheck // only a temporary file's removal can fail, and nobody can mend that here
 	}
 }

@@ -2,6 +2,7 @@ package semel
 
 import (
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/digest"
 )
 
 // Kind says which face of the guard an operation belongs to. A tenant and a consumer of the same name never meet.
@@ -18,5 +19,5 @@ const (
 // Identify returns the ID of the operation (kind, scope, key) under an identity secret, as a guard with that secret
 // does. It is for operators' tools that are given a key in clear.
 func Identify(secret []byte, kind Kind, scope, key string) driver.ID {
-	return newDigester(secret).id(kind, scope, key)
+	return digest.New(secret).ID(string(kind), scope, key)
 }

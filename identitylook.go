@@ -67,7 +67,7 @@ func (c *core) lookAtIdentity(l *looking) {
 	defer cancel()
 	var other error
 	asked, err := c.through(func() error {
-		err := checkIdentity(ctx, c.store, c.identity.identityMark())
+		err := checkIdentity(ctx, c.store, markOf(c.identity))
 		if errors.Is(err, ErrOtherSecret) {
 			other, err = err, nil // the store works
 		}

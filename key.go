@@ -1,11 +1,10 @@
 package semel
 
 import (
-	"errors"
 	"fmt"
 	"strings"
-	"unicode/utf8"
 
+	"github.com/semelhq/semel/internal/structuredfield"
 	"github.com/semelhq/semel/refusal"
 )
 
@@ -75,9 +74,9 @@ func parseKey(lines []string, f *KeyFormat) (string, error) {
 	case key == "":
 		return "", keyInvalid("empty")
 	case key[0] == '"':
-		value, rest, err := sfString(key)
+		value, rest, err := structuredfield.ReadString(key)
 		if err == nil {
-			err = sfParameters(rest)
+			err = structuredfield.Parameters(rest)
 		}
 		if err != nil {
 			return "", fmt.Errorf("%w: %w", refusal.KeyInvalid, err)
@@ -105,7 +104,7 @@ func checkKey(key string, f *KeyFormat) (string, error) {
 	for i := range len(key) {
 		switch c := key[i]; {
 		case c < 0x20 || c > 0x7e:
-			return "", fmt.Errorf("%w: %w", refusal.KeyInvalid, byteError(c))
+			return "", fmt.Errorf("%w: %w", refusal.KeyInvalid, structuredfield.ByteError(c))
 		case c == ' ' || c == '"' || c == '\\' || c == ',' || c == ';':
 			return "", keyInvalid("character %q is not allowed", c)
 		}
@@ -147,7 +146,7 @@ func isUUID(s string) bool {
 				return false
 			}
 		default:
-			if c := s[i] | 0x20; !isDigit(s[i]) && (c < 'a' || c > 'f') {
+			if c := s[i] | 0x20; !structuredfield.IsDigit(s[i]) && (c < 'a' || c > 'f') {
 				return false
 			}
 		}
@@ -161,175 +160,4 @@ func isUUID(s string) bool {
 
 func keyInvalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", refusal.KeyInvalid, fmt.Sprintf(format, args...))
-}
-
-// byteError refuses a byte that no structured field and no key may hold (R-2). It is named, not repeated.
-type byteError byte
-
-func (c byteError) Error() string { return fmt.Sprintf("byte 0x%02x is not visible ASCII", byte(c)) }
-
-// Errors of the quoted form.
-var (
-	errUnclosed   = errors.New("quote is not closed")
-	errEscape     = errors.New(`backslash may only stand before " or \`)
-	errTrailing   = errors.New("only parameters may follow the closing quote")
-	errParamName  = errors.New("malformed parameter name")
-	errParamValue = errors.New("malformed parameter value")
-)
-
-// sfString reads the sf-string (RFC 9651, section 4.2.5) with which s begins, and returns its value and what follows.
-func sfString(s string) (value, rest string, err error) {
-	var decoded []byte // nil as long as the value is a part of s
-	from := 1
-	for i := 1; i < len(s); i++ {
-		switch c := s[i]; {
-		case c == '"' && decoded == nil:
-			return s[from:i], s[i+1:], nil
-		case c == '"':
-			return string(append(decoded, s[from:i]...)), s[i+1:], nil
-		case c == '\\':
-			decoded = append(decoded, s[from:i]...)
-			if i++; i == len(s) {
-				return "", "", errUnclosed
-			}
-			if s[i] != '"' && s[i] != '\\' {
-				return "", "", errEscape
-			}
-			from = i
-		case c < 0x20 || c > 0x7e:
-			return "", "", byteError(c)
-		}
-	}
-	return "", "", errUnclosed
-}
-
-// sfParameters checks that s consists of parameters (RFC 9651, section 4.2.3.2). The draft defines none, so what they
-// say is ignored.
-func sfParameters(s string) error {
-	for s != "" {
-		if s[0] != ';' {
-			return errTrailing
-		}
-		s = strings.TrimLeft(s[1:], " ")
-		n := span(s, isParamNameByte)
-		if n == 0 || s[0] != '*' && !isLower(s[0]) {
-			return errParamName
-		}
-		s = s[n:]
-		if strings.HasPrefix(s, "=") {
-			var ok bool
-			if s, ok = skipBareItem(s[1:]); !ok {
-				return errParamValue
-			}
-		}
-	}
-	return nil
-}
-
-// skipBareItem returns what follows the bare item (RFC 9651, section 4.2.3.1) with which s begins.
-func skipBareItem(s string) (rest string, ok bool) {
-	if s == "" {
-		return "", false
-	}
-	switch c := s[0]; {
-	case c == '-' || isDigit(c):
-		return skipNumber(s, true)
-	case c == '@': // date
-		return skipNumber(s[1:], false)
-	case c == '"':
-		_, rest, err := sfString(s)
-		return rest, err == nil
-	case c == '*' || isLower(c|0x20):
-		return s[span(s, isTokenByte):], true
-	case c == '?': // boolean
-		if len(s) < 2 || s[1] != '0' && s[1] != '1' {
-			return "", false
-		}
-		return s[2:], true
-	case c == ':':
-		return skipBinary(s)
-	case c == '%':
-		return skipDisplayString(s)
-	}
-	return "", false
-}
-
-// skipNumber skips an integer of up to 15 digits, or, if decimal is set, also a decimal of up to 12 and 3.
-func skipNumber(s string, decimal bool) (rest string, ok bool) {
-	s = strings.TrimPrefix(s, "-")
-	whole := span(s, isDigit)
-	if s = s[whole:]; !strings.HasPrefix(s, ".") {
-		return s, whole >= 1 && whole <= 15
-	}
-	fraction := span(s[1:], isDigit)
-	return s[1+fraction:], decimal && whole >= 1 && whole <= 12 && fraction >= 1 && fraction <= 3
-}
-
-// skipBinary skips a byte sequence. As RFC 9651 asks of parsers, missing padding is let pass.
-func skipBinary(s string) (rest string, ok bool) {
-	s = s[1:]
-	digits := span(s, isBase64Byte)
-	s = s[digits:]
-	padding := span(s, func(c byte) bool { return c == '=' })
-	if s = s[padding:]; !strings.HasPrefix(s, ":") {
-		return "", false
-	}
-	return s[1:], digits%4 != 1 && (padding == 0 || padding <= 2 && (digits+padding)%4 == 0)
-}
-
-// skipDisplayString skips a display string (RFC 9651, section 4.2.10).
-func skipDisplayString(s string) (rest string, ok bool) {
-	if !strings.HasPrefix(s, `%"`) {
-		return "", false
-	}
-	var text []byte
-	for i := 2; i < len(s); i++ {
-		switch c := s[i]; {
-		case c == '"':
-			return s[i+1:], utf8.Valid(text)
-		case c < 0x20 || c > 0x7e:
-			return "", false
-		case c == '%':
-			if len(s)-i < 3 || !isLowerHex(s[i+1]) || !isLowerHex(s[i+2]) {
-				return "", false
-			}
-			text = append(text, unhex(s[i+1])<<4|unhex(s[i+2]))
-			i += 2
-		default:
-			text = append(text, c)
-		}
-	}
-	return "", false
-}
-
-// span returns how many bytes at the start of s are of the class.
-func span(s string, class func(byte) bool) int {
-	for i := range len(s) {
-		if !class(s[i]) {
-			return i
-		}
-	}
-	return len(s)
-}
-
-func isDigit(c byte) bool    { return c >= '0' && c <= '9' }
-func isLower(c byte) bool    { return c >= 'a' && c <= 'z' }
-func isLowerHex(c byte) bool { return isDigit(c) || c >= 'a' && c <= 'f' }
-
-func isParamNameByte(c byte) bool {
-	return isLower(c) || isDigit(c) || c == '_' || c == '-' || c == '.' || c == '*'
-}
-
-func isTokenByte(c byte) bool {
-	return isLower(c|0x20) || isDigit(c) || strings.IndexByte("!#$%&'*+-.^_`|~:/", c) >= 0
-}
-
-func isBase64Byte(c byte) bool { return isLower(c|0x20) || isDigit(c) || c == '+' || c == '/' }
-
-// unhex returns the value of a lower-case hexadecimal digit.
-func unhex(c byte) byte {
-	if isDigit(c) {
-		return c - '0'
-	}
-	return c - 'a' + 10
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/semelhq/semel/internal/structuredfield"
 	"github.com/semelhq/semel/refusal"
 )
 
@@ -182,7 +183,7 @@ func TestR1_TheOnlyEscapes(t *testing.T) {
 		{`"a\\"`, `a\`, "", "an escape last"},
 		{`"a b,c;"`, `a b,c;`, "", "no escape"},
 	} {
-		if got, rest, err := sfString(tt.text); got != tt.want || rest != tt.rest || err != nil {
+		if got, rest, err := structuredfield.ReadString(tt.text); got != tt.want || rest != tt.rest || err != nil {
 			t.Errorf("%s: %s says %q, then %q, %v; want %q, %q", tt.reason, tt.text, got, rest, err, tt.want, tt.rest)
 		}
 	}

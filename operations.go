@@ -115,7 +115,7 @@ func (x *exchange) find(name string) (driver.Record, *Problem) {
 	if p := g.knowsSecret(x.r.Context()); p != nil {
 		return driver.Record{}, p // under another secret no operation is found
 	}
-	x.asker = attempt{id: g.identity.id(KindHTTP, scope, ""), credentials: peerOf(x.r.RemoteAddr)}
+	x.asker = attempt{id: g.identity.ID(string(KindHTTP), scope, ""), credentials: peerOf(x.r.RemoteAddr)}
 	if left := g.guesses.look(x.asker, x.started, 0); left > 0 {
 		p := g.problem(refusal.TooManyAttempts, "too many of the operations that were asked about are unknown, or another caller's")
 		p.Title, p.RetryAfter = "too many questions about unknown operations", wholeSeconds(left)
@@ -127,7 +127,7 @@ func (x *exchange) find(name string) (driver.Record, *Problem) {
 			x.missed()
 		}
 		return rec, p
-	} else if x.ask.id, err = driver.ParseID(name); err != nil || x.ask.id.Scope() != g.identity.scope(KindHTTP, scope) {
+	} else if x.ask.id, err = driver.ParseID(name); err != nil || x.ask.id.Scope() != g.identity.Scope(string(KindHTTP), scope) {
 		x.missed()
 		return driver.Record{}, g.problem(refusal.OperationNotFound, "")
 	}
@@ -161,7 +161,7 @@ func peerOf(remote string) string {
 // not count.
 func (x *exchange) findByKey(scope, key string) (rec driver.Record, p *Problem) {
 	for _, k := range slices.Compact([]string{key, (&KeyFormat{UUID: UUIDAny}).compared(key)}) {
-		x.ask.id = x.g.identity.id(KindHTTP, scope, k)
+		x.ask.id = x.g.identity.ID(string(KindHTTP), scope, k)
 		if rec, p = x.loadKnown(); p == nil || p.Code != refusal.OperationNotFound {
 			break
 		}

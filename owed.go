@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/budget"
 )
 
 // owed holds the releases-by-token that this guard owes: of claims that it gave up, or sent more than once. Each is sent
@@ -18,7 +19,7 @@ type owed struct {
 	core *core
 
 	mu      sync.Mutex
-	shares  shares // of all that is queued or being sent
+	shares  budget.Shares // of all that is queued or being sent
 	queue   dueHeap
 	busy    int // being sent
 	running bool
@@ -41,16 +42,16 @@ type owedRelease struct {
 
 // full reports whether the principal may claim: what it claims may come to be owed. So memory stays bounded, although
 // whatever is owed is kept.
-func (o *owed) full(p driver.ScopeID) fullness {
+func (o *owed) full(p driver.ScopeID) budget.Fullness {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.shares.full(p)
+	return o.shares.Full(p)
 }
 
 func (o *owed) count() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.shares.n
+	return o.shares.N
 }
 
 // add takes over a release. by.Fence is the last fence under which this guard started the handler, 0 for never.
@@ -58,7 +59,7 @@ func (o *owed) add(id driver.ID, by driver.Owner, sent time.Time) {
 	o.core.work.add()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.shares.take(id.Scope(), 1)
+	o.shares.Take(id.Scope(), 1)
 	o.push(&owedRelease{id: id, by: by, sent: sent, due: time.Now()})
 	if !o.running {
 		o.running = true
@@ -133,7 +134,7 @@ func (o *owed) sent(r *owedRelease, err error) {
 		r.due = r.sent.Add(o.core.life)
 		o.push(r)
 	default:
-		o.shares.give(r.id.Scope(), 1)
+		o.shares.Give(r.id.Scope(), 1)
 		o.core.work.done()
 		o.nudge()
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/fingerprint"
+	"github.com/semelhq/semel/internal/structuredfield"
 )
 
 // Policy says how one route or job treats its operations. A Policy is complete: it is never merged with another guard's.
@@ -218,11 +220,11 @@ type policy struct {
 	Policy
 	methods       map[string]bool // those that are protected without a key, too
 	named         bool            // no others are
-	fingerprinter *requestFingerprinter
-	storeHeaders  map[string]bool // nil: all but the never-list
-	sealHeaders   []string        // of Policy.Complete and RespondAsync
-	redactor      *redactor       // nil for nothing to leave out of what is stored
-	problems      *ProblemOptions // the route's own; else the guard's, once it is known
+	fingerprinter *fingerprint.Fingerprinter
+	storeHeaders  map[string]bool       // nil: all but the never-list
+	sealHeaders   []string              // of Policy.Complete and RespondAsync
+	redactor      *fingerprint.Redactor // nil for nothing to leave out of what is stored
+	problems      *ProblemOptions       // the route's own; else the guard's, once it is known
 }
 
 func (p Policy) compile() (*policy, error) {
@@ -324,7 +326,7 @@ func (p Policy) compile() (*policy, error) {
 	}
 	for _, m := range p.Methods {
 		switch {
-		case !isToken(m) || m != strings.ToUpper(m):
+		case !structuredfield.IsToken(m) || m != strings.ToUpper(m):
 			fail("policy: Methods: %q is not an upper-case method name", m)
 		case safeMethod(m):
 			fail("policy: Methods: %s is a safe method and can't be protected", m)
@@ -342,14 +344,14 @@ func (p Policy) compile() (*policy, error) {
 		}
 	}
 	p.Credentials = credentialNames(p.Credentials, fail)
-	if _, err := parseJSONPointer(p.KeyField); err != nil {
+	if _, err := fingerprint.ParseJSONPointer(p.KeyField); err != nil {
 		fail("policy: KeyField: %w", err)
 	}
 	if err := p.KeyFormat.validate(); err != nil {
 		fail("policy: KeyFormat: %w", err)
 	}
 	var err error
-	if c.fingerprinter, err = newRequestFingerprinter(p.Fingerprint); err != nil {
+	if c.fingerprinter, err = fingerprint.New(fingerprint.Policy(p.Fingerprint)); err != nil {
 		fail("policy: Fingerprint: %w", err)
 	}
 	if p.Problems != nil {
@@ -358,7 +360,7 @@ func (p Policy) compile() (*policy, error) {
 		}
 	}
 	c.sealHeaders = p.compileSealing(fail)
-	if c.redactor, err = newRedactor(p.Redact); err != nil {
+	if c.redactor, err = fingerprint.NewRedactor(p.Redact); err != nil {
 		fail("policy: %w", err)
 	}
 	if p.NoStore && p.RespondAsync {
@@ -382,7 +384,7 @@ func (p Policy) compile() (*policy, error) {
 func canonicalNames(names []string, field string, fail func(string, ...any)) []string {
 	var out []string
 	for _, n := range names {
-		if !isToken(n) {
+		if !structuredfield.IsToken(n) {
 			fail("%s: %q is not a header name", field, n)
 		}
 		if n = http.CanonicalHeaderKey(n); !slices.Contains(out, n) {
@@ -390,20 +392,6 @@ func canonicalNames(names []string, field string, fail func(string, ...any)) []s
 		}
 	}
 	return out
-}
-
-// isToken reports whether s is a token of RFC 9110, section 5.6.2, as method and field names are.
-func isToken(s string) bool {
-	for i := range len(s) {
-		c := s[i]
-		switch {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
-		case strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0:
-		default:
-			return false
-		}
-	}
-	return s != ""
 }
 
 // protects reports whether a request is the guard's to look at (R-8).
@@ -421,8 +409,8 @@ func (p *policy) mayBeKeyed(r *http.Request) bool {
 	if p.KeyField == "" || r.ContentLength == 0 || r.Body == nil {
 		return false
 	}
-	media := parseMediaType(r.Header["Content-Type"])
-	return media.json() || media.form()
+	media := fingerprint.ParseMediaType(r.Header["Content-Type"])
+	return media.Json() || media.Form()
 }
 
 func safeMethod(m string) bool {

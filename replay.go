@@ -13,6 +13,8 @@ import (
 
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/internal/budget"
+	"github.com/semelhq/semel/internal/requestbody"
 	"github.com/semelhq/semel/refusal"
 )
 
@@ -33,13 +35,13 @@ func (x *exchange) giveAgain(rec *driver.Record) (int, *Problem) {
 	if problem != nil {
 		return 0, problem
 	}
-	principal, held := x.ask.id.Scope(), x.g.held.some(len(body))
-	if !x.g.held.take(principal, held) {
-		p := x.g.bodyProblem(errNoRoom)
+	principal, held := x.ask.id.Scope(), x.g.held.Some(len(body))
+	if !x.g.held.Take(principal, held) {
+		p := x.g.bodyProblem(budget.ErrNoRoom)
 		p.Title = "there is an answer, which can't be given at the moment"
 		return 0, p
 	}
-	defer func() { x.g.held.give(principal, held) }()
+	defer func() { x.g.held.Give(principal, held) }()
 	rec.Response = nil // while a slow client reads, only what it is sent is held
 	h, status := x.w.Header(), answer.Status
 	x.replayFields(h, answer.Header)
@@ -197,8 +199,8 @@ func (x *exchange) decodeFor(h http.Header, body []byte, held *int) []byte {
 	if err != nil || int64(len(plain)) > limit {
 		return body
 	}
-	more := max(0, x.g.held.some(len(plain))-*held)
-	if !x.g.held.take(x.ask.id.Scope(), more) {
+	more := max(0, x.g.held.Some(len(plain))-*held)
+	if !x.g.held.Take(x.ask.id.Scope(), more) {
 		return body
 	}
 	*held += more
@@ -277,12 +279,12 @@ func (c *capture) writeLive() error {
 			w.Write(c.body) //nolint:errcheck // the client has gone
 			return nil
 		}
-		src := watchedReader{Reader: io.NewSectionReader(c.spill, 0, c.size)}
+		src := requestbody.WatchedReader{Reader: io.NewSectionReader(c.spill, 0, c.size)}
 		n, err := io.Copy(w, &src)
 		if err == nil && n < c.size {
 			return io.ErrUnexpectedEOF // the file has become shorter
 		}
-		return src.err // any other error is the client's, who has gone
+		return src.Err // any other error is the client's, who has gone
 	})
 }
 

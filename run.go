@@ -9,6 +9,7 @@ import (
 
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/internal/digest"
 	"github.com/semelhq/semel/refusal"
 )
 
@@ -150,11 +151,11 @@ func (o *Operation) Key(name string) string {
 	if o == nil {
 		var sum [sha256.Size]byte
 		rand.Read(sum[:])
-		return uuidv8(sum)
+		return digest.UUIDv8(sum)
 	}
 	o.derived.Store(true)
 	a := o.run.ask
-	return o.run.core.derive.derivedKey(a.kind, a.scope, a.key, name)
+	return o.run.core.derive.DerivedKey(string(a.kind), a.scope, a.key, name)
 }
 
 // Keep asks that the answer be stored and replayed, whatever its status.

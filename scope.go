@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/semelhq/semel/internal/certsubject"
+	"github.com/semelhq/semel/internal/structuredfield"
 )
 
 // A Scope tells who asks: the authenticated principal or tenant of an HTTP request. Two principals never meet, whatever
@@ -72,7 +73,7 @@ var ScopeClientCert = Scope{of: func(r *http.Request) (string, error) {
 // connection comes from one of the proxies' networks; without any given, from loopback. From elsewhere anybody could
 // write it, so a keyed request is refused.
 func ScopeTrustedHeader(name string, proxies ...netip.Prefix) Scope {
-	if !isToken(name) {
+	if !structuredfield.IsToken(name) {
 		return Scope{err: fmt.Errorf("scope: %q is not a header name", name)}
 	}
 	if len(proxies) == 0 {

@@ -123,7 +123,7 @@ var bodyHeaders = []string{"Content-Encoding", "Content-Digest", "Repr-Digest", 
 // coding and digests.
 func (x *exchange) storedBody(header http.Header) ([]byte, error) {
 	if redactor := x.g.policy.redactor; redactor != nil {
-		rest, had, err := redactor.body(x.body, x.r.Header["Content-Type"])
+		rest, had, err := redactor.Body(x.body, x.r.Header["Content-Type"])
 		if err != nil {
 			return nil, err
 		}
@@ -134,7 +134,7 @@ func (x *exchange) storedBody(header http.Header) ([]byte, error) {
 			return rest, nil
 		}
 	}
-	return io.ReadAll(x.body.open())
+	return io.ReadAll(x.body.Open())
 }
 
 const sealedVersion = 1

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/budget"
 )
 
 // neverStored are the response headers that must not be replayed, because they belong to one exchange: to its
@@ -170,7 +171,7 @@ func (c *capture) whyNotStored() error {
 	case c.status == http.StatusSwitchingProtocols:
 		return errors.New("the connection was switched to another protocol")
 	case c.cramped:
-		return errNoRoom
+		return budget.ErrNoRoom
 	case c.over:
 		return errors.New("the answer is larger than Policy.MaxResponseBody")
 	case bodyAllowed(c.status) && c.declared >= 0 && c.size != c.declared:

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/budget"
 )
 
 // waiting holds the requests that wait for another run of their operation. A waiter never writes. Within a process it is
@@ -13,7 +14,7 @@ import (
 type waiting struct {
 	mu     sync.Mutex
 	keys   map[driver.ID]*waitlist
-	shares shares
+	shares budget.Shares
 }
 
 type waitlist struct {
@@ -49,14 +50,14 @@ func (w *waiting) join(id driver.ID, limit int) *ticket {
 		}
 		w.keys[id] = l
 	}
-	if l.n >= limit || w.shares.full(id.Scope()) != hasRoom {
+	if l.n >= limit || w.shares.Full(id.Scope()) != budget.HasRoom {
 		if l.n == 0 {
 			delete(w.keys, id)
 		}
 		return nil
 	}
 	l.n++
-	w.shares.take(id.Scope(), 1)
+	w.shares.Take(id.Scope(), 1)
 	return &ticket{id: id, list: l, changed: l.changed}
 }
 
@@ -67,7 +68,7 @@ func (w *waiting) leave(t *ticket) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.shares.give(t.id.Scope(), 1)
+	w.shares.Give(t.id.Scope(), 1)
 	if t.list.n--; t.list.n == 0 {
 		delete(w.keys, t.id)
 	}
@@ -76,7 +77,7 @@ func (w *waiting) leave(t *ticket) {
 func (w *waiting) count() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.shares.n
+	return w.shares.N
 }
 
 // wake tells every waiter of the operation to look again.

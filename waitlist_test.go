@@ -4,12 +4,14 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/semelhq/semel/internal/budget"
 )
 
 // Nothing is left of waiters that have gone.
 func TestField18_WaitersLeaveNothingBehind(t *testing.T) {
 	t.Parallel()
-	w := waiting{shares: newShares(10, 1)}
+	w := waiting{shares: budget.NewShares(10, 1)}
 	a, b := w.join(numberedID(1), 2), w.join(numberedID(1), 2)
 	if a == nil || b == nil || w.join(numberedID(1), 2) != nil || w.join(numberedID(2), 0) != nil {
 		t.Fatal("two have no place, or others have one")
@@ -20,8 +22,8 @@ func TestField18_WaitersLeaveNothingBehind(t *testing.T) {
 	w.leave(a)
 	w.leave(b)
 	w.leave(nil)
-	if len(w.keys) != 0 || len(w.shares.held) != 0 || w.count() != 0 {
-		t.Errorf("%d keys, %d principals, %d waiters are left", len(w.keys), len(w.shares.held), w.count())
+	if len(w.keys) != 0 || len(w.shares.Held) != 0 || w.count() != 0 {
+		t.Errorf("%d keys, %d principals, %d waiters are left", len(w.keys), len(w.shares.Held), w.count())
 	}
 }
 

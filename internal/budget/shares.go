@@ -1,0 +1,48 @@
+package budget
+
+import (
+	"github.com/semelhq/semel/driver"
+)
+
+// Shares bounds what a process keeps of one sort: in all, and for one principal, so that nobody takes the room of the
+// others. Whoever has one guards it.
+type Shares struct {
+	Total, each int
+
+	N    int
+	Held map[driver.ScopeID]int
+}
+
+type Fullness uint8
+
+const (
+	HasRoom   Fullness = iota
+	shareFull          // the principal's
+	AllFull
+)
+
+func NewShares(total int, share float64) Shares {
+	return Shares{Total: total, each: max(1, int(share*float64(total))), Held: map[driver.ScopeID]int{}}
+}
+
+func (s *Shares) Full(p driver.ScopeID) Fullness {
+	switch {
+	case s.N >= s.Total:
+		return AllFull
+	case s.Held[p] >= s.each:
+		return shareFull
+	}
+	return HasRoom
+}
+
+func (s *Shares) Take(p driver.ScopeID, n int) {
+	s.N += n
+	s.Held[p] += n
+}
+
+func (s *Shares) Give(p driver.ScopeID, n int) {
+	s.N -= n
+	if s.Held[p] -= n; s.Held[p] == 0 {
+		delete(s.Held, p)
+	}
+}

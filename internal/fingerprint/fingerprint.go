@@ -1,0 +1,271 @@
+// Package fingerprint says what a request was: whether it is the same as another one, and what a field of it holds.
+package fingerprint
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/digest"
+	"github.com/semelhq/semel/internal/requestbody"
+	"github.com/semelhq/semel/internal/structuredfield"
+)
+
+// A Policy says how requests are told apart. Its fields are those of the public one, which explains them.
+type Policy struct {
+	Exact        bool
+	Exclude      []string
+	ExcludeNames []string
+	NullIsAbsent bool
+	Headers      []string
+	Host         bool
+}
+
+// The domains of the digests name the version of each algorithm. The raw one never changes: it is what recognises a
+// repeat after an upgrade. Whoever changes anything that the canonical one covers changes settingsDomain.
+const (
+	rawDomain       = "semel request raw 1"
+	canonicalDomain = "semel request canonical 1"
+	settingsDomain  = "semel request settings 2"
+)
+
+// Tags of a body in a digest, so that a body that was canonicalised never equals one that was not.
+const (
+	bodyRaw       = 1 + iota // without its content coding
+	bodyOpaque               // as sent, after the name of a coding that can't be undone
+	bodyJSON                 // canonical JSON
+	bodyForm                 // pairs in normal order
+	bodyMultipart            // digest of the parts
+)
+
+// conditionalHeaders make another request of the same body.
+var conditionalHeaders = [...]string{"If-Match", "If-None-Match", "If-Unmodified-Since"}
+
+// A Fingerprinter is a validated fingerprintPolicy. It is safe for concurrent use.
+type Fingerprinter struct {
+	exact    bool
+	host     bool
+	headers  []string // canonical names, sorted
+	json     jsonRules
+	settings [sha256.Size]byte
+}
+
+// New reports all that is wrong with the policy.
+func New(p Policy) (*Fingerprinter, error) {
+	f := &Fingerprinter{exact: p.Exact, host: p.Host, json: jsonRules{nullIsAbsent: p.NullIsAbsent}}
+	var errs []error
+	if p.Exact && (p.NullIsAbsent || len(p.Exclude)+len(p.ExcludeNames) > 0) {
+		errs = append(errs, errors.New("every byte is compared under Exact, which can't go with Exclude, ExcludeNames or NullIsAbsent"))
+	}
+	for _, pointer := range p.Exclude {
+		tokens, err := ParseJSONPointer(pointer)
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("excluded field: %w", err))
+		case len(tokens) == 0:
+			errs = append(errs, errors.New("excluded field: an empty JSON Pointer stands for the whole body"))
+		default:
+			f.json.exclude(tokens)
+		}
+	}
+	names := make([]string, 0, len(p.ExcludeNames))
+	for _, name := range p.ExcludeNames {
+		if name == "" || !utf8.ValidString(name) {
+			errs = append(errs, fmt.Errorf("excluded name %q is empty or not UTF-8", name))
+			continue
+		}
+		f.json.names = append(f.json.names, appendJSONEscaped(nil, name))
+		names = append(names, fold(name))
+	}
+	for _, h := range p.Headers {
+		name := http.CanonicalHeaderKey(h)
+		switch {
+		case !structuredfield.IsToken(h):
+			errs = append(errs, fmt.Errorf("compared header %q is not a header name", h))
+			continue
+		case name == "Host":
+			errs = append(errs, errors.New("compared header Host: the host is compared by the field Host"))
+		case name == "Content-Length" || name == "Transfer-Encoding" || name == "Trailer":
+			errs = append(errs, fmt.Errorf("compared header %s frames the message, in which honest attempts differ", name))
+		}
+		f.headers = append(f.headers, name)
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	f.headers = sortedSet(f.headers)
+
+	s := digest.New(nil).Start(settingsDomain)
+	s.Flag(f.exact)
+	s.Flag(f.host)
+	s.Flag(f.json.nullIsAbsent)
+	s.Texts(sortedSet(slices.Clone(p.Exclude)))
+	s.Texts(sortedSet(names))
+	s.Texts(f.headers)
+	f.settings = s.Sum()
+	return f, nil
+}
+
+func sortedSet(list []string) []string {
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// TargetPath returns the target of a request without its query. One that is no path, as "x:payments/1", has none.
+func TargetPath(r *http.Request) string {
+	if r.URL.Opaque != "" {
+		return r.URL.Scheme + ":" + r.URL.Opaque
+	}
+	return r.URL.EscapedPath()
+}
+
+// Of returns the fingerprint of a request whose body was read as b. It fails only if a body in a temporary file can't
+// be read, or if what doesn't count in the body can't be told, with errAmbiguous.
+func (f *Fingerprinter) Of(d *digest.Digester, r *http.Request, b *requestbody.Body) (driver.Fingerprint, error) {
+	c := takeCanonicalizer()
+	defer c.release()
+	path, contentType := TargetPath(r), r.Header["Content-Type"]
+	var conditions [len(conditionalHeaders)][]string
+	for i, name := range conditionalHeaders {
+		conditions[i] = r.Header[name]
+	}
+
+	raw := d.Start(rawDomain)
+	raw.Text(r.Method)
+	raw.Text(path)
+	raw.Text(r.URL.RawQuery)
+	raw.Texts(contentType)
+	f.writeHeaders(raw, conditions[:], r.Header)
+	raw.Flag(f.host)
+	if f.host {
+		raw.Text(r.Host)
+	}
+
+	canonical := d.Start(canonicalDomain)
+	canonical.Text(r.Method)
+	canonical.Text(path)
+	if ok := c.query(r.URL.RawQuery); ok {
+		canonical.Flag(true)
+		c.writePairs(canonical)
+	} else {
+		canonical.Flag(false)
+		canonical.Text(r.URL.RawQuery)
+	}
+	f.writeHeaders(canonical, conditions[:], r.Header)
+	canonical.Flag(f.host)
+	if f.host {
+		canonical.Text(strings.ToLower(r.Host))
+	}
+
+	media := ParseMediaType(contentType)
+	form, parts, err := f.canonicalize(d, c, &media, b)
+	if err != nil {
+		return driver.Fingerprint{}, err
+	}
+	media.write(canonical, form == bodyMultipart)
+
+	openBody(raw, b)
+	switch form {
+	case bodyJSON:
+		canonical.Uint(bodyJSON)
+		canonical.Bytes(c.out)
+	case bodyForm:
+		canonical.Uint(bodyForm)
+		c.writePairs(canonical)
+	case bodyMultipart:
+		canonical.Uint(bodyMultipart)
+		canonical.Text(parts)
+	default:
+		openBody(canonical, b)
+	}
+	switch {
+	case !b.Streamed:
+		raw.Write(b.Plain)
+		if form == bodyRaw {
+			canonical.Write(b.Plain)
+		}
+	case form == bodyRaw:
+		err = b.Stream(io.MultiWriter(raw, canonical))
+	default:
+		err = b.Stream(raw)
+	}
+	if err != nil {
+		return driver.Fingerprint{}, err
+	}
+
+	fp := driver.Fingerprint{Settings: f.settingsFor(b)}
+	sum := raw.Sum()
+	copy(fp.Raw[:], sum[:])
+	sum = canonical.Sum()
+	copy(fp.Canonical[:], sum[:])
+	return fp, nil
+}
+
+// writeHeaders writes the header fields that count besides Content-Type; conditions are the lines of conditionalHeaders.
+func (f *Fingerprinter) writeHeaders(s *digest.Digest, conditions [][]string, h http.Header) {
+	for _, lines := range conditions {
+		s.Texts(lines)
+	}
+	s.Uint(uint64(len(f.headers)))
+	for _, name := range f.headers {
+		s.Text(name)
+		s.Texts(h[name])
+	}
+}
+
+// openBody begins a body that follows as it is.
+func openBody(s *digest.Digest, b *requestbody.Body) {
+	if b.Opaque != "" {
+		s.Uint(bodyOpaque)
+		s.Text(b.Opaque)
+	} else {
+		s.Uint(bodyRaw)
+	}
+	s.Uint(uint64(b.PlainSize))
+}
+
+// canonicalize brings the body into canonical form and says which it has: that of JSON is left in c.out, that of a form
+// in c's pairs, and of multipart a digest is returned. With bodyRaw there is none.
+func (f *Fingerprinter) canonicalize(d *digest.Digester, c *canonicalizer, m *mediaType, b *requestbody.Body) (form uint64, parts string, err error) {
+	switch {
+	case f.exact || b.Opaque != "":
+	case m.multipart():
+		sum, ok, err := multipartDigest(d, b.Decoded(), m.boundary)
+		if err != nil {
+			return 0, "", fmt.Errorf("%w: read: %w", requestbody.ErrSpooled, err)
+		}
+		if ok {
+			return bodyMultipart, string(sum[:]), nil
+		}
+	case b.Streamed:
+	case m.Json():
+		switch ok := c.json(b.Plain, &f.json); {
+		case ok:
+			return bodyJSON, "", nil
+		case c.ambiguous && f.json.exclusive():
+			return 0, "", fmt.Errorf("leave excluded fields out of the request: %w", ErrAmbiguous)
+		}
+	case m.Form() && c.form(b.Plain):
+		return bodyForm, "", nil
+	}
+	return bodyRaw, "", nil
+}
+
+// settingsFor returns the digest of the settings under which b was canonicalised. The size above which a body is
+// spooled is one of them: it decides which bodies keep their raw form.
+func (f *Fingerprinter) settingsFor(b *requestbody.Body) (settings [8]byte) {
+	if b.SpoolAbove == 0 {
+		copy(settings[:], f.settings[:])
+		return settings
+	}
+	sum := sha256.Sum256(binary.BigEndian.AppendUint64(f.settings[:], uint64(b.SpoolAbove)))
+	copy(settings[:], sum[:])
+	return settings
+}
