@@ -354,7 +354,7 @@ func (g *Guard) claimOf(a *ask) driver.Claim {
 		Tombstone: g.policy.Tombstone, OnLost: g.policy.OnLost, Operation: a.operation, Correlation: a.correlation,
 		Sealed: a.sealed,
 	}
-	g.keyring.sealNames(a.id, &c)
+	g.keyring.SealNames(a.id, &c)
 	return c
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/keyring"
 	"github.com/semelhq/semel/memstore"
 )
 
@@ -26,7 +27,7 @@ func authenticate(next http.Handler) http.Handler {
 
 // The first run is lost, and its client gone. The completer runs the order for the account that has placed it.
 func ExampleGuard_Completer() {
-	keyring, err := semel.NewKeyring(semel.EncryptionKey{ID: "2026-11", Key: []byte("thirty-two bytes, kept elsewhere")})
+	keyring, err := keyring.New(keyring.Key{ID: "2026-11", Key: []byte("thirty-two bytes, kept elsewhere")})
 	if err != nil {
 		log.Fatal(err)
 	}

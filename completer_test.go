@@ -34,7 +34,7 @@ func finishing() semel.Policy {
 // newFinishing returns a guard that stores requests, under the key "a".
 func newFinishing(t testing.TB, store driver.Store, p semel.Policy) (*semel.Guard, *events) {
 	t.Helper()
-	return newGuardWith(t, store, semel.Options{Policy: p, Encryption: keyring(t, encryptionKey("a", 1))})
+	return newGuardWith(t, store, semel.Options{Policy: p, Encryption: keyringOf(t, encryptionKey("a", 1))})
 }
 
 // searchable is a store whose verbs are those of another, and whose records are looked through and seized in a memory store.
@@ -269,7 +269,7 @@ func TestR33_R52_AnOwedOperationIsRunAgainEverMoreRarely(t *testing.T) {
 				p := finishing()
 				p.RespondAsync, p.Complete = told, !told
 				g, _ := newGuardWith(t, mem, semel.Options{
-					Policy: p, Encryption: keyring(t, encryptionKey("a", 1)), Operations: "/operations",
+					Policy: p, Encryption: keyringOf(t, encryptionKey("a", 1)), Operations: "/operations",
 				})
 				var paid ledger
 				var ends []time.Time
@@ -568,7 +568,7 @@ func TestR52_PoisonHoldsUpNothing(t *testing.T) {
 			r.URL.Path, r.RequestURI = path, path
 			return r
 		}
-		old, _ := newGuardWith(t, mem, semel.Options{Policy: finishing(), Encryption: keyring(t, encryptionKey("old", 9))})
+		old, _ := newGuardWith(t, mem, semel.Options{Policy: finishing(), Encryption: keyringOf(t, encryptionKey("old", 9))})
 		first, _ := newFinishing(t, mem, finishing())
 		die := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 		lose := func(g *semel.Guard, r *http.Request) {
@@ -640,7 +640,7 @@ func TestR52_PoisonHoldsUpNothing(t *testing.T) {
 		}
 		drained(t, g)
 
-		rotated, _ := newGuardWith(t, mem, semel.Options{Policy: finishing(), Encryption: keyring(t, encryptionKey("new", 8), encryptionKey("old", 9))})
+		rotated, _ := newGuardWith(t, mem, semel.Options{Policy: finishing(), Encryption: keyringOf(t, encryptionKey("new", 8), encryptionKey("old", 9))})
 		var late ledger
 		defer finish(t, rotated, rotated.Handler(http.HandlerFunc(late.pay)), semel.CompleterOptions{})()
 		time.Sleep(10 * time.Second)
@@ -672,7 +672,7 @@ func TestR52_R23_ChangedSettingsChangeNoStoredRequest(t *testing.T) {
 		after.Mint = func(*http.Request, []byte) (string, error) { return "minted-key", nil }
 		after.KeyFormat = semel.KeyFormat{MaxLength: 2}
 		after.Patience, after.Wait = time.Millisecond, time.Second
-		o := semel.Options{Policy: after, Encryption: keyring(t, encryptionKey("a", 1)), MaxAttempts: 1, MaxKeys: 1}
+		o := semel.Options{Policy: after, Encryption: keyringOf(t, encryptionKey("a", 1)), MaxAttempts: 1, MaxKeys: 1}
 		changed, err := semel.New(mem, semel.ScopeFunc(func(*http.Request) (string, error) { return "", errors.New("nobody") }), semel.Rerun, o)
 		if err != nil {
 			t.Fatal(err)

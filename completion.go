@@ -59,7 +59,7 @@ func (c *Completer) event(ctx context.Context, kind event.Kind, id driver.ID, re
 
 // resume serves the stored request of a record that was just read.
 func (c *Completer) resume(ctx context.Context, id driver.ID, rec *driver.Record) error {
-	s, err := c.guard.keyring.openRequest(id, rec)
+	s, err := openRequest(c.guard.keyring, id, rec)
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/internal/budget"
 	"github.com/semelhq/semel/internal/digest"
+	"github.com/semelhq/semel/keyring"
 )
 
 // A Guard makes operations take effect once. It is made by [New], is safe for concurrent use, and holds all the logic;
@@ -41,7 +42,7 @@ type core struct {
 	derive   *digest.Digester // of derived keys
 	problems *ProblemOptions  // of policies that have none of their own
 	codecs   codecs
-	keyring  *Keyring
+	keyring  *keyring.Ring
 	breaker  driver.Breaker
 	headers  headerNames
 	tempDir  string
@@ -143,8 +144,8 @@ type Options struct {
 	// Codec compresses stored bodies. Defaults to gzip.
 	Codec Codec
 	// Encryption encrypts stored answers, steps and requests, and refuses those that are not encrypted, unless it is of
-	// [Keyring.AllowPlain]. Defaults to none: answers, steps and names are stored in the clear, and requests not at all.
-	Encryption *Keyring
+	// [keyring.Ring.AllowPlain]. Defaults to none: answers, steps and names are stored in the clear, and requests not at all.
+	Encryption *keyring.Ring
 	// StepCodec encodes the results of steps ([Step]). Defaults to encoding/json.
 	StepCodec StepCodec
 	// MaxStepResult is the largest result of a step in bytes, as encoded. Defaults to 1 MiB.
@@ -521,8 +522,8 @@ func (c *core) openAnswer(ctx context.Context, id driver.ID, rec *driver.Record)
 
 // openStep returns the result of a step. An error wraps [driver.ErrUnreadable].
 func (c *core) openStep(ctx context.Context, name string, id driver.ID, envelope []byte) ([]byte, error) {
-	result, err := c.keyring.unfold(stepField(name), id, envelope)
-	if err == nil && envelope[0] == envelopeOpen {
+	result, err := c.keyring.OpenField(stepField(name), id, envelope)
+	if err == nil && keyring.IsPlain(envelope) {
 		c.plainStored(ctx, "steps", id)
 	}
 	return result, err

@@ -14,17 +14,18 @@ import (
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/keyring"
 	"github.com/semelhq/semel/memstore"
 	"github.com/semelhq/semel/refusal"
 )
 
-func encryptionKey(id string, fill byte) semel.EncryptionKey {
-	return semel.EncryptionKey{ID: id, Key: bytes.Repeat([]byte{fill}, 32)}
+func encryptionKey(id string, fill byte) keyring.Key {
+	return keyring.Key{ID: id, Key: bytes.Repeat([]byte{fill}, 32)}
 }
 
-func keyring(t testing.TB, keys ...semel.EncryptionKey) *semel.Keyring {
+func keyringOf(t testing.TB, keys ...keyring.Key) *keyring.Ring {
 	t.Helper()
-	k, err := semel.NewKeyring(keys...)
+	k, err := keyring.New(keys...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +42,7 @@ func TestR61_StoredAnswersAreEncrypted(t *testing.T) {
 		w.WriteHeader(http.StatusCreated)
 		io.WriteString(w, "secret body")
 	})
-	serve := func(k *semel.Keyring) func(key string) (int, string, string) {
+	serve := func(k *keyring.Ring) func(key string) (int, string, string) {
 		g, _ := newGuardWith(t, store, semel.Options{Encryption: k})
 		return func(key string) (int, string, string) {
 			w := answer(g.Handler(pay), post(key, `{}`))
@@ -49,8 +50,8 @@ func TestR61_StoredAnswersAreEncrypted(t *testing.T) {
 		}
 	}
 	first, second := encryptionKey("2026", 1), encryptionKey("2027", 2)
-	clear, old := serve(nil), serve(keyring(t, first))
-	rotated, without := serve(keyring(t, second, first).AllowPlain()), serve(keyring(t, second))
+	clear, old := serve(nil), serve(keyringOf(t, first))
+	rotated, without := serve(keyringOf(t, second, first).AllowPlain()), serve(keyringOf(t, second))
 
 	clear("clear")
 	old("old")
@@ -80,7 +81,7 @@ func TestR61_StoredAnswersAreEncrypted(t *testing.T) {
 // What was encrypted for one record can't be read as another's, nor after a change.
 func TestR61_AnEncryptedAnswerIsBoundToItsRecord(t *testing.T) {
 	t.Parallel()
-	k := keyring(t, encryptionKey("a", 1))
+	k := keyringOf(t, encryptionKey("a", 1))
 	id, token := keyed("k"), driver.NewToken()
 	want := &driver.Response{Status: 201, Header: http.Header{"Location": {"/1"}}, Body: []byte("answer"), Codec: "gzip"}
 	sealed := k.Seal(id, token, want)
@@ -107,7 +108,7 @@ func TestR61_AnEncryptedAnswerIsBoundToItsRecord(t *testing.T) {
 		"changed":        func() (*driver.Response, error) { return open(id, token, changed) },
 		"cut off":        func() (*driver.Response, error) { return open(id, token, short) },
 		"without the key": func() (*driver.Response, error) {
-			return (*semel.Keyring)(nil).Open(id, &driver.Record{Token: token, Response: sealed})
+			return (*keyring.Ring)(nil).Open(id, &driver.Record{Token: token, Response: sealed})
 		},
 	} {
 		if got, err := try(); !errors.Is(err, driver.ErrUnreadable) {
@@ -126,7 +127,7 @@ func TestAttack08_R61_WhatIsNotEncryptedIsRefusedWhereThereIsAKeyring(t *testing
 	key := semel.Key{Scope: "alice", Operation: "pay", Value: "do"}
 	runs := 0
 	var seen *events
-	ask := func(k *semel.Keyring) (*httptest.ResponseRecorder, string, error) {
+	ask := func(k *keyring.Ring) (*httptest.ResponseRecorder, string, error) {
 		var g *semel.Guard
 		g, seen = newGuardWith(t, store, semel.Options{Encryption: k})
 		w := answer(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -143,7 +144,7 @@ func TestAttack08_R61_WhatIsNotEncryptedIsRefusedWhereThereIsAKeyring(t *testing
 	if w, got, err := ask(nil); w.Code != 201 || got != "forged" || err != nil {
 		t.Fatalf("written as %d, %q, %v", w.Code, got, err)
 	}
-	required := keyring(t, encryptionKey("a", 1))
+	required := keyringOf(t, encryptionKey("a", 1))
 	w, got, err := ask(required)
 	if w.Code != 409 || !strings.Contains(w.Body.String(), string(refusal.ReplayUnavailable)) || w.Header().Get("Location") != "" {
 		t.Errorf("replayed %d %q at %q", w.Code, w.Body, w.Header().Get("Location"))
@@ -167,7 +168,7 @@ func TestAttack08_R61_WhatIsNotEncryptedIsRefusedWhereThereIsAKeyring(t *testing
 	if runs != 2 {
 		t.Errorf("%d runs, want 2", runs)
 	}
-	if (*semel.Keyring)(nil).AllowPlain() != nil {
+	if (*keyring.Ring)(nil).AllowPlain() != nil {
 		t.Error("no keyring has become one")
 	}
 }
@@ -175,7 +176,7 @@ func TestAttack08_R61_WhatIsNotEncryptedIsRefusedWhereThereIsAKeyring(t *testing
 func TestR61_ResultsOfDoAndAnswersInTransactions(t *testing.T) {
 	t.Parallel()
 	s := newTransactor(t)
-	g, _ := newGuardWith(t, s, semel.Options{Encryption: keyring(t, encryptionKey("a", 1))})
+	g, _ := newGuardWith(t, s, semel.Options{Encryption: keyringOf(t, encryptionKey("a", 1))})
 	for range 2 {
 		got, err := semel.Do(t.Context(), g, semel.Key{Scope: "alice", Operation: "pay", Value: "do"}, semel.Bytes("x"), func(context.Context) (string, error) { return "secret", nil })
 		if got != "secret" || err != nil {
@@ -210,14 +211,14 @@ func records(t *testing.T, s *transactor) func(func(driver.Record) bool) {
 
 func TestKeyringsThatAreWrong(t *testing.T) {
 	t.Parallel()
-	for want, keys := range map[string][]semel.EncryptionKey{
+	for want, keys := range map[string][]keyring.Key{
 		"it has no key":              nil,
 		`key "a" is there twice`:     {encryptionKey("a", 1), encryptionKey("a", 2)},
 		`key "a" has 31 bytes`:       {{ID: "a", Key: make([]byte, 31)}},
 		"key 2: its id must be 1 to": {encryptionKey("a", 1), encryptionKey("", 2)},
 		"key 1: its id must be":      {encryptionKey("two words", 1)},
 	} {
-		if _, err := semel.NewKeyring(keys...); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := keyring.New(keys...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/keyring"
 	"github.com/semelhq/semel/memstore"
 )
 
@@ -20,7 +21,7 @@ func TestAttack08_R61_ASealedNameIsBoundToItsRecordAndField(t *testing.T) {
 	t.Parallel()
 	store := memstore.New()
 	first, second := encryptionKey("2026", 1), encryptionKey("2027", 2)
-	old := keyring(t, first)
+	old := keyringOf(t, first)
 	g, _ := newGuardWith(t, store, semel.Options{Encryption: old})
 	answer(g.Handler(say("paid")), post("k", `{}`, "X-Correlation-Id", "trace-1"))
 	id := keyed("k")
@@ -30,7 +31,7 @@ func TestAttack08_R61_ASealedNameIsBoundToItsRecordAndField(t *testing.T) {
 			t.Errorf("stored as %q", name)
 		}
 	}
-	open := func(k *semel.Keyring, id driver.ID, rec driver.Record) (string, error) {
+	open := func(k *keyring.Ring, id driver.ID, rec driver.Record) (string, error) {
 		err := k.OpenNames(id, &rec)
 		return rec.Operation + ", " + rec.Correlation, err
 	}
@@ -40,20 +41,20 @@ func TestAttack08_R61_ASealedNameIsBoundToItsRecordAndField(t *testing.T) {
 	changed.Operation = sealed.Operation[:60] + "AA" + sealed.Operation[62:]
 	plain := driver.Record{Operation: "POST /forged", Correlation: "forged"}
 	for name, c := range map[string]struct {
-		k    *semel.Keyring
+		k    *keyring.Ring
 		id   driver.ID
 		rec  driver.Record
 		want string // "" for an error, and the operation as it was stored
 	}{
 		"its own":                   {old, id, sealed, "POST /payments, trace-1"},
-		"rotated":                   {keyring(t, second, first), id, sealed, "POST /payments, trace-1"},
+		"rotated":                   {keyringOf(t, second, first), id, sealed, "POST /payments, trace-1"},
 		"by a change-over":          {old.AllowPlain(), id, sealed, "POST /payments, trace-1"},
 		"plain, no keyring":         {nil, id, plain, "POST /forged, forged"},
 		"plain, in a change-over":   {old.AllowPlain(), id, plain, "POST /forged, forged"},
 		"none":                      {old, id, driver.Record{}, ", "},
 		"plain":                     {old, id, plain, ""},
 		"no keyring":                {nil, id, sealed, ""},
-		"a key that is gone":        {keyring(t, second), id, sealed, ""},
+		"a key that is gone":        {keyringOf(t, second), id, sealed, ""},
 		"another record":            {old, keyed("other"), sealed, ""},
 		"another field":             {old, id, swapped, ""},
 		"changed":                   {old, id, changed, ""},
@@ -76,7 +77,7 @@ func TestAttack08_R61_ASealedNameIsBoundToItsRecordAndField(t *testing.T) {
 func TestAttack08_TheNamesOfCallsAreSealed(t *testing.T) {
 	t.Parallel()
 	s := newTransactor(t)
-	g, _ := newGuardWith(t, s, semel.Options{Encryption: keyring(t, encryptionKey("a", 1))})
+	g, _ := newGuardWith(t, s, semel.Options{Encryption: keyringOf(t, encryptionKey("a", 1))})
 	if _, err := semel.Do(t.Context(), g, semel.Key{Scope: "alice", Operation: "pay ann", Value: "do"}, semel.Bytes("x"), func(context.Context) (string, error) { return "", nil }); err != nil {
 		t.Error(err)
 	}
@@ -92,9 +93,9 @@ func TestAttack08_TheNamesOfCallsAreSealed(t *testing.T) {
 // Nobody is asked about an operation under a name that a guard has not stored. Reconcile opens what one has.
 func TestAttack08_NobodyIsAskedAboutAForgedName(t *testing.T) {
 	t.Parallel()
-	required := keyring(t, encryptionKey("a", 1))
+	required := keyringOf(t, encryptionKey("a", 1))
 	for _, c := range []struct {
-		stored, read *semel.Keyring
+		stored, read *keyring.Ring
 		asked, told  bool // told that it is plain
 	}{
 		{nil, required, false, false},

@@ -17,6 +17,7 @@ import (
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/keyring"
 	"github.com/semelhq/semel/memstore"
 	"github.com/semelhq/semel/refusal"
 )
@@ -327,9 +328,9 @@ func TestR33_R13_ResultsAreReplays(t *testing.T) {
 	io.WriteString(zw, `{"id":17}`)
 	zw.Close()
 	allowed := true
-	keyring := newTestKeyring(t)
+	ring := newTestKeyring(t)
 	store := memstore.New()
-	g, ask, seen := linkedGuard(t, store, semel.Options{Encryption: keyring, Policy: semel.Policy{AuthorizeReplay: func(*http.Request) error {
+	g, ask, seen := linkedGuard(t, store, semel.Options{Encryption: ring, Policy: semel.Policy{AuthorizeReplay: func(*http.Request) error {
 		if !allowed {
 			return errors.New("secret: revoked")
 		}
@@ -371,9 +372,9 @@ func TestR33_R13_ResultsAreReplays(t *testing.T) {
 	}
 }
 
-func newTestKeyring(t testing.TB) *semel.Keyring {
+func newTestKeyring(t testing.TB) *keyring.Ring {
 	t.Helper()
-	k, err := semel.NewKeyring(semel.EncryptionKey{ID: "k1", Key: bytes.Repeat([]byte{7}, 32)})
+	k, err := keyring.New(keyring.Key{ID: "k1", Key: bytes.Repeat([]byte{7}, 32)})
 	if err != nil {
 		t.Fatal(err)
 	}

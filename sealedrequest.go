@@ -12,6 +12,7 @@ import (
 
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/internal/wire"
+	"github.com/semelhq/semel/keyring"
 )
 
 // A sealedRequest is what is stored of a request, encrypted, so that its operation can be finished without its client. It
@@ -113,7 +114,7 @@ func (x *exchange) seal() ([]byte, error) {
 	if s.Body, err = x.storedBody(s.Header); err != nil {
 		return nil, fmt.Errorf("store the request: %w", err)
 	}
-	return x.g.keyring.fold(sealedField, x.ask.id, driver.NewToken(), s.append(nil)), nil
+	return x.g.keyring.SealField(sealedField, x.ask.id, driver.NewToken(), s.append(nil)), nil
 }
 
 // bodyHeaders are those of the stored headers that are true of a body's very bytes only.
@@ -151,11 +152,11 @@ func (s *sealedRequest) append(b []byte) []byte {
 
 // openRequest decrypts the request of a record. One that is not encrypted was not stored by a guard: whoever can write to
 // the store must not have a request run by the service itself. An error wraps [driver.ErrUnreadable].
-func (k *Keyring) openRequest(id driver.ID, rec *driver.Record) (*sealedRequest, error) {
-	if len(rec.Sealed) > 0 && rec.Sealed[0] == envelopeOpen {
+func openRequest(k *keyring.Ring, id driver.ID, rec *driver.Record) (*sealedRequest, error) {
+	if keyring.IsPlain(rec.Sealed) {
 		return nil, fmt.Errorf("open stored %s: %w: it is not encrypted", sealedField, driver.ErrUnreadable)
 	}
-	text, err := k.unfold(sealedField, id, rec.Sealed)
+	text, err := k.OpenField(sealedField, id, rec.Sealed)
 	if err != nil {
 		return nil, err
 	}

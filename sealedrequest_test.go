@@ -11,11 +11,12 @@ import (
 	"testing"
 
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/keyring"
 )
 
-func ringOf(t testing.TB, keys ...EncryptionKey) *Keyring {
+func ringOf(t testing.TB, keys ...keyring.Key) *keyring.Ring {
 	t.Helper()
-	k, err := NewKeyring(keys...)
+	k, err := keyring.New(keys...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,7 +24,7 @@ func ringOf(t testing.TB, keys ...EncryptionKey) *Keyring {
 }
 
 var (
-	firstKey    = EncryptionKey{ID: "a", Key: bytes.Repeat([]byte{1}, aesKeySize)}
+	firstKey    = keyring.Key{ID: "a", Key: bytes.Repeat([]byte{1}, 32)}
 	sealedToken = driver.Token{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}
 	sealedID    = Identify(nil, KindHTTP, "alice", "k")
 )
@@ -46,18 +47,11 @@ func TestR61_TheFormOfAStoredRequest(t *testing.T) {
 		t.Errorf("stored as %s", got)
 	}
 	// Of key "a", which is 32 times 1, the token 1 to 16, and a nonce of zeros.
-	bound := boundTo(sealedField, sealedID, sealedToken)
-	envelope := append([]byte{envelopeSealed, 1, 'a'}, sealedToken[:]...)
-	envelope = append(envelope, make([]byte, 12)...)
-	envelope = ringOf(t, firstKey).aead("a", bound).Seal(envelope, make([]byte, 12), want.append(nil), bound)
-	if got := hex.EncodeToString(envelope); got != goldenEnvelope {
-		t.Errorf("encrypted as %s", got)
-	}
 	golden, err := hex.DecodeString(goldenEnvelope)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := ringOf(t, EncryptionKey{ID: "b", Key: bytes.Repeat([]byte{2}, aesKeySize)}, firstKey).openRequest(sealedID, &driver.Record{Sealed: golden})
+	got, err := openRequest(ringOf(t, keyring.Key{ID: "b", Key: bytes.Repeat([]byte{2}, 32)}, firstKey), sealedID, &driver.Record{Sealed: golden})
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("opened as %+v, %v", got, err)
 	}
@@ -71,7 +65,7 @@ func TestR61_AStoredRequestIsBoundToItsRecord(t *testing.T) {
 	t.Parallel()
 	k := ringOf(t, firstKey)
 	text := someRequest().append(nil)
-	sealed := k.fold(sealedField, sealedID, sealedToken, text)
+	sealed := k.SealField(sealedField, sealedID, sealedToken, text)
 	changed := func(at int) []byte {
 		b := bytes.Clone(sealed)
 		b[at] ^= 1
@@ -79,31 +73,31 @@ func TestR61_AStoredRequestIsBoundToItsRecord(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		id     driver.ID
-		ring   *Keyring
+		ring   *keyring.Ring
 		sealed []byte
 		why    string
 	}{
 		"another record":    {Identify(nil, KindHTTP, "alice", "other"), k, sealed, "authentication failed"},
-		"another field":     {sealedID, k, k.fold(stepField("x"), sealedID, sealedToken, text), "authentication failed"},
+		"another field":     {sealedID, k, k.SealField(stepField("x"), sealedID, sealedToken, text), "authentication failed"},
 		"another token":     {sealedID, k, changed(3), "authentication failed"},
 		"another nonce":     {sealedID, k, changed(3 + len(driver.Token{})), "authentication failed"},
 		"another text":      {sealedID, k, changed(len(sealed) - 1), "authentication failed"},
 		"another key id":    {sealedID, k, changed(2), `key "` + "`" + `", which is not in the keyring`},
 		"without a keyring": {sealedID, nil, sealed, `key "a", which is not in the keyring`},
-		"in the clear":      {sealedID, k, (*Keyring)(nil).fold(sealedField, sealedID, sealedToken, text), "not encrypted"},
+		"in the clear":      {sealedID, k, (*keyring.Ring)(nil).SealField(sealedField, sealedID, sealedToken, text), "not encrypted"},
 		"nothing":           {sealedID, k, nil, "empty"},
 		"another kind":      {sealedID, k, []byte{7}, "envelope of kind 7"},
 		"cut off":           {sealedID, k, sealed[:10], "10 encrypted bytes"},
 		"without a nonce":   {sealedID, k, sealed[:22], "encrypted bytes"},
-		"another version":   {sealedID, k, k.fold(sealedField, sealedID, sealedToken, []byte{9}), "form is unknown"},
-		"an empty text":     {sealedID, k, k.fold(sealedField, sealedID, sealedToken, nil), "form is unknown"},
-		"half a text":       {sealedID, k, k.fold(sealedField, sealedID, sealedToken, text[:8]), "at byte"},
+		"another version":   {sealedID, k, k.SealField(sealedField, sealedID, sealedToken, []byte{9}), "form is unknown"},
+		"an empty text":     {sealedID, k, k.SealField(sealedField, sealedID, sealedToken, nil), "form is unknown"},
+		"half a text":       {sealedID, k, k.SealField(sealedField, sealedID, sealedToken, text[:8]), "at byte"},
 	} {
-		if got, err := c.ring.openRequest(c.id, &driver.Record{Sealed: c.sealed}); !errors.Is(err, driver.ErrUnreadable) || !strings.Contains(err.Error(), c.why) {
+		if got, err := openRequest(c.ring, c.id, &driver.Record{Sealed: c.sealed}); !errors.Is(err, driver.ErrUnreadable) || !strings.Contains(err.Error(), c.why) {
 			t.Errorf("%s: %+v, %v; want %q", name, got, err, c.why)
 		}
 	}
-	if again := k.fold(sealedField, sealedID, sealedToken, text); bytes.Equal(again, sealed) {
+	if again := k.SealField(sealedField, sealedID, sealedToken, text); bytes.Equal(again, sealed) {
 		t.Error("the same request is encrypted to the same bytes")
 	}
 }
@@ -146,7 +140,7 @@ func FuzzStoredRequest(f *testing.F) {
 	f.Add(someRequest().append(nil))
 	f.Add([]byte{sealedVersion})
 	f.Fuzz(func(t *testing.T, text []byte) {
-		s, err := k.openRequest(sealedID, &driver.Record{Sealed: k.fold(sealedField, sealedID, sealedToken, text)})
+		s, err := openRequest(k, sealedID, &driver.Record{Sealed: k.SealField(sealedField, sealedID, sealedToken, text)})
 		if err != nil {
 			if !errors.Is(err, driver.ErrUnreadable) {
 				t.Errorf("%v is not ErrUnreadable", err)

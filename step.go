@@ -292,7 +292,7 @@ func (r *run) saveStep(name string, result []byte) error {
 	if limit := r.core.steps.limit; int64(len(result)) > limit {
 		return fmt.Errorf("save the result: it has %d bytes, Options.MaxStepResult allows %d", len(result), limit)
 	}
-	envelope := r.core.keyring.fold(stepField(name), r.ask.id, r.owner.Token, result)
+	envelope := r.core.keyring.SealField(stepField(name), r.ask.id, r.owner.Token, result)
 	window := newDeadline(r.base, min(r.policy.SettleWait, r.core.life))
 	defer window.end(nil)
 	for wait := 10 * time.Millisecond; ; wait *= 2 {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/keyring"
 	"github.com/semelhq/semel/memstore"
 	"github.com/semelhq/semel/refusal"
 )
@@ -756,7 +757,7 @@ func TestR61_SavedStepsAreEncrypted(t *testing.T) {
 	t.Parallel()
 	store := memstore.New()
 	first, second := encryptionKey("2026", 1), encryptionKey("2027", 2)
-	attempt := func(k *semel.Keyring, name string) (string, error) {
+	attempt := func(k *keyring.Ring, name string) (string, error) {
 		var text string
 		var err error
 		inHandler(t, semel.Options{Encryption: k, Policy: semel.Policy{OnLost: semel.Rerun}}, store, func(ctx context.Context) error {
@@ -768,23 +769,23 @@ func TestR61_SavedStepsAreEncrypted(t *testing.T) {
 	if _, err := attempt(nil, "before"); err != nil {
 		t.Fatal(err)
 	}
-	if text, err := attempt(keyring(t, first), "before"); !errors.Is(err, driver.ErrUnreadable) || text != "" {
+	if text, err := attempt(keyringOf(t, first), "before"); !errors.Is(err, driver.ErrUnreadable) || text != "" {
 		t.Errorf("saved before there was a keyring: %q, %v", text, err)
 	}
-	if text, err := attempt(keyring(t, first).AllowPlain(), "before"); err != nil || text != "secret of before" {
+	if text, err := attempt(keyringOf(t, first).AllowPlain(), "before"); err != nil || text != "secret of before" {
 		t.Errorf("saved before there was a keyring, which is allowed: %q, %v", text, err)
 	}
-	if _, err := attempt(keyring(t, first), "charge"); err != nil {
+	if _, err := attempt(keyringOf(t, first), "charge"); err != nil {
 		t.Fatal(err)
 	}
 	saved, err := store.Steps(t.Context(), keyed("k"))
 	if err != nil || len(saved["charge"]) == 0 || bytes.Contains(saved["charge"], []byte("secret")) {
 		t.Fatalf("saved is %q, %v", saved, err)
 	}
-	if text, err := attempt(keyring(t, second, first), "charge"); err != nil || text != "secret of charge" {
+	if text, err := attempt(keyringOf(t, second, first), "charge"); err != nil || text != "secret of charge" {
 		t.Errorf("after a rotation: %q, %v", text, err)
 	}
-	for name, k := range map[string]*semel.Keyring{"another ring": keyring(t, second), "none": nil} {
+	for name, k := range map[string]*keyring.Ring{"another ring": keyringOf(t, second), "none": nil} {
 		if text, err := attempt(k, "charge"); !errors.Is(err, driver.ErrUnreadable) || text != "" {
 			t.Errorf("%s: %q, %v", name, text, err)
 		}
@@ -799,7 +800,7 @@ func TestR61_SavedStepsAreEncrypted(t *testing.T) {
 	} else if _, _, err := store.Settle(t.Context(), keyed("k"), rec.Owner(), driver.Outcome{State: driver.Free}); err != nil {
 		t.Fatal(err)
 	}
-	if text, err := attempt(keyring(t, first), "refund"); !errors.Is(err, driver.ErrUnreadable) || text != "" {
+	if text, err := attempt(keyringOf(t, first), "refund"); !errors.Is(err, driver.ErrUnreadable) || text != "" {
 		t.Errorf("moved to another step: %q, %v", text, err)
 	}
 }

@@ -8,14 +8,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/keyring"
 )
 
 // A Desk is an operator's view of one store. It is safe for concurrent use.
 type Desk struct {
 	store   driver.Store
-	keyring *semel.Keyring
+	keyring *keyring.Ring
 	seizer  driver.Seizer
 	lister  driver.Lister
 	auditor driver.Auditor
@@ -25,7 +25,7 @@ type Desk struct {
 type Options struct {
 	// Encryption is that of the guards on the store: Show and List return answers and names in the clear where it has their key,
 	// and Complete encrypts the answer. Defaults to none.
-	Encryption *semel.Keyring
+	Encryption *keyring.Ring
 }
 
 // New returns a desk. The store must also be a [driver.Seizer], a [driver.Lister] and a [driver.Auditor]; the error names

@@ -14,6 +14,7 @@ import (
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/admin"
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/keyring"
 	"github.com/semelhq/semel/memstore"
 )
 
@@ -146,7 +147,7 @@ func TestListStopsAtItsLimitAndWhenToldTo(t *testing.T) {
 func TestAttack08_ADeskFindsBySealedNames(t *testing.T) {
 	t.Parallel()
 	s := &store{Store: memstore.New()}
-	keys, err := semel.NewKeyring(semel.EncryptionKey{ID: "a", Key: bytes.Repeat([]byte{1}, 32)})
+	keys, err := keyring.New(keyring.Key{ID: "a", Key: bytes.Repeat([]byte{1}, 32)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,7 +44,7 @@ const (
 	// Unreadable: a record, or a part of it, could not be read; the request was refused, or the operation is not asked about.
 	Unreadable Kind = "unreadable"
 	// PlainStored: an answer, a step or a name that is not encrypted was taken from the store, because the keyring allows that
-	// ([Keyring.AllowPlain]).
+	// (keyring.Ring.AllowPlain).
 	PlainStored Kind = "plain_stored"
 	// GaveUp: a guard gave up on a claim that may have been executed; it releases it by its token.
 	GaveUp Kind = "gave_up"

@@ -33,14 +33,14 @@ func edit(t *testing.T, g *exposed, statements ...string) {
 	}
 }
 
-const keyring = "k1 0707070707070707070707070707070707070707070707070707070707070707\n"
+const keyringText = "k1 0707070707070707070707070707070707070707070707070707070707070707\n"
 
 func TestAttack08_R61_WhatIsWrittenIntoTheStoreIsNotReplayed(t *testing.T) {
 	t.Parallel()
 	service := newVictim(t)
 	home := t.TempDir()
 	secret := "identity_secret_file: " + writeIn(t, home, "secret", strings.Repeat("ab", 32)) + "\n"
-	sealed := secret + "encryption_keys_file: " + writeIn(t, home, "keys", keyring) + "\nencryption: "
+	sealed := secret + "encryption_keys_file: " + writeIn(t, home, "keys", keyringText) + "\nencryption: "
 	const scope = "scope: header:X-Account\n"
 	plain, required, allowing := expose(t, t.TempDir(), service.url, scope+secret), expose(t, t.TempDir(), service.url, scope+sealed+"required\n"),
 		expose(t, t.TempDir(), service.url, scope+sealed+"allow-plain\n")
@@ -111,7 +111,7 @@ func TestAttack09_WhatOthersMayReadIsRefusedAtTheStart(t *testing.T) {
 	}
 	for _, name := range []string{"semel.db", "keys", "secret", "derivation"} {
 		dir := t.TempDir()
-		for _, file := range [][2]string{{"keys", keyring}, {"secret", strings.Repeat("ab", 32)}, {"derivation", strings.Repeat("cd", 32)}} {
+		for _, file := range [][2]string{{"keys", keyringText}, {"secret", strings.Repeat("ab", 32)}, {"derivation", strings.Repeat("cd", 32)}} {
 			writeIn(t, dir, file[0], file[1])
 		}
 		const settings = "scope: single\nencryption_keys_file: keys\nidentity_secret_file: secret\nderivation_secret_file: derivation\n"
@@ -135,7 +135,7 @@ func TestAttack09_AKeyringIsReadToItsEnd(t *testing.T) {
 	t.Parallel()
 	service, dir := newVictim(t), t.TempDir()
 	const settings = "scope: single\nencryption_keys_file: keys\n"
-	writeIn(t, dir, "keys", keyring)
+	writeIn(t, dir, "keys", keyringText)
 	old := expose(t, dir, service.url, settings)
 	send(t, old.address, "POST /payments", "Idempotency-Key: k").wants(t, "the first request", 201, "")
 	old.stop(t)
@@ -143,7 +143,7 @@ func TestAttack09_AKeyringIsReadToItsEnd(t *testing.T) {
 	for i := range 100 { // 7 KiB
 		newer += fmt.Sprintf("new-%d %064x\n", i, i+1)
 	}
-	writeIn(t, dir, "keys", newer+keyring)
+	writeIn(t, dir, "keys", newer+keyringText)
 	g := expose(t, dir, service.url, settings)
 	if a := send(t, g.address, "POST /payments", "Idempotency-Key: k"); a.status != 201 || !a.replayed() {
 		t.Errorf("sealed by the last key of many: %d %s", a.status, a.body)

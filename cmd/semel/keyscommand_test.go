@@ -18,6 +18,7 @@ import (
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/cmd/internal/secret"
 	"github.com/semelhq/semel/cmd/internal/stores"
+	"github.com/semelhq/semel/keyring"
 )
 
 // A shop is a payment service under a guard, on a store in a file as the gateway has it.
@@ -43,7 +44,7 @@ func newShop(t *testing.T, p semel.Policy) *shop {
 }
 
 // newShopOn is newShop on a store of any kind.
-func newShopOn(t *testing.T, address, cache string, keyring *semel.Keyring, p semel.Policy) *shop {
+func newShopOn(t *testing.T, address, cache string, ring *keyring.Ring, p semel.Policy) *shop {
 	t.Helper()
 	s := &shop{t: t, address: address}
 	var err error
@@ -59,7 +60,7 @@ func newShopOn(t *testing.T, address, cache string, keyring *semel.Keyring, p se
 		t.Fatal(err)
 	}
 	scope := semel.ScopeFunc(func(r *http.Request) (string, error) { return r.Header.Get("X-Account"), nil })
-	s.guard, err = semel.New(s.store.Store, scope, p.OnLost, semel.Options{Policy: p, IdentitySecret: s.secret, Encryption: keyring})
+	s.guard, err = semel.New(s.store.Store, scope, p.OnLost, semel.Options{Policy: p, IdentitySecret: s.secret, Encryption: ring})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/internal/servers"
+	"github.com/semelhq/semel/keyring"
 )
 
 // On a store that gateways share, an operator finds, decides, shows and forgets as on one in a file; what is forgotten is
@@ -82,11 +83,11 @@ func TestR61_EncryptedAnswersAndTheirKeys(t *testing.T) {
 	if err := os.WriteFile(body, []byte("by hand"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	keyring, err := semel.NewKeyring(semel.EncryptionKey{ID: "2026", Key: bytes.Repeat([]byte{0xab}, 32)})
+	ring, err := keyring.New(keyring.Key{ID: "2026", Key: bytes.Repeat([]byte{0xab}, 32)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newShopOn(t, "sqlite://"+filepath.Join(t.TempDir(), "semel.db"), "", keyring, semel.Policy{})
+	s := newShopOn(t, "sqlite://"+filepath.Join(t.TempDir(), "semel.db"), "", ring, semel.Policy{})
 	s.pay("acme", "lost")
 	s.pay("acme", "k")
 	shown := s.must("show", "--body", "--", s.id("k"))

@@ -13,6 +13,7 @@ import (
 	"github.com/labstack/echo/v5"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/keyring"
 	"github.com/semelhq/semel/memstore"
 	"github.com/semelhq/semel/refusal"
 	"github.com/semelhq/semel/semelecho"
@@ -25,7 +26,7 @@ func TestField02_R52_ACompleterRunsTheFrameworksRoutes(t *testing.T) {
 	for name, newHandler := range map[string]func(*semel.Guard, func(context.Context, string) error) http.Handler{"echo": echoFinishes, "gin": ginFinishes} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			keys, err := semel.NewKeyring(semel.EncryptionKey{ID: "a", Key: bytes.Repeat([]byte{1}, 32)})
+			keys, err := keyring.New(keyring.Key{ID: "a", Key: bytes.Repeat([]byte{1}, 32)})
 			if err != nil {
 				t.Fatal(err)
 			}

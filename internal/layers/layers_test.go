@@ -16,7 +16,7 @@ const module = "github.com/semelhq/semel"
 // floors are the folders that others import, from the ground up. A folder below one that is listed belongs to it. Packages of
 // one floor know nothing of each other.
 var floors = [][]string{
-	{"refusal", "history", "internal/wire", "internal/structuredfield", "internal/servers"},
+	{"refusal", "history", "internal/wire", "internal/structuredfield", "internal/certsubject", "internal/servers"},
 	{"driver"},
 	{"event", "keyring", "internal/digest", "internal/budget", "memstore", "redisstore", "tieredstore", "storetest"},
 	{"internal/requestbody"},

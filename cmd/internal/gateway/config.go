@@ -18,6 +18,7 @@ import (
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/keyring"
 )
 
 // Config is what a gateway is made from. Zero fields mean the documented default; those without one must be set.
@@ -58,7 +59,7 @@ type Config struct {
 	IdentitySecretFile, DerivationSecretFile, EncryptionKeysFile string
 	// IdentitySecret, DerivationSecret and Encryption are those of [semel.Options].
 	IdentitySecret, DerivationSecret []byte
-	Encryption                       *semel.Keyring
+	Encryption                       *keyring.Ring
 	// Plain says whether stored answers that are not encrypted are replayed, where there are encryption keys. Defaults to
 	// PlainByKeys.
 	Plain Plain

@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/keyring"
 	"github.com/semelhq/semel/memstore"
 	"github.com/semelhq/semel/refusal"
 )
@@ -95,7 +95,7 @@ func TestAttack08_NobodyIsAskedAboutANameThatIsNotSealed(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name          string
-		before, after *semel.Keyring
+		before, after *keyring.Ring
 		plain         Plain
 		asked         bool
 	}{

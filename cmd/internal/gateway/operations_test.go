@@ -13,13 +13,14 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/keyring"
 	"github.com/semelhq/semel/memstore"
 	"github.com/semelhq/semel/refusal"
 )
 
-func newKeyring(t *testing.T) *semel.Keyring {
+func newKeyring(t *testing.T) *keyring.Ring {
 	t.Helper()
-	k, err := semel.NewKeyring(semel.EncryptionKey{ID: "k1", Key: bytes.Repeat([]byte{7}, 32)})
+	k, err := keyring.New(keyring.Key{ID: "k1", Key: bytes.Repeat([]byte{7}, 32)})
 	if err != nil {
 		t.Fatal(err)
 	}

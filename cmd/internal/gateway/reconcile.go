@@ -13,6 +13,7 @@ import (
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/keyring"
 )
 
 // A reconciler settles operations whose outcome is unknown by asking the upstream what became of them (R-75a). It looks
@@ -20,7 +21,7 @@ import (
 // answer. Several gateways may do so on one store; of two that ask about one operation, one decides.
 type reconciler struct {
 	lister  driver.Lister
-	keyring *semel.Keyring // of the names in the store
+	keyring *keyring.Ring // of the names in the store
 	client  *http.Client
 	header  string // of correlation ids, "" for none
 	log     *slog.Logger
@@ -65,13 +66,13 @@ const (
 
 // newReconciler returns a reconciler of the routes that use is told later. It asks through transport, and tells count what
 // was found: done, never, later, refused (it was decided elsewhere) or failed. header is that of correlation ids.
-func newReconciler(store driver.Store, keyring *semel.Keyring, transport http.RoundTripper, header string, log *slog.Logger, count func(result string)) (*reconciler, error) {
+func newReconciler(store driver.Store, ring *keyring.Ring, transport http.RoundTripper, header string, log *slog.Logger, count func(result string)) (*reconciler, error) {
 	lister, lists := store.(driver.Lister)
 	if _, seizes := store.(driver.Seizer); !lists || !seizes {
 		return nil, fmt.Errorf("reconcile: the store, a %T, can't be searched for operations to settle", store)
 	}
 	r := &reconciler{
-		lister: lister, keyring: keyring, header: header, log: log, count: count, interval: reconcileInterval,
+		lister: lister, keyring: ring, header: header, log: log, count: count, interval: reconcileInterval,
 		client: &http.Client{
 			Transport:     transport,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

@@ -18,6 +18,7 @@ import (
 	"github.com/semelhq/semel/client"
 	"github.com/semelhq/semel/cmd/internal/stores"
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/keyring"
 )
 
 // setupVariable tells a process that it is a service, and which.
@@ -117,7 +118,7 @@ func serve(told string) error {
 		return err
 	}
 	p := &points{dieAt: s.DieAt}
-	ring, err := semel.NewKeyring(semel.EncryptionKey{ID: "1", Key: bytes.Repeat([]byte{7}, 32)})
+	ring, err := keyring.New(keyring.Key{ID: "1", Key: bytes.Repeat([]byte{7}, 32)})
 	if err != nil {
 		return err
 	}

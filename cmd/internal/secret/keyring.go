@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/keyring"
 )
 
 // Keyring reads the keys that encrypt stored answers from a file: each line has a key's id and, behind a space, the
 // key itself in 64 hexadecimal digits. The first one encrypts, all decrypt. Empty lines and lines that begin with # don't
 // count. "" is no keyring.
-func Keyring(file string) (*semel.Keyring, error) {
+func Keyring(file string) (*keyring.Ring, error) {
 	if file == "" {
 		return nil, nil
 	}
@@ -19,7 +19,7 @@ func Keyring(file string) (*semel.Keyring, error) {
 	if err != nil {
 		return nil, err
 	}
-	var keys []semel.EncryptionKey
+	var keys []keyring.Key
 	for i, line := range strings.Split(text, "\n") {
 		words := strings.Fields(line)
 		if len(words) == 0 || strings.HasPrefix(words[0], "#") {
@@ -37,9 +37,9 @@ func Keyring(file string) (*semel.Keyring, error) {
 		if err != nil {
 			return nil, fmt.Errorf("the encryption keys from %s: line %d: %w", file, i+1, err)
 		}
-		keys = append(keys, semel.EncryptionKey{ID: words[0], Key: key})
+		keys = append(keys, keyring.Key{ID: words[0], Key: key})
 	}
-	k, err := semel.NewKeyring(keys...)
+	k, err := keyring.New(keys...)
 	if err != nil {
 		return nil, fmt.Errorf("the encryption keys from %s: %w", file, err)
 	}

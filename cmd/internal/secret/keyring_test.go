@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/keyring"
 )
 
 func TestAttack09_AKeyringMayBeLong(t *testing.T) {
@@ -24,7 +24,7 @@ func TestAttack09_AKeyringMayBeLong(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	last, err := semel.NewKeyring(semel.EncryptionKey{ID: "key-99", Key: append(make([]byte, 31), 100)})
+	last, err := keyring.New(keyring.Key{ID: "key-99", Key: append(make([]byte, 31), 100)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package semel
+package keyring
 
 import (
 	"cmp"
@@ -9,9 +9,9 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// sealNames encrypts the names of a claim. Its token binds them: the operation's stays when the next run replaces the
+// SealNames encrypts the names of a claim. Its token binds them: the operation's stays when the next run replaces the
 // correlation id.
-func (k *Keyring) sealNames(id driver.ID, c *driver.Claim) {
+func (k *Ring) SealNames(id driver.ID, c *driver.Claim) {
 	if k == nil {
 		return
 	}
@@ -19,11 +19,11 @@ func (k *Keyring) sealNames(id driver.ID, c *driver.Claim) {
 	c.Correlation = k.sealName(correlationField, id, c.Token, c.Correlation)
 }
 
-func (k *Keyring) sealName(field string, id driver.ID, t driver.Token, name string) string {
+func (k *Ring) sealName(field string, id driver.ID, t driver.Token, name string) string {
 	if name == "" {
 		return ""
 	}
-	return driver.SealedName + base64.RawURLEncoding.EncodeToString(k.fold(field, id, t, []byte(name)))
+	return driver.SealedName + base64.RawURLEncoding.EncodeToString(k.SealField(field, id, t, []byte(name)))
 }
 
 const (
@@ -33,8 +33,8 @@ const (
 
 // OpenNames decrypts the Operation and the Correlation of a record. A name that can't be read stays as it is stored, and the
 // error wraps [driver.ErrUnreadable]: its key is not in the keyring, it was not stored for this record, or it is not encrypted,
-// unless the keyring is nil or of [Keyring.AllowPlain].
-func (k *Keyring) OpenNames(id driver.ID, rec *driver.Record) error {
+// unless the keyring is nil or of [Ring.AllowPlain].
+func (k *Ring) OpenNames(id driver.ID, rec *driver.Record) error {
 	operation, err := k.openName(operationField, id, rec.Operation)
 	if err == nil {
 		rec.Operation = operation
@@ -46,7 +46,7 @@ func (k *Keyring) OpenNames(id driver.ID, rec *driver.Record) error {
 	return cmp.Or(err, other)
 }
 
-func (k *Keyring) openName(field string, id driver.ID, name string) (string, error) {
+func (k *Ring) openName(field string, id driver.ID, name string) (string, error) {
 	text, sealed := strings.CutPrefix(name, driver.SealedName)
 	switch {
 	case !sealed && (name == "" || k.readsPlain()):
@@ -58,6 +58,6 @@ func (k *Keyring) openName(field string, id driver.ID, name string) (string, err
 	if err != nil || len(envelope) == 0 || envelope[0] != envelopeSealed {
 		return "", fmt.Errorf("open stored %s: %w: its form is unknown", field, driver.ErrUnreadable)
 	}
-	plain, err := k.unfold(field, id, envelope)
+	plain, err := k.OpenField(field, id, envelope)
 	return string(plain), err
 }

@@ -1,4 +1,4 @@
-package semel
+package keyring
 
 import (
 	"crypto/rand"
@@ -19,8 +19,8 @@ const (
 	envelopeSealed = 1
 )
 
-// fold puts a text into an envelope; it is encrypted if there is a keyring.
-func (k *Keyring) fold(field string, id driver.ID, t driver.Token, text []byte) []byte {
+// SealField puts a text into an envelope; it is encrypted if there is a keyring.
+func (k *Ring) SealField(field string, id driver.ID, t driver.Token, text []byte) []byte {
 	if k == nil {
 		return append([]byte{envelopeOpen}, text...)
 	}
@@ -36,17 +36,20 @@ func (k *Keyring) fold(field string, id driver.ID, t driver.Token, text []byte) 
 	return aead.Seal(out[:head+len(nonce)], nonce, text, bound)
 }
 
-// unfold takes a text out of its envelope. An error wraps [driver.ErrUnreadable].
-func (k *Keyring) unfold(field string, id driver.ID, envelope []byte) ([]byte, error) {
+// IsPlain reports whether the text in an envelope is not encrypted.
+func IsPlain(envelope []byte) bool { return len(envelope) > 0 && envelope[0] == envelopeOpen }
+
+// OpenField takes a text out of its envelope. An error wraps [driver.ErrUnreadable].
+func (k *Ring) OpenField(field string, id driver.ID, envelope []byte) ([]byte, error) {
 	fail := func(format string, args ...any) error {
 		return fmt.Errorf("open stored %s: %w: %w", field, driver.ErrUnreadable, fmt.Errorf(format, args...))
 	}
 	switch {
 	case len(envelope) == 0:
 		return nil, fail("it is empty")
-	case envelope[0] == envelopeOpen && k.readsPlain():
+	case IsPlain(envelope) && k.readsPlain():
 		return envelope[1:], nil
-	case envelope[0] == envelopeOpen:
+	case IsPlain(envelope):
 		return nil, fail("%w", errNotEncrypted)
 	case envelope[0] != envelopeSealed:
 		return nil, fail("envelope of kind %d", envelope[0])

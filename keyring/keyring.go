@@ -1,4 +1,5 @@
-package semel
+// Package keyring encrypts what a store keeps: answers, steps, requests, paths and correlation ids.
+package keyring
 
 import (
 	"crypto/aes"
@@ -13,15 +14,15 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// An EncryptionKey is one key of a [Keyring].
-type EncryptionKey struct {
+// A Key is one key of a [Ring].
+type Key struct {
 	// ID names the key in what it has encrypted: 1 to 64 visible ASCII characters. It must not name another key later.
 	ID string
 	// Key is 32 random bytes.
 	Key []byte
 }
 
-// A Keyring encrypts stored answers, steps, requests, names of operations and correlation ids at rest: whoever reads the
+// A Ring encrypts stored answers, steps, requests, names of operations and correlation ids at rest: whoever reads the
 // store learns an answer's status, sizes, times, the names of steps and the errors of runs without an answer, and nothing else
 // of them. It is AES-256-GCM. Each text is encrypted under a key of its
 // own, derived from the ring's first one, from the record's id, and from a token, so that the number of texts under one key
@@ -31,11 +32,11 @@ type EncryptionKey struct {
 // retention has passed, seven times that where requests or steps are stored, and nothing from before is unknown any more.
 //
 // What is not encrypted is refused as unreadable, so that whoever can write into the store can't have an answer or a step of
-// his own taken for one of ours. Where there was no keyring before, [Keyring.AllowPlain] is for the change-over. Whoever puts
+// his own taken for one of ours. Where there was no keyring before, [Ring.AllowPlain] is for the change-over. Whoever puts
 // a whole row back that was there before can't be told.
 //
-// A Keyring is safe for concurrent use. A nil one encrypts nothing.
-type Keyring struct {
+// A Ring is safe for concurrent use. A nil one encrypts nothing.
+type Ring struct {
 	first string
 	keys  map[string][]byte
 	plain bool // what is not encrypted can be read
@@ -47,10 +48,10 @@ const (
 	aesKeySize   = 32
 )
 
-// NewKeyring returns a keyring that encrypts with the first key, and decrypts with any of them.
-func NewKeyring(keys ...EncryptionKey) (*Keyring, error) {
+// New returns a keyring that encrypts with the first key, and decrypts with any of them.
+func New(keys ...Key) (*Ring, error) {
 	var errs []error
-	k := &Keyring{keys: map[string][]byte{}}
+	k := &Ring{keys: map[string][]byte{}}
 	for i, key := range keys {
 		visible := strings.IndexFunc(key.ID, func(c rune) bool { return c < '!' || c > '~' }) < 0
 		switch {
@@ -79,21 +80,21 @@ func NewKeyring(keys ...EncryptionKey) (*Keyring, error) {
 // AllowPlain returns a keyring with the same keys that also reads what is not encrypted, but for requests. It is for stores
 // that were used without a keyring, until the longest retention has passed, seven times that where steps are stored; each such
 // read is told by [event.PlainStored].
-func (k *Keyring) AllowPlain() *Keyring {
+func (k *Ring) AllowPlain() *Ring {
 	if k == nil {
 		return nil
 	}
-	return &Keyring{first: k.first, keys: k.keys, plain: true}
+	return &Ring{first: k.first, keys: k.keys, plain: true}
 }
 
 // readsPlain reports whether what is not encrypted can be read.
-func (k *Keyring) readsPlain() bool { return k == nil || k.plain }
+func (k *Ring) readsPlain() bool { return k == nil || k.plain }
 
 var errNotEncrypted = errors.New("it is not encrypted, and there is a keyring")
 
 // Seal returns the encrypted form of an answer of the operation, as the owner with that token settles it. A nil answer
 // stays nil.
-func (k *Keyring) Seal(id driver.ID, t driver.Token, answer *driver.Response) *driver.Response {
+func (k *Ring) Seal(id driver.ID, t driver.Token, answer *driver.Response) *driver.Response {
 	if k == nil || answer == nil || strings.HasPrefix(answer.Codec, sealedCodec) {
 		return answer
 	}
@@ -110,8 +111,8 @@ func (k *Keyring) Seal(id driver.ID, t driver.Token, answer *driver.Response) *d
 }
 
 // Open returns the answer of a record, decrypted if it is encrypted; nil if there is none. An error, also for one that is not
-// encrypted unless the keyring is nil or of [Keyring.AllowPlain], wraps [driver.ErrUnreadable].
-func (k *Keyring) Open(id driver.ID, rec *driver.Record) (*driver.Response, error) {
+// encrypted unless the keyring is nil or of [Ring.AllowPlain], wraps [driver.ErrUnreadable].
+func (k *Ring) Open(id driver.ID, rec *driver.Record) (*driver.Response, error) {
 	if rec.Response == nil {
 		return nil, nil
 	}
@@ -142,7 +143,7 @@ func (k *Keyring) Open(id driver.ID, rec *driver.Record) (*driver.Response, erro
 }
 
 // aead returns the cipher of what is bound so, under its own key.
-func (k *Keyring) aead(name string, bound []byte) cipher.AEAD {
+func (k *Ring) aead(name string, bound []byte) cipher.AEAD {
 	mac := hmac.New(sha256.New, k.keys[name])
 	mac.Write(bound)
 	block, err := aes.NewCipher(mac.Sum(nil))
