@@ -53,35 +53,5 @@ const (
 	StoreUnavailable Code = "IDEMPOTENCY_STORE_UNAVAILABLE"
 )
 
-var texts = map[Code]string{
-	KeyMissing:        "idempotency key required",
-	KeyInvalid:        "idempotency key invalid",
-	ScopeInvalid:      "idempotency scope invalid",
-	KeyReused:         "idempotency key reused with another request",
-	InProgress:        "operation in progress",
-	OutcomePending:    "outcome pending",
-	OutcomeUnknown:    "outcome unknown",
-	NoAnswer:          "no answer was written",
-	ReplayUnavailable: "replay unavailable",
-	KeyExpired:        "idempotency key expired",
-	ReplayForbidden:   "replay forbidden",
-	TooManyAttempts:   "too many attempts",
-	TooManyKeys:       "too many keys",
-	BodyTooLarge:      "request body too large",
-	DigestMismatch:    "content digest mismatch",
-	EarlyData:         "request sent as early data",
-	RequestUnreadable: "request could not be read",
-	BodyConsumed:      "request body was read before the guard",
-	OperationNotFound: "operation not found",
-	StoreUnavailable:  "store unavailable",
-}
-
-// Known reports whether the code is one of those above.
-func (c Code) Known() bool { return texts[c] != "" }
-
-func (c Code) Error() string {
-	if text := texts[c]; text != "" {
-		return text
-	}
-	return string(c)
-}
+// Error returns the code itself.
+func (c Code) Error() string { return string(c) }

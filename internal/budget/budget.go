@@ -16,6 +16,7 @@ type Budget struct {
 	Shares
 }
 
+// ErrNoRoom means that the budget, or the share of one principal, is taken.
 var ErrNoRoom = errors.New("too much is held of requests and answers")
 
 // AtLeast makes room for two bodies of n bytes, whosever: what one route allows is no more than one principal's share.

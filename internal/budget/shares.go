@@ -13,18 +13,22 @@ type Shares struct {
 	Held map[driver.ScopeID]int
 }
 
+// Fullness says who may still take something.
 type Fullness uint8
 
+// What shares can be.
 const (
 	HasRoom   Fullness = iota
 	shareFull          // the principal's
 	AllFull
 )
 
+// NewShares returns shares of a total, of which one principal may have that part, and one at least.
 func NewShares(total int, share float64) Shares {
 	return Shares{Total: total, each: max(1, int(share*float64(total))), Held: map[driver.ScopeID]int{}}
 }
 
+// Full says whether the principal may take one more.
 func (s *Shares) Full(p driver.ScopeID) Fullness {
 	switch {
 	case s.N >= s.Total:
@@ -35,11 +39,13 @@ func (s *Shares) Full(p driver.ScopeID) Fullness {
 	return HasRoom
 }
 
+// Take takes n for a principal.
 func (s *Shares) Take(p driver.ScopeID, n int) {
 	s.N += n
 	s.Held[p] += n
 }
 
+// Give gives back what was taken.
 func (s *Shares) Give(p driver.ScopeID, n int) {
 	s.N -= n
 	if s.Held[p] -= n; s.Held[p] == 0 {

@@ -29,6 +29,7 @@ type scopeDigest struct {
 	id    driver.ScopeID
 }
 
+// New returns a digester under a secret; nil for none.
 func New(secret []byte) *Digester {
 	d := &Digester{}
 	secret = bytes.Clone(secret)
@@ -171,6 +172,7 @@ func (d *Digester) DerivedKey(kind string, scope, key, name string) string {
 	return UUIDv8(sum)
 }
 
+// UUIDv8 returns the first bytes of a digest in the form of a UUIDv8 (RFC 9562, section 5.8).
 func UUIDv8(sum [sha256.Size]byte) string {
 	const hexDigits = "0123456789abcdef"
 	sum[6] = sum[6]&0x0f | 0x80

@@ -20,6 +20,7 @@ type mediaType struct {
 	charset  string // other than UTF-8
 }
 
+// ParseMediaType reads the field lines of Content-Type; nil if they are none that counts.
 func ParseMediaType(sent []string) mediaType {
 	m := mediaType{sent: sent}
 	if len(sent) != 1 {

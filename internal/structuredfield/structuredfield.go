@@ -157,10 +157,15 @@ func Span(s string, class func(byte) bool) int {
 	return len(s)
 }
 
-func IsDigit(c byte) bool    { return c >= '0' && c <= '9' }
-func IsLower(c byte) bool    { return c >= 'a' && c <= 'z' }
+// IsDigit reports whether c is a decimal digit.
+func IsDigit(c byte) bool { return c >= '0' && c <= '9' }
+
+// IsLower reports whether c is a lower-case letter of ASCII.
+func IsLower(c byte) bool { return c >= 'a' && c <= 'z' }
+
 func isLowerHex(c byte) bool { return IsDigit(c) || c >= 'a' && c <= 'f' }
 
+// IsParamNameByte reports whether c may stand in the name of a parameter.
 func IsParamNameByte(c byte) bool {
 	return IsLower(c) || IsDigit(c) || c == '_' || c == '-' || c == '.' || c == '*'
 }

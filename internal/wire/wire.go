@@ -29,6 +29,7 @@ func AppendFields(b []byte, h http.Header) []byte {
 	return b
 }
 
+// FieldsSize returns how many bytes AppendFields appends.
 func FieldsSize(h http.Header) int {
 	n := uvarintSize(len(h))
 	for name, values := range h {
@@ -40,6 +41,7 @@ func FieldsSize(h http.Header) int {
 	return n
 }
 
+// AppendField appends a tag, a length and a value; nothing if the value is empty.
 func AppendField[T string | []byte](b []byte, tag byte, value T) []byte {
 	if len(value) == 0 {
 		return b
@@ -49,11 +51,13 @@ func AppendField[T string | []byte](b []byte, tag byte, value T) []byte {
 	return append(b, value...)
 }
 
+// AppendString appends a length and a text.
 func AppendString(b []byte, s string) []byte {
 	b = binary.AppendUvarint(b, uint64(len(s)))
 	return append(b, s...)
 }
 
+// FieldSize returns how many bytes AppendField appends for a value of n bytes.
 func FieldSize(n int) int {
 	if n == 0 {
 		return 0
@@ -61,6 +65,7 @@ func FieldSize(n int) int {
 	return 1 + StringSize(n)
 }
 
+// StringSize returns how many bytes AppendString appends for a text of n bytes.
 func StringSize(n int) int { return uvarintSize(n) + n }
 
 func uvarintSize(n int) int {
@@ -78,6 +83,7 @@ type Decoder struct {
 	Err  error
 }
 
+// Fail notes what is wrong, and where.
 func (d *Decoder) Fail(at int, format string, args ...any) {
 	d.Err = fmt.Errorf("%s at byte %d", fmt.Sprintf(format, args...), at)
 }

@@ -42,7 +42,7 @@ type heard struct {
 	reply
 }
 
-func claims(c driver.Claim) call { return call{verb: claim, claim: c} }
+func claims(c driver.Claim) call                     { return call{verb: claim, claim: c} }
 func settles(by driver.Owner, o driver.Outcome) call { return call{verb: settle, by: by, outcome: o} }
 
 func extends(by driver.Owner, d time.Duration) call {
