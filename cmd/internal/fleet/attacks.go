@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"strconv"
@@ -21,7 +22,7 @@ const (
 	floodSockets = 64 // at once, for hang-ups, and for keys
 	slowBodySize = 1 << 20
 	keptAnswer   = 8 << 20         // the largest that the gateway keeps
-	refusedPause = time.Second     // before a slow peer that was refused comes again
+	refusedPause = time.Second     // on average, before a slow peer that was refused comes again
 	sendPause    = time.Second     // between two bytes of a slow body
 	notConnected = "not connected" // an outcome
 )
@@ -249,7 +250,7 @@ func (a *attacker) keepUp(ctx context.Context, name string, use func(c net.Conn,
 				}
 				select {
 				case <-ctx.Done():
-				case <-time.After(refusedPause):
+				case <-time.After(refusedPause/2 + rand.N(refusedPause)): // not all of them in one moment
 				}
 			}
 		})
