@@ -50,6 +50,9 @@ stress: ## load two gateways on one store, kill one, count effects (RATE=50 DURA
 flood: ## let one principal attack a gateway on each store: 20 000 hang-ups, 100 000 keys, 300 slow bodies, 300 slow readers, all at once (FLOODFLAGS='--keys 1000000')
 	go run ./cmd/internal/fleet/run --flood hangups,keys,bodies,readers,all --rate $(or $(RATE),2500) --store all $(FLOODFLAGS)
 
+.PHONY: proof
+proof: model verify-bugs chaos stress flood fuzz ## everything that is slow, one after the other (about two hours): model, verify-bugs, chaos, stress, flood, fuzz
+
 .PHONY: bench-large
 bench-large: ## measure growth and sweeping with millions of records (needs 20 GB of disk, and a quiet hour)
 	go run ./bench -large $(BENCHFLAGS)
