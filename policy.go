@@ -410,7 +410,7 @@ func (p *policy) mayBeKeyed(r *http.Request) bool {
 		return false
 	}
 	media := fingerprint.ParseMediaType(r.Header["Content-Type"])
-	return media.Json() || media.Form()
+	return media.JSON() || media.Form()
 }
 
 func safeMethod(m string) bool {

@@ -245,7 +245,7 @@ func (f *Fingerprinter) canonicalize(d *digest.Digester, c *canonicalizer, m *me
 			return bodyMultipart, string(sum[:]), nil
 		}
 	case b.Streamed:
-	case m.Json():
+	case m.JSON():
 		switch ok := c.json(b.Plain, &f.json); {
 		case ok:
 			return bodyJSON, "", nil

@@ -51,7 +51,7 @@ func ParseMediaType(sent []string) mediaType {
 	return m
 }
 
-func (m *mediaType) Json() bool {
+func (m *mediaType) JSON() bool {
 	return m.charset == "" && (m.name == "application/json" || strings.HasSuffix(m.name, "+json"))
 }
 

@@ -61,7 +61,7 @@ func (r *Redactor) Body(b *requestbody.Body, contentType []string) (rest []byte,
 		err = errFieldUnreadable
 	case b.Streamed:
 		err = errFieldSpooled
-	case media.Json():
+	case media.JSON():
 		rest, had, err = r.jsonBody(b.Plain)
 	case media.Form():
 		rest, had, err = r.form(b.Plain)
