@@ -513,7 +513,7 @@ func TestWrongUseOfKeys(t *testing.T) {
 		{[]string{"find", "k", "--operation", "POST /payments"}, "--scope=PRINCIPAL or --single"},
 		{[]string{"find", "k", "--scope", "a", "--single"}, "--scope and --single"},
 		{[]string{"find", "k", "--single", "--kind", "job"}, "--kind"},
-		{[]string{"find", "a b", "--single"}, "idempotency key invalid"},
+		{[]string{"find", "a b", "--single"}, "IDEMPOTENCY_KEY_INVALID: character ' '"},
 		{[]string{"find", `"open`, "--single"}, "quote is not closed"},
 		{[]string{"find", "a b", "--single", "--kind", "do"}, "is not allowed"},
 		{[]string{"find", "", "--single"}, "empty"},
