@@ -39,8 +39,8 @@ model: ## check the protocol's model, and that it breaks without each clause (MO
 	@docs/model/run $(MODELFLAGS)
 
 .PHONY: verify-bugs
-verify-bugs: ## prove that each check of "semel verify" has a bug that only it finds: all checks against all bugs, 5 minutes
-	cd cmd && SEMEL_VERIFY_MATRIX=1 go test ./internal/verify -run TestR89_EachBugIsFoundByItsCheck -count 1 -v
+verify-bugs: ## prove that each check of semel-verify has a bug that only it finds: all checks against all bugs, 5 minutes
+	cd cmd && SEMEL_VERIFY_MATRIX=1 go test ./internal/bugtest -run TestR89_EachBugIsFoundByItsCheck -count 1 -v
 
 .PHONY: stress
 stress: ## load two gateways on one store, kill one, count effects (RATE=50 DURATION=30s STRESSFLAGS='--store all')

@@ -20,6 +20,7 @@ require (
 	github.com/rs/zerolog v1.28.0
 	github.com/semelhq/semel v0.0.0
 	github.com/semelhq/semel/pgstore v0.0.0
+	github.com/semelhq/semel/verify v0.0.0
 	github.com/sony/gobreaker/v2 v2.4.0
 	modernc.org/sqlite v1.62.0
 )
@@ -57,3 +58,5 @@ require (
 replace github.com/semelhq/semel => ../
 
 replace github.com/semelhq/semel/pgstore => ../pgstore
+
+replace github.com/semelhq/semel/verify => ../verify

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"reflect"
-	"runtime"
-	"runtime/debug"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -15,6 +13,7 @@ import (
 	"github.com/semelhq/semel/cmd/internal/demo"
 	"github.com/semelhq/semel/cmd/internal/gateway"
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/command"
 )
 
 // Main is the program, as tests can start it.
@@ -41,7 +40,6 @@ type commandLine struct {
 	Gateway gatewayCommand   `cmd:"" help:"Protect an HTTP service: a reverse proxy that runs each keyed request once."`
 	Demo    demoCommand      `cmd:"" help:"Show what semel does: a payment service and the gateway, on this machine."`
 	Keys    keysCommand      `cmd:"" help:"Look at operations, and decide about those whose outcome is unknown."`
-	Verify  verifyCommand    `cmd:"" help:"Prove from outside whether the idempotency of any HTTP API holds."`
 	Migrate migrateCommand   `cmd:"" help:"Bring a store's schema to the version that this program needs."`
 }
 
@@ -70,28 +68,26 @@ func (m *Main) Run(ctx context.Context, args []string) (status int) {
 		kong.Writers(m.Stdout, m.Stderr),
 		kong.Exit(func(code int) { panic(exited(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{WrapUpperBound: 100, NoExpandSubcommands: true}),
-		kong.Vars{"version": version()},
+		kong.Vars{"version": command.Version("semel")},
 		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(duration)),
 	)
 	parsed, err := parser.Parse(dashedLast(args))
 	if err != nil {
 		return m.fail(usageError{err}, selected(err))
 	}
-	command := parsed.Selected().Path()
-	switch command {
+	name := parsed.Selected().Path()
+	switch name {
 	case "gateway":
 		err = m.gateway(ctx, &line.Gateway)
 	case "demo":
 		err = m.demo(ctx, &line.Demo)
-	case "verify":
-		err = m.verify(ctx, &line.Verify)
 	case "migrate":
 		err = m.migrate(ctx, &line.Migrate)
 	default:
-		err = m.keys(ctx, command, &line.Keys)
+		err = m.keys(ctx, name, &line.Keys)
 	}
 	if err != nil {
-		return m.fail(err, command)
+		return m.fail(err, name)
 	}
 	return exitOK
 }
@@ -147,13 +143,4 @@ func (m *Main) fail(err error, command string) int {
 		return exitUsage
 	}
 	return exitFailed
-}
-
-// version is that of the module, as the build recorded it.
-func version() string {
-	v := "(devel)"
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		v = info.Main.Version
-	}
-	return fmt.Sprintf("semel %s %s %s/%s", v, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

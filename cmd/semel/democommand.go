@@ -3,16 +3,16 @@ package main
 import (
 	"context"
 	"errors"
-	"os"
 
 	"github.com/semelhq/semel/cmd/internal/broken"
 	"github.com/semelhq/semel/cmd/internal/demo"
+	"github.com/semelhq/semel/internal/command"
 )
 
 type demoCommand struct {
 	Once   bool   `help:"Play the scenes and exit: 0 if every step came out right, else 1."`
 	Listen string `placeholder:"HOST:PORT" help:"Address of the gateway (default: 127.0.0.1:8080 if it is free, else a free port; with --once a free port)."`
-	Bug    string `placeholder:"NAME" help:"Play no scenes, but serve the payments behind a layer with this bug, for \"semel verify\" to find. \"none\" is the layer without a bug; \"list\" prints the bugs."`
+	Bug    string `placeholder:"NAME" help:"Play no scenes, but serve the payments behind a layer with this bug, for \"semel-verify\" to find. \"none\" is the layer without a bug; \"list\" prints the bugs."`
 	Dir    string `placeholder:"FOLDER" help:"Where --bug keeps its ledger and its journal, over restarts (default: a folder that is removed at the end)."`
 }
 
@@ -21,7 +21,7 @@ func (*demoCommand) Help() string {
 		`in production: repeats, a hundred at once, lost answers, impatient proxies, an outage, kill -9 in the middle. Every scene is judged by the ` +
 		`service's own ledger, a file with one line a charge. Afterwards it keeps serving, for your own curl, until Ctrl-C.
 
-With --bug a small idempotency layer stands in the gateway's place. It is right but for one thing, and "semel verify" finds out which.
+With --bug a small idempotency layer stands in the gateway's place. It is right but for one thing, and "semel-verify" finds out which.
 
 Examples:
 
@@ -45,17 +45,7 @@ func (m *Main) demo(ctx context.Context, c *demoCommand) error {
 		}
 	}
 	cfg := m.Demo
-	cfg.Once, cfg.Listen, cfg.Out, cfg.Color = c.Once, c.Listen, m.Stdout, colored(m.Stdout)
+	cfg.Once, cfg.Listen, cfg.Out, cfg.Color = c.Once, c.Listen, m.Stdout, command.Colored(m.Stdout)
 	cfg.Bug, cfg.Dir = c.Bug, c.Dir
 	return cfg.Run(ctx)
-}
-
-// colored reports whether w is a terminal whose user has not asked for plain text (https://no-color.org).
-func colored(w any) bool {
-	f, ok := w.(*os.File)
-	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }

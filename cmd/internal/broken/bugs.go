@@ -13,7 +13,7 @@ const None = "none"
 type Bug struct {
 	Name   string
 	What   string // it does, for people who use it
-	Caught string // the name of the check of "semel verify" that finds it; "load" for a load
+	Caught string // the name of the check of "semel-verify" that finds it; "load" for a load
 }
 
 // Bugs returns all bugs.

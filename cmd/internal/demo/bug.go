@@ -134,9 +134,9 @@ func (c Config) introduce(bug broken.Bug, address, ledger string) {
 	s.printf("  address    %s\n", address)
 	s.printf("  ledger     %s\n", ledger)
 	s.printf("             one line a charge, written by the service\n\n")
-	find := "semel verify --scenario examples/verify/broken.yaml"
+	find := "go run ./verify/cmd/semel-verify --scenario examples/verify/broken.yaml"
 	if address != "http://"+preferredPort {
-		find += " --target " + address
+		find += " \\\n      --target " + address
 	}
 	flags, says := "--only "+bug.Caught, "Without --only every check looks."
 	switch {

@@ -127,8 +127,8 @@ func TestADemoOfABugSaysHowToFindIt(t *testing.T) {
 			case "":
 				finder = "--skip crash-after-answer,"
 			}
-			command := "semel verify --scenario examples/verify/broken.yaml --target http://127.0.0.1:"
-			for _, want := range []string{b.Name, b.What, command, finder} {
+			command := "go run ./verify/cmd/semel-verify --scenario examples/verify/broken.yaml \\\n"
+			for _, want := range []string{b.Name, b.What, command, "--target http://127.0.0.1:", finder} {
 				if !strings.Contains(text, want) {
 					t.Errorf("it does not say %q:\n%s", want, text)
 				}

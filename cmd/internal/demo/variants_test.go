@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/semelhq/semel/cmd/internal/verify"
+	"github.com/semelhq/semel/verify"
 )
 
 func newStage(t *testing.T) *stage {

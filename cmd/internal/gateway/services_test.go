@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/semelhq/semel/cmd/internal/npm"
+	"github.com/semelhq/semel/internal/npm"
 )
 
 // A paying service of somebody else's making, as those of testdata: some requests make it pay.

@@ -1,4 +1,4 @@
-package verify_test
+package bugtest
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 
 	"github.com/semelhq/semel/cmd/internal/broken"
 	"github.com/semelhq/semel/cmd/internal/demo"
-	"github.com/semelhq/semel/cmd/internal/verify"
+	"github.com/semelhq/semel/verify"
 )
 
 // bugVariable makes this program "semel demo --bug", which can be killed.

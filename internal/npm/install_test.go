@@ -10,14 +10,17 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/semelhq/semel/cmd/internal/npm"
+	"github.com/semelhq/semel/internal/npm"
 )
 
 // locks returns the lock files of all tests.
 func locks(t *testing.T) (paths []string) {
 	t.Helper()
-	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
-		if d != nil && d.Name() == "package-lock.json" {
+	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case d != nil && d.IsDir() && (d.Name() == "node_modules" || d.Name() == ".git"):
+			return fs.SkipDir
+		case d != nil && d.Name() == "package-lock.json":
 			paths = append(paths, path)
 		}
 		return err

@@ -78,7 +78,7 @@ var severityColor = map[Severity]string{Safety: bold + ";" + red, Protocol: mage
 var markColor = map[string]string{"✓": green, "✗": red, "!": yellow, "–": faint}
 
 func (p *printout) head(r *Report) {
-	p.line(p.paint(bold, "semel verify"), "  ", visible(r.Target))
+	p.line(p.paint(bold, "semel-verify"), "  ", visible(r.Target))
 	facts := []string{"profile " + visible(r.Profile), "seed " + strconv.FormatUint(r.Seed, 10)}
 	if !r.Began.IsZero() {
 		facts = append(facts, "began "+r.Began.UTC().Format(time.DateTime)+" UTC")

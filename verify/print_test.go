@@ -55,7 +55,7 @@ func TestPrintIsForTerminals(t *testing.T) {
 
 func TestPrintOfLittle(t *testing.T) {
 	t.Parallel()
-	nothing := "semel verify\nprofile draft07, seed 0, took 0 ms\n\nnothing was checked\n"
+	nothing := "semel-verify\nprofile draft07, seed 0, took 0 ms\n\nnothing was checked\n"
 	if got, want := printed(&Report{Profile: "draft07"}, false), nothing; got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
@@ -66,7 +66,7 @@ func TestPrintOfLittle(t *testing.T) {
 		},
 		Loads: []Load{{Effects: -1}},
 	}, false)
-	want := `semel verify  http://localhost:8080
+	want := `semel-verify  http://localhost:8080
 profile stripe, seed 0, took 0 ms
 
 Checks

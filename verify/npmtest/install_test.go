@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/semelhq/semel/cmd/internal/npm"
+	"github.com/semelhq/semel/internal/npm"
 )
 
 // home is where all that the tests write goes.

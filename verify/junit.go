@@ -79,7 +79,7 @@ func (r *Report) JUnit(w io.Writer) error {
 		gates.Timestamp = checks.Timestamp
 	}
 
-	report := junitReport{Name: "semel verify", Time: junitTime(r.Took), Suites: []junitSuite{checks}}
+	report := junitReport{Name: "semel-verify", Time: junitTime(r.Took), Suites: []junitSuite{checks}}
 	if len(gates.Cases) > 0 {
 		report.Suites = append(report.Suites, gates)
 	}

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/semelhq/semel/cmd/internal/verify"
+	"github.com/semelhq/semel/verify"
 )
 
 // The report has every fault of the table that a check looks for, and no other.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/semelhq/semel/cmd/internal/verify"
+	"github.com/semelhq/semel/verify"
 )
 
 // A fact is what is true of express-idempotency 1.0.6 in server.js.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"encoding/xml"
 	"fmt"
@@ -15,6 +16,14 @@ import (
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/memstore"
 )
+
+func run(t *testing.T, args ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	var out, err bytes.Buffer
+	p := program{strings.NewReader(""), &out, &err}
+	status = p.run(t.Context(), args)
+	return status, out.String(), err.String()
+}
 
 // payments is an API that makes a payment each time that it is asked.
 func payments() http.Handler {
@@ -34,7 +43,7 @@ func TestR89_VerifyOfAnUnprotectedAPI(t *testing.T) {
 	t.Parallel()
 	api := httptest.NewServer(payments())
 	defer api.Close()
-	status, stdout, stderr := run(t, "verify", "--target", api.URL+"/payments", "--body", `{"order":"${uuid}","amount":1}`, "--later", "1ms")
+	status, stdout, stderr := run(t, "--target", api.URL+"/payments", "--body", `{"order":"${uuid}","amount":1}`, "--later", "1ms")
 	if status != exitFailed {
 		t.Errorf("status %d, want %d\n%s", status, exitFailed, stderr)
 	}
@@ -58,7 +67,7 @@ func TestR89_R89a_VerifyOfAProtectedAPI(t *testing.T) {
 	defer api.Close()
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
-	status, stdout, stderr := run(t, "verify", "--target", api.URL+"/payments", "--body", `{"order":"${uuid}","amount":1}`, "--later", "1ms",
+	status, stdout, stderr := run(t, "--target", api.URL+"/payments", "--body", `{"order":"${uuid}","amount":1}`, "--later", "1ms",
 		"--rate", "100", "--duration", "1s", "--min-success", "99%", "--max-p99", "1m", "--seed", "7",
 		"--json", file("a.json"), "--junit", file("a.xml"), "--report", file("a.html"), "--prometheus", file("a.prom"))
 	if status != exitOK {
@@ -67,7 +76,7 @@ func TestR89_R89a_VerifyOfAProtectedAPI(t *testing.T) {
 	for name, whole := range map[string]func([]byte) error{
 		"a.json": func(b []byte) error { return json.Unmarshal(b, new(map[string]any)) },
 		"a.xml":  func(b []byte) error { return xml.Unmarshal(b, new(struct{ XMLName xml.Name })) },
-		"a.html": func(b []byte) error { return says(b, ", semel verify</title>") },
+		"a.html": func(b []byte) error { return says(b, ", semel-verify</title>") },
 		"a.prom": func(b []byte) error { return says(b, "semel_verify_") },
 	} {
 		text, err := os.ReadFile(file(name))
@@ -82,7 +91,7 @@ func TestR89_R89a_VerifyOfAProtectedAPI(t *testing.T) {
 		t.Errorf("output:\n%s", stdout)
 	}
 	// A bound that can't hold fails the run; JSON in place of the table is nothing but JSON.
-	status, stdout, _ = run(t, "verify", "--target", api.URL+"/payments", "--body", `{"order":"${uuid}","amount":1}`, "--only", "repeat",
+	status, stdout, _ = run(t, "--target", api.URL+"/payments", "--body", `{"order":"${uuid}","amount":1}`, "--only", "repeat",
 		"--rate", "50", "--duration", "200ms", "--max-p99", "1ns", "--json", "-")
 	if status != exitFailed || json.Unmarshal([]byte(stdout), new(map[string]any)) != nil {
 		t.Errorf("status %d, output %.200s", status, stdout)
@@ -123,7 +132,7 @@ func TestVerifyUsedWrongly(t *testing.T) {
 		{[]string{"--scenario", bad}, "[2:1] unknown field"},
 		{[]string{"--scenario", filepath.Join(dir, "none.yaml")}, "no such file"},
 	} {
-		status, stdout, stderr := run(t, append([]string{"verify"}, c.args...)...)
+		status, stdout, stderr := run(t, c.args...)
 		if status != exitUsage || !strings.Contains(stderr, c.want) || stdout != "" {
 			t.Errorf("%q: status %d, stderr %q, want %q", c.args, status, stderr, c.want)
 		}
@@ -134,16 +143,16 @@ func TestVerifyUsedWrongly(t *testing.T) {
 	if err := os.WriteFile(uncounted, []byte("target: "+api.URL+"\neffects: {url: /count, pointer: /n}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if status, _, stderr := run(t, "verify", "--scenario", uncounted); status != exitUsage || !strings.Contains(stderr, "count effects: GET /count: status 404") {
+	if status, _, stderr := run(t, "--scenario", uncounted); status != exitUsage || !strings.Contains(stderr, "count effects: GET /count: status 404") {
 		t.Errorf("effects that can't be counted: status %d, stderr %q", status, stderr)
 	}
-	if status, _, stderr := run(t, "verify", "--target", "http://127.0.0.1:1/"); status != exitFailed || !strings.Contains(stderr, "can't be asked") {
+	if status, _, stderr := run(t, "--target", "http://127.0.0.1:1/"); status != exitFailed || !strings.Contains(stderr, "can't be asked") {
 		t.Errorf("nobody there: status %d, stderr %q", status, stderr)
 	}
-	if _, stdout, _ := run(t, "verify", "--help"); strings.Contains(stdout, "$$") || !strings.Contains(stdout, `"order":"${uuid}"`) {
+	if _, stdout, _ := run(t, "--help"); strings.Contains(stdout, "$$") || !strings.Contains(stdout, `"order":"${uuid}"`) {
 		t.Errorf("the help does not show how to write a generated field:\n%s", stdout)
 	}
-	if status, stdout, _ := run(t, "verify", "--list"); status != exitOK || !strings.Contains(stdout, "crash-after-effect") {
+	if status, stdout, _ := run(t, "--list"); status != exitOK || !strings.Contains(stdout, "crash-after-effect") {
 		t.Errorf("list: status %d, %q", status, stdout)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/semelhq/semel"
-	"github.com/semelhq/semel/cmd/internal/verify"
 	"github.com/semelhq/semel/memstore"
+	"github.com/semelhq/semel/verify"
 )
 
 // a guarded PUT is checked as a POST is, but that it need not have a key.
