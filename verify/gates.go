@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Gates are bounds on what loads show (R-89a).
+// Gates are bounds on what loads show.
 type Gates struct {
 	// MinSuccess is which part of the requests has to succeed, 0 to 1. Defaults to no bound.
 	MinSuccess float64

@@ -22,7 +22,7 @@ type LoadOptions struct {
 	Duration time.Duration
 	// Faults is which part of the attempts meets a fault of the network, 0 to 1, until Duration is over.
 	Faults float64
-	// Seed decides what is repeated, and which attempt meets which fault.
+	// Seed decides what is repeated, and which attempt meets which fault. Defaults to a random one; the report has it.
 	Seed uint64
 	// Deadline is how long a request is asked again until it gets a definite answer. Defaults to 30 s.
 	Deadline time.Duration

@@ -88,7 +88,7 @@ type Exchange struct {
 	Came string        `json:"came"`  // such as "201 in 12 ms, 48 bytes {…}"
 }
 
-// A Gate is a bound that the caller has set on what loads show (R-89a).
+// A Gate is a bound that the caller has set on what loads show.
 type Gate struct {
 	Name  string  `json:"name"` // the flag, such as "--max-p99"
 	Bound float64 `json:"bound"`

@@ -26,10 +26,14 @@ type Options struct {
 
 // A Watcher is told what is going on.
 type Watcher interface {
+	// Start says that a run of so many checks begins.
 	Start(total int)
+	// Check says that a check begins, and Done that it has ended.
 	Check(name string)
 	Done(r Result)
+	// Load says how far a load has come: for how long it has run, of how long, and how many operations are done.
 	Load(title string, done, total time.Duration, operations int)
+	// End says that the run is over, whatever came of it.
 	End()
 }
 
@@ -41,7 +45,11 @@ func (nobody) Done(Result)                                    {}
 func (nobody) Load(string, time.Duration, time.Duration, int) {}
 func (nobody) End()                                           {}
 
-// Run runs the checks of a complete scenario, and the loads. It returns an error if the target can't be asked at all.
+// Run runs the checks of a scenario, and the loads. It completes the scenario first, unless that has been done. What the
+// checks find stands in the report, and is no error: see [Report.Violated].
+//
+// It returns a [UsageError] for a scenario or options that make no sense, and another error if the target can't be asked
+// at all. If ctx ends or a load fails, it returns an error with the report as far as it came.
 func Run(ctx context.Context, s *Scenario, o Options) (*Report, error) {
 	chosen, err := choose(checks(), o.Only, o.Skip)
 	if err != nil {
@@ -52,6 +60,11 @@ func Run(ctx context.Context, s *Scenario, o Options) (*Report, error) {
 	}
 	if o.Load.Seed == 0 {
 		o.Load.Seed = rand.Uint64()
+	}
+	if s.base == nil {
+		if err := s.Complete(); err != nil {
+			return nil, UsageError(err.Error())
+		}
 	}
 	t := newTarget(s)
 	if err := t.alive(ctx); err != nil {
@@ -129,7 +142,7 @@ func choose(all []*check, only, skip []string) ([]*check, error) {
 	return chosen, nil
 }
 
-// A UsageError is a mistake in the options.
+// A UsageError is a mistake in the options, or in a scenario that [Run] completes, or that can't count effects as it says.
 type UsageError string
 
 func (e UsageError) Error() string { return string(e) }

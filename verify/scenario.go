@@ -28,7 +28,7 @@ type Scenario struct {
 	Headers map[string]string `yaml:"headers"`
 	// Tenants are two principals that must never meet.
 	Tenants []Tenant `yaml:"tenants"`
-	// Variants are requests like Request that are answered in special ways. See [variants].
+	// Variants are requests like Request that are answered in special ways. docs/verify.md lists their names.
 	Variants map[string]Template `yaml:"variants"`
 	// Effects says how to count effects.
 	Effects Effects `yaml:"effects"`
