@@ -37,8 +37,8 @@ type parting struct {
 	depart func() bool
 }
 
-// parting returns when the client is sent away; a zero one if it waits to the end. Only a run whose request is stored is
-// promised to be finished.
+// parting returns when the client is sent away; a zero one if it waits to the end. Only a run whose request is stored
+// is promised to be finished.
 func (x *exchange) parting() parting {
 	switch patience := x.g.policy.Patience; {
 	case x.async && x.run.sealed:
@@ -57,8 +57,8 @@ func (x *exchange) departImpatient() bool {
 	return true
 }
 
-// departAccepted tells the client 202, unless its run is being settled: how that is done depends on whether it was promised
-// to be finished, so the one has to come before the other.
+// departAccepted tells the client 202, unless its run is being settled: how that is done depends on whether it was
+// promised to be finished, so the one has to come before the other.
 func (x *exchange) departAccepted() bool {
 	x.promising.Lock()
 	departs := !x.settling && x.capture.detachUnbegun()

@@ -250,8 +250,8 @@ func TestR33_R52_AReleaseIsOwedToWhoWasTold202(t *testing.T) {
 	}
 }
 
-// What a run is settled with depends on whether its client was told 202. So from the moment that the settle is decided, the
-// client stays for its outcome.
+// What a run is settled with depends on whether its client was told 202. So from the moment that the settle is decided,
+// the client stays for its outcome.
 func TestR33_NobodyIsTold202WhileItsRunIsSettled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -355,8 +355,8 @@ func TestR33_R32_ThrownWithinTheWait(t *testing.T) {
 	})
 }
 
-// A store that ends the handler's own goroutine in the settle must not be taken for a settle: nobody is told of a success
-// that no record knows of. The settle goes on without the client.
+// A store that ends the handler's own goroutine in the settle must not be taken for a settle: nobody is told of a
+// success that no record knows of. The settle goes on without the client.
 func TestR30_R32_ASettleThatThrowsIsNoSuccess(t *testing.T) {
 	t.Parallel()
 	for _, patience := range []time.Duration{time.Hour, time.Second, 0} {
@@ -402,8 +402,8 @@ func TestR30_R32_ASettleThatThrowsIsNoSuccess(t *testing.T) {
 	}
 }
 
-// The process dies after its 202: the operation still goes on for whoever asks, because its request is stored, and another
-// process may run it.
+// The process dies after its 202: the operation still goes on for whoever asks, because its request is stored, and
+// another process may run it.
 func TestR33_TheProcessDiesAfter202(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

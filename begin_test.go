@@ -18,8 +18,8 @@ import (
 	"github.com/semelhq/semel/memstore"
 )
 
-// The route's own function decides, before the first byte, whether a stream may begin: it has no body then. What may not
-// begin is buffered, and decided about with its body.
+// The route's own function decides, before the first byte, whether a stream may begin: it has no body then. What may
+// not begin is buffered, and decided about with its body.
 func TestField05_R38_R44_TheRouteDecidesWhatBegins(t *testing.T) {
 	t.Parallel()
 	say := func(v semel.Verdict) func(int, http.Header, []byte) semel.Verdict {

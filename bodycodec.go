@@ -37,8 +37,8 @@ func newCodecs(c Codec) codecs {
 	return codecs{write: c, name: name, byName: map[string]Codec{gzipCodec{}.Name(): gzipCodec{}, name: c}}
 }
 
-// A body larger than many samples is compressed only if its beginning shrinks: an image or an archive would cost the processor much
-// for nothing.
+// A body larger than many samples is compressed only if its beginning shrinks: an image or an archive would cost the
+// processor much for nothing.
 const (
 	codecSample = 64 << 10 // bytes
 	manySamples = 8

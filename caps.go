@@ -39,16 +39,16 @@ func (g *Guard) withinCaps(ctx context.Context, a *ask, now time.Time) *Problem 
 	return p
 }
 
-// An attempt is what is counted as one: the same request under the same key, with the same credentials. By the key alone
-// whoever knows it could lock its owner out, with any body.
+// An attempt is what is counted as one: the same request under the same key, with the same credentials. By the key
+// alone whoever knows it could lock its owner out, with any body.
 type attempt struct {
 	id          driver.ID
 	request     [16]byte
 	credentials string
 }
 
-// attemptCounter counts attempts within a minute. It is approximate on the safe side of memory: when there are more than it
-// has room for, the rest is not counted.
+// attemptCounter counts attempts within a minute. It is approximate on the safe side of memory: when there are more
+// than it has room for, the rest is not counted.
 type attemptCounter struct {
 	max    int
 	seed   maphash.Seed
@@ -94,8 +94,8 @@ func (c *attemptCounter) look(a attempt, now time.Time, add int32) time.Duration
 }
 
 // keyCounter counts the live keys of each principal: those that this process has seen begin and whose retention is not
-// over, to a sixteenth of the retention. When there are more principals than it has room for, it forgets of a few the one
-// with the fewest: whoever is at the cap stays there, however many others come.
+// over, to a sixteenth of the retention. When there are more principals than it has room for, it forgets of a few the
+// one with the fewest: whoever is at the cap stays there, however many others come.
 type keyCounter struct {
 	max  int // 0 or less means no limit
 	slot time.Duration

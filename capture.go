@@ -20,13 +20,13 @@ import (
 	"github.com/semelhq/semel/internal/requestbody"
 )
 
-// capture is the ResponseWriter that a guarded handler gets. A buffered answer stays in it until its outcome is durable;
-// a streamed one passes through it, once the record says that it has begun. It has no Unwrap, which would let a handler
-// reach the connection under the guard.
+// capture is the ResponseWriter that a guarded handler gets. A buffered answer stays in it until its outcome is
+// durable; a streamed one passes through it, once the record says that it has begun. It has no Unwrap, which would let
+// a handler reach the connection under the guard.
 //
-// Its exported methods are called by the handler, one at a time: they hold use. Once the handler has ended they do nothing
-// any more, so that a goroutine that it has left behind changes nothing of the answer. The others are called by one
-// goroutine at a time, except for detach.
+// Its exported methods are called by the handler, one at a time: they hold use. Once the handler has ended they do
+// nothing any more, so that a goroutine that it has left behind changes nothing of the answer. The others are called by
+// one goroutine at a time, except for detach.
 type capture struct {
 	x      *exchange
 	use    sync.Mutex
@@ -73,8 +73,8 @@ func (c *capture) init(x *exchange, live http.ResponseWriter) {
 	_, c.typed = live.Header()["Content-Type"]
 }
 
-// detach takes the client away from the run; it reports false if the client is receiving the answer already, or is about
-// to.
+// detach takes the client away from the run; it reports false if the client is receiving the answer already, or is
+// about to.
 func (c *capture) detach() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,8 +90,8 @@ func (c *capture) leave() bool {
 	return true
 }
 
-// beginning notes that the record is about to say that the first byte of the answer may have left. It reports false, and
-// notes nothing, if the client was answered without this run.
+// beginning notes that the record is about to say that the first byte of the answer may have left. It reports false,
+// and notes nothing, if the client was answered without this run.
 func (c *capture) beginning() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,7 +102,8 @@ func (c *capture) beginning() bool {
 	return true
 }
 
-// detachUnbegun is detach for a client that is promised an end: a run that has begun, or is about to, is never run again.
+// detachUnbegun is detach for a client that is promised an end: a run that has begun, or is about to, is never run
+// again.
 func (c *capture) detachUnbegun() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -126,8 +127,8 @@ func (c *capture) client() http.ResponseWriter {
 	return c.live
 }
 
-// close is called when the handler has ended. Its silence means 200 if its policy says so, and the guard has not ended its
-// context (R-32a).
+// close is called when the handler has ended. Its silence means 200 if its policy says so, and the guard has not ended
+// its context (R-32a).
 func (c *capture) close() {
 	c.use.Lock()
 	defer c.use.Unlock()
@@ -180,8 +181,8 @@ func (c *capture) writeHeader(status int) {
 		(c.x.g.policy.Stream || isEventStream(c.sent.Get("Content-Type")))
 }
 
-// mayBegin reports whether the first byte may leave before the outcome is settled. What may be released or lost must not: a
-// begun operation is never run again. Policy.Decide is asked without a body, of which there is none yet.
+// mayBegin reports whether the first byte may leave before the outcome is settled. What may be released or lost must
+// not: a begun operation is never run again. Policy.Decide is asked without a body, of which there is none yet.
 func (c *capture) mayBegin() bool {
 	op := &c.x.run.op
 	return op.lost.Load() == nil &&
@@ -276,8 +277,8 @@ func (c *capture) fixType(first []byte) {
 	c.sent.Set("Content-Type", http.DetectContentType(first))
 }
 
-// keep adds to the captured body. Above the limit, or where there is no room for it in memory, it moves to a temporary file, or
-// is dropped if nobody will be sent it from there: it has gone out already, or its client has.
+// keep adds to the captured body. Above the limit, or where there is no room for it in memory, it moves to a temporary
+// file, or is dropped if nobody will be sent it from there: it has gone out already, or its client has.
 func keep[T []byte | string](c *capture, p T) {
 	before := c.size
 	c.size += int64(len(p))
@@ -333,7 +334,8 @@ func (c *capture) drop() {
 	}
 }
 
-// lend leaves what the body has taken to the run: it is held until the settle has ended, and the client has been answered.
+// lend leaves what the body has taken to the run: it is held until the settle has ended, and the client has been
+// answered.
 func (c *capture) lend() {
 	r := c.x.run
 	r.answer.taken, c.taken, c.lent = c.taken, 0, true
@@ -373,9 +375,9 @@ func (c *capture) file(p []byte) error {
 	return err
 }
 
-// unkeep gives up the temporary file, which has failed. The handler is not told: it has had its effect, and would be lost
-// with its answer. Its client gets the answer as it is written, as on a streaming route, if it may begin; written is what
-// there is of it so far. Else the answer is gone: its client is told as its repeats are.
+// unkeep gives up the temporary file, which has failed. The handler is not told: it has had its effect, and would be
+// lost with its answer. Its client gets the answer as it is written, as on a streaming route, if it may begin; written
+// is what there is of it so far. Else the answer is gone: its client is told as its repeats are.
 func (c *capture) unkeep(why error, written io.Reader, size int64) {
 	defer c.discard()
 	c.unkept = why
@@ -420,8 +422,8 @@ func (c *capture) beginLive(first []byte) {
 }
 
 // writeThrough sends a part of a streamed answer at once. The last byte of an answer of declared length is held back
-// until the outcome is settled: with it the client would have the whole answer. A client that has gone does not stop the
-// handler; the answer is still captured for its retry.
+// until the outcome is settled: with it the client would have the whole answer. A client that has gone does not stop
+// the handler; the answer is still captured for its retry.
 func (c *capture) writeThrough(p []byte) {
 	if c.size == c.declared {
 		c.held = []byte{p[len(p)-1]}
@@ -437,8 +439,8 @@ func (c *capture) ReadFrom(src io.Reader) (int64, error) {
 
 func (c *capture) Flush() { c.FlushError() } //nolint:errcheck // http.Flusher has no error
 
-// FlushError sends what was written, on streaming routes. Elsewhere the answer waits for its settle. That the client has
-// gone is not told: a handler that stopped for it would leave a part of its answer to be replayed as the whole.
+// FlushError sends what was written, on streaming routes. Elsewhere the answer waits for its settle. That the client
+// has gone is not told: a handler that stopped for it would leave a part of its answer to be replayed as the whole.
 func (c *capture) FlushError() error {
 	c.use.Lock()
 	defer c.use.Unlock()
@@ -557,9 +559,9 @@ func (c *capture) abort() {
 	c.control(past) //nolint:errcheck // where it can't be set, the panic has to do
 }
 
-// reset resets the connection of an answer that ends with it, as HTTP/1.0's without a length do: that it is closed would say
-// that the answer is whole (RFC 9112, section 8). What wraps the guard may not let the connection be had; then its client
-// can't be told.
+// reset resets the connection of an answer that ends with it, as HTTP/1.0's without a length do: that it is closed
+// would say that the answer is whole (RFC 9112, section 8). What wraps the guard may not let the connection be had;
+// then its client can't be told.
 func (c *capture) reset() {
 	conn, _, err := http.NewResponseController(c.live).Hijack()
 	if err != nil {

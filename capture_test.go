@@ -296,8 +296,8 @@ func TestR36_DateCanBeSuppressed(t *testing.T) {
 	}
 }
 
-// A handler that breaks its own Content-Length gets net/http's errors; its client gets a broken answer; nobody ever gets
-// that answer as whole.
+// A handler that breaks its own Content-Length gets net/http's errors; its client gets a broken answer; nobody ever
+// gets that answer as whole.
 func TestR37_R38_WrongContentLength(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -396,7 +396,8 @@ func wantRefused(t testing.TB, w *httptest.ResponseRecorder, status int, code re
 	}
 }
 
-// However a handler ends, nothing of what it has buffered leaves, its run is settled as lost, and what it threw goes on.
+// However a handler ends, nothing of what it has buffered leaves, its run is settled as lost, and what it threw goes
+// on.
 func TestR32_NothingOfALostAnswerLeaves(t *testing.T) {
 	t.Parallel()
 	ends := map[string]func(){

@@ -22,14 +22,14 @@ var identityID = func() (id driver.ID) {
 }()
 
 // CheckIdentity makes sure that a storage is used with one identity secret only. The first call writes a check
-// value, a digest under the secret, in a record of its own ([driver.ID.Reserved]) that never expires; every later one compares,
-// and returns an error that wraps [ErrOtherSecret] if the secret is another. No secret is one too. Then nothing is
-// changed.
+// value, a digest under the secret, in a record of its own ([driver.ID.Reserved]) that never expires; every later one
+// compares, and returns an error that wraps [ErrOtherSecret] if the secret is another. No secret is one too. Then
+// nothing is changed.
 //
-// A guard does the same by itself before its first claim, and claims nothing before it has succeeded. Call CheckIdentity
-// where a process starts, for an error there instead of refused requests. What was recorded before the check value was
-// written is not checked. It can be repeated after any error, and called by several processes at once; of those with
-// different secrets one succeeds.
+// A guard does the same by itself before its first claim, and claims nothing before it has succeeded. Call
+// CheckIdentity where a process starts, for an error there instead of refused requests. What was recorded before the
+// check value was written is not checked. It can be repeated after any error, and called by several processes at once;
+// of those with different secrets one succeeds.
 func CheckIdentity(ctx context.Context, store driver.Store, secret []byte) error {
 	mark, err := identityMark(secret)
 	if err != nil {
@@ -66,8 +66,8 @@ func checkIdentity(ctx context.Context, store driver.Store, mark driver.Fingerpr
 	return nil
 }
 
-// VerifyIdentity is [CheckIdentity] for tools that must not write: it only compares. known is false if the storage has no
-// check value.
+// VerifyIdentity is [CheckIdentity] for tools that must not write: it only compares. known is false if the storage has
+// no check value.
 func VerifyIdentity(ctx context.Context, store driver.Store, secret []byte) (known bool, err error) {
 	mark, err := identityMark(secret)
 	if err != nil {

@@ -42,7 +42,8 @@ func identityRecord(t *testing.T, store *memstore.Store) (driver.ID, driver.Reco
 }
 
 // The check value is stored for good, so its place and its form never change. The digests were computed by another
-// program from the definition: of a part that follows its length as a varint, HMAC-SHA-256, or SHA-256 without a secret.
+// program from the definition: of a part that follows its length as a varint, HMAC-SHA-256, or SHA-256 without a
+// secret.
 func TestR15_IdentityCheckGolden(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ secret, digest string }{

@@ -39,8 +39,8 @@ const (
 // and having stopped.
 func marginOf(lease time.Duration) time.Duration { return time.Duration(float64(lease) * leaseMargin) }
 
-// enter asks for the operation until there is an answer: a run to execute, or a refusal, or, with neither, the answer of
-// the record, which is left in rec.
+// enter asks for the operation until there is an answer: a run to execute, or a refusal, or, with neither, the answer
+// of the record, which is left in rec.
 func (g *Guard) enter(ctx context.Context, a *ask, rec *driver.Record) (*run, *Problem) {
 	now := time.Now()
 	if p := g.withinCaps(ctx, a, now); p != nil {
@@ -118,8 +118,8 @@ func (g *Guard) inProgress(rec *driver.Record) *Problem {
 }
 
 // claim sends a claim until it is acknowledged, a bounded number of times. The record as it stands then is left in rec.
-// It ends within its window, not with ctx: the store's reply decides what is to be done. If the client has gone by then,
-// nothing is run.
+// It ends within its window, not with ctx: the store's reply decides what is to be done. If the client has gone by
+// then, nothing is run.
 func (g *Guard) claim(ctx context.Context, a *ask, rec *driver.Record) (*run, *Problem) {
 	if p := g.mayClaim(ctx, a); p != nil {
 		return nil, p
@@ -159,8 +159,8 @@ func (g *Guard) mayClaim(ctx context.Context, a *ask) *Problem {
 	return g.crowded(ctx, a, false, "too many claims got no reply")
 }
 
-// crowded refuses what there is no room for. Policy.FailOpen opens only if the store does not reply: it is asked, in a way that
-// leaves nothing to be owed, if that may be the reason.
+// crowded refuses what there is no room for. Policy.FailOpen opens only if the store does not reply: it is asked, in a
+// way that leaves nothing to be owed, if that may be the reason.
 func (g *Guard) crowded(ctx context.Context, a *ask, look bool, why string) *Problem {
 	if look {
 		if _, err := g.load(ctx, a.id); err != nil && !errors.Is(err, driver.ErrUnreadable) {
@@ -172,7 +172,8 @@ func (g *Guard) crowded(ctx context.Context, a *ask, look bool, why string) *Pro
 	return p
 }
 
-// A claiming is a claim on its way. Each copy of it has the same token, so that a claim whose reply was lost is recognised.
+// A claiming is a claim on its way. Each copy of it has the same token, so that a claim whose reply was lost is
+// recognised.
 type claiming struct {
 	ask   *ask
 	claim driver.Claim
@@ -198,9 +199,9 @@ func (c *claiming) giveBack(ctx context.Context, g *Guard) {
 	}
 }
 
-// A sending sends a list of claims, in one round trip as far as the store can, and again those that got no answer: a bounded
-// number of times, and not for long. Several claims need a [driver.BatchClaimer]. The list is not a part of it, so that a single
-// claim takes no memory.
+// A sending sends a list of claims, in one round trip as far as the store can, and again those that got no answer: a
+// bounded number of times, and not for long. Several claims need a [driver.BatchClaimer]. The list is not a part of it,
+// so that a single claim takes no memory.
 type sending struct {
 	g       *Guard
 	ctx     context.Context // the client's
@@ -296,7 +297,8 @@ func (s *sending) claimAll(list []claiming) {
 	}
 }
 
-// rest sends again what is left, as often as that goes and while there is a client for it, and gives up what is left then.
+// rest sends again what is left, as often as that goes and while there is a client for it, and gives up what is left
+// then.
 func (s *sending) rest(list []claiming) {
 	for s.left > 0 && !s.refused && s.tries < claimTries && pause(s.window, jitter(10*time.Millisecond<<s.tries)) && s.ctx.Err() == nil {
 		s.send(list)
@@ -317,8 +319,8 @@ func (s *sending) abandon(list []claiming) {
 	}
 }
 
-// judge says what came of a claim that was answered, or is given up. A claim that may have been executed without this guard
-// running it is released.
+// judge says what came of a claim that was answered, or is given up. A claim that may have been executed without this
+// guard running it is released.
 func (s *sending) judge(list []claiming, i int) {
 	g, c := s.g, &list[i]
 	c.judged = true

@@ -752,8 +752,8 @@ func TestOwedReleasesPushBack(t *testing.T) {
 	})
 }
 
-// A copy of a claim that the store executes after another copy was answered, with somebody else's run, is given back: its token
-// is this guard's, and nobody would end its run.
+// A copy of a claim that the store executes after another copy was answered, with somebody else's run, is given back:
+// its token is this guard's, and nobody would end its run.
 func TestField18_ACopyOfAClaimThatComesAfterTheOtherWasAnswered(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -793,7 +793,8 @@ func TestField18_ACopyOfAClaimThatComesAfterTheOtherWasAnswered(t *testing.T) {
 	})
 }
 
-// A claim that finds its key free, and does not get it, was overtaken by releases. The store works: nothing opens for that.
+// A claim that finds its key free, and does not get it, was overtaken by releases. The store works: nothing opens for
+// that.
 func TestR63_Field18_AClaimThatIsOvertakenDoesNotFailOpen(t *testing.T) {
 	t.Parallel()
 	for _, state := range []driver.State{driver.Free, driver.Absent} {

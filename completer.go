@@ -14,9 +14,9 @@ import (
 
 // A Completer finishes operations whose client does not ask again: those whose request is stored, by
 // Policy.Complete or because their client asked for a 202 (Policy.RespondAsync), if their run was lost, and those whose
-// client was told that they will be finished. It runs their stored requests as one more claimant: a client that asks again at the same time, another completer and a late owner are what
-// they are to any run. An operation that was released with an answer to its client is not run without one, and one under
-// Hold never is.
+// client was told that they will be finished. It runs their stored requests as one more claimant: a client that asks
+// again at the same time, another completer and a late owner are what they are to any run. An operation that was
+// released with an answer to its client is not run without one, and one under Hold never is.
 //
 // A Completer is made by [Guard.Completer]. Several may work on one store.
 type Completer struct {
@@ -30,16 +30,17 @@ type Completer struct {
 // CompleterOptions are the settings of a [Completer]. The zero value of each field but Principal means the documented
 // default.
 type CompleterOptions struct {
-	// Principal gives a stored request the principal under which the service itself runs it, in the request's context or its
-	// header, as the layers between the completer's handler and the guard expect it, for the scope that the client had. The
-	// request carries no credentials of its client's. It may change r, or return another request. An error leaves the
-	// operation for later. It is called concurrently; ctx, which is also r's, ends after Policy.MaxRun, but not for what then
-	// runs. Required.
+	// Principal gives a stored request the principal under which the service itself runs it, in the request's context or
+	// its header, as the layers between the completer's handler and the guard expect it, for the scope that the client
+	// had. The request carries no credentials of its client's. It may change r, or return another request. An error leaves
+	// the operation for later. It is called concurrently; ctx, which is also r's, ends after Policy.MaxRun, but not for
+	// what then runs. Required.
 	Principal func(ctx context.Context, r *http.Request, scope string) (*http.Request, error)
-	// Interval is the time between two looks into the store; each is shortened at random, by up to a half. Defaults to 5 s.
+	// Interval is the time between two looks into the store; each is shortened at random, by up to a half. Defaults to 5
+	// s.
 	Interval time.Duration
-	// Backoff is how long an operation rests before it is run without its client: after its lease ran out, or its last run was
-	// released. It doubles with each run. Defaults to 1 s.
+	// Backoff is how long an operation rests before it is run without its client: after its lease ran out, or its last run
+	// was released. It doubles with each run. Defaults to 1 s.
 	Backoff time.Duration
 	// MaxBackoff is the longest such rest. Defaults to 5 min, or Backoff if that is longer.
 	MaxBackoff time.Duration
@@ -50,8 +51,8 @@ type CompleterOptions struct {
 	Concurrency int
 	// Reconcile, if set, is asked what became of operations that read as unknown, of all routes and those under Hold too,
 	// as by [Guard.Reconcile]. An operation whose lease ran out is asked about after Backoff; any other once its unknown
-	// outcome is as old as its run was then, Backoff at least and MaxBackoff at most. It is called concurrently; ctx ends after Policy.MaxRun. Needs a store that is a
-	// [driver.Seizer]. Defaults to leaving them to operators.
+	// outcome is as old as its run was then, Backoff at least and MaxBackoff at most. It is called concurrently; ctx ends
+	// after Policy.MaxRun. Needs a store that is a [driver.Seizer]. Defaults to leaving them to operators.
 	Reconcile func(ctx context.Context, i Inquiry) (Finding, error)
 }
 
@@ -118,8 +119,8 @@ func (g *Guard) Completer(h http.Handler, o CompleterOptions) (*Completer, error
 	return &Completer{guard: g, reader: g.reading(), handler: h, lister: g.store, o: o}, nil
 }
 
-// reading returns the guard with a policy that leaves it to each record whether it is held, and that suits a claim whose
-// handler does not run.
+// reading returns the guard with a policy that leaves it to each record whether it is held, and that suits a claim
+// whose handler does not run.
 func (g *Guard) reading() *Guard {
 	p := *g.policy
 	p.OnLost, p.OneCommit = Rerun, false
@@ -140,8 +141,8 @@ func (c *Completer) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// completionDue says from when on an operation may be run without its client; false if it must not be. It depends on the
-// record alone, so that all completers agree.
+// completionDue says from when on an operation may be run without its client; false if it must not be. It depends on
+// the record alone, so that all completers agree.
 func (c *Completer) completionDue(rec *driver.Record) (driver.Time, bool) {
 	if len(rec.Sealed) == 0 || rec.OnLost == Hold || rec.Reads(Rerun) != driver.ReadsFree {
 		return 0, false
@@ -158,8 +159,8 @@ func (c *Completer) completionDue(rec *driver.Record) (driver.Time, bool) {
 	return since.Add(c.delay(int(rec.Attempt))), true
 }
 
-// inquiryDue says from when on an operation whose outcome is unknown may be asked about. Each inquiry seizes the record,
-// so that the time since doubles.
+// inquiryDue says from when on an operation whose outcome is unknown may be asked about. Each inquiry seizes the
+// record, so that the time since doubles.
 func (c *Completer) inquiryDue(rec *driver.Record) (driver.Time, bool) {
 	switch {
 	case rec.Reads(rec.OnLost) != driver.ReadsUnknown:
@@ -179,8 +180,8 @@ func (c *Completer) delay(attempts int) time.Duration {
 	return min(d, c.o.MaxBackoff)
 }
 
-// exhausted reports whether the next claim gives the operation up: it was run often enough, and nobody has said since that
-// nothing happened.
+// exhausted reports whether the next claim gives the operation up: it was run often enough, and nobody has said since
+// that nothing happened.
 func (c *Completer) exhausted(rec *driver.Record) bool {
 	return c.o.MaxAttempts > 0 && int(rec.Attempt) >= c.o.MaxAttempts && !freed(rec)
 }

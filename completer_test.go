@@ -37,7 +37,8 @@ func newFinishing(t testing.TB, store driver.Store, p semel.Policy) (*semel.Guar
 	return newGuardWith(t, store, semel.Options{Policy: p, Encryption: keyringOf(t, encryptionKey("a", 1))})
 }
 
-// searchable is a store whose verbs are those of another, and whose records are looked through and seized in a memory store.
+// searchable is a store whose verbs are those of another, and whose records are looked through and seized in a memory
+// store.
 type searchable struct {
 	driver.Store
 	driver.Lister
@@ -72,7 +73,8 @@ func finish(t testing.TB, g *semel.Guard, h http.Handler, o semel.CompleterOptio
 	}
 }
 
-// abandon has a process die in the handler of each request, and returns what lets its handlers end. No lease is renewed.
+// abandon has a process die in the handler of each request, and returns what lets its handlers end. No lease is
+// renewed.
 func abandon(t testing.TB, mem *memstore.Store, p semel.Policy, requests ...*http.Request) (late *mortal, end func() []*served) {
 	t.Helper()
 	late = &mortal{Store: mem}
@@ -360,7 +362,8 @@ func TestR52_AnOperationThatWasReleasedToItsClientIsNotRunWithoutOne(t *testing.
 	})
 }
 
-// Once an answer was lost only the end of the operation is sure: a repeat that is told to come again may be the client's last.
+// Once an answer was lost only the end of the operation is sure: a repeat that is told to come again may be the
+// client's last.
 func TestR52_AnOperationWithALostRunIsFinishedThoughARepeatWasReleased(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -383,8 +386,8 @@ func TestR52_AnOperationWithALostRunIsFinishedThoughARepeatWasReleased(t *testin
 	})
 }
 
-// Between the completer's look at a record and its claim the operation may be answered, or forgotten: then what the claim
-// has won is given back, unrun and uncounted.
+// Between the completer's look at a record and its claim the operation may be answered, or forgotten: then what the
+// claim has won is given back, unrun and uncounted.
 func TestR52_AClaimThatWonWhatWasNoLongerDueIsGivenBack(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

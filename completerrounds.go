@@ -40,8 +40,8 @@ type failure struct {
 const (
 	// Of more that is due at once the youngest are left for the next look.
 	maxDue = 1024
-	// Past this number of failures nothing more is remembered, and what is due is taken in any order, so that failures that
-	// are not remembered can't stand before the rest for ever.
+	// Past this number of failures nothing more is remembered, and what is due is taken in any order, so that failures
+	// that are not remembered can't stand before the rest for ever.
 	maxFailures = 16_384
 	// A listing that takes longer is cut off: a store that gives no answer must not keep the completer from its work.
 	longestList = 15 * time.Minute
@@ -92,8 +92,8 @@ func (r *rounds) start(ctx context.Context, list []dueOperation) bool {
 	return true
 }
 
-// list returns what is due, the oldest first; more says that this is not all. What a listing has shown before it failed is
-// due all the same.
+// list returns what is due, the oldest first; more says that this is not all. What a listing has shown before it failed
+// is due all the same.
 func (r *rounds) list(ctx context.Context) (list []dueOperation, more bool) {
 	r.mu.Lock()
 	r.round++

@@ -12,8 +12,8 @@ import (
 	"github.com/semelhq/semel/internal/fingerprint"
 )
 
-// complete runs an operation without its client, if it is still due. It reports whether it failed to: what became of a run
-// that was started shows in the record.
+// complete runs an operation without its client, if it is still due. It reports whether it failed to: what became of a
+// run that was started shows in the record.
 func (c *Completer) complete(ctx context.Context, id driver.ID) (failed bool) {
 	rec, err := c.guard.load(ctx, id)
 	if err != nil {
@@ -123,8 +123,9 @@ func (c *Completer) giveUp(ctx context.Context, id driver.ID, rec *driver.Record
 	return err
 }
 
-// end claims an operation and settles it at once, if it is still what was due. It returns the record as it stands then, and
-// whether it did both. A settle that gets no reply goes on without it, and counts as done: nobody else would tell of it.
+// end claims an operation and settles it at once, if it is still what was due. It returns the record as it stands then,
+// and whether it did both. A settle that gets no reply goes on without it, and counts as done: nobody else would tell
+// of it.
 func (g *Guard) end(ctx context.Context, a *ask, s *resumption, o driver.Outcome) (driver.Record, bool, error) {
 	var rec driver.Record
 	run, p := g.claim(ctx, a, &rec)

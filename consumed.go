@@ -16,13 +16,13 @@ import (
 	"github.com/semelhq/semel/refusal"
 )
 
-// A body that somebody has read before the guard looks like an empty or a shorter one: another amount would be a repeat.
-// Such a request is refused, wherever it shows.
+// A body that somebody has read before the guard looks like an empty or a shorter one: another amount would be a
+// repeat. Such a request is refused, wherever it shows.
 
-// readAbove reports how a body that was read to its end shows that somebody has read it before, "" if it does not. What is
-// missing of a declared length was read, since net/http makes an error of a connection that breaks off. Without a declared
-// length only an empty rest can be told, by a Content-Type, which nobody sends of nothing, and what is left of a multipart
-// body, which begins with its delimiter.
+// readAbove reports how a body that was read to its end shows that somebody has read it before, "" if it does not. What
+// is missing of a declared length was read, since net/http makes an error of a connection that breaks off. Without a
+// declared length only an empty rest can be told, by a Content-Type, which nobody sends of nothing, and what is left of
+// a multipart body, which begins with its delimiter.
 func readAbove(r *http.Request, b *requestbody.Body) string {
 	switch n := b.Size(); {
 	case r.ContentLength > 0 && n < r.ContentLength:

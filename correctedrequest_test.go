@@ -198,7 +198,8 @@ func TestField16_AKeyThatMayHaveBeenUsedKeepsItsRequest(t *testing.T) {
 	}
 }
 
-// Another request never waits for a run: it learns at once that the key is in use. The one that is run again, by a waiter, is the first.
+// Another request never waits for a run: it learns at once that the key is in use. The one that is run again, by a
+// waiter, is the first.
 func TestField16_AnotherRequestDoesNotWaitForARelease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -231,8 +232,8 @@ func TestField16_AnotherRequestDoesNotWaitForARelease(t *testing.T) {
 	})
 }
 
-// A copy of the first request's claim that arrives late, when the corrected one was released too, owns a run that nobody
-// starts. It is released like any other: the key is not stuck.
+// A copy of the first request's claim that arrives late, when the corrected one was released too, owns a run that
+// nobody starts. It is released like any other: the key is not stuck.
 func TestField16_ALateClaimOfTheFirstRequestIsReleased(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

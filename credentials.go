@@ -14,9 +14,9 @@ import (
 	"github.com/semelhq/semel/refusal"
 )
 
-// Credentials of a request are what proves who sends it: values of headers and cookies that Policy.Credentials names. Of
-// those of the first request a keyed digest is stored with the answer, and with a stored request, and never sent. Beside it
-// stand the names that it was made of, so that it is compared by these whatever the policy names by then.
+// Credentials of a request are what proves who sends it: values of headers and cookies that Policy.Credentials names.
+// Of those of the first request a keyed digest is stored with the answer, and with a stored request, and never sent.
+// Beside it stand the names that it was made of, so that it is compared by these whatever the policy names by then.
 type credentials struct {
 	digest string
 	names  []string
@@ -51,8 +51,8 @@ func credentialNames(names []string, fail func(string, ...any)) []string {
 	return out
 }
 
-// credentialsOf returns those that a request of the operation has. Its digest is bound to the operation: whoever reads the
-// store can't tell that two were asked for by the same client.
+// credentialsOf returns those that a request of the operation has. Its digest is bound to the operation: whoever reads
+// the store can't tell that two were asked for by the same client.
 func credentialsOf(d *digest.Digester, id driver.ID, names []string, r *http.Request) credentials {
 	if len(names) == 0 {
 		return credentials{}
@@ -91,8 +91,8 @@ func storedCredentials(h http.Header) (c credentials) {
 }
 
 // mayHave says why a stored answer must not be given to this request. What has the credentials of the first request may
-// have it. About another one Policy.AuthorizeReplay decides. In answer to a question about an operation it is as strict as
-// the strictest route: which one the operation is of can't be told.
+// have it. About another one Policy.AuthorizeReplay decides. In answer to a question about an operation it is as strict
+// as the strictest route: which one the operation is of can't be told.
 func (x *exchange) mayHave(answer *driver.Response) error {
 	p := x.g.policy
 	compares := x.compares()

@@ -97,8 +97,8 @@ var looks = map[string]func(context.Context) any{
 	},
 }
 
-// A deadline behaves as context.WithDeadlineCause within context.WithCancelCause, whatever happens to it and however it is
-// looked at first.
+// A deadline behaves as context.WithDeadlineCause within context.WithCancelCause, whatever happens to it and however it
+// is looked at first.
 func TestDeadlineIsLikeTheStandardContexts(t *testing.T) {
 	t.Parallel()
 	type events []func(*twoContexts)

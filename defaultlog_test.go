@@ -98,7 +98,8 @@ func TestField13_SilenceIsPossible(t *testing.T) { //nolint:paralleltest // it c
 	}
 }
 
-// A store that is down writes a bounded number of lines, whatever the number of requests, and says what it has left out.
+// A store that is down writes a bounded number of lines, whatever the number of requests, and says what it has left
+// out.
 func TestField13_LinesAreBounded(t *testing.T) { //nolint:paralleltest // it changes the default logger
 	synctest.Test(t, func(t *testing.T) {
 		lines := byDefault(t, func() {

@@ -17,10 +17,10 @@ import (
 // Key identifies an operation of [Do]: who asks, what for, and the key that they chose.
 type Key struct {
 	Scope string // principal or tenant; not empty
-	// Operation names what is asked for, such as "send invoice" or "/shop.Payments/Charge": the function, not the call. It is
-	// part of what is compared: the same key for another name is [refusal.KeyReused], so that no function gets another one's
-	// result; under Policy.PerOperation it is another operation. 1 to 255 bytes of UTF-8 without NUL; it shows in records,
-	// events and logs. Defaults to Policy.Operation.
+	// Operation names what is asked for, such as "send invoice" or "/shop.Payments/Charge": the function, not the call. It
+	// is part of what is compared: the same key for another name is [refusal.KeyReused], so that no function gets another
+	// one's result; under Policy.PerOperation it is another operation. 1 to 255 bytes of UTF-8 without NUL; it shows in
+	// records, events and logs. Defaults to Policy.Operation.
 	Operation string
 	Value     string // as Policy.KeyFormat demands
 }
@@ -70,17 +70,18 @@ func (e *ReplayedError) Error() string { return e.message }
 func (e *ReplayedError) Code() string { return e.code }
 
 // Do runs fn once for a key, and gives every repeat with the same request the first result, as JSON decodes it. It is
-// the guard for jobs, commands and RPC. A refusal is a [*Problem], which unwraps to [refusal.InProgress], [refusal.KeyReused] and
-// so on. With an error, the value is zero. A key without an Operation, on a guard whose policy names none either, is
-// [ErrOperationName]. [WithReport] tells whether a result is a replay.
+// the guard for jobs, commands and RPC. A refusal is a [*Problem], which unwraps to [refusal.InProgress],
+// [refusal.KeyReused] and so on. With an error, the value is zero. A key without an Operation, on a guard whose policy
+// names none either, is [ErrOperationName]. [WithReport] tells whether a result is a replay.
 //
-// The type of a result is not stored: what encoding/json makes of the first one is decoded into T, as that is by then. What
-// does not decode is replay-unavailable; fields that T does not have are passed over.
+// The type of a result is not stored: what encoding/json makes of the first one is decoded into T, as that is by then.
+// What does not decode is replay-unavailable; fields that T does not have are passed over.
 //
 // fn gets a context with ctx's values but not its cancellation, and Policy.MaxRun as its deadline; [FromContext] finds
-// its operation. If ctx ends first, or Policy.Patience passes, Do returns [refusal.OutcomePending] and fn goes on; a repeat
-// gets its result. If ctx ends before fn has begun, fn is not run, and Do returns [refusal.StoreUnavailable] as soon as the store
-// has replied, within seconds. What fn throws, a panic or runtime.Goexit, Do throws too, once it is settled.
+// its operation. If ctx ends first, or Policy.Patience passes, Do returns [refusal.OutcomePending] and fn goes on; a
+// repeat gets its result. If ctx ends before fn has begun, fn is not run, and Do returns [refusal.StoreUnavailable] as
+// soon as the store has replied, within seconds. What fn throws, a panic or runtime.Goexit, Do throws too, once it is
+// settled.
 //
 // Of the policy, what is about requests and answers of HTTP does not apply, nor does Policy.Observe.
 func Do[T any](ctx context.Context, g *Guard, key Key, request Fingerprinter, fn func(context.Context) (T, error)) (value T, err error) {

@@ -311,7 +311,8 @@ type nilError struct{ text string }
 
 func (e *nilError) Error() string { return e.text }
 
-// A result that panics when it is read must not leave its run unsettled: leases would be renewed and Drain wait for ever.
+// A result that panics when it is read must not leave its run unsettled: leases would be renewed and Drain wait for
+// ever.
 func TestR32_AResultThatPanicsWhenItIsReadIsSettled(t *testing.T) {
 	t.Parallel()
 	for onLost, state := range map[semel.LostPolicy]driver.State{semel.Hold: driver.Unknown, semel.Rerun: driver.Free} {

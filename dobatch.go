@@ -34,8 +34,8 @@ type ItemResult[T any] struct {
 	Err error
 }
 
-// PanicError is the error of an item whose function did not return, or whose goroutine the store has ended. If it was the
-// function, the run is settled as lost: Policy.OnLost decides.
+// PanicError is the error of an item whose function did not return, or whose goroutine the store has ended. If it was
+// the function, the run is settled as lost: Policy.OnLost decides.
 type PanicError struct {
 	Value any    // that it panicked with; nil if it ended by runtime.Goexit
 	Stack []byte // where, as [debug.Stack] says it
@@ -57,22 +57,24 @@ func (e *PanicError) Unwrap() error {
 // caught is called where a panic was recovered from, or a Goexit was noticed.
 func caught(thrown any) *PanicError { return &PanicError{Value: thrown, Stack: debug.Stack()} }
 
-// DoBatch runs fn(ctx, i) once for each items[i], and returns their results in the same order. Each item is an operation of
-// its own, and gets what [Do] would return for it; one that fails says nothing about the others. Instead of throwing what an
-// item's fn throws, DoBatch gives that item a [*PanicError].
+// DoBatch runs fn(ctx, i) once for each items[i], and returns their results in the same order. Each item is an
+// operation of its own, and gets what [Do] would return for it; one that fails says nothing about the others. Instead
+// of throwing what an item's fn throws, DoBatch gives that item a [*PanicError].
 //
-// At most o.Concurrency items are claimed or run at once. A store that is a [driver.BatchClaimer] is asked for as many items in one
-// round trip as can start at that moment, never for more: what is claimed is begun, so that a process that dies leaves
-// hardly anything in doubt that it did not start. Other stores, and all in one-commit mode, are asked for each item.
+// At most o.Concurrency items are claimed or run at once. A store that is a [driver.BatchClaimer] is asked for as many
+// items in one round trip as can start at that moment, never for more: what is claimed is begun, so that a process that
+// dies leaves hardly anything in doubt that it did not start. Other stores, and all in one-commit mode, are asked for
+// each item.
 //
-// Items with the same key have their turns in their order: with the same request, all but the first get its result; with
-// another one, or another Key.Operation, [refusal.KeyReused]. Each counts for [Options].MaxAttempts and MaxKeys. An item whose operation runs elsewhere, and may be waited for (Policy.Wait), is asked for
-// again when the others have begun.
+// Items with the same key have their turns in their order: with the same request, all but the first get its result;
+// with another one, or another Key.Operation, [refusal.KeyReused]. Each counts for [Options].MaxAttempts and MaxKeys.
+// An item whose operation runs elsewhere, and may be waited for (Policy.Wait), is asked for again when the others have
+// begun.
 //
-// When ctx ends, items that have not begun are not run, and get [refusal.StoreUnavailable], once a claim under way has been answered; those that run go on, and get
-// [refusal.OutcomePending]. The same error comes when Policy.Patience has passed; the run then keeps its place among the
-// o.Concurrency until it ends, but DoBatch does not wait for it. So fn may still be at work when DoBatch has returned:
-// [Guard.Drain] waits for that.
+// When ctx ends, items that have not begun are not run, and get [refusal.StoreUnavailable], once a claim under way has
+// been answered; those that run go on, and get [refusal.OutcomePending]. The same error comes when Policy.Patience has
+// passed; the run then keeps its place among the o.Concurrency until it ends, but DoBatch does not wait for it. So fn
+// may still be at work when DoBatch has returned: [Guard.Drain] waits for that.
 func DoBatch[T any](
 	ctx context.Context, g *Guard, items []Item, o BatchOptions, fn func(ctx context.Context, i int) (T, error),
 ) []ItemResult[T] {
@@ -89,8 +91,8 @@ func DoBatch[T any](
 	return b.results
 }
 
-// A batch is one call of DoBatch. The call's own goroutine takes the items up, and claims them where that goes together;
-// then each has a goroutine, and one of the free places, until its run has ended.
+// A batch is one call of DoBatch. The call's own goroutine takes the items up, and claims them where that goes
+// together; then each has a goroutine, and one of the free places, until its run has ended.
 type batch[T any] struct {
 	g        *Guard
 	ctx      context.Context
@@ -149,8 +151,8 @@ func (b *batch[T]) do() {
 	}
 }
 
-// ready takes up as many items as there are free places, and takes the places. Those that are refused need none; when ctx
-// has ended, all that are left are.
+// ready takes up as many items as there are free places, and takes the places. Those that are refused need none; when
+// ctx has ended, all that are left are.
 func (b *batch[T]) ready() (list []*entry) {
 	b.mu.Lock()
 	free := b.free
@@ -287,8 +289,8 @@ func (b *batch[T]) start(list []*entry) {
 	}
 }
 
-// claim claims the items in one round trip. Places that become free meanwhile are filled by the next one: the slower the
-// store, the fewer trips. What has to be sent again does not hold up the others.
+// claim claims the items in one round trip. Places that become free meanwhile are filled by the next one: the slower
+// the store, the fewer trips. What has to be sent again does not hold up the others.
 func (b *batch[T]) claim(list []*entry) {
 	claims := make([]claiming, len(list))
 	for i, e := range list {

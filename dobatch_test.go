@@ -21,8 +21,8 @@ import (
 	"github.com/semelhq/semel/refusal"
 )
 
-// batching is a store that claims many operations at once, and counts the round trips of claims. Its faults are those of
-// each claim, or, if all is set, of the whole trip.
+// batching is a store that claims many operations at once, and counts the round trips of claims. Its faults are those
+// of each claim, or, if all is set, of the whole trip.
 type batching struct {
 	*faulty
 	mem *memstore.Store

@@ -246,8 +246,8 @@ func TestDoTxWithInterfacesThatHoldNothing(t *testing.T) {
 	})
 }
 
-// A result that can't be stored is given to its own caller; repeats are told that there is none. One that throws when it
-// is encoded rolls all back.
+// A result that can't be stored is given to its own caller; repeats are told that there is none. One that throws when
+// it is encoded rolls all back.
 func TestR31_DoTxResultsThatCannotBeStored(t *testing.T) {
 	t.Parallel()
 	inEachMode(t, func(t *testing.T, m txMode) {
@@ -372,7 +372,8 @@ func TestCase09_DoTxGoesOnWithoutItsCaller(t *testing.T) {
 	}
 }
 
-// A job that runs unprotected within the operation of another one is not a part of that: its transaction is a plain one.
+// A job that runs unprotected within the operation of another one is not a part of that: its transaction is a plain
+// one.
 func TestDoTxBypassedWithinAnOperation(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -3,8 +3,8 @@ package semel
 import "errors"
 
 // ErrOperationName means that a call of [Do] does not name what it asks for, neither in Key.Operation nor in
-// Policy.Operation, or by what can't be a name. It is a mistake of the program that calls, not of its clients, and therefore no
-// [*Problem]. Nothing was claimed.
+// Policy.Operation, or by what can't be a name. It is a mistake of the program that calls, not of its clients, and
+// therefore no [*Problem]. Nothing was claimed.
 var ErrOperationName = errors.New("operation not named")
 
 // ErrNested is returned by [RunTx] if the operation works in a transaction already.
@@ -12,15 +12,15 @@ var ErrNested = errors.New("the operation is in a transaction already")
 
 // Errors of [Step].
 var (
-	// ErrStepInTx means that a step was begun within a transaction, or in one-commit mode, where the whole handler is in one.
-	// A step's effect is elsewhere, so it comes before the transaction.
+	// ErrStepInTx means that a step was begun within a transaction, or in one-commit mode, where the whole handler is in
+	// one. A step's effect is elsewhere, so it comes before the transaction.
 	ErrStepInTx = errors.New("a step can't be part of a transaction")
 	// ErrStepTaken means that two steps of one run have the same name.
 	ErrStepTaken = errors.New("another step of this run has the name")
 )
 
-// ErrSettled is returned to a handler that goes on writing its answer after a transaction has committed it, or after the
-// handler has returned.
+// ErrSettled is returned to a handler that goes on writing its answer after a transaction has committed it, or after
+// the handler has returned.
 var ErrSettled = errors.New("operation settled: its answer is over")
 
 // Causes with which a run's context is cancelled, see [context.Cause].

@@ -13,7 +13,8 @@ import (
 	"github.com/semelhq/semel/refusal"
 )
 
-// Requests that run nothing use the same memory, one after another. What a layer above keeps of an answer stays as it was.
+// Requests that run nothing use the same memory, one after another. What a layer above keeps of an answer stays as it
+// was.
 func TestAKeptAnswerIsNotChangedByLaterRequests(t *testing.T) {
 	t.Parallel()
 	const n = 20

@@ -62,8 +62,8 @@ func (x *exchange) failed() {
 	}
 }
 
-// panicError describes what a handler threw on a goroutine of its own: if its client has been answered, nobody else will
-// see it.
+// panicError describes what a handler threw on a goroutine of its own: if its client has been answered, nobody else
+// will see it.
 func panicError(thrown any) error {
 	if thrown == nil || thrown == http.ErrAbortHandler { //nolint:errorlint // net/http compares what was thrown in the same way
 		return nil
@@ -139,8 +139,8 @@ func (x *exchange) finish() {
 	x.settled = x.returned
 }
 
-// removeForm removes the temporary files of a multipart form that the handler has parsed. net/http removes only those of
-// its own request.
+// removeForm removes the temporary files of a multipart form that the handler has parsed. net/http removes only those
+// of its own request.
 func (x *exchange) removeForm() {
 	if f := x.req.MultipartForm; f != nil {
 		f.RemoveAll() //nolint:errcheck // temporary files; nobody can mend that here
@@ -206,8 +206,8 @@ func (x *exchange) decideAnswer(p *policy) driver.Outcome {
 	return o
 }
 
-// decideSilent decides about a handler that has returned without an answer (R-32a). Nothing of it is known, unless it has
-// promised that nothing happened.
+// decideSilent decides about a handler that has returned without an answer (R-32a). Nothing of it is known, unless it
+// has promised that nothing happened.
 func (x *exchange) decideSilent(p *policy) driver.Outcome {
 	err := error(refusal.NoAnswer)
 	if cause := context.Cause(&x.run.ctx); cause != nil {

@@ -314,7 +314,8 @@ func TestCase14_R13_TheSameKeyOnAnotherOperationIsRefused(t *testing.T) {
 	checkEffects(t, &l, 1)
 }
 
-// Where the operation is part of the identity, it is so for derived keys too: two operations never share one downstream.
+// Where the operation is part of the identity, it is so for derived keys too: two operations never share one
+// downstream.
 func TestCase14_R13_PerOperationMakesTheOperationPartOfTheIdentity(t *testing.T) {
 	t.Parallel()
 	var derived []string

@@ -32,8 +32,8 @@ func (x *exchange) mark() error {
 	return nil
 }
 
-// rewind drops what was written since mark, if it says that something was done, or all of it. An answer that was written
-// before stays, and is overruled if it says that something was done.
+// rewind drops what was written since mark, if it says that something was done, or all of it. An answer that was
+// written before stays, and is overruled if it says that something was done.
 func (x *exchange) rewind(all bool) {
 	c := &x.capture
 	c.frozen, c.trailers = false, nil

@@ -11,7 +11,8 @@ import (
 	"github.com/semelhq/semel"
 )
 
-// Whole exchanges as they are on the wire, each request sent twice: what the first client sees, and what its repeat does.
+// Whole exchanges as they are on the wire, each request sent twice: what the first client sees, and what its repeat
+// does.
 func TestR34_R38_R39_ExchangesOnTheWire(t *testing.T) {
 	t.Parallel()
 	created := func(w http.ResponseWriter, _ *http.Request) {

@@ -115,8 +115,8 @@ func (h *headerNames) renamed(names map[string]string, fail func(string, ...any)
 
 // Options are a guard's settings that all its routes share. The zero value of each field means the documented default.
 type Options struct {
-	// Policy is that of the guard which New returns; its OnLost is replaced by New's argument. Other routes get theirs from
-	// [Guard.With]. Defaults to the zero Policy.
+	// Policy is that of the guard which New returns; its OnLost is replaced by New's argument. Other routes get theirs
+	// from [Guard.With]. Defaults to the zero Policy.
 	Policy Policy
 
 	// IdentitySecret keys the digests that stand for keys, scopes and requests in the store; at least 16 bytes. All
@@ -126,40 +126,41 @@ type Options struct {
 	// DerivationSecret keys derived keys ([Operation.Key]); at least 16 bytes. It never changes. Defaults to none.
 	DerivationSecret []byte
 
-	// Observer is told every decision and dangerous event. Defaults to one that writes dangerous events to slog.Default(), as
-	// event.Log does, at most 10 lines a minute of each kind; the attribute left_out counts what came beyond that. For
+	// Observer is told every decision and dangerous event. Defaults to one that writes dangerous events to slog.Default(),
+	// as event.Log does, at most 10 lines a minute of each kind; the attribute left_out counts what came beyond that. For
 	// silence give event.Log a logger that writes nothing: slog.New(slog.DiscardHandler).
 	Observer event.Observer
 	// Problems changes the form of the guard's own answers.
 	Problems ProblemOptions
 	// ReplayMarkers are the headers that mark a replay, each with the value "true". Defaults to Idempotent-Replayed.
 	ReplayMarkers []string
-	// HeaderNames gives other names to the headers Idempotency-Status, Idempotency-Expires and Idempotency-Retryable that the
-	// guard adds to answers: a map from these names to others, or to "-" for none. The clients of this project know them by
-	// these names only. Defaults to no other name.
+	// HeaderNames gives other names to the headers Idempotency-Status, Idempotency-Expires and Idempotency-Retryable that
+	// the guard adds to answers: a map from these names to others, or to "-" for none. The clients of this project know
+	// them by these names only. Defaults to no other name.
 	HeaderNames map[string]string
 	// CorrelationHeader carries a request's correlation id; one is made where there is none. "-" turns it off. Defaults to
 	// X-Correlation-Id.
 	CorrelationHeader string
 	// Codec compresses stored bodies. Defaults to gzip.
 	Codec Codec
-	// Encryption encrypts stored answers, steps and requests, and refuses those that are not encrypted, unless it is of
-	// [keyring.Ring.AllowPlain]. Defaults to none: answers, steps and names are stored in the clear, and requests not at all.
+	// Encryption encrypts stored answers, steps and requests, and refuses those that are not encrypted, unless it
+	// is of [keyring.Ring.AllowPlain]. Defaults to none: answers, steps and names are stored in the clear, and requests
+	// not at all.
 	Encryption *keyring.Ring
 	// StepCodec encodes the results of steps ([Step]). Defaults to encoding/json.
 	StepCodec StepCodec
 	// MaxStepResult is the largest result of a step in bytes, as encoded. Defaults to 1 MiB.
 	MaxStepResult int64
-	// Operations is the path at which [Guard.Operations] is served, as its clients see it, such as "/operations". Answers that
-	// leave an operation's outcome open carry a link to it. Defaults to no link.
+	// Operations is the path at which [Guard.Operations] is served, as its clients see it, such as "/operations". Answers
+	// that leave an operation's outcome open carry a link to it. Defaults to no link.
 	Operations string
-	// Breaker keeps a store that is down from adding its timeout to every request: it is asked before each claim, and
-	// each look of those who wait. What ends a run is never refused. Defaults to none.
+	// Breaker keeps a store that is down from adding its timeout to every request: it is asked before each claim,
+	// and each look of those who wait. What ends a run is never refused. Defaults to none.
 	Breaker driver.Breaker
 
-	// MaxAttempts is how often the same request may be asked for under one key within a minute, in this process, with the same
-	// credentials ([Policy].Credentials); and how often within a minute one principal may ask from one address, or from one
-	// IPv6 network of 64 bits, about operations that it can't have ([Guard.Operations]). Beyond that it is 429
+	// MaxAttempts is how often the same request may be asked for under one key within a minute, in this process, with the
+	// same credentials ([Policy].Credentials); and how often within a minute one principal may ask from one address, or
+	// from one IPv6 network of 64 bits, about operations that it can't have ([Guard.Operations]). Beyond that it is 429
 	// too-many-attempts. Negative means no limit. Defaults to 100.
 	MaxAttempts int
 	// MaxKeys is how many live keys one principal may have on one guard, as counted in this process. Negative means no
@@ -168,25 +169,26 @@ type Options struct {
 	// MaxOwed is how many releases the guard may owe: of claims to which the store gave no reply, in time or for the first
 	// copy. Whoever asks for more is refused until the store has taken some. Defaults to 10 000.
 	MaxOwed int
-	// MaxWaiting is how many requests may wait for another run in this process, whatever their keys; Policy.MaxWaiters is for
-	// one key. More are answered as in progress. Defaults to 10 000.
+	// MaxWaiting is how many requests may wait for another run in this process, whatever their keys; Policy.MaxWaiters is
+	// for one key. More are answered as in progress. Defaults to 10 000.
 	MaxWaiting int
-	// MaxBodyMemory is how many bytes of bodies this process may hold in memory at once: of requests while they are read and run, of
-	// answers until their clients have read them. A request and a replay for which there is no room are refused with 503; the
-	// answer of a run goes to a temporary file, as one above Policy.MaxResponseBody, and can't be replayed. It is always enough
-	// for twice the largest request and answer that one route keeps in memory. Defaults to 256 MiB.
+	// MaxBodyMemory is how many bytes of bodies this process may hold in memory at once: of requests while they are read
+	// and run, of answers until their clients have read them. A request and a replay for which there is no room are
+	// refused with 503; the answer of a run goes to a temporary file, as one above Policy.MaxResponseBody, and can't be
+	// replayed. It is always enough for twice the largest request and answer that one route keeps in memory. Defaults to
+	// 256 MiB.
 	MaxBodyMemory int64
-	// MaxTempSpace is how many bytes the temporary files of requests and answers in TempDir may have at once. A request that
-	// needs more is refused with 503; an answer that does goes out as it is written, if it may, and can't be replayed. It is always
-	// enough for twice the largest body that one route keeps in a file. Defaults to 2 GiB.
+	// MaxTempSpace is how many bytes the temporary files of requests and answers in TempDir may have at once. A request
+	// that needs more is refused with 503; an answer that does goes out as it is written, if it may, and can't be
+	// replayed. It is always enough for twice the largest body that one route keeps in a file. Defaults to 2 GiB.
 	MaxTempSpace int64
-	// PrincipalShare is the largest part of MaxOwed, MaxWaiting, MaxBodyMemory and MaxTempSpace that one principal may take; above 0,
-	// at most 1.
-	// Defaults to 0.1, and to 1 if the guard's scope is SingleTenant: then there is nobody to be protected.
+	// PrincipalShare is the largest part of MaxOwed, MaxWaiting, MaxBodyMemory and MaxTempSpace that one principal may
+	// take; above 0, at most 1. Defaults to 0.1, and to 1 if the guard's scope is SingleTenant: then there is nobody to be
+	// protected.
 	PrincipalShare float64
 
-	// RequestLife is the longest that a request to the store may be under way before it is executed or lost. The guard cuts
-	// its own requests off within it; a network that delivers later ones is beyond it. Defaults to 30 s.
+	// RequestLife is the longest that a request to the store may be under way before it is executed or lost. The guard
+	// cuts its own requests off within it; a network that delivers later ones is beyond it. Defaults to 30 s.
 	RequestLife time.Duration
 	// SweepInterval is how often [Guard.Run] sweeps. Defaults to 1 min.
 	SweepInterval time.Duration
@@ -359,8 +361,8 @@ func (g *Guard) With(p Policy) *Guard {
 	return &Guard{core: g.core, policy: c, keys: newKeyCounter(g.keys.max, c.Retention)}
 }
 
-// Policy returns the guard's policy, with its defaults filled in. What it refers to is the guard's own, and read-only. A layer
-// between the guard and a framework looks in it for what that framework can't do.
+// Policy returns the guard's policy, with its defaults filled in. What it refers to is the guard's own, and read-only.
+// A layer between the guard and a framework looks in it for what that framework can't do.
 func (g *Guard) Policy() Policy { return g.policy.Policy }
 
 // compile compiles a policy, and checks it against what all routes share.
@@ -405,8 +407,8 @@ func (c *core) compile(p Policy) (*policy, error) {
 	return compiled, err
 }
 
-// Run sweeps the store until ctx ends, and returns ctx's error. It sweeps in batches, and after each it rests as long as
-// that took, so that claims are not held up by a backlog. One Run a process is enough, whatever the number of
+// Run sweeps the store until ctx ends, and returns ctx's error. It sweeps in batches, and after each it rests as long
+// as that took, so that claims are not held up by a backlog. One Run a process is enough, whatever the number of
 // guards; a store that is never swept keeps what has expired, unless it reclaims by itself.
 func (g *Guard) Run(ctx context.Context) error {
 	const batch = 1000
@@ -493,8 +495,8 @@ func (g *Guard) Stats() Stats {
 }
 
 // CORSHeaders returns the request headers that a cross-origin client must be allowed to send, and the response headers
-// it must be allowed to read, for Access-Control-Allow-Headers and Access-Control-Expose-Headers. What sends them
-// belongs above the guard, so that its refusals have them too.
+// it must be allowed to read, for Access-Control-Allow-Headers and Access-Control-Expose-Headers. What sends
+// them belongs above the guard, so that its refusals have them too.
 func (g *Guard) CORSHeaders() (allow, expose []string) {
 	allow = append(allow, g.policy.KeyHeaders...)
 	expose = append(expose, g.policy.KeyHeaders...)
@@ -529,7 +531,8 @@ func (c *core) openStep(ctx context.Context, name string, id driver.ID, envelope
 	return result, err
 }
 
-// openNames decrypts a record's names, where somebody acts on them. An error wraps [driver.ErrUnreadable], and has been told.
+// openNames decrypts a record's names, where somebody acts on them. An error wraps [driver.ErrUnreadable], and has been
+// told.
 func (c *core) openNames(ctx context.Context, id driver.ID, rec *driver.Record) error {
 	stored := rec.Operation
 	err := c.keyring.OpenNames(id, rec)

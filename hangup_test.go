@@ -38,8 +38,8 @@ func leaving(t *testing.T, after time.Duration) context.Context {
 	return ctx
 }
 
-// Whoever hangs up while a claim is under way has its run released by the reply: nothing is owed, reported or counted, and
-// the key is free.
+// Whoever hangs up while a claim is under way has its run released by the reply: nothing is owed, reported or counted,
+// and the key is free.
 func TestField01_ClientsThatHangUpOweNothing(t *testing.T) {
 	t.Parallel()
 	const n = 100
@@ -104,8 +104,8 @@ func TestField01_ClientsThatHangUpOweNothing(t *testing.T) {
 	}
 }
 
-// A client may go at any moment of its claim, and the reply be late or lost: nothing is run, and the key is free as soon
-// as the store says anything.
+// A client may go at any moment of its claim, and the reply be late or lost: nothing is run, and the key is free as
+// soon as the store says anything.
 func TestField01_TheReplyToAClaimDecidesNotItsClient(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -244,8 +244,8 @@ func TestField01_AFullShareRefusesItsPrincipalOnly(t *testing.T) {
 	})
 }
 
-// When all that may be owed is owed, the store is asked whether it works, in a way that leaves nothing to be owed. Only if
-// it does not, a request runs unprotected.
+// When all that may be owed is owed, the store is asked whether it works, in a way that leaves nothing to be owed. Only
+// if it does not, a request runs unprotected.
 func TestField01_FailOpenDoesNotOpenWhileTheStoreReplies(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -20,7 +20,8 @@ import (
 // Guards without an Observer write to the default logger: that of the tests says nothing.
 func init() { slog.SetDefault(slog.New(slog.DiscardHandler)) }
 
-// newGuard returns a guard over store with the given policy, whose events are kept. A nil store is a fresh memory store.
+// newGuard returns a guard over store with the given policy, whose events are kept. A nil store is a fresh memory
+// store.
 func newGuard(t testing.TB, store driver.Store, p semel.Policy) (*semel.Guard, *events) {
 	t.Helper()
 	return newGuardWith(t, store, semel.Options{Policy: p})
@@ -192,8 +193,8 @@ func (f *faulty) Load(ctx context.Context, id driver.ID) (driver.Record, error) 
 	return f.Store.Load(ctx, id)
 }
 
-// briefLease is the lease of tests whose time is synctest's. In real time it might end while a busy machine does something
-// else.
+// briefLease is the lease of tests whose time is synctest's. In real time it might end while a busy machine does
+// something else.
 const briefLease = 3 * time.Second
 
 // shortLease is a policy with that lease.

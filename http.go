@@ -24,14 +24,14 @@ import (
 // What wraps the guard sees every request; what the guard wraps sees only those that run. So authentication, and
 // whatever else a repeat must pass too, belongs above the guard. A rate limiter, and a check that can be passed only
 // once, such as of a one-time token, belong below it: above, a repeat would spend the limit, or be refused its answer.
-// Nothing above may read the body, as r.FormValue does in many a check of a form's token, or what is read of it has to be
-// put back into r.Body: else a request with another body would be a repeat. The guard refuses such requests with 500 and
-// [event.BodyConsumed], as far as it can tell. It can't if a part was read of a body whose length the client does not declare.
-// Compression belongs above: a stored answer is then compressed as each repeat accepts. http.StripPrefix belongs below:
-// the path is part of what a request was, as the guard sees it.
+// Nothing above may read the body, as r.FormValue does in many a check of a form's token, or what is read of it has to
+// be put back into r.Body: else a request with another body would be a repeat. The guard refuses such requests with 500
+// and [event.BodyConsumed], as far as it can tell. It can't if a part was read of a body whose length the client does
+// not declare. Compression belongs above: a stored answer is then compressed as each repeat accepts. http.StripPrefix
+// belongs below: the path is part of what a request was, as the guard sees it.
 //
-// echo, gin and fiber write a part of their answers after their middlewares have returned, so there the guard is put in by
-// semelecho, semelgin and semelfiber, modules of their own.
+// echo, gin and fiber write a part of their answers after their middlewares have returned, so there the guard is put in
+// by semelecho, semelgin and semelfiber, modules of their own.
 func (g *Guard) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s := takeResumption(r.Context()); s != nil {
@@ -98,8 +98,9 @@ var exchanges = sync.Pool{New: func() any { return &exchange{} }}
 
 func takeExchange() *exchange { return exchanges.Get().(*exchange) }
 
-// release gives x back when its request has been answered, unless a handler, or another function of the user, may hold on
-// to a part of it. It is not called if one has thrown. The values of headers, which outlast x, have memory of their own.
+// release gives x back when its request has been answered, unless a handler, or another function of the user, may hold
+// on to a part of it. It is not called if one has thrown. The values of headers, which outlast x, have memory of their
+// own.
 func (x *exchange) release() {
 	if x.run != nil || x.body != nil && !x.body.Reusable() {
 		return
@@ -176,8 +177,8 @@ func newCorrelation() string {
 	return hex.EncodeToString(id[:])
 }
 
-// value returns the values of a header that has one. They share memory, so that what the guard adds to an answer does not
-// cost an allocation a header.
+// value returns the values of a header that has one. They share memory, so that what the guard adds to an answer does
+// not cost an allocation a header.
 func (x *exchange) value(v string) []string {
 	if len(x.room) == cap(x.room) {
 		x.room = make([]string, 0, 7) // most answers need no more

@@ -15,8 +15,8 @@ import (
 	"github.com/semelhq/semel/refusal"
 )
 
-// identify tells who asks for what: it fills x.ask, or says that the request carries no key or is part of the run that it
-// asks for, or refuses it. Nothing is run or stored before it has succeeded.
+// identify tells who asks for what: it fills x.ask, or says that the request carries no key or is part of the run that
+// it asks for, or refuses it. Nothing is run or stored before it has succeeded.
 func (x *exchange) identify() *Problem {
 	g, p := x.g, x.g.policy
 	x.ask.kind = KindHTTP
@@ -79,8 +79,8 @@ func (x *exchange) identify() *Problem {
 	return nil
 }
 
-// runs reports whether ctx is that of a run of the operation, which another guard on the same store has begun. Its request
-// has been claimed, and must not wait for itself.
+// runs reports whether ctx is that of a run of the operation, which another guard on the same store has begun. Its
+// request has been claimed, and must not wait for itself.
 func (g *Guard) runs(ctx context.Context, id driver.ID) bool {
 	op := FromContext(ctx)
 	return op != nil && op.run.ask.id == id && sameStore(op.run.core.store.own, g.store.own)

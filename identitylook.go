@@ -9,8 +9,8 @@ import (
 	"github.com/semelhq/semel/event"
 )
 
-// An identityLook is the look that a guard takes at the identity secret's check value before it claims anything, once for
-// all that were made from it. With another secret every key would be new, and every repeat would run again.
+// An identityLook is the look that a guard takes at the identity secret's check value before it claims anything, once
+// for all that were made from it. With another secret every key would be new, and every repeat would run again.
 type identityLook struct {
 	good atomic.Bool // the store was made with this guard's secret; no other result lasts
 
@@ -24,8 +24,8 @@ type looking struct {
 	err  error
 }
 
-// knowsSecret refuses what is asked of a store that was made with another identity secret, or whose check value can't be
-// read. It waits for a look under way, within a claim's window.
+// knowsSecret refuses what is asked of a store that was made with another identity secret, or whose check value can't
+// be read. It waits for a look under way, within a claim's window.
 func (g *Guard) knowsSecret(ctx context.Context) *Problem {
 	i := &g.look
 	if i.good.Load() {

@@ -100,8 +100,8 @@ func TestField12_R15_AnotherSecretRefusesInOneCommitMode(t *testing.T) {
 	}
 }
 
-// Requests that come together share one look, which costs one Load where the check value is there. What a store says that
-// fails is not remembered; that the secret is the right one is.
+// Requests that come together share one look, which costs one Load where the check value is there. What a store says
+// that fails is not remembered; that the secret is the right one is.
 func TestField12_R15_OneLookAProcess(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

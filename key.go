@@ -8,9 +8,9 @@ import (
 	"github.com/semelhq/semel/refusal"
 )
 
-// KeyFormat says which keys a route accepts. The zero value accepts 1 to 255 visible ASCII characters other than
-// quote, backslash, comma and semicolon, in the quoted form or bare. Keys are case-sensitive, but for those of
-// a UUID rule.
+// KeyFormat says which keys a route accepts. The zero value accepts 1 to 255 visible ASCII characters other than quote,
+// backslash, comma and semicolon, in the quoted form or bare. Keys are case-sensitive, but for those of a
+// UUID rule.
 //
 // The format is that of the decoded key, so quoting widens nothing: a key that needs an escape breaks it.
 type KeyFormat struct {
@@ -30,9 +30,9 @@ type KeyFormat struct {
 // UUIDRule says whether a key must be a UUID.
 type UUIDRule uint8
 
-// The rules for UUIDs. A UUID has the text form and the variant of RFC 9562, section 4; in either case of its hexadecimal
-// digits it is the same key, and its owner sees it as it was sent. The nil and the max UUID, which are of another variant,
-// are refused: they are what a client sends that forgot to make one.
+// The rules for UUIDs. A UUID has the text form and the variant of RFC 9562, section 4; in either case of its
+// hexadecimal digits it is the same key, and its owner sees it as it was sent. The nil and the max UUID, which are of
+// another variant, are refused: they are what a client sends that forgot to make one.
 const (
 	AnyKey  UUIDRule = iota // any key
 	UUIDAny                 // a UUID of any version
@@ -57,10 +57,10 @@ func (f KeyFormat) validate() error {
 	return nil
 }
 
-// parseKey reads the key from the field lines of one header, in the form in which it is compared. Without a line there is no
-// key: it returns "" and no error. Anything else that is not exactly one valid key is an error which wraps refusal.KeyInvalid and names the broken
-// rule, so that a malformed key is never taken for none. The error never repeats what the client sent, save for
-// one visible character.
+// parseKey reads the key from the field lines of one header, in the form in which it is compared. Without a line there
+// is no key: it returns "" and no error. Anything else that is not exactly one valid key is an error which wraps
+// refusal.KeyInvalid and names the broken rule, so that a malformed key is never taken for none. The error never
+// repeats what the client sent, save for one visible character.
 func parseKey(lines []string, f *KeyFormat) (string, error) {
 	if len(lines) == 0 {
 		return "", nil
@@ -88,8 +88,8 @@ func parseKey(lines []string, f *KeyFormat) (string, error) {
 	return checkKey(key, f)
 }
 
-// checkKey returns a decoded key in the form in which it is compared, or which rule of the format it breaks, as an error
-// that wraps refusal.KeyInvalid.
+// checkKey returns a decoded key in the form in which it is compared, or which rule of the format it breaks, as an
+// error that wraps refusal.KeyInvalid.
 func checkKey(key string, f *KeyFormat) (string, error) {
 	limit := f.MaxLength
 	if limit == 0 {
@@ -125,8 +125,8 @@ func checkKey(key string, f *KeyFormat) (string, error) {
 	return f.compared(key), nil
 }
 
-// compared returns a valid key in the form in which it is compared, and of which identities are made: a UUID, where only
-// they are keys, in lower case (RFC 9562, section 4).
+// compared returns a valid key in the form in which it is compared, and of which identities are made: a UUID, where
+// only they are keys, in lower case (RFC 9562, section 4).
 func (f *KeyFormat) compared(key string) string {
 	if f.UUID == AnyKey || !isUUID(key) { // a key that was minted need not be one
 		return key

@@ -18,7 +18,8 @@ import (
 	"github.com/semelhq/semel/refusal"
 )
 
-// lateUses are all that a goroutine can do with a writer that its handler has left it; each reports whether it was refused.
+// lateUses are all that a goroutine can do with a writer that its handler has left it; each reports whether it was
+// refused.
 var lateUses = map[string]func(w http.ResponseWriter) bool{
 	"Write": func(w http.ResponseWriter) bool {
 		n, err := w.Write([]byte("late"))

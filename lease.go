@@ -11,9 +11,9 @@ import (
 
 // A lease keeps a run's record owned while its handler lives and until its outcome is settled. It renews the record
 // every third of the lease. When a renewal is refused it cancels the run: somebody else owns the record. Under Rerun it
-// also cancels the run when 80 % of the lease has passed, on this process's monotonic clock, since the last acknowledged
-// claim or renewal was sent: from then on somebody else may own it. Under Hold nobody else will run it, so the handler
-// goes on.
+// also cancels the run when 80 % of the lease has passed, on this process's monotonic clock, since the last
+// acknowledged claim or renewal was sent: from then on somebody else may own it. Under Hold nobody else will run it, so
+// the handler goes on.
 type lease struct {
 	run *run
 

@@ -61,8 +61,8 @@ func TestOneCommitIsRefusedWhereItCannotBe(t *testing.T) {
 	}
 }
 
-// The handler runs in a transaction, with a fence, an attempt and MaxRun, but without a lease. Repeats are answered from
-// what was committed, without a transaction, and another body is refused.
+// The handler runs in a transaction, with a fence, an attempt and MaxRun, but without a lease. Repeats are answered
+// from what was committed, without a transaction, and another body is refused.
 func TestR16_OneCommitAnswersRepeatsWithoutATransaction(t *testing.T) {
 	t.Parallel()
 	s := newTransactor(t)
@@ -109,8 +109,8 @@ func TestR16_OneCommitAnswersRepeatsWithoutATransaction(t *testing.T) {
 	}
 }
 
-// Of many first requests at once one runs; the others wait for their turn and get what it has committed. One with another
-// body waits too, and is refused then.
+// Of many first requests at once one runs; the others wait for their turn and get what it has committed. One with
+// another body waits too, and is refused then.
 func TestR26_OneCommitRunsOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -371,8 +371,8 @@ func TestCase09_OneCommitAsksWithItsClaim(t *testing.T) {
 	}
 }
 
-// A store that never says what became of a commit: the client is told that it is pending, and in the end the guard gives
-// up, so that Drain returns.
+// A store that never says what became of a commit: the client is told that it is pending, and in the end the guard
+// gives up, so that Drain returns.
 func TestCase09_OneCommitNeverFindsOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -33,11 +33,12 @@ import (
 //
 // Where a proxy makes the path another one for the server than for clients, http.StripPrefix takes that off.
 //
-// The policy is the one of the guard that it is called on: its AuthorizeReplay is asked before anything of a stored answer
-// but its status is shown, whatever the route of the operation has. If it has none, and a route has, nothing else is shown.
-// If the policy of any route has Credentials, how an operation has ended is told only to those of its first request, or if
-// AuthorizeReplay lets it: others get 403 replay-forbidden. Who asks about too many operations that are unknown, or another
-// caller's, gets 429 ([Options].MaxAttempts). Operations panics without [Options].Operations.
+// The policy is the one of the guard that it is called on: its AuthorizeReplay is asked before anything of a stored
+// answer but its status is shown, whatever the route of the operation has. If it has none, and a route has, nothing
+// else is shown. If the policy of any route has Credentials, how an operation has ended is told only to those of its
+// first request, or if AuthorizeReplay lets it: others get 403 replay-forbidden. Who asks about too many operations
+// that are unknown, or another caller's, gets 429 ([Options].MaxAttempts). Operations panics without
+// [Options].Operations.
 func (g *Guard) Operations() http.Handler {
 	if g.path == "" {
 		panic("semel: operations: Options.Operations does not say where they are asked about")
@@ -53,8 +54,8 @@ func (c *core) linkTo(id driver.ID) string {
 	return (&url.URL{Path: c.path}).EscapedPath() + "/" + id.String()
 }
 
-// linked adds to a refusal that leaves the outcome open where the operation is asked about. In one-commit mode there is no
-// record until the commit: asked about, such an operation would look as if it had never been.
+// linked adds to a refusal that leaves the outcome open where the operation is asked about. In one-commit mode there is
+// no record until the commit: asked about, such an operation would look as if it had never been.
 func (x *exchange) linked(p *Problem) {
 	switch p.Code {
 	case refusal.InProgress, refusal.OutcomePending, refusal.OutcomeUnknown, refusal.NoAnswer:
@@ -94,8 +95,8 @@ func (x *exchange) tellOperation() {
 	}
 }
 
-// find returns the record of an operation of the request's principal, by its public id, or by the request's key if that is
-// empty.
+// find returns the record of an operation of the request's principal, by its public id, or by the request's key if that
+// is empty.
 func (x *exchange) find(name string) (driver.Record, *Problem) {
 	g, byKey := x.g, name == ""
 	var key string
@@ -141,8 +142,8 @@ func (x *exchange) find(name string) (driver.Record, *Problem) {
 // missed counts a question about what the asker can't have: keys and ids can be guessed only so often.
 func (x *exchange) missed() { x.g.guesses.count(x.asker, x.started) }
 
-// peerOf names the network that a connection comes from: its address, or of IPv6, of which a client has many, the first 64
-// bits.
+// peerOf names the network that a connection comes from: its address, or of IPv6, of which a client has many, the first
+// 64 bits.
 func peerOf(remote string) string {
 	at, err := netip.ParseAddrPort(remote)
 	if err != nil {
@@ -157,8 +158,8 @@ func peerOf(remote string) string {
 	return addr.String()
 }
 
-// findByKey returns the record of a key. Where any key is one, a UUID may also have come to a route on which its case does
-// not count.
+// findByKey returns the record of a key. Where any key is one, a UUID may also have come to a route on which its case
+// does not count.
 func (x *exchange) findByKey(scope, key string) (rec driver.Record, p *Problem) {
 	for _, k := range slices.Compact([]string{key, (&KeyFormat{UUID: UUIDAny}).compared(key)}) {
 		x.ask.id = x.g.identity.ID(string(KindHTTP), scope, k)
@@ -246,8 +247,8 @@ func (s *operationStatus) write(w http.ResponseWriter, status int) {
 	w.Write(append(body, '\n')) //nolint:errcheck // the client is gone; nobody is left to tell
 }
 
-// goesOn reports whether the operation has not ended: it runs, or it is finished without its client, because its request
-// is stored, and its run was lost or promised an end.
+// goesOn reports whether the operation has not ended: it runs, or it is finished without its client, because its
+// request is stored, and its run was lost or promised an end.
 func goesOn(rec *driver.Record) bool {
 	switch rec.Reads(rec.OnLost) {
 	case driver.ReadsRunning:

@@ -30,7 +30,8 @@ func counted(l *ledger, then func(w http.ResponseWriter, r *http.Request, n int)
 	})
 }
 
-// wantKept sends a request twice and fails unless the second one's answer is the first's replayed (kept) or a run's own.
+// wantKept sends a request twice and fails unless the second one's answer is the first's replayed (kept) or a run's
+// own.
 func wantKept(t *testing.T, h http.Handler, l *ledger, status int, kept bool) {
 	t.Helper()
 	first, second := answer(h, post("k", `{}`)), answer(h, post("k", `{}`))

@@ -11,10 +11,10 @@ import (
 	"github.com/semelhq/semel/internal/budget"
 )
 
-// owed holds the releases-by-token that this guard owes: of claims that it gave up, or sent more than once. Each is sent
-// until acknowledged, and once more when a request's life has passed since the last copy of the claim was sent, because
-// a copy that was under way may have been executed after the first release. The releases are detached from any request
-// and counted as work.
+// owed holds the releases-by-token that this guard owes: of claims that it gave up, or sent more than once. Each is
+// sent until acknowledged, and once more when a request's life has passed since the last copy of the claim was sent,
+// because a copy that was under way may have been executed after the first release. The releases are detached from any
+// request and counted as work.
 type owed struct {
 	core *core
 

@@ -164,8 +164,8 @@ func (s *delayedSteps) SaveStep(ctx context.Context, id driver.ID, by driver.Own
 	return s.Store.SaveStep(ctx, id, by, name, result)
 }
 
-// A save that got no reply may be executed later, too, when the step has been read again and has run again: the run then
-// goes on with the result that later runs will get.
+// A save that got no reply may be executed later, too, when the step has been read again and has run again: the run
+// then goes on with the result that later runs will get.
 func TestR84_AStepWhoseSaveIsExecutedLateHasOneResult(t *testing.T) {
 	t.Parallel()
 	for _, reads := range []bool{true, false} {

@@ -27,8 +27,8 @@ type Inquiry struct {
 type Finding struct {
 	Found Found
 	// Answer is given with FoundDone, as it would have been sent: status (0 for a result of [Do], whose Body is its JSON),
-	// header, trailer and body, with no Codec. What must not be stored of it is left out, and all of it if the body is
-	// above Policy.MaxResponseBody. It must not be changed any more. Nil if the answer can't be told.
+	// header, trailer and body, with no Codec. What must not be stored of it is left out, and all of it if the body
+	// is above Policy.MaxResponseBody. It must not be changed any more. Nil if the answer can't be told.
 	Answer *driver.Response
 	Reason string // for operators
 }
@@ -54,17 +54,17 @@ const (
 	auditNever = "never"
 )
 
-// Reconcile settles an operation that reads as unknown to this guard by asking what became of it (R-75a). It does nothing
-// to any other. The store must be a [driver.Seizer].
+// Reconcile settles an operation that reads as unknown to this guard by asking what became of it (R-75a). It does
+// nothing to any other. The store must be a [driver.Seizer].
 //
 // It raises the fence before it asks, so that what it learns is not overtaken by the lost run: from then on that run's
-// owner changes nothing. An operation that was done ends done, with the answer that was found; one that never happened is
-// free, and its next request runs. If nothing is found, ask fails or ctx ends it stays unknown, and can be asked about
-// again. Of several that decide at once, operators included, one wins and the others change nothing.
+// owner changes nothing. An operation that was done ends done, with the answer that was found; one that never happened
+// is free, and its next request runs. If nothing is found, ask fails or ctx ends it stays unknown, and can be asked
+// about again. Of several that decide at once, operators included, one wins and the others change nothing.
 //
 // It returns what the operation reads as now, together with the error that kept it from being decided, or from being
-// audited where the store is an [driver.Auditor]; as long as that is not known, ReadsUnknown. A settle whose reply is lost is
-// repeated until it is acknowledged or ctx ends.
+// audited where the store is an [driver.Auditor]; as long as that is not known, ReadsUnknown. A settle whose reply is
+// lost is repeated until it is acknowledged or ctx ends.
 func (g *Guard) Reconcile(ctx context.Context, id driver.ID, ask func(context.Context, Inquiry) (Finding, error)) (driver.Reading, error) {
 	if _, ok := g.store.own.(driver.Seizer); !ok {
 		return driver.ReadsUnknown, fmt.Errorf("semel: reconcile: the store, a %T, can't be seized: %w", g.store.own, errors.ErrUnsupported)

@@ -104,8 +104,8 @@ func TestR61_NothingRedactedIsInTheStore(t *testing.T) {
 	})
 }
 
-// TestField18_EachStoredRequestHasATokenOfItsOwn: what a request is encrypted under is derived from record and token. The
-// same token twice would be the same key twice.
+// TestField18_EachStoredRequestHasATokenOfItsOwn: what a request is encrypted under is derived from record and token.
+// The same token twice would be the same key twice.
 func TestField18_EachStoredRequestHasATokenOfItsOwn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

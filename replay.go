@@ -104,8 +104,8 @@ func (g *Guard) whyNoAnswer() string {
 	return "the answer was too large, was streamed in part, or was lost"
 }
 
-// replayFields adds the stored fields that this request may have: what must not be replayed may be in records of another
-// version, or of another policy.
+// replayFields adds the stored fields that this request may have: what must not be replayed may be in records of
+// another version, or of another policy.
 func (x *exchange) replayFields(dst, stored http.Header) {
 	for name := range stored {
 		if isCORS(name) || !x.storable(name, nil) {
@@ -133,15 +133,15 @@ const corsPrefix = "Access-Control-"
 // isCORS reports whether a header says which pages may read the answer, and what of it.
 func isCORS(name string) bool { return strings.HasPrefix(name, corsPrefix) }
 
-// mayRead reports whether the stored answer was for pages of the request's origin, or of any: to others its CORS headers say
-// nothing.
+// mayRead reports whether the stored answer was for pages of the request's origin, or of any: to others its CORS
+// headers say nothing.
 func (x *exchange) mayRead(stored http.Header) bool {
 	allowed, origin := stored[corsPrefix+"Allow-Origin"], x.r.Header["Origin"]
 	return len(allowed) == 1 && (allowed[0] == "*" || len(origin) == 1 && allowed[0] == origin[0])
 }
 
-// copyFields adds stored fields to dst. It copies them: what is stored is shared, and must not be within reach of whoever
-// changes the answer's header later.
+// copyFields adds stored fields to dst. It copies them: what is stored is shared, and must not be within reach of
+// whoever changes the answer's header later.
 func (x *exchange) copyFields(dst, stored http.Header) {
 	for name, values := range stored {
 		if len(values) == 1 {
@@ -184,8 +184,8 @@ func setField(dst http.Header, name string, values []string) {
 	dst[name] = both
 }
 
-// decodeFor decodes a gzip answer for a client that does not accept gzip, if there is room for it. held is what body has
-// taken of the budget.
+// decodeFor decodes a gzip answer for a client that does not accept gzip, if there is room for it. held is what
+// body has taken of the budget.
 func (x *exchange) decodeFor(h http.Header, body []byte, held *int) []byte {
 	if !strings.EqualFold(h.Get("Content-Encoding"), "gzip") || acceptsGzip(x.r.Header["Accept-Encoding"]) {
 		return body
@@ -238,8 +238,8 @@ func acceptsGzip(lines []string) bool {
 	return accepts
 }
 
-// keptHeaders adds what the answer of a done operation carries: until when it is kept, and that an error is final
-// for this key.
+// keptHeaders adds what the answer of a done operation carries: until when it is kept, and that an error is
+// final for this key.
 func (x *exchange) keptHeaders(dst http.Header, rec *driver.Record, status int) {
 	if rec.State == driver.Done && rec.Retention < Forever/2 {
 		x.setOwn(dst, x.g.headers.expires, x.g.dates.format(rec.Kept()))

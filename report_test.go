@@ -19,7 +19,8 @@ func named(operation string) semel.Key {
 	return semel.Key{Scope: "alice", Operation: operation, Value: "k"}
 }
 
-// asked asks for an operation in each way there is, with the given context and key. The function's results are of type T.
+// asked asks for an operation in each way there is, with the given context and key. The function's results are of type
+// T.
 func asked[T any](t *testing.T, store *transactor, p semel.Policy, key semel.Key, fn func(context.Context) (T, error)) map[string]func(context.Context) (T, error) {
 	t.Helper()
 	g, _ := newGuard(t, store, p)

@@ -965,7 +965,8 @@ func TestR41a_R63_AnUnreadableRecordDoesNotOpen(t *testing.T) {
 	checkEffects(t, l, 1)
 }
 
-// TestCase39_WhereALimiterStands shows the order that Handler documents: above the guard repeats spend the limit, below it they don't.
+// TestCase39_WhereALimiterStands shows the order that Handler documents: above the guard repeats spend the limit, below
+// it they don't.
 func TestCase39_BelowTheGuardARepeatSpendsNoLimitAndNoOneTimeToken(t *testing.T) {
 	t.Parallel()
 	g, _ := newGuard(t, nil, semel.Policy{})

@@ -12,8 +12,8 @@ import (
 )
 
 // A resumption is what a completer's request carries in its context to the guard of its route: an identity that was
-// settled when its client sent it. Neither scope nor key nor fingerprint are made again, so that they are the same whatever
-// the route's settings are by now.
+// settled when its client sent it. Neither scope nor key nor fingerprint are made again, so that they are the same
+// whatever the route's settings are by now.
 type resumption struct {
 	core    *core
 	id      driver.ID
@@ -49,15 +49,16 @@ func (s *resumption) failure() error {
 	return s.err
 }
 
-// continues reports whether the run that a claim has started, after which the record is rec, goes on with what was due. A
-// claim wins a free record whether or not it is owed, and one that was forgotten meanwhile. Being owed lasts, and the claim
-// of a lapsed record makes it owed: so it proves that nobody has ended the operation with an answer to its client.
+// continues reports whether the run that a claim has started, after which the record is rec, goes on with what was due.
+// A claim wins a free record whether or not it is owed, and one that was forgotten meanwhile. Being owed lasts, and the
+// claim of a lapsed record makes it owed: so it proves that nobody has ended the operation with an answer to its
+// client.
 func (s *resumption) continues(rec *driver.Record) bool {
 	return rec.Created == s.rec.Created && rec.Owed
 }
 
-// resume runs next for a completer. The exchange is that of any request, but for what a client would be told and how long
-// it would wait: nobody is there.
+// resume runs next for a completer. The exchange is that of any request, but for what a client would be told and how
+// long it would wait: nobody is there.
 func (g *Guard) resume(s *resumption, next http.Handler, w http.ResponseWriter, r *http.Request) {
 	p := *g.policy
 	switch {

@@ -74,8 +74,8 @@ func (r *run) event(kind event.Kind, err error) {
 
 type operationKey struct{}
 
-// An Operation is what a handler can know of its own run, and say about its outcome. Its methods are safe for concurrent
-// use.
+// An Operation is what a handler can know of its own run, and say about its outcome. Its methods are safe for
+// concurrent use.
 //
 // A nil Operation is a run outside of any, as that of a request without a key: Key and ID give random values, each time
 // another, and the rest says nothing and does nothing. So a handler need not ask which it is.
@@ -116,8 +116,8 @@ func (o *Operation) Attempt() int {
 	return o.run.attempt
 }
 
-// Fence orders the operation's runs: a later run has a larger one. A downstream that remembers the largest it has seen can
-// refuse what comes late from an earlier run. It is 0 outside of an operation.
+// Fence orders the operation's runs: a later run has a larger one. A downstream that remembers the largest it has seen
+// can refuse what comes late from an earlier run. It is 0 outside of an operation.
 func (o *Operation) Fence() uint64 {
 	if o == nil {
 		return 0
@@ -125,7 +125,8 @@ func (o *Operation) Fence() uint64 {
 	return o.run.owner.Fence
 }
 
-// ID returns the operation's public id, as [driver.ID.String] writes it; outside of an operation one that no operation has.
+// ID returns the operation's public id, as [driver.ID.String] writes it; outside of an operation one that no operation
+// has.
 func (o *Operation) ID() string {
 	if o == nil {
 		var id driver.ID
@@ -145,8 +146,8 @@ func (o *Operation) Correlation() string {
 
 // Key returns a key derived from the operation and a name, in the form of a UUIDv8 (RFC 9562). It is the same for every
 // run of the operation, also after its record has expired, so it can stand in a UNIQUE column or be the idempotency key
-// of a downstream call; another name gives another key. Outside of an operation it is another one at each call: two calls
-// are two effects.
+// of a downstream call; another name gives another key. Outside of an operation it is another one at each call: two
+// calls are two effects.
 func (o *Operation) Key(name string) string {
 	if o == nil {
 		var sum [sha256.Size]byte
@@ -161,12 +162,13 @@ func (o *Operation) Key(name string) string {
 // Keep asks that the answer be stored and replayed, whatever its status.
 func (o *Operation) Keep() { o.ask(VerdictKeep) }
 
-// Release asks that the answer be given but not stored, so that the same key may try again. It is a promise that nothing
-// happened.
+// Release asks that the answer be given but not stored, so that the same key may try again. It is a promise that
+// nothing happened.
 func (o *Operation) Release() { o.ask(VerdictRelease) }
 
-// Refuse is Release for a handler that has run nothing, as when the service that it would have asked can't be reached. The
-// request then counts as refused, with this code, not as executed. Codes are labels of metrics, so there should be few.
+// Refuse is Release for a handler that has run nothing, as when the service that it would have asked can't be reached.
+// The request then counts as refused, with this code, not as executed. Codes are labels of metrics, so there should be
+// few.
 func (o *Operation) Refuse(c refusal.Code) {
 	if o != nil {
 		o.refused.Store(&c)
@@ -182,8 +184,8 @@ func (o *Operation) result() (event.Result, refusal.Code) {
 	return event.Executed, ""
 }
 
-// Retain asks that the outcome be kept for that long from its completion, if it is kept: an answer knows best how long it is
-// worth something. Policy.MinRetention and Policy.MaxRetention bound it. 0 or less asks for nothing.
+// Retain asks that the outcome be kept for that long from its completion, if it is kept: an answer knows best how long
+// it is worth something. Policy.MinRetention and Policy.MaxRetention bound it. 0 or less asks for nothing.
 func (o *Operation) Retain(d time.Duration) {
 	if o != nil && d > 0 {
 		o.retain.Store(int64(d))

@@ -56,8 +56,8 @@ func contextScope(ctx context.Context, key any) (string, error) {
 	}
 }
 
-// ScopeClientCert takes the principal from the subject of the verified TLS client certificate, as RFC 4514 writes it. Who has signed
-// it does not count: name only authorities that give one subject to one client.
+// ScopeClientCert takes the principal from the subject of the verified TLS client certificate, as RFC 4514 writes it.
+// Who has signed it does not count: name only authorities that give one subject to one client.
 var ScopeClientCert = Scope{of: func(r *http.Request) (string, error) {
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 || len(r.TLS.VerifiedChains[0]) == 0 {
 		return "", errors.New("scope: no verified client certificate")
@@ -105,9 +105,9 @@ func ScopeTrustedHeader(name string, proxies ...netip.Prefix) Scope {
 	}}
 }
 
-// ScopeAll takes the principal from all of the scopes together, such as a tenant and a user of it: two requests have one
-// principal if they agree in each. What one of them refuses is refused. Of a single scope it is that scope. The text of a
-// principal is that of each part, behind its length in bytes and a colon: "4:acme3:ann".
+// ScopeAll takes the principal from all of the scopes together, such as a tenant and a user of it: two requests have
+// one principal if they agree in each. What one of them refuses is refused. Of a single scope it is that scope. The
+// text of a principal is that of each part, behind its length in bytes and a colon: "4:acme3:ann".
 func ScopeAll(scopes ...Scope) Scope {
 	var errs []error
 	for _, s := range scopes {

@@ -15,8 +15,8 @@ import (
 	"github.com/semelhq/semel/keyring"
 )
 
-// A sealedRequest is what is stored of a request, encrypted, so that its operation can be finished without its client. It
-// has no credentials: whoever finishes it has its own. Only their digest is kept, for the answer.
+// A sealedRequest is what is stored of a request, encrypted, so that its operation can be finished without its client.
+// It has no credentials: whoever finishes it has its own. Only their digest is kept, for the answer.
 type sealedRequest struct {
 	Scope     string
 	Key       string // what the operation's identity and its derived keys are made of, whatever the route's settings become
@@ -44,8 +44,8 @@ var headersNeverSealed = []string{
 	"X-Goog-Api-Key", "X-Session-Token", "X-Xsrf-Token",
 }
 
-// compileSealing checks what the policy says about stored requests, and returns the headers that are stored with one; nil
-// if none is.
+// compileSealing checks what the policy says about stored requests, and returns the headers that are stored with one;
+// nil if none is.
 func (p *Policy) compileSealing(fail func(string, ...any)) []string {
 	if !p.RespondAsync && !p.Complete {
 		if len(p.SealHeaders) > 0 {
@@ -82,7 +82,8 @@ func (p *Policy) compileSealing(fail func(string, ...any)) []string {
 	return names
 }
 
-// sealRequest prepares the request to be stored with the claim, on routes whose operations are finished without a client.
+// sealRequest prepares the request to be stored with the claim, on routes whose operations are finished without a
+// client.
 func (x *exchange) sealRequest() *Problem {
 	if !x.g.policy.Complete && !x.async {
 		return nil
@@ -120,8 +121,8 @@ func (x *exchange) seal() ([]byte, error) {
 // bodyHeaders are those of the stored headers that are true of a body's very bytes only.
 var bodyHeaders = []string{"Content-Encoding", "Content-Digest", "Repr-Digest", "Digest", "Content-Md5"}
 
-// storedBody returns the body as it is stored. Without its redacted fields it is another one, of which header no longer tells
-// coding and digests.
+// storedBody returns the body as it is stored. Without its redacted fields it is another one, of which header no longer
+// tells coding and digests.
 func (x *exchange) storedBody(header http.Header) ([]byte, error) {
 	if redactor := x.g.policy.redactor; redactor != nil {
 		rest, had, err := redactor.Body(x.body, x.r.Header["Content-Type"])
@@ -150,8 +151,8 @@ func (s *sealedRequest) append(b []byte) []byte {
 	return append(b, s.Body...)
 }
 
-// openRequest decrypts the request of a record. One that is not encrypted was not stored by a guard: whoever can write to
-// the store must not have a request run by the service itself. An error wraps [driver.ErrUnreadable].
+// openRequest decrypts the request of a record. One that is not encrypted was not stored by a guard: whoever can write
+// to the store must not have a request run by the service itself. An error wraps [driver.ErrUnreadable].
 func openRequest(k *keyring.Ring, id driver.ID, rec *driver.Record) (*sealedRequest, error) {
 	if keyring.IsPlain(rec.Sealed) {
 		return nil, fmt.Errorf("open stored %s: %w: it is not encrypted", sealedField, driver.ErrUnreadable)

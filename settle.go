@@ -108,8 +108,8 @@ func (r *run) abandonSettle() {
 
 const longestSettlePause = time.Second
 
-// trySettle sends the settle, from now on, until it is acknowledged or the time has come. No copy of it is under way for
-// longer than a request's life.
+// trySettle sends the settle, from now on, until it is acknowledged or the time has come. No copy of it is under way
+// for longer than a request's life.
 func (r *run) trySettle(now, until time.Time, o *driver.Outcome) (rec driver.Record, owned, acknowledged bool) {
 	const firstPause = 10 * time.Millisecond
 	for wait := firstPause; ; wait, now = min(2*wait, longestSettlePause), time.Now() {

@@ -399,7 +399,8 @@ func TestDrainWaitsForRuns(t *testing.T) {
 	})
 }
 
-// A store that panics in a settle has given no reply: the settle is sent again. Else the lease would be renewed for ever.
+// A store that panics in a settle has given no reply: the settle is sent again. Else the lease would be renewed for
+// ever.
 func TestR32_ASettleThatPanicsIsSentAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

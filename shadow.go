@@ -15,8 +15,8 @@ import (
 	"github.com/semelhq/semel/refusal"
 )
 
-// shadow is Handler in observe mode: next always runs, and answers as if there were no guard. What the guard would
-// have done is recorded and reported.
+// shadow is Handler in observe mode: next always runs, and answers as if there were no guard. What the guard
+// would have done is recorded and reported.
 func (g *Guard) shadow(next http.Handler, w http.ResponseWriter, r *http.Request) {
 	x := &exchange{g: g, w: shadowWriter{}, r: r, started: time.Now()}
 	var read bytes.Buffer

@@ -20,7 +20,8 @@ import (
 	"github.com/semelhq/semel/refusal"
 )
 
-// A disk that becomes full in the middle of an answer: what lies in the temporary file can be read, but no more be written.
+// A disk that becomes full in the middle of an answer: what lies in the temporary file can be read, but no more be
+// written.
 func TestField06_R38_ADiskThatBecomesFull(t *testing.T) {
 	t.Parallel()
 	for _, proto := range wires {

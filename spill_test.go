@@ -167,9 +167,9 @@ func openFiles(t testing.TB, dir string) int {
 	return n
 }
 
-// With nowhere to keep it, an answer over the limit is streamed: its client gets it whole, and its repeats are told that
-// there is no replay. If it can't be streamed either, its client is told the same. Nothing is run again, and the handler
-// sees none of it.
+// With nowhere to keep it, an answer over the limit is streamed: its client gets it whole, and its repeats are told
+// that there is no replay. If it can't be streamed either, its client is told the same. Nothing is run again, and the
+// handler sees none of it.
 func TestField06_R38_AnAnswerThatCannotBeKept(t *testing.T) {
 	t.Parallel()
 	const whole = ""
@@ -302,7 +302,8 @@ func TestField06_AnAnswerThatCanNeitherBeKeptNorBegin(t *testing.T) {
 	})
 }
 
-// An answer that can't be read back whole is broken off, also where it has no length by which its client would see that.
+// An answer that can't be read back whole is broken off, also where it has no length by which its client would see
+// that.
 func TestField06_R38_ATemporaryFileThatCannotBeReadBreaksTheAnswerOff(t *testing.T) {
 	t.Parallel()
 	for _, proto := range wires {

@@ -21,8 +21,8 @@ func doing(g *semel.Guard) semel.Stats {
 	return semel.Stats{Running: s.Running, OldestRun: s.OldestRun, Waiters: s.Waiters, Owed: s.Owed}
 }
 
-// Stats says what a guard, with all that were made from it, is doing: how many runs there are and how old the oldest is,
-// in whatever order they end.
+// Stats says what a guard, with all that were made from it, is doing: how many runs there are and how old the oldest
+// is, in whatever order they end.
 func TestR86_StatsOfRunsAndWaiters(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -13,26 +13,28 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// Step runs fn once for a name within the operation of ctx: a recovery point. When fn has returned without an error
-// its result is saved with the operation's record, as of the run that owns it, and a later run of the operation, whichever
-// process has it, gets that result instead of running fn. An error of fn is returned as it is, and nothing is saved.
+// Step runs fn once for a name within the operation of ctx: a recovery point. When fn has returned without an
+// error its result is saved with the operation's record, as of the run that owns it, and a later run of the operation,
+// whichever process has it, gets that result instead of running fn. An error of fn is returned as it is, and nothing is
+// saved.
 //
-// A process can die after fn's effect and before its result is saved. So what fn calls has to recognise a repetition: by
-// the key that [StepKey] finds in fn's context, which is the same in every run, and which package client sends by itself.
-// fn should have one effect; two calls that are not the same need a step each. It gets ctx's deadline and cancellation.
+// A process can die after fn's effect and before its result is saved. So what fn calls has to recognise a repetition:
+// by the key that [StepKey] finds in fn's context, which is the same in every run, and which package client sends by
+// itself. fn should have one effect; two calls that are not the same need a step each. It gets ctx's deadline and
+// cancellation.
 //
-// A name stands for one step: 1 to 255 bytes of UTF-8 without NUL, not made from what may differ in a later run. Steps may
-// run at the same time. To tell what a change of the code has to go with, change the name.
+// A name stands for one step: 1 to 255 bytes of UTF-8 without NUL, not made from what may differ in a later run. Steps
+// may run at the same time. To tell what a change of the code has to go with, change the name.
 //
-// Errors besides fn's: [ErrStepTaken] if the name was used before in this run; [ErrStepInTx] within a transaction, in which
-// a step could be undone that has had its effect elsewhere; [ErrSettled] once the operation has ended; the cause of its end,
-// if ctx or the run's own context has ended before fn began ([ErrFenced], [ErrLeaseLost], [ErrMaxRun]); one that wraps
-// [errors.ErrUnsupported] if the store is no [driver.StepStore]; one of the store, or of [Options].StepCodec, if what is saved can't
-// be read. In all these cases fn has not run, and the value is zero. [ErrFenced] also comes if the run lost the operation
-// while fn ran; and there is an error if the result can't be encoded, is above Options.MaxStepResult, or can't be saved. Then
-// fn may have had its effect, and its value is returned along with the error: with that answered as a 5xx, or returned from
-// the function of [Do], a later run under [driver.Rerun] will come to the step again. If the run was fenced the value counts for
-// nothing.
+// Errors besides fn's: [ErrStepTaken] if the name was used before in this run; [ErrStepInTx] within a transaction, in
+// which a step could be undone that has had its effect elsewhere; [ErrSettled] once the operation has ended; the cause
+// of its end, if ctx or the run's own context has ended before fn began ([ErrFenced], [ErrLeaseLost], [ErrMaxRun]); one
+// that wraps [errors.ErrUnsupported] if the store is no [driver.StepStore]; one of the store, or of
+// [Options].StepCodec, if what is saved can't be read. In all these cases fn has not run, and the value is zero.
+// [ErrFenced] also comes if the run lost the operation while fn ran; and there is an error if the result can't be
+// encoded, is above Options.MaxStepResult, or can't be saved. Then fn may have had its effect, and its value is
+// returned along with the error: with that answered as a 5xx, or returned from the function of [Do], a later run under
+// [driver.Rerun] will come to the step again. If the run was fenced the value counts for nothing.
 //
 // Without an operation, as for a request without a key, and in observe mode, fn just runs.
 func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, error)) (value T, err error) {
@@ -89,8 +91,8 @@ func decodeStep[T any](r *run, name string, saved []byte) (T, error) {
 	return value, nil
 }
 
-// StepKey returns the key that is derived for the step in whose function ctx is given: [Operation.Key] of its name. ok is
-// false outside of steps.
+// StepKey returns the key that is derived for the step in whose function ctx is given: [Operation.Key] of its name. ok
+// is false outside of steps.
 func StepKey(ctx context.Context) (key string, ok bool) {
 	s, _ := ctx.Value(stepKey{}).(*step)
 	if s == nil || FromContext(ctx) != s.op {
@@ -123,9 +125,9 @@ func checkName(name string) error {
 	return nil
 }
 
-// A StepCodec encodes and decodes the results of steps. It is called concurrently. A later version of a program must be able
-// to decode what an earlier one encoded, as long as operations last. Unmarshal must not change data, and must copy what it
-// keeps of it: a store may share it.
+// A StepCodec encodes and decodes the results of steps. It is called concurrently. A later version of a program must be
+// able to decode what an earlier one encoded, as long as operations last. Unmarshal must not change data, and must copy
+// what it keeps of it: a store may share it.
 type StepCodec interface {
 	Marshal(v any) ([]byte, error)
 	Unmarshal(data []byte, v any) error
@@ -217,7 +219,8 @@ func (r *run) takeStep(ctx context.Context, name string) (result []byte, found b
 	return result, found, nil
 }
 
-// mayStart says why no step should be begun any more, nor its result be taken: the run, or the caller, has been told to stop.
+// mayStart says why no step should be begun any more, nor its result be taken: the run, or the caller, has been told to
+// stop.
 func (r *run) mayStart(ctx context.Context) error {
 	for _, c := range []context.Context{&r.ctx, ctx} {
 		if c.Err() != nil {

@@ -46,7 +46,8 @@ func (s *steppedStore) Steps(ctx context.Context, id driver.ID) (map[string][]by
 	return execute()
 }
 
-// downstreams counts what arrives at several systems, by key: each has an effect once a key, as one that deduplicates does.
+// downstreams counts what arrives at several systems, by key: each has an effect once a key, as one that deduplicates
+// does.
 type downstreams struct {
 	mu    sync.Mutex
 	calls []string
@@ -94,8 +95,8 @@ func runSteps(d *downstreams) http.HandlerFunc {
 	}
 }
 
-// TestR84_AReleasedRunResumesAfterItsLastSavedStep: a later run, on another guard, gets what was saved, and its keys are
-// those of the first.
+// TestR84_AReleasedRunResumesAfterItsLastSavedStep: a later run, on another guard, gets what was saved, and its keys
+// are those of the first.
 func TestR84_AReleasedRunResumesAfterItsLastSavedStep(t *testing.T) {
 	t.Parallel()
 	for failing := range threeSteps {
@@ -143,8 +144,8 @@ func TestR84_AReleasedRunResumesAfterItsLastSavedStep(t *testing.T) {
 	}
 }
 
-// TestR84_KilledAtEveryVerb: a process dies at any of its verbs, its successor takes over when the lease is over.
-// A downstream that deduplicates by the derived key has one effect a step, and a step whose save was executed is not run
+// TestR84_KilledAtEveryVerb: a process dies at any of its verbs, its successor takes over when the lease is over. A
+// downstream that deduplicates by the derived key has one effect a step, and a step whose save was executed is not run
 // again.
 func TestR84_KilledAtEveryVerb(t *testing.T) {
 	t.Parallel()
@@ -524,8 +525,8 @@ func TestResultsOfStepsThatCanNotBeKept(t *testing.T) {
 	})
 }
 
-// TestAStepsSaveIsRepeated: a save whose reply is lost succeeds as its own; one that fails for good is an error, after the
-// effect.
+// TestAStepsSaveIsRepeated: a save whose reply is lost succeeds as its own; one that fails for good is an error, after
+// the effect.
 func TestAStepsSaveIsRepeated(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -581,8 +582,8 @@ func TestAStepsSaveIsRepeated(t *testing.T) {
 	}
 }
 
-// TestField18_StepsThatWereReadAreReadAgainAfterASaveWithoutAReply: the save may have been executed. A second try in the same
-// run gets what was saved, though the run has read the steps before.
+// TestField18_StepsThatWereReadAreReadAgainAfterASaveWithoutAReply: the save may have been executed. A second try in
+// the same run gets what was saved, though the run has read the steps before.
 func TestField18_StepsThatWereReadAreReadAgainAfterASaveWithoutAReply(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

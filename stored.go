@@ -27,8 +27,8 @@ var neverStored = map[string]bool{
 
 var neverStoredPrefixes = []string{"Proxy-", "X-B3-", http.TrailerPrefix}
 
-// ofOneExchange are the words, and the pairs of them, that name credentials, or an exchange's ids, or its rate limit. APIs
-// put them into names of their own. The words of a name are what is between its hyphens.
+// ofOneExchange are the words, and the pairs of them, that name credentials, or an exchange's ids, or its rate limit.
+// APIs put them into names of their own. The words of a name are what is between its hyphens.
 var ofOneExchange = set(
 	"Authorization", "Token", "Csrf", "Xsrf", "Csrftoken", "Xsrftoken", "Authtoken", "Accesstoken", "Refreshtoken", "Jwt",
 	"Bearer", "Secret", "Password", "Credential", "Credentials", "Session", "Sessionid", "Cookie", "Apikey", "Api-Key", "Access-Key",
@@ -120,9 +120,9 @@ func (x *exchange) storedFields(fields http.Header, named []string) http.Header 
 	return stored
 }
 
-// response makes the stored form of the captured answer, or nil if it can't be replayed. It shares nothing with the live
-// answer that middleware could change, but the body, which is read-only: if the headers are shared, the live answer gets
-// a copy.
+// response makes the stored form of the captured answer, or nil if it can't be replayed. It shares nothing with the
+// live answer that middleware could change, but the body, which is read-only: if the headers are shared, the live
+// answer gets a copy.
 func (c *capture) response() *driver.Response {
 	if c.whyNotStored() != nil {
 		return nil

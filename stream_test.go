@@ -153,8 +153,8 @@ func TestR38_TheLastByteOfADeclaredLengthWaitsForTheSettle(t *testing.T) {
 	}
 }
 
-// A stream that can't end well is broken off, whatever layers above the guard make of a panic; its repeats are told that
-// there is no replay.
+// A stream that can't end well is broken off, whatever layers above the guard make of a panic; its repeats are told
+// that there is no replay.
 func TestR38_R32_AStreamThatCannotEndWellIsBrokenOff(t *testing.T) {
 	t.Parallel()
 	down := errors.New("down")
@@ -317,8 +317,8 @@ func TestR38_R44_AKeptErrorIsStreamed(t *testing.T) {
 	}
 }
 
-// A stream is settled by what was asked for at its end, but it can't be run again: what would have been released is done
-// without an answer.
+// A stream is settled by what was asked for at its end, but it can't be run again: what would have been released is
+// done without an answer.
 func TestR38_R44_AStreamReleasedTooLateIsNotRunAgain(t *testing.T) {
 	t.Parallel()
 	l := &ledger{}

@@ -24,8 +24,8 @@ import (
 	"github.com/semelhq/semel/semeltest"
 )
 
-// stressSeed returns a seed for a stress test, which prints it if it fails. SEMEL_SEED repeats the choices of a run, but
-// not the scheduler's.
+// stressSeed returns a seed for a stress test, which prints it if it fails. SEMEL_SEED repeats the choices of a run,
+// but not the scheduler's.
 func stressSeed(t *testing.T) uint64 {
 	t.Helper()
 	seed := rand.Uint64()
@@ -65,8 +65,8 @@ func (d *dice) within(limit time.Duration) time.Duration {
 	return time.Duration(d.upTo(int(limit/time.Millisecond))) * time.Millisecond
 }
 
-// A network is a store as seen through a bad network: requests and replies get lost, and requests arrive late, even after
-// their sender was told that they failed, though not later than life.
+// A network is a store as seen through a bad network: requests and replies get lost, and requests arrive late, even
+// after their sender was told that they failed, though not later than life.
 type network struct {
 	driver.Store
 	dice *dice
@@ -282,10 +282,10 @@ func (w *world) ask(key, request string, losable bool) *httptest.ResponseRecorde
 	return rec
 }
 
-// Many clients, many keys, two processes on one store, a bad network, processes that die, handlers that panic or outlive
-// their lease, answers that get lost. What the oracle must say: nothing was done twice, no success was told that was
-// none, no two answers disagree. Under Rerun each key must come to its one effect in the end, under Hold to its effect or
-// to an unknown outcome.
+// Many clients, many keys, two processes on one store, a bad network, processes that die, handlers that panic or
+// outlive their lease, answers that get lost. What the oracle must say: nothing was done twice, no success was told
+// that was none, no two answers disagree. Under Rerun each key must come to its one effect in the end, under Hold to
+// its effect or to an unknown outcome.
 func TestR26_R46_R47_R48_R90_WhateverHappensEachKeyTakesEffectOnce(t *testing.T) {
 	t.Parallel()
 	for _, onLost := range []semel.LostPolicy{semel.Hold, semel.Rerun} {

@@ -82,8 +82,8 @@ func forADay(onLost semel.LostPolicy) semel.Policy {
 	return p
 }
 
-// Whatever verb of a store throws, wherever the guard calls it: the process lives, there is one effect at most, and an hour
-// after the store was mended no key is stuck and nothing is left to wait for.
+// Whatever verb of a store throws, wherever the guard calls it: the process lives, there is one effect at most, and an
+// hour after the store was mended no key is stuck and nothing is left to wait for.
 func TestField08_AVerbThatThrowsHasGivenNoReply(t *testing.T) {
 	t.Parallel()
 	for _, verbs := range []string{"claim", "extend", "settle", "load", "sweep", "wake", "claim extend settle load sweep wake"} {
@@ -131,8 +131,8 @@ func TestField08_AVerbThatThrowsHasGivenNoReply(t *testing.T) {
 	}
 }
 
-// A claim that was executed, and whose reply was thrown away, is sent again with the same token, or released: its key does
-// not read unknown because of a run that never started.
+// A claim that was executed, and whose reply was thrown away, is sent again with the same token, or released: its key
+// does not read unknown because of a run that never started.
 func TestField08_AClaimThatThrowsIsSentAgainOrReleased(t *testing.T) {
 	t.Parallel()
 	for name, throw := range map[string]func(){"panic": func() { panic(errThrown) }, "goexit": runtime.Goexit} {

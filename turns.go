@@ -9,8 +9,8 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// turns bounds how much of one principal is asked of the store at once, in this process. More of it waits, and what others ask
-// is not queued behind it. Who waits for a turn has sent nothing.
+// turns bounds how much of one principal is asked of the store at once, in this process. More of it waits, and what
+// others ask is not queued behind it. Who waits for a turn has sent nothing.
 type turns struct {
 	each int // 0 for any amount
 
@@ -19,7 +19,8 @@ type turns struct {
 }
 
 const (
-	// claimsAtOnce is each principal's number of claims. A store that takes a millisecond for one does 16 000 of them a second.
+	// claimsAtOnce is each principal's number of claims. A store that takes a millisecond for one does 16 000 of them a
+	// second.
 	claimsAtOnce = 16
 
 	// answersAtOnce is how many bytes of each principal's answers are on their way to the store. A larger one goes alone.
@@ -37,8 +38,8 @@ type turn struct {
 	come chan struct{} // closed when it has come
 }
 
-// take waits for a turn with n, until ctx ends or the time has come; then it reports false. Whoever has got one gives it
-// back.
+// take waits for a turn with n, until ctx ends or the time has come; then it reports false. Whoever has got one gives
+// it back.
 func (t *turns) take(ctx context.Context, p driver.ScopeID, n int, longest time.Duration) bool {
 	if t.each == 0 {
 		return true

@@ -99,7 +99,8 @@ func TestField01_WhoeverHangsUpInTheQueueAsksNothing(t *testing.T) {
 	})
 }
 
-// FailOpen opens for a store that does not reply, also to those who wait for a turn, and not for a store that is only busy.
+// FailOpen opens for a store that does not reply, also to those who wait for a turn, and not for a store that is only
+// busy.
 func TestR63_Field01_ATurnThatDoesNotCome(t *testing.T) {
 	t.Parallel()
 	const n = 320

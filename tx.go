@@ -17,8 +17,8 @@ import (
 // together or not at all. It is what the packages of stores build their own method for handlers on.
 //
 // The answer is what was written when fn returned; it is part of the transaction, so that what the handler writes later
-// gets [ErrSettled], and fn has to write one: [refusal.NoAnswer]. From the first transaction on nothing leaves before the
-// outcome is settled, on streaming routes too.
+// gets [ErrSettled], and fn has to write one: [refusal.NoAnswer]. From the first transaction on nothing leaves before
+// the outcome is settled, on streaming routes too.
 //
 //   - fn returns nil, and its answer is one to keep: all commits.
 //   - fn returns an error, and has written a 4xx to keep, or, in [DoTx], returns a [Final] one: what fn did is undone,
@@ -27,13 +27,13 @@ import (
 //     one from 400 on, if the handler does try again. RunTx returns fn's error, or one that wraps [driver.ErrRolledBack] if the
 //     answer was not one to keep.
 //
-// If the commit fails, RunTx returns its error instead; that wraps driver.ErrRolledBack if it is certain that nothing has
-// happened. Else the guard finds out before it answers: the client gets fn's answer if and only if the transaction has
-// committed.
+// If the commit fails, RunTx returns its error instead; that wraps driver.ErrRolledBack if it is certain that nothing
+// has happened. Else the guard finds out before it answers: the client gets fn's answer if and only if the transaction
+// has committed.
 //
 // A handler that answers with less than 400 after a transaction that was rolled back, or not at all, is overruled: the
-// client is told 503 and may try again with the same key. A 5xx then releases the key, and so does a panic, unless there
-// may be an effect elsewhere: the operation has taken a derived key ([Operation.Key]), or says that it is lost
+// client is told 503 and may try again with the same key. A 5xx then releases the key, and so does a panic, unless
+// there may be an effect elsewhere: the operation has taken a derived key ([Operation.Key]), or says that it is lost
 // ([Operation.Lost]).
 //
 // Without an operation, as for a request without a key, it is a plain transaction.
@@ -222,8 +222,8 @@ func (r *run) transact(ctx context.Context, s driver.Transactor, fn func(context
 	return err
 }
 
-// takeBack ends a transaction without a trace, and drops what was written in it. In one-commit mode only its effects are
-// undone: the handler may still give an answer to keep.
+// takeBack ends a transaction without a trace, and drops what was written in it. In one-commit mode only its effects
+// are undone: the handler may still give an answer to keep.
 func (r *run) takeBack(tx driver.Tx) {
 	r.face.rewind(false)
 	if r.joint.open == nil {
@@ -239,8 +239,8 @@ func (r *run) takeBack(tx driver.Tx) {
 	}
 }
 
-// commit settles the run in the transaction, which commits that. The run's renewals pause, since on a record that is done
-// they would be refused.
+// commit settles the run in the transaction, which commits that. The run's renewals pause, since on a record that is
+// done they would be refused.
 func (r *run) commit(tx driver.Tx, o driver.Outcome) error {
 	j := &r.joint
 	r.stored(&o)
@@ -287,14 +287,15 @@ func (r *run) commit(tx driver.Tx, o driver.Outcome) error {
 	return fmt.Errorf("settle and commit: %w", err)
 }
 
-// elsewhere reports whether there may be an effect that no rollback takes back: of this run, or of a step of an earlier one.
+// elsewhere reports whether there may be an effect that no rollback takes back: of this run, or of a step of an earlier
+// one.
 func (r *run) elsewhere() bool { return r.stepped || r.op.derived.Load() || r.op.lost.Load() != nil }
 
 // provesNothing reports whether the run's last transaction has left no trace, and nothing else can have either.
 func (r *run) provesNothing() bool { return r.joint.state == rolledBack && !r.elsewhere() }
 
-// uncommitted is what a run is settled with about whose commit there is no reply: if it is accepted, the transaction has
-// not committed.
+// uncommitted is what a run is settled with about whose commit there is no reply: if it is accepted, the transaction
+// has not committed.
 func (r *run) uncommitted() driver.Outcome {
 	if r.elsewhere() {
 		return r.policy.lost("its transaction was rolled back, but there may be an effect elsewhere")
@@ -305,8 +306,8 @@ func (r *run) uncommitted() driver.Outcome {
 // errStillOpen means that a transaction that may be the one in question has not ended.
 var errStillOpen = errors.New("the operation's transaction has not ended yet")
 
-// askCommitted asks, in one-commit mode, what became of a commit that got no reply; owned says that there was none. It is
-// the same claim once more: it would win.
+// askCommitted asks, in one-commit mode, what became of a commit that got no reply; owned says that there was none. It
+// is the same claim once more: it would win.
 func (r *run) askCommitted(ctx context.Context) (rec driver.Record, owned bool, err error) {
 	tx, rec, owned, err := r.core.store.BeginClaim(ctx, r.ask.id, *r.joint.claim)
 	switch {

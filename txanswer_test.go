@@ -423,8 +423,8 @@ func TestR31_NoHijackWithATransaction(t *testing.T) {
 	})
 }
 
-// An answer above the limit is part of the transaction too: it is sent whole once that has committed, and leaves no file
-// behind, however the transaction ends.
+// An answer above the limit is part of the transaction too: it is sent whole once that has committed, and leaves no
+// file behind, however the transaction ends.
 func TestR31_R38_LargeAnswers(t *testing.T) {
 	t.Parallel()
 	large := strings.Repeat("x", 5000)

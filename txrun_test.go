@@ -285,7 +285,8 @@ func TestR48_R31_FencedWhileInDoubt(t *testing.T) {
 	})
 }
 
-// If somebody has decided about the record meanwhile, its client gets what that says, and never the late owner's answer.
+// If somebody has decided about the record meanwhile, its client gets what that says, and never the late owner's
+// answer.
 func TestR48_R31_DecidedWhileInDoubt(t *testing.T) {
 	t.Parallel()
 	for _, onLost := range []semel.LostPolicy{semel.Hold, semel.Rerun} {
@@ -457,8 +458,8 @@ func TestR48_FencedInATransaction(t *testing.T) {
 	}
 }
 
-// In a long transaction of a database with one writer the renewals are held up by the run's own lock. That is not a lost
-// lease: nobody else can take the record meanwhile.
+// In a long transaction of a database with one writer the renewals are held up by the run's own lock. That is not a
+// lost lease: nobody else can take the record meanwhile.
 func TestR47_HeldRenewalsCount(t *testing.T) {
 	t.Parallel()
 	for _, held := range []bool{true, false} {
@@ -527,8 +528,8 @@ func TestR47_ARenewalOvertakenByTheCommit(t *testing.T) {
 	})
 }
 
-// After a commit that was refused the run goes on, and so does its lease: renewed where that works, and given up at 80 %
-// where it does not.
+// After a commit that was refused the run goes on, and so does its lease: renewed where that works, and given up at 80
+// % where it does not.
 func TestR47_TheLeaseGoesOnAfterARefusedCommit(t *testing.T) {
 	t.Parallel()
 	for _, works := range []bool{true, false} {
@@ -615,7 +616,8 @@ func TestR28_R31_TheCommitWakesWaiters(t *testing.T) {
 	})
 }
 
-// claimedElsewhere is a transactor whose operation another process has claimed in a transaction that is open for a while.
+// claimedElsewhere is a transactor whose operation another process has claimed in a transaction that is open for a
+// while.
 type claimedElsewhere struct {
 	*transactor
 	until time.Time
@@ -776,13 +778,14 @@ func TestCase09_R31_NoTransactionInDoubt(t *testing.T) {
 	})
 }
 
-// snapshots is a transactor whose transactions hold a snapshot: a record that is renewed within one can't be settled in it.
+// snapshots is a transactor whose transactions hold a snapshot: a record that is renewed within one can't be settled in
+// it.
 type snapshots struct{ *transactor }
 
 func (snapshots) HoldsSnapshot() bool { return true }
 
-// In a transaction that holds a snapshot the lease is renewed before, and then not until its end; under Rerun the margin
-// ends the run all the same.
+// In a transaction that holds a snapshot the lease is renewed before, and then not until its end; under Rerun the
+// margin ends the run all the same.
 func TestR47_NoRenewalsWithinASnapshot(t *testing.T) {
 	t.Parallel()
 	for _, onLost := range []semel.LostPolicy{semel.Hold, semel.Rerun} {
@@ -864,7 +867,8 @@ func TestR47_NoRenewalsWithinASnapshot(t *testing.T) {
 	})
 }
 
-// A waking store tells of what other processes have settled: who waits looks again at once, not when the next poll is due.
+// A waking store tells of what other processes have settled: who waits looks again at once, not when the next poll is
+// due.
 type wakingStore struct {
 	driver.Store
 	settled chan driver.ID

@@ -20,8 +20,8 @@ import (
 )
 
 // Handlers that work in transactions, try again, answer before, in and after them, throw, and leave without an answer,
-// over a store of which any call may fail: a client is told of a success exactly if the effect was committed, all that is
-// told of one key agrees, and no key is stuck.
+// over a store of which any call may fail: a client is told of a success exactly if the effect was committed, all that
+// is told of one key agrees, and no key is stuck.
 func TestR31_R90_WhatIsToldIsWhatWasCommitted(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(150) {

@@ -18,8 +18,8 @@ const (
 	upperUUID = "017F22E2-79B0-7CC3-98C4-DC0C0C07398F"
 )
 
-// with a UUID rule a key is the same in either case, wherever it stands; its client is told it as it was sent, and so is
-// the handler.
+// with a UUID rule a key is the same in either case, wherever it stands; its client is told it as it was sent, and
+// so is the handler.
 func TestField15_UUIDKeysCompareWithoutCase(t *testing.T) {
 	t.Parallel()
 	mint := ""
@@ -75,7 +75,8 @@ func TestField15_UUIDKeysOfVersionFourCompareWithoutCase(t *testing.T) {
 	checkEffects(t, l, 1)
 }
 
-// Where any key is one, two in different case are two, also if they happen to be UUIDs; and so are minted ones that are none.
+// Where any key is one, two in different case are two, also if they happen to be UUIDs; and so are minted ones that are
+// none.
 func TestField15_UUIDsAmongOtherKeysAreTwoInEitherCase(t *testing.T) {
 	t.Parallel()
 	h, l, store, _ := payHandler(t, semel.Policy{})

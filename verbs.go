@@ -14,7 +14,8 @@ import (
 // guard's does not end the process. Who calls a verb that not every store has makes sure before that own has it.
 type verbs struct{ own driver.Store }
 
-// noReply is deferred around a verb. What was thrown is not wrapped: were it [driver.ErrFull], it would still be no answer.
+// noReply is deferred around a verb. What was thrown is not wrapped: were it [driver.ErrFull], it would still be no
+// answer.
 func noReply(err *error) {
 	if thrown := recover(); thrown != nil {
 		*err = thrownError(thrown)
@@ -106,8 +107,8 @@ func begin(ctx context.Context, s driver.Transactor) (tx driver.Tx, err error) {
 	return s.Begin(ctx)
 }
 
-// txVerbs are the verbs of a transaction. The function that works in it gets the Tx itself: the store's package knows it
-// by its type.
+// txVerbs are the verbs of a transaction. The function that works in it gets the Tx itself: the store's package knows
+// it by its type.
 type txVerbs struct{ own driver.Tx }
 
 func (v txVerbs) Mark(ctx context.Context) (err error) {

@@ -48,9 +48,9 @@ func (p *policy) byRules(status int, header http.Header) Verdict {
 	return VerdictKeep
 }
 
-// refusedBy returns the code by which an answer is the refusal of another guard, "" if it is not one. None of them is the
-// operation's outcome: that guard has the key too, never runs it twice, and alone knows what has become of it. So the next
-// attempt asks it again, also where it says that there may have been an effect (R-42, R-59a).
+// refusedBy returns the code by which an answer is the refusal of another guard, "" if it is not one. None of them is
+// the operation's outcome: that guard has the key too, never runs it twice, and alone knows what has become of it. So
+// the next attempt asks it again, also where it says that there may have been an effect (R-42, R-59a).
 func refusedBy(header http.Header) refusal.Code {
 	code := header[codeHeader]
 	if len(code) != 1 || !strings.HasPrefix(code[0], "IDEMPOTENCY_") {

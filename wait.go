@@ -9,8 +9,8 @@ import (
 	"github.com/semelhq/semel/internal/budget"
 )
 
-// waiting holds the requests that wait for another run of their operation. A waiter never writes. Within a process it is
-// woken when the owner settles; for owners elsewhere one waiter of a key looks into the store for all of them.
+// waiting holds the requests that wait for another run of their operation. A waiter never writes. Within a process it
+// is woken when the owner settles; for owners elsewhere one waiter of a key looks into the store for all of them.
 type waiting struct {
 	mu     sync.Mutex
 	keys   map[driver.ID]*waitlist
@@ -90,7 +90,8 @@ func (w *waiting) wake(id driver.ID) {
 	}
 }
 
-// wait returns true when the record may have changed from what rec shows, and false when the deadline or ctx came first.
+// wait returns true when the record may have changed from what rec shows, and false when the deadline or ctx came
+// first.
 func (w *waiting) wait(ctx context.Context, t *ticket, c *core, rec *driver.Record, deadline time.Time) bool {
 	defer func() {
 		w.mu.Lock()

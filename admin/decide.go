@@ -19,9 +19,9 @@ type Decision struct {
 	// Force decides also about an operation that a run owns. Its handler may still be at work: its outcome no longer
 	// counts, but its effects may come after the decision. Defaults to refusing that.
 	Force bool
-	// Confirm is asked before anything is changed or written, with the operation as it is. An error refuses the decision, and is
-	// returned as it is. It may wait for a person: if the operation changes meanwhile, the decision ends with [ErrChanged]. Defaults
-	// to no question.
+	// Confirm is asked before anything is changed or written, with the operation as it is. An error refuses the decision,
+	// and is returned as it is. It may wait for a person: if the operation changes meanwhile, the decision ends with
+	// [ErrChanged]. Defaults to no question.
 	Confirm func(ctx context.Context, before driver.Record) error
 }
 

@@ -23,13 +23,13 @@ type Desk struct {
 
 // Options are a desk's settings. The zero value is valid.
 type Options struct {
-	// Encryption is that of the guards on the store: Show and List return answers and names in the clear where it has their key,
-	// and Complete encrypts the answer. Defaults to none.
+	// Encryption is that of the guards on the store: Show and List return answers and names in the clear where it has
+	// their key, and Complete encrypts the answer. Defaults to none.
 	Encryption *keyring.Ring
 }
 
-// New returns a desk. The store must also be a [driver.Seizer], a [driver.Lister] and a [driver.Auditor]; the error names
-// what it is not.
+// New returns a desk. The store must also be a [driver.Seizer], a [driver.Lister] and a [driver.Auditor]; the error
+// names what it is not.
 func New(store driver.Store, o Options) (*Desk, error) {
 	if store == nil {
 		return nil, errors.New("admin: store is nil")
@@ -92,9 +92,9 @@ func (d *Desk) openNames(id driver.ID, rec *driver.Record) {
 	d.keyring.OpenNames(id, rec) //nolint:errcheck // a name that can't be read shows that itself
 }
 
-// List calls yield for the operations that match q, as [driver.Lister] does, without the store's own records. With a keyring
-// names are compared in the clear, which the store can't do: for q.Operation and q.Correlation it goes through all that the
-// other conditions select, and decrypts the names of each.
+// List calls yield for the operations that match q, as [driver.Lister] does, without the store's own records. With a
+// keyring names are compared in the clear, which the store can't do: for q.Operation and q.Correlation it goes through
+// all that the other conditions select, and decrypts the names of each.
 func (d *Desk) List(ctx context.Context, q driver.Query, yield func(driver.ID, driver.Record) bool) error {
 	limit, given := q.Limit, 0
 	q.Limit = 0 // the store's own records don't count

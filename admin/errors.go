@@ -22,5 +22,6 @@ var (
 	ErrChanged = errors.New("the operation was changed meanwhile")
 )
 
-// refusals are the errors of a decision that was taken in, and refused. After any other error it may have been executed.
+// refusals are the errors of a decision that was taken in, and refused. After any other error it may have been
+// executed.
 var refusals = []error{ErrNotFound, ErrAtWork, ErrEnded, ErrReleased, ErrBegun, ErrChanged}

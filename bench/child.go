@@ -15,8 +15,8 @@ import (
 	"strings"
 )
 
-// serveChild is what a child process of the gateway benchmark runs: the upstream, or the bare proxy that is the floor. It
-// prints the address it listens on and serves until ctx ends or its standard input does.
+// serveChild is what a child process of the gateway benchmark runs: the upstream, or the bare proxy that is the floor.
+// It prints the address it listens on and serves until ctx ends or its standard input does.
 func serveChild(ctx context.Context, what string) error {
 	var h http.Handler
 	switch upstream, isProxy := strings.CutPrefix(what, "proxy:"); {

@@ -9,8 +9,8 @@ import (
 
 const connections = 32
 
-// gatewayOn measures P-11 and P-12 with a kind of store: upstream, bare proxy and gateway are processes of their own, on
-// loopback.
+// gatewayOn measures P-11 and P-12 with a kind of store: upstream, bare proxy and gateway are processes of their own,
+// on loopback.
 func gatewayOn(store string) func(context.Context, *meter) ([]row, error) {
 	return func(ctx context.Context, m *meter) ([]row, error) { return gateway(ctx, m, store) }
 }

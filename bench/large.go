@@ -128,8 +128,8 @@ func claimOnly(s driver.Store, n uint64) {
 	}
 }
 
-// sweeping measures P-14: a sweep of many expired records alone, and while claims arrive at a steady rate, in claims per
-// second; and those claims alone.
+// sweeping measures P-14: a sweep of many expired records alone, and while claims arrive at a steady rate, in claims
+// per second; and those claims alone.
 func (l large) sweeping(ctx context.Context, what string, rate int, s filler) ([]row, error) {
 	var serial atomic.Uint64
 	expired := func() error {
@@ -190,8 +190,8 @@ func sweepAll(ctx context.Context, s driver.Store, want int) error {
 	return nil
 }
 
-// claimsAtRate starts claims at a steady rate, whether or not the earlier ones have ended, and returns how long each took,
-// in order.
+// claimsAtRate starts claims at a steady rate, whether or not the earlier ones have ended, and returns how long each
+// took, in order.
 func claimsAtRate(s driver.Store, serial *atomic.Uint64, rate int, span time.Duration, stop <-chan struct{}) []time.Duration {
 	var mu sync.Mutex
 	var took []time.Duration

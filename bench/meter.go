@@ -28,8 +28,8 @@ type measurement struct {
 	ratio float64       // a : b, the median of each round's
 }
 
-// compare times a and b. Each is first run until a span is known to hold enough operations, and then once more: the second
-// look at a server whose connections were just opened is slow too.
+// compare times a and b. Each is first run until a span is known to hold enough operations, and then once more: the
+// second look at a server whose connections were just opened is slow too.
 func (m *meter) compare(a, b work) measurement {
 	m.calibrate(a)
 	m.calibrate(b)

@@ -96,8 +96,8 @@ func payIn(in transact) http.Handler {
 	})
 }
 
-// guardedPayments returns work that sends requests to the handler, behind a guard of the store, with new keys that begin
-// with the prefix.
+// guardedPayments returns work that sends requests to the handler, behind a guard of the store, with new keys that
+// begin with the prefix.
 func guardedPayments(prefix string, s driver.Store, p semel.Policy, in transact) (work, error) {
 	g, err := semel.New(s, semel.SingleTenant, semel.Hold, semel.Options{Policy: p, IdentitySecret: secret, MaxAttempts: -1, MaxKeys: -1})
 	if err != nil {

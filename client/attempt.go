@@ -2,8 +2,8 @@ package client
 
 import "time"
 
-// An Attempt is one request of a call, as [Options].OnAttempt is told. It is fit for logs; no field grows a metric's labels
-// but Key and Correlation.
+// An Attempt is one request of a call, as [Options].OnAttempt is told. It is fit for logs; no field grows a metric's
+// labels but Key and Correlation.
 type Attempt struct {
 	Kind        AttemptKind
 	Number      int    // in the call, from 1; a question has the number of the attempt in whose place or after which it is asked

@@ -15,8 +15,8 @@ type body struct {
 	used   bool
 }
 
-// bodyOf returns the body of a request. If it has to be sent again and can't be got again, it is read into memory, up to
-// limit; an error wraps ErrBodyNotRepeatable unless reading failed.
+// bodyOf returns the body of a request. If it has to be sent again and can't be got again, it is read into memory, up
+// to limit; an error wraps ErrBodyNotRepeatable unless reading failed.
 func bodyOf(r *http.Request, repeats bool, limit int64) (body, error) {
 	b := body{first: r.Body, again: r.GetBody, length: r.ContentLength}
 	if !repeats || r.Body == nil || r.Body == http.NoBody || r.GetBody != nil {

@@ -100,7 +100,8 @@ type step struct {
 	delay time.Duration
 }
 
-// next decides whether an attempt that is worth repeating is repeated, and when. Where it is not, the call's reason says why.
+// next decides whether an attempt that is worth repeating is repeated, and when. Where it is not, the call's reason
+// says why.
 func (h *hop) next(rep *reply) step {
 	c, o, now := h.c, &h.c.t.o, time.Now()
 	var asked time.Duration

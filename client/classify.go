@@ -149,13 +149,13 @@ func kept(h http.Header) bool {
 // replayed reports whether an answer was given before.
 func replayed(h http.Header) bool { return h.Get("Idempotent-Replayed") == "true" }
 
-// open reports whether a status leaves open what became of the operation. Whatever stands between may answer with any 5xx
-// after it has passed the request on, and so may a server that has failed halfway; only one that is kept, or replayed, will
-// stay.
+// open reports whether a status leaves open what became of the operation. Whatever stands between may answer with any
+// 5xx after it has passed the request on, and so may a server that has failed halfway; only one that is kept, or
+// replayed, will stay.
 func open(status int, h http.Header) bool { return status >= 500 && !kept(h) && !replayed(h) }
 
-// inProgress reports whether a 409 means that the same call is being worked on, and not a conflict of the application's,
-// which repeating can't solve. Servers that don't say so in a problem say when to come again.
+// inProgress reports whether a 409 means that the same call is being worked on, and not a conflict of the
+// application's, which repeating can't solve. Servers that don't say so in a problem say when to come again.
 func inProgress(h http.Header, d *document) bool {
 	if d != nil && (strings.HasSuffix(d.Type, "request-in-progress") || d.Retryable != nil && *d.Retryable) {
 		return true

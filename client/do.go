@@ -27,16 +27,17 @@ type Answer struct {
 	cut bool
 }
 
-// Do makes one logical call with ctx through hc, whose Transport must be a [*Transport], under a key that the caller has
-// kept. If it ends with an [*Error] that is [ErrExhausted], or the process dies meanwhile, the same request is to be made
-// again with the same key: the answer, once there is one, is the same. r itself may be passed again: where its body has no
-// GetBody, Do gives it one. A zero key is made as for any request.
+// Do makes one logical call with ctx through hc, whose Transport must be a [*Transport], under a key that the caller
+// has kept. If it ends with an [*Error] that is [ErrExhausted], or the process dies meanwhile, the same request is to
+// be made again with the same key: the answer, once there is one, is the same. r itself may be passed again: where its
+// body has no GetBody, Do gives it one. A zero key is made as for any request.
 //
-// The answer is read to its end as a part of each attempt, so that one which breaks off is asked for again. It is returned
-// whatever its status, unless it says that there is no answer to give, or leaves open whether there was an effect: then, and
-// on any other failure, the error is an [*Error]. A 5xx to a call with a key leaves it open, unless it is marked as a replay
-// (Idempotent-Replayed: true) or as kept (Idempotency-Retryable: false): if it was not worth another attempt, the error is
-// [refusal.OutcomePending]. A 401, 403 or 407 is returned, but says nothing of earlier attempts under the key.
+// The answer is read to its end as a part of each attempt, so that one which breaks off is asked for again. It is
+// returned whatever its status, unless it says that there is no answer to give, or leaves open whether there was an
+// effect: then, and on any other failure, the error is an [*Error]. A 5xx to a call with a key leaves it open, unless
+// it is marked as a replay (Idempotent-Replayed: true) or as kept (Idempotency-Retryable: false): if it was not worth
+// another attempt, the error is [refusal.OutcomePending]. A 401, 403 or 407 is returned, but says nothing of earlier
+// attempts under the key.
 func Do(ctx context.Context, hc *http.Client, key Key, r *http.Request) (*Answer, error) {
 	t, ok := hc.Transport.(*Transport)
 	if !ok {

@@ -1,9 +1,9 @@
 // Package client sends requests that take effect once, however often they have to be sent.
 //
-// A [Transport] is an [http.RoundTripper] around another one. It gives each unsafe request an idempotency key, made once,
-// and repeats the request under that key when an answer is lost or says that it is worth trying again: after a random
-// delay, within a number of attempts, a budget for all calls of the client, the context's deadline, and the time for which
-// the server remembers the key.
+// A [Transport] is an [http.RoundTripper] around another one. It gives each unsafe request an idempotency key, made
+// once, and repeats the request under that key when an answer is lost or says that it is worth trying again: after a
+// random delay, within a number of attempts, a budget for all calls of the client, the context's deadline, and the time
+// for which the server remembers the key.
 //
 //	transport, err := client.New(nil, client.Options{})
 //	hc := &http.Client{Transport: transport}

@@ -46,11 +46,10 @@ const (
 	ReasonRetryAfter Reason = "retry-after" // the server asks for more patience than Options.MaxRetryAfter
 )
 
-// An Error is the end of a call without the operation's own answer. errors.Is finds in it [ErrExhausted]; the sentinel of
-// the problem with which the server refused, such as [refusal.KeyReused], [refusal.InProgress],
+// An Error is the end of a call without the operation's own answer. errors.Is finds in it [ErrExhausted]; the sentinel
+// of the problem with which the server refused, such as [refusal.KeyReused], [refusal.InProgress],
 // [refusal.OutcomeUnknown], [refusal.ReplayUnavailable] or [refusal.KeyExpired]; [refusal.OutcomePending] for an answer
-// from which that can't be told; and the error of the last attempt.
-// Its text does not show the key.
+// from which that can't be told; and the error of the last attempt. Its text does not show the key.
 type Error struct {
 	// Key is the call's key; its Value is "" if it has none.
 	Key Key

@@ -135,8 +135,8 @@ func (rep *reply) readWhole(limit int64) error {
 	return nil
 }
 
-// discard ends a response that is not returned. A short rest of it is read, if it comes at once, so that its connection can
-// be used again.
+// discard ends a response that is not returned. A short rest of it is read, if it comes at once, so that its connection
+// can be used again.
 func (rep *reply) discard() {
 	if rep.res == nil {
 		return

@@ -45,7 +45,8 @@ func TestR66_ABodyThatNobodyWantsIsNotWaitedFor(t *testing.T) {
 	})
 }
 
-// A member of a problem that has another type than RFC 9457 and the guard give it is none (section 3.1); the others count.
+// A member of a problem that has another type than RFC 9457 and the guard give it is none (section 3.1); the others
+// count.
 func TestR66_AMemberOfAnotherTypeIsIgnored(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -66,8 +66,8 @@ func (b *bank) total() (effects, payments int) {
 	return effects, len(b.effects)
 }
 
-// flaky is a network to a guarded handler that loses requests and answers, storms with 503, and breaks connections while
-// the handler runs.
+// flaky is a network to a guarded handler that loses requests and answers, storms with 503, and breaks connections
+// while the handler runs.
 type flaky struct {
 	*wire
 	random *rand.Rand
@@ -112,8 +112,8 @@ func newFlaky(h http.Handler, seed uint64) *flaky {
 	return f
 }
 
-// A thousand calls over a network that loses, doubles and delays: every one ends with its own answer, each has one effect,
-// and the delays are those of the law.
+// A thousand calls over a network that loses, doubles and delays: every one ends with its own answer, each has one
+// effect, and the delays are those of the law.
 func TestR67_AThousandCallsOverAFlakyNetwork(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -189,8 +189,8 @@ func TestR67_AThousandCallsOverAFlakyNetwork(t *testing.T) {
 	})
 }
 
-// With the budget on, the same network is asked for no more than it pays for, and every call ends either with its answer or
-// with an error that says why.
+// With the budget on, the same network is asked for no more than it pays for, and every call ends either with its
+// answer or with an error that says why.
 func TestR68_AThousandCallsWithinTheBudget(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -404,7 +404,8 @@ func TestR72_KeyAndCorrelationIdTravelTogether(t *testing.T) {
 	})
 }
 
-// In a handler the downstream call has the operation's correlation id and a key derived from the operation, in every run.
+// In a handler the downstream call has the operation's correlation id and a key derived from the operation, in every
+// run.
 func TestR72_InAHandlerTheDerivedKeyIsUsed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -31,8 +31,8 @@ type received struct {
 	body   string
 }
 
-// wire is a network whose other end is a function in the process, and remembers what has passed. Requests are written and
-// read again, as on a connection.
+// wire is a network whose other end is a function in the process, and remembers what has passed. Requests are written
+// and read again, as on a connection.
 type wire struct {
 	answer func(n int, r *http.Request) (*http.Response, error) // n counts from 1; the request is as a server sees it
 

@@ -15,8 +15,8 @@ import (
 	"github.com/semelhq/semel/refusal"
 )
 
-// A call is one logical call: a request, its repeats, and the hops to which redirects lead. It is used by one goroutine at a
-// time.
+// A call is one logical call: a request, its repeats, and the hops to which redirects lead. It is used by one goroutine
+// at a time.
 type call struct {
 	t     *Transport
 	whole bool // answers are read to their end as a part of each attempt
@@ -42,8 +42,8 @@ type (
 	sentContext struct{} // the call that a sent request belongs to
 )
 
-// sentBy is the context of a sent request. It shows the call to the next hop, and hides from what else the base may send
-// that there is one; begin does so for its step.
+// sentBy is the context of a sent request. It shows the call to the next hop, and hides from what else the base may
+// send that there is one; begin does so for its step.
 type sentBy struct {
 	context.Context
 	c *call
@@ -59,8 +59,8 @@ func (s sentBy) Value(k any) any {
 	return s.Context.Value(k)
 }
 
-// callOf returns the call that a request belongs to: a new one, unless Do says so or http.Client makes the request for a
-// redirect.
+// callOf returns the call that a request belongs to: a new one, unless Do says so or http.Client makes the request for
+// a redirect.
 func (t *Transport) callOf(r *http.Request) *call {
 	if c, ok := r.Context().Value(doContext{}).(*call); ok && c.t == t && (!c.begun || r.Response != nil) {
 		return c // and not to what CheckRedirect sends with the context of the hop to come
@@ -192,8 +192,8 @@ func (c *call) begin(r *http.Request, own, id []string) error {
 	return nil
 }
 
-// correlationOf returns the id of a call: the request's own, that of the operation in whose handler the call is made, or a
-// new one.
+// correlationOf returns the id of a call: the request's own, that of the operation in whose handler the call is made,
+// or a new one.
 func (c *call) correlationOf(ctx context.Context, own []string) string {
 	if len(own) > 0 && own[0] != "" {
 		return own[0]
@@ -207,8 +207,8 @@ func (c *call) correlationOf(ctx context.Context, own []string) string {
 // fresh reports whether the key may be sent at a time.
 func (c *call) fresh(at time.Time) bool { return at.Before(c.key.Made.Add(c.t.o.MaxAge)) }
 
-// sendable reports what http.Transport would refuse to send, which an attempt more does not mend. It does not repeat what the
-// headers hold.
+// sendable reports what http.Transport would refuse to send, which an attempt more does not mend. It does not repeat
+// what the headers hold.
 func sendable(method string, header http.Header) error {
 	if method != "" && !isToken(method) {
 		return fmt.Errorf("client: %q is not a method", method)

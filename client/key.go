@@ -14,8 +14,8 @@ import (
 	"github.com/semelhq/semel/refusal"
 )
 
-// A Key stands for one logical call. Keep it where it survives a crash, before the call, and use the same one until the call
-// has a definite answer: see [Do].
+// A Key stands for one logical call. Keep it where it survives a crash, before the call, and use the same one until the
+// call has a definite answer: see [Do].
 type Key struct {
 	// Value is 1 to 255 visible ASCII characters, or spaces, which servers may refuse. In the bare form, without space,
 	// quote, backslash, comma and semicolon.
@@ -48,9 +48,9 @@ func (k Key) LogValue() slog.Value { return slog.StringValue(k.Digest()) }
 
 type keyContext struct{}
 
-// WithKey returns a context in which a request of an unsafe method has the given key, unless it brings one in its header.
-// It is for one logical call: another request under the same key is refused by the server. In the handler of a protected
-// operation the key is best derived from it, so that each run of the handler makes the same call:
+// WithKey returns a context in which a request of an unsafe method has the given key, unless it brings one in its
+// header. It is for one logical call: another request under the same key is refused by the server. In the handler of a
+// protected operation the key is best derived from it, so that each run of the handler makes the same call:
 //
 //	ctx = client.WithKey(ctx, client.Key{Value: semel.FromContext(ctx).Key("charge")})
 func WithKey(ctx context.Context, k Key) context.Context {
@@ -128,9 +128,9 @@ func takeHeader(h http.Header, name string) (lines []string) {
 	return lines
 }
 
-// conceal hides the names on which Go's http.Transport would send a request again by itself, unseen and uncounted, when a
-// reused connection breaks before the answer: it looks for them in their canonical form only. On the wire a name's case has
-// no meaning (RFC 9110, section 5.1).
+// conceal hides the names on which Go's http.Transport would send a request again by itself, unseen and uncounted, when
+// a reused connection breaks before the answer: it looks for them in their canonical form only. On the wire a name's
+// case has no meaning (RFC 9110, section 5.1).
 func conceal(h http.Header) {
 	for _, name := range [...]string{"Idempotency-Key", "X-Idempotency-Key"} {
 		if lines, ok := h[name]; ok {

@@ -34,8 +34,8 @@ func (h *hop) polled(rep *reply) *url.URL {
 // maxRedirects is how many redirects lead to what is told about an operation.
 const maxRedirects = 10
 
-// question asks about an operation, by key if there is a text of one. It follows redirects itself: http.Client would take
-// them for those of the request, and send that.
+// question asks about an operation, by key if there is a text of one. It follows redirects itself: http.Client would
+// take them for those of the request, and send that.
 func (h *hop) question(u *url.URL, key string) reply {
 	for range maxRedirects {
 		rep := h.askAt(u, key)
@@ -76,8 +76,8 @@ func (h *hop) askAt(u *url.URL, key string) reply {
 	return c.exchange(r, true)
 }
 
-// asksToo reports whether a request's header goes along with a question about its operation: not what describes its body,
-// what it depends on, or how it is to be handled.
+// asksToo reports whether a request's header goes along with a question about its operation: not what describes its
+// body, what it depends on, or how it is to be handled.
 func asksToo(name string) bool {
 	name = http.CanonicalHeaderKey(name)
 	switch name {
@@ -87,8 +87,8 @@ func asksToo(name string) bool {
 	return !strings.HasPrefix(name, "Content-") && !strings.HasPrefix(name, "If-")
 }
 
-// tells reports whether a request's header goes along to an origin that only a server has named: none that may authenticate
-// the caller.
+// tells reports whether a request's header goes along to an origin that only a server has named: none that may
+// authenticate the caller.
 func (c *call) tells(name string) bool {
 	name = http.CanonicalHeaderKey(name)
 	return name == c.t.o.CorrelationHeader || name == "User-Agent" || strings.HasPrefix(name, "Accept")
@@ -108,8 +108,8 @@ func told(rep *reply) bool {
 	return rep.err == nil && rep.res.StatusCode < 300 && rep.doc != nil && rep.doc.State != ""
 }
 
-// nothingKept reports whether an answer about an operation says that it has failed and nothing is kept of it, so that its key
-// may be sent again as if it had never been seen.
+// nothingKept reports whether an answer about an operation says that it has failed and nothing is kept of it, so that
+// its key may be sent again as if it had never been seen.
 func nothingKept(rep *reply) bool {
 	return told(rep) && rep.doc.State == stateFailed && rep.doc.Retryable != nil && *rep.doc.Retryable
 }
@@ -140,9 +140,9 @@ func (c *call) note(rep *reply) {
 	}
 }
 
-// poll asks about an operation until it has ended, beginning with an answer that says that it has not. Questions that fail
-// are asked again as often in a row as a request would be. What it returns is the end of the call, and reported; but not if
-// it was asked by key and nothing is kept.
+// poll asks about an operation until it has ended, beginning with an answer that says that it has not. Questions that
+// fail are asked again as often in a row as a request would be. What it returns is the end of the call, and reported;
+// but not if it was asked by key and nothing is kept.
 func (h *hop) poll(kind AttemptKind, rep reply, u *url.URL, key string) (AttemptKind, reply) {
 	c, o := h.c, &h.c.t.o
 	failures := 0

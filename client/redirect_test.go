@@ -192,8 +192,8 @@ func TestR69_APostAfterA302HasNoKey(t *testing.T) {
 	}
 }
 
-// Where CrossOrigin lets an operation be asked about elsewhere, what authenticates the caller stays where it belongs: with the
-// request's own origin, and with the one that the caller has named.
+// Where CrossOrigin lets an operation be asked about elsewhere, what authenticates the caller stays where it belongs:
+// with the request's own origin, and with the one that the caller has named.
 func TestR70_CredentialsAreNotToldToAnOriginThatOnlyAServerNames(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -313,7 +313,8 @@ func TestR68_TheBudgetIsShared(t *testing.T) {
 	})
 }
 
-// TestR71_AnOpenAnswerIsAnError: with a 5xx that nobody repeats it is as open as with a lost answer whether there was an effect.
+// TestR71_AnOpenAnswerIsAnError: with a 5xx that nobody repeats it is as open as with a lost answer whether there was
+// an effect.
 func TestR71_AnOpenAnswerIsAnError(t *testing.T) {
 	t.Parallel()
 	key := client.Key{Value: "order-42", Made: time.Now()}

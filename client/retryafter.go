@@ -10,8 +10,8 @@ import (
 // never is a delay that no limit allows.
 const never = 100 * 365 * 24 * time.Hour
 
-// retryAfter returns how long a response asks to wait, the longest where it says so in several fields. What can't be read
-// says nothing; a date in the past asks for no delay.
+// retryAfter returns how long a response asks to wait, the longest where it says so in several fields. What can't be
+// read says nothing; a date in the past asks for no delay.
 func retryAfter(status int, h http.Header, now time.Time) (d time.Duration, ok bool) {
 	if d, ok = deltaOrDate(h.Get("Retry-After"), h.Get("Date"), now); !ok {
 		d = 0
@@ -22,8 +22,8 @@ func retryAfter(status int, h http.Header, now time.Time) (d time.Duration, ok b
 	return d, ok
 }
 
-// deltaOrDate reads Retry-After (RFC 9110, section 10.2.3). A date is relative to that of the response if there is one: what
-// the two clocks say differs.
+// deltaOrDate reads Retry-After (RFC 9110, section 10.2.3). A date is relative to that of the response if there is one:
+// what the two clocks say differs.
 func deltaOrDate(text, date string, now time.Time) (time.Duration, bool) {
 	text = strings.Trim(text, " \t")
 	if d, ok := seconds(text); ok {
@@ -53,8 +53,8 @@ func seconds(text string) (time.Duration, bool) {
 
 // rateLimitReset reads how many seconds the quota needs to come back, if it is used up, from the fields of
 // draft-ietf-httpapi-ratelimit-headers: RateLimit, a list of policies with the parameters r and t, in older drafts a
-// dictionary of remaining and reset; or RateLimit-Remaining and RateLimit-Reset, older still. A quota of which the rest is
-// not told is used up if the status is 429.
+// dictionary of remaining and reset; or RateLimit-Remaining and RateLimit-Reset, older still. A quota of which the rest
+// is not told is used up if the status is 429.
 func rateLimitReset(status int, h http.Header) (time.Duration, bool) {
 	var longest time.Duration
 	found := false

@@ -87,8 +87,9 @@ func TestR72_AStepsCallsCarryItsKey(t *testing.T) {
 	}
 }
 
-// TestR72_WhatTheBaseSendsIsNotOfTheStep: a token that the base gets for a step's call is no part of the step's effect, so it
-// does not go out under its key, nor does what a handler in the process sends; a step of that handler's own has its key.
+// TestR72_WhatTheBaseSendsIsNotOfTheStep: a token that the base gets for a step's call is no part of the step's effect,
+// so it does not go out under its key, nor does what a handler in the process sends; a step of that handler's own has
+// its key.
 func TestR72_WhatTheBaseSendsIsNotOfTheStep(t *testing.T) {
 	t.Parallel()
 	var direct, beneath, inner []string

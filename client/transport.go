@@ -7,12 +7,12 @@ import (
 	"net/url"
 )
 
-// A Transport is an [http.RoundTripper] that gives unsafe requests an idempotency key and repeats them under it. It keeps
-// to that interface's contract: the response that ends a call is returned as it came, whatever its status, and an error only
-// where there is none. It is safe for concurrent use.
+// A Transport is an [http.RoundTripper] that gives unsafe requests an idempotency key and repeats them under it. It
+// keeps to that interface's contract: the response that ends a call is returned as it came, whatever its status, and an
+// error only where there is none. It is safe for concurrent use.
 //
-// It knows the hops of one call by what http.Client tells it of them, so wrappers that make requests of their own, or send
-// them again, belong around its base and not around it.
+// It knows the hops of one call by what http.Client tells it of them, so wrappers that make requests of their own, or
+// send them again, belong around its base and not around it.
 type Transport struct {
 	base   http.RoundTripper
 	o      Options
@@ -20,7 +20,8 @@ type Transport struct {
 	budget *bucket
 }
 
-// New returns a transport around base, http.DefaultTransport if that is nil. It reports all that is wrong with the options.
+// New returns a transport around base, http.DefaultTransport if that is nil. It reports all that is wrong with the
+// options.
 //
 // The key reaches base under a name in lower case, idempotency-key, where http.Header.Get does not find it: Go's own
 // transport resends a request by itself, beyond every bound, if it finds it. On the wire that has no meaning.
@@ -38,8 +39,8 @@ func New(base http.RoundTripper, o Options) (*Transport, error) {
 	return &Transport{base: base, o: o, status: status, budget: newBucket(o.Budget)}, nil
 }
 
-// RoundTrip implements [http.RoundTripper]. The error of a call that has a key, or was sent more than once, is an [*Error],
-// unless the request itself can't be sent.
+// RoundTrip implements [http.RoundTripper]. The error of a call that has a key, or was sent more than once, is an
+// [*Error], unless the request itself can't be sent.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if t.base == nil {
 		if r.Body != nil {

@@ -305,8 +305,8 @@ func (r *Record) size() (total, answer int) {
 	return total, answer
 }
 
-// answerHeadSize is what stands before an answer that is kept by itself: layout version, lowest version that can read it,
-// and the CRC-32C of what follows.
+// answerHeadSize is what stands before an answer that is kept by itself: layout version, lowest version that can read
+// it, and the CRC-32C of what follows.
 const answerHeadSize = 6
 
 // AppendBinary appends the answer's binary form to b, for stores that keep it apart from its record. It implements

@@ -11,8 +11,8 @@ var (
 	// ErrFull means that the store has no room. From Claim: for a new record; nothing was written. From Settle: for
 	// this answer; the guard settles again without an answer.
 	ErrFull = errors.New("store full")
-	// ErrShareFull is an ErrFull for the record's principal only: it has all the room that one may have. Policy.FailOpen
-	// does not open for it.
+	// ErrShareFull is an ErrFull for the record's principal only: it has all the room that one may have.
+	// Policy.FailOpen does not open for it.
 	ErrShareFull = fmt.Errorf("%w: the principal's share", ErrFull)
 	// ErrUnreadable means that the record exists but can't be read: corrupt, or of an unknown layout version. It is
 	// never treated as absent (R-41a).

@@ -18,8 +18,8 @@ type Query struct {
 	Limit       int      // at most so many; 0 means no limit
 }
 
-// Range returns the first and the last ID that Scope and Prefix allow; some is false if they allow none. A store whose records
-// are ordered by ID looks at these only.
+// Range returns the first and the last ID that Scope and Prefix allow; some is false if they allow none. A store whose
+// records are ordered by ID looks at these only.
 func (q *Query) Range() (first, last ID, some bool) {
 	last = ID(bytes.Repeat([]byte{0xff}, len(last)))
 	if q.Scope != nil {

@@ -13,8 +13,9 @@ import (
 // [ErrUnreadable]); the verb may then have been executed all the same. Every verb can be repeated with the same
 // arguments after a lost reply, and succeeds as its own.
 //
-// Response and Sealed are read-only on both sides, once given: a store may keep and share them. Otherwise records that a
-// store returns are the caller's. A returned record has Now set to the store's clock. Methods return soon after ctx ends.
+// Response and Sealed are read-only on both sides, once given: a store may keep and share them. Otherwise records that
+// a store returns are the caller's. A returned record has Now set to the store's clock. Methods return soon after ctx
+// ends.
 //
 // Package storetest proves a store; docs/writing-a-store.md explains how to write one.
 type Store interface {
@@ -44,8 +45,8 @@ type Store interface {
 // decision takes two steps, so that a late owner can't interfere: Seize, then Settle or Forget as the new owner.
 type Seizer interface {
 	// Seize raises the fence, replaces the token by t and stores the record as unknown, in one compare-and-set, if it is
-	// running, unknown, or free with Maybe; a begun record whose lease is over counts as done ([Record.Seize]). It returns the
-	// record as it stands after the call; its Token is t if it was seized.
+	// running, unknown, or free with Maybe; a begun record whose lease is over counts as done ([Record.Seize]). It returns
+	// the record as it stands after the call; its Token is t if it was seized.
 	Seize(ctx context.Context, id ID, t Token) (Record, error)
 
 	// Forget deletes the record if it is done (or counts as done), free, or seized, and has by's fence and token
@@ -53,12 +54,12 @@ type Seizer interface {
 	Forget(ctx context.Context, id ID, by Owner) (bool, error)
 }
 
-// A Lister is a [Store] whose records can be looked through, by operators and completers. Listing is not a snapshot: records that
-// change meanwhile may be seen in either state.
+// A Lister is a [Store] whose records can be looked through, by operators and completers. Listing is not a snapshot:
+// records that change meanwhile may be seen in either state.
 type Lister interface {
-	// List calls yield for the records that match q ([Query.Matches]), in no particular order, until yield returns false or
-	// q.Limit records were given. It need not go through more records than q.Scope and q.Prefix allow ([Query.Range]); for the
-	// other conditions it may go through all.
+	// List calls yield for the records that match q ([Query.Matches]), in no particular order, until yield returns false
+	// or q.Limit records were given. It need not go through more records than q.Scope and q.Prefix allow ([Query.Range]);
+	// for the other conditions it may go through all.
 	List(ctx context.Context, q Query, yield func(ID, Record) bool) error
 }
 
@@ -100,16 +101,17 @@ type Tx interface {
 	Rollback()
 }
 
-// A StepStore is a [Store] that keeps the results of steps with the record of their operation. They last as long as
-// the operation: over releases and takeovers, until it is claimed as a new one, forgotten or swept; a tombstone has none.
+// A StepStore is a [Store] that keeps the results of steps with the record of their operation. They last as long
+// as the operation: over releases and takeovers, until it is claimed as a new one, forgotten or swept; a tombstone has
+// none.
 type StepStore interface {
 	Store
 
 	// SaveStep saves the result of a step of the running record that by owns, and sets its Steps ([Record.SaveStep]). On
 	// another state, fence or token it changes nothing and returns false. The first result of a name stays: saved again by
-	// the record's owner it changes nothing and returns true. The name is 1 to 255 bytes of UTF-8 without NUL; the result may
-	// be empty, and is the caller's again once the call has returned. An error that wraps [ErrFull] means that there is no
-	// room for the result.
+	// the record's owner it changes nothing and returns true. The name is 1 to 255 bytes of UTF-8 without NUL; the result
+	// may be empty, and is the caller's again once the call has returned. An error that wraps [ErrFull] means that there
+	// is no room for the result.
 	SaveStep(ctx context.Context, id ID, by Owner, name string, result []byte) (owned bool, err error)
 
 	// Steps returns what is saved of the operation, by name; nothing for an absent record. The results are read-only. What
@@ -148,8 +150,8 @@ type Snapshotter interface {
 	HoldsSnapshot() bool
 }
 
-// A Waker is a [Store] that learns what other processes settle, so that requests that wait for one of their runs need not
-// poll so often. Polling goes on: what Wake misses delays an answer, no more.
+// A Waker is a [Store] that learns what other processes settle, so that requests that wait for one of their runs need
+// not poll so often. Polling goes on: what Wake misses delays an answer, no more.
 type Waker interface {
 	// Wake calls settled with each operation that any process has settled, until ctx ends or it fails. [Guard.Run] calls
 	// it, again after a pause, unless the error wraps [errors.ErrUnsupported].
@@ -183,8 +185,8 @@ type Counter interface {
 	Count(ctx context.Context) (Counts, error)
 }
 
-// Counts is what a store holds. It may be a little behind. Where very many records are stored as running or unknown, a store
-// may leave out all but the 100 000 of them that started first.
+// Counts is what a store holds. It may be a little behind. Where very many records are stored as running or unknown, a
+// store may leave out all but the 100 000 of them that started first.
 type Counts struct {
 	Records       int64         // all of them; an estimate where counting is dear
 	Running       int64         // stored as running, the lapsed ones included
@@ -228,7 +230,8 @@ type Outcome struct {
 	Response *Response // with Done: the answer to replay, nil if there is none
 	Error    string    // why the run ended without an answer, for operators
 	Owed     bool      // with Free and Unknown: the end is owed to somebody who may not ask again (Record.Owed)
-	// Retention, with Done, is how long the outcome is kept, from now, instead of Claim.Retention. Zero or negative leaves that.
+	// Retention, with Done, is how long the outcome is kept, from now, instead of Claim.Retention. Zero or negative leaves
+	// that.
 	Retention time.Duration
 }
 

@@ -42,8 +42,8 @@ func (r Record) Claim(now Time, c Claim) (Record, bool) {
 	return r.started(now, c, r.Fence+1), true
 }
 
-// unused reports whether the record was released and remembers nothing. Its client was told that nothing happened, so its key
-// may stand for another request: a corrected one.
+// unused reports whether the record was released and remembers nothing. Its client was told that nothing happened, so
+// its key may stand for another request: a corrected one.
 func (r *Record) unused() bool { return r.State == Free && !r.Maybe && !r.Steps && !r.Owed }
 
 // fresh makes the record of a new operation, which inherits nothing but the order of fences.
@@ -63,8 +63,8 @@ func (r Record) started(now Time, c Claim, fence uint64) Record {
 	return r
 }
 
-// lose notes that a run is over whose owner has settled nothing, so that its client has no answer: whoever can finish the
-// operation, from its stored request, owes that.
+// lose notes that a run is over whose owner has settled nothing, so that its client has no answer: whoever can finish
+// the operation, from its stored request, owes that.
 func (r *Record) lose() { r.Owed = r.Owed || len(r.Sealed) > 0 }
 
 // Extend moves the lease of a running record, and sets Begun if asked to. It reports false, and changes nothing, for
@@ -128,7 +128,8 @@ func (r *Record) finish(answer *Response) {
 	r.State, r.Response, r.Sealed, r.Maybe, r.Owed = Done, answer, nil, false, false
 }
 
-// SaveStep notes that the result of a step is saved. It reports false, and changes nothing, for any other owner or state.
+// SaveStep notes that the result of a step is saved. It reports false, and changes nothing, for any other owner or
+// state.
 func (r Record) SaveStep(now Time, by Owner) (Record, bool) {
 	r.Now = now
 	if r.State != Running || !r.ownedBy(by) || by.Above {
@@ -138,9 +139,9 @@ func (r Record) SaveStep(now Time, by Owner) (Record, bool) {
 	return r, true
 }
 
-// Seize raises the fence and replaces the token of a record that is running (unless it is begun and its lease over: then
-// it counts as done), unknown, or free with Maybe, and makes it unknown. It reports false, and changes nothing, for any
-// other record. Repeated with the same token it reports true.
+// Seize raises the fence and replaces the token of a record that is running (unless it is begun and its lease over:
+// then it counts as done), unknown, or free with Maybe, and makes it unknown. It reports false, and changes nothing,
+// for any other record. Repeated with the same token it reports true.
 func (r Record) Seize(now Time, t Token) (Record, bool) {
 	r.Now = now
 	switch {
@@ -178,8 +179,8 @@ func (r *Record) Forgettable(now Time, by Owner) bool {
 	return false
 }
 
-// Swept returns what Sweep makes of an expired record, and true: a tombstone, which is the record without what was to be
-// replayed, or an absent one. Any other record it returns unchanged, with false.
+// Swept returns what Sweep makes of an expired record, and true: a tombstone, which is the record without what was to
+// be replayed, or an absent one. Any other record it returns unchanged, with false.
 func (r Record) Swept(now Time) (Record, bool) {
 	r.Now = now
 	switch {
@@ -198,8 +199,8 @@ func (r *Record) Expired(now Time) bool {
 	return at != never && now >= at
 }
 
-// Expires returns from when on Sweep may delete the record, or what was to be replayed of it ([Record.Swept]), if nothing
-// changes it before. A record that waits for a decision never expires.
+// Expires returns from when on Sweep may delete the record, or what was to be replayed of it ([Record.Swept]), if
+// nothing changes it before. A record that waits for a decision never expires.
 func (r *Record) Expires() Time {
 	switch r.State {
 	case Done:

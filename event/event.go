@@ -41,10 +41,11 @@ const (
 	NoAnswer Kind = "no_answer"
 	// NotReplayable: an operation ended done, but its answer could not be stored.
 	NotReplayable Kind = "not_replayable"
-	// Unreadable: a record, or a part of it, could not be read; the request was refused, or the operation is not asked about.
+	// Unreadable: a record, or a part of it, could not be read; the request was refused, or the operation is not asked
+	// about.
 	Unreadable Kind = "unreadable"
-	// PlainStored: an answer, a step or a name that is not encrypted was taken from the store, because the keyring allows that
-	// (keyring.Ring.AllowPlain).
+	// PlainStored: an answer, a step or a name that is not encrypted was taken from the store, because the keyring allows
+	// that (keyring.Ring.AllowPlain).
 	PlainStored Kind = "plain_stored"
 	// GaveUp: a guard gave up on a claim that may have been executed; it releases it by its token.
 	GaveUp Kind = "gave_up"

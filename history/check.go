@@ -202,8 +202,8 @@ func (o *operation) confused() string {
 	return ""
 }
 
-// turnedAway finds a mismatch of the request that has the key: in a call that was made once it had been answered or had taken
-// effect, or where no other request had been made. Before, another one may have had the key, and released it.
+// turnedAway finds a mismatch of the request that has the key: in a call that was made once it had been answered or had
+// taken effect, or where no other request had been made. Before, another one may have had the key, and released it.
 func (o *operation) turnedAway() string {
 	has := slices.Concat(o.effects, o.finals)
 	if len(has) == 0 {

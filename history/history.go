@@ -1,5 +1,5 @@
-// Package history is the oracle: did it take effect once? Clients record what they asked and what they learned, handlers
-// record their effects, all concurrently; [History.Check] says which promises were broken.
+// Package history is the oracle: did it take effect once? Clients record what they asked and what they learned,
+// handlers record their effects, all concurrently; [History.Check] says which promises were broken.
 package history
 
 import (
@@ -37,8 +37,8 @@ const (
 	Ended
 )
 
-// History is what happened, in the order in which it was recorded. The zero History is empty and ready for use, and safe
-// for concurrent use. Its fields must not change while it is in use.
+// History is what happened, in the order in which it was recorded. The zero History is empty and ready for use, and
+// safe for concurrent use. Its fields must not change while it is in use.
 type History struct {
 	// Promise is what Check holds the operations to.
 	Promise Promise
@@ -83,9 +83,9 @@ type Call struct {
 // strings.
 func (h *History) Ask(key, request string) *Call { return h.ask(asks, key, request) }
 
-// AskLast is Ask for a call that must end definitely: every fault was healed, no other call of the key is under way, none
-// of its runs lives, and every lease is over. Further calls may follow, if this one was too early; the last one of each
-// request counts.
+// AskLast is Ask for a call that must end definitely: every fault was healed, no other call of the key is under way,
+// none of its runs lives, and every lease is over. Further calls may follow, if this one was too early; the last one of
+// each request counts.
 func (h *History) AskLast(key, request string) *Call { return h.ask(asksLast, key, request) }
 
 func (h *History) ask(k kind, key, request string) *Call {
@@ -103,8 +103,8 @@ func (c *Call) Learned(o Outcome, value string) {
 	c.h.add(event{kind: learns, key: c.key, request: c.request, call: c.n, outcome: o, value: value})
 }
 
-// Effect records that a request under a key has taken effect. It is called when the effect can't be undone any more, and
-// before its handler answers.
+// Effect records that a request under a key has taken effect. It is called when the effect can't be undone any more,
+// and before its handler answers.
 func (h *History) Effect(key, request string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -33,8 +33,8 @@ func (e event) answer() string {
 	return fmt.Sprintf("unsure, %q", e.value)
 }
 
-// tell returns the events of one key in order, a line each. Three or more calls in a row that went alike, with nothing else
-// in between, are one line.
+// tell returns the events of one key in order, a line each. Three or more calls in a row that went alike, with nothing
+// else in between, are one line.
 func tell(events []event, timed bool) []string {
 	t := teller{events: events, timed: timed, courses: map[int]course{}}
 	for i, e := range events {

@@ -22,18 +22,19 @@ type Key struct {
 	Key []byte
 }
 
-// A Ring encrypts stored answers, steps, requests, names of operations and correlation ids at rest: whoever reads the
-// store learns an answer's status, sizes, times, the names of steps and the errors of runs without an answer, and nothing else
-// of them. It is AES-256-GCM. Each text is encrypted under a key of its
-// own, derived from the ring's first one, from the record's id, and from a token, so that the number of texts under one key
-// has no limit in practice; and it is bound to those and to its field, so that it can't be moved unnoticed.
+// A Ring encrypts stored answers, steps, requests, names of operations and correlation ids at rest: whoever
+// reads the store learns an answer's status, sizes, times, the names of steps and the errors of runs without an answer,
+// and nothing else of them. It is AES-256-GCM. Each text is encrypted under a key of its own, derived from the ring's
+// first one, from the record's id, and from a token, so that the number of texts under one key has no limit in
+// practice; and it is bound to those and to its field, so that it can't be moved unnoticed.
 //
 // To rotate, give each process the new key as a later one, then put it first, and keep the old ones until the longest
-// retention has passed, seven times that where requests or steps are stored, and nothing from before is unknown any more.
+// retention has passed, seven times that where requests or steps are stored, and nothing from before is unknown any
+// more.
 //
-// What is not encrypted is refused as unreadable, so that whoever can write into the store can't have an answer or a step of
-// his own taken for one of ours. Where there was no keyring before, [Ring.AllowPlain] is for the change-over. Whoever puts
-// a whole row back that was there before can't be told.
+// What is not encrypted is refused as unreadable, so that whoever can write into the store can't have an answer or a
+// step of his own taken for one of ours. Where there was no keyring before, [Ring.AllowPlain] is for the change-over.
+// Whoever puts a whole row back that was there before can't be told.
 //
 // A Ring is safe for concurrent use. A nil one encrypts nothing.
 type Ring struct {
@@ -77,9 +78,9 @@ func New(keys ...Key) (*Ring, error) {
 	return k, nil
 }
 
-// AllowPlain returns a keyring with the same keys that also reads what is not encrypted, but for requests. It is for stores
-// that were used without a keyring, until the longest retention has passed, seven times that where steps are stored; each such
-// read is told by [event.PlainStored].
+// AllowPlain returns a keyring with the same keys that also reads what is not encrypted, but for requests. It is for
+// stores that were used without a keyring, until the longest retention has passed, seven times that where steps are
+// stored; each such read is told by [event.PlainStored].
 func (k *Ring) AllowPlain() *Ring {
 	if k == nil {
 		return nil
@@ -110,8 +111,8 @@ func (k *Ring) Seal(id driver.ID, t driver.Token, answer *driver.Response) *driv
 	return &driver.Response{Status: answer.Status, Codec: sealedCodec + k.first, Body: body}
 }
 
-// Open returns the answer of a record, decrypted if it is encrypted; nil if there is none. An error, also for one that is not
-// encrypted unless the keyring is nil or of [Ring.AllowPlain], wraps [driver.ErrUnreadable].
+// Open returns the answer of a record, decrypted if it is encrypted; nil if there is none. An error, also for one that
+// is not encrypted unless the keyring is nil or of [Ring.AllowPlain], wraps [driver.ErrUnreadable].
 func (k *Ring) Open(id driver.ID, rec *driver.Record) (*driver.Response, error) {
 	if rec.Response == nil {
 		return nil, nil

@@ -31,9 +31,9 @@ const (
 	correlationField = "correlation"
 )
 
-// OpenNames decrypts the Operation and the Correlation of a record. A name that can't be read stays as it is stored, and the
-// error wraps [driver.ErrUnreadable]: its key is not in the keyring, it was not stored for this record, or it is not encrypted,
-// unless the keyring is nil or of [Ring.AllowPlain].
+// OpenNames decrypts the Operation and the Correlation of a record. A name that can't be read stays as it is stored,
+// and the error wraps [driver.ErrUnreadable]: its key is not in the keyring, it was not stored for this record, or it
+// is not encrypted, unless the keyring is nil or of [Ring.AllowPlain].
 func (k *Ring) OpenNames(id driver.ID, rec *driver.Record) error {
 	operation, err := k.openName(operationField, id, rec.Operation)
 	if err == nil {

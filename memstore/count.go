@@ -7,7 +7,8 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// Count implements [driver.Counter]. Its cost grows only with the number of records that run or are unknown. Bytes is 0.
+// Count implements [driver.Counter]. Its cost grows only with the number of records that run or are unknown. Bytes is
+// 0.
 func (s *Store) Count(ctx context.Context) (driver.Counts, error) {
 	n := driver.Counts{Records: s.records.Load()}
 	for i := range s.shards {

@@ -27,8 +27,8 @@ func (s *Store) enter(id *driver.ID, bytes int64) (*usage, error) {
 	return u, nil
 }
 
-// reserve counts bytes of a record, which may be negative. If it is strict, it counts nothing and returns an error where that
-// would go beyond a bound.
+// reserve counts bytes of a record, which may be negative. If it is strict, it counts nothing and returns an error
+// where that would go beyond a bound.
 func (s *Store) reserve(u *usage, bytes int64, strict bool) error {
 	if u != nil && !add(&u.bytes, bytes, s.shareBytes, strict) {
 		return driver.ErrShareFull
@@ -60,8 +60,8 @@ func add(counter *atomic.Int64, n, limit int64, strict bool) bool {
 	}
 }
 
-// expire removes at most limit records of sh that have expired, or what was to be replayed of them, and returns how many.
-// The shard's lock is held: what it touches is neither being claimed nor owned.
+// expire removes at most limit records of sh that have expired, or what was to be replayed of them, and returns how
+// many. The shard's lock is held: what it touches is neither being claimed nor owned.
 func (s *Store) expire(sh *shard, now driver.Time, limit int) int {
 	n := 0
 	for n < limit && len(sh.queue) > 0 && sh.queue[0].at <= now {
@@ -111,8 +111,8 @@ func (s *Store) pass() iter.Seq[*shard] {
 	}
 }
 
-// Sweep implements [driver.Store]. It visits the shards in turn and never keeps more than one locked. It returns what it
-// has removed also if ctx ends meanwhile.
+// Sweep implements [driver.Store]. It visits the shards in turn and never keeps more than one locked. It returns what
+// it has removed also if ctx ends meanwhile.
 func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
 	n := 0
 	for sh := range s.pass() {

@@ -10,8 +10,8 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// SaveStep implements [driver.StepStore]. It fails with [driver.ErrFull] and changes nothing if there is no room for the
-// result.
+// SaveStep implements [driver.StepStore]. It fails with [driver.ErrFull] and changes nothing if there is no room for
+// the result.
 func (s *Store) SaveStep(ctx context.Context, id driver.ID, by driver.Owner, name string, result []byte) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, fmt.Errorf("memstore: save step: %w", err)

@@ -17,13 +17,14 @@ type Options struct {
 	// its answer. Defaults to 1 000 000.
 	MaxRecords int
 
-	// MaxBytes limits the sum of what records hold beyond their fixed size: answers, steps, sealed requests and names, correlation ids
-	// and error texts, 1 or more. Only a new record, a step and an answer are ever refused for it. Defaults to 256 MiB.
+	// MaxBytes limits the sum of what records hold beyond their fixed size: answers, steps, sealed requests and names,
+	// correlation ids and error texts, 1 or more. Only a new record, a step and an answer are ever refused for it.
+	// Defaults to 256 MiB.
 	MaxBytes int64
 
-	// PrincipalShare is the largest part of MaxRecords, and of MaxBytes, that one principal's records may take; above 0, at
-	// most 1. What goes beyond it is refused with [driver.ErrShareFull]. A store that one principal has for itself, as under
-	// semel.SingleTenant, can be given all of it: it can't tell whether others are still to come. Defaults to 0.5.
+	// PrincipalShare is the largest part of MaxRecords, and of MaxBytes, that one principal's records may take; above 0,
+	// at most 1. What goes beyond it is refused with [driver.ErrShareFull]. A store that one principal has for itself, as
+	// under semel.SingleTenant, can be given all of it: it can't tell whether others are still to come. Defaults to 0.5.
 	PrincipalShare float64
 
 	// Clock tells the time and never goes back. It is called concurrently, under a lock: it must not use the store.
@@ -50,8 +51,8 @@ const (
 	sweepBatch      = 64
 )
 
-// Store is a bounded [driver.Store] in memory. It is also a [driver.StepStore], a [driver.Seizer], a [driver.Lister] and
-// a [driver.Counter]. It is safe for concurrent use.
+// Store is a bounded [driver.Store] in memory. It is also a [driver.StepStore], a [driver.Seizer], a [driver.Lister]
+// and a [driver.Counter]. It is safe for concurrent use.
 type Store struct {
 	maxRecords int64
 	maxBytes   int64

@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// A call is a statement with its arguments. It is sent with their types and in the binary format as an unnamed statement,
-// which works on any connection, also behind a pooler; alone, or in a batch with others.
+// A call is a statement with its arguments. It is sent with their types and in the binary format as an unnamed
+// statement, which works on any connection, also behind a pooler; alone, or in a batch with others.
 type call struct {
 	sql    string
 	values [][]byte
@@ -57,8 +57,8 @@ func (c *call) bool(b bool) *call {
 	return c.add(pgtype.BoolOID, []byte{0})
 }
 
-// run executes the call in a round trip of its own, and calls read with each row, whose values are in the binary format and
-// valid until it returns.
+// run executes the call in a round trip of its own, and calls read with each row, whose values are in the binary format
+// and valid until it returns.
 func (c *call) run(ctx context.Context, conn *pgconn.PgConn, read func(row [][]byte) error) error {
 	return readRows(conn.ExecParams(ctx, c.sql, c.values, c.oids, binaryFormat, binaryFormat), read)
 }

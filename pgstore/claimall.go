@@ -13,15 +13,15 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// A trip of [Store.ClaimAll] has at most so many claims, and their requests so many bytes unless a single one has more: it
-// is one transaction, which holds the rows that it has written until it ends.
+// A trip of [Store.ClaimAll] has at most so many claims, and their requests so many bytes unless a single one has more:
+// it is one transaction, which holds the rows that it has written until it ends.
 const (
 	tripClaims = 1000
 	tripBytes  = 4 << 20
 )
 
-// claimAll calls the function of the single claim for each row, in the order in which they were sent. Each call sees what
-// those before it have done.
+// claimAll calls the function of the single claim for each row, in the order in which they were sent. Each call sees
+// what those before it have done.
 const claimAll = `SELECT u.n, {schema}.claim_1(u.id, u.token, u.fingerprint, u.on_lost, u.lease, u.retention, u.tombstone,
 	u.operation, u.correlation, u.sealed)
 	FROM unnest($1::bytea[], $2::bytea[], $3::bytea[], $4::smallint[], $5::bigint[], $6::bigint[], $7::bigint[],
@@ -42,9 +42,9 @@ var claimTypes = [...]struct{ array, element uint32 }{
 	{pgtype.ByteaArrayOID, pgtype.ByteaOID},
 }
 
-// ClaimAll implements [driver.BatchClaimer]: 1000 claims, or 4 MiB of sealed requests, are one statement and one transaction.
-// They are made in the order of their ids, so that batches wait for each other, and not in a circle. A claim that has to wait
-// for somebody's transaction holds up those of its trip.
+// ClaimAll implements [driver.BatchClaimer]: 1000 claims, or 4 MiB of sealed requests, are one statement and one
+// transaction. They are made in the order of their ids, so that batches wait for each other, and not in a circle. A
+// claim that has to wait for somebody's transaction holds up those of its trip.
 func (s *Store) ClaimAll(ctx context.Context, claims []driver.ClaimOf) []driver.Claimed {
 	order := make([]int, len(claims))
 	for i := range order {

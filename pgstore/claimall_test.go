@@ -101,8 +101,8 @@ func TestABatchMayRepeatAnOperation(t *testing.T) {
 	}
 }
 
-// A batch locks the records that it changes in the order of their ids, whatever its own: two that meet wait for each other,
-// but not in a circle.
+// A batch locks the records that it changes in the order of their ids, whatever its own: two that meet wait for each
+// other, but not in a circle.
 func TestABatchClaimsInTheOrderOfIDs(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, Options{})
@@ -133,8 +133,8 @@ func TestABatchClaimsInTheOrderOfIDs(t *testing.T) {
 	}
 }
 
-// Batches of the same operations in opposite orders, and single claims among them: each operation is owned once, and nobody
-// is told of a deadlock.
+// Batches of the same operations in opposite orders, and single claims among them: each operation is owned once, and
+// nobody is told of a deadlock.
 func TestConcurrentBatchesOwnEachOperationOnce(t *testing.T) {
 	t.Parallel()
 	a := openStore(t, Options{})

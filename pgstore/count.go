@@ -24,8 +24,8 @@ const countRecords = `SELECT {schema}.clock_1(),
 		FROM (SELECT r.state, r.started, r.lease_end, r.on_lost, r.begun FROM {schema}.records r
 			WHERE r.state IN (1, 4) ORDER BY r.started LIMIT 100000) l) live`
 
-// Count implements [driver.Counter]. Its cost grows only with the number of records that run or are unknown. Records is what
-// the server's statistics say, of the last time that the table was vacuumed or analysed.
+// Count implements [driver.Counter]. Its cost grows only with the number of records that run or are unknown. Records is
+// what the server's statistics say, of the last time that the table was vacuumed or analysed.
 func (s *Store) Count(ctx context.Context) (driver.Counts, error) {
 	var n driver.Counts
 	err := s.do(ctx, &call{sql: s.sql.count}, func(row [][]byte) error {

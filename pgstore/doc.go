@@ -1,17 +1,17 @@
 // Package pgstore keeps records in PostgreSQL 14 or later, for any number of processes at once.
 //
-// Each verb is one function in the database: one statement, one round trip, decided at the database's clock. What a verb
-// has acknowledged is durable as far as the server's commits are: where synchronous_commit is off, the verbs turn it on
-// for themselves. A refused or replaying claim writes nothing and locks nothing. Connections come from a small pool of the
-// store's own, which works behind PgBouncer in transaction mode. A batch of claims is one statement and one transaction
-// ([Store.ClaimAll]).
+// Each verb is one function in the database: one statement, one round trip, decided at the database's clock. What a
+// verb has acknowledged is durable as far as the server's commits are: where synchronous_commit is off, the verbs turn
+// it on for themselves. A refused or replaying claim writes nothing and locks nothing. Connections come from a small
+// pool of the store's own, which works behind PgBouncer in transaction mode. A batch of claims is one statement and one
+// transaction ([Store.ClaimAll]).
 //
 // Results of steps are in a table of their own, which the verbs touch only where a record says that it has some: an
 // operation without steps costs no more for them. They go when the record does.
 //
 // # The schema
 //
-// [Open] makes and migrates the schema; [Migrations] prints it for those who do that by hand. Migrations add before they
-// remove, so that programs of neighbouring versions can run on one schema. The view "operations" shows the records to
-// people.
+// [Open] makes and migrates the schema; [Migrations] prints it for those who do that by hand. Migrations add before
+// they remove, so that programs of neighbouring versions can run on one schema. The view "operations" shows the records
+// to people.
 package pgstore

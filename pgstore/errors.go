@@ -48,15 +48,15 @@ var (
 	ErrVersion = errors.New("database has another schema version")
 	// ErrCorrupt means that the database is damaged.
 	ErrCorrupt = errors.New("database is damaged")
-	// ErrEnded means that a function called Commit or Rollback of the transaction that it was given, so that nothing of the
-	// operation was settled in it.
+	// ErrEnded means that a function called Commit or Rollback of the transaction that it was given, so that nothing of
+	// the operation was settled in it.
 	ErrEnded = errors.New("the function has ended the transaction by itself")
 	// ErrClosed means that the store, or the application's pool, has been closed.
 	ErrClosed = errors.New("store is closed")
 )
 
-// kinds are told by SQLSTATE, https://www.postgresql.org/docs/current/errcodes-appendix.html; one of two characters stands
-// for its class.
+// kinds are told by SQLSTATE, https://www.postgresql.org/docs/current/errcodes-appendix.html; one of two characters
+// stands for its class.
 var kinds = []struct {
 	is    error
 	codes []string
@@ -78,8 +78,8 @@ var kinds = []struct {
 // tooMany is how PgBouncer begins to say so, with the SQLSTATE of a violated protocol.
 const tooMany = "no more connections allowed"
 
-// interpretError gives an error of pgx the sentinel of its kind. Others stay as they are, such as those of a context that
-// has ended.
+// interpretError gives an error of pgx the sentinel of its kind. Others stay as they are, such as those of a context
+// that has ended.
 func interpretError(err error) error {
 	if kind := kindOf(err); kind != nil && !errors.Is(err, kind) {
 		return &failure{kind, err}

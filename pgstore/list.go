@@ -17,7 +17,8 @@ const (
 	apartBytes = 64 << 10
 )
 
-// A listing looks for ids and sizes first, and then reads records by their ids, as Load does, so many as go into a page.
+// A listing looks for ids and sizes first, and then reads records by their ids, as Load does, so many as go into a
+// page.
 const (
 	idAndSize = "SELECT r.id, coalesce(octet_length(r.answer), 0)::bigint + coalesce(octet_length(r.sealed), 0), r.answer_day IS NOT NULL, " +
 		"r.started FROM {schema}.records r WHERE "
@@ -26,8 +27,8 @@ const (
 	listLive  = whole + "r.state IN (1, 4)"
 	listPage  = "SELECT {schema}.load_1(substr($1, 48 * n + 1, 48)) FROM generate_series(0, octet_length($1) / 48 - 1) n ORDER BY n"
 
-	// listSealed is for completers: it goes by the index of sealed requests, and leaves those out of which somebody takes care.
-	// What was tried again a moment ago comes last.
+	// listSealed is for completers: it goes by the index of sealed requests, and leaves those out of which somebody takes
+	// care. What was tried again a moment ago comes last.
 	listSealed = idAndSize + "r.sealed IS NOT NULL AND r.state IN (1, 3) AND (r.started, r.id) > ($1, $2) " +
 		"AND (r.state = 3 OR r.on_lost = 1 AND NOT r.begun AND r.lease_end <= (SELECT {schema}.clock_1())) " +
 		"ORDER BY r.started, r.id LIMIT $3"

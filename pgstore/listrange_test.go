@@ -11,8 +11,8 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// Of a principal's many operations, or of all whose ids begin alike, each is listed once, over the pages; the others are not
-// looked at.
+// Of a principal's many operations, or of all whose ids begin alike, each is listed once, over the pages; the others
+// are not looked at.
 func TestField14_APrefixIsARangeOfThePrimaryKey(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, Options{})

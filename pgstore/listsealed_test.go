@@ -96,7 +96,8 @@ func TestR52_SealedRequestsAreListed(t *testing.T) {
 	}
 }
 
-// Of many that began at the same time all are listed, over the pages. The others are not in the index by which they are found.
+// Of many that began at the same time all are listed, over the pages. The others are not in the index by which they are
+// found.
 func TestR52_SealedRequestsAreFoundByTheirIndex(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, Options{})

@@ -18,8 +18,8 @@ import (
 
 const beginOneCommit = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE NOT DEFERRABLE"
 
-// A claimed is what a transaction in one-commit mode has claimed. Nothing of it is written before the settle; until then
-// the operation's advisory lock keeps others out.
+// A claimed is what a transaction in one-commit mode has claimed. Nothing of it is written before the settle; until
+// then the operation's advisory lock keeps others out.
 type claimed struct {
 	id  driver.ID
 	was driver.Record // what was found; it may be absent

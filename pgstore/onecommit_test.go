@@ -66,8 +66,8 @@ func eachOneCommit(t *testing.T, test func(*shop)) {
 	})
 }
 
-// While one transaction has the operation, it reads as running to another, which waits for nothing and holds nothing. What
-// the first one was is told only once it has committed.
+// While one transaction has the operation, it reads as running to another, which waits for nothing and holds nothing.
+// What the first one was is told only once it has committed.
 func TestOneCommitTellsThatTheOperationRuns(t *testing.T) {
 	t.Parallel()
 	eachOneCommit(t, func(s *shop) {
@@ -105,7 +105,8 @@ func TestOneCommitTellsThatTheOperationRuns(t *testing.T) {
 	})
 }
 
-// What a transaction leaves is what Claim and Settle of the same record leave, in each state in which it may be claimed.
+// What a transaction leaves is what Claim and Settle of the same record leave, in each state in which it may be
+// claimed.
 func TestOneCommitLeavesTheSameRecord(t *testing.T) {
 	t.Parallel()
 	for _, apart := range []bool{false, true} {

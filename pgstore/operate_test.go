@@ -11,8 +11,8 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// The verbs work in a transaction of a caller's too. One that has lost a race there can't look again at a stricter level
-// than READ COMMITTED: the server ends it.
+// The verbs work in a transaction of a caller's too. One that has lost a race there can't look again at a stricter
+// level than READ COMMITTED: the server ends it.
 func TestRacesInACallersTransaction(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, Options{})

@@ -109,7 +109,8 @@ func TestARefusalWritesAndLocksNothing(t *testing.T) {
 	}
 }
 
-// A refusal does not wait for one who has the row either, such as a transaction about whose commit nothing is known yet.
+// A refusal does not wait for one who has the row either, such as a transaction about whose commit nothing is known
+// yet.
 func TestARefusalWaitsForNobody(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, Options{})

@@ -47,8 +47,8 @@ func splitRow(b []byte) ([][]byte, error) {
 	return fields, nil
 }
 
-// readFound decodes a value of the type found_1. An error wraps [driver.ErrUnreadable], and rec is then only what the clock
-// says.
+// readFound decodes a value of the type found_1. An error wraps [driver.ErrUnreadable], and rec is then only what the
+// clock says.
 func readFound(composite []byte) (f found, err error) {
 	row, err := splitRow(composite)
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 //go:embed migrations/*.sql
 var migrationFiles embed.FS
 
-// migrations are the templates of the scripts that make the schema, in order. The nth makes version n, and says so in the
-// table meta.
+// migrations are the templates of the scripts that make the schema, in order. The nth makes version n, and says so in
+// the table meta.
 var migrations = readMigrations()
 
 func readMigrations() []string {
@@ -68,9 +68,10 @@ func inSchema(template, schema string) string {
 	).Replace(template)
 }
 
-// Migrations returns the SQL with which [Open] makes a schema, as a script; "" means the default schema. Whoever runs it
-// by hand opens the store with Options.NoMigration. A role that is not the owner needs USAGE of the schema, SELECT, INSERT,
-// UPDATE and DELETE of its tables, and USAGE, SELECT and UPDATE of its sequences. It panics on a name that Open refuses.
+// Migrations returns the SQL with which [Open] makes a schema, as a script; "" means the default schema. Whoever runs
+// it by hand opens the store with Options.NoMigration. A role that is not the owner needs USAGE of the schema, SELECT,
+// INSERT, UPDATE and DELETE of its tables, and USAGE, SELECT and UPDATE of its sequences. It panics on a name that Open
+// refuses.
 func Migrations(schema string) string {
 	schema = orDefault(schema)
 	if err := checkSchema(schema); err != nil {
@@ -139,8 +140,8 @@ func (s *Store) migrate(ctx context.Context, allowed bool) error {
 	})
 }
 
-// checkVerbs reports a schema whose functions are not those that its version should have, such as one that was made before that
-// version was released, or restored in part.
+// checkVerbs reports a schema whose functions are not those that its version should have, such as one that was made
+// before that version was released, or restored in part.
 func (s *Store) checkVerbs(ctx context.Context, conn *pgconn.PgConn, have int) error {
 	err := (&call{sql: s.sql.load}).bytes(make([]byte, len(driver.ID{}))).run(ctx, conn, func(row [][]byte) error {
 		fields, err := splitRow(row[0])

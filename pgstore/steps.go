@@ -11,8 +11,9 @@ import (
 const stepsOf = `SELECT r.layout, r.steps, s.name, s.result FROM {schema}.records r LEFT JOIN {schema}.steps s ON r.steps AND s.id = r.id
 	WHERE r.id = $1`
 
-// SaveStep implements [driver.StepStore]. It fails with [driver.ErrFull] if the server's disk has no room for the result, or a
-// field has none. While a transaction that has changed the record is in doubt, it waits for the end of that, or of ctx.
+// SaveStep implements [driver.StepStore]. It fails with [driver.ErrFull] if the server's disk has no room for the
+// result, or a field has none. While a transaction that has changed the record is in doubt, it waits for the end of
+// that, or of ctx.
 func (s *Store) SaveStep(ctx context.Context, id driver.ID, by driver.Owner, name string, result []byte) (owned bool, err error) {
 	if by.Above {
 		return false, ctx.Err()
@@ -38,12 +39,12 @@ func (s *Store) saveStepCall(id driver.ID, by driver.Owner, name string, result 
 	return (&call{sql: s.sql.saveStep}).bytes(id[:]).int8(int64(by.Fence)).bytes(by.Token[:]).text(name).bytes(result)
 }
 
-// errNoSteps means that a record has steps, and that the table of steps has none of it: a run that took them for none would do
-// their effects again.
+// errNoSteps means that a record has steps, and that the table of steps has none of it: a run that took them for none
+// would do their effects again.
 var errNoSteps = fmt.Errorf("%w: its steps are missing in the database", driver.ErrUnreadable)
 
-// Steps implements [driver.StepStore]. They are from the server that decides. It fails with [driver.ErrUnreadable] if all of them
-// are lost.
+// Steps implements [driver.StepStore]. They are from the server that decides. It fails with [driver.ErrUnreadable] if
+// all of them are lost.
 func (s *Store) Steps(ctx context.Context, id driver.ID) (map[string][]byte, error) {
 	steps := map[string][]byte{}
 	err := again(ctx, func() error {

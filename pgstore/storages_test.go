@@ -10,9 +10,9 @@ import (
 	"github.com/semelhq/semel/storetest"
 )
 
-// storages makes storages on one server, each handle with a pool of its own. A storage goes from check to check, emptied, with
-// its clock where the last one left it: making a schema and warming up connections takes far longer than most checks. They
-// end with the test outer.
+// storages makes storages on one server, each handle with a pool of its own. A storage goes from check to check,
+// emptied, with its clock where the last one left it: making a schema and warming up connections takes far longer than
+// most checks. They end with the test outer.
 type storages struct {
 	outer *testing.T
 	url   string
@@ -94,7 +94,8 @@ func (f *storages) forget() {
 	f.free = nil
 }
 
-// empty removes what the last check has stored. It reports false if the server was restarted: then the storage is given up.
+// empty removes what the last check has stored. It reports false if the server was restarted: then the storage is given
+// up.
 func (s *storage) empty() bool {
 	_, err := s.clock.pool.Exec(context.Background(), inSchema("TRUNCATE {schema}.records, {schema}.steps, {schema}.answers, {schema}.audit",
 		s.schema))

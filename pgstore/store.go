@@ -20,33 +20,33 @@ import (
 
 // Options are a store's settings. The zero value is valid.
 type Options struct {
-	// Schema is the schema of the database that the store's tables and functions are in: 1 to 63 lower-case letters, digits
-	// and underscores. Stores with different ones share nothing. Defaults to "semel".
+	// Schema is the schema of the database that the store's tables and functions are in: 1 to 63 lower-case letters,
+	// digits and underscores. Stores with different ones share nothing. Defaults to "semel".
 	Schema string
 
-	// NoMigration leaves the schema as it is: Open fails with [ErrVersion] unless it is one that this version of the package
-	// can work with. See [Migrations].
+	// NoMigration leaves the schema as it is: Open fails with [ErrVersion] unless it is one that this version of the
+	// package can work with. See [Migrations].
 	NoMigration bool
 
 	// MaxConns is how many connections the store's own pool has at most. Defaults to twice GOMAXPROCS, at least 4.
 	MaxConns int32
 
-	// PartitionAnswers keeps answers apart from the records, in a table that is partitioned by the day on which they expire,
-	// so that they are dropped by the day instead of one by one. The role must be the owner of the schema's tables.
-	// Stores on the same schema may differ in it. Worth it for many or large answers kept for up to a week; those kept for
-	// longer are deleted one by one all the same.
+	// PartitionAnswers keeps answers apart from the records, in a table that is partitioned by the day on which they
+	// expire, so that they are dropped by the day instead of one by one. The role must be the owner of the schema's
+	// tables. Stores on the same schema may differ in it. Worth it for many or large answers kept for up to a week; those
+	// kept for longer are deleted one by one all the same.
 	PartitionAnswers bool
 
-	// Notify tells the stores on the same schema of each settle at once, by NOTIFY, instead of leaving that to their polling.
-	// It makes commits wait for each other, at a third of the rate. See [Store.Wake].
+	// Notify tells the stores on the same schema of each settle at once, by NOTIFY, instead of leaving that to their
+	// polling. It makes commits wait for each other, at a third of the rate. See [Store.Wake].
 	Notify bool
 
 	// IdleTimeout is how long a transaction of a handler may be idle between two statements until the server ends it.
 	// Defaults to 1 minute; negative means for ever.
 	IdleTimeout time.Duration
 
-	// StatementTimeout is how long one statement of a transaction in one-commit mode may take. Defaults to 1 minute; negative
-	// means for ever.
+	// StatementTimeout is how long one statement of a transaction in one-commit mode may take. Defaults to 1 minute;
+	// negative means for ever.
 	StatementTimeout time.Duration
 
 	// Log gets what an operator should know of, such as partitions that can't be made. Defaults to nobody.
@@ -55,9 +55,9 @@ type Options struct {
 	ahead int32 // for how many days after today partitions are made
 }
 
-// Store is a [driver.Store] in a PostgreSQL database. It is also a [driver.StepStore], [driver.BatchClaimer], [driver.Seizer],
-// [driver.Lister], [driver.Auditor], [driver.Counter] and [driver.Waker]. It is safe for concurrent use. Any number of stores, in
-// any number of processes, may be open on one schema.
+// Store is a [driver.Store] in a PostgreSQL database. It is also a [driver.StepStore], [driver.BatchClaimer],
+// [driver.Seizer], [driver.Lister], [driver.Auditor], [driver.Counter] and [driver.Waker]. It is safe for concurrent
+// use. Any number of stores, in any number of processes, may be open on one schema.
 type Store struct {
 	app    *pgxpool.Pool // the application's: business transactions
 	pool   *pgxpool.Pool // the store's own: verbs
@@ -118,9 +118,9 @@ func newStatements(schema string) statements {
 	}
 }
 
-// Open returns a store in the database of app, and makes or migrates its schema. Business transactions come from app. The
-// verbs have a small pool of their own, made from app's configuration, so that they never queue behind handlers; it sends
-// nothing that a pooler in transaction mode refuses. Close the store when done; app stays open.
+// Open returns a store in the database of app, and makes or migrates its schema. Business transactions come from app.
+// The verbs have a small pool of their own, made from app's configuration, so that they never queue behind handlers; it
+// sends nothing that a pooler in transaction mode refuses. Close the store when done; app stays open.
 //
 // Errors wrap [ErrStandby], [ErrVersion], [ErrUnreachable], [ErrDenied] and the like.
 func Open(ctx context.Context, app *pgxpool.Pool, o Options) (*Store, error) {
@@ -167,11 +167,12 @@ func open(ctx context.Context, app *pgxpool.Pool, o Options) (*Store, error) {
 }
 
 // What a verb does when its context ends. It first leaves the server the time that a verb takes, so that the outcome is
-// known and the connection can be used again; nor is then a verb executed after its caller has given up. One that waits,
-// for a lock for example, is then cancelled. From a server that does not answer the verb leaves without its connection.
+// known and the connection can be used again; nor is then a verb executed after its caller has given up. One that
+// waits, for a lock for example, is then cancelled. From a server that does not answer the verb leaves without its
+// connection.
 //
-// Through a pooler nothing is cancelled, because a cancel request ends PgBouncer before 1.19, with all its connections. What
-// is left behind on the server waits no longer than the transaction for which it waits.
+// Through a pooler nothing is cancelled, because a cancel request ends PgBouncer before 1.19, with all its connections.
+// What is left behind on the server waits no longer than the transaction for which it waits.
 const (
 	cancelAfter = 20 * time.Millisecond
 	leaveAfter  = 500 * time.Millisecond
@@ -184,8 +185,8 @@ func (s *Store) ownConfig(c *pgxpool.Config) *pgxpool.Config {
 		conns = max(4, 2*int32(runtime.GOMAXPROCS(0)))
 	}
 	c.MaxConns, c.MinConns, c.MinIdleConns = conns, 1, 0
-	// What the application does to a connection before and after it works with it is not for this pool. This takes the place
-	// of BeforeAcquire too.
+	// What the application does to a connection before and after it works with it is not for this pool. This takes the
+	// place of BeforeAcquire too.
 	c.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) { return true, nil }
 	c.AfterRelease, c.BeforeClose = nil, nil
 	c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
@@ -214,8 +215,8 @@ func timeout(d time.Duration) time.Duration {
 	return max(d, time.Millisecond)
 }
 
-// meet looks at the other end. It fails on a standby, which can't decide anything, and notes whether a pooler stands before
-// the server: that has told another process than the server's own.
+// meet looks at the other end. It fails on a standby, which can't decide anything, and notes whether a pooler stands
+// before the server: that has told another process than the server's own.
 func (s *Store) meet(ctx context.Context) error {
 	var standby, pooled bool
 	err := again(ctx, func() error {

@@ -9,9 +9,9 @@ import (
 	"github.com/semelhq/semel/storetest"
 )
 
-// The suite proves, as far as a store can keep them, R-16, R-23, R-26, R-46, R-48, R-50, R-51, R-53, R-54, R-55 and R-62, and
-// what case 1, case 2, case 3, case 7, case 11, case 12, case 19, case 21, case 24, case 37, case 41 and case 43 ask of a
-// store.
+// The suite proves, as far as a store can keep them, R-16, R-23, R-26, R-46, R-48, R-50, R-51, R-53, R-54, R-55 and
+// R-62, and what case 1, case 2, case 3, case 7, case 11, case 12, case 19, case 21, case 24, case 37, case 41 and case
+// 43 ask of a store.
 func TestStoreKeepsItsPromisesOverACrashOfTheServer(t *testing.T) {
 	own := ownServer(t, servers.PostgresOptions{})
 	storages := newStorages(t, own.URL(), Options{})
@@ -39,8 +39,8 @@ func TestStoreKeepsItsPromisesBehindPgBouncer(t *testing.T) {
 	})
 }
 
-// A role may have another default than READ COMMITTED; the strictest has the snapshots of those between. Where answers are, and
-// who is told, makes no difference.
+// A role may have another default than READ COMMITTED; the strictest has the snapshots of those between. Where answers
+// are, and who is told, makes no difference.
 func TestStoreKeepsItsPromisesAtStricterIsolation(t *testing.T) {
 	admin := newPool(t, server.URL())
 	for level, o := range map[string]Options{

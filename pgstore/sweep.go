@@ -15,8 +15,8 @@ const (
 	partitionEvery = time.Hour
 )
 
-// Sweep implements [driver.Store]. It deletes those that are due first, in small transactions, and passes over records that
-// somebody else is changing.
+// Sweep implements [driver.Store]. It deletes those that are due first, in small transactions, and passes over records
+// that somebody else is changing.
 func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
 	s.partition(ctx)
 	total := 0

@@ -263,8 +263,8 @@ func TestStoresMayDifferInWhereAnswersAre(t *testing.T) {
 	}
 }
 
-// A claim that finds a record expired, and is overtaken by one that begins afresh and ends on the same day, leaves the new
-// answer alone: it deletes the old one only once it has the record.
+// A claim that finds a record expired, and is overtaken by one that begins afresh and ends on the same day, leaves the
+// new answer alone: it deletes the old one only once it has the record.
 func TestAClaimThatWasOvertakenLeavesTheNewAnswerApart(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, Options{PartitionAnswers: true})

@@ -11,8 +11,8 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// ErrOneCommit means that a handler in one-commit mode asked for a transaction of another kind than it is in: that is READ
-// COMMITTED, READ WRITE and not deferrable. Nothing of it is committed.
+// ErrOneCommit means that a handler in one-commit mode asked for a transaction of another kind than it is in: that is
+// READ COMMITTED, READ WRITE and not deferrable. Nothing of it is committed.
 var ErrOneCommit = errors.New("the transaction of one-commit mode is read committed and read write")
 
 var _ driver.Transactor = (*Store)(nil)
@@ -21,24 +21,24 @@ var _ driver.Transactor = (*Store)(nil)
 // in the database and the answer commit together or not at all; see [semel.RunTx] for the rules. Without an
 // operation, as for a request without a key, it is a plain transaction. The isolation level is READ COMMITTED.
 //
-// It works on one connection of the application's pool, which it has from beginning to end; ctx bounds the wait for that.
-// A call of tx whose context ends loses the connection, and with it the transaction, as always with pgx. The server ends a
-// transaction that is idle for longer than Options.IdleTimeout.
+// It works on one connection of the application's pool, which it has from beginning to end; ctx bounds the wait for
+// that. A call of tx whose context ends loses the connection, and with it the transaction, as always with pgx. The
+// server ends a transaction that is idle for longer than Options.IdleTimeout.
 //
-// fn must not end the transaction: Commit and Rollback of tx are refused, and so are the statements that would do it; Tx
-// then returns an error that wraps [ErrEnded], and nothing is committed. Transactions that fn begins in tx are savepoints
-// and its own to end. fn must close what it has opened in tx, such as rows, before it returns.
+// fn must not end the transaction: Commit and Rollback of tx are refused, and so are the statements that would do it;
+// Tx then returns an error that wraps [ErrEnded], and nothing is committed. Transactions that fn begins in tx are
+// savepoints and its own to end. fn must close what it has opened in tx, such as rows, before it returns.
 func (s *Store) Tx(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx) error) error {
 	return s.TxWith(ctx, pgx.TxOptions{}, fn)
 }
 
-// TxWith is [Store.Tx] in a transaction of a given kind. BeginQuery and CommitQuery of o must be empty; no isolation level
-// means READ COMMITTED.
+// TxWith is [Store.Tx] in a transaction of a given kind. BeginQuery and CommitQuery of o must be empty; no isolation
+// level means READ COMMITTED.
 //
-// At REPEATABLE READ and SERIALIZABLE the transaction sees the operation's record as it was at its beginning, so the lease
-// is not renewed while it lasts: it has to be shorter than the lease. In one-commit mode it fails with [ErrOneCommit].
-// What could not be serialized leaves nothing, and its error wraps [ErrSerialization]; at SERIALIZABLE that may be because
-// of the records of other operations.
+// At REPEATABLE READ and SERIALIZABLE the transaction sees the operation's record as it was at its beginning, so the
+// lease is not renewed while it lasts: it has to be shorter than the lease. In one-commit mode it fails with
+// [ErrOneCommit]. What could not be serialized leaves nothing, and its error wraps [ErrSerialization]; at SERIALIZABLE
+// that may be because of the records of other operations.
 func (s *Store) TxWith(ctx context.Context, o pgx.TxOptions, fn func(ctx context.Context, tx pgx.Tx) error) error {
 	v, err := s.with(o)
 	if err != nil {

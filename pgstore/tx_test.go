@@ -211,7 +211,8 @@ func TestR31_EffectAndAnswerCommitTogether(t *testing.T) {
 	})
 }
 
-// A function that fails with an answer to keep is undone, and its answer is kept; without one all is, and the key is free.
+// A function that fails with an answer to keep is undone, and its answer is kept; without one all is, and the key is
+// free.
 func TestR31_AFunctionThatFailsIsUndone(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(s *shop) {

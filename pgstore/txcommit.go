@@ -65,8 +65,8 @@ func (t *transaction) commit(ctx context.Context, before *call, read func(row []
 	return batchError(err)
 }
 
-// batchError gives the error of a batch its kind. Of a connection that breaks while a batch is read, pgx may say no more
-// than that it is closed.
+// batchError gives the error of a batch its kind. Of a connection that breaks while a batch is read, pgx may say no
+// more than that it is closed.
 func batchError(err error) error {
 	if errors.Is(err, pgconn.ErrConnClosed) {
 		return &failure{ErrUnreachable, err}
@@ -77,9 +77,9 @@ func batchError(err error) error {
 // SQLSTATE of the error with which a server ends a connection whose transaction was idle for too long.
 const stateIdleTooLong = "25P03"
 
-// rolledBack reports whether a commit that failed so has certainly not happened and will not: the server has refused it,
-// or it was not sent. An error that ends the connection may come from a pooler that has lost its own, or between the
-// commit and its answer.
+// rolledBack reports whether a commit that failed so has certainly not happened and will not: the server has refused
+// it, or it was not sent. An error that ends the connection may come from a pooler that has lost its own, or between
+// the commit and its answer.
 func rolledBack(err error) bool {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
@@ -88,7 +88,8 @@ func rolledBack(err error) bool {
 	return pgconn.SafeToRetry(err)
 }
 
-// stale reports whether the error says that a prepared statement is not there, or not what it was, as after DEALLOCATE ALL.
+// stale reports whether the error says that a prepared statement is not there, or not what it was, as after DEALLOCATE
+// ALL.
 func stale(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && (pg.Code == "26000" || pg.Code == "0A000")

@@ -45,8 +45,8 @@ func TestCase09_ACommitThatFailsIsRolledBack(t *testing.T) {
 	})
 }
 
-// A commit whose reply was lost has happened or not. Either way the answer, and that of a repeat, agree with it, also if
-// the server decides only when the connection has been gone for a while.
+// A commit whose reply was lost has happened or not. Either way the answer, and that of a repeat, agree with it, also
+// if the server decides only when the connection has been gone for a while.
 func TestCase09_ACommitWithoutAReply(t *testing.T) {
 	t.Parallel()
 	for _, m := range modes {

@@ -108,8 +108,8 @@ func comment(sql string) int {
 	return len(sql)
 }
 
-// skipped returns the length of what begins at i and may hold a semicolon that ends nothing: a comment, a string, a quoted
-// name.
+// skipped returns the length of what begins at i and may hold a semicolon that ends nothing: a comment, a string, a
+// quoted name.
 func skipped(sql string, i int) int {
 	before := i > 0 && inWord(sql[i-1])
 	switch rest := sql[i:]; {

@@ -100,8 +100,8 @@ func (s *shop) ordersAfter() (n int64) {
 	return n
 }
 
-// The server is killed at any moment, again and again, while clients order, each until it is answered. In the end each has
-// its one order, and was told the number that it has.
+// The server is killed at any moment, again and again, while clients order, each until it is answered. In the end each
+// has its one order, and was told the number that it has.
 func TestR31_TheServerIsKilledUnderLoad(t *testing.T) {
 	t.Parallel()
 	for _, m := range []mode{modes[0], modes[3]} {
@@ -174,8 +174,8 @@ func TestR31_TheServerIsKilledUnderLoad(t *testing.T) {
 	}
 }
 
-// A handler that does nothing, or waits for a statement, can't keep a transaction for ever: the server ends it, nothing is
-// kept, and the key is free.
+// A handler that does nothing, or waits for a statement, can't keep a transaction for ever: the server ends it, nothing
+// is kept, and the key is free.
 func TestTimeoutsEndAStuckTransaction(t *testing.T) {
 	t.Parallel()
 	for _, m := range []mode{modes[0], modes[3], modes[4], modes[6]} {

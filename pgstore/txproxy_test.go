@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// A cutter passes connections on to a server, and cuts the first one on which a COMMIT, or another statement, comes after it
-// was armed: its client learns nothing of what becomes of that.
+// A cutter passes connections on to a server, and cuts the first one on which a COMMIT, or another statement, comes
+// after it was armed: its client learns nothing of what becomes of that.
 type cutter struct {
 	t      testing.TB
 	target string
@@ -117,8 +117,8 @@ func (c *cutter) serve(client net.Conn) {
 	}
 }
 
-// executes reports whether a message is the first of those that execute a statement: an unnamed one, or the use of the one
-// that was prepared.
+// executes reports whether a message is the first of those that execute a statement: an unnamed one, or the use of the
+// one that was prepared.
 func executes(message []byte, sql string) bool {
 	switch message[0] {
 	case 'P':

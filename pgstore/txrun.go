@@ -30,14 +30,14 @@ type transaction struct {
 	prepared [4]*pgconn.StatementDescription
 }
 
-// rollbackTime bounds the wait for a rollback. A connection on which it has not come through is closed, which the server
-// takes as one.
+// rollbackTime bounds the wait for a rollback. A connection on which it has not come through is closed, which the
+// server takes as one.
 const rollbackTime = 5 * time.Second
 
 var errOver = errors.New("the transaction has ended")
 
-// onConnection takes one of the application's connections. Where the application has its statements prepared and kept, so
-// are those that the store will execute: parsing them costs about as much as executing them.
+// onConnection takes one of the application's connections. Where the application has its statements prepared and kept,
+// so are those that the store will execute: parsing them costs about as much as executing them.
 func (s *Store) onConnection(ctx context.Context, o pgx.TxOptions, statements ...string) (*transaction, error) {
 	conn, err := s.app.Acquire(ctx)
 	if err != nil {
@@ -57,8 +57,8 @@ func (s *Store) onConnection(ctx context.Context, o pgx.TxOptions, statements ..
 	return t, nil
 }
 
-// keepsStatements reports whether statements that are prepared on a connection stay. To ask for its configuration copies
-// that, so it is done once.
+// keepsStatements reports whether statements that are prepared on a connection stay. To ask for its configuration
+// copies that, so it is done once.
 func keepsStatements(conn *pgx.Conn) bool {
 	const key = "semel keeps statements"
 	known := conn.PgConn().CustomData()
@@ -186,8 +186,8 @@ func (t *transaction) Rollback() {
 	t.end()
 }
 
-// end gives the connection back. One on which a transaction is open, or something is under way, is closed without waiting
-// for the server, which rolls back as soon as it notices.
+// end gives the connection back. One on which a transaction is open, or something is under way, is closed without
+// waiting for the server, which rolls back as soon as it notices.
 func (t *transaction) end() {
 	if !t.pg().IsClosed() && (t.spoiled || t.pg().IsBusy() || t.pg().TxStatus() != statusIdle) {
 		ctx, cancel := context.WithCancel(context.Background())

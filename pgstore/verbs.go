@@ -137,8 +137,8 @@ func readable(value []byte) error {
 	return nil
 }
 
-// Settle implements [driver.Store]. It fails with [driver.ErrFull] if the server's disk has no room for the answer. While a
-// transaction that has changed the record is in doubt, it waits for the end of that, or of ctx.
+// Settle implements [driver.Store]. It fails with [driver.ErrFull] if the server's disk has no room for the answer.
+// While a transaction that has changed the record is in doubt, it waits for the end of that, or of ctx.
 func (s *Store) Settle(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 	c, err := s.settleCall(id, by, o, false)
 	if err != nil {

@@ -11,10 +11,11 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// Wake implements [driver.Waker]: it calls settled with each operation that a store on the same schema settles, in any process, if both stores have
-// Options.Notify. It returns when ctx ends, or with an error when its connection has failed; what was settled until it is
-// called again is then missed. Its connection is one of its own, and must not go through a pooler in transaction mode.
-// Without Options.Notify it fails at once, with an error that wraps [errors.ErrUnsupported].
+// Wake implements [driver.Waker]: it calls settled with each operation that a store on the same schema settles, in any
+// process, if both stores have Options.Notify. It returns when ctx ends, or with an error when its connection has
+// failed; what was settled until it is called again is then missed. Its connection is one of its own, and must not go
+// through a pooler in transaction mode. Without Options.Notify it fails at once, with an error that wraps
+// [errors.ErrUnsupported].
 func (s *Store) Wake(ctx context.Context, settled func(driver.ID)) error {
 	if !s.notify {
 		return fmt.Errorf("pgstore: wake: Options.Notify is not set: %w", errors.ErrUnsupported)

@@ -10,9 +10,9 @@ import (
 
 const atOnce = 32 // commands that a listing or a batch has under way
 
-// ClaimAll implements [driver.BatchClaimer]. The claims are sent without waiting for each other: a client that pipelines
-// what is sent at once, as rueidis does, takes few round trips for all of them, and others take as many connections. One
-// script for all of them would keep the server from everything else, and can't be in a Cluster.
+// ClaimAll implements [driver.BatchClaimer]. The claims are sent without waiting for each other: a client that
+// pipelines what is sent at once, as rueidis does, takes few round trips for all of them, and others take as many
+// connections. One script for all of them would keep the server from everything else, and can't be in a Cluster.
 func (s *Store) ClaimAll(ctx context.Context, claims []driver.ClaimOf) []driver.Claimed {
 	all := make([]driver.Claimed, len(claims))
 	var ids []driver.ID

@@ -7,7 +7,8 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// A client that panics does so in the caller's goroutine, where it can be caught, once the other commands have returned.
+// A client that panics does so in the caller's goroutine, where it can be caught, once the other commands have
+// returned.
 func TestAPanicOfTheClientInABatchIsItsCallers(t *testing.T) {
 	t.Parallel()
 	const claims = atOnce + 1 // more than one goroutine's

@@ -26,13 +26,13 @@ const (
 	ticketLife = 10 * time.Second
 )
 
-// Cache keeps done records of a durable store, to answer repeats from. It may lose any of them at any time: a server that
-// evicts is fine. It never takes back one that was forgotten: who did not find an entry gets a ticket, which the server
-// keeps in the entry's place, and which is good for one Fill, within 10 seconds. Whatever removes the ticket, be it
-// Forget, eviction or a restart, makes that Fill do nothing.
+// Cache keeps done records of a durable store, to answer repeats from. It may lose any of them at any time: a server
+// that evicts is fine. It never takes back one that was forgotten: who did not find an entry gets a ticket, which the
+// server keeps in the entry's place, and which is good for one Fill, within 10 seconds. Whatever removes the ticket, be
+// it Forget, eviction or a restart, makes that Fill do nothing.
 //
-// Its clock is not the durable store's: an entry is gone before the rest of the retention that its record had when it was
-// read has passed on this server's clock. It is safe for concurrent use.
+// Its clock is not the durable store's: an entry is gone before the rest of the retention that its record had when it
+// was read has passed on this server's clock. It is safe for concurrent use.
 type Cache struct {
 	client   Client
 	prefix   string
@@ -110,8 +110,8 @@ func (c *Cache) read(id driver.ID, entry string, now driver.Time, err error) (re
 	return rec, nil
 }
 
-// Fill keeps a record that the durable store gave out after the ticket. It does nothing, without an error, if the record
-// does not read as done, if it was forgotten since, or if the ticket is too old or lost.
+// Fill keeps a record that the durable store gave out after the ticket. It does nothing, without an error, if the
+// record does not read as done, if it was forgotten since, or if the ticket is too old or lost.
 func (c *Cache) Fill(ctx context.Context, id driver.ID, rec driver.Record, ticket uint64) error {
 	if ticket == 0 || rec.State != driver.Done || rec.Reads(rec.OnLost) != driver.ReadsDone {
 		return ctx.Err()

@@ -8,8 +8,8 @@ type Client interface {
 	// Do sends one command and returns its reply: a string or []byte, an int64, a []any of these, or nil for a null. An
 	// error that Redis replied keeps the text of Redis, at its beginning or in the error that it wraps.
 	//
-	// The command goes to where the key is; an empty key means any node. All args are strings, with any bytes. A Client may
-	// send a command again if the connection was lost: every command of this package can be repeated. It returns soon
+	// The command goes to where the key is; an empty key means any node. All args are strings, with any bytes. A Client
+	// may send a command again if the connection was lost: every command of this package can be repeated. It returns soon
 	// after ctx ends.
 	Do(ctx context.Context, key string, args ...any) (any, error)
 }

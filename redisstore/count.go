@@ -17,11 +17,11 @@ const (
 	countRest  = 9
 )
 
-// Count implements [driver.Counter]. Redis has no index of the records that run, so it goes through all keys of all nodes, also
-// those of others, in short steps between which the server does other work. That takes a few seconds of the server's time
-// for a million keys. All stores of a prefix together take a tenth of its time for that: where a count takes long, the
-// result of an earlier one is told, up to ten times as old as it took. A record may be counted twice while the server
-// rehashes its keys. SweepLag and Bytes are 0. In a Cluster it needs a client that is a [NodeVisitor].
+// Count implements [driver.Counter]. Redis has no index of the records that run, so it goes through all keys of all
+// nodes, also those of others, in short steps between which the server does other work. That takes a few seconds of the
+// server's time for a million keys. All stores of a prefix together take a tenth of its time for that: where a count
+// takes long, the result of an earlier one is told, up to ten times as old as it took. A record may be counted twice
+// while the server rehashes its keys. SweepLag and Bytes are 0. In a Cluster it needs a client that is a [NodeVisitor].
 func (s *Store) Count(ctx context.Context) (driver.Counts, error) {
 	n, err := s.countOrAsk(ctx)
 	if err != nil {

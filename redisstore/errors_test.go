@@ -8,7 +8,8 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// Redis tells the kind of an error by its first word, and before 7.0 within a script by that of the command that failed.
+// Redis tells the kind of an error by its first word, and before 7.0 within a script by that of the command that
+// failed.
 func TestErrorsGetTheSentinelOfTheirKind(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

@@ -29,7 +29,8 @@ func (do commander) Do(ctx context.Context, _ string, args ...any) (any, error) 
 
 func accountOf(r *http.Request) (string, error) { return r.Header.Get("X-Account"), nil }
 
-// The client comes from a library such as rueidis or go-redis; without a server this example compiles, and does not run.
+// The client comes from a library such as rueidis or go-redis; without a server this example compiles, and does not
+// run.
 func Example() {
 	var client commander // of the library
 

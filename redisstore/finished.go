@@ -12,8 +12,8 @@ import (
 )
 
 // Finished are operations that this process has seen done, of which each slot keeps one. A claim of one of them is most
-// likely a repeat: it looks with a plain GET, which costs the server a small part of what a script does, and goes on to the
-// script if it finds anything else. Others do not look, so that a first execution takes no trip more.
+// likely a repeat: it looks with a plain GET, which costs the server a small part of what a script does, and goes on to
+// the script if it finds anything else. Others do not look, so that a first execution takes no trip more.
 type finished struct {
 	slots [1 << 14]atomic.Uint64
 }
@@ -69,8 +69,8 @@ func getText(ctx context.Context, client Client, key string) (string, error) {
 	return text, nil
 }
 
-// A clock goes on from what the server told. It is behind the server's by what a reply takes, and never ahead by more than
-// the two drift apart in clockTrust.
+// A clock goes on from what the server told. It is behind the server's by what a reply takes, and never ahead by more
+// than the two drift apart in clockTrust.
 type clock struct {
 	mu   sync.Mutex
 	told driver.Time

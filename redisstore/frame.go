@@ -20,14 +20,14 @@ import (
 //	128   24  lengths of the parts, 4 bytes each
 //	152       the parts: operation, correlation, error, more, sealed request, answer
 //
-// A part that is not empty ends with the CRC-32C of what is before; an answer has its own. "More" is for later versions:
-// this one keeps it as it is.
+// A part that is not empty ends with the CRC-32C of what is before; an answer has its own. "More" is for later
+// versions: this one keeps it as it is.
 //
 // The second key holds the fence, so that it is never taken for another run's, and the answer.
 //
-// Steps are a hash under the record's key, a colon, and when the operation was created (microseconds since the Unix epoch),
-// so that they are never taken for another operation's. Values are those of stepValue, and names their fields. The key ends
-// with the record's, or with the retention if a tombstone is left.
+// Steps are a hash under the record's key, a colon, and when the operation was created (microseconds since the Unix
+// epoch), so that they are never taken for another operation's. Values are those of stepValue, and names their fields.
+// The key ends with the record's, or with the retention if a tombstone is left.
 const (
 	frameVersion = 1
 	headStart    = 1

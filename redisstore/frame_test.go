@@ -86,8 +86,8 @@ func TestAFrameIsItsRecord(t *testing.T) {
 	}
 }
 
-// R-41a, R-93: what can't be read is never absent, whichever byte is damaged, and neither is what only a later version can
-// read.
+// R-41a, R-93: what can't be read is never absent, whichever byte is damaged, and neither is what only a later version
+// can read.
 func TestR41a_DamageIsUnreadable(t *testing.T) {
 	t.Parallel()
 	frame := frameOf(t)

@@ -14,8 +14,8 @@ import (
 const scanCount = "512" // keys that one SCAN looks at, about
 
 // List implements [driver.Lister]. It goes through all keys of all nodes, also those of others: it is for operators and
-// completers, and slow on a large server. For a reading, or sealed requests, it looks at the first 152 bytes of each record,
-// and reads those that match. It passes over records that can't be read, and returns an error that wraps
+// completers, and slow on a large server. For a reading, or sealed requests, it looks at the first 152 bytes of each
+// record, and reads those that match. It passes over records that can't be read, and returns an error that wraps
 // [driver.ErrUnreadable] in the end, which names them. In a Cluster it needs a client that is a [NodeVisitor].
 func (s *Store) List(ctx context.Context, q driver.Query, yield func(driver.ID, driver.Record) bool) error {
 	first, last, some := q.Range()
@@ -72,8 +72,8 @@ func (s *Store) List(ctx context.Context, q driver.Query, yield func(driver.ID, 
 
 var errEnough = errors.New("the listing is over")
 
-// pattern returns what SCAN looks for. Of an id's text the first 21 characters are its scope's alone. A prefix is base64url, in
-// which nothing is special.
+// pattern returns what SCAN looks for. Of an id's text the first 21 characters are its scope's alone. A prefix is
+// base64url, in which nothing is special.
 func (s *Store) pattern(q *driver.Query) string {
 	p := strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(s.prefix) + "{"
 	begins := ""
@@ -88,8 +88,8 @@ func (s *Store) pattern(q *driver.Query) string {
 	return p + begins + "*}"
 }
 
-// candidates returns those operations of which a look at the head does not say that they do not match. A record that can't
-// be read is one of them.
+// candidates returns those operations of which a look at the head does not say that they do not match. A record that
+// can't be read is one of them.
 func (s *Store) candidates(ctx context.Context, node Client, q driver.Query, ids []driver.ID) ([]driver.ID, error) {
 	if !q.Sealed && q.Reading == driver.ReadsAbsent || len(ids) == 0 {
 		return ids, nil

@@ -8,8 +8,8 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// SCAN may show a key more than once, also in one reply. The record is given once: when it matches, even if it did not where the
-// key was shown first.
+// SCAN may show a key more than once, also in one reply. The record is given once: when it matches, even if it did not
+// where the key was shown first.
 func TestR52_AKeyThatIsShownTwiceIsGivenOnce(t *testing.T) {
 	t.Parallel()
 	c := claimOf(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// errNoSteps means that a record has steps, and that their key is not where the record is. Nothing is done then: a run that
-// took them for none would do their effects again.
+// errNoSteps means that a record has steps, and that their key is not where the record is. Nothing is done then: a run
+// that took them for none would do their effects again.
 var errNoSteps = fmt.Errorf("%w: its steps are not on the server: evicted, deleted, or their slot is being moved", driver.ErrUnreadable)
 
 // SaveStep implements [driver.StepStore]. It fails with [driver.ErrFull] if the server's memory is used up, and with
@@ -46,7 +46,8 @@ func (s *Store) saveStep(ctx context.Context, id driver.ID, by driver.Owner, nam
 	return false, errDisagree
 }
 
-// Steps implements [driver.StepStore]. It fails with [driver.ErrUnreadable] if they are lost, as a whole or one of them.
+// Steps implements [driver.StepStore]. It fails with [driver.ErrUnreadable] if they are lost, as a whole or one of
+// them.
 func (s *Store) Steps(ctx context.Context, id driver.ID) (map[string][]byte, error) {
 	saved, err := s.steps(ctx, id)
 	if err != nil {

@@ -33,8 +33,9 @@ type Options struct {
 
 const defaultPrefix = "semel:"
 
-// Store is a [driver.Store] in Redis. It is also a [driver.StepStore], [driver.BatchClaimer], [driver.Seizer], [driver.Lister],
-// [driver.Auditor], [driver.Counter] and [driver.Waker]. It is safe for concurrent use, and has nothing to close. Several stores, in several processes, share records that have the same prefix.
+// Store is a [driver.Store] in Redis. It is also a [driver.StepStore], [driver.BatchClaimer], [driver.Seizer],
+// [driver.Lister], [driver.Auditor], [driver.Counter] and [driver.Waker]. It is safe for concurrent use, and has
+// nothing to close. Several stores, in several processes, share records that have the same prefix.
 type Store struct {
 	client   Client
 	prefix   string

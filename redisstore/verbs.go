@@ -79,7 +79,8 @@ func (s *Store) Extend(ctx context.Context, id driver.ID, by driver.Owner, x dri
 	return r.wrote && !by.Above, nil
 }
 
-// Settle implements [driver.Store]. It fails with [driver.ErrFull] if there is an answer and the server's memory is used up.
+// Settle implements [driver.Store]. It fails with [driver.ErrFull] if there is an answer and the server's memory is
+// used up.
 func (s *Store) Settle(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
 	rec, owned, err := s.settle(ctx, id, by, o)
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/semelhq/semel"
 )
 
-// Middleware protects what follows it. Requests that the guard lets pass, such as GET, are echo's alone, and so are their errors.
+// Middleware protects what follows it. Requests that the guard lets pass, such as GET, are echo's alone, and so are
+// their errors.
 //
 // It panics if the guard's policy has Patience or RespondAsync.
 func Middleware(g *semel.Guard) echo.MiddlewareFunc {
@@ -50,8 +51,8 @@ type live struct{ http.ResponseWriter }
 
 func (l *live) Unwrap() http.ResponseWriter { return l.ResponseWriter }
 
-// Handler serves h, such as semel.Guard.Operations, for which echo.WrapHandler would not do if the guard's scope is one of
-// [Scope].
+// Handler serves h, such as semel.Guard.Operations, for which echo.WrapHandler would not do if the guard's scope is one
+// of [Scope].
 func Handler(h http.Handler) echo.HandlerFunc {
 	return func(c *echo.Context) error {
 		h.ServeHTTP(c.Response(), known(c))
@@ -63,7 +64,8 @@ func Handler(h http.Handler) echo.HandlerFunc {
 //
 //	semelecho.Scope(func(c *echo.Context) (string, error) { return echo.ContextGet[string](c, "account") })
 //
-// An error, or an empty string, refuses a keyed request with 400. It serves the requests of [Middleware] and [Handler] alone.
+// An error, or an empty string, refuses a keyed request with 400. It serves the requests of [Middleware] and [Handler]
+// alone.
 func Scope(of func(*echo.Context) (string, error)) semel.Scope {
 	if of == nil {
 		return semel.ScopeFunc(nil)
@@ -82,8 +84,8 @@ func Scope(of func(*echo.Context) (string, error)) semel.Scope {
 
 type contextKey struct{}
 
-// known returns the request with what the guard looks for: its route, and for [Scope] its echo.Context, which is asked only
-// while it is this request's.
+// known returns the request with what the guard looks for: its route, and for [Scope] its echo.Context, which is asked
+// only while it is this request's.
 func known(c *echo.Context) *http.Request {
 	r := c.Request().WithContext(context.WithValue(c.Request().Context(), contextKey{}, c))
 	if route := c.Path(); route != "" {

@@ -101,7 +101,8 @@ func TestField04_AScopeThatReadsTheBodyIsRefused(t *testing.T) {
 	}
 }
 
-// What stands before the guard sees the request and the writer that it had before, and errors of what the guard lets pass.
+// What stands before the guard sees the request and the writer that it had before, and errors of what the guard lets
+// pass.
 func TestField02_WhatIsBeforeTheGuardSeesNothingOfIt(t *testing.T) {
 	t.Parallel()
 	var seen names

@@ -15,8 +15,8 @@ type answer struct {
 	body   []byte
 }
 
-// newAnswer returns an answer with the headers that fiber's has so far, but for its type, which has a default, and for what
-// fasthttp makes when it sends it.
+// newAnswer returns an answer with the headers that fiber's has so far, but for its type, which has a default, and for
+// what fasthttp makes when it sends it.
 func newAnswer(resp *fasthttp.Response) *answer {
 	a := &answer{header: http.Header{}}
 	for name, value := range resp.Header.All() {

@@ -14,8 +14,8 @@ import (
 	"github.com/semelhq/semel"
 )
 
-// Middleware protects what follows it. Requests that the guard lets pass, such as GET, are fiber's alone, and so are their
-// errors.
+// Middleware protects what follows it. Requests that the guard lets pass, such as GET, are fiber's alone, and so are
+// their errors.
 //
 // It panics if the guard's policy has Patience, RespondAsync, Complete or Stream.
 func Middleware(g *semel.Guard) fiber.Handler {
@@ -142,8 +142,8 @@ func (u untilDone) Write(p []byte) (int, error) {
 	return u.Writer.Write(p)
 }
 
-// Handler serves h, such as semel.Guard.Operations, for which fiber's adaptor would not do if the guard's scope is one of
-// [Scope].
+// Handler serves h, such as semel.Guard.Operations, for which fiber's adaptor would not do if the guard's scope is one
+// of [Scope].
 func Handler(h http.Handler) fiber.Handler {
 	return func(c fiber.Ctx) error {
 		r, err := request(c)
@@ -160,8 +160,8 @@ func Handler(h http.Handler) fiber.Handler {
 //
 //	semelfiber.Scope(func(c fiber.Ctx) (string, error) { return fiber.Locals[string](c, "account"), nil })
 //
-// An error, or an empty string, refuses a keyed request with 400. It serves the requests of [Middleware] and [Handler] alone. What
-// it returns is copied, since fiber uses the memory of a request's strings again.
+// An error, or an empty string, refuses a keyed request with 400. It serves the requests of [Middleware] and [Handler]
+// alone. What it returns is copied, since fiber uses the memory of a request's strings again.
 func Scope(of func(fiber.Ctx) (string, error)) semel.Scope {
 	if of == nil {
 		return semel.ScopeFunc(nil)

@@ -15,8 +15,8 @@ import (
 	"github.com/gofiber/fiber/v3"
 )
 
-// request makes the request that the guard sees. It shares no memory with fiber's but for the body, which the guard copies: it
-// may be asked after fiber has used that memory again, when an outcome is settled late.
+// request makes the request that the guard sees. It shares no memory with fiber's but for the body, which the guard
+// copies: it may be asked after fiber has used that memory again, when an outcome is settled late.
 func request(c fiber.Ctx) (*http.Request, error) {
 	ctx := c.RequestCtx()
 	target := string(ctx.Request.Header.RequestURI())

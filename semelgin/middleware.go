@@ -10,8 +10,8 @@ import (
 	"github.com/semelhq/semel"
 )
 
-// Middleware protects the handlers that follow it. Requests that the guard lets pass, such as GET, are gin's alone. If the
-// request is a repeat, or is refused, the chain is aborted.
+// Middleware protects the handlers that follow it. Requests that the guard lets pass, such as GET, are gin's alone. If
+// the request is a repeat, or is refused, the chain is aborted.
 //
 // It panics if the guard's policy has Patience or RespondAsync.
 func Middleware(g *semel.Guard) gin.HandlerFunc {
@@ -50,7 +50,8 @@ type live struct{ http.ResponseWriter }
 
 func (l *live) Unwrap() http.ResponseWriter { return l.ResponseWriter }
 
-// Handler serves h, such as semel.Guard.Operations, for which gin.WrapH would not do if the guard's scope is one of [Scope].
+// Handler serves h, such as semel.Guard.Operations, for which gin.WrapH would not do if the guard's scope is one of
+// [Scope].
 func Handler(h http.Handler) gin.HandlerFunc {
 	return func(c *gin.Context) { h.ServeHTTP(c.Writer, known(c)) }
 }
@@ -59,7 +60,8 @@ func Handler(h http.Handler) gin.HandlerFunc {
 //
 //	semelgin.Scope(func(c *gin.Context) (string, error) { return c.GetString("account"), nil })
 //
-// An error, or an empty string, refuses a keyed request with 400. It serves the requests of [Middleware] and [Handler] alone.
+// An error, or an empty string, refuses a keyed request with 400. It serves the requests of [Middleware] and [Handler]
+// alone.
 func Scope(of func(*gin.Context) (string, error)) semel.Scope {
 	if of == nil {
 		return semel.ScopeFunc(nil)
@@ -78,8 +80,8 @@ func Scope(of func(*gin.Context) (string, error)) semel.Scope {
 
 type contextKey struct{}
 
-// known returns the request with what the guard looks for: its route, and for [Scope] its gin.Context, which is asked only
-// while it is this request's.
+// known returns the request with what the guard looks for: its route, and for [Scope] its gin.Context, which is asked
+// only while it is this request's.
 func known(c *gin.Context) *http.Request {
 	r := c.Request.WithContext(context.WithValue(c.Request.Context(), contextKey{}, c))
 	if route := c.FullPath(); route != "" {

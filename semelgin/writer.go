@@ -11,8 +11,8 @@ import (
 
 const noneWritten = -1
 
-// writer is gin's ResponseWriter over that of the guard. As gin's own, it sends the status with the first byte, or when it is
-// told to.
+// writer is gin's ResponseWriter over that of the guard. As gin's own, it sends the status with the first byte, or when
+// it is told to.
 type writer struct {
 	http.ResponseWriter
 	status int
@@ -22,8 +22,8 @@ type writer struct {
 
 var _ gin.ResponseWriter = (*writer)(nil)
 
-// end sends what gin would send now that its handlers have returned. unrouted says that the path has no route, and initial is
-// the status that gin has found for it.
+// end sends what gin would send now that its handlers have returned. unrouted says that the path has no route, and
+// initial is the status that gin has found for it.
 func (w *writer) end(unrouted bool, initial int) {
 	switch {
 	case w.Written():
@@ -85,8 +85,8 @@ func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
-// CloseNotify returns a channel that tells nothing: under a guard a handler goes on when its client has gone, so that its answer
-// can be replayed.
+// CloseNotify returns a channel that tells nothing: under a guard a handler goes on when its client has gone, so that
+// its answer can be replayed.
 func (w *writer) CloseNotify() <-chan bool { return make(chan bool) }
 
 // Pusher returns nil: what is pushed is no part of the answer.

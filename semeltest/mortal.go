@@ -12,9 +12,9 @@ import (
 var ErrKilled = errors.New("semeltest: the process was killed")
 
 // Mortal is a store as one process has it, which can be killed: what the process has written stays, and nothing more of
-// it arrives. Other guards, on the store itself or on another Mortal, go on. The dead guard is told that it owns nothing
-// any more, so that its handlers' contexts end and it comes to an end by itself; what it still answers, a dead process
-// would not: its clients should take that for a broken connection.
+// it arrives. Other guards, on the store itself or on another Mortal, go on. The dead guard is told that it owns
+// nothing any more, so that its handlers' contexts end and it comes to an end by itself; what it still answers, a dead
+// process would not: its clients should take that for a broken connection.
 type Mortal struct {
 	store driver.Store
 	dead  atomic.Bool

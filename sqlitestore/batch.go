@@ -8,8 +8,8 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// ClaimAll implements [driver.BatchClaimer]. What a look without a lock does not refuse is claimed in as few commits as groups
-// allow. Where the disk has no room for all, there may be for some.
+// ClaimAll implements [driver.BatchClaimer]. What a look without a lock does not refuse is claimed in as few commits as
+// groups allow. Where the disk has no room for all, there may be for some.
 func (s *Store) ClaimAll(ctx context.Context, claims []driver.ClaimOf) []driver.Claimed {
 	results, left, err := s.lookAll(ctx, claims)
 	if err != nil {

@@ -29,8 +29,8 @@ func newClock(read func() time.Time) *clock {
 	return &clock{read: read, seen: t.UnixMicro(), now: driver.TimeOf(t)}
 }
 
-// startTime returns the machine's time. A time has two readings, of the clock on the wall and of the monotonic one, and a
-// process that was held up between the two would go on with a clock that is off by as much: of several the middle one
+// startTime returns the machine's time. A time has two readings, of the clock on the wall and of the monotonic one, and
+// a process that was held up between the two would go on with a clock that is off by as much: of several the middle one
 // counts.
 func startTime() time.Time {
 	var tries [7]time.Time

@@ -10,8 +10,8 @@ import (
 )
 
 // countLive reads only the index of those that run or are unknown, and the heads of those that run, up to a bound. In a
-// record's 4th byte the flag 1 says that it has begun, the 6th is 0 under Hold, and the lease ends at the time in the 8 bytes
-// from the 47th on.
+// record's 4th byte the flag 1 says that it has begun, the 6th is 0 under Hold, and the lease ends at the time in the 8
+// bytes from the 47th on.
 const countLive = `SELECT
 	(SELECT records FROM semel_meta),
 	(SELECT count(*) FROM semel_records WHERE state IN (1, 4) AND state = 1),

@@ -76,8 +76,8 @@ func (s *Store) lead(ctx context.Context, own *call) {
 	s.line.answer(calls)
 }
 
-// execute executes calls in one transaction, and ends it. One that fails does so alone. It reports whether something was
-// committed.
+// execute executes calls in one transaction, and ends it. One that fails does so alone. It reports whether something
+// was committed.
 func (s *Store) execute(u *unit, calls []*call) bool {
 	err := u.call(calls)
 	if err == nil && !u.wrote {

@@ -14,9 +14,9 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// lend calls fn with the transaction as a *sql.Tx. What fn gets is not the transaction itself: it belongs to a DB of one
-// connection, whose statements go to the transaction's connection, while its Commit and Rollback go nowhere. A handler
-// that ended the transaction would commit effects without the operation's record.
+// lend calls fn with the transaction as a *sql.Tx. What fn gets is not the transaction itself: it belongs to a DB of
+// one connection, whose statements go to the transaction's connection, while its Commit and Rollback go nowhere. A
+// handler that ended the transaction would commit effects without the operation's record.
 func lend(ctx context.Context, tx driver.Tx, fn func(context.Context, *sql.Tx) error) error {
 	t, ok := tx.(*transaction)
 	if !ok {
@@ -158,8 +158,8 @@ func (c *lentConn) CheckNamedValue(v *sqldriver.NamedValue) error {
 	})
 }
 
-// check refuses a statement that would begin or end a transaction. It looks at the first word only: it is there to catch
-// a mistake.
+// check refuses a statement that would begin or end a transaction. It looks at the first word only: it is there to
+// catch a mistake.
 func (c *lentConn) check(query string) error {
 	word := firstWord(query)
 	for _, ends := range []string{"BEGIN", "COMMIT", "END"} {

@@ -15,10 +15,10 @@ const (
 	groupBytes = 8 << 20
 )
 
-// A line is where the writers of this process wait for each other. One of them has the lead: it executes the verbs of all
-// that wait, in one transaction, and then hands the lead to the first of those that have come meanwhile. A transaction of
-// a handler has the lead from its beginning to its end. There is no goroutine of the line's own, so that nothing is left
-// behind, and nobody waits for a lead that is free.
+// A line is where the writers of this process wait for each other. One of them has the lead: it executes the verbs of
+// all that wait, in one transaction, and then hands the lead to the first of those that have come meanwhile. A
+// transaction of a handler has the lead from its beginning to its end. There is no goroutine of the line's own, so that
+// nothing is left behind, and nobody waits for a lead that is free.
 type line struct {
 	mu      sync.Mutex
 	waiting []*call // those that came first are first
@@ -99,9 +99,9 @@ func (l *line) remove(c *call) {
 	}
 }
 
-// group takes the calls out of the line that the leader executes: those that came first, up to one that does not fit, which
-// no later one may overtake; one that is larger than a group is one alone. It is called with the write lock held, so that
-// whoever has left while the leader waited for it is not among them.
+// group takes the calls out of the line that the leader executes: those that came first, up to one that does not fit,
+// which no later one may overtake; one that is larger than a group is one alone. It is called with the write lock held,
+// so that whoever has left while the leader waited for it is not among them.
 func (l *line) group() []*call {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -118,8 +118,8 @@ func (l *line) group() []*call {
 	})
 }
 
-// renewals takes the calls out of the line that must be executed before the write lock is let go. The line is not held any
-// more.
+// renewals takes the calls out of the line that must be executed before the write lock is let go. The line is not held
+// any more.
 func (l *line) renewals() []*call {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -142,7 +142,8 @@ func TestAGroupIsBounded(t *testing.T) {
 	}
 }
 
-// One that does not fit is not overtaken: it may be an earlier claim of the same operation. It is the first of the next group.
+// One that does not fit is not overtaken: it may be an earlier claim of the same operation. It is the first of the next
+// group.
 func TestNoVerbOvertakesOneThatDoesNotFit(t *testing.T) {
 	t.Parallel()
 	var l line

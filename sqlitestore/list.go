@@ -20,7 +20,8 @@ const (
 	listAll   = "SELECT rowid, id, record FROM semel_records WHERE rowid > ? ORDER BY rowid LIMIT ?"
 	listRange = "SELECT rowid, id, record FROM semel_records WHERE id >= ? AND id <= ? ORDER BY id LIMIT ?"
 	listLive  = "SELECT rowid FROM semel_records WHERE state IN (1, 4)"
-	// Of sealed records that run, only those are read whose lease is over: it ends at the time in the 8 bytes from the 47th on.
+	// Of sealed records that run, only those are read whose lease is over: it ends at the time in the 8 bytes from the
+	// 47th on.
 	listSealed = "SELECT rowid FROM semel_records WHERE sealed = 1 AND (state = 3 OR substr(record, 47, 8) <= ?)"
 	listOne    = "SELECT rowid, id, record FROM semel_records WHERE rowid = ?"
 )
@@ -101,8 +102,8 @@ func (s *Store) listRange(ctx context.Context, first, last driver.ID, each func(
 	}
 }
 
-// listNoted first notes where the records are that a query gives, so that one that is claimed again meanwhile is not given
-// twice.
+// listNoted first notes where the records are that a query gives, so that one that is claimed again meanwhile is not
+// given twice.
 func (s *Store) listNoted(ctx context.Context, each func(item) bool, query string, args ...any) error {
 	rowids, err := s.note(ctx, query, args...)
 	if err != nil {

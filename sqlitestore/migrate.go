@@ -72,8 +72,8 @@ func migrate(ctx context.Context, s *session, allowed bool) error {
 	return migrate(ctx, s, false) // it may be newer now
 }
 
-// checkStatements reports a schema for which the store's statements are not made: one that was made before its version was
-// released, or is incomplete.
+// checkStatements reports a schema for which the store's statements are not made: one that was made before its version
+// was released, or is incomplete.
 func (s *session) checkStatements(ctx context.Context, have int) error {
 	return patiently(ctx, func() error {
 		for which := range statements {

@@ -173,8 +173,8 @@ func patiently(ctx context.Context, do func() error) error {
 	}
 }
 
-// inTransaction reports whether a transaction is open. An error may have ended it; what is executed then would commit by
-// itself.
+// inTransaction reports whether a transaction is open. An error may have ended it; what is executed then would commit
+// by itself.
 func (s *session) inTransaction() bool {
 	if err := s.exec("BEGIN"); err != nil {
 		return true

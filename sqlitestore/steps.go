@@ -8,8 +8,8 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// SaveStep implements [driver.StepStore]. It fails with [driver.ErrFull] if the disk has no room for the result. Like a settle
-// it waits for a transaction of this store that has the database, until ctx ends.
+// SaveStep implements [driver.StepStore]. It fails with [driver.ErrFull] if the disk has no room for the result. Like a
+// settle it waits for a transaction of this store that has the database, until ctx ends.
 func (s *Store) SaveStep(ctx context.Context, id driver.ID, by driver.Owner, name string, result []byte) (bool, error) {
 	kept := append([]byte{}, result...) // whoever leads may write it after this call has returned
 	_, owned, err := decide(ctx, s, &call{size: 1024 + len(name) + len(kept)}, func(u *unit) (struct{}, bool, error) {
@@ -22,8 +22,8 @@ func (s *Store) SaveStep(ctx context.Context, id driver.ID, by driver.Owner, nam
 	return owned, nil
 }
 
-// saveStep is the verb of that name. There are steps only of a record that says so; should a damaged record have left some
-// when it was deleted, they go before the first of the new one.
+// saveStep is the verb of that name. There are steps only of a record that says so; should a damaged record have left
+// some when it was deleted, they go before the first of the new one.
 func (u *unit) saveStep(id driver.ID, by driver.Owner, name string, result []byte) (owned bool, err error) {
 	old, err := u.find(id)
 	if err != nil {
@@ -58,8 +58,8 @@ func (u *unit) saveStep(id driver.ID, by driver.Owner, name string, result []byt
 	return false, noRoom(err)
 }
 
-// errNoSteps means that a record has steps, and that there are none of it: a run that took them for none would do their effects
-// again.
+// errNoSteps means that a record has steps, and that there are none of it: a run that took them for none would do their
+// effects again.
 var errNoSteps = fmt.Errorf("%w: its steps are missing in the database", driver.ErrUnreadable)
 
 // Steps implements [driver.StepStore]. It fails with [driver.ErrUnreadable] if all of them are lost.
@@ -74,8 +74,8 @@ func (s *Store) Steps(ctx context.Context, id driver.ID) (saved map[string][]byt
 	return saved, nil
 }
 
-// steps reads the record and its steps in one statement, so that both are of the same moment. Steps are only those of a record
-// that says so: there may be some that a damaged one has left.
+// steps reads the record and its steps in one statement, so that both are of the same moment. Steps are only those of a
+// record that says so: there may be some that a damaged one has left.
 func (s *session) steps(id driver.ID) (map[string][]byte, error) {
 	st, err := s.stmt(selectSteps)
 	if err != nil {

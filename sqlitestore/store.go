@@ -29,9 +29,9 @@ type Options struct {
 // maxReaders is how many connections read at most; more than there are cores only displace each other's caches.
 const maxReaders = 4
 
-// Store is a [driver.Store] in a SQLite database. It is also a [driver.StepStore], [driver.BatchClaimer], [driver.Seizer],
-// [driver.Lister], [driver.Transactor], [driver.Auditor] and [driver.Counter]. It is safe for concurrent use. Several stores, in
-// several processes of one machine, may be open on one file.
+// Store is a [driver.Store] in a SQLite database. It is also a [driver.StepStore], [driver.BatchClaimer],
+// [driver.Seizer], [driver.Lister], [driver.Transactor], [driver.Auditor] and [driver.Counter]. It is safe for
+// concurrent use. Several stores, in several processes of one machine, may be open on one file.
 type Store struct {
 	db       *sql.DB
 	clock    *clock

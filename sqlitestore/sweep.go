@@ -13,7 +13,8 @@ import (
 // sweepChunk is how many records one call in the line deletes, so that claims do not wait for a whole sweep.
 const sweepChunk = 100
 
-// A record's fence is the 8 bytes from the 7th on, its tombstone those from the 71st; as bytes they compare as numbers do.
+// A record's fence is the 8 bytes from the 7th on, its tombstone those from the 71st; as bytes they compare as numbers
+// do.
 const (
 	sweepRecords = `DELETE FROM semel_records WHERE rowid IN (
 	SELECT rowid FROM semel_records WHERE expires IS NOT NULL AND expires <= ? ORDER BY expires LIMIT ?
@@ -21,7 +22,8 @@ const (
 	sweepTombstones = "SELECT id FROM semel_records WHERE expires IS NOT NULL AND expires <= ? ORDER BY expires LIMIT ?"
 )
 
-// Sweep implements [driver.Store]. It begins with those that expired first, and works in small parts between which others are served.
+// Sweep implements [driver.Store]. It begins with those that expired first, and works in small parts between which
+// others are served.
 func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, fmt.Errorf("sqlitestore: sweep: %w", err)
@@ -44,13 +46,14 @@ func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
 	return total, nil
 }
 
-// writeBack copies the log's pages into the database beside those who write. Else one of them would have to, with all the
-// pages that a sweep has touched, while the others wait for it. Should it fail, that is what happens.
+// writeBack copies the log's pages into the database beside those who write. Else one of them would have to, with all
+// the pages that a sweep has touched, while the others wait for it. Should it fail, that is what happens.
 func (s *Store) writeBack(ctx context.Context) {
 	s.read(ctx, func(c *session) error { return c.exec("PRAGMA wal_checkpoint(PASSIVE)") }) //nolint:errcheck // as said above
 }
 
-// sweep deletes or strips at most limit records that [driver.Record.Expired] holds of: expires is written with each record.
+// sweep deletes or strips at most limit records that [driver.Record.Expired] holds of: expires is written with each
+// record.
 func (u *unit) sweep(limit int) (n int, err error) {
 	if n, err = u.sweepRecords(limit); err != nil || n == limit {
 		return n, err
@@ -83,8 +86,8 @@ func (u *unit) sweepRecords(limit int) (n int, err error) {
 	return n, nil
 }
 
-// sweepTombstones strips or deletes expired records with a tombstone. One that can't be read is deleted: its answer could
-// not be replayed when it was kept.
+// sweepTombstones strips or deletes expired records with a tombstone. One that can't be read is deleted: its answer
+// could not be replayed when it was kept.
 func (u *unit) sweepTombstones(limit int) (n int, err error) {
 	var ids []driver.ID
 	rows, err := u.conn.QueryContext(detached, sweepTombstones, int64(u.now), limit)

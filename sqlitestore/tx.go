@@ -17,8 +17,8 @@ import (
 // The transaction has the database's only write lock from its beginning to its end, so it is for short handlers: other
 // writers wait. Leases of this process's runs are not lost by that. It works on one of the application's connections.
 //
-// fn must not end the transaction: Commit and Rollback of tx are refused, and Tx returns an error that wraps [ErrEnded].
-// Statements that fn prepares it prepares in tx: those of another DB are not known there (sql.Tx.Stmt).
+// fn must not end the transaction: Commit and Rollback of tx are refused, and Tx returns an error that wraps
+// [ErrEnded]. Statements that fn prepares it prepares in tx: those of another DB are not known there (sql.Tx.Stmt).
 func (s *Store) Tx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	return semel.RunTx(ctx, s, func(ctx context.Context, tx driver.Tx) error { return lend(ctx, tx, fn) })
 }
@@ -269,8 +269,8 @@ func (t *transaction) Rollback() {
 	t.end()
 }
 
-// without executes the calls, and ends the transaction without what else was done in it. It reports whether something was
-// committed.
+// without executes the calls, and ends the transaction without what else was done in it. It reports whether something
+// was committed.
 func (t *transaction) without(calls []*call) bool {
 	u := t.unit
 	u.tally = tally{}
@@ -290,8 +290,8 @@ func (t *transaction) without(calls []*call) bool {
 	return t.store.execute(fresh, calls)
 }
 
-// lose ends a transaction that the database has rolled back by itself. Its lock is free, so what waits for it is executed
-// at once.
+// lose ends a transaction that the database has rolled back by itself. Its lock is free, so what waits for it is
+// executed at once.
 func (t *transaction) lose() {
 	calls := t.store.line.renewals()
 	if len(calls) > 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// A unit is a write transaction on a session. It has the database's write lock: what it reads is the latest, and stays so.
-// Its verbs read a record, apply the transition and write the result. Each that fails has changed nothing.
+// A unit is a write transaction on a session. It has the database's write lock: what it reads is the latest, and stays
+// so. Its verbs read a record, apply the transition and write the result. Each that fails has changed nothing.
 type unit struct {
 	*session
 	clock *clock
@@ -26,8 +26,8 @@ type tally struct {
 	added  int64  // records, less those deleted
 }
 
-// begin begins a transaction on a session. It waits for the write lock until ctx ends, for a bounded time. Its caller has
-// the lead of the line.
+// begin begins a transaction on a session. It waits for the write lock until ctx ends, for a bounded time. Its caller
+// has the lead of the line.
 func (s *Store) begin(ctx context.Context, on *session) (*unit, error) {
 	if err := on.lock(ctx); err != nil {
 		return nil, fmt.Errorf("begin a transaction: %w", err)
@@ -74,8 +74,8 @@ type row struct {
 	head  [headSize]byte
 }
 
-// headSize is the size of the header with which a record begins in its binary form. All that changes while a record runs
-// is in there, and a checksum of the rest.
+// headSize is the size of the header with which a record begins in its binary form. All that changes while a record
+// runs is in there, and a checksum of the rest.
 const headSize = 126
 
 // find reads a record as this connection sees it.

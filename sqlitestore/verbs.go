@@ -28,8 +28,8 @@ func (s *Store) Claim(ctx context.Context, id driver.ID, c driver.Claim) (driver
 
 func claimSize(c *driver.Claim) int { return 1024 + len(c.Sealed) }
 
-// Extend implements [driver.Store]. It fails with [driver.ErrHeld] if ctx ends while a transaction of this store keeps the
-// extension from being executed: the transaction does that before it lets go of the database.
+// Extend implements [driver.Store]. It fails with [driver.ErrHeld] if ctx ends while a transaction of this store keeps
+// the extension from being executed: the transaction does that before it lets go of the database.
 func (s *Store) Extend(ctx context.Context, id driver.ID, by driver.Owner, x driver.Extension) (bool, error) {
 	_, owned, err := decide(ctx, s, &call{size: 1024, stays: true}, func(u *unit) (struct{}, bool, error) {
 		owned, err := u.extend(id, by, x)

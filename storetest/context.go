@@ -158,7 +158,8 @@ func (e *env) cutOff(delay time.Duration, do func(ctx context.Context)) {
 	do(ctx)
 }
 
-// refusedToo returns err, or nil where a verb says with its error that it did something: that must not pass as a refusal.
+// refusedToo returns err, or nil where a verb says with its error that it did something: that must not pass as a
+// refusal.
 func refusedToo(owned bool, err error) error {
 	if owned {
 		return nil

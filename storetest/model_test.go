@@ -10,7 +10,8 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// A model is the plainest store there is: a map under a lock. Every rule that it follows can be replaced by a wrong one.
+// A model is the plainest store there is: a map under a lock. Every rule that it follows can be replaced by a wrong
+// one.
 type model struct {
 	mu      sync.Mutex
 	records map[driver.ID]driver.Record

@@ -35,9 +35,9 @@ func (e *env) anew(what string, id driver.ID, before driver.Record) {
 	e.holds(what+", a step of the new operation", id, map[string]string{"charge": "of the new operation"})
 }
 
-// lostWithStep begins a run under Rerun whose lease is short, and which saves a step: while it lasts, or late. Without a step a
-// storage may drop the record one retention after its lease: where the step comes later than that, because the machine stood
-// still, it is tried again with a longer one.
+// lostWithStep begins a run under Rerun whose lease is short, and which saves a step: while it lasts, or late. Without
+// a step a storage may drop the record one retention after its lease: where the step comes later than that, because the
+// machine stood still, it is tried again with a longer one.
 func (e *env) lostWithStep(late bool) (driver.ID, driver.Record) {
 	e.Helper()
 	const longest = 64 // times e.short

@@ -34,8 +34,8 @@ func (e *env) acknowledged(all []saving) map[string]string {
 	return saved
 }
 
-// race lets savers under one owner meet an end of its run, over both handles. The end comes once so many steps as the round
-// says are under way or saved.
+// race lets savers under one owner meet an end of its run, over both handles. The end comes once so many steps as the
+// round says are under way or saved.
 func (e *env) race(round int, id driver.ID, by driver.Owner, end func()) []saving {
 	e.Helper()
 	const savers, each = 6, 4

@@ -42,7 +42,8 @@ func (h handle) steps(id driver.ID) map[string]string {
 	return texts
 }
 
-// holds checks that exactly these steps are saved, as both handles see it, and that the record says whether there are any.
+// holds checks that exactly these steps are saved, as both handles see it, and that the record says whether there are
+// any.
 func (e *env) holds(what string, id driver.ID, want map[string]string) {
 	e.Helper()
 	for i := range 2 {

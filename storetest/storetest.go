@@ -81,8 +81,8 @@ var topics = []topic{
 	{"restart", restartChecks},
 }
 
-// Run checks every promise of the store on storages that newStorage makes, a new one for each check. Checks of one topic
-// run in parallel, but for those that restart the storage, and all have ended when Run returns.
+// Run checks every promise of the store on storages that newStorage makes, a new one for each check. Checks of one
+// topic run in parallel, but for those that restart the storage, and all have ended when Run returns.
 func Run(t *testing.T, newStorage func(t *testing.T) Storage) {
 	t.Helper()
 	storage := newStorage(t)

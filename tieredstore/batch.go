@@ -12,8 +12,8 @@ import (
 
 const atOnce = 32 // calls of the cache, or of a durable store that takes no batches, that one batch has under way
 
-// ClaimAll implements [driver.BatchClaimer]. The layers refuse what they would refuse to Claim; the others go to the durable
-// store together, or several at a time if that is no BatchClaimer.
+// ClaimAll implements [driver.BatchClaimer]. The layers refuse what they would refuse to Claim; the others go to the
+// durable store together, or several at a time if that is no BatchClaimer.
 func (s *Store) ClaimAll(ctx context.Context, claims []driver.ClaimOf) []driver.Claimed {
 	all := make([]driver.Claimed, len(claims))
 	if err := ctx.Err(); err != nil {

@@ -34,8 +34,8 @@ func (b *batching) ClaimAll(ctx context.Context, claims []driver.ClaimOf) []driv
 	return all
 }
 
-// What a layer knows to be done it refuses; the rest of a batch goes to the durable store in one trip, in its order. Copies are
-// made of what was refused there.
+// What a layer knows to be done it refuses; the rest of a batch goes to the durable store in one trip, in its order.
+// Copies are made of what was refused there.
 func TestABatchAsksTheDurableStoreOnceForWhatNoLayerKnows(t *testing.T) {
 	t.Parallel()
 	for _, l := range allLayers {
@@ -143,8 +143,8 @@ func TestABatchThatFailsFillsNothing(t *testing.T) {
 	}
 }
 
-// Where the durable store takes one claim at a time, those of a batch do not wait for each other, but for those of their own
-// operation. So many claims take no longer than a guard's patience, whatever the layers are.
+// Where the durable store takes one claim at a time, those of a batch do not wait for each other, but for those of
+// their own operation. So many claims take no longer than a guard's patience, whatever the layers are.
 func TestABatchOfADurableStoreWithoutBatches(t *testing.T) {
 	t.Parallel()
 	for _, l := range allLayers {

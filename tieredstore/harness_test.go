@@ -26,7 +26,8 @@ func (c *clock) now() time.Time { return time.Unix(0, c.ns.Load()) }
 
 func (c *clock) advance(d time.Duration) { c.ns.Add(int64(d)) }
 
-// A cache is a [tieredstore.Cache] in memory. A gate, if there is one, is passed before each call, and may wait or fail.
+// A cache is a [tieredstore.Cache] in memory. A gate, if there is one, is passed before each call, and may wait or
+// fail.
 type cache struct {
 	clock func() time.Time
 	gate  func(ctx context.Context, verb string, id driver.ID) error
@@ -116,8 +117,8 @@ func (c *cache) called(verb string) int {
 	return c.calls[verb]
 }
 
-// counted is a durable store that counts what it is asked. A gate, if there is one, is passed after each Claim and Load:
-// what was read is on its way back.
+// counted is a durable store that counts what it is asked. A gate, if there is one, is passed after each Claim and
+// Load: what was read is on its way back.
 type counted struct {
 	*memstore.Store
 	asked atomic.Int64

@@ -95,8 +95,8 @@ func TestNothingIsKeptOfRecordsThatAreNotDone(t *testing.T) {
 	}
 }
 
-// A copy is not served at its retention's end or later, whatever the clocks of cache and process are, and however slow the
-// replies.
+// A copy is not served at its retention's end or later, whatever the clocks of cache and process are, and however slow
+// the replies.
 func TestR53_NoCopyIsServedPastItsRetention(t *testing.T) {
 	t.Parallel()
 	for _, l := range allLayers[1:] {

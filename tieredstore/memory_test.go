@@ -137,7 +137,8 @@ func TestCopiesInTheMemoryEndByAge(t *testing.T) {
 	}
 }
 
-// The monotonic clock stands still while a machine sleeps, the wall clock may be set back: neither lengthens a copy's life.
+// The monotonic clock stands still while a machine sleeps, the wall clock may be set back: neither lengthens a copy's
+// life.
 func TestElapsedTimeIsTheLongerOfTheTwo(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
@@ -157,7 +158,8 @@ func TestElapsedTimeIsTheLongerOfTheTwo(t *testing.T) {
 	}
 }
 
-// wallMoved returns at with its wall clock moved, and its monotonic one not: as time.Now returns it after the former was.
+// wallMoved returns at with its wall clock moved, and its monotonic one not: as time.Now returns it after the former
+// was.
 func wallMoved(t *testing.T, at time.Time, d time.Duration) time.Time {
 	moved := at
 	// The first word of a time.Time with both readings has the wall clock's seconds above its 30 bits of nanoseconds.

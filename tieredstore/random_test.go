@@ -12,8 +12,8 @@ import (
 )
 
 // Two processes and their operators do what they like with a few keys. Each call of the durable store and of the cache
-// waits until the schedule, which is drawn at random, comes to it, so that every reader may be overtaken between any two
-// of its steps. Whatever the order:
+// waits until the schedule, which is drawn at random, comes to it, so that every reader may be overtaken between any
+// two of its steps. Whatever the order:
 //
 //   - nothing is served that was forgotten before the reader began: neither from the cache, nor by the process that has
 //     forgotten it, nor by another one later than Memory.Age;

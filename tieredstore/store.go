@@ -10,8 +10,8 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// A Cache is a fast layer that several processes share. It holds copies of records that are done, by id. It may lose any
-// of them at any time. Methods are called concurrently, and return soon after ctx ends.
+// A Cache is a fast layer that several processes share. It holds copies of records that are done, by id. It may lose
+// any of them at any time. Methods are called concurrently, and return soon after ctx ends.
 type Cache interface {
 	// Get returns the copy, or, if there is none, a record whose State is Absent and a ticket for the Fill that may
 	// follow; 0 is none.
@@ -33,8 +33,8 @@ type Options struct {
 	// CacheTimeout is how long one call of the cache may take before it counts as failed; up to a quarter of it more is
 	// given. A caller who leaves waits no longer than that. Defaults to 50 ms.
 	CacheTimeout time.Duration
-	// Breaker is asked before each Get and Fill, so that a cache that is dead does not cost its timeout for each request. It
-	// is told context.Canceled of a caller who left meanwhile. Defaults to none.
+	// Breaker is asked before each Get and Fill, so that a cache that is dead does not cost its timeout for each request.
+	// It is told context.Canceled of a caller who left meanwhile. Defaults to none.
 	Breaker driver.Breaker
 
 	// Memory is the layer in this process.
@@ -63,11 +63,11 @@ type Store struct {
 
 // New returns the durable store behind the layers. Nothing is started.
 //
-// The store is a [Dropper], a [driver.Waker] and a [driver.BatchClaimer], whose claims take one trip to the durable store if
-// that is one too, and go there several at a time if not. It is also a [driver.Transactor] if the durable store is one, and
-// a [driver.Seizer], [driver.Lister], [driver.StepStore], [driver.Auditor] and [driver.Counter] as far as the durable store is:
-// each only with those before it. Handlers call the durable store's own methods for transactions, as they do without layers;
-// in one-commit mode the durable store answers repeats too.
+// The store is a [Dropper], a [driver.Waker] and a [driver.BatchClaimer], whose claims take one trip to the durable
+// store if that is one too, and go there several at a time if not. It is also a [driver.Transactor] if the durable
+// store is one, and a [driver.Seizer], [driver.Lister], [driver.StepStore], [driver.Auditor] and [driver.Counter] as
+// far as the durable store is: each only with those before it. Handlers call the durable store's own methods for
+// transactions, as they do without layers; in one-commit mode the durable store answers repeats too.
 func New(durable driver.Store, o Options) driver.Store {
 	if o.CacheTimeout <= 0 {
 		o.CacheTimeout = DefaultCacheTimeout

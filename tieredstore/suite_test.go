@@ -235,8 +235,8 @@ func (steps) SaveStep(context.Context, driver.ID, driver.Owner, string, []byte) 
 
 func (steps) Steps(context.Context, driver.ID) (map[string][]byte, error) { return nil, nil }
 
-// R-16 holds on the path of the layers: a key that was used for one request is refused to another, and the record and its
-// copies stay as they are.
+// R-16 holds on the path of the layers: a key that was used for one request is refused to another, and the record and
+// its copies stay as they are.
 func TestR16_AnotherRequestIsRefusedByTheCopyToo(t *testing.T) {
 	t.Parallel()
 	for _, l := range allLayers[1:] {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// windows makes contexts that end a time after they were made, or up to a quarter of it later. Calls that begin at about
-// the same time share a timer: one for each would cost as much as a good part of the call that it bounds.
+// windows makes contexts that end a time after they were made, or up to a quarter of it later. Calls that begin at
+// about the same time share a timer: one for each would cost as much as a good part of the call that it bounds.
 type windows struct {
 	life time.Duration
 
@@ -22,8 +22,8 @@ type shared struct {
 	from time.Time
 }
 
-// A window is a context that has the values of its parent, and ends by itself: a call that nobody waits for any more goes
-// on until then.
+// A window is a context that has the values of its parent, and ends by itself: a call that nobody waits for any more
+// goes on until then.
 type window struct {
 	parent context.Context
 	*shared

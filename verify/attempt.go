@@ -79,8 +79,8 @@ func (l *loader) learn(r *asked, m meaning, a *answer, call *history.Call) strin
 	return came
 }
 
-// learnEffect records the effect of which a success tells. Where effects are counted in another way the first success of an
-// operation stands for its effect. It is called with mu held.
+// learnEffect records the effect of which a success tells. Where effects are counted in another way the first success
+// of an operation stands for its effect. It is called with mu held.
 func (l *loader) learnEffect(o *loaded, a *answer) {
 	if !l.scenario.Effects.byAnswers() {
 		if o.seen == 0 {

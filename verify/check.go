@@ -219,8 +219,8 @@ func (p *probe) repeated() (o *operation, first, again *answer, err error) {
 	return o, first, p.send(o.request()), nil
 }
 
-// settled repeats a request until its answer is a final one, or nothing final has come for so long. What it returns then
-// is the last answer.
+// settled repeats a request until its answer is a final one, or nothing final has come for so long. What it returns
+// then is the last answer.
 func (p *probe) settled(r request, limit time.Duration) *answer {
 	end := time.Now().Add(limit)
 	for {
@@ -242,8 +242,8 @@ func (p *probe) wait(d time.Duration) {
 	}
 }
 
-// sameAs says in what a repeat's answer differs from the first one, or "". That two successes have one status is for the check
-// "fidelity".
+// sameAs says in what a repeat's answer differs from the first one, or "". That two successes have one status is for
+// the check "fidelity".
 func (a *answer) sameAs(first *answer) string {
 	switch {
 	case a.err != nil:

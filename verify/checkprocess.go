@@ -118,8 +118,8 @@ func (p *probe) patience() time.Duration {
 	return time.Duration(p.scenario.Lease) + time.Duration(p.scenario.Timeout)
 }
 
-// wantTruth wants that the last answer of an operation is definite, and agrees with its effects, of which there is one at
-// most.
+// wantTruth wants that the last answer of an operation is definite, and agrees with its effects, of which there is one
+// at most.
 func (p *probe) wantTruth(last *answer) error {
 	n, err := p.counted()
 	if err != nil {

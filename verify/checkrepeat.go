@@ -79,7 +79,8 @@ func repeatChecks() []*check {
 	}
 }
 
-// severityOf is how bad a wrong answer to a repeat is: one that is not given costs nobody anything, one that is wrong does.
+// severityOf is how bad a wrong answer to a repeat is: one that is not given costs nobody anything, one that is wrong
+// does.
 func (p *probe) severityOf(a *answer) Severity {
 	switch p.reads(a) {
 	case noAnswer, busy, later, unknown:

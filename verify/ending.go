@@ -8,9 +8,9 @@ import (
 	"github.com/Shopify/toxiproxy/v2/toxics"
 )
 
-// An ending is how one direction of a connection through a proxy ends. It is always the last toxic there. Those that come
-// with Toxiproxy know nothing of a TLS handshake before a request, close a connection that they hold up when the server
-// closes it, and leave goroutines behind that wait for ever to hand on what nobody takes.
+// An ending is how one direction of a connection through a proxy ends. It is always the last toxic there. Those that
+// come with Toxiproxy know nothing of a TLS handshake before a request, close a connection that they hold up when the
+// server closes it, and leave goroutines behind that wait for ever to hand on what nobody takes.
 type ending struct {
 	Skip     int64 `json:"skip"`     // bytes that pass before it, whatever Pass says
 	Pass     pass  `json:"pass"`     // what passes of the piece after them, and of those that follow
@@ -53,8 +53,8 @@ func (e *ending) Pipe(stub *toxics.ToxicStub) {
 	}
 }
 
-// end handles the piece after which the connection is to end, and waits until then. So many bytes of the piece pass in any
-// case.
+// end handles the piece after which the connection is to end, and waits until then. So many bytes of the piece pass in
+// any case.
 func (e *ending) end(stub *toxics.ToxicStub, piece *stream.StreamChunk, skip int64) {
 	switch e.Pass {
 	case passPart:

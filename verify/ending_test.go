@@ -10,8 +10,8 @@ import (
 	"github.com/Shopify/toxiproxy/v2/toxics"
 )
 
-// through sends pieces through an ending and returns what came out, and how long the connection lasted. Between pieces it
-// waits for gap.
+// through sends pieces through an ending and returns what came out, and how long the connection lasted. Between pieces
+// it waits for gap.
 func through(e ending, gap time.Duration, pieces ...string) (came string, took time.Duration) {
 	began := time.Now()
 	in, out := make(chan *stream.StreamChunk), make(chan *stream.StreamChunk)

@@ -16,9 +16,8 @@ type Gates struct {
 	MaxDuplicates int
 }
 
-// check returns the gates, each with the worst that the loads show. One that nobody has to ask for is closed if an operation
-// broke a promise. What could not be measured closes its gate. Without a
-// load there are none.
+// check returns the gates, each with the worst that the loads show. One that nobody has to ask for is closed if an
+// operation broke a promise. What could not be measured closes its gate. Without a load there are none.
 func (g *Gates) check(loads []Load) (gates []Gate) {
 	if len(loads) == 0 {
 		return nil

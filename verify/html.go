@@ -22,8 +22,8 @@ var (
 	pageTemplate = template.Must(template.New("report").Parse(pageText))
 )
 
-// HTML writes the report as one page that stands for itself: it loads nothing, runs nothing, and its policy forbids both.
-// All that comes from the target is escaped.
+// HTML writes the report as one page that stands for itself: it loads nothing, runs nothing, and its policy forbids
+// both. All that comes from the target is escaped.
 func (r *Report) HTML(w io.Writer) error {
 	var b bytes.Buffer
 	err := pageTemplate.Execute(&b, newPage(r))

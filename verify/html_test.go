@@ -169,7 +169,8 @@ func TestHTMLHasHeadingsLinksAndTitlesOfPictures(t *testing.T) {
 	}
 }
 
-// Colours have the contrast that WCAG 2.2 asks for: 4.5 for text (1.4.3), 3 for what else has to be told apart (1.4.11).
+// Colours have the contrast that WCAG 2.2 asks for: 4.5 for text (1.4.3), 3 for what else has to be told apart
+// (1.4.11).
 func TestHTMLColoursCanBeRead(t *testing.T) {
 	t.Parallel()
 	themes := regexp.MustCompile(`:root \{([^}]*)\}`).FindAllStringSubmatch(pageStyle, 2)

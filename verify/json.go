@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// JSON writes the report in JSON, indented. Equal reports give equal bytes. A figure that is no number, such as a rate of
-// nothing, is 0 there, and a list is never null.
+// JSON writes the report in JSON, indented. Equal reports give equal bytes. A figure that is no number, such as a rate
+// of nothing, is 0 there, and a list is never null.
 func (r *Report) JSON(w io.Writer) error {
 	c := *r
 	c.Checks = append([]Result{}, r.Checks...)

@@ -61,8 +61,8 @@ type (
 )
 
 // JUnit writes the report as JUnit XML: a suite of the checks, and one of the gates if there are any. A check has one
-// failure at most, since some readers see the first only: its message is the worst finding, its text has all that violate
-// safety or the protocol. Advice fails nothing; it is in system-out.
+// failure at most, since some readers see the first only: its message is the worst finding, its text has all that
+// violate safety or the protocol. Advice fails nothing; it is in system-out.
 func (r *Report) JUnit(w io.Writer) error {
 	checks := junitSuite{Name: "checks", Time: junitTime(r.Took), Properties: &junitProperties{[]junitProperty{
 		{"target", visible(r.Target)}, {"profile", visible(r.Profile)}, {"seed", strconv.FormatUint(r.Seed, 10)},

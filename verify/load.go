@@ -13,8 +13,8 @@ import (
 	"github.com/semelhq/semel/history"
 )
 
-// LoadOptions say what to put on a target: requests that come at their times whether or not the target keeps up, of which
-// some repeat an operation that was asked for before.
+// LoadOptions say what to put on a target: requests that come at their times whether or not the target keeps up, of
+// which some repeat an operation that was asked for before.
 type LoadOptions struct {
 	// Rate is how many requests come a second, above 0 and at most 100 000. Retries come on top.
 	Rate float64
@@ -119,8 +119,8 @@ type attempt struct {
 	came      string
 }
 
-// load puts a load on the target and says what came of it. It tells about its progress while it lasts, from one goroutine;
-// tell may be nil. With an error that is not about the options the Load is what came of it until then.
+// load puts a load on the target and says what came of it. It tells about its progress while it lasts, from one
+// goroutine; tell may be nil. With an error that is not about the options the Load is what came of it until then.
 //
 // When the last request has come faults are over. Requests that have no definite answer yet are asked again until their
 // deadline, and keys that have none even then once more, until their leases must be over.
@@ -238,8 +238,8 @@ func (l *loader) leaveOut(p planned, why *int) {
 	*why++
 }
 
-// settle asks as a good client does: again, with the same key and bytes, until an answer is definite or the deadline has
-// passed.
+// settle asks as a good client does: again, with the same key and bytes, until an answer is definite or the deadline
+// has passed.
 func (l *loader) settle(ctx context.Context, r *asked) {
 	limit := time.Now().Add(l.Deadline)
 	for {
@@ -277,8 +277,8 @@ func retryAfter(h http.Header) time.Duration {
 	return 0
 }
 
-// askStuck asks once more for keys that have no definite answer, when nothing else is under way, until their leases must be
-// over.
+// askStuck asks once more for keys that have no definite answer, when nothing else is under way, until their leases
+// must be over.
 func (l *loader) askStuck(ctx context.Context) {
 	var stuck []*asked
 	for _, r := range l.requests {

@@ -69,8 +69,8 @@ var lanes = [...]lane{
 	{fault: faultCutRequest, request: ending{Pass: passPart}},
 }
 
-// A network is what stands between the clients of a load and the target: a proxy for each fault, so that an attempt chooses
-// its fault by the address to which it connects.
+// A network is what stands between the clients of a load and the target: a proxy for each fault, so that an attempt
+// chooses its fault by the address to which it connects.
 type network struct {
 	addresses map[string]string // by fault
 	proxies   []*toxiproxy.Proxy
@@ -130,8 +130,8 @@ func (n *network) open(server *toxiproxy.ApiServer, w *wire, l lane, hello greet
 	return nil
 }
 
-// refuse takes a port that refuses connections: that of the near end of a connection, which nobody else can take as long as
-// it stands, and at which nobody listens.
+// refuse takes a port that refuses connections: that of the near end of a connection, which nobody else can take as
+// long as it stands, and at which nobody listens.
 func (n *network) refuse() error {
 	far, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -155,7 +155,8 @@ func (n *network) manner(fault string) manner {
 	return manner{via: n.addresses[fault], twice: fault == faultTwice}
 }
 
-// close ends the network and all its connections. A proxy that can't reach the target now may live on until it gives up.
+// close ends the network and all its connections. A proxy that can't reach the target now may live on until it gives
+// up.
 func (n *network) close() {
 	var all sync.WaitGroup
 	for _, p := range n.proxies {
@@ -178,8 +179,8 @@ func (n *network) close() {
 // patience is how much longer than a client something may take that waits for it.
 const patience = time.Second
 
-// A greeting is how many bytes a connection carries before the request, and before its answer: those of a TLS handshake.
-// Faults wait behind them, so that they hit requests and answers.
+// A greeting is how many bytes a connection carries before the request, and before its answer: those of a TLS
+// handshake. Faults wait behind them, so that they hit requests and answers.
 type greeting struct{ request, answer int64 }
 
 const (

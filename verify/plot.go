@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A format is the size of a plot. A page has each plot in two, for wide windows and for narrow ones: text of a wide plot
-// that was scaled down could not be read.
+// A format is the size of a plot. A page has each plot in two, for wide windows and for narrow ones: text of a wide
+// plot that was scaled down could not be read.
 type format struct {
 	class                    string
 	width, height            float64
@@ -129,8 +129,8 @@ func stepUp(x float64) float64 {
 	return 10 * scale
 }
 
-// faultLooks group the faults by colour: blue ones are slow, orange ones take the answer away, purple ones the request, and
-// green is one request too many.
+// faultLooks group the faults by colour: blue ones are slow, orange ones take the answer away, purple ones the request,
+// and green is one request too many.
 var faultLooks = map[string]look{
 	"":              {dot, "plain"},
 	faultLatency:    {shapes[0], "blue"},
@@ -203,8 +203,8 @@ func latencyPlot(l *Load, size format) template.HTML {
 
 type place struct{ x, y float64 }
 
-// marksOf returns where the marks of each fault are, those without a fault first. Where there are too many it keeps one of
-// those that are the nearest to each other, so that what stands alone always shows.
+// marksOf returns where the marks of each fault are, those without a fault first. Where there are too many it keeps one
+// of those that are the nearest to each other, so that what stands alone always shows.
 func (f *frame) marksOf(l *Load, axis logAxis) (names []string, marks map[string][]place) {
 	for cell := 1.0; ; cell *= 1.5 {
 		names, marks = nil, map[string][]place{}

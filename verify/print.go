@@ -163,7 +163,8 @@ func (p *printout) findings(r *Report) {
 	}
 }
 
-// paragraph prints a text behind a lead, which takes up so many columns. A text without a word is left out with its lead.
+// paragraph prints a text behind a lead, which takes up so many columns. A text without a word is left out with its
+// lead.
 func (p *printout) paragraph(lead string, indent int, text string) {
 	if text == "" {
 		return

@@ -10,13 +10,13 @@ import (
 type Profile struct {
 	// KeyHeader is the request's field that carries the key.
 	KeyHeader string `yaml:"key_header"`
-	// Quoted sends keys as structured-field strings (RFC 9651 section 3.3.3), as draft-ietf-httpapi-idempotency-key-header-07
-	// has them, and not bare.
+	// Quoted sends keys as structured-field strings (RFC 9651 section 3.3.3), as
+	// draft-ietf-httpapi-idempotency-key-header-07 has them, and not bare.
 	Quoted bool `yaml:"quoted"`
 	// KeyRequired says that a request without a key is refused.
 	KeyRequired bool `yaml:"key_required"`
-	// Missing, Invalid, Reused and Busy are the statuses of a refusal: no key, a malformed key, a key of another request, a
-	// request in progress.
+	// Missing, Invalid, Reused and Busy are the statuses of a refusal: no key, a malformed key, a key of another request,
+	// a request in progress.
 	Missing []int `yaml:"missing"`
 	Invalid []int `yaml:"invalid"`
 	Reused  []int `yaml:"reused"`

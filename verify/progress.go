@@ -14,9 +14,9 @@ const (
 	barWidth      = 20
 )
 
-// A Progress shows how far a run has come. On a terminal that is one line, which is written anew; elsewhere it is a line for
-// each check that has ended, and for each load that begins. Methods may be called concurrently. A failure to write is not
-// reported.
+// A Progress shows how far a run has come. On a terminal that is one line, which is written anew; elsewhere it is a
+// line for each check that has ended, and for each load that begins. Methods may be called concurrently. A failure to
+// write is not reported.
 type Progress struct {
 	terminal bool
 

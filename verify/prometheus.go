@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Prometheus writes the figures of the report in the text format of Prometheus, as its text-file collector and its
-// push gateway read them. Figures of loads have the label faults, the part of the requests that a fault was meant for. A
+// Prometheus writes the figures of the report in the text format of Prometheus, as its text-file collector and its push
+// gateway read them. Figures of loads have the label faults, the part of the requests that a fault was meant for. A
 // rate of nothing, such as that of replays where nothing was repeated, and effects that can't be counted are left out.
 func (r *Report) Prometheus(w io.Writer) error {
 	m := &exposition{}

@@ -15,8 +15,8 @@ import (
 type Options struct {
 	// Only and Skip name checks.
 	Only, Skip []string
-	// Load is a load to put on the target after the checks: once without faults, and once more with them if it has some. Its
-	// Rate is 0 for none.
+	// Load is a load to put on the target after the checks: once without faults, and once more with them if it has some.
+	// Its Rate is 0 for none.
 	Load LoadOptions
 	// Gates are bounds on what the loads show.
 	Gates Gates
@@ -45,11 +45,11 @@ func (nobody) Done(Result)                                    {}
 func (nobody) Load(string, time.Duration, time.Duration, int) {}
 func (nobody) End()                                           {}
 
-// Run runs the checks of a scenario, and the loads. It completes the scenario first, unless that has been done. What the
-// checks find stands in the report, and is no error: see [Report.Violated].
+// Run runs the checks of a scenario, and the loads. It completes the scenario first, unless that has been done. What
+// the checks find stands in the report, and is no error: see [Report.Violated].
 //
-// It returns a [UsageError] for a scenario or options that make no sense, and another error if the target can't be asked
-// at all. If ctx ends or a load fails, it returns an error with the report as far as it came.
+// It returns a [UsageError] for a scenario or options that make no sense, and another error if the target can't be
+// asked at all. If ctx ends or a load fails, it returns an error with the report as far as it came.
 func Run(ctx context.Context, s *Scenario, o Options) (*Report, error) {
 	chosen, err := choose(checks(), o.Only, o.Skip)
 	if err != nil {
@@ -142,7 +142,8 @@ func choose(all []*check, only, skip []string) ([]*check, error) {
 	return chosen, nil
 }
 
-// A UsageError is a mistake in the options, or in a scenario that [Run] completes, or that can't count effects as it says.
+// A UsageError is a mistake in the options, or in a scenario that [Run] completes, or that can't count effects as it
+// says.
 type UsageError string
 
 func (e UsageError) Error() string { return string(e) }

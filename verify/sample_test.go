@@ -14,8 +14,8 @@ const ms = time.Millisecond
 // hostile is what a target may send to whoever reads a report.
 const hostile = "</script><script>alert(1)</script>\"'&\x1b[2J\u202e\x00\r\n"
 
-// sampleReport is of a target that breaks promises of all kinds, with about so many attempts in each load. It is always the
-// same.
+// sampleReport is of a target that breaks promises of all kinds, with about so many attempts in each load. It is always
+// the same.
 func sampleReport(attempts int) *Report {
 	r := &Report{
 		Target: "https://payments.example.com/v1", Profile: "draft07", Seed: 20260214,

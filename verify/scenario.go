@@ -12,8 +12,8 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// A Scenario says what to ask of a target, and what to know of it. Texts of requests may have placeholders for generated
-// fields, such as ${uuid}: within one operation each stands for one value, and another operation has another.
+// A Scenario says what to ask of a target, and what to know of it. Texts of requests may have placeholders for
+// generated fields, such as ${uuid}: within one operation each stands for one value, and another operation has another.
 type Scenario struct {
 	// Target is the URL of the API, with what stands before all paths.
 	Target string `yaml:"target"`
@@ -40,7 +40,8 @@ type Scenario struct {
 	Lease Duration `yaml:"lease"`
 	// Retention is how long the target keeps answers; Later has to be shorter. Defaults to longer than anything waits.
 	Retention Duration `yaml:"retention"`
-	// Later is how long the check "repeat-later" waits at least. Defaults to 1 m, and to half of the retention if that is less.
+	// Later is how long the check "repeat-later" waits at least. Defaults to 1 m, and to half of the retention if that is
+	// less.
 	Later Duration `yaml:"later"`
 	// Timeout is how long an answer may take. Defaults to 10 s, and is never less than twice the slow variant takes.
 	Timeout Duration `yaml:"timeout"`

@@ -125,8 +125,8 @@ func (l *loader) failedTogether(load *Load) (failed []FailedKey) {
 	return failed
 }
 
-// failedKeys returns the first of the keys that broke a promise, and then of those with a request that did not succeed. It
-// counts the former.
+// failedKeys returns the first of the keys that broke a promise, and then of those with a request that did not succeed.
+// It counts the former.
 func (l *loader) failedKeys(load *Load) (failed []FailedKey) {
 	violations := map[string][]string{}
 	for _, v := range l.history.Check() {

@@ -19,8 +19,8 @@ import (
 	"time"
 )
 
-// A request is what goes over the wire, byte for byte: a client of a library would mend some of what has to be sent, and
-// would send some of it again by itself.
+// A request is what goes over the wire, byte for byte: a client of a library would mend some of what has to be sent,
+// and would send some of it again by itself.
 type request struct {
 	method, path string // the path with its query, behind that of the target
 	headers      []field

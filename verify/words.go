@@ -10,8 +10,9 @@ import (
 	"unicode/utf8"
 )
 
-// visible returns a text with its control characters, line breaks and whatever else a terminal, a browser or an XML parser
-// would obey or drop spelled out, as in a Go string. Reports quote what targets have sent, and nobody vouches for that.
+// visible returns a text with its control characters, line breaks and whatever else a terminal, a browser or an XML
+// parser would obey or drop spelled out, as in a Go string. Reports quote what targets have sent, and nobody vouches
+// for that.
 func visible(text string) string {
 	var b strings.Builder
 	for len(text) > 0 {
@@ -128,7 +129,8 @@ func (g *Gate) limit() string {
 	return side + g.measure(g.Bound)
 }
 
-// got is what was measured. A gate that is closed although the figure is within its bound is closed for want of a figure.
+// got is what was measured. A gate that is closed although the figure is within its bound is closed for want of a
+// figure.
 func (g *Gate) got() string {
 	within := strings.HasPrefix(g.Name, "--max-") && g.Got <= g.Bound || strings.HasPrefix(g.Name, "--min-") && g.Got >= g.Bound
 	if !g.Open && within {

@@ -298,8 +298,8 @@ var (
 	_ kong.HelpProvider = (*keysForget)(nil)
 )
 
-// openExisting opens a store of another process as it is: a misspelt name makes no new one, and what is older is left to
-// "semel migrate".
+// openExisting opens a store of another process as it is: a misspelt name makes no new one, and what is older is left
+// to "semel migrate".
 func openExisting(ctx context.Context, address string, o stores.Options) (*stores.Opened, error) {
 	if err := exists(address); err != nil {
 		return nil, err

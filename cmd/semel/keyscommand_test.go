@@ -123,8 +123,8 @@ func contains(t *testing.T, text string, want ...string) {
 	}
 }
 
-// An operator is told of a payment that nobody knows about, finds it by its key, decides, and the shop's clients get what
-// was decided.
+// An operator is told of a payment that nobody knows about, finds it by its key, decides, and the shop's clients get
+// what was decided.
 func TestR87_AnUnknownPaymentIsResolvedByCommandAlone(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -53,8 +53,8 @@ func (k *keysRun) confirm(action string, t *target, yes bool) func(context.Conte
 	}
 }
 
-// risk says what a decision means after which an effect may happen again, "" of any other: what is refused anyway, and what
-// repeats would do without it too. To complete an operation lets nothing run.
+// risk says what a decision means after which an effect may happen again, "" of any other: what is refused anyway, and
+// what repeats would do without it too. To complete an operation lets nothing run.
 func risk(action string, rec *driver.Record) string {
 	reads := rec.Reads(rec.OnLost)
 	switch {

@@ -14,10 +14,10 @@ import (
 	"github.com/semelhq/semel/memstore"
 )
 
-// identities returns the ids of the operations that a key may stand for; operation is "" unless it is part of the identity.
-// There are two if the key is a UUID with digits in upper case: the case does not count on a route that takes only UUIDs. A
-// key that has come to a guard is read by a guard here too, so that it can't be taken for another one. An error is about
-// what was asked for.
+// identities returns the ids of the operations that a key may stand for; operation is "" unless it is part of the
+// identity. There are two if the key is a UUID with digits in upper case: the case does not count on a route that takes
+// only UUIDs. A key that has come to a guard is read by a guard here too, so that it can't be taken for another one. An
+// error is about what was asked for.
 func identities(ctx context.Context, secret []byte, kind semel.Kind, scope, key, operation string) ([]driver.ID, error) {
 	identify := identityHTTP
 	switch kind {

@@ -83,8 +83,8 @@ var orders = map[string]func(a, b *listed) int{
 // byID compares texts, as people and sort(1) do: base64url is not in the order of the bytes.
 func byID(a, b *listed) int { return cmp.Compare(a.view.ID, b.view.ID) }
 
-// A listing keeps those of the operations added to it that come first in an order, and no more than its limit: a store may hold
-// more than fits into memory.
+// A listing keeps those of the operations added to it that come first in an order, and no more than its limit: a store
+// may hold more than fits into memory.
 type listing struct {
 	order func(a, b *listed) int
 	limit int // 0 keeps all

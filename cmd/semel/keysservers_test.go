@@ -13,8 +13,8 @@ import (
 	"github.com/semelhq/semel/keyring"
 )
 
-// On a store that gateways share, an operator finds, decides, shows and forgets as on one in a file; what is forgotten is
-// forgotten in the cache too.
+// On a store that gateways share, an operator finds, decides, shows and forgets as on one in a file; what is forgotten
+// is forgotten in the cache too.
 func TestR87_OperationsOnServers(t *testing.T) {
 	t.Parallel()
 	redis, err := servers.NewRedis("--appendonly", "yes")

@@ -22,7 +22,8 @@ import (
 	"github.com/semelhq/semel/internal/servers"
 )
 
-// Whoever reads the store, its files or a dump of it learns neither paths nor correlation ids; who has the keys finds by them.
+// Whoever reads the store, its files or a dump of it learns neither paths nor correlation ids; who has the keys finds
+// by them.
 func TestAttack08_NamesAreSealedInEveryStore(t *testing.T) {
 	t.Parallel()
 	path, err := binary()

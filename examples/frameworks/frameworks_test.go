@@ -195,7 +195,8 @@ func send(t *testing.T, r *http.Request) answered {
 	return answered{res.StatusCode, res.Header, string(body)}
 }
 
-// compare checks that got is what the bare framework answers: everything but what the guard adds, and, in a replay, cookies.
+// compare checks that got is what the bare framework answers: everything but what the guard adds, and, in a replay,
+// cookies.
 func (want answered) compare(t *testing.T, got answered, repeat bool) {
 	t.Helper()
 	if got.status != want.status || got.body != want.body {
@@ -299,7 +300,8 @@ func TestField02_AStreamFlows(t *testing.T) {
 	}
 }
 
-// The example of each framework: the framework's own authentication is the guard's scope, and the route names the operation.
+// The example of each framework: the framework's own authentication is the guard's scope, and the route names the
+// operation.
 func TestField02_R10_TheExamplesChargeOnceForEachAccount(t *testing.T) {
 	t.Parallel()
 	for name, s := range services {

@@ -19,8 +19,8 @@ import (
 	"github.com/semelhq/semel/memstore"
 )
 
-// A service is the payment service on one framework. The framework's own middleware authenticates, and its scope tells the guard
-// as whom.
+// A service is the payment service on one framework. The framework's own middleware authenticates, and its scope tells
+// the guard as whom.
 type service struct {
 	scope semel.Scope
 	serve func(net.Listener, *semel.Guard, *ledger) error

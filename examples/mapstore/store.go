@@ -1,5 +1,5 @@
-// Package mapstore is a whole store: a map behind a mutex. It forgets everything with its process, so it is for reading.
-// docs/writing-a-store.md goes through it.
+// Package mapstore is a whole store: a map behind a mutex. It forgets everything with its process, so it is for
+// reading. docs/writing-a-store.md goes through it.
 package mapstore
 
 import (

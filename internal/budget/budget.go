@@ -9,8 +9,8 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// A Budget is how many bytes the bodies in this process may take at once, of memory or of temporary files. It is safe for
-// concurrent use. A nil one has no end.
+// A Budget is how many bytes the bodies in this process may take at once, of memory or of temporary files. It is safe
+// for concurrent use. A nil one has no end.
 type Budget struct {
 	mu sync.Mutex
 	Shares
@@ -58,8 +58,8 @@ func (b *Budget) Use() (taken, total int64) {
 	return int64(b.N), int64(b.Total)
 }
 
-// Some returns n, or what is left of it that fits twice into one principal's share: an answer that was stored under a higher
-// limit is still replayed.
+// Some returns n, or what is left of it that fits twice into one principal's share: an answer that was stored under a
+// higher limit is still replayed.
 func (b *Budget) Some(n int) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// UntilSignal returns a context that the first signal to end cancels, which asks to end in order. By then signals do what
-// they do by default again, so that a second one ends the process at once, with status 1 at the latest.
+// UntilSignal returns a context that the first signal to end cancels, which asks to end in order. By then signals do
+// what they do by default again, so that a second one ends the process at once, with status 1 at the latest.
 func UntilSignal() context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 2)

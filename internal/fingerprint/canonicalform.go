@@ -14,13 +14,13 @@ import (
 // maxFormPairs is how many pairs a query or form may have to be canonicalised. It bounds what sorting them costs.
 const maxFormPairs = 10_000
 
-// A formPair is a name and its value, by their places in buf. buf[order:orderEnd] decides where it stands: its name up to a
-// bracket, folded if it has letters beyond ASCII.
+// A formPair is a name and its value, by their places in buf. buf[order:orderEnd] decides where it stands: its name up
+// to a bracket, folded if it has letters beyond ASCII.
 type formPair struct{ start, name, end, order, orderEnd int32 }
 
 // query leaves the pairs of a query in normal order in c.pairs, and reports whether it could, as it can if the query is
-// one that a form would have made. Names are decoded to find their order; pairs are compared as they are written, because a
-// plus sign means a space to some servers only.
+// one that a form would have made. Names are decoded to find their order; pairs are compared as they are written,
+// because a plus sign means a space to some servers only.
 func (c *canonicalizer) query(query string) bool {
 	c.pairs = c.pairs[:0]
 	if query == "" {
@@ -32,8 +32,8 @@ func (c *canonicalizer) query(query string) bool {
 }
 
 // form leaves the pairs of a body of application/x-www-form-urlencoded, decoded, in normal order in c.pairs, and
-// reports whether it could. It can't if the body is something else that was sent as a form by mistake, such as JSON by a
-// client that calls everything one: its handler reads it as it is, where 1+1 is not 1 1.
+// reports whether it could. It can't if the body is something else that was sent as a form by mistake, such as JSON by
+// a client that calls everything one: its handler reads it as it is, where 1+1 is not 1 1.
 func (c *canonicalizer) form(body []byte) bool {
 	c.pairs, c.buf = c.pairs[:0], c.buf[:0]
 	return c.split(body, false)
@@ -113,8 +113,8 @@ func upper(b byte) byte {
 }
 
 // urlEncoded reports whether a text holds only what may stand in a form or query: the characters of a query (RFC 3986,
-// section 3.4), and the brackets of nested names, which are often left as they are. No semicolon, which separates pairs to
-// some servers only. Everything else is escaped by whoever makes a form.
+// section 3.4), and the brackets of nested names, which are often left as they are. No semicolon, which separates pairs
+// to some servers only. Everything else is escaped by whoever makes a form.
 func urlEncoded(s []byte) bool {
 	for _, b := range s {
 		if !structuredfield.IsLower(b|0x20) && !structuredfield.IsDigit(b) && strings.IndexByte("%&=+-._~!$'()*,:@/?[]", b) < 0 {

@@ -68,8 +68,8 @@ func TestR21_TheCanonicalFormOfForms(t *testing.T) {
 	}
 }
 
-// FuzzForm compares with net/url: the canonical form has the same values, so that equal forms are of equal requests, and
-// names may change places. What no form holds, and JSON least of all, has none.
+// FuzzForm compares with net/url: the canonical form has the same values, so that equal forms are of equal requests,
+// and names may change places. What no form holds, and JSON least of all, has none.
 func FuzzForm(f *testing.F) {
 	for _, src := range []string{"a=1&b=2&a=3", "a[x]=1&a[y]=2&b", "%61=+%2B&&=", "a=%zz", "a;b", "&", "a=\xff&%ff=1", "a=1&b", `{"q":"1+1=2"}`, "[1,2]=", "a= &b=\n", "b=1&B=2", "%c3%a9=1&%C3%89=2&k=1&%e2%84%aa=2"} {
 		f.Add(src, uint64(1))

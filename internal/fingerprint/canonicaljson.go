@@ -39,11 +39,11 @@ func (r *jsonRules) exclude(tokens []string) {
 // a pool and released to it, so that small requests need no memory of their own.
 //
 // Canonical JSON is the document without white space, with the members of each object sorted by name, each string with
-// no escapes but those that it needs, and each number as it was written. Two documents have the same canonical form only
-// if they mean the same to every reader: where readers differ (RFC 8259 leaves duplicate names and lone surrogates open)
-// there is none. Many readers, encoding/json among them, match names in either case, so that the order of two that differ
-// in nothing else decides which value counts: they are duplicates too. It is not the form of RFC 8785, which rounds numbers
-// to float64.
+// no escapes but those that it needs, and each number as it was written. Two documents have the same canonical form
+// only if they mean the same to every reader: where readers differ (RFC 8259 leaves duplicate names and lone surrogates
+// open) there is none. Many readers, encoding/json among them, match names in either case, so that the order of two
+// that differ in nothing else decides which value counts: they are duplicates too. It is not the form of RFC 8785,
+// which rounds numbers to float64.
 type canonicalizer struct {
 	src []byte
 	pos int

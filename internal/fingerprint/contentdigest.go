@@ -17,9 +17,9 @@ import (
 )
 
 // CheckContentDigest compares the body as it was sent with its Content-Digest (RFC 9530, section 2), if there is one.
-// An error wraps refusal.DigestMismatch, unless a body in a temporary file can't be read. Algorithms other than sha-256 and
-// sha-512 are passed over; a field that can't be read refuses the request, as RFC 9651, section 4.2, allows: its sender
-// wanted the body checked.
+// An error wraps refusal.DigestMismatch, unless a body in a temporary file can't be read. Algorithms other than sha-256
+// and sha-512 are passed over; a field that can't be read refuses the request, as RFC 9651, section 4.2, allows: its
+// sender wanted the body checked.
 func CheckContentDigest(h http.Header, b *requestbody.Body) error {
 	lines := h["Content-Digest"]
 	if len(lines) == 0 {

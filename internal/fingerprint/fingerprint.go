@@ -208,7 +208,8 @@ func (f *Fingerprinter) Of(d *digest.Digester, r *http.Request, b *requestbody.B
 	return fp, nil
 }
 
-// writeHeaders writes the header fields that count besides Content-Type; conditions are the lines of conditionalHeaders.
+// writeHeaders writes the header fields that count besides Content-Type; conditions are the lines of
+// conditionalHeaders.
 func (f *Fingerprinter) writeHeaders(s *digest.Digest, conditions [][]string, h http.Header) {
 	for _, lines := range conditions {
 		s.Texts(lines)

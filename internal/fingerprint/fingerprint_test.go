@@ -675,8 +675,8 @@ func TestR23_TheEncodingIsFixed(t *testing.T) {
 	}
 }
 
-// the canonical form of some bodies is another one than it was in the first version, so the canonical digests of the two
-// say nothing about each other.
+// the canonical form of some bodies is another one than it was in the first version, so the canonical digests of
+// the two say nothing about each other.
 func TestField07_R23_CanonicalDigestsOfTheFirstVersionAreOfOtherSettings(t *testing.T) {
 	t.Parallel()
 	now := json200().fingerprint(t, Policy{})

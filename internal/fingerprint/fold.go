@@ -9,9 +9,9 @@ import (
 // fold brings a name into the form by which names are compared without case.
 func fold(name string) string { return strings.Map(foldRune, name) }
 
-// foldRune maps runes that some reader takes for the same letter to one of them: the simple case folding of Unicode, which
-// encoding/json and strings.EqualFold use, and the simple mappings to upper and lower case, by which others compare; to
-// those ı and İ are an i.
+// foldRune maps runes that some reader takes for the same letter to one of them: the simple case folding of Unicode,
+// which encoding/json and strings.EqualFold use, and the simple mappings to upper and lower case, by which others
+// compare; to those ı and İ are an i.
 func foldRune(r rune) rune {
 	switch {
 	case r >= 'a' && r <= 'z':
@@ -27,7 +27,8 @@ func foldRune(r rune) rune {
 	return least
 }
 
-// foldsToItself reports whether all names that differ from this one in case only have an upper-case or a non-ASCII letter.
+// foldsToItself reports whether all names that differ from this one in case only have an upper-case or a non-ASCII
+// letter.
 func foldsToItself(name []byte) bool {
 	for _, b := range name {
 		if b >= 'A' && b <= 'Z' || b >= utf8.RuneSelf {

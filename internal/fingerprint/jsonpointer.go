@@ -34,8 +34,8 @@ func ParseJSONPointer(pointer string) ([]string, error) {
 	return tokens, nil
 }
 
-// A pointerNode is a place in a JSON document that pointers lead through or to. Its map's keys are tokens in the escaped
-// form in which the canonicalizer writes names.
+// A pointerNode is a place in a JSON document that pointers lead through or to. Its map's keys are tokens in the
+// escaped form in which the canonicalizer writes names.
 type pointerNode struct {
 	next map[string]*pointerNode
 	end  bool
@@ -114,7 +114,8 @@ func bodyField(b *requestbody.Body, tokens []string) ([]byte, error) {
 }
 
 // find returns where the member or element that token names begins, in the value at c.pos. The document is known to be
-// valid. A member whose name differs from the token in case only is none, but beside the one that is meant it is ambiguous.
+// valid. A member whose name differs from the token in case only is none, but beside the one that is meant it is
+// ambiguous.
 func (c *canonicalizer) find(token string) (at int, found bool, err error) {
 	c.space()
 	opening := c.src[c.pos]

@@ -13,9 +13,9 @@ import (
 )
 
 // KeyField returns the string to which a JSON Pointer leads in a body: in a form the field that it names, else in JSON
-// . It is found only if there is exactly one meaning: a malformed body, a name that stands twice on the way, in either
-// case, or a value that is neither a string nor null is an error, so that a malformed key is never taken for none. An
-// empty body has no fields, nor has one that says to be neither, and is not JSON.
+// . It is found only if there is exactly one meaning: a malformed body, a name that stands twice on the way, in
+// either case, or a value that is neither a string nor null is an error, so that a malformed key is never taken for
+// none. An empty body has no fields, nor has one that says to be neither, and is not JSON.
 func KeyField(b *requestbody.Body, contentType []string, pointer string) (value string, found bool, err error) {
 	tokens, err := ParseJSONPointer(pointer)
 	if err != nil {
@@ -80,8 +80,8 @@ func isFormField(name string, tokens []string) bool {
 	return len(tokens) == 1 && tokens[0] == name || slices.Equal(formPath(name), tokens)
 }
 
-// formPath returns the tokens of a form field's name. Servers build records and lists of names in brackets: card[code] is
-// taken for /card/code as well as for what it is.
+// formPath returns the tokens of a form field's name. Servers build records and lists of names in brackets: card[code]
+// is taken for /card/code as well as for what it is.
 func formPath(name string) []string {
 	first, rest, nested := strings.Cut(name, "[")
 	if !nested {

@@ -17,7 +17,8 @@ type Redactor struct {
 	pointers [][]string // the same, folded, for forms
 }
 
-// NewRedactor reports all that is wrong with the pointers. Without any there is nothing to leave out, and it returns nil.
+// NewRedactor reports all that is wrong with the pointers. Without any there is nothing to leave out, and it returns
+// nil.
 func NewRedactor(pointers []string) (*Redactor, error) {
 	if len(pointers) == 0 {
 		return nil, nil
@@ -50,8 +51,8 @@ var errFieldNoForm = errors.New("body holds what no form does, so that its field
 
 var errRedactKind = errors.New("body is neither JSON nor a form in UTF-8, so that its fields can't be told")
 
-// Body returns a body without the named fields, and whether it had any: one that had none is to be stored as it was sent.
-// In a body that can't be taken apart they can't be found, which is an error: what is not to be stored never is.
+// Body returns a body without the named fields, and whether it had any: one that had none is to be stored as it was
+// sent. In a body that can't be taken apart they can't be found, which is an error: what is not to be stored never is.
 func (r *Redactor) Body(b *requestbody.Body, contentType []string) (rest []byte, had bool, err error) {
 	media := ParseMediaType(contentType)
 	switch {

@@ -13,8 +13,8 @@ import (
 
 const module = "github.com/semelhq/semel"
 
-// floors are the folders that others import, from the ground up. A folder below one that is listed belongs to it. Packages of
-// one floor know nothing of each other.
+// floors are the folders that others import, from the ground up. A folder below one that is listed belongs to it.
+// Packages of one floor know nothing of each other.
 var floors = [][]string{
 	{"refusal", "history", "internal/wire", "internal/structuredfield", "internal/certsubject", "internal/command", "internal/npm", "internal/servers"},
 	{"driver"},

@@ -1,5 +1,5 @@
-// Package npm installs packages of npm's for tests of services that use them. Node.js and npm have to be there; what a lock
-// file pins is fetched once, and comes from npm's cache then.
+// Package npm installs packages of npm's for tests of services that use them. Node.js and npm have to be there; what a
+// lock file pins is fetched once, and comes from npm's cache then.
 package npm
 
 import (

@@ -100,8 +100,9 @@ func (f filing) Write(p []byte) (int, error) {
 	return f.Writer.Write(p)
 }
 
-// Read reads a body. One that is larger than the limit, as sent or decoded, is an error that wraps refusal.BodyTooLarge;
-// no more memory is taken than has been read, whatever length the client claims. A nil src is an empty body.
+// Read reads a body. One that is larger than the limit, as sent or decoded, is an error that wraps
+// refusal.BodyTooLarge; no more memory is taken than has been read, whatever length the client claims. A nil src is an
+// empty body.
 func Read(src io.Reader, o Options) (*Body, error) {
 	if o.Limit <= 0 {
 		o.Limit = 1 << 20
@@ -172,8 +173,8 @@ func (b *Body) Reusable() bool {
 	return !b.Lent && !b.opened.Load() && b.file == nil && cap(b.Data) <= longestReused
 }
 
-// readUpTo reads src to its end, or one byte or more beyond limit, into room if that is large enough. What it takes goes on
-// the account; the error is errNoRoom if that is too much.
+// readUpTo reads src to its end, or one byte or more beyond limit, into room if that is large enough. What it takes
+// goes on the account; the error is errNoRoom if that is too much.
 func readUpTo(src io.Reader, room []byte, limit, hint int64, taken *account) ([]byte, error) {
 	const unknown, most = 512, 16 << 10 // first steps
 	first := int64(unknown)

@@ -1,8 +1,9 @@
-// Package servers starts real PostgreSQL, Redis, PgBouncer, Prometheus and nginx servers for tests and measurements, and hurts them.
+// Package servers starts real PostgreSQL, Redis, PgBouncer, Prometheus and nginx servers for tests and measurements,
+// and hurts them.
 //
-// Each server listens on a free port of 127.0.0.1 and keeps its files in a folder of its own. It outlives a Kill, a Stop
-// and a Start, with its port and what it had stored; Close ends it and removes the folder. If the process that started
-// servers dies, they die too, and their folders go.
+// Each server listens on a free port of 127.0.0.1 and keeps its files in a folder of its own. It outlives a Kill, a
+// Stop and a Start, with its port and what it had stored; Close ends it and removes the folder. If the process that
+// started servers dies, they die too, and their folders go.
 //
 // The programs have to be there: scripts/servers makes sure of them.
 package servers

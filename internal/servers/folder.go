@@ -66,8 +66,8 @@ func reachable(dir string) string {
 	}
 }
 
-// watcherScript waits until its standard input ends, which it does with the process that has the other end. It then ends
-// each server whose folder says who it is, and removes all folders.
+// watcherScript waits until its standard input ends, which it does with the process that has the other end. It then
+// ends each server whose folder says who it is, and removes all folders.
 const watcherScript = `
 trap '' HUP INT TERM
 cat >/dev/null

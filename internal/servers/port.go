@@ -20,8 +20,8 @@ const (
 	busOffset = 10_000
 )
 
-// freePort returns a port on which nobody listened a moment ago, nor on the bus port that belongs to it. It is given to nobody
-// else as long as this process lives.
+// freePort returns a port on which nobody listened a moment ago, nor on the bus port that belongs to it. It is given to
+// nobody else as long as this process lives.
 func freePort() (int, error) {
 	for range 1000 {
 		port := firstPort + rand.IntN(endPort-firstPort)
@@ -37,9 +37,9 @@ var reservations struct {
 	all []net.Listener // kept from being collected, which would close them
 }
 
-// reserve reports whether a port is nobody's, and makes it this process's: a server that is down finds its port free when it
-// starts again, although other tests, and other processes, start servers meanwhile. Whoever has a port listens on it at another
-// address of the loopback. Where the system has no such address, nothing is reserved.
+// reserve reports whether a port is nobody's, and makes it this process's: a server that is down finds its port free
+// when it starts again, although other tests, and other processes, start servers meanwhile. Whoever has a port listens
+// on it at another address of the loopback. Where the system has no such address, nothing is reserved.
 func reserve(port int) bool {
 	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.2", strconv.Itoa(port)))
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package wire writes and reads the parts of which binary forms are made: lengths as unsigned varints in their shortest form, texts, and
-// header fields.
+// Package wire writes and reads the parts of which binary forms are made: lengths as unsigned varints in their shortest
+// form, texts, and header fields.
 package wire
 
 import (

@@ -1,8 +1,8 @@
-// Command lint holds the checks of "make lint" that neither go vet nor staticcheck has, as a tool for go vet -vettool: go vet
-// keeps what it found until a package changes.
+// Command lint holds the checks of "make lint" that neither go vet nor staticcheck has, as a tool for go vet -vettool:
+// go vet keeps what it found until a package changes.
 //
-// A comment "//nolint:NAME // reason" at the end of a line, or on a line of its own above, excepts it from the check of that name.
-// The reason is required.
+// A comment "//nolint:NAME // reason" at the end of a line, or on a line of its own above, excepts it from the check of
+// that name. The reason is required.
 package main
 
 import (
@@ -29,7 +29,8 @@ import (
 var excluded = []string{
 	// A failure to print has nowhere to be told.
 	"fmt.Fprint", "fmt.Fprintf", "fmt.Fprintln",
-	// Closing what was only read, or a connection that is given up, loses nothing. Files that were written are *os.File, and checked.
+	// Closing what was only read, or a connection that is given up, loses nothing. Files that were written are *os.File,
+	// and checked.
 	"(io.Closer).Close", "(io.ReadCloser).Close", "(net.Conn).Close", "(net.Listener).Close", "(*net/http.Server).Close",
 	// A digest takes all, as hash.Hash does.
 	"(*github.com/semelhq/semel/internal/digest.Digest).Write",

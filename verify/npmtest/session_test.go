@@ -122,8 +122,8 @@ func (s *session) until(what string, is func() bool) {
 	}
 }
 
-// begin sends a request and returns when its handler has begun, or has ended already. What it returns ends its client, and
-// waits for that.
+// begin sends a request and returns when its handler has begun, or has ended already. What it returns ends its client,
+// and waits for that.
 func (s *session) begin(r request) (leave func()) {
 	ctx, cancel := context.WithCancel(s.Context())
 	var left sync.WaitGroup

@@ -41,8 +41,8 @@ func TestR89_TheReportTellsTheFaultsOfAPackageFromNpm(t *testing.T) {
 	}
 }
 
-// missed reports whether a check was not made, or told of less than is wanted: many a check has to come at the right moment,
-// which a machine that stands still for a second can let pass.
+// missed reports whether a check was not made, or told of less than is wanted: many a check has to come at the right
+// moment, which a machine that stands still for a second can let pass.
 func missed(r *verify.Report, want map[string][]string) bool {
 	return slices.ContainsFunc(r.Checks, func(c verify.Result) bool {
 		var told []string

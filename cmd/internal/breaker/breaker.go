@@ -73,10 +73,10 @@ func New(o Options) *Breaker {
 	return &Breaker{o.Name, gobreaker.NewTwoStepCircuitBreaker[struct{}](settings)}
 }
 
-// Allow returns an error that wraps [ErrOpen] if the call must not be made. Otherwise done must be called once, with the
-// call's error. [driver.ErrFull] and [driver.ErrUnreadable] count as success: what answers so is there. One that wraps
-// context.Canceled does not count at all: the caller left. Calls that began before the breaker last opened or closed
-// don't count either.
+// Allow returns an error that wraps [ErrOpen] if the call must not be made. Otherwise done must be called once, with
+// the call's error. [driver.ErrFull] and [driver.ErrUnreadable] count as success: what answers so is there. One that
+// wraps context.Canceled does not count at all: the caller left. Calls that began before the breaker last opened or
+// closed don't count either.
 func (b *Breaker) Allow() (done func(err error), err error) {
 	done, err = b.two.Allow()
 	if err != nil {

@@ -19,8 +19,8 @@ type behaviour func(*testing.T, *process) error
 
 func wrong(format string, a ...any) error { return fmt.Errorf(format, a...) }
 
-// behaviours by the name of the check that looks at them from outside; what stands behind a slash tells apart those that one
-// check looks at.
+// behaviours by the name of the check that looks at them from outside; what stands behind a slash tells apart those
+// that one check looks at.
 var behaviours = map[string]behaviour{
 	"repeat": func(_ *testing.T, p *process) error {
 		r := newRequest("/pay")

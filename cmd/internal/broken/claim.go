@@ -35,7 +35,8 @@ type claim struct {
 	ended chan struct{}
 }
 
-// claim returns the right to run an operation, or the answer that it has, or why neither. What is refused changes nothing.
+// claim returns the right to run an operation, or the answer that it has, or why neither. What is refused changes
+// nothing.
 func (l *Layer) claim(ctx context.Context, id, print string) (*claim, *answer, *problem) {
 	c, rec, first, no := l.take(ctx, id, print)
 	if c == nil || l.bug == "no-claim" {
@@ -51,8 +52,8 @@ func (l *Layer) claim(ctx context.Context, id, print string) (*claim, *answer, *
 	return c, nil, nil
 }
 
-// giveUp frees an operation whose claim could not be made durable: nothing has run. If the claim is in the journal all the
-// same, a restart holds it.
+// giveUp frees an operation whose claim could not be made durable: nothing has run. If the claim is in the journal all
+// the same, a restart holds it.
 func (l *Layer) giveUp(c *claim) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -62,7 +63,8 @@ func (l *Layer) giveUp(c *claim) {
 	close(c.ended)
 }
 
-// take makes the caller the owner of an operation, if it may run. It returns the record as it is then, to be made durable.
+// take makes the caller the owner of an operation, if it may run. It returns the record as it is then, to be made
+// durable.
 func (l *Layer) take(ctx context.Context, id, print string) (*claim, record, *answer, *problem) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -146,8 +148,8 @@ func (l *Layer) decide(rec *record, print string, now time.Time) (*answer, *prob
 	return nil, &outcomeUnknown
 }
 
-// settle ends a run. It reports false if the caller does not own the operation any more: then nothing is changed. What it
-// has acknowledged is durable.
+// settle ends a run. It reports false if the caller does not own the operation any more: then nothing is changed. What
+// it has acknowledged is durable.
 func (l *Layer) settle(c *claim, s state, a *answer) (owned bool, err error) {
 	return l.change(c, func(rec *record) { rec.State, rec.Answer, rec.At = s, a, time.Now() })
 }

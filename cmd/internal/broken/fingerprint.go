@@ -29,9 +29,9 @@ func (l *Layer) fingerprint(r *http.Request, body []byte) string {
 	return digest(r.Method, path, query, text)
 }
 
-// canonical returns a JSON body in one form, whatever the order of its members and its white space, and any other
-// body as it is. Where decoding could make two bodies one, as with a name that comes twice or half a surrogate, the body
-// stays as it is too.
+// canonical returns a JSON body in one form, whatever the order of its members and its white space, and any
+// other body as it is. Where decoding could make two bodies one, as with a name that comes twice or half a surrogate,
+// the body stays as it is too.
 func canonical(contentType string, body []byte) []byte {
 	kind, _, err := mime.ParseMediaType(contentType)
 	isJSON := err == nil && (kind == "application/json" || strings.HasSuffix(kind, "+json"))

@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// A journal is a file to which records are only ever appended, a line each. The last line of an operation's highest fence
-// is what is known of it. It grows for ever: this layer is there to be looked at, not to be kept.
+// A journal is a file to which records are only ever appended, a line each. The last line of an operation's highest
+// fence is what is known of it. It grows for ever: this layer is there to be looked at, not to be kept.
 type journal struct {
 	file *os.File
 

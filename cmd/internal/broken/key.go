@@ -30,9 +30,9 @@ var (
 	escape   = strings.NewReplacer(`\"`, `"`, `\\`, `\`)
 )
 
-// parseKey reads the key from the lines of its header (R-1 to R-6). No line is errMissing; anything else that is not one
-// valid key is another error, so that a malformed key is never taken for none. Two lines are an error even if they are
-// equal: somebody on the way may have seen the first one only.
+// parseKey reads the key from the lines of its header (R-1 to R-6). No line is errMissing; anything else that is not
+// one valid key is another error, so that a malformed key is never taken for none. Two lines are an error even if they
+// are equal: somebody on the way may have seen the first one only.
 func parseKey(lines []string) (string, error) {
 	if len(lines) == 0 {
 		return "", errMissing

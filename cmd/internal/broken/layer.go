@@ -30,8 +30,8 @@ type Layer struct {
 	bodies  map[string]twin    // by account and fingerprint, for the bug body-as-key
 }
 
-// New returns a layer before a handler, with the bug of this name or [None]. Its records are in a file in dir, where they
-// are found again after a crash. It is closed with Close.
+// New returns a layer before a handler, with the bug of this name or [None]. Its records are in a file in dir, where
+// they are found again after a crash. It is closed with Close.
 func New(bug, dir string, next http.Handler) (*Layer, error) {
 	if _, err := Find(bug); err != nil {
 		return nil, err
@@ -48,8 +48,8 @@ func New(bug, dir string, next http.Handler) (*Layer, error) {
 	return l, nil
 }
 
-// recovered prepares a record that was found in the journal. What ran when the process died keeps its key for a lease, as
-// its handler's work may go on elsewhere; then its outcome is unknown.
+// recovered prepares a record that was found in the journal. What ran when the process died keeps its key for a lease,
+// as its handler's work may go on elsewhere; then its outcome is unknown.
 func (l *Layer) recovered(id string, rec *record) {
 	if rec.State == done {
 		l.remember(id)
@@ -71,8 +71,8 @@ const never = 100 * 365 * 24 * time.Hour
 // Close closes the journal. Requests that still run are held when the folder is opened again.
 func (l *Layer) Close() error { return l.journal.close() }
 
-// ServeHTTP lets requests pass that only read, and makes the others take effect once; of those but POST and PATCH only what
-// carries a key.
+// ServeHTTP lets requests pass that only read, and makes the others take effect once; of those but POST and PATCH only
+// what carries a key.
 func (l *Layer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	lines := r.Header.Values("Idempotency-Key")
 	switch r.Method {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// run runs an operation for its owner, and settles what came of it. There is no answer if the handler's connection broke.
-// The handler goes on if the client hangs up.
+// run runs an operation for its owner, and settles what came of it. There is no answer if the handler's connection
+// broke. The handler goes on if the client hangs up.
 func (l *Layer) run(r *http.Request, c *claim, body []byte) (a *answer, owned bool, err error) {
 	defer close(c.ended)
 	go l.beat(r.Context(), c)
@@ -99,8 +99,9 @@ func (l *Layer) extend(c *claim, by time.Duration) bool {
 	return true
 }
 
-// countDown lets a lease run out while the client waits, for the bug no-heartbeat. It reports true if the client hung up
-// before: then the lease is renewed. It counts in ticks, so that the time in which the process is stopped does not count.
+// countDown lets a lease run out while the client waits, for the bug no-heartbeat. It reports true if the client hung
+// up before: then the lease is renewed. It counts in ticks, so that the time in which the process is stopped does not
+// count.
 func (l *Layer) countDown(client context.Context, c *claim) bool {
 	const tick = lease / 20
 	for left := lease; left > 0; left -= tick {

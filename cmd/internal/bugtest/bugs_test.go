@@ -39,7 +39,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// wholeMatrix has each bug looked for with every check, and not only with the one that finds it: that takes some minutes.
+// wholeMatrix has each bug looked for with every check, and not only with the one that finds it: that takes some
+// minutes.
 const wholeMatrix = "SEMEL_VERIFY_MATRIX"
 
 // atOnce is how many servers are checked at once. They mostly wait.
@@ -112,8 +113,8 @@ func TestR89_EachBugIsFoundByItsCheck(t *testing.T) {
 	}
 }
 
-// missed reports whether a machine that stood still for a moment may be why a bug was not seen, or a check not made: many a
-// check has to come at the right moment.
+// missed reports whether a machine that stood still for a moment may be why a bug was not seen, or a check not made:
+// many a check has to come at the right moment.
 func missed(bug broken.Bug, r *verify.Report) bool {
 	_, found := judged(r)
 	if bug.Name != broken.None {

@@ -12,7 +12,8 @@ type cast struct {
 	fronts  []*process
 }
 
-// newCast returns the processes of a run. Where the storage is a server, s has it, unless none of them is to be started.
+// newCast returns the processes of a run. Where the storage is a server, s has it, unless none of them is to be
+// started.
 func newCast(c *Config, s *site) *cast {
 	k := &cast{}
 	if !c.Mode.library() {
@@ -108,8 +109,8 @@ func (k *cast) kills(c *Config) (byPoint map[Point]int, missed []Point) {
 	return byPoint, missed
 }
 
-// troubles returns what the deaths in the cast explain: that of a front, what this front did, or all that have a file with
-// it, in which it held locks; that of the service, everything.
+// troubles returns what the deaths in the cast explain: that of a front, what this front did, or all that have a file
+// with it, in which it held locks; that of the service, everything.
 func (k *cast) troubles(s Storage) (all []trouble) {
 	for _, d := range k.deaths() {
 		t := trouble{what: fmt.Sprintf("%s ended: %s", d.name, d.point), front: d.name, from: d.from, to: d.to, harmless: d.clean}

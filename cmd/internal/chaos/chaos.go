@@ -13,8 +13,8 @@ import (
 )
 
 // Run plays one run, and returns what came of it. All its processes and servers have ended then. An error means that it
-// could not be played to its end, as when a process ended that nobody had killed; what is wrong with the effects stands in
-// the report. If ctx ends before, what has happened so far is brought to its end and judged.
+// could not be played to its end, as when a process ended that nobody had killed; what is wrong with the effects stands
+// in the report. If ctx ends before, what has happened so far is brought to its end and judged.
 func Run(ctx context.Context, c Config) (report *Report, err error) {
 	if err := c.complete(); err != nil {
 		return nil, fmt.Errorf("chaos: %w", err)
@@ -56,8 +56,8 @@ type run struct {
 	began  time.Time
 }
 
-// play lets clients ask, processes die and servers suffer, until the time is over; then lets all live, and every operation
-// come to its end.
+// play lets clients ask, processes die and servers suffer, until the time is over; then lets all live, and every
+// operation come to its end.
 func (r *run) play(ctx context.Context) error {
 	wild, end := context.WithCancel(ctx)
 	defer end()
@@ -83,8 +83,8 @@ func (r *run) play(ctx context.Context) error {
 		working.Wait()
 		close(idle)
 	}()
-	// Whatever comes first ends the rest: the time is over, a server is beyond help, or all operations have been begun, and
-	// have ended.
+	// Whatever comes first ends the rest: the time is over, a server is beyond help, or all operations have been begun,
+	// and have ended.
 	var failed []error
 	reaped, raged := false, false
 	select {

@@ -58,8 +58,8 @@ type operation struct {
 	attempts []attempt
 }
 
-// A plan is what clients will do for an operation. It is drawn with it, so that what is drawn next does not depend on how they
-// fare.
+// A plan is what clients will do for an operation. It is drawn with it, so that what is drawn next does not depend on
+// how they fare.
 type plan struct {
 	others   int    // how many more ask for it at the same time
 	together bool   // the rival is asked for at the same time, not when the operation is done
@@ -150,8 +150,8 @@ func (c *clients) operate(ctx context.Context, o *operation) {
 	}
 }
 
-// pursue asks until it gets a final answer, or ctx ends. Who gets no answer asks elsewhere soon, and less soon if there is
-// none there either.
+// pursue asks until it gets a final answer, or ctx ends. Who gets no answer asks elsewhere soon, and less soon if there
+// is none there either.
 func (c *clients) pursue(ctx context.Context, o *operation, request string, rng *rand.Rand) {
 	refused := 0
 	for at := rng.IntN(len(c.cast.fronts)); ctx.Err() == nil; at++ {

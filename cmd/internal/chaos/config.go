@@ -17,7 +17,8 @@ type Config struct {
 	// Storage keeps the records. Defaults to SQLite.
 	Storage Storage
 	Mode    Mode
-	// Seed decides what is asked for, who is killed when, and what happens to servers. What meets whom is up to the machine.
+	// Seed decides what is asked for, who is killed when, and what happens to servers. What meets whom is up to the
+	// machine.
 	Seed uint64
 	// For is how long operations are begun, and processes killed, once each point was visited and each fault has come.
 	For time.Duration
@@ -31,8 +32,8 @@ type Config struct {
 	Lease time.Duration
 	// Dir is an empty folder for the files of the run.
 	Dir string
-	// Store is the address of the gateways' store where the storage is no server. Defaults to an SQLite file of the run; it
-	// is on a disk of its own if this process may mount one, see [Apart].
+	// Store is the address of the gateways' store where the storage is no server. Defaults to an SQLite file of the run;
+	// it is on a disk of its own if this process may mount one, see [Apart].
 	Store string
 
 	flaw    flaw

@@ -7,11 +7,11 @@ import (
 	"path/filepath"
 )
 
-// A disk is a file system of the run, on which SQLite's files are, so that it can be full for a while. It is in memory: what
-// a process that is killed has written stays, and what is on it ends with it.
+// A disk is a file system of the run, on which SQLite's files are, so that it can be full for a while. It is in memory:
+// what a process that is killed has written stays, and what is on it ends with it.
 //
-// It is full once it is made as small as what it holds. A file that takes the rest would have to be as large as all that the
-// run may still write, and in memory too.
+// It is full once it is made as small as what it holds. A file that takes the rest would have to be as large as all
+// that the run may still write, and in memory too.
 type disk struct{ dir string }
 
 // newDisk makes a disk, seen at dir, which must not exist.
@@ -25,8 +25,8 @@ func newDisk(dir string) (*disk, error) {
 	return &disk{dir}, nil
 }
 
-// fill fills the disk for as long as hold takes. Room for so many blocks is left on it, so that what is written may fit by
-// half.
+// fill fills the disk for as long as hold takes. Room for so many blocks is left on it, so that what is written may fit
+// by half.
 func (d *disk) fill(room int64, hold func()) error {
 	if err := limit(d.dir, room); err != nil {
 		return err

@@ -78,8 +78,8 @@ func TestADiskIsFullForAWhile(t *testing.T) {
 	}
 }
 
-// While the disk is full the gateway runs nothing that it can't record, and still replays. What was under way is settled once
-// there is room. No key is stuck.
+// While the disk is full the gateway runs nothing that it can't record, and still replays. What was under way is
+// settled once there is room. No key is stuck.
 func TestR63_R26_AFullDiskFailsClosed(t *testing.T) {
 	t.Parallel()
 	d := testDisk(t)

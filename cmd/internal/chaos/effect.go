@@ -79,8 +79,8 @@ func readPayment(w http.ResponseWriter, r *http.Request) (p payment, request str
 	return p, string(body), true
 }
 
-// A ledger is a file of effects, to which many processes append, each effect with one write, a line break and a line. The
-// kernel may cut short the write of a process that is killed: what follows has its own line all the same.
+// A ledger is a file of effects, to which many processes append, each effect with one write, a line break and a line.
+// The kernel may cut short the write of a process that is killed: what follows has its own line all the same.
 type ledger struct{ file *os.File }
 
 func openLedger(path string) (*ledger, error) {
@@ -102,7 +102,8 @@ func (l *ledger) append(e effect) error {
 	return nil
 }
 
-// readLedger returns all effects in the order of their writes. A line that was cut short is none: nobody was told of it.
+// readLedger returns all effects in the order of their writes. A line that was cut short is none: nobody was told of
+// it.
 func readLedger(path string) ([]effect, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {

@@ -10,8 +10,8 @@ import (
 	"github.com/semelhq/semel/history"
 )
 
-// A judge compares what clients learned with the effects there are, and what can't be promised under a kill or a fault with
-// those that there were.
+// A judge compares what clients learned with the effects there are, and what can't be promised under a kill or a fault
+// with those that there were.
 type judge struct {
 	mode     Mode
 	began    time.Time
@@ -23,7 +23,8 @@ type judge struct {
 // only when it is used.
 const slack = 300 * time.Millisecond
 
-// explain reports whether a trouble of a front, or of all, came between two moments, or shortly before. No front means any.
+// explain reports whether a trouble of a front, or of all, came between two moments, or shortly before. No front means
+// any.
 func explain(troubles []trouble, front string, from, to time.Time) bool {
 	return slices.ContainsFunc(troubles, func(t trouble) bool {
 		return !t.harmless && (front == "" || t.front == "" || t.front == front) && !t.from.After(to) && !t.to.Add(slack).Before(from)
@@ -110,9 +111,9 @@ func (j *judge) lostRun(e, next *effect) bool {
 	return explain(j.troubles, e.Front, from, to) || explain(j.stalls, "", from, to)
 }
 
-// lost reports whether an attempt may have been cut off by a trouble, or have met a lease that was lost to a stall: it was
-// under way then; or its front had put it off, owed a release, and was killed before that was acknowledged, since else the key
-// would be free.
+// lost reports whether an attempt may have been cut off by a trouble, or have met a lease that was lost to a stall: it
+// was under way then; or its front had put it off, owed a release, and was killed before that was acknowledged, since
+// else the key would be free.
 func (j *judge) lost(o *operation) bool {
 	last := o.attempts[len(o.attempts)-1].done
 	return slices.ContainsFunc(o.attempts, func(a attempt) bool {

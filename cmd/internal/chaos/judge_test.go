@@ -193,8 +193,8 @@ func TestR90_TheJudge(t *testing.T) {
 	}
 }
 
-// What nobody did to a run, but a machine without time for it, explains that its lease was lost: it is run again under Rerun,
-// or cut off once its answer has begun, and reads as unknown under Hold. It explains nothing else.
+// What nobody did to a run, but a machine without time for it, explains that its lease was lost: it is run again under
+// Rerun, or cut off once its answer has begun, and reads as unknown under Hold. It explains nothing else.
 func TestR90_AStall(t *testing.T) {
 	t.Parallel()
 	start := time.UnixMicro(1_000_000_000)

@@ -59,8 +59,8 @@ func (m Mode) front() role {
 // A Point is a moment at which a process kills itself when it is told to, or another way in which it ends.
 type Point string
 
-// The points. Random is killed from outside, at any instruction; Drained is told to end, which it does in order, all fronts one
-// after another.
+// The points. Random is killed from outside, at any instruction; Drained is told to end, which it does in order, all
+// fronts one after another.
 const (
 	Random          Point = "random"
 	Drained         Point = "drained"
@@ -104,8 +104,8 @@ func (m Mode) allPoints(s Storage) []Point {
 	return append(m.points(serviceRole, s)[:2:2], points...)
 }
 
-// A lease is short, so that what a kill has left behind is taken over within the run, and not so short that a machine with
-// other work on it loses leases by itself. With a server there is more work.
+// A lease is short, so that what a kill has left behind is taken over within the run, and not so short that a machine
+// with other work on it loses leases by itself. With a server there is more work.
 const (
 	defaultLease       = 400 * time.Millisecond
 	defaultServerLease = time.Second

@@ -20,8 +20,8 @@ import (
 	"github.com/semelhq/semel/tieredstore"
 )
 
-// The table of effects has no constraint that would keep a second one out. Accounts are what payments wait for each other
-// at.
+// The table of effects has no constraint that would keep a second one out. Accounts are what payments wait for each
+// other at.
 const postgresTables = `
 BEGIN;
 SELECT pg_advisory_xact_lock(1);
@@ -160,7 +160,8 @@ func readPostgres(ctx context.Context, url string) ([]effect, error) {
 	return effects, nil
 }
 
-// balance compares what was paid to the accounts with the effects: a transaction is there with all it did, or not at all.
+// balance compares what was paid to the accounts with the effects: a transaction is there with all it did, or not at
+// all.
 func balance(ctx context.Context, url string, effects []effect) ([]history.Violation, error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {

@@ -72,7 +72,8 @@ func (r *Report) faults() (n int) {
 	return n
 }
 
-// Sums adds up the reports of each storage in each mode. What each of them has missed, their sum has; what one left out, too.
+// Sums adds up the reports of each storage in each mode. What each of them has missed, their sum has; what one left
+// out, too.
 func Sums(reports []*Report) (sums []*Report) {
 	for _, r := range reports {
 		i := slices.IndexFunc(sums, func(s *Report) bool { return s.Storage == r.Storage && s.Mode == r.Mode })

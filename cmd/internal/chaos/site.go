@@ -102,8 +102,8 @@ func (s *site) close() error {
 	return errors.Join(errs...)
 }
 
-// addresses returns those of a front's store, and of its cache if it has one. Stores of one schema may differ in what the
-// odd fronts ask for.
+// addresses returns those of a front's store, and of its cache if it has one. Stores of one schema may differ in what
+// the odd fronts ask for.
 func (s *site) addresses(storage Storage, front int) (store, cache string) {
 	w := s.ways[front]
 	if s.redis != nil {

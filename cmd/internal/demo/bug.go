@@ -47,8 +47,8 @@ func (s *stage) folder() (err error) {
 	return err
 }
 
-// layer serves on a stage. It has the address before it opens the files: a process that was killed may still write to them
-// as long as it has the address.
+// layer serves on a stage. It has the address before it opens the files: a process that was killed may still write to
+// them as long as it has the address.
 func (c Config) layer(ctx context.Context, s *stage, bug broken.Bug) error {
 	listener, err := c.listen(ctx)
 	if err != nil {
@@ -83,7 +83,8 @@ func (c Config) listen(ctx context.Context) (net.Listener, error) {
 	return l, err
 }
 
-// listenOn listens on an address that may be held for a moment longer, by a process that was killed, or by a connection.
+// listenOn listens on an address that may be held for a moment longer, by a process that was killed, or by a
+// connection.
 func listenOn(ctx context.Context, address string) (net.Listener, error) {
 	for tries := 0; ; tries++ {
 		l, err := net.Listen("tcp", address)
@@ -99,8 +100,8 @@ const (
 	addressPause = 20 * time.Millisecond
 )
 
-// serveUntil serves a handler until ctx ends, and then a little longer for what is under way. What runs longer than that is
-// cut off, as in a crash.
+// serveUntil serves a handler until ctx ends, and then a little longer for what is under way. What runs longer than
+// that is cut off, as in a crash.
 func serveUntil(ctx context.Context, l net.Listener, h http.Handler) error {
 	server := &http.Server{
 		Handler: h, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),

@@ -1,5 +1,5 @@
-// Package demo shows what the gateway does: a small payment service and the gateway in front of it, both on loopback, and
-// clients that do to them what happens in production. Every scene is judged by the service's own ledger, a file.
+// Package demo shows what the gateway does: a small payment service and the gateway in front of it, both on loopback,
+// and clients that do to them what happens in production. Every scene is judged by the service's own ledger, a file.
 package demo
 
 import (
@@ -29,8 +29,8 @@ type Config struct {
 	Self string
 	// Bug, if set, serves the payment service behind a layer with a bug, instead of playing scenes. See [broken.Bugs].
 	Bug string
-	// Dir is where the ledger and the journal of that layer are kept, over restarts. Defaults to a folder that is removed at
-	// the end.
+	// Dir is where the ledger and the journal of that layer are kept, over restarts. Defaults to a folder that is removed
+	// at the end.
 	Dir string
 	// Front, if set, stands in the gateway's place, so that a test can see the scenes fail with a gateway that is broken
 	// or isn't there.
@@ -42,8 +42,8 @@ type Config struct {
 // ErrFailed means that a step did not come out right.
 var ErrFailed = errors.New("not every step came out right")
 
-// Run plays the scenes and prints them, or serves a bug. It returns an error that wraps ErrFailed and names the scenes if one did not
-// come out right.
+// Run plays the scenes and prints them, or serves a bug. It returns an error that wraps ErrFailed and names the scenes
+// if one did not come out right.
 func (c Config) Run(ctx context.Context) error {
 	if c.Bug != "" {
 		return c.serveBug(ctx)

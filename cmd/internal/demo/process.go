@@ -48,8 +48,8 @@ func (s *stage) newProcess(name string, args ...string) (*process, error) {
 	return p, err
 }
 
-// newConfiguredProcess prepares a gateway with a configuration file, in which %s stands for both addresses, upstream and
-// store, in this order.
+// newConfiguredProcess prepares a gateway with a configuration file, in which %s stands for both addresses, upstream
+// and store, in this order.
 func (s *stage) newConfiguredProcess(name, yaml string) (*process, error) {
 	p, err := s.newProcess(name)
 	if err != nil {

@@ -106,8 +106,8 @@ func (s *service) count(next http.Handler) http.Handler {
 	})
 }
 
-// A session belongs to one exchange with one client, and so does what is left of a client's rate: an answer that is given
-// again to somebody else must not carry them.
+// A session belongs to one exchange with one client, and so does what is left of a client's rate: an answer that is
+// given again to somebody else must not carry them.
 func (s *service) pay(w http.ResponseWriter, r *http.Request) {
 	c, ok := s.charge(w, r)
 	if !ok {

@@ -71,8 +71,8 @@ func (s *service) dropped(w http.ResponseWriter, r *http.Request) {
 // largeSize is how many bytes a large answer has: less than what the gateway stores of one by default, 1 MiB.
 const largeSize = 1_000_000
 
-// large answers with a statement each line of which names the charge and its own number, so that an answer that was cut,
-// or mixed with another, shows.
+// large answers with a statement each line of which names the charge and its own number, so that an answer that was
+// cut, or mixed with another, shows.
 func (s *service) large(w http.ResponseWriter, r *http.Request) {
 	c, ok := s.charge(w, r)
 	if !ok {
@@ -98,8 +98,8 @@ func (s *service) empty(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// binary answers with a body that is no text: every byte value, once for each byte of the id, in an order that this byte
-// decides.
+// binary answers with a body that is no text: every byte value, once for each byte of the id, in an order that this
+// byte decides.
 func (s *service) binary(w http.ResponseWriter, r *http.Request) {
 	c, ok := s.charge(w, r)
 	if !ok {

@@ -12,8 +12,8 @@ import (
 	"github.com/semelhq/semel/verify"
 )
 
-// What "semel-verify" finds behind the demo's gateway: nothing, with and without faults of the network. It runs alone, since its
-// load would slow down the scenes of other tests.
+// What "semel-verify" finds behind the demo's gateway: nothing, with and without faults of the network. It runs alone,
+// since its load would slow down the scenes of other tests.
 func TestR89_VerifyFindsNothingBehindTheGateway(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	out, ended := new(output), make(chan error, 1)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A lossyWire carries one request to an address and loses the answer: the connection breaks when the answer's first byte
-// comes, before any of it has reached the client.
+// A lossyWire carries one request to an address and loses the answer: the connection breaks when the answer's first
+// byte comes, before any of it has reached the client.
 type lossyWire struct {
 	listener net.Listener
 	to       string

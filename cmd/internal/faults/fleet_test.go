@@ -155,8 +155,8 @@ func ask(h http.Handler, key string) (reading, string) {
 	return odd, fmt.Sprintf("%d %s", w.Code, body)
 }
 
-// pursue asks until there is a success, each handler in turn, and less and less often, so that a machine that is too slow
-// for the lease gets over it. A key for which there is no success is stuck.
+// pursue asks until there is a success, each handler in turn, and less and less often, so that a machine that is too
+// slow for the lease gets over it. A key for which there is no success is stuck.
 func pursue(t *testing.T, key string, handlers ...http.Handler) string {
 	t.Helper()
 	var got reading

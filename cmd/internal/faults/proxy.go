@@ -19,8 +19,8 @@ type Proxy struct {
 	gate  *gate
 }
 
-// Ports are taken below those that a system gives to outgoing connections, so that none of them takes the port of a proxy
-// that is cut off.
+// Ports are taken below those that a system gives to outgoing connections, so that none of them takes the port of a
+// proxy that is cut off.
 const (
 	firstPort = 22_000
 	endPort   = 32_000

@@ -6,8 +6,8 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// A Redis that keeps nothing on its disk forgets with its restart: that is its documented limit, and what tieredstore is
-// for.
+// A Redis that keeps nothing on its disk forgets with its restart: that is its documented limit, and what tieredstore
+// is for.
 func TestR48_RedisRestartedEmpty(t *testing.T) {
 	t.Parallel()
 	r := redis(t)

@@ -16,8 +16,8 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// Three gateways on one storage are restarted, one after the other, while clients ask all of them: one effect a key, and
-// no client is told anything else than to ask again.
+// Three gateways on one storage are restarted, one after the other, while clients ask all of them: one effect a key,
+// and no client is told anything else than to ask again.
 func TestRollingRestartOfThreeGateways(t *testing.T) {
 	t.Parallel()
 	r, p := redis(t), postgres(t, nil)

@@ -199,8 +199,8 @@ func surviveAll(t *testing.T, f *fleet, strikes []strike) {
 	t.Run("clocks off by hours", f.clockOff)
 }
 
-// takeover: an instance that is cut off stops before its effect, another one runs the operation, and the first one's client
-// gets that one's answer.
+// takeover: an instance that is cut off stops before its effect, another one runs the operation, and the first one's
+// client gets that one's answer.
 func (f *fleet) takeover(t *testing.T) {
 	f.overtaken(t, func(cutOff func()) script {
 		return script{before: func(ctx context.Context) {

@@ -18,8 +18,8 @@ import (
 	"github.com/semelhq/semel/pgstore"
 )
 
-// A till is a world in the store's database: each effect is a row that commits with the answer about it. Nothing but the
-// store keeps a second row out.
+// A till is a world in the store's database: each effect is a row that commits with the answer about it. Nothing but
+// the store keeps a second row out.
 type till struct {
 	theatre
 	direct *pgxpool.Pool
@@ -85,7 +85,8 @@ func (w *till) handler(i *instance) http.Handler {
 	})
 }
 
-// An effect in the store's database is one also where another instance takes over, and where the first one had it already.
+// An effect in the store's database is one also where another instance takes over, and where the first one had it
+// already.
 func TestR31_R48_Case02_Case09_TransactionsSurvive(t *testing.T) {
 	t.Parallel()
 	lostReplies := only("connections reset between execution and reply")

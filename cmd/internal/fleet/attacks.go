@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Attacks are what a Flood can be: claims that are given up, keys that are used once, bodies that don't end, answers that
-// nobody reads, and all of these at once.
+// Attacks are what a Flood can be: claims that are given up, keys that are used once, bodies that don't end, answers
+// that nobody reads, and all of these at once.
 func Attacks() []string { return []string{"hangups", "keys", "bodies", "readers", "all"} }
 
 const (
@@ -201,8 +201,8 @@ func (a *attacker) sendSlowly(ctx context.Context) {
 	})
 }
 
-// readNothing keeps up connections on which large answers are asked for, of which nothing is read but the first line: by
-// turns one that is kept, one that is too large for that, and a replay.
+// readNothing keeps up connections on which large answers are asked for, of which nothing is read but the first line:
+// by turns one that is kept, one that is too large for that, and a replay.
 func (a *attacker) readNothing(ctx context.Context) {
 	a.keepUp(ctx, "readers", func(c net.Conn, n int) {
 		key, size := n, keptAnswer
@@ -228,12 +228,12 @@ func (a *attacker) readNothing(ctx context.Context) {
 	})
 }
 
-// readerLife is how long a reader that reads nothing is kept up: the gateway gives it up after a minute, which does not show
-// without reading.
+// readerLife is how long a reader that reads nothing is kept up: the gateway gives it up after a minute, which does not
+// show without reading.
 const readerLife = 70 * time.Second
 
-// keepUp keeps up so many connections as there are peers, each until use returns. When the context ends reading from them
-// ends, too.
+// keepUp keeps up so many connections as there are peers, each until use returns. When the context ends reading from
+// them ends, too.
 func (a *attacker) keepUp(ctx context.Context, name string, use func(c net.Conn, n int)) {
 	var peers sync.WaitGroup
 	for i := range a.Peers {

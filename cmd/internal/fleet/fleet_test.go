@@ -56,8 +56,8 @@ func kill(t *testing.T, g *Gateway) {
 	}
 }
 
-// effects returns how many a key has had, once there are as many as are wanted: the service does not stop because a gateway
-// has died.
+// effects returns how many a key has had, once there are as many as are wanted: the service does not stop because a
+// gateway has died.
 func (p *pair) effects(key string, want int) int {
 	for giveUp := time.Now().Add(time.Minute); p.service.Effects()[key] < want && time.Now().Before(giveUp); {
 		time.Sleep(10 * time.Millisecond)
@@ -102,7 +102,8 @@ func onEach(t *testing.T, test func(t *testing.T, kind string)) {
 	}
 }
 
-// A hundred identical requests at once over two gateways have one effect, and all get its answer, also when asked again.
+// A hundred identical requests at once over two gateways have one effect, and all get its answer, also when asked
+// again.
 func TestR26_R79_TwoGatewaysBehaveAsOne(t *testing.T) {
 	onEach(t, func(t *testing.T, kind string) {
 		p := newPair(t, kind, "wait: 20s")

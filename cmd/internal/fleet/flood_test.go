@@ -42,8 +42,8 @@ func TestAttack05_R60_AllFloodsOfOneAtOnceTouchNobodyElse(t *testing.T) {
 	}
 }
 
-// floods makes a flood. The gateway's process must stay within so many bytes, where the system tells. What the attacker gets
-// depends on how busy the machine is, and is not judged, but that each request or connection came to an end.
+// floods makes a flood. The gateway's process must stay within so many bytes, where the system tells. What the attacker
+// gets depends on how busy the machine is, and is not judged, but that each request or connection came to an end.
 func floods(t *testing.T, memory int64, f Flood) {
 	t.Helper()
 	f.Alone, f.Dir = 200*time.Millisecond, t.TempDir()

@@ -75,8 +75,8 @@ type Gateway struct {
 	ended            chan struct{}
 }
 
-// NewGateway prepares a gateway in front of the service, on the storage. Scope is as in its file. Policy is the default route's, in YAML, such as
-// "on_lost: rerun".
+// NewGateway prepares a gateway in front of the service, on the storage. Scope is as in its file. Policy is the default
+// route's, in YAML, such as "on_lost: rerun".
 func NewGateway(name, dir string, service *Service, s *Storage, scope, policy string) (*Gateway, error) {
 	g := &Gateway{file: filepath.Join(dir, name+".yaml"), log: filepath.Join(dir, name+".log")}
 	listen, err := freeAddress()
@@ -95,8 +95,8 @@ func NewGateway(name, dir string, service *Service, s *Storage, scope, policy st
 	return g, nil
 }
 
-// Start starts the process and returns when it is ready. Whoever has its address meanwhile, as the near end of a connection
-// may, is waited for.
+// Start starts the process and returns when it is ready. Whoever has its address meanwhile, as the near end of a
+// connection may, is waited for.
 func (g *Gateway) Start(ctx context.Context) error {
 	for tries := 0; ; tries++ {
 		taken, err := g.start(ctx)

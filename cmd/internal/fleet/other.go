@@ -43,8 +43,8 @@ func (o *other) beside(ctx context.Context, name string, do func(context.Context
 	return l
 }
 
-// ask asks for one operation after another, each three times, until the context ends. A request that is under way then is
-// still waited for.
+// ask asks for one operation after another, each three times, until the context ends. A request that is under way then
+// is still waited for.
 func (o *other) ask(ctx context.Context, name string) Latency {
 	var took []time.Duration
 	for i := 0; ctx.Err() == nil; i++ {

@@ -60,8 +60,8 @@ func (s *Service) Arrivals() <-chan string {
 	return s.arrived
 }
 
-// pay takes X-Takes, a duration, before its effect, and fills its answer up to X-Size bytes with what can't be compressed. It does not stop because
-// whoever asked has hung up.
+// pay takes X-Takes, a duration, before its effect, and fills its answer up to X-Size bytes with what can't be
+// compressed. It does not stop because whoever asked has hung up.
 func (s *Service) pay(w http.ResponseWriter, r *http.Request) {
 	key, operation := r.Header.Get("Idempotency-Key"), r.Header.Get("Idempotency-Operation")
 	s.mu.Lock()

@@ -9,9 +9,9 @@ import (
 // readyTime bounds the question to the store.
 const readyTime = 2 * time.Second
 
-// newAdmin returns the handler of the admin address. Liveness is that it answers: no restart mends a store that is down.
-// Readiness is that requests would be served. The upstream has no part in it: its answers are replayed while it is
-// down.
+// newAdmin returns the handler of the admin address. Liveness is that it answers: no restart mends a store that is
+// down. Readiness is that requests would be served. The upstream has no part in it: its answers are replayed
+// while it is down.
 func (g *Gateway) newAdmin() http.Handler {
 	mux := http.NewServeMux()
 	for _, path := range [...]string{"/livez", "/healthz"} { // two names of one question

@@ -81,8 +81,8 @@ func TestAttack06_HalfABodyIsNoErrorOfTheService(t *testing.T) {
 	}
 }
 
-// A query with a control character has no place in a request line: what follows a tab or a line break could be read as the
-// protocol, or as another request.
+// A query with a control character has no place in a request line: what follows a tab or a line break could be read as
+// the protocol, or as another request.
 func TestAttack06_AQueryWithAControlCharacterIsRefusedAtOnce(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t, created)
@@ -159,8 +159,8 @@ func http2End(c net.Conn, stream byte) string {
 	}
 }
 
-// What net/http hands over as a request of another protocol is one of the connection's all the same: the next is not taken
-// for it.
+// What net/http hands over as a request of another protocol is one of the connection's all the same: the next is not
+// taken for it.
 func TestAttack06_APrefaceInTheMiddleHidesNoTwoLengths(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t, created)

@@ -96,8 +96,8 @@ func authorizeAddress(upstream *url.URL, s string) (*url.URL, error) {
 	return at, nil
 }
 
-// pathAtService returns the path by which clients would reach an address, if that is at the service, by the name that the
-// upstream has.
+// pathAtService returns the path by which clients would reach an address, if that is at the service, by the name that
+// the upstream has.
 func pathAtService(upstream, at *url.URL) (string, bool) {
 	port := func(u *url.URL) string {
 		return cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
@@ -164,8 +164,8 @@ func newAuthorizer(c *Config, r *Route, to transports) *authorizer {
 	}
 }
 
-// allow reports why a stored answer must not be given to a request, or nil. Whoever can't be asked has not allowed it, nor
-// refused it for good.
+// allow reports why a stored answer must not be given to a request, or nil. Whoever can't be asked has not allowed it,
+// nor refused it for good.
 func (a *authorizer) allow(r *http.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), authorizeTime)
 	defer cancel()
@@ -223,7 +223,8 @@ func (a *authorizer) question(ctx context.Context, r *http.Request) (*http.Reque
 	return q, nil
 }
 
-// connectionHeaders are those of a request that belong to its body or its connection, or say for whom it comes, by their names.
+// connectionHeaders are those of a request that belong to its body or its connection, or say for whom it comes, by
+// their names.
 func connectionHeaders(h http.Header) []string {
 	names := []string{
 		"Connection", "Content-Length", "Content-Encoding", "Content-Type", "Content-Digest", "Expect", "Keep-Alive", "Proxy-Connection",

@@ -17,8 +17,8 @@ import (
 	"github.com/semelhq/semel/memstore"
 )
 
-// BenchmarkFirstExecution compares small first executions through the gateway with the same through a bare reverse proxy
-// (P-11).
+// BenchmarkFirstExecution compares small first executions through the gateway with the same through a bare reverse
+// proxy (P-11).
 func BenchmarkFirstExecution(b *testing.B) {
 	upstream := httptest.NewServer(http.HandlerFunc(created))
 	defer upstream.Close()

@@ -29,8 +29,8 @@ func (s *deadStore) Claim(ctx context.Context, id driver.ID, c driver.Claim) (dr
 	return s.Store.Claim(ctx, id, c)
 }
 
-// After a few failures a dead store is not asked for a while: requests are refused at once, or pass where the route fails
-// open. When it answers again all is as before.
+// After a few failures a dead store is not asked for a while: requests are refused at once, or pass where the route
+// fails open. When it answers again all is as before.
 func TestR63_R64_ADeadStoreIsNotAskedForEachRequest(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t, created)

@@ -74,8 +74,8 @@ func TestAttack05_AnAnswerForWhichThereIsNoRoomGoesOutAsItIsWritten(t *testing.T
 	}
 }
 
-// Readers that never read hold no more of memory than their principal's share: their replays are refused, what they run is
-// sent from files and not kept, and others notice nothing.
+// Readers that never read hold no more of memory than their principal's share: their replays are refused, what they run
+// is sent from files and not kept, and others notice nothing.
 func TestAttack05_R60_UnreadAnswersOfOneTakeNoRoomOfOthers(t *testing.T) {
 	t.Parallel()
 	const size = 12 << 20 // more than the system takes off a writer's hands

@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 )
 
-// TLSFiles name the files, in PEM, of a certificate with its chain and of its key; and, with scope mtls, of the authorities
-// that sign the certificates of clients.
+// TLSFiles name the files, in PEM, of a certificate with its chain and of its key; and, with scope mtls, of the
+// authorities that sign the certificates of clients.
 type TLSFiles struct{ Cert, Key, ClientCA string }
 
 // load returns the certificate, nil if there is none.
@@ -58,8 +58,8 @@ func (u UpstreamTLS) client() (*tls.Certificate, error) {
 	return TLSFiles{Cert: u.Cert, Key: u.Key}.load()
 }
 
-// config returns the setting of connections to the upstream. Those that are made after the certificate was replaced show
-// the new one.
+// config returns the setting of connections to the upstream. Those that are made after the certificate was replaced
+// show the new one.
 func (u UpstreamTLS) config(client *certificate) (*tls.Config, error) {
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS12, ServerName: u.ServerName,

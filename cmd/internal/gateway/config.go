@@ -33,20 +33,22 @@ type Config struct {
 	TLS TLSFiles
 	// Upstream is the service behind the gateway; see [ParseUpstream].
 	Upstream *url.URL
-	// UpstreamTLS is for an upstream of https. Defaults to the machine's authorities and no certificate of the gateway's own.
+	// UpstreamTLS is for an upstream of https. Defaults to the machine's authorities and no certificate of the gateway's
+	// own.
 	UpstreamTLS UpstreamTLS
 	// UpstreamIdle is how long a connection to the upstream is kept unused. It must be shorter than the upstream keeps it:
 	// a request that is sent while the upstream closes the connection is lost. Defaults to 1 s.
 	UpstreamIdle time.Duration
 
-	// IdleTimeout is how long a client may take for the next part of a request's body, and for 16 KiB of an answer. Defaults
-	// to 1 min.
+	// IdleTimeout is how long a client may take for the next part of a request's body, and for 16 KiB of an answer.
+	// Defaults to 1 min.
 	IdleTimeout time.Duration
-	// TunnelIdle is how long a connection that was upgraded, such as a WebSocket, is kept though nothing passes either way.
-	// Defaults to 10 min.
+	// TunnelIdle is how long a connection that was upgraded, such as a WebSocket, is kept though nothing passes either
+	// way. Defaults to 10 min.
 	TunnelIdle time.Duration
-	// MaxConnections is how many connections clients may have at once. Defaults to 8192, and to a quarter of the files that the
-	// process may have open, less 64, if that is less: so there are some left for the upstream, the store and administration.
+	// MaxConnections is how many connections clients may have at once. Defaults to 8192, and to a quarter of the files
+	// that the process may have open, less 64, if that is less: so there are some left for the upstream, the store and
+	// administration.
 	MaxConnections int
 
 	// Store keeps the records.
@@ -73,18 +75,19 @@ type Config struct {
 	// JWT says how tokens are verified, with scope jwt only, and MTLS what certificates say, with scope mtls only.
 	JWT  JWT
 	MTLS MTLS
-	// TrustedProxies are the networks whose scope header and X-Forwarded headers are believed. Defaults to [Loopback] if Listen
-	// is on loopback. Elsewhere it defaults to none, and must be set with a scope header.
+	// TrustedProxies are the networks whose scope header and X-Forwarded headers are believed. Defaults to [Loopback] if
+	// Listen is on loopback. Elsewhere it defaults to none, and must be set with a scope header.
 	TrustedProxies []netip.Prefix
-	// Hosts are the names by which requests may come, without a port: "api.example.com", "*.example.com" for all below it, or
-	// "*" for all. Those that routes are for are among them. Defaults to names and addresses of this machine for an address
-	// on loopback, which others than its own pages must not reach, and elsewhere to all.
+	// Hosts are the names by which requests may come, without a port: "api.example.com", "*.example.com" for all below it,
+	// or "*" for all. Those that routes are for are among them. Defaults to names and addresses of this machine for an
+	// address on loopback, which others than its own pages must not reach, and elsewhere to all.
 	Hosts []string
-	// KeepUnderscores passes headers on whose names are of more than letters, digits and hyphens, such as X_Account, unless
-	// a service might read them as one of the gateway's own. Defaults to dropping them, which is counted.
+	// KeepUnderscores passes headers on whose names are of more than letters, digits and hyphens, such as X_Account,
+	// unless a service might read them as one of the gateway's own. Defaults to dropping them, which is counted.
 	KeepUnderscores bool
-	// PassOverrides passes requests on that ask for another method than their own, by X-HTTP-Method-Override, X-HTTP-Method,
-	// X-Method-Override or _method in the query; these headers then count in fingerprints. Defaults to refusing them.
+	// PassOverrides passes requests on that ask for another method than their own, by X-HTTP-Method-Override,
+	// X-HTTP-Method, X-Method-Override or _method in the query; these headers then count in fingerprints. Defaults to
+	// refusing them.
 	PassOverrides bool
 	// PassAmbiguous passes requests on whose paths services may read in several ways. Defaults to refusing them with 400
 	// where it matters which path a request is for: where there are routes, or the default one refuses anything.
@@ -123,8 +126,8 @@ type Config struct {
 	// Routes are the others. The most specific pattern counts, whatever their order.
 	Routes []Route
 
-	// ShutdownTimeout bounds the drain. Defaults to RequestLife and 10 s, because a release that is owed is sent a second time
-	// up to RequestLife after the first.
+	// ShutdownTimeout bounds the drain. Defaults to RequestLife and 10 s, because a release that is owed is sent a second
+	// time up to RequestLife after the first.
 	ShutdownTimeout time.Duration
 
 	// Observers are told every event, besides the log and the metrics.
@@ -133,8 +136,8 @@ type Config struct {
 	upstreamFailed func(ctx context.Context, kind string)
 	// headersDropped is told how many headers of a request were dropped for their names.
 	headersDropped func(n int)
-	// looksEvery is how often there is a look for operations to finish without their clients, and how long one rests first.
-	// Defaults to those of [semel.CompleterOptions].
+	// looksEvery is how often there is a look for operations to finish without their clients, and how long one rests
+	// first. Defaults to those of [semel.CompleterOptions].
 	looksEvery time.Duration
 	// allowedFor is how long an answer to Route.Authorize counts. Defaults to 3 s.
 	allowedFor time.Duration
@@ -173,8 +176,8 @@ type Breaker struct {
 	Open time.Duration
 }
 
-// Caps are the limits of [semel.Options] for keys and principals, by the names that they have there. Zero means the
-// default, and less than zero, for the first two, no limit.
+// Caps are the limits of [semel.Options] for keys and principals, by the names that they have there. Zero means
+// the default, and less than zero, for the first two, no limit.
 type Caps struct {
 	MaxAttempts, MaxKeys, MaxOwed, MaxWaiting int
 	MaxBodyMemory, MaxTempSpace               int64
@@ -224,8 +227,8 @@ func (c *Config) complete() {
 // matchCase reports whether upper and lower case differ in the paths of routes.
 func (c *Config) matchCase() bool { return c.MatchCase == nil || *c.MatchCase }
 
-// enough is how many connections of clients go with so many open files: one may need another to the upstream, one to the
-// store, and a temporary file.
+// enough is how many connections of clients go with so many open files: one may need another to the upstream, one to
+// the store, and a temporary file.
 func enough(files uint64) int {
 	const kept, least, each = 64, 16, 4
 	if files == 0 {
@@ -266,8 +269,8 @@ func Loopback() []netip.Prefix {
 	return []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 }
 
-// ParseUpstream reads the address of the upstream: http or https, a host, and a path under which it lives, if any. A host
-// with a port alone is an address of http.
+// ParseUpstream reads the address of the upstream: http or https, a host, and a path under which it lives, if any. A
+// host with a port alone is an address of http.
 func ParseUpstream(s string) (*url.URL, error) {
 	errUser := errors.New("upstream: user and password don't belong into the address; they would not be sent")
 	switch {

@@ -16,9 +16,9 @@ import (
 	"github.com/semelhq/semel/refusal"
 )
 
-// LoadFile reads a configuration from a YAML file, whose settings bear the names of the fields that they set. Where they
-// are missing the documented defaults count. It reports everything that is wrong, with line and column; only after a
-// mistake in the YAML itself it can't see what follows. Store and secrets are left to be opened.
+// LoadFile reads a configuration from a YAML file, whose settings bear the names of the fields that they set. Where
+// they are missing the documented defaults count. It reports everything that is wrong, with line and column; only after
+// a mistake in the YAML itself it can't see what follows. Store and secrets are left to be opened.
 func LoadFile(name string) (Config, error) {
 	content, err := os.ReadFile(name)
 	if err != nil {

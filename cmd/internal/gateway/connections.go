@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// A clientListener accepts the connections of clients, at most so many at once. Where all are taken, one on which no request
-// is under way is closed for the next client; where each has one, the next client waits.
+// A clientListener accepts the connections of clients, at most so many at once. Where all are taken, one on which no
+// request is under way is closed for the next client; where each has one, the next client waits.
 type clientListener struct {
 	net.Listener
 	idle   time.Duration // in which a client must take a piece of what is sent to it
@@ -105,9 +105,9 @@ func (l *clientListener) changed(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// A clientConn is a connection of a client's. Whoever does not take what is sent loses it, so that an answer is not kept for
-// ever for somebody who does not read it. There is no such limit for reading here: the server reads ahead while a request
-// is under way, however long that takes; see [pacedBody].
+// A clientConn is a connection of a client's. Whoever does not take what is sent loses it, so that an answer is not
+// kept for ever for somebody who does not read it. There is no such limit for reading here: the server reads ahead
+// while a request is under way, however long that takes; see [pacedBody].
 type clientConn struct {
 	net.Conn
 	l        *clientListener

@@ -11,11 +11,11 @@ import (
 	"github.com/rs/cors"
 )
 
-// CORS says which pages of other origins may read answers, the gateway's own included. Without origins the gateway
-// adds nothing: what the service allows passes, but the gateway's own answers can't be read by such a page.
+// CORS says which pages of other origins may read answers, the gateway's own included. Without origins the
+// gateway adds nothing: what the service allows passes, but the gateway's own answers can't be read by such a page.
 //
-// With origins the gateway answers preflight requests itself, and what the service says about CORS is dropped: a browser
-// takes no answer that allows twice.
+// With origins the gateway answers preflight requests itself, and what the service says about CORS is dropped: a
+// browser takes no answer that allows twice.
 type CORS struct {
 	// Origins are those whose pages may read answers: "https://shop.example", "https://*.shop.example", or "*" for all.
 	Origins []string
@@ -70,7 +70,8 @@ func (c *CORS) check(fail func(at, format string, a ...any)) {
 	}
 }
 
-// isOrigin reports whether s is an origin as browsers write it, with "*" for one or more of its first labels, or "*" alone.
+// isOrigin reports whether s is an origin as browsers write it, with "*" for one or more of its first labels, or "*"
+// alone.
 func isOrigin(s string) bool {
 	if s == "*" {
 		return true
@@ -120,8 +121,8 @@ func newCORS(c *CORS, t *table) *cors.Cors {
 	})
 }
 
-// readable adds to the answer what lets a page of another origin read it, and answers preflight requests; then it reports
-// true.
+// readable adds to the answer what lets a page of another origin read it, and answers preflight requests; then it
+// reports true.
 func (t *table) readable(w http.ResponseWriter, r *http.Request) (answered bool) {
 	if t.cors == nil {
 		return false

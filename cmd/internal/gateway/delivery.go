@@ -41,8 +41,8 @@ func deliveryOf(ctx context.Context) (stage int32, broken bool) {
 	return connected, false
 }
 
-// A sentBody is a request's body on its way to the upstream. An error before the transport has closed it is the client's: the
-// body is malformed, or has broken off.
+// A sentBody is a request's body on its way to the upstream. An error before the transport has closed it is the
+// client's: the body is malformed, or has broken off.
 type sentBody struct {
 	io.ReadCloser
 	d      *delivery

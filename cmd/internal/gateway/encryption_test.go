@@ -44,7 +44,8 @@ func TestAttack08_AnAnswerWrittenInTheClearIsNotReplayed(t *testing.T) {
 	}
 }
 
-// A swapping store gives another answer with each record than that which was settled, as one into which somebody writes.
+// A swapping store gives another answer with each record than that which was settled, as one into which somebody
+// writes.
 type swapping struct {
 	*memstore.Store
 	answer atomic.Pointer[driver.Response]
@@ -90,7 +91,8 @@ func TestAttack08_RequiredEncryptionNeedsKeys(t *testing.T) {
 	}
 }
 
-// What an operation is called says where the upstream is asked about it: a name that is not the guard's own asks nobody.
+// What an operation is called says where the upstream is asked about it: a name that is not the guard's own asks
+// nobody.
 func TestAttack08_NobodyIsAskedAboutANameThatIsNotSealed(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -28,8 +28,9 @@ func (g *Gateway) finish(w http.ResponseWriter, r *http.Request) {
 
 const forwardedProto = "X-Forwarded-Proto"
 
-// vouch makes what a request says of where it comes from the gateway's own word, before it may be stored: what is stored
-// comes back as from the gateway itself. The scheme is noted, because the connection that tells it is not stored.
+// vouch makes what a request says of where it comes from the gateway's own word, before it may be stored: what is
+// stored comes back as from the gateway itself. The scheme is noted, because the connection that tells it is not
+// stored.
 func (c *Config) vouch(r *http.Request) {
 	h := r.Header
 	if !c.trusts(r.RemoteAddr) {
@@ -50,8 +51,8 @@ func (c *Config) vouch(r *http.Request) {
 
 type ownKey struct{}
 
-// principal makes a stored request the gateway's own. For whom it is the upstream is told as it was by the trusted proxy
-// that sent it; it has none of its client's credentials.
+// principal makes a stored request the gateway's own. For whom it is the upstream is told as it was by the trusted
+// proxy that sent it; it has none of its client's credentials.
 func (g *Gateway) principal(ctx context.Context, r *http.Request, scope string) (*http.Request, error) {
 	values, err := g.cfg.Scope.values(scope)
 	if err != nil {

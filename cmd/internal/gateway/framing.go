@@ -12,9 +12,10 @@ import (
 	"sync"
 )
 
-// A framedListener accepts connections without TLS whose requests of HTTP/1 are watched for two lengths. A proxy in front
-// that goes by the Content-Length of a request that has a Transfer-Encoding too sees another end of it than the gateway:
-// what follows would be somebody else's request (RFC 9112, section 11.2). net/http drops such a Content-Length in silence.
+// A framedListener accepts connections without TLS whose requests of HTTP/1 are watched for two lengths. A proxy in
+// front that goes by the Content-Length of a request that has a Transfer-Encoding too sees another end of it than the
+// gateway: what follows would be somebody else's request (RFC 9112, section 11.2). net/http drops such a Content-Length
+// in silence.
 type framedListener struct{ net.Listener }
 
 func (l framedListener) Accept() (net.Conn, error) {
@@ -65,8 +66,8 @@ func withFraming(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// hasTwoLengths reports whether a request had both a Content-Length and a Transfer-Encoding, or may have had. It must be
-// asked about each request of a connection, once and in their order.
+// hasTwoLengths reports whether a request had both a Content-Length and a Transfer-Encoding, or may have had. It must
+// be asked about each request of a connection, once and in their order.
 func hasTwoLengths(r *http.Request) bool {
 	f, ok := r.Context().Value(framingKey{}).(*framing)
 	if !ok {
@@ -82,8 +83,8 @@ func mayHaveTwoLengths(r *http.Request) bool {
 	return len(r.TransferEncoding) > 0 || r.ProtoMajor == 1 && r.ProtoMinor == 0
 }
 
-// A framing follows the bytes of one connection from message to message. Where it can't, every later request that may have
-// had two lengths counts as one that had.
+// A framing follows the bytes of one connection from message to message. Where it can't, every later request that may
+// have had two lengths counts as one that had.
 type framing struct {
 	mu    sync.Mutex
 	part  func(f *framing, line []byte) // reads the next line, which is one of a head if it is nil

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// FuzzFraming compares the framing with net/http over the bytes of one connection: of each request that net/http reads, and
-// the gateway is asked about, it must know where it ends and whether it had two lengths, or say that it is lost.
+// FuzzFraming compares the framing with net/http over the bytes of one connection: of each request that net/http reads,
+// and the gateway is asked about, it must know where it ends and whether it had two lengths, or say that it is lost.
 func FuzzFraming(f *testing.F) {
 	const get, host = "GET / HTTP/1.1\r\n", "Host: x\r\n"
 	for _, seed := range []string{

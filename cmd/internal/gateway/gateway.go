@@ -146,9 +146,9 @@ func (g *Gateway) Addr() net.Addr { return g.listener.Addr() }
 // AdminAddr returns the address of health, readiness and metrics. Only after Listen.
 func (g *Gateway) AdminAddr() net.Addr { return g.adminListener.Addr() }
 
-// Run serves until ctx ends, then drains: it accepts nothing more, lets every request and every run come to its end, and
-// returns nil once each outcome is durable and each release is sent. What Config.ShutdownTimeout cuts short is an error.
-// It calls Listen if that was not done. Run it once.
+// Run serves until ctx ends, then drains: it accepts nothing more, lets every request and every run come to its end,
+// and returns nil once each outcome is durable and each release is sent. What Config.ShutdownTimeout cuts short is an
+// error. It calls Listen if that was not done. Run it once.
 func (g *Gateway) Run(ctx context.Context) error {
 	if g.listener == nil {
 		if err := g.Listen(); err != nil {
@@ -157,8 +157,8 @@ func (g *Gateway) Run(ctx context.Context) error {
 	}
 	log, encrypted := g.cfg.Log, g.cfg.TLS != TLSFiles{}
 	serverLog := slog.NewLogLogger(log.Handler(), slog.LevelWarn)
-	// No WriteTimeout: it would cut off runs that may take long. What clients must do in time is bounded by the listener and
-	// by pace.
+	// No WriteTimeout: it would cut off runs that may take long. What clients must do in time is bounded by the listener
+	// and by pace.
 	server := &http.Server{
 		Handler: g.handler, ConnContext: withFraming, DisableGeneralOptionsHandler: true, ErrorLog: serverLog, Protocols: new(http.Protocols),
 		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
@@ -244,8 +244,8 @@ func serve(s *http.Server, l net.Listener, what string) error {
 	return nil
 }
 
-// drain ends the gateway's work in order: clients and the completer first, so that nothing new begins, then the runs that
-// have outlived them, settles and releases.
+// drain ends the gateway's work in order: clients and the completer first, so that nothing new begins, then the runs
+// that have outlived them, settles and releases.
 func (g *Gateway) drain(ctx context.Context, server *http.Server, finishing *finishing) error {
 	g.draining.Store(true)
 	log, began := g.cfg.Log, time.Now()

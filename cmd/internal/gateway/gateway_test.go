@@ -170,8 +170,8 @@ func tryAsk(method, address, body string, header ...string) (answer, error) {
 	return answer{res.StatusCode, res.Header, string(content)}, err
 }
 
-// askTooMuch is ask for a body that is refused before it has been read. What is still to come of it may cost its client the
-// answer with the connection, so that it asks again.
+// askTooMuch is ask for a body that is refused before it has been read. What is still to come of it may cost its client
+// the answer with the connection, so that it asks again.
 func askTooMuch(t *testing.T, method, address, body string, header ...string) (a answer) {
 	t.Helper()
 	var err error
@@ -219,8 +219,8 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// closedPort returns an address that refuses connections until the test ends, or open is called: that of the near end of a
-// connection, which nobody else can take as long as it stands, and at which nobody listens.
+// closedPort returns an address that refuses connections until the test ends, or open is called: that of the near end
+// of a connection, which nobody else can take as long as it stands, and at which nobody listens.
 func closedPort(t *testing.T) (address string, open func()) {
 	t.Helper()
 	far, err := net.Listen("tcp", "127.0.0.1:0")

@@ -83,9 +83,9 @@ func plainID(s string) bool {
 	return true
 }
 
-// bounded gives a body its limit. One over it is refused by the guard. MaxBytesReader tells the server to let the client read that answer
-// before it resets the connection. A client that asked to close the connection has to be read up to the limit for that,
-// even if its Content-Length says enough.
+// bounded gives a body its limit. One over it is refused by the guard. MaxBytesReader tells the server to let the
+// client read that answer before it resets the connection. A client that asked to close the connection has to be read
+// up to the limit for that, even if its Content-Length says enough.
 func bounded(w http.ResponseWriter, r *http.Request, limit int64) {
 	r.Body = http.MaxBytesReader(w, r.Body, limit)
 	if r.Close && r.ContentLength > limit {

@@ -59,8 +59,8 @@ func hostName(host string) string {
 	return strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
 }
 
-// listedHost reports whether s can stand in a list of hosts: a name or an address without a port, "*.example.com" for all
-// names below one, or "*" for all.
+// listedHost reports whether s can stand in a list of hosts: a name or an address without a port, "*.example.com" for
+// all names below one, or "*" for all.
 func listedHost(s string) bool {
 	name := strings.TrimPrefix(s, "*.")
 	_, err := netip.ParseAddr(s)

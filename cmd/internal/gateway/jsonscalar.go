@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// A jsonScalar is a JSON value that is neither an object nor an array. Numbers are their literal text: 1 and 1.0 differ.
+// A jsonScalar is a JSON value that is neither an object nor an array. Numbers are their literal text: 1 and 1.0
+// differ.
 type jsonScalar struct {
 	kind byte
 	text string
@@ -50,8 +51,9 @@ func parsePointer(s string) ([]string, error) {
 	return tokens, nil
 }
 
-// scalarAt returns the scalar to which a JSON Pointer leads in a body. There must be one meaning: a name that stands twice
-// on the way is an error, and so is one beside another that differs in case only, because many readers match either.
+// scalarAt returns the scalar to which a JSON Pointer leads in a body. There must be one meaning: a name that stands
+// twice on the way is an error, and so is one beside another that differs in case only, because many readers match
+// either.
 func scalarAt(body []byte, pointer []string) (jsonScalar, error) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.UseNumber()
@@ -68,8 +70,8 @@ func scalarAt(body []byte, pointer []string) (jsonScalar, error) {
 	return *v, nil
 }
 
-// find reads the value that comes next, whole, and returns the scalar in it, nil if there is none. The document is known
-// to be valid.
+// find reads the value that comes next, whole, and returns the scalar in it, nil if there is none. The document is
+// known to be valid.
 func find(d *json.Decoder, pointer []string) (*jsonScalar, error) {
 	t, err := d.Token()
 	if err != nil {

@@ -24,8 +24,8 @@ type JWT struct {
 	// Keys is where the issuer's public keys are, a JWK Set (RFC 7517): a file, or an https:// address; http:// on this
 	// machine only.
 	Keys string
-	// Algorithms are the only ones that a token may be signed with: of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384,
-	// ES512 and EdDSA.
+	// Algorithms are the only ones that a token may be signed with: of RS256, RS384, RS512, PS256, PS384, PS512, ES256,
+	// ES384, ES512 and EdDSA.
 	Algorithms []string
 	// Issuer is the only one whose tokens count, and Audience must be among those that a token is for.
 	Issuer, Audience string
@@ -143,8 +143,8 @@ func newVerifier(j JWT, client *http.Client) *verifier {
 	return v
 }
 
-// principal returns who asks. Its text is that of semel.ScopeAll for several claims. Nothing of a token counts before its
-// signature is verified, but the id of the key that it names.
+// principal returns who asks. Its text is that of semel.ScopeAll for several claims. Nothing of a token counts before
+// its signature is verified, but the id of the key that it names.
 func (v *verifier) principal(r *http.Request) (string, error) {
 	lines := r.Header["Authorization"]
 	if len(lines) != 1 {
@@ -198,8 +198,8 @@ func (v *verifier) principal(r *http.Request) (string, error) {
 	return string(text), nil
 }
 
-// A keySet holds the issuer's keys. They are read again when they have become old, or when a token names one that is not
-// among them, but not more often than every 10 s, whoever asks. Only who can't do without waits for that.
+// A keySet holds the issuer's keys. They are read again when they have become old, or when a token names one that is
+// not among them, but not more often than every 10 s, whoever asks. Only who can't do without waits for that.
 type keySet struct {
 	read func(context.Context) (*jose.JSONWebKeySet, error)
 

@@ -16,7 +16,8 @@ import (
 	"github.com/semelhq/semel/refusal"
 )
 
-// rawUpstream answers each connection's first request, which has no body, with the same bytes, and tells what it was asked.
+// rawUpstream answers each connection's first request, which has no body, with the same bytes, and tells what it was
+// asked.
 func rawUpstream(t *testing.T, reply string) (url string, asked chan string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

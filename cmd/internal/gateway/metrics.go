@@ -260,8 +260,8 @@ func (m *metrics) replayRatio() float64 {
 	return float64(replayed) / float64(all)
 }
 
-// lapsedRuns remembers which runs were counted as lapsed, because every request that meets one reports it. It forgets the
-// oldest.
+// lapsedRuns remembers which runs were counted as lapsed, because every request that meets one reports it. It forgets
+// the oldest.
 type lapsedRuns struct {
 	mu   sync.Mutex
 	seen map[lapsedRun]bool
@@ -304,8 +304,8 @@ const (
 
 var upstreamErrorKinds = []string{upstreamUnreachable, upstreamSilent, upstreamSlow, upstreamCut}
 
-// upstreamFailed counts an error of the upstream under a request with the given context. That whoever asked has left, or
-// that the run was ended, is none.
+// upstreamFailed counts an error of the upstream under a request with the given context. That whoever asked has left,
+// or that the run was ended, is none.
 func (m *metrics) upstreamFailed(ctx context.Context, kind string) {
 	switch err := ctx.Err(); {
 	case errors.Is(err, context.Canceled):

@@ -11,9 +11,10 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// A storeLook looks at the store now and then, whether or not anybody asks: what reads unknown there is somebody's to decide,
-// also if no client comes again. Scrapes are told what the last look has found, so they neither load the store nor
-// wait for it. Where the store gave no answer there is none: an old one would hide that something has changed.
+// A storeLook looks at the store now and then, whether or not anybody asks: what reads unknown there is somebody's to
+// decide, also if no client comes again. Scrapes are told what the last look has found, so they neither load the
+// store nor wait for it. Where the store gave no answer there is none: an old one would hide that something has
+// changed.
 type storeLook struct {
 	store   driver.Store
 	counter driver.Counter // nil if the store is none

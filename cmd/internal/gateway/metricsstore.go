@@ -10,9 +10,9 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// instrument returns s with its verbs measured under a name, and has the metrics' look at the store ask s. What it returns
-// is a [driver.Seizer] and a [driver.Auditor] exactly if s is: the guard's own verbs and what it reconciles with; and it wakes
-// and lists as s does. Whoever counts uses s itself. Call it once.
+// instrument returns s with its verbs measured under a name, and has the metrics' look at the store ask s. What it
+// returns is a [driver.Seizer] and a [driver.Auditor] exactly if s is: the guard's own verbs and what it reconciles
+// with; and it wakes and lists as s does. Whoever counts uses s itself. Call it once.
 func (m *metrics) instrument(s driver.Store, name string) driver.Store {
 	m.store.store = s
 	if counter, ok := s.(driver.Counter); ok {
@@ -68,8 +68,8 @@ func (m *metrics) verb(store, verb string) measuredVerb {
 	return measuredVerb{m.storeSeconds.WithLabelValues(store, verb), m.storeErrors.WithLabelValues(store, verb)}
 }
 
-// took counts a call that began at the given time. That its caller has left is not the store's failure, nor is a renewal
-// that waits for this process's own transaction.
+// took counts a call that began at the given time. That its caller has left is not the store's failure, nor is a
+// renewal that waits for this process's own transaction.
 func (v *measuredVerb) took(ctx context.Context, began time.Time, err error) {
 	v.seconds.Observe(since(began))
 	if err != nil && !errors.Is(ctx.Err(), context.Canceled) && !errors.Is(err, driver.ErrHeld) {

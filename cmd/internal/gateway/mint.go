@@ -55,8 +55,8 @@ func checkField(field string) error {
 const mintedPrefix = "minted-"
 
 // minter returns the function that makes a route's keys: digests of the route's pattern and of what its fields hold, so
-// that a key gives nothing away. Each part is written with its length, and a field with the number of its values,
-// so that no two requests that differ in a field get one key.
+// that a key gives nothing away. Each part is written with its length, and a field with the number of its
+// values, so that no two requests that differ in a field get one key.
 func (m Mint) minter(pattern string, secret []byte) func(*http.Request, []byte) (string, error) {
 	return func(r *http.Request, body []byte) (string, error) {
 		d := mintDigest{newDigest(secret)}
@@ -95,8 +95,8 @@ func (d mintDigest) text(s string) {
 	d.Write([]byte(s))
 }
 
-// fieldValues returns what a field holds. Missing and empty are the same: a client that forgot its order number must not
-// share a key with another that did.
+// fieldValues returns what a field holds. Missing and empty are the same: a client that forgot its order number must
+// not share a key with another that did.
 func fieldValues(r *http.Request, body []byte, field string) ([]string, error) {
 	var values []string
 	switch {

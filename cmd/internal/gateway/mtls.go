@@ -17,11 +17,11 @@ import (
 	"github.com/semelhq/semel/internal/certsubject"
 )
 
-// MTLS says which name of a client's certificate tells who asks, with scope mtls. A certificate counts if an authority of
-// [TLSFiles].ClientCA has signed it for a client.
+// MTLS says which name of a client's certificate tells who asks, with scope mtls. A certificate counts if an authority
+// of [TLSFiles].ClientCA has signed it for a client.
 type MTLS struct {
-	// Principal is the name: subject (as RFC 4514 writes it), or the only one of its kind among the alternative names (RFC 5280,
-	// section 4.2.1.6): san-uri, san-dns or san-email.
+	// Principal is the name: subject (as RFC 4514 writes it), or the only one of its kind among the alternative names (RFC
+	// 5280, section 4.2.1.6): san-uri, san-dns or san-email.
 	Principal string
 }
 
@@ -83,8 +83,8 @@ type clientCertificates struct {
 	authorities atomic.Pointer[[]*x509.Certificate] // of now; a reload replaces them
 }
 
-// principal returns who asks. The handshake has verified the certificate. That was when the connection began: the authority
-// must still count, and nothing of the chain may have expired since.
+// principal returns who asks. The handshake has verified the certificate. That was when the connection began: the
+// authority must still count, and nothing of the chain may have expired since.
 func (c *clientCertificates) principal(r *http.Request) (string, error) {
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
 		return "", errors.New("scope: the client has shown no certificate")
@@ -105,8 +105,8 @@ func (c *clientCertificates) counts(chain []*x509.Certificate) bool {
 	return !expired && slices.ContainsFunc(*c.authorities.Load(), chain[len(chain)-1].Equal)
 }
 
-// asked is the setting of connections whose clients are asked for a certificate. Who shows none is nobody; one that does not
-// verify ends the handshake.
+// asked is the setting of connections whose clients are asked for a certificate. Who shows none is nobody; one that
+// does not verify ends the handshake.
 func (c *clientCertificates) asked(own *tls.Config) *tls.Config {
 	own.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		return &tls.Config{

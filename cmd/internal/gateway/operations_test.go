@@ -27,7 +27,8 @@ func newKeyring(t *testing.T) *keyring.Ring {
 	return k
 }
 
-// asking is a gateway of several principals, whose operations can be asked about, and are finished without their clients.
+// asking is a gateway of several principals, whose operations can be asked about, and are finished without their
+// clients.
 func asking(t *testing.T, upstream string) *running {
 	t.Helper()
 	return start(t, upstream, func(c *Config) {
@@ -129,8 +130,8 @@ func TestR33_TheGatewayAnswers202AndTellsWhatBecame(t *testing.T) {
 	}
 }
 
-// The service loses its first answer, after the client was told 202. The gateway runs the operation again by itself, for
-// the same principal, without the client's credentials.
+// The service loses its first answer, after the client was told 202. The gateway runs the operation again by itself,
+// for the same principal, without the client's credentials.
 func TestR33_R52_TheGatewayFinishesWhatItHasPromised(t *testing.T) {
 	t.Parallel()
 	told := make(chan struct{})
@@ -233,8 +234,8 @@ func TestR33_AChangeOfOperationsNeedsARestart(t *testing.T) {
 	}
 }
 
-// What the log has of an operation, what its service is told, where it is asked about, and what operators' commands take, is
-// one id.
+// What the log has of an operation, what its service is told, where it is asked about, and what operators' commands
+// take, is one id.
 func TestField14_OneIdFromTheLogToTheService(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t, created)

@@ -17,11 +17,11 @@ import (
 )
 
 // decide says what an upstream's answer means. What the upstream says itself goes first, then what the
-// route says, then whether another guard or gateway has refused the request, then the rules by status: those that mislead
-// behind a gateway here, the others in the library.
+// route says, then whether another guard or gateway has refused the request, then the rules by status: those that
+// mislead behind a gateway here, the others in the library.
 //
-// An upstream that is a proxy itself answers 502 and 504 when it has lost an answer. Its 503 and 408 may have come after
-// an effect; under Rerun that does no harm.
+// An upstream that is a proxy itself answers 502 and 504 when it has lost an answer. Its 503 and 408 may have come
+// after an effect; under Rerun that does no harm.
 func (r *Route) decide(status int, header http.Header, body []byte) semel.Verdict {
 	if _, marked := header[unknownMark]; marked {
 		return semel.VerdictUnknown
@@ -56,7 +56,8 @@ func (r *Route) decide(status int, header http.Header, body []byte) semel.Verdic
 type Condition struct {
 	// Pointer is a JSON Pointer to a member of the body.
 	Pointer string
-	// Equals is what must be there, as a JSON text of a string, number, boolean or null. Numbers are compared by their text.
+	// Equals is what must be there, as a JSON text of a string, number, boolean or null. Numbers are compared by their
+	// text.
 	Equals string
 	// Exists asks for anything there, and Absent for nothing, instead of Equals. null counts as nothing.
 	Exists, Absent bool
@@ -71,8 +72,8 @@ func (c *Condition) concerns(status int) bool {
 	return status >= 200 && status < 300
 }
 
-// verdict looks into an answer. Where the condition does not hold, the route's promise is that nothing happened. Where that can't be told, as in a body that is not JSON or was too large to keep, there may have been
-// an effect.
+// verdict looks into an answer. Where the condition does not hold, the route's promise is that nothing happened. Where
+// that can't be told, as in a body that is not JSON or was too large to keep, there may have been an effect.
 func (c *Condition) verdict(body []byte) semel.Verdict {
 	pointer, err := parsePointer(c.Pointer)
 	if err != nil {
@@ -116,8 +117,8 @@ const (
 // see. It can't be a field's name, so net/http never sends it.
 const unknownMark = "(" + outcomeHeader + ": " + outcomeUnknown + ")"
 
-// heed takes from an answer what the upstream says of it. It does so before the first byte may leave: what will be
-// released must not begin to stream.
+// heed takes from an answer what the upstream says of it. It does so before the first byte may leave: what will
+// be released must not begin to stream.
 func (p *proxy) heed(res *http.Response, op *semel.Operation) {
 	p.heedRetention(res, op)
 	said := res.Header[outcomeHeader]
@@ -147,8 +148,8 @@ func (p *proxy) heed(res *http.Response, op *semel.Operation) {
 // retentionHeader is how the upstream says how long its answer is kept.
 const retentionHeader = "Idempotency-Retention"
 
-// heedRetention takes from an answer how long the upstream wants it to be kept. The route's min_retention and max_retention
-// bound that.
+// heedRetention takes from an answer how long the upstream wants it to be kept. The route's min_retention and
+// max_retention bound that.
 func (p *proxy) heedRetention(res *http.Response, op *semel.Operation) {
 	said := res.Header[retentionHeader]
 	if said == nil {
@@ -203,7 +204,8 @@ func (p *proxy) answered(res *http.Response) error {
 
 // A lossyBody is the body of an answer. If the connection breaks in it, the run of a keyed request is lost; the guard
 // gives the client an answer that says so, or breaks a stream that has begun. The proxy on its own would panic, and the
-// reason would be lost to the record. Without a guard, or with one that only observes, the breaking is left to the proxy.
+// reason would be lost to the record. Without a guard, or with one that only observes, the breaking is left to the
+// proxy.
 type lossyBody struct {
 	io.ReadCloser
 	proxy *proxy

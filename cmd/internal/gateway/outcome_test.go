@@ -84,7 +84,8 @@ func TestR42_R43_WhatAnUpstreamsStatusMeans(t *testing.T) {
 	}
 }
 
-// done waits until the first operation that the upstream sees is done. To ask for it until then would count as attempts.
+// done waits until the first operation that the upstream sees is done. To ask for it until then would count as
+// attempts.
 func done(t *testing.T, g *running, u *upstream) {
 	t.Helper()
 	eventually(t, "the run", func() bool { return len(u.requests()) > 0 })

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// pace bounds how long a request waits for its client: each read of the body, and over HTTP/2 each piece of the answer, must
-// come to something within an idle time. How long the service takes has no bound here. The function that it returns is called
-// at the request's end.
+// pace bounds how long a request waits for its client: each read of the body, and over HTTP/2 each piece of the answer,
+// must come to something within an idle time. How long the service takes has no bound here. The function that it
+// returns is called at the request's end.
 //
 // In the request itself the server must find its own body: it decides by that how much of an unread one it skips.
 func pace(w http.ResponseWriter, r *http.Request, idle time.Duration) (http.ResponseWriter, *http.Request, func()) {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// withoutTaken takes the preferences that the gateway has met by itself out of a request to the upstream: it is the gateway
-// that waits, and answers 202. Others stay as they are.
+// withoutTaken takes the preferences that the gateway has met by itself out of a request to the upstream: it is the
+// gateway that waits, and answers 202. Others stay as they are.
 func withoutTaken(h http.Header) {
 	lines := h["Prefer"]
 	if len(lines) == 0 {

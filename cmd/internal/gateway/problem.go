@@ -11,8 +11,8 @@ import (
 	"github.com/semelhq/semel/refusal"
 )
 
-// A localRefusal is an answer of the gateway's own, in the form of the guard's on the same route. Its texts are fixed: nothing
-// about the upstream or the cause is shown.
+// A localRefusal is an answer of the gateway's own, in the form of the guard's on the same route. Its texts are fixed:
+// nothing about the upstream or the cause is shown.
 type localRefusal struct {
 	slug       string
 	code       refusal.Code

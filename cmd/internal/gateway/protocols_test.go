@@ -410,7 +410,8 @@ func TestTheCertificateIsReloaded(t *testing.T) {
 	read(t, send(t, client(t, renewed, http2), "POST", url+"/", nil, "Idempotency-Key", "k")).wants(t, 201, "")
 }
 
-// An upstream that switches to HTTP/2, or to a protocol that tunnels, would take requests from the client that no guard has seen.
+// An upstream that switches to HTTP/2, or to a protocol that tunnels, would take requests from the client that no guard
+// has seen.
 func TestAttack06_NoUpgradeButToWebSocketReachesTheUpstream(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {

@@ -9,12 +9,13 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// Readiness says whether a gateway is ready while its store is down. A balancer sends nothing to one that is not.
+// Readiness says whether a gateway is ready while its store is down. A balancer sends nothing to one that is
+// not.
 type Readiness uint8
 
 const (
-	// ReadyIfAllFailOpen is ready if no route needs the store: else keyed requests of the others would come to a gateway that
-	// refuses them, and not to one that reaches the store.
+	// ReadyIfAllFailOpen is ready if no route needs the store: else keyed requests of the others would come to a gateway
+	// that refuses them, and not to one that reaches the store.
 	ReadyIfAllFailOpen Readiness = iota
 	// ReadyIfAnyFailsOpen is ready if there is a route that does not need it.
 	ReadyIfAnyFailsOpen

@@ -64,8 +64,8 @@ const (
 	reconcileKept     = 1 << 16         // operations whose waits are remembered
 )
 
-// newReconciler returns a reconciler of the routes that use is told later. It asks through transport, and tells count what
-// was found: done, never, later, refused (it was decided elsewhere) or failed. header is that of correlation ids.
+// newReconciler returns a reconciler of the routes that use is told later. It asks through transport, and tells count
+// what was found: done, never, later, refused (it was decided elsewhere) or failed. header is that of correlation ids.
 func newReconciler(store driver.Store, ring *keyring.Ring, transport http.RoundTripper, header string, log *slog.Logger, count func(result string)) (*reconciler, error) {
 	lister, lists := store.(driver.Lister)
 	if _, seizes := store.(driver.Seizer); !lists || !seizes {
@@ -83,8 +83,8 @@ func newReconciler(store driver.Store, ring *keyring.Ring, transport http.RoundT
 	return r, nil
 }
 
-// use replaces the routes: by the name of their operations, "" for the HTTP requests that none of them names. A nil route
-// is not asked about.
+// use replaces the routes: by the name of their operations, "" for the HTTP requests that none of them names. A nil
+// route is not asked about.
 func (r *reconciler) use(routes map[string]*reconcileRoute) { r.routes.Store(&routes) }
 
 // route returns the route of an operation, or nil if it is not asked about.
@@ -196,8 +196,8 @@ func (r *reconciler) look(ctx context.Context) (found []unknownOperation) {
 	return found
 }
 
-// begin notes that an operation is asked about, and returns its route; nil if it must not be: not by this gateway, or not
-// so soon.
+// begin notes that an operation is asked about, and returns its route; nil if it must not be: not by this gateway, or
+// not so soon.
 func (r *reconciler) begin(o unknownOperation) *reconcileRoute {
 	route := r.route(o.name)
 	if route == nil {

@@ -29,7 +29,8 @@ type question struct {
 // operationPlace stands for the operation's public id in a question's template.
 const operationPlace = "{operation}"
 
-// newQuestion reads a template such as /internal/operations/{operation}: a path on the upstream, and a query if need be.
+// newQuestion reads a template such as /internal/operations/{operation}: a path on the upstream, and a query if need
+// be.
 func newQuestion(upstream *url.URL, template string) (question, error) {
 	q := question{upstream, template}
 	switch left := strings.Replace(template, operationPlace, "", 1); {
@@ -62,8 +63,8 @@ func (q question) about(id driver.ID) (*url.URL, error) {
 	return u, nil
 }
 
-// ask asks the upstream. Only what it says in so many words counts: a bare 404 may come from whoever stands before it, or
-// from an instance that has not heard of the operation yet.
+// ask asks the upstream. Only what it says in so many words counts: a bare 404 may come from whoever stands before it,
+// or from an instance that has not heard of the operation yet.
 func (r *reconciler) ask(ctx context.Context, route *reconcileRoute, q semel.Inquiry) (semel.Finding, error) {
 	ctx, cancel := context.WithTimeout(ctx, questionTime)
 	defer cancel()

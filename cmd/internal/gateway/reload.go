@@ -40,9 +40,9 @@ func (g *Gateway) use(c *Config, files readFiles) error {
 	return nil
 }
 
-// Reload reads the configuration's file and the certificates again and puts their routes, upstream and certificates into
-// service, without dropping a request. A file with errors, or with a change that needs a restart, is refused as a whole,
-// and all that is wrong is logged. It does nothing if there are no files.
+// Reload reads the configuration's file and the certificates again and puts their routes, upstream and certificates
+// into service, without dropping a request. A file with errors, or with a change that needs a restart, is refused as a
+// whole, and all that is wrong is logged. It does nothing if there are no files.
 func (g *Gateway) Reload() error {
 	g.reloading.Lock()
 	defer g.reloading.Unlock()

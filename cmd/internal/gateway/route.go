@@ -39,8 +39,8 @@ type Route struct {
 	// ReplayTo says to whom stored answers are given. Where Policy.Credentials names none, they are, if there is only one
 	// principal, what services commonly read credentials from, and else none: the scope tells who asks.
 	ReplayTo ReplayTo
-	// Authorize is the path at the upstream, or the address of a service of its own, that is asked whether a stored answer may
-	// be given to a repeat with other credentials than the first request, or, where none are compared, to any.
+	// Authorize is the path at the upstream, or the address of a service of its own, that is asked whether a stored answer
+	// may be given to a repeat with other credentials than the first request, or, where none are compared, to any.
 	// Defaults to none.
 	Authorize string
 }
@@ -120,7 +120,8 @@ func (r *Route) checkKey(key string) error {
 	return nil
 }
 
-// methods are those that the route's policy protects with a key and without; if it names none, also others that carry one.
+// methods are those that the route's policy protects with a key and without; if it names none, also others that carry
+// one.
 func (r *Route) methods() []string {
 	if len(r.Policy.Methods) > 0 {
 		return r.Policy.Methods

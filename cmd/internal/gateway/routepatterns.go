@@ -10,8 +10,8 @@ import (
 
 // patterns are patterns of http.ServeMux. Only its matching is used: no redirect and no refusal of its own, which would
 // be the gateway's word instead of the service's. A slash at the end makes no difference, unless there is a pattern for
-// that very path, nor does the case of a host, since a service may take the two for the same; a path that is not clean is
-// matched as the clean one.
+// that very path, nor does the case of a host, since a service may take the two for the same; a path that is not clean
+// is matched as the clean one.
 type patterns struct {
 	mux        *http.ServeMux
 	ignoreCase bool

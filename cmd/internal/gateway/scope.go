@@ -19,9 +19,9 @@ type Scope struct {
 	set    bool
 }
 
-// ParseScope reads "single", for one principal only; "jwt", for the bearer token that [JWT] says how to verify; "mtls", for the client's
-// certificate; or "header:NAME", for the header in which a trusted proxy names the authenticated principal; "header:NAME,NAME" for several that
-// name it together, such as a tenant and a user of it.
+// ParseScope reads "single", for one principal only; "jwt", for the bearer token that [JWT] says how to verify; "mtls",
+// for the client's certificate; or "header:NAME", for the header in which a trusted proxy names the authenticated
+// principal; "header:NAME,NAME" for several that name it together, such as a tenant and a user of it.
 func ParseScope(s string) (Scope, error) {
 	switch s {
 	case "single":

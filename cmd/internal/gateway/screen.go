@@ -86,8 +86,8 @@ func (s *screen) refuses(r *http.Request) (localRefusal, bool) {
 }
 
 // forwardable refuses CONNECT, which asks for a tunnel past the guard, TRACE, whose answer shows what the gateway has
-// added, and methods with lower-case letters: "post" is not POST to the guard, so it would pass unprotected to a service
-// that doesn't make the difference.
+// added, and methods with lower-case letters: "post" is not POST to the guard, so it would pass unprotected to a
+// service that doesn't make the difference.
 func forwardable(method string) bool {
 	return method != http.MethodConnect && method != http.MethodTrace && method == strings.ToUpper(method)
 }
@@ -109,8 +109,8 @@ func overridden(r *http.Request) bool {
 	return slices.ContainsFunc(queryOverrides(r.URL.RawQuery), other)
 }
 
-// queryOverrides returns what a query asks for. It goes on past what net/url refuses, such as thousands of parameters, and
-// takes a semicolon for an ampersand: some services do.
+// queryOverrides returns what a query asks for. It goes on past what net/url refuses, such as thousands of parameters,
+// and takes a semicolon for an ampersand: some services do.
 func queryOverrides(query string) (methods []string) {
 	for pair := range strings.SplitSeq(strings.ReplaceAll(query, ";", "&"), "&") {
 		name, value, _ := strings.Cut(pair, "=")
@@ -125,8 +125,8 @@ func queryOverrides(query string) (methods []string) {
 	return methods
 }
 
-// clean drops headers whose names a service may take for others, and those that the client's Connection header ends here,
-// so that guard and service see the same request.
+// clean drops headers whose names a service may take for others, and those that the client's Connection header ends
+// here, so that guard and service see the same request.
 func (s *screen) clean(r *http.Request) {
 	s.dropOdd(r.Header)
 	for _, line := range r.Header["Connection"] {
@@ -139,8 +139,9 @@ func (s *screen) clean(r *http.Request) {
 	}
 }
 
-// dropOdd drops the headers whose names are of more than letters, digits and hyphens, and counts them. To a service that reads headers as CGI, WSGI or Rack hand them over X_Account is X-Account. Even where such names are kept
-// those go that would be read as one of the gateway's own.
+// dropOdd drops the headers whose names are of more than letters, digits and hyphens, and counts them. To a service
+// that reads headers as CGI, WSGI or Rack hand them over X_Account is X-Account. Even where such names are kept those
+// go that would be read as one of the gateway's own.
 func (s *screen) dropOdd(h http.Header) {
 	n := 0
 	for name := range h {

@@ -143,8 +143,8 @@ func (t *table) route(r *http.Request) *guardedRoute {
 	return t.others
 }
 
-// questions returns what the upstream is asked about unknown operations, by the names of the routes, "" for the requests
-// that none of them names; nil where nothing is asked. It is empty if nothing is asked at all.
+// questions returns what the upstream is asked about unknown operations, by the names of the routes, "" for the
+// requests that none of them names; nil where nothing is asked. It is empty if nothing is asked at all.
 func (t *table) questions(c *Config) (map[string]*reconcileRoute, error) {
 	all := map[string]*reconcileRoute{}
 	some := false

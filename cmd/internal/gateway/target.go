@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// sendable reports whether a target can be sent in a request line and names a path: with a space in its query, as HTTP/2
-// allows, a service would read the rest as the protocol, and what is no path has no route.
+// sendable reports whether a target can be sent in a request line and names a path: with a space in its query, as
+// HTTP/2 allows, a service would read the rest as the protocol, and what is no path has no route.
 func sendable(r *http.Request) bool {
 	for i := range len(r.URL.RawQuery) {
 		if c := r.URL.RawQuery[i]; c <= ' ' || c == 0x7f {
@@ -47,8 +47,8 @@ func severalReadings(path string) bool {
 	return false
 }
 
-// reservedPath matches the paths that a service may take for that of a route's question: about an operation, or about who may have
-// its answer.
+// reservedPath matches the paths that a service may take for that of a route's question: about an operation, or about
+// who may have its answer.
 func reservedPath(template string) *regexp.Regexp {
 	path, _, _ := strings.Cut(template, "?")
 	if decoded, err := url.PathUnescape(path); err == nil {

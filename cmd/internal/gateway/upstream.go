@@ -52,8 +52,9 @@ func (p *proxy) endpoint(r *http.Request) string {
 	return r.Method + " " + r.URL.Path
 }
 
-// newTransport returns the transport to the upstream. It speaks HTTP/1.1 only: an HTTP/2 transport sends a request again
-// when a server that goes away says that it has not processed it, and what a server says there is not proof enough.
+// newTransport returns the transport to the upstream. It speaks HTTP/1.1 only: an HTTP/2 transport sends a request
+// again when a server that goes away says that it has not processed it, and what a server says there is not proof
+// enough.
 func newTransport(idle time.Duration) *http.Transport {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
@@ -96,8 +97,8 @@ func (p *proxy) rewrite(r *httputil.ProxyRequest) {
 	if len(r.Out.Trailer) > 0 {
 		r.Out.Body, r.Out.ContentLength = &trailedBody{r.Out.Body, r.In.Trailer, r.Out.Trailer}, -1 // trailers need chunks
 	}
-	// A protocol that carries HTTP requests, such as h2c, would let them pass under the guard. A server may ignore a wish to
-	// switch (RFC 9110, section 7.8).
+	// A protocol that carries HTTP requests, such as h2c, would let them pass under the guard. A server may ignore a wish
+	// to switch (RFC 9110, section 7.8).
 	if upgrade := h["Upgrade"]; len(upgrade) > 0 && !(len(upgrade) == 1 && strings.EqualFold(upgrade[0], "websocket")) {
 		delete(h, "Upgrade")
 		delete(h, "Connection")
@@ -143,9 +144,9 @@ func (b *trailedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// withholdResend sets the keys of in so that http.Transport does not see them: it sends a request again by itself if its
-// body is empty or can be rewound, a reused connection has died, and its header map has one of these names in canonical
-// form. On the wire names have no case, so the upstream sees the same header.
+// withholdResend sets the keys of in so that http.Transport does not see them: it sends a request again by itself if
+// its body is empty or can be rewound, a reused connection has died, and its header map has one of these names in
+// canonical form. On the wire names have no case, so the upstream sees the same header.
 func withholdResend(out, in http.Header) {
 	for _, name := range resendKeys {
 		delete(out, name.canonical)
@@ -158,9 +159,9 @@ func withholdResend(out, in http.Header) {
 // forwardedHeaders tell for whom a proxy asks.
 var forwardedHeaders = [...]string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"}
 
-// forward says for whom the gateway asks. What a peer says about that counts only if it is a trusted proxy. The same goes
-// for the scope header: from anybody else it is a claim to be somebody, which the upstream would take from the gateway's
-// hands.
+// forward says for whom the gateway asks. What a peer says about that counts only if it is a trusted proxy. The same
+// goes for the scope header: from anybody else it is a claim to be somebody, which the upstream would take from the
+// gateway's hands.
 func (p *proxy) forward(r *httputil.ProxyRequest) {
 	h := r.Out.Header
 	trusted := p.cfg.trusts(r.In.RemoteAddr) || isOwn(r.In)

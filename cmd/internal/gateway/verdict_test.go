@@ -131,8 +131,8 @@ func TestR42_Field03_ARefusalFromBehindIsNotKept(t *testing.T) {
 	}
 }
 
-// A service with a guard of its own runs a request that came past the gateway. The gateway's clients are told so, and get the
-// outcome once there is one.
+// A service with a guard of its own runs a request that came past the gateway. The gateway's clients are told so, and
+// get the outcome once there is one.
 func TestField03_AGuardedServiceBehindTheGateway(t *testing.T) {
 	t.Parallel()
 	inner, err := semel.New(memstore.New(), semel.SingleTenant, semel.Hold, semel.Options{IdentitySecret: []byte("0123456789abcdef")})

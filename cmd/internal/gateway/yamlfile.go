@@ -397,8 +397,8 @@ func choice[T any](to *T, choices map[string]T) setting {
 
 func durationSetting(to *time.Duration) setting { return parsed(to, wantDuration, ParseDuration) }
 
-// notZero is a setting whose zero value has the library's default, which is not what a 0 in the file says. hint is what to write
-// instead.
+// notZero is a setting whose zero value has the library's default, which is not what a 0 in the file says. hint is what
+// to write instead.
 func notZero[T comparable](to *T, read setting, hint string) setting {
 	return func(f *yamlFile, path string, value ast.Node) {
 		before := len(f.errs)

@@ -22,8 +22,8 @@ type read struct {
 	Error                    string
 }
 
-// A page of another origin than the API's reads the replay of an answer that it could have read, and loses nothing by having
-// lost that.
+// A page of another origin than the API's reads the replay of an answer that it could have read, and loses nothing by
+// having lost that.
 func TestR59_Field17_APageOfAnotherOriginReadsReplays(t *testing.T) {
 	b := browser(t)
 	for _, c := range []struct {

@@ -22,14 +22,15 @@ import (
 // npmLimit is how long npm may take for one package.
 const npmLimit = 3 * time.Minute
 
-// A pkg is a package of npm's with a program that a machine may lack. Nothing of it is run but what the digest vouches for.
+// A pkg is a package of npm's with a program that a machine may lack. Nothing of it is run but what the digest vouches
+// for.
 type pkg struct {
 	name, version string
 	digest        string // SHA-512 of the package's archive, in base64
 }
 
-// kept returns the folder with what make has made of the package's files, which it may read in from and must write below to.
-// It makes that once for all runs of the tests, in a folder of the user's cache.
+// kept returns the folder with what make has made of the package's files, which it may read in from and must write
+// below to. It makes that once for all runs of the tests, in a folder of the user's cache.
 func (p pkg) kept(cache string, make func(from, to string) error, npmEnv ...string) (string, error) {
 	dir := filepath.Join(cache, strings.ReplaceAll(strings.TrimPrefix(p.name, "@"), "/", "-")+"-"+p.version)
 	if _, err := os.Stat(dir); err == nil {

@@ -14,8 +14,9 @@ import (
 	"time"
 )
 
-// Programs of npm's, for machines whose own are missing or too old: Debian 12 and Ubuntu have no Node.js 20, and Ubuntu no
-// Chromium that runs outside a snap. The Chromium is one without windows, made to run on little; there is none for arm64.
+// Programs of npm's, for machines whose own are missing or too old: Debian 12 and Ubuntu have no Node.js 20, and Ubuntu
+// no Chromium that runs outside a snap. The Chromium is one without windows, made to run on little; there is none for
+// arm64.
 var (
 	nodes = map[string]pkg{
 		"linux/amd64": {
@@ -87,8 +88,8 @@ func chromium(fonts string) (path string, env []string, err error) {
 	return path, env, nil
 }
 
-// ownChromium returns the path of the machine's own, "" if it has none. One in a snap does not count: it sees other folders
-// than the tests, and in a container is only a hint that a snap has to be installed.
+// ownChromium returns the path of the machine's own, "" if it has none. One in a snap does not count: it sees other
+// folders than the tests, and in a container is only a hint that a snap has to be installed.
 func ownChromium() string {
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable"} {
 		path, err := exec.LookPath(name)

@@ -96,8 +96,8 @@ func (v *Violation) draw(spec porcupine.Model, folder string, patience time.Dura
 	return nil
 }
 
-// shrunk returns fewer operations that have no order either: up to the first reply that leaves none, and without the verbs
-// that changed nothing, unless they are what can't be.
+// shrunk returns fewer operations that have no order either: up to the first reply that leaves none, and without the
+// verbs that changed nothing, unless they are what can't be.
 func shrunk(spec porcupine.Model, operations []porcupine.Operation, patience time.Duration) []porcupine.Operation {
 	illegal := func(some []porcupine.Operation) bool {
 		return porcupine.CheckOperationsTimeout(spec, some, patience) == porcupine.Illegal
@@ -143,7 +143,8 @@ func before(operations []porcupine.Operation, at int64) (known []porcupine.Opera
 	return known
 }
 
-// idle reports whether a verb says that it changed nothing, copies included. Without it, what has an order still has one.
+// idle reports whether a verb says that it changed nothing, copies included. Without it, what has an order still has
+// one.
 func idle(o porcupine.Operation) bool {
 	c, r := o.Input.(call), o.Output.(reply)
 	switch {

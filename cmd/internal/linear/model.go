@@ -25,9 +25,9 @@ type state struct {
 // mostForgets is how many Forgets of one record have a bit.
 const mostForgets = 64
 
-// What is known of a record. The clock at which a verb was executed is known only from a reply that shows the record. What
-// another one wrote is open until the next such reply: the field holds the least that it can be. Of an absent record only
-// the state is known, and in Fence the highest fence that there was.
+// What is known of a record. The clock at which a verb was executed is known only from a reply that shows the record.
+// What another one wrote is open until the next such reply: the field holds the least that it can be. Of an absent
+// record only the state is known, and in Fence the highest fence that there was.
 type known struct {
 	rec  driver.Record
 	open fields

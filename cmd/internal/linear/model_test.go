@@ -403,8 +403,8 @@ func TestMoreForgetsThanTheModelKnowsAreRefused(t *testing.T) {
 	}
 }
 
-// Whatever the fence is that nobody was told of, one of the cases stands for it, and in each it is clear whether it is the
-// owner's.
+// Whatever the fence is that nobody was told of, one of the cases stands for it, and in each it is clear whether it is
+// the owner's.
 func TestAnOpenFenceIsDecidedInEachCase(t *testing.T) {
 	t.Parallel()
 	const least = 10

@@ -43,9 +43,9 @@ func seed(t *testing.T) uint64 {
 	return seed
 }
 
-// Whatever concurrent clients do to a few records, with requests and replies that are lost or late, there is an order in
-// which the rules give the same replies: of two claims one owns, a late owner changes nothing, and no reader
-// sees what was before an acknowledged write.
+// Whatever concurrent clients do to a few records, with requests and replies that are lost or late, there is an order
+// in which the rules give the same replies: of two claims one owns, a late owner changes nothing, and no
+// reader sees what was before an acknowledged write.
 func TestR26_R48_R88_VerbsAreAtomic(t *testing.T) {
 	t.Parallel()
 	for _, s := range []struct {

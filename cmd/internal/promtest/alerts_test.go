@@ -20,8 +20,8 @@ import (
 	"github.com/semelhq/semel/internal/servers"
 )
 
-// Each alert fires and is over again: for an operation that was lost with its gateway and that nobody asks for, for a service
-// that refuses connections, and for a store that is down.
+// Each alert fires and is over again: for an operation that was lost with its gateway and that nobody asks for, for a
+// service that refuses connections, and for a store that is down.
 func TestField19_AlertsFireAndClear(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

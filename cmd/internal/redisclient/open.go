@@ -10,7 +10,8 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// topologyRefresh is how often the client asks Sentinel, or a Cluster, who is the primary, in case that it has missed it.
+// topologyRefresh is how often the client asks Sentinel, or a Cluster, who is the primary, in case that it has missed
+// it.
 const topologyRefresh = 5 * time.Second
 
 // Open connects to what the URL names:
@@ -19,9 +20,9 @@ const topologyRefresh = 5 * time.Second
 //	redis://[user:password@]host[:port]?master_set=NAME     the primary of that name, by the Sentinel there
 //	redis+cluster://[user:password@]host[:port]             a Cluster
 //
-// More nodes or Sentinels are named by ?addr=host:port, each. With rediss in place of redis connections are encrypted, by
-// TLS 1.2 or later, and the server's certificate is checked against the system's authorities. Errors do not show the URL,
-// which may hold a password.
+// More nodes or Sentinels are named by ?addr=host:port, each. With rediss in place of redis connections are encrypted,
+// by TLS 1.2 or later, and the server's certificate is checked against the system's authorities. Errors do not show the
+// URL, which may hold a password.
 func Open(rawURL string) (*Client, error) {
 	o, cluster, err := options(rawURL)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package redisclient makes rueidis the client of package redisstore: for one server, what Sentinel says is the primary,
-// or a Cluster, with or without TLS.
+// Package redisclient makes rueidis the client of package redisstore: for one server, what Sentinel says is the
+// primary, or a Cluster, with or without TLS.
 package redisclient
 
 import (

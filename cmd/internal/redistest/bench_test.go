@@ -83,8 +83,8 @@ func each(b *testing.B, bench func(b *testing.B, client redisstore.Client)) {
 	}
 }
 
-// atOnce also reports what processor time an operation takes here and on the server, which a busy machine does not change
-// by much.
+// atOnce also reports what processor time an operation takes here and on the server, which a busy machine does not
+// change by much.
 func atOnce(b *testing.B, do func(ctx context.Context) error) {
 	here, there := cpu(b)
 	b.SetParallelism(callers / runtime.GOMAXPROCS(0))

@@ -104,7 +104,8 @@ func TestACacheKeepsOnlyWhatIsDone(t *testing.T) {
 	}
 }
 
-// The reader that was slow: it looked, the operation was forgotten, and only then does it fill in what it had read before.
+// The reader that was slow: it looked, the operation was forgotten, and only then does it fill in what it had read
+// before.
 func TestACacheTakesNothingBackThatWasForgotten(t *testing.T) {
 	t.Parallel()
 	client := rueidisTo(t, single.Get(t).Addr())
@@ -157,8 +158,8 @@ func TestACacheTakesNothingBackThatWasForgotten(t *testing.T) {
 	}
 }
 
-// Readers that look at once share a ticket; whatever they do, what was filled in is there until it is forgotten, and not
-// after.
+// Readers that look at once share a ticket; whatever they do, what was filled in is there until it is forgotten, and
+// not after.
 func TestACacheUnderManyHands(t *testing.T) {
 	t.Parallel()
 	eachLibrary(t, func(t *testing.T, lib clientLibrary) {

@@ -19,8 +19,8 @@ func ttl(t *testing.T, c redisstore.Client, key string) time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-// nothing has to sweep. A key ends when its record is no longer needed, and not before; one that waits for a
-// decision never does.
+// nothing has to sweep. A key ends when its record is no longer needed, and not before; one that waits for
+// a decision never does.
 func TestR55_KeysEndByThemselves(t *testing.T) {
 	t.Parallel()
 	client := rueidisTo(t, single.Get(t).Addr())

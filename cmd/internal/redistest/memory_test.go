@@ -12,8 +12,8 @@ import (
 	"github.com/semelhq/semel/redisstore"
 )
 
-// A server whose memory is used up takes no new key. Whatever ends, renews or decides about a record it has still works, but
-// for a new answer, which may go without.
+// A server whose memory is used up takes no new key. Whatever ends, renews or decides about a record it has still
+// works, but for a new answer, which may go without.
 func TestAServerWithoutMemoryLosesNothing(t *testing.T) {
 	t.Parallel()
 	eachLibrary(t, func(t *testing.T, lib clientLibrary) {

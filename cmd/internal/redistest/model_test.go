@@ -15,8 +15,8 @@ import (
 	"github.com/semelhq/semel/redisstore"
 )
 
-// The scripts say again what the rules of package semel say. Here they are compared, verb by verb, over runs of verbs drawn
-// at random on a few records, whose times end all the while.
+// The scripts say again what the rules of package semel say. Here they are compared, verb by verb, over runs of verbs
+// drawn at random on a few records, whose times end all the while.
 func TestScriptsFollowTheRules(t *testing.T) {
 	t.Parallel()
 	for _, lib := range clientLibraries {
@@ -262,9 +262,9 @@ func (m *model) forget(id driver.ID, before driver.Record) {
 	})
 }
 
-// agree compares the record that a verb gave, or that was loaded after it, with what the rule makes of the one before: as
-// it was, or absent if its end had come, for then Redis drops it within a few milliseconds. Of an absent one the model
-// keeps the highest fence.
+// agree compares the record that a verb gave, or that was loaded after it, with what the rule makes of the one before:
+// as it was, or absent if its end had come, for then Redis drops it within a few milliseconds. Of an absent one the
+// model keeps the highest fence.
 func (m *model) agree(verb string, id driver.ID, got driver.Record, loaded bool, rule func(driver.Record) driver.Record) {
 	m.Helper()
 	before := m.records[id]

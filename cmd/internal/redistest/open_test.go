@@ -189,8 +189,8 @@ func answersAs(addr string, pid int) error {
 	return fmt.Errorf("%s says nothing of its process: %w", addr, cmp.Or(lines.Err(), io.EOF))
 }
 
-// onFreePort calls start with ports on which nobody listened a moment ago. Another process may be faster: then it is called
-// again.
+// onFreePort calls start with ports on which nobody listened a moment ago. Another process may be faster: then it is
+// called again.
 func onFreePort(t *testing.T, start func(port string) error) {
 	t.Helper()
 	for try := 1; ; try++ {

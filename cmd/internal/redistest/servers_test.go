@@ -92,7 +92,8 @@ func rueidisTo(t testing.TB, addrs ...string) redisstore.Client {
 
 func goRedisTo(t testing.TB, addrs ...string) redisstore.Client {
 	t.Helper()
-	// A server that gets no time on a busy machine is no failure, and a command that is sent again would be executed twice.
+	// A server that gets no time on a busy machine is no failure, and a command that is sent again would be executed
+	// twice.
 	return goRedisWith(t, &redis.UniversalOptions{
 		Addrs: addrs, DialTimeout: time.Minute, ReadTimeout: time.Minute, WriteTimeout: time.Minute, PoolTimeout: time.Minute,
 	})

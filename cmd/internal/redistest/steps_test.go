@@ -75,8 +75,8 @@ func (s saving) stepped(p semel.LostPolicy, change func(c *driver.Claim)) (drive
 	return id, c, rec
 }
 
-// the steps' key ends with the record's, and before its tombstone, whatever becomes of it; one that waits for a decision
-// never does.
+// the steps' key ends with the record's, and before its tombstone, whatever becomes of it; one that waits for a
+// decision never does.
 func TestR84_StepsEndWithTheirRecord(t *testing.T) {
 	t.Parallel()
 	s := newSaving(t, rueidisTo(t, single.Get(t).Addr()))
@@ -380,7 +380,8 @@ func TestR48_AFencedSaverSavesNothing(t *testing.T) {
 	})
 }
 
-// A server that has forgotten its scripts is sent them; one whose memory is full takes no step, and all else of the record.
+// A server that has forgotten its scripts is sent them; one whose memory is full takes no step, and all else of the
+// record.
 func TestStepsOnAServerInTrouble(t *testing.T) {
 	t.Parallel()
 	eachLibrary(t, func(t *testing.T, lib clientLibrary) {
@@ -437,8 +438,8 @@ func TestStepsOnAServerInTrouble(t *testing.T) {
 	})
 }
 
-// While a slot is moved to another node a record may be there and its steps not yet: that is an error, and never a record
-// without steps. Nothing is lost once it has been moved.
+// While a slot is moved to another node a record may be there and its steps not yet: that is an error, and never a
+// record without steps. Nothing is lost once it has been moved.
 func TestNoStepsAreMissedWhileTheirSlotIsMoved(t *testing.T) {
 	t.Parallel()
 	for i, first := range []string{"record", "steps"} {

@@ -13,8 +13,8 @@ import (
 // ledgerNames are the three systems that an order reaches, and the steps in which it does.
 var ledgerNames = []string{"charge", "reserve", "notify"}
 
-// ledgers are systems that deduplicate by key, as a card processor does: each writes down what comes with a new key, and
-// repeats its receipt to a known one.
+// ledgers are systems that deduplicate by key, as a card processor does: each writes down what comes with a new key,
+// and repeats its receipt to a known one.
 type ledgers struct {
 	url  string
 	gate chan struct{} // if set, nothing is written down before it is closed

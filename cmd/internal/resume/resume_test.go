@@ -81,8 +81,8 @@ func (p *service) died() bool {
 	}
 }
 
-// overtaken reports whether an answer is that of a process for which the machine had no time: it has lost its lease, or has
-// given up its claim, and tells its client to ask again.
+// overtaken reports whether an answer is that of a process for which the machine had no time: it has lost its lease, or
+// has given up its claim, and tells its client to ask again.
 func (a answered) overtaken() bool { return a.status == http.StatusConflict || a.status >= 500 }
 
 // tries is how often an order is placed anew, in a storage and with ledgers of its own, whose process was overtaken.
@@ -179,8 +179,8 @@ const (
 	byBoth      successor = "both"
 )
 
-// TestR52_R84_KilledAtEveryPoint: the process of an order is killed before and after each of its verbs and calls. However it
-// goes on, each of the three ledgers has one entry, and all answers are the same.
+// TestR52_R84_KilledAtEveryPoint: the process of an order is killed before and after each of its verbs and calls.
+// However it goes on, each of the three ledgers has one entry, and all answers are the same.
 func TestR52_R84_KilledAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	for _, store := range storages {
@@ -313,8 +313,8 @@ func TestR33_R52_ARestartFinishesWhatWasAnsweredWith202(t *testing.T) {
 	}
 }
 
-// TestR84_Case42_ASlowStepIsNotRunBesideItself: a step takes longer than the lease. Neither a client's repeats at another
-// process nor that process's completer run it again while its own process lives.
+// TestR84_Case42_ASlowStepIsNotRunBesideItself: a step takes longer than the lease. Neither a client's repeats at
+// another process nor that process's completer run it again while its own process lives.
 func TestR84_Case42_ASlowStepIsNotRunBesideItself(t *testing.T) {
 	t.Parallel()
 	for _, store := range storages {

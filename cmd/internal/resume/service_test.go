@@ -73,8 +73,8 @@ type capable interface {
 	driver.Seizer
 }
 
-// A watchedStore passes a point before and after each verb of a run. Renewals are left out: when they come is chance. So is
-// what is no operation's: it is done once a process.
+// A watchedStore passes a point before and after each verb of a run. Renewals are left out: when they come is chance.
+// So is what is no operation's: it is done once a process.
 type watchedStore struct {
 	capable
 	points *points

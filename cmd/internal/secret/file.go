@@ -57,8 +57,8 @@ func readText(name, what string) (string, error) {
 	return string(text), nil
 }
 
-// Derivation reads the secret of derived keys from a file that others must not read; a line end behind it doesn't count. ""
-// is no secret.
+// Derivation reads the secret of derived keys from a file that others must not read; a line end behind it doesn't
+// count. "" is no secret.
 func Derivation(file string) ([]byte, error) {
 	if file == "" {
 		return nil, nil
@@ -104,8 +104,8 @@ func makeFile(name string) ([]byte, error) {
 	return readFile(name)
 }
 
-// writeOnce makes a file that only its owner can read, unless there is one of that name. It is there as a whole or not at
-// all, whenever the process dies.
+// writeOnce makes a file that only its owner can read, unless there is one of that name. It is there as a whole or not
+// at all, whenever the process dies.
 func writeOnce(name, text string) (err error) {
 	dir, base := filepath.Split(name)
 	if dir == "" {

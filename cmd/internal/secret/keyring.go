@@ -8,9 +8,9 @@ import (
 	"github.com/semelhq/semel/keyring"
 )
 
-// Keyring reads the keys that encrypt stored answers from a file: each line has a key's id and, behind a space, the
-// key itself in 64 hexadecimal digits. The first one encrypts, all decrypt. Empty lines and lines that begin with # don't
-// count. "" is no keyring.
+// Keyring reads the keys that encrypt stored answers from a file: each line has a key's id and, behind a space,
+// the key itself in 64 hexadecimal digits. The first one encrypts, all decrypt. Empty lines and lines that begin with #
+// don't count. "" is no keyring.
 func Keyring(file string) (*keyring.Ring, error) {
 	if file == "" {
 		return nil, nil

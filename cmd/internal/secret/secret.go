@@ -1,7 +1,8 @@
 // Package secret finds the identity secret that a store is used with, and makes sure that it is the right one.
 //
-// A secret is a text of 16 to 4096 visible ASCII characters, and its bytes are the secret: there is no other way to read
-// it, so that the same text in a file and in the environment is the same secret. A line end behind it doesn't count.
+// A secret is a text of 16 to 4096 visible ASCII characters, and its bytes are the secret: there is no other way to
+// read it, so that the same text in a file and in the environment is the same secret. A line end behind it doesn't
+// count.
 package secret
 
 import (
@@ -21,8 +22,8 @@ const Variable = "SEMEL_IDENTITY_SECRET"
 
 // ForStore returns the identity secret of a store: from the named file, if file is not empty, or from the environment
 // ([Variable]); both is an error. Without either, a store in a file has its secret in another file next to it, which is
-// made at the first start; a store in this process, or on a server, has none: its digests are plain SHA-256. A secret that is not the one the store was made with
-// is an error that wraps [semel.ErrOtherSecret].
+// made at the first start; a store in this process, or on a server, has none: its digests are plain SHA-256. A secret
+// that is not the one the store was made with is an error that wraps [semel.ErrOtherSecret].
 func ForStore(ctx context.Context, opened *stores.Opened, file string, log *slog.Logger) ([]byte, error) {
 	return newSources(opened, file).forStore(ctx, log)
 }

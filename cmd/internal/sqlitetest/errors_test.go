@@ -77,7 +77,8 @@ func TestALockedDatabaseIsSaidToBeLocked(t *testing.T) {
 	settle(t, s, id, rec.Owner(), done("in time"))
 }
 
-// A caller that leaves while the database is locked leaves nothing behind that is executed later, and hands the lead on.
+// A caller that leaves while the database is locked leaves nothing behind that is executed later, and hands the lead
+// on.
 func TestCase08_ACallerThatLeavesTheLineHurtsNobody(t *testing.T) {
 	t.Parallel()
 	path := newFile(t)
@@ -173,7 +174,8 @@ func TestR60_AFullDatabaseRefusesNewKeysAndKeepsLiveOnes(t *testing.T) {
 	claim(t, s, newID(), ask(semel.Hold))
 }
 
-// Verbs that share a commit do not share their failures: one that does not fit, or whose record is damaged, fails alone.
+// Verbs that share a commit do not share their failures: one that does not fit, or whose record is damaged, fails
+// alone.
 func TestOneThatFailsDoesNotFailItsGroup(t *testing.T) {
 	t.Parallel()
 	db := openDB(t, newFile(t), "_pragma=max_page_count(300)")

@@ -190,8 +190,8 @@ func TestManyMigrateAtOnce(t *testing.T) {
 	}
 }
 
-// The machine's clock is set back by an hour while no process runs. Nothing is lost, leases go on ending as time passes,
-// and who looks after the machine is told.
+// The machine's clock is set back by an hour while no process runs. Nothing is lost, leases go on ending as time
+// passes, and who looks after the machine is told.
 func TestR50_AClockSetBackByAnHourHoldsNothingUp(t *testing.T) {
 	t.Parallel()
 	path, c := newFile(t), newClock()

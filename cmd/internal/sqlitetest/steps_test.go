@@ -106,8 +106,8 @@ func TestR84_StepsGoWithTheirOperation(t *testing.T) {
 	}
 }
 
-// The other process is killed with SIGKILL while it saves. What it has acknowledged is there, in the record too, and what
-// it has not is there whole or not at all.
+// The other process is killed with SIGKILL while it saves. What it has acknowledged is there, in the record too, and
+// what it has not is there whole or not at all.
 func TestR84_StepsThatAKilledProcessAcknowledgedAreThere(t *testing.T) {
 	t.Parallel()
 	path := newFile(t)
@@ -253,7 +253,8 @@ func TestR60_AStepThatDoesNotFitIsRefusedAlone(t *testing.T) {
 	stepsAgree(t, db)
 }
 
-// A step waits for this store's own transaction, as long as its caller wants to, and what is saved can be read meanwhile.
+// A step waits for this store's own transaction, as long as its caller wants to, and what is saved can be read
+// meanwhile.
 func TestAStepWaitsForATransaction(t *testing.T) {
 	t.Parallel()
 	for what, end := range map[string]func(driver.Tx) error{

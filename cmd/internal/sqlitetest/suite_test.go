@@ -9,8 +9,8 @@ import (
 )
 
 // The suite proves, as far as a store can keep them, R-16, R-23, R-26, R-46, R-48, R-50, R-51, R-53, R-55 and R-62, and
-// what case 1, case 2, case 3, case 7, case 11, case 12, case 19, case 21, case 24, case 37, case 41 and case 43 ask of a
-// store. Here two handles of one process, each with a DB of its own, share a file.
+// what case 1, case 2, case 3, case 7, case 11, case 12, case 19, case 21, case 24, case 37, case 41 and case 43 ask of
+// a store. Here two handles of one process, each with a DB of its own, share a file.
 func TestR88_TheStoreKeepsEveryPromise(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T) storetest.Storage {

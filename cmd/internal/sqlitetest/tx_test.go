@@ -121,7 +121,8 @@ func TestR31_EffectAndAnswerCommitTogether(t *testing.T) {
 	})
 }
 
-// A function that fails with an answer to keep is undone, and its answer is kept; without one all is, and the key is free.
+// A function that fails with an answer to keep is undone, and its answer is kept; without one all is, and the key is
+// free.
 func TestR31_AFunctionThatFailsIsUndone(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(s *shop) {
@@ -360,7 +361,8 @@ type observer func(context.Context, event.Event)
 
 func (o observer) Observe(ctx context.Context, e event.Event) { o(ctx, e) }
 
-// Handlers that hold every connection of the application, and the database's only write lock, for three leases lose none.
+// Handlers that hold every connection of the application, and the database's only write lock, for three leases lose
+// none.
 func TestR47_HandlersThatHoldEveryConnectionLoseNoLease(t *testing.T) {
 	t.Parallel()
 	// A machine that is busy enough may hold up a renewal for a short lease, but not for each of these.

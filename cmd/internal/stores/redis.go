@@ -49,8 +49,8 @@ func checkCache(cache string, store *address) error {
 	return nil
 }
 
-// cache puts what Options.Cache names in front of an open store. A Redis that is down does not matter: it is connected to
-// once it is there.
+// cache puts what Options.Cache names in front of an open store. A Redis that is down does not matter: it is connected
+// to once it is there.
 func (o *Opened) cache(options Options) error {
 	a, err := parse(options.Cache)
 	if err != nil {
@@ -81,8 +81,8 @@ const reconnectAfter = time.Second
 
 var errNotConnected = errors.New("not connected")
 
-// A lateClient is the client of a Redis that need not be there yet. It connects in the background, so that no call waits
-// for that.
+// A lateClient is the client of a Redis that need not be there yet. It connects in the background, so that no call
+// waits for that.
 type lateClient struct {
 	url  string
 	work sync.WaitGroup

@@ -39,9 +39,9 @@ func openSQLite(ctx context.Context, path string, o sqlitestore.Options) (*Opene
 // descriptors. Where there are no such locks nobody here opens that file beside SQLite, once it exists.
 var _, _ = sqlite.OFDLocking(true)
 
-// makeFile makes the database's file if it does not exist, so that only its owner can read it: answers are in it. One to which
-// all have access is refused; its group may have it, as that of a volume in Kubernetes. Modes mean nothing on Windows. SQLite
-// gives the files beside it the same mode.
+// makeFile makes the database's file if it does not exist, so that only its owner can read it: answers are in it. One
+// to which all have access is refused; its group may have it, as that of a volume in Kubernetes. Modes mean nothing on
+// Windows. SQLite gives the files beside it the same mode.
 func makeFile(path string) error {
 	info, err := os.Stat(path)
 	switch {

@@ -216,8 +216,8 @@ func (a *address) open(ctx context.Context, o Options) (*Opened, error) {
 	return &Opened{Store: store}, nil
 }
 
-// Redacted returns an address without its password, which may also stand there because the kind, or what follows it, was
-// misspelt. Of what is no address it shows the beginning.
+// Redacted returns an address without its password, which may also stand there because the kind, or what follows it,
+// was misspelt. Of what is no address it shows the beginning.
 func Redacted(address string) string {
 	scheme, rest, whole := strings.Cut(address, "://")
 	kind, known := kinds[scheme]

@@ -12,8 +12,8 @@ import (
 	"github.com/semelhq/semel/tieredstore"
 )
 
-// While the cache can't be reached an operator's Forget says that a copy may be left; repeated when it is back, it leaves
-// none.
+// While the cache can't be reached an operator's Forget says that a copy may be left; repeated when it is back, it
+// leaves none.
 func TestAnOperatorsForgetSaysIfACopyIsLeft(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {

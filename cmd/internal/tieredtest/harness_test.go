@@ -181,8 +181,8 @@ func load(t testing.TB, s driver.Store, id driver.ID) driver.Record {
 	return rec
 }
 
-// counted is a durable store that counts what it is asked, batches by their claims too. A gate, if there is one, is passed after
-// each Load and refused Claim: what was read is on its way back.
+// counted is a durable store that counts what it is asked, batches by their claims too. A gate, if there is one, is
+// passed after each Load and refused Claim: what was read is on its way back.
 type counted struct {
 	durable
 	asked  atomic.Int64

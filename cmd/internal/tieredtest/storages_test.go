@@ -10,8 +10,9 @@ import (
 	"github.com/semelhq/semel/pgstore"
 )
 
-// postgresStorages makes storages on the shared server. Each goes from check to check, emptied, with the handles that were opened
-// on it: making a schema and warming up connections takes far longer than most checks. They end with the test outer.
+// postgresStorages makes storages on the shared server. Each goes from check to check, emptied, with the handles that
+// were opened on it: making a schema and warming up connections takes far longer than most checks. They end with the
+// test outer.
 type postgresStorages struct {
 	outer *testing.T
 

@@ -25,8 +25,8 @@ func newMovedClock() *movedClock {
 func (c *movedClock) now() time.Time          { return time.Unix(0, c.ns.Load()) }
 func (c *movedClock) advance(d time.Duration) { c.ns.Add(int64(d)) }
 
-// Every durable store keeps every promise behind layers in the process. Handles are one process here: another one would see
-// a Forget only when its own copies end.
+// Every durable store keeps every promise behind layers in the process. Handles are one process here: another one would
+// see a Forget only when its own copies end.
 func TestR88_OneProcessKeepsEveryPromise(t *testing.T) {
 	t.Parallel()
 	for _, l := range []layers{memoryOnly, both} {
@@ -77,8 +77,8 @@ func TestR88_TwoProcessesOnOneCacheKeepEveryPromise(t *testing.T) {
 	})
 }
 
-// Two processes on SQLite. With a clock that is moved retentions end at once, for the durable store and for the copies, but not in Redis, which goes
-// by its own.
+// Two processes on SQLite. With a clock that is moved retentions end at once, for the durable store and for the copies,
+// but not in Redis, which goes by its own.
 func TestR53_CopiesEndByTheDurableStoresClock(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T) storetest.Storage {

@@ -66,8 +66,8 @@ func newBusiness(t *testing.T, name string, s durable, answer func(ctx context.C
 
 type writerKey struct{}
 
-// Handlers work in transactions of the durable store; the guard, in front of the layers, sees that they have settled their
-// operations, in both modes.
+// Handlers work in transactions of the durable store; the guard, in front of the layers, sees that they have settled
+// their operations, in both modes.
 func TestR31_TransactionsOfTheDurableStoreSettleTheOperation(t *testing.T) {
 	t.Parallel()
 	for _, k := range kinds {

@@ -1,5 +1,5 @@
-// Command semel-verify proves from outside whether the idempotency of an HTTP API holds. It has effects at the API: use one
-// that is there for tests.
+// Command semel-verify proves from outside whether the idempotency of an HTTP API holds. It has effects at the API: use
+// one that is there for tests.
 //
 //	semel-verify --target http://127.0.0.1:8080/payments --body '{"order":"${uuid}","amount":100}'
 //	semel-verify --scenario payments.yaml --rate 50 --duration 30s --faults 20% --report report.html

@@ -1,5 +1,5 @@
-// Command run kills processes that semel protects, at named and random points, hurts the servers and fills the disks of their
-// stores, and counts effects.
+// Command run kills processes that semel protects, at named and random points, hurts the servers and fills the disks of
+// their stores, and counts effects.
 package main
 
 import (

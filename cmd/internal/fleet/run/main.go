@@ -1,4 +1,5 @@
-// Command run puts load on two gateways that share a store, kills one of them, and counts effects; or it floods a gateway.
+// Command run puts load on two gateways that share a store, kills one of them, and counts effects; or it floods a
+// gateway.
 package main
 
 import (
