@@ -42,7 +42,7 @@ func (l *load) close() {
 
 // one sends one request on connection i and reads its answer.
 func (l *load) one(i int, buf []byte) ([]byte, error) {
-	buf = fmt.Appendf(buf[:0], "POST /payments HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nIdempotency-Key: %s\r\nContent-Length: %d\r\n\r\n%s",
+	buf = fmt.Appendf(buf[:0], "POST /payments HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nIdempotency-Key: %s\r\nContent-Length: %d\r\n\r\n%s",
 		l.key(l.next.Add(1)), len(body200), body200)
 	if _, err := l.conns[i].Write(buf); err != nil {
 		return buf, err
