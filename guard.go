@@ -330,8 +330,8 @@ func New(store driver.Store, scope Scope, onLost LostPolicy, o Options) (*Guard,
 		c.claims.each, c.answers.each = claimsAtOnce, answersAtOnce
 	}
 	c.waiting.shares = budget.NewShares(o.MaxWaiting, o.PrincipalShare)
-	c.held.Shares = budget.NewShares(int(o.MaxBodyMemory), o.PrincipalShare)
-	c.files.Shares = budget.NewShares(int(o.MaxTempSpace), o.PrincipalShare)
+	c.held.Set(int(o.MaxBodyMemory), o.PrincipalShare)
+	c.files.Set(int(o.MaxTempSpace), o.PrincipalShare)
 	if o.Codec != nil && o.Codec.Name() == "" {
 		fail("options: Codec has no name, by which a stored body would be known")
 	}

@@ -167,9 +167,9 @@ func (x *exchange) mintKey() (string, *Problem) {
 	return p.KeyFormat.compared(key), nil
 }
 
-// detailOf is the part of an error that follows its sentinel's text, which the problem's title says already.
-func detailOf(err, sentinel error) string {
-	_, detail, _ := strings.Cut(err.Error(), sentinel.Error()+": ")
+// detailOf is the part of an error that follows the text of its kind, which the problem says already.
+func detailOf(err, kind error) string {
+	_, detail, _ := strings.Cut(err.Error(), kind.Error()+": ")
 	return detail
 }
 

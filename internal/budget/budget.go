@@ -12,19 +12,22 @@ import (
 // A Budget is how many bytes the bodies in this process may take at once, of memory or of temporary files. It is safe
 // for concurrent use. A nil one has no end.
 type Budget struct {
-	mu sync.Mutex
-	Shares
+	mu     sync.Mutex
+	shares Shares
 }
 
 // ErrNoRoom means that the budget, or the share of one principal, is taken.
 var ErrNoRoom = errors.New("too much is held of requests and answers")
 
+// Set sets how much there is, of which one principal may have that part, before anything is taken.
+func (b *Budget) Set(total int, share float64) { b.shares = NewShares(total, share) }
+
 // AtLeast makes room for two bodies of n bytes, whosever: what one route allows is no more than one principal's share.
 func (b *Budget) AtLeast(n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.each = max(b.each, 2*int(min(n, math.MaxInt/4)))
-	b.Total = max(b.Total, b.each)
+	b.shares.each = max(b.shares.each, 2*int(min(n, math.MaxInt/4)))
+	b.shares.Total = max(b.shares.Total, b.shares.each)
 }
 
 // Take reports whether there was room. A principal that is not known yet, the zero one, has no share.
@@ -34,10 +37,10 @@ func (b *Budget) Take(p driver.ScopeID, n int) bool {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.N+n > b.Total || p != (driver.ScopeID{}) && b.Held[p]+n > b.each {
+	if b.shares.N+n > b.shares.Total || p != (driver.ScopeID{}) && b.shares.Held[p]+n > b.shares.each {
 		return false
 	}
-	b.Shares.Take(p, n)
+	b.shares.Take(p, n)
 	return true
 }
 
@@ -48,14 +51,14 @@ func (b *Budget) Give(p driver.ScopeID, n int) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.Shares.Give(p, n)
+	b.shares.Give(p, n)
 }
 
 // Use returns how much is taken, and of how much.
 func (b *Budget) Use() (taken, total int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return int64(b.N), int64(b.Total)
+	return int64(b.shares.N), int64(b.shares.Total)
 }
 
 // Some returns n, or what is left of it that fits twice into one principal's share: an answer that was stored under a
@@ -63,5 +66,5 @@ func (b *Budget) Use() (taken, total int64) {
 func (b *Budget) Some(n int) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return min(n, b.each/2)
+	return min(n, b.shares.each/2)
 }

@@ -15,7 +15,7 @@ import (
 
 func TestAttack05_ABudgetIsSharedByPrincipals(t *testing.T) {
 	t.Parallel()
-	b := &budget.Budget{Shares: budget.NewShares(100, 0.4)}
+	b := budgetOf(100, 0.4)
 	alice, bob, nobody := driver.ScopeID{1}, driver.ScopeID{2}, driver.ScopeID{}
 	for i, c := range []struct {
 		of   driver.ScopeID
@@ -32,12 +32,12 @@ func TestAttack05_ABudgetIsSharedByPrincipals(t *testing.T) {
 		t.Error("one that is not known yet has a share")
 	}
 	b.Give(nobody, 60)
-	if !b.Take(alice, 60) || b.Take(alice, 1) || b.Total != 100 {
-		t.Errorf("there is not room for two bodies, or for more; in all for %d", b.Total)
+	if !b.Take(alice, 60) || b.Take(alice, 1) || totalOf(b) != 100 {
+		t.Errorf("there is not room for two bodies, or for more; in all for %d", totalOf(b))
 	}
 	b.AtLeast(1000)
-	if b.Total != 2000 {
-		t.Errorf("in all there is room for %d", b.Total)
+	if totalOf(b) != 2000 {
+		t.Errorf("in all there is room for %d", totalOf(b))
 	}
 	if none := (*budget.Budget)(nil); !none.Take(alice, 1<<40) {
 		t.Error("no budget is one of nothing")
@@ -70,21 +70,37 @@ func TestAttack05_ABodyGivesBackWhatItTook(t *testing.T) {
 		"too little, unpacked": {packed.String(), size, 0, Options{Limit: size, Coding: []string{"gzip"}}, budget.ErrNoRoom},
 	} {
 		c.o.Principal, c.o.Dir = driver.ScopeID{1}, t.TempDir()
-		c.o.Held, c.o.Files = &budget.Budget{Shares: budget.NewShares(c.held, 1)}, &budget.Budget{Shares: budget.NewShares(c.files, 1)}
+		c.o.Held, c.o.Files = budgetOf(c.held, 1), budgetOf(c.files, 1)
 		b, err := Read(strings.NewReader(c.sent), c.o)
 		if !errors.Is(err, c.err) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if err == nil {
-			if c.o.Held.N+c.o.Files.N == 0 {
+			if takenOf(c.o.Held)+takenOf(c.o.Files) == 0 {
 				t.Errorf("%s: nothing was taken", name)
 			}
 			if err := errors.Join(b.Close(), b.Close()); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		if c.o.Held.N != 0 || c.o.Files.N != 0 {
-			t.Errorf("%s: %d bytes and %d of files were not given back", name, c.o.Held.N, c.o.Files.N)
+		if takenOf(c.o.Held) != 0 || takenOf(c.o.Files) != 0 {
+			t.Errorf("%s: %d bytes and %d of files were not given back", name, takenOf(c.o.Held), takenOf(c.o.Files))
 		}
 	}
+}
+
+func budgetOf(total int, share float64) *budget.Budget {
+	b := &budget.Budget{}
+	b.Set(total, share)
+	return b
+}
+
+func takenOf(b *budget.Budget) int64 {
+	taken, _ := b.Use()
+	return taken
+}
+
+func totalOf(b *budget.Budget) int64 {
+	_, total := b.Use()
+	return total
 }
