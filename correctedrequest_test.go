@@ -99,33 +99,6 @@ func TestField16_ACorrectedCallOfDoHasAReleasedKey(t *testing.T) {
 	}
 }
 
-func TestField16_ACorrectedItemOfABatchHasAReleasedKey(t *testing.T) {
-	t.Parallel()
-	s := newBatching()
-	g, _ := newGuard(t, s, semel.Policy{})
-	first, corrected := items(3), items(3)
-	corrected[1].Request = semel.Bytes("corrected")
-	results := semel.DoBatch(t.Context(), g, first, semel.BatchOptions{}, func(ctx context.Context, i int) (int, error) {
-		if i > 0 {
-			semel.FromContext(ctx).Release()
-			return 0, errors.New("busy")
-		}
-		return 0, nil
-	})
-	if results[0].Err != nil || results[1].Err == nil || results[2].Err == nil {
-		t.Fatalf("the first batch: %v", results)
-	}
-	var attempts [3]int
-	results = semel.DoBatch(t.Context(), g, corrected, semel.BatchOptions{Concurrency: 1}, func(ctx context.Context, i int) (int, error) {
-		attempts[i] = semel.FromContext(ctx).Attempt()
-		return 10 * i, nil
-	})
-	checkValues(t, results)
-	if want := [3]int{0, 1, 2}; attempts != want {
-		t.Errorf("attempts %v, want %v: a replay, a new operation, a second run", attempts, want)
-	}
-}
-
 // What may have happened, and what somebody is promised, binds the key to the request that it was for.
 func TestField16_AKeyThatMayHaveBeenUsedKeepsItsRequest(t *testing.T) {
 	t.Parallel()

@@ -206,6 +206,9 @@ func (c *call) observe(e event.Event) {
 	c.g.observer.Observe(context.WithoutCancel(c.ctx), e)
 }
 
+// A thrown is what ended a function that did not return.
+type thrown struct{ value any } // that it panicked with; nil if it ended by runtime.Goexit
+
 // A job is one run of a function.
 type job[T any] struct {
 	policy *policy
@@ -215,8 +218,8 @@ type job[T any] struct {
 	value    T
 	err      error
 	returned bool
-	settled  bool        // the settle returned: how tells what came of it
-	broken   *PanicError // thrown by fn, or by whatever read or stored what it returned
+	settled  bool    // the settle returned: how tells what came of it
+	broken   *thrown // by fn, or by whatever read or stored what it returned
 	lost     bool
 	nothing  bool // it was rolled back, although fn returned a value
 	rec      driver.Record
@@ -229,15 +232,15 @@ func runJob[T any](c *call, r *run, fn func(context.Context) (T, error)) (T, err
 	err := j.wait(c)
 	switch {
 	case err != nil:
-		return goesOnAlone[T](c, err)
+		return refused[T](c, c.g.problem(refusal.OutcomePending, "the operation goes on").because(err))
 	case j.broken == nil:
 		return j.result(c)
 	}
 	c.decided(event.Failed, nil)
-	if j.broken.Value == nil {
+	if j.broken.value == nil {
 		runtime.Goexit()
 	}
-	panic(j.broken.Value)
+	panic(j.broken.value)
 }
 
 // startJob runs fn on a goroutine of its own.
@@ -264,17 +267,12 @@ func (j *job[T]) wait(c *call) error {
 	}
 }
 
-// goesOnAlone is what a call returns that waits no longer.
-func goesOnAlone[T any](c *call, err error) (T, error) {
-	return refused[T](c, c.g.problem(refusal.OutcomePending, "the operation goes on").because(err))
-}
-
 // do runs fn and settles its outcome, however it ends. What fn throws is thrown again by runJob, if Do still waits.
 func (j *job[T]) do(fn func(context.Context) (T, error)) {
 	defer close(j.ended)
 	defer func() {
-		if thrown := recover(); !j.settled { // the store has ended this goroutine
-			j.broken = caught(thrown)
+		if value := recover(); !j.settled { // the store has ended this goroutine
+			j.broken = &thrown{value}
 		}
 	}()
 	defer j.finish()
@@ -283,8 +281,8 @@ func (j *job[T]) do(fn func(context.Context) (T, error)) {
 }
 
 func (j *job[T]) finish() {
-	if thrown := recover(); !j.returned {
-		j.broken = caught(thrown)
+	if value := recover(); !j.returned {
+		j.broken = &thrown{value}
 	}
 	j.run.joint.close()
 	j.run.lease.handlerEnded()
@@ -293,7 +291,7 @@ func (j *job[T]) finish() {
 		j.lost, j.nothing = false, true // nothing of it will be recorded, so there is no doubt
 	}
 	if !j.returned {
-		j.run.event(event.Panic, panicError(j.broken.Value))
+		j.run.event(event.Panic, panicError(j.broken.value))
 	}
 	j.rec, j.how = j.run.settle(o)
 	if s := &j.run.joint; j.how == settledOwn && s.state >= doubtful && s.result != nil { // it has committed
@@ -308,8 +306,8 @@ func (j *job[T]) finish() {
 func (j *job[T]) outcome() (o driver.Outcome) {
 	p := j.policy
 	defer func() {
-		if thrown := recover(); thrown != nil {
-			j.broken, j.returned = caught(thrown), false
+		if value := recover(); value != nil {
+			j.broken, j.returned = &thrown{value}, false
 			o = p.lost("the result could not be read")
 		}
 	}()

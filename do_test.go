@@ -362,10 +362,14 @@ func TestR32_DoThrowsWhatItsSettleThrows(t *testing.T) {
 			return driver.Record{}, false, nil
 		}
 		g, _ := newGuard(t, store, semel.Policy{})
-		r := semel.DoBatch(t.Context(), g, items(1), semel.BatchOptions{}, func(context.Context, int) (int, error) { return 1, nil })[0]
-		var broken *semel.PanicError
-		if !errors.As(r.Err, &broken) || broken.Value != nil || r.Value != 0 {
-			t.Errorf("%d, %v; want that its settle ended its goroutine", r.Value, r.Err)
+		returned, done := false, make(chan any)
+		go func() {
+			defer func() { done <- recover() }()
+			semel.Do(t.Context(), g, theKey, semel.Bytes("r"), func(context.Context) (int, error) { return 1, nil }) //nolint:errcheck // it does not return
+			returned = true
+		}()
+		if thrown := <-done; thrown != nil || returned {
+			t.Errorf("threw %v, returned is %t; want that its goroutine has ended", thrown, returned)
 		}
 	})
 }

@@ -31,6 +31,16 @@ func slow(store driver.Store, d time.Duration) *faulty {
 	return f
 }
 
+// numbered returns a key of alice's.
+func numbered(i int) semel.Key {
+	return semel.Key{Scope: "alice", Operation: "pay", Value: fmt.Sprint("k", i)}
+}
+
+func numberedRecord(t *testing.T, s driver.Store, i int) driver.Record {
+	t.Helper()
+	return recordOf(t, s, semel.Identify(nil, semel.KindDo, "alice", fmt.Sprint("k", i)))
+}
+
 // leaving returns a context that ends after a while, as that of a request whose client hangs up.
 func leaving(t *testing.T, after time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), after)
@@ -43,9 +53,6 @@ func leaving(t *testing.T, after time.Duration) context.Context {
 func TestField01_ClientsThatHangUpOweNothing(t *testing.T) {
 	t.Parallel()
 	const n = 100
-	do := func(ctx context.Context, g *semel.Guard, i int) {
-		semel.Do(ctx, g, numbered(i), semel.Bytes("r"), func(context.Context) (int, error) { return 1, nil }) //nolint:errcheck // it has left
-	}
 	for name, hangUp := range map[string]func(*testing.T, *semel.Guard, *ledger){
 		"requests": func(t *testing.T, g *semel.Guard, l *ledger) {
 			h := g.Handler(http.HandlerFunc(l.pay))
@@ -53,15 +60,11 @@ func TestField01_ClientsThatHangUpOweNothing(t *testing.T) {
 				answer(h, post(fmt.Sprint("k", i), `{}`).WithContext(leaving(t, time.Millisecond)))
 			}
 		},
-		"calls of Do": func(t *testing.T, g *semel.Guard, _ *ledger) {
+		"calls of Do": func(t *testing.T, g *semel.Guard, l *ledger) {
 			for i := range n {
-				do(leaving(t, time.Millisecond), g, i)
-			}
-		},
-		"a batch": func(t *testing.T, g *semel.Guard, l *ledger) {
-			for i, r := range semel.DoBatch(leaving(t, time.Millisecond), g, items(n), semel.BatchOptions{Concurrency: n}, func(context.Context, int) (int, error) { return l.add(), nil }) {
-				if !errors.Is(r.Err, refusal.StoreUnavailable) || !errors.Is(r.Err, context.DeadlineExceeded) {
-					t.Errorf("item %d: %v, want not run since its context has ended", i, r.Err)
+				_, err := semel.Do(leaving(t, time.Millisecond), g, numbered(i), semel.Bytes("r"), func(context.Context) (int, error) { return l.add(), nil })
+				if !errors.Is(err, refusal.StoreUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("call %d: %v, want not run since its context has ended", i, err)
 				}
 			}
 		},
@@ -69,10 +72,9 @@ func TestField01_ClientsThatHangUpOweNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				s := newBatching()
-				s.faulty = slow(s.mem, 2*time.Millisecond)
+				s := memstore.New()
 				b := &switchBreaker{}
-				g, seen := newGuardWith(t, s, semel.Options{Breaker: b, Policy: semel.Policy{OnLost: semel.Hold, FailOpen: true}})
+				g, seen := newGuardWith(t, slow(s, 2*time.Millisecond), semel.Options{Breaker: b, Policy: semel.Policy{OnLost: semel.Hold, FailOpen: true}})
 				var l ledger
 				hangUp(t, g, &l)
 				synctest.Wait()
@@ -85,7 +87,7 @@ func TestField01_ClientsThatHangUpOweNothing(t *testing.T) {
 					}
 				}
 				checkEffects(t, &l, 0)
-				checkRecords(t, s.mem, n)
+				checkRecords(t, s, n)
 				h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					if a := semel.FromContext(r.Context()).Attempt(); a != 1 {
 						t.Errorf("the next run is attempt %d, want 1", a)
@@ -93,7 +95,7 @@ func TestField01_ClientsThatHangUpOweNothing(t *testing.T) {
 					l.pay(w, r)
 				}))
 				for i := range n {
-					if rec := numberedRecord(t, s.mem, i); rec.State != driver.Absent && rec.State != driver.Free {
+					if rec := numberedRecord(t, s, i); rec.State != driver.Absent && rec.State != driver.Free {
 						t.Fatalf("record %d is %s", i, rec.State)
 					}
 					checkRun(t, answer(h, post(fmt.Sprint("k", i), `{}`)))

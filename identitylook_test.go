@@ -56,12 +56,6 @@ func TestField12_R15_AnotherSecretRefusesEveryKeyedRequest(t *testing.T) {
 			if _, err := semel.Do(t.Context(), after, semel.Key{Scope: "s", Value: "k"}, semel.Bytes("r"), fn); !errors.Is(err, semel.ErrOtherSecret) {
 				t.Errorf("Do: %v, want ErrOtherSecret", err)
 			}
-			batch := []semel.Item{{Key: semel.Key{Scope: "s", Value: "k"}, Request: semel.Bytes("r")}}
-			for _, r := range semel.DoBatch(t.Context(), after, batch, semel.BatchOptions{}, func(ctx context.Context, _ int) (int, error) { return fn(ctx) }) {
-				if !errors.Is(r.Err, semel.ErrOtherSecret) {
-					t.Errorf("DoBatch: %v, want ErrOtherSecret", r.Err)
-				}
-			}
 			for _, about := range []*http.Request{about("", "Idempotency-Key", "k"), about("/" + semel.Identify(secrets[0], semel.KindHTTP, "alice", "k").String())} {
 				wantProblem(t, answer(after.Operations(), about), http.StatusServiceUnavailable, refusal.StoreUnavailable)
 			}

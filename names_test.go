@@ -73,7 +73,7 @@ func TestAttack08_R61_ASealedNameIsBoundToItsRecordAndField(t *testing.T) {
 	}
 }
 
-// A lost run of Do, of DoBatch or in one commit has a name too.
+// A lost run of Do, or in one commit, has a name too.
 func TestAttack08_TheNamesOfCallsAreSealed(t *testing.T) {
 	t.Parallel()
 	s := newTransactor(t)

@@ -373,24 +373,3 @@ func TestR31_R84_AResumedStepIsAnEffectThatNoRollbackTakesBack(t *testing.T) {
 		}
 	}
 }
-
-// Items of one key beyond the cap are refused, and keep no other waiting.
-func TestR60_ABatchEndsThoughItemsOfAKeyAreRefused(t *testing.T) {
-	t.Parallel()
-	g, _ := newGuardWith(t, nil, semel.Options{MaxAttempts: 2})
-	list := make([]semel.Item, 5)
-	for i := range list {
-		list[i] = semel.Item{Key: theKey, Request: semel.Bytes("r")}
-	}
-	refused := 0
-	for _, r := range semel.DoBatch(t.Context(), g, list, semel.BatchOptions{}, func(context.Context, int) (int, error) { return 7, nil }) {
-		if errors.Is(r.Err, refusal.TooManyAttempts) {
-			refused++
-		} else if r.Err != nil || r.Value != 7 {
-			t.Errorf("got %d, %v", r.Value, r.Err)
-		}
-	}
-	if refused != 3 {
-		t.Errorf("%d items are refused, want 3", refused)
-	}
-}

@@ -7,7 +7,7 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// A Report says which run a result of [Do] or [DoBatch] is of. It is what a server of RPC tells its own caller, as a
+// A Report says which run a result of [Do] is of. It is what a server of RPC tells its own caller, as a
 // guarded handler does by the headers Idempotent-Replayed and Idempotency-Expires. Its zero value goes with what is of
 // no run: a refusal, also [refusal.OutcomePending], and what was run unprotected (Policy.FailOpen).
 type Report struct {
@@ -26,8 +26,7 @@ func reportOf(rec *driver.Record, attempt int) Report {
 }
 
 // WithReport returns a context for one call of [Do], of [DoTx], or of what a store's package builds on them: it sets
-// *to before it returns. Calls within the function that is run do not; nor does DoBatch, whose results have a report
-// each. Calls at the same time need a context each.
+// *to before it returns. Calls within the function that is run do not. Calls at the same time need a context each.
 func WithReport(ctx context.Context, to *Report) context.Context {
 	return context.WithValue(ctx, reportKey{}, &reporting{to, FromContext(ctx)})
 }

@@ -29,17 +29,12 @@ func asked[T any](t *testing.T, store *transactor, p semel.Policy, key semel.Key
 		"DoTx": func(ctx context.Context) (T, error) {
 			return semel.DoTx(ctx, g, store, key, semel.Bytes("r"), func(ctx context.Context, _ driver.Tx) (T, error) { return fn(ctx) })
 		},
-		"DoBatch": func(ctx context.Context) (T, error) {
-			r := semel.DoBatch(ctx, g, []semel.Item{{Key: key, Request: semel.Bytes("r")}}, semel.BatchOptions{},
-				func(ctx context.Context, _ int) (T, error) { return fn(ctx) })[0]
-			return r.Value, r.Err
-		},
 	}
 }
 
 func TestField10_NoFunctionGetsTheResultOfAnother(t *testing.T) {
 	t.Parallel()
-	for _, way := range []string{"Do", "DoTx", "DoBatch"} {
+	for _, way := range []string{"Do", "DoTx"} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			store := newTransactor(t)
@@ -79,7 +74,7 @@ func TestField10_NoFunctionGetsTheResultOfAnother(t *testing.T) {
 
 func TestField10_ACallWithoutANameIsAMistakeAndClaimsNothing(t *testing.T) {
 	t.Parallel()
-	for _, way := range []string{"Do", "DoTx", "DoBatch"} {
+	for _, way := range []string{"Do", "DoTx"} {
 		for _, name := range []string{"", "a\x00b", "\xff", strings.Repeat("x", 256)} {
 			mem := memstore.New()
 			ask := asked(t, transactions(t, mem), semel.Policy{}, named(name), func(context.Context) (int, error) {
@@ -173,7 +168,7 @@ func TestField10_WhoAsksLearnsWhetherAResultIsAReplay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				for _, way := range []string{"Do", "DoTx", "DoBatch"} {
+				for _, way := range []string{"Do", "DoTx"} {
 					store := newTransactor(t)
 					if c.down {
 						store = transactions(t, &faulty{Store: memstore.New(), claim: down})
@@ -196,10 +191,6 @@ func TestField10_WhoAsksLearnsWhetherAResultIsAReplay(t *testing.T) {
 							_, err = semel.Do(ctx, g, theKey, semel.Bytes("r"), fn)
 						case "DoTx":
 							_, err = semel.DoTx(ctx, g, store, theKey, semel.Bytes("r"), func(ctx context.Context, _ driver.Tx) (int, error) { return fn(ctx) })
-						case "DoBatch":
-							r := semel.DoBatch(t.Context(), g, []semel.Item{{Key: theKey, Request: semel.Bytes("r")}}, semel.BatchOptions{},
-								func(ctx context.Context, _ int) (int, error) { return fn(ctx) })[0]
-							got, err = r.Report, r.Err
 						}
 						if !want.Expires.IsZero() {
 							want.Expires = began.Add(want.Expires.Sub(time.Time{})).UTC()

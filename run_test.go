@@ -73,10 +73,6 @@ func TestField11_OutsideOfAnOperationAHandlerRunsAsItIs(t *testing.T) {
 		"bypassed in Do": {semel.Policy{FailOpen: true}, func(g *semel.Guard, f func(context.Context)) {
 			semel.Do(t.Context(), g, key, semel.Bytes("r"), func(ctx context.Context) (int, error) { f(ctx); return 1, nil }) //nolint:errcheck // seen in what runs
 		}},
-		"bypassed in DoBatch": {semel.Policy{FailOpen: true}, func(g *semel.Guard, f func(context.Context)) {
-			semel.DoBatch(t.Context(), g, []semel.Item{{Key: key, Request: semel.Bytes("r")}}, semel.BatchOptions{},
-				func(ctx context.Context, _ int) (int, error) { f(ctx); return 1, nil })
-		}},
 		"bypassed in DoTx": {semel.Policy{FailOpen: true}, func(g *semel.Guard, f func(context.Context)) {
 			semel.DoTx(t.Context(), g, newTransactor(t), key, semel.Bytes("r"), func(ctx context.Context, _ driver.Tx) (int, error) { f(ctx); return 1, nil }) //nolint:errcheck // seen in what runs
 		}},

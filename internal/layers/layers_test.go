@@ -22,7 +22,7 @@ var floors = [][]string{
 	{"internal/requestbody"},
 	{"internal/fingerprint"},
 	{"."},
-	{"admin", "client", "semeltest", "sqlitestore", "pgstore", "semelecho", "semelgin", "semelfiber"},
+	{"admin", "batch", "client", "semeltest", "sqlitestore", "pgstore", "semelecho", "semelgin", "semelfiber"},
 }
 
 // wired are the folders that put the others together. Nobody imports them but they themselves.

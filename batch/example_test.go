@@ -1,4 +1,4 @@
-package semel_test
+package batch_test
 
 import (
 	"context"
@@ -7,11 +7,12 @@ import (
 	"log"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/batch"
 	"github.com/semelhq/semel/memstore"
 	"github.com/semelhq/semel/refusal"
 )
 
-func ExampleDoBatch() {
+func ExampleDo() {
 	guard, err := semel.New(memstore.New(), semel.SingleTenant, semel.Hold, semel.Options{})
 	if err != nil {
 		log.Fatal(err)
@@ -29,11 +30,11 @@ func ExampleDoBatch() {
 		return "paid " + p.ID, nil
 	}
 
-	var items []semel.Item
+	var items []batch.Item
 	for _, p := range payouts {
-		items = append(items, semel.Item{Key: semel.Key{Scope: "tenant-7", Operation: "pay out", Value: p.ID}, Request: semel.JSON(p)})
+		items = append(items, batch.Item{Key: semel.Key{Scope: "tenant-7", Operation: "pay out", Value: p.ID}, Request: semel.JSON(p)})
 	}
-	results := semel.DoBatch(ctx, guard, items, semel.BatchOptions{Concurrency: 8}, func(ctx context.Context, i int) (string, error) {
+	results := batch.Do(ctx, guard, items, batch.Options{Concurrency: 8}, func(ctx context.Context, i int) (string, error) {
 		return pay(ctx, payouts[i])
 	})
 	for i, r := range results {
