@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/rounds"
 )
 
 // A Completer finishes operations whose client does not ask again: those whose request is stored, by
@@ -133,12 +134,40 @@ func (c *Completer) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	if c.o.Reconcile != nil {
 		loops.Go(func() {
-			newRounds(c, driver.Query{Reading: driver.ReadsUnknown}, c.inquiryDue, c.inquire).run(ctx)
+			c.rounds(driver.Query{Reading: driver.ReadsUnknown}, c.inquiryDue, c.inquire).Run(ctx)
 		})
 	}
-	newRounds(c, driver.Query{Sealed: true, Reading: driver.ReadsFree}, c.completionDue, c.complete).run(ctx)
+	c.rounds(driver.Query{Sealed: true, Reading: driver.ReadsFree}, c.completionDue, c.complete).Run(ctx)
 	loops.Wait()
 	return ctx.Err()
+}
+
+const (
+	completerMost = 1024 // operations that one look finds
+	// A store that gives no answer must not keep the completer from its work.
+	completerListing = 15 * time.Minute
+)
+
+func (c *Completer) rounds(q driver.Query, due func(*driver.Record) (driver.Time, bool), do func(context.Context, driver.ID) (failed bool)) *rounds.Rounds {
+	return rounds.New(rounds.Settings{
+		Lister: c.lister, Query: q, Listing: completerListing, Most: completerMost,
+		Due:         func(_ driver.ID, rec *driver.Record, _ uint64) (driver.Time, bool) { return due(rec) },
+		Do:          func(ctx context.Context, o rounds.Operation) (again bool, fence uint64) { return do(ctx, o.ID), 0 },
+		Concurrency: c.o.Concurrency,
+		Delay:       c.delay,
+		Rest: func(took time.Duration, more bool) time.Duration {
+			rest := jitter(c.o.Interval)
+			if more {
+				rest = min(rest, took) // a backlog does not keep the store busy with lists
+			}
+			return rest
+		},
+		Looked: func(ctx context.Context, err error) {
+			if err != nil {
+				c.guard.storeFailed(ctx, "list", driver.ID{}, err)
+			}
+		},
+	})
 }
 
 // completionDue says from when on an operation may be run without its client; false if it must not be. It depends on
@@ -173,11 +202,7 @@ func (c *Completer) inquiryDue(rec *driver.Record) (driver.Time, bool) {
 
 // delay returns the rest after so many attempts.
 func (c *Completer) delay(attempts int) time.Duration {
-	d := c.o.Backoff
-	for ; attempts > 1 && d < c.o.MaxBackoff; attempts-- {
-		d = min(2*d, Forever/2)
-	}
-	return min(d, c.o.MaxBackoff)
+	return rounds.Backoff(c.o.Backoff, c.o.MaxBackoff, attempts)
 }
 
 // exhausted reports whether the next claim gives the operation up: it was run often enough, and nobody has said since

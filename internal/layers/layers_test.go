@@ -18,7 +18,7 @@ const module = "github.com/semelhq/semel"
 var floors = [][]string{
 	{"refusal", "history", "internal/wire", "internal/structuredfield", "internal/certsubject", "internal/command", "internal/npm", "internal/servers"},
 	{"driver"},
-	{"event", "keyring", "internal/digest", "internal/budget", "memstore", "redisstore", "tieredstore", "storetest"},
+	{"event", "keyring", "internal/digest", "internal/budget", "internal/rounds", "memstore", "redisstore", "tieredstore", "storetest"},
 	{"internal/requestbody"},
 	{"internal/fingerprint"},
 	{"."},

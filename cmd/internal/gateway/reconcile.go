@@ -13,6 +13,7 @@ import (
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/internal/rounds"
 	"github.com/semelhq/semel/keyring"
 )
 
@@ -27,11 +28,10 @@ type reconciler struct {
 	log     *slog.Logger
 	count   func(result string)
 
-	routes   atomic.Pointer[map[string]*reconcileRoute]
-	met      chan unknownOperation
-	interval time.Duration
-	attempts map[driver.ID]*attempt // Run's own
-	unread   int                    // operations of the last look whose names can't be read; Run's own
+	routes atomic.Pointer[map[string]*reconcileRoute]
+	rounds *rounds.Rounds
+	// Operations whose names can't be read, of the look under way and of the last one; Due's and Looked's own.
+	unread, wereUnread int
 }
 
 // A reconcileRoute is a route about whose operations the upstream can be asked.
@@ -41,27 +41,12 @@ type reconcileRoute struct {
 	maxAnswer int64 // Policy.MaxResponseBody, in bytes; 0 means its default
 }
 
-type unknownOperation struct {
-	id   driver.ID
-	name string
-}
-
-// An attempt is what is remembered of an operation that was asked about.
-type attempt struct {
-	asking bool
-	at     time.Time     // of the last question
-	wait   time.Duration // from then on
-	last   time.Duration // what wait was drawn from
-	fence  uint64        // of the last question
-}
-
 const (
 	reconcileInterval = 5 * time.Second // between looks into the store, and the first wait of an operation
 	reconcileLongest  = 5 * time.Minute // wait of an operation
 	reconcileAtOnce   = 8               // questions
 	reconcileBatch    = 256             // operations of one look
-	reconcileTime     = time.Minute     // for one operation, all in all
-	reconcileKept     = 1 << 16         // operations whose waits are remembered
+	reconcileTime     = time.Minute     // for one operation, all in all, and for one look
 )
 
 // newReconciler returns a reconciler of the routes that use is told later. It asks through transport, and tells count
@@ -72,15 +57,28 @@ func newReconciler(store driver.Store, ring *keyring.Ring, transport http.RoundT
 		return nil, fmt.Errorf("reconcile: the store, a %T, can't be searched for operations to settle", store)
 	}
 	r := &reconciler{
-		lister: lister, keyring: ring, header: header, log: log, count: count, interval: reconcileInterval,
+		lister: lister, keyring: ring, header: header, log: log, count: count,
 		client: &http.Client{
 			Transport:     transport,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
-		met: make(chan unknownOperation, reconcileBatch), attempts: map[driver.ID]*attempt{},
 	}
 	r.use(nil)
+	r.every(reconcileInterval)
 	return r, nil
+}
+
+// every sets how often the store is looked into. Each wait is shortened at random, by up to a half, so that several
+// gateways don't ask at once.
+func (r *reconciler) every(interval time.Duration) {
+	r.rounds = rounds.New(rounds.Settings{
+		Lister: r, Query: driver.Query{Reading: driver.ReadsUnknown}, Listing: reconcileTime, Most: reconcileBatch,
+		Due: r.due, Do: r.reconcile, Concurrency: reconcileAtOnce, Looked: r.looked, Least: interval / 2,
+		Delay: func(tries int) time.Duration { return jitter(rounds.Backoff(interval, reconcileLongest, tries)) },
+		Rest: func(took time.Duration, _ bool) time.Duration {
+			return jitter(max(interval, 20*took)) // a large store is not kept busy
+		},
+	})
 }
 
 // use replaces the routes: by the name of their operations, "" for the HTTP requests that none of them names. A nil
@@ -105,148 +103,59 @@ func (r *reconciler) Observe(_ context.Context, e event.Event) {
 	if e.Kind != event.Decision || e.Result != event.Unknown || e.Observed || r.route(e.Operation) == nil {
 		return
 	}
-	select {
-	case r.met <- unknownOperation{e.ID, e.Operation}:
-	default: // the next look into the store finds it
-	}
+	r.rounds.Tell(rounds.Operation{ID: e.ID, Name: e.Operation})
 }
 
 // Run asks until ctx ends, and returns ctx's error when the last question has ended. Run it once.
 func (r *reconciler) Run(ctx context.Context) error {
-	var (
-		found  []unknownOperation // by the last look, not asked about yet
-		ended  = make(chan answered)
-		asking int
-		look   = time.NewTimer(0)
-	)
-	defer look.Stop()
-	defer func() {
-		for ; asking > 0; asking-- {
-			<-ended
-		}
-	}()
-	begin := func(o unknownOperation) {
-		if route := r.begin(o); route != nil {
-			asking++
-			go func() { ended <- r.reconcile(ctx, o, route) }()
-		}
-	}
-	for {
-		met := r.met
-		if asking == reconcileAtOnce {
-			met = nil
-		} else if len(met) == 0 && len(found) > 0 { // those that somebody has just asked for come first
-			begin(found[0])
-			found = found[1:]
-			continue
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case o := <-met:
-			begin(o)
-		case a := <-ended:
-			asking--
-			r.ended(a)
-		case <-look.C:
-			took := time.Duration(0)
-			if len(found) == 0 && len(*r.routes.Load()) > 0 {
-				began := time.Now()
-				found = r.look(ctx)
-				took = time.Since(began)
-			}
-			look.Reset(jitter(max(r.interval, 20*took))) // a large store is not kept busy
-		}
-	}
+	r.rounds.Run(ctx)
+	return ctx.Err()
 }
 
-// look returns operations that are unknown and due to be asked about.
-func (r *reconciler) look(ctx context.Context) (found []unknownOperation) {
-	bounded, cancel := context.WithTimeout(ctx, reconcileTime)
-	defer cancel()
-	unread := 0
-	err := r.lister.List(bounded, driver.Query{Reading: driver.ReadsUnknown}, func(id driver.ID, rec driver.Record) bool {
-		a := r.attempts[id]
-		unreadable := r.keyring.OpenNames(id, &rec) // the store must not say what is asked where
-		switch {
-		case unreadable != nil:
-			unread++
-		case r.route(rec.Operation) == nil:
-		case a != nil && (a.asking || time.Since(a.at) < a.wait):
-		case rec.Seized && (a == nil || a.fence != rec.Fence) && rec.Now.Sub(rec.Settled) < 2*questionTime:
-			// Somebody else has just seized it, to ask or to decide.
-		default:
-			found = append(found, unknownOperation{id, rec.Operation})
-		}
-		return len(found) < reconcileBatch
-	})
-	if err != nil && ctx.Err() == nil {
+// List looks through the store, unless there is no route whose operations could be asked about.
+func (r *reconciler) List(ctx context.Context, q driver.Query, yield func(driver.ID, driver.Record) bool) error {
+	if len(*r.routes.Load()) == 0 {
+		return nil
+	}
+	return r.lister.List(ctx, q, yield)
+}
+
+// due says from when on an operation that reads as unknown is asked about. fence is that of this gateway's last
+// question.
+func (r *reconciler) due(id driver.ID, rec *driver.Record, fence uint64) (driver.Time, bool) {
+	if r.keyring.OpenNames(id, rec) != nil { // the store must not say what is asked where
+		r.unread++
+		return 0, false
+	}
+	switch {
+	case r.route(rec.Operation) == nil:
+		return 0, false
+	case rec.State == driver.Running:
+		return rec.LeaseEnd, true
+	case rec.Seized && rec.Fence != fence: // by somebody else, to ask or to decide
+		return rec.Settled.Add(2 * questionTime), true
+	}
+	return rec.Settled, true
+}
+
+func (r *reconciler) looked(ctx context.Context, err error) {
+	if err != nil {
 		r.log.LogAttrs(ctx, slog.LevelWarn, "unknown operations could not be listed", slog.String("error", err.Error()))
 	}
-	if unread > r.unread {
+	if r.unread > r.wereUnread {
 		r.log.LogAttrs(ctx, slog.LevelWarn, "unknown operations are not asked about, because their names can't be read: they are encrypted "+
-			"with another key, or not encrypted", slog.Int("operations", unread))
+			"with another key, or not encrypted", slog.Int("operations", r.unread))
 	}
-	r.unread = unread
-	for id, a := range r.attempts {
-		if !a.asking && time.Since(a.at) > 2*reconcileLongest {
-			delete(r.attempts, id) // settled elsewhere
-		}
-	}
-	return found
+	r.unread, r.wereUnread = 0, r.unread
 }
 
-// begin notes that an operation is asked about, and returns its route; nil if it must not be: not by this gateway, or
-// not so soon.
-func (r *reconciler) begin(o unknownOperation) *reconcileRoute {
-	route := r.route(o.name)
+// reconcile asks about one operation and settles it. It returns whether it is still unknown, and the fence with which
+// it asked.
+func (r *reconciler) reconcile(ctx context.Context, o rounds.Operation) (unknown bool, fence uint64) {
+	route := r.route(o.Name)
 	if route == nil {
-		return nil
+		return false, 0 // routes have been replaced meanwhile
 	}
-	a := r.attempts[o.id]
-	if a == nil {
-		if len(r.attempts) >= reconcileKept {
-			for id, other := range r.attempts {
-				if !other.asking {
-					delete(r.attempts, id) // it is asked about sooner again
-					break
-				}
-			}
-		}
-		a = &attempt{}
-		r.attempts[o.id] = a
-	}
-	if a.asking || !a.at.IsZero() && time.Since(a.at) < r.interval/2 {
-		return nil
-	}
-	a.asking = true
-	return route
-}
-
-// answered is what came of a question.
-type answered struct {
-	id      driver.ID
-	fence   uint64
-	unknown bool
-}
-
-// ended takes note of what came of a question.
-func (r *reconciler) ended(e answered) {
-	if !e.unknown {
-		delete(r.attempts, e.id)
-		return
-	}
-	a := r.attempts[e.id]
-	a.asking, a.at = false, time.Now()
-	a.last = min(max(2*a.last, r.interval), reconcileLongest)
-	a.wait = jitter(a.last)
-	if e.fence != 0 {
-		a.fence = e.fence
-	}
-}
-
-// reconcile asks about one operation and settles it.
-func (r *reconciler) reconcile(ctx context.Context, o unknownOperation, route *reconcileRoute) answered {
 	bounded, cancel := context.WithTimeout(ctx, reconcileTime)
 	defer cancel()
 	var (
@@ -254,7 +163,7 @@ func (r *reconciler) reconcile(ctx context.Context, o unknownOperation, route *r
 		found semel.Finding
 		began = time.Now()
 	)
-	reads, err := route.guard.Reconcile(bounded, o.id, func(ctx context.Context, q semel.Inquiry) (semel.Finding, error) {
+	reads, err := route.guard.Reconcile(bounded, o.ID, func(ctx context.Context, q semel.Inquiry) (semel.Finding, error) {
 		asked = q
 		var err error
 		found, err = r.ask(ctx, route, q)
@@ -265,7 +174,7 @@ func (r *reconciler) reconcile(ctx context.Context, o unknownOperation, route *r
 		r.count(result)
 		attrs := []slog.Attr{
 			slog.String("event", "idempotency_reconcile"), slog.String("result", result),
-			slog.String("digest", o.id.String()), slog.String("endpoint", o.name),
+			slog.String("digest", o.ID.String()), slog.String("endpoint", o.Name),
 			slog.Uint64("fence", asked.Fence), slog.Int("attempt", asked.Attempt),
 			slog.String("correlation", asked.Correlation), slog.String("reads", reads.String()),
 			slog.Float64("duration_ms", float64(time.Since(began).Microseconds())/1000),
@@ -280,7 +189,7 @@ func (r *reconciler) reconcile(ctx context.Context, o unknownOperation, route *r
 		}
 		r.log.LogAttrs(ctx, level, "reconcile", attrs...)
 	}
-	return answered{id: o.id, fence: asked.Fence, unknown: reads == driver.ReadsUnknown}
+	return reads == driver.ReadsUnknown, asked.Fence
 }
 
 // reconcileResult names what came of a question; "" if none was asked, since there was nothing to settle.
@@ -302,5 +211,5 @@ func reconcileResult(asked bool, found semel.Found, reads driver.Reading, err er
 	return "refused"
 }
 
-// jitter returns a random duration in [d/2, d), so that several gateways don't ask at once.
+// jitter returns a random duration in [d/2, d).
 func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2) }

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -211,7 +210,7 @@ func newReconcilingOn(t *testing.T, store driver.Store, upstream string, names .
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.interval = time.Millisecond
+	r.every(time.Millisecond)
 	routes := map[string]*reconcileRoute{}
 	for _, name := range append(names, operationName) {
 		routes[name] = &reconcileRoute{guard: guard, question: q}
@@ -250,6 +249,7 @@ func (r *reconciling) told(result string) (n int) {
 
 // numbered returns the identity of a test's nth operation.
 func numbered(n int) (id driver.ID) {
+	id[0] = 1 // a scope that is not reserved
 	binary.BigEndian.PutUint64(id[16:], uint64(n))
 	return id
 }
@@ -514,7 +514,7 @@ func TestAReconcilerEndsWithItsQuestions(t *testing.T) {
 		close(left)
 	})
 	r := newReconciling(t, u.URL)
-	r.interval = time.Hour
+	r.every(time.Hour)
 	unknown(t, r.store, 1, operationName)
 	stop := r.run(t)
 	<-asked
@@ -532,63 +532,58 @@ func TestAReconcilerEndsWithItsQuestions(t *testing.T) {
 func TestR75a_AnOperationIsAskedAboutLessAndLessOften(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
+		asked := make(chan time.Time, 1)
 		r := newReconciling(t, "http://upstream.invalid")
-		r.interval = reconcileInterval
+		r.client.Transport = roundTripper(func(*http.Request) (*http.Response, error) {
+			asked <- time.Now()
+			return nil, errors.New("no upstream today")
+		})
+		r.every(reconcileInterval)
 		unknown(t, r.store, 1, operationName)
-		o := unknownOperation{numbered(1), operationName}
-		longest := time.Duration(0)
-		for i := range 12 {
-			if r.begin(o) == nil {
-				t.Fatalf("question %d is not asked", i)
+		r.run(t)
+		last, longest := <-asked, time.Duration(0)
+		for n := range 11 {
+			at := <-asked
+			wait, most := at.Sub(last), min(reconcileInterval<<n, reconcileLongest)
+			if wait < reconcileInterval/2 || wait > most+reconcileInterval {
+				t.Errorf("wait %d is %v, want at most %v and the time between two looks", n, wait, most)
 			}
-			if r.begin(o) != nil {
-				t.Fatal("two questions about one operation at once")
-			}
-			r.ended(answered{id: o.id, fence: 7, unknown: true})
-			a := *r.attempts[o.id]
-			most := min(reconcileInterval<<i, reconcileLongest)
-			if a.wait < reconcileInterval/2 || a.wait > most {
-				t.Errorf("the wait after question %d is %v, want at most %v", i, a.wait, most)
-			}
-			longest = max(longest, a.wait)
-			if r.begin(o) != nil {
-				t.Error("it is asked about again at once")
-			}
-			time.Sleep(a.wait - time.Nanosecond)
-			if found := r.look(t.Context()); len(found) != 0 {
-				t.Error("it is found before its wait is over")
-			}
-			time.Sleep(time.Nanosecond)
-			if found := r.look(t.Context()); !reflect.DeepEqual(found, []unknownOperation{o}) {
-				t.Errorf("found %v once the wait was over", found)
-			}
+			last, longest = at, max(longest, wait)
 		}
 		if longest < reconcileLongest/2 {
 			t.Errorf("the longest wait is %v, want near %v", longest, reconcileLongest)
 		}
-		if r.begin(o); r.attempts[o.id] != nil {
-			r.ended(answered{id: o.id})
+		met := func() (n int) {
+			r.Observe(t.Context(), event.Event{Kind: event.Decision, Result: event.Unknown, ID: numbered(1), Operation: operationName})
+			synctest.Wait()
+			return len(asked)
 		}
-		if len(r.attempts) != 0 {
-			t.Error("a settled operation is remembered")
+		if synctest.Wait(); met() != 0 {
+			t.Error("a request that has met it has it asked about again at once")
+		}
+		time.Sleep(reconcileInterval / 2)
+		if met() != 1 {
+			t.Error("a request that has met it does not have it asked about sooner")
 		}
 	})
 }
 
-func TestWhatIsRememberedOfOperationsIsBounded(t *testing.T) {
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// Where nothing may be asked about, the store is not kept busy.
+func TestAStoreIsNotSearchedForAGatewayWithoutQuestions(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newReconciling(t, "http://upstream.invalid")
-		for i := range reconcileKept + 100 {
-			r.begin(unknownOperation{numbered(i), operationName})
-			r.ended(answered{id: numbered(i), unknown: true})
-		}
-		if n := len(r.attempts); n != reconcileKept {
-			t.Errorf("%d are remembered, want %d", n, reconcileKept)
-		}
-		time.Sleep(2*reconcileLongest + time.Second)
-		if r.look(t.Context()); len(r.attempts) != 0 {
-			t.Errorf("%d that were settled elsewhere are remembered", len(r.attempts))
+		r.lister = failingLister{}
+		r.use(nil)
+		stop := r.run(t)
+		time.Sleep(time.Minute)
+		stop()
+		if got := r.log.String(); got != "" {
+			t.Errorf("it was searched: %s", got)
 		}
 	})
 }
@@ -607,42 +602,48 @@ func TestAnOperationThatAnotherHasJustSeizedIsLeftToIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if found := r.look(t.Context()); len(found) != 0 {
+	asked := func(fence uint64) bool {
+		rec, err := store.Load(t.Context(), numbered(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, due := r.due(numbered(1), &rec, fence)
+		return due && rec.Now >= at
+	}
+	if asked(seized.Fence - 1) {
 		t.Error("it is asked about")
 	}
-	r.attempts[numbered(1)] = &attempt{fence: seized.Fence}
-	if found := r.look(t.Context()); len(found) != 1 {
+	if !asked(seized.Fence) {
 		t.Error("its own seizing keeps it from being asked about again")
 	}
-	delete(r.attempts, numbered(1))
 	now = now.Add(2 * questionTime)
-	if found := r.look(t.Context()); len(found) != 1 {
+	if !asked(0) {
 		t.Error("it is left alone for ever")
 	}
 }
 
-func TestNotingAnUnknownOperationNeverBlocks(t *testing.T) {
+// Only a request that could not be answered, and whose route has a question, has the upstream asked.
+func TestOnlyUnknownOperationsThatARequestHasMetAreAskedAboutAtOnce(t *testing.T) {
 	t.Parallel()
-	r := newReconciling(t, "http://upstream.invalid")
-	e := event.Event{Kind: event.Decision, Result: event.Unknown, Operation: operationName}
-	for i := range 10 * reconcileBatch {
-		e.ID = numbered(i)
+	u := newUpstream(t, func(w http.ResponseWriter, _ *http.Request) { says(w, "never", 200, "") })
+	r := newReconciling(t, u.URL)
+	r.lister = failingLister{} // no look finds any
+	for n, e := range []event.Event{
+		{Kind: event.Decision, Result: event.Unknown, Operation: "POST /other"},
+		{Kind: event.Decision, Result: event.Replayed, Operation: operationName},
+		{Kind: event.Lapsed, Result: event.Unknown, Operation: operationName},
+		{Kind: event.Decision, Result: event.Unknown, Operation: operationName, Observed: true},
+		{Kind: event.Decision, Result: event.Unknown, Operation: operationName},
+	} {
+		e.ID = numbered(n)
+		unknown(t, r.store, n, operationName)
 		r.Observe(t.Context(), e)
 	}
-	if n := len(r.met); n != reconcileBatch {
-		t.Errorf("%d are noted, want %d", n, reconcileBatch)
-	}
-	for len(r.met) > 0 {
-		<-r.met
-	}
-	for name, other := range map[string]event.Event{
-		"another route's":   {Kind: event.Decision, Result: event.Unknown, Operation: "POST /other"},
-		"another result":    {Kind: event.Decision, Result: event.Replayed, Operation: operationName},
-		"another event":     {Kind: event.Lapsed, Result: event.Unknown, Operation: operationName},
-		"only observed one": {Kind: event.Decision, Result: event.Unknown, Operation: operationName, Observed: true},
-	} {
-		if r.Observe(t.Context(), other); len(r.met) != 0 {
-			t.Errorf("%s is noted", name)
+	r.run(t)
+	eventually(t, "a decision", func() bool { return state(t, r.store, 4) == driver.Free })
+	for n := range 4 {
+		if s := state(t, r.store, n); s != driver.Unknown {
+			t.Errorf("operation %d became %v", n, s)
 		}
 	}
 }
@@ -736,9 +737,8 @@ func TestALookThatFailsIsLogged(t *testing.T) {
 	t.Parallel()
 	r := newReconciling(t, "http://upstream.invalid")
 	r.lister = failingLister{}
-	if found := r.look(t.Context()); found != nil || !bytes.Contains([]byte(r.log.String()), []byte("no list today")) {
-		t.Errorf("found %v, logged %s", found, r.log)
-	}
+	r.run(t)
+	eventually(t, "a log line", func() bool { return strings.Contains(r.log.String(), "no list today") })
 }
 
 type failingLister struct{}
