@@ -23,12 +23,13 @@ type model struct {
 	extend      func(driver.Record, driver.Time, driver.Owner, driver.Extension) (driver.Record, bool)
 	settle      func(driver.Record, driver.Time, driver.Owner, driver.Outcome) (driver.Record, bool)
 	saveStep    func(driver.Record, driver.Time, driver.Owner) (driver.Record, bool)
-	seize       func(driver.Record, driver.Time, driver.Token) (driver.Record, bool)
 	forgettable func(driver.Record, driver.Time, driver.Owner) bool
 	expires     func(driver.Record) driver.Time
 	swept       func(driver.Record, driver.Time) (driver.Record, bool)
 	matches     func(driver.ID, driver.Record, driver.Query) bool
 	reads       func(driver.Record) driver.Reading // as Count sees it
+
+	before, after map[verb]func(*call) // what bends a verb
 
 	stored    func(driver.Record) driver.Record          // what storing makes of a record
 	told      func(v verb, owned bool, now *driver.Time) // what Now is told to be
@@ -87,12 +88,13 @@ func newModel() *model {
 		extend:      driver.Record.Extend,
 		settle:      driver.Record.Settle,
 		saveStep:    driver.Record.SaveStep,
-		seize:       driver.Record.Seize,
 		forgettable: func(r driver.Record, now driver.Time, by driver.Owner) bool { return r.Forgettable(now, by) },
 		expires:     func(r driver.Record) driver.Time { return r.Expires() },
 		swept:       driver.Record.Swept,
 		matches:     matches,
 		reads:       func(r driver.Record) driver.Reading { return r.Reads(r.OnLost) },
+		before:      map[verb]func(*call){},
+		after:       map[verb]func(*call){},
 		stored:      func(r driver.Record) driver.Record { return r },
 		told:        func(verb, bool, *driver.Time) {},
 		filed:       func(id driver.ID) driver.ID { return id },
@@ -201,24 +203,39 @@ func deadline(ctx context.Context) time.Time {
 }
 
 func (m *model) Claim(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
-	return m.do(ctx, claiming, id, func(r driver.Record, now driver.Time) (driver.Record, bool) { return m.claim(r, now, c) })
+	return m.do(ctx, claiming, id, func(r driver.Record, now driver.Time) (driver.Record, bool) {
+		return m.bent(claiming, &call{old: r, now: now, claim: &c}, func(r driver.Record) (driver.Record, bool) { return m.claim(r, now, c) })
+	})
 }
 
 func (m *model) Extend(ctx context.Context, id driver.ID, by driver.Owner, x driver.Extension) (bool, error) {
 	_, owned, err := m.do(ctx, extending, id, func(r driver.Record, now driver.Time) (driver.Record, bool) {
-		return m.extend(r, now, by, x)
+		return m.bent(extending, &call{old: r, now: now, by: &by, extension: &x}, func(r driver.Record) (driver.Record, bool) {
+			return m.extend(r, now, by, x)
+		})
 	})
 	return owned, err
 }
 
 func (m *model) Settle(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
-	return m.do(ctx, settling, id, func(r driver.Record, now driver.Time) (driver.Record, bool) { return m.settle(r, now, by, o) })
+	return m.do(ctx, settling, id, func(r driver.Record, now driver.Time) (driver.Record, bool) {
+		return m.bent(settling, &call{old: r, now: now, by: &by, outcome: &o}, func(r driver.Record) (driver.Record, bool) {
+			return m.settle(r, now, by, o)
+		})
+	})
 }
 
 func (m *model) SaveStep(ctx context.Context, id driver.ID, by driver.Owner, name string, result []byte) (bool, error) {
 	text := string(result)
 	_, owned, err := m.do(ctx, stepping, id, func(r driver.Record, now driver.Time) (driver.Record, bool) {
-		rec, owned := m.saveStep(r, now, by)
+		rec, owned := m.bent(stepping, &call{old: r, now: now, by: &by}, func(bent driver.Record) (driver.Record, bool) {
+			if m.before[stepping] == nil {
+				return m.saveStep(r, now, by)
+			}
+			_, owned := bent.SaveStep(now, by)
+			r.Steps = r.Steps || owned
+			return r, owned // what was bent is not saved with it
+		})
 		if owned {
 			id, name := m.shelf(m.filed(id)), m.named(name)
 			if m.steps[id] == nil {
@@ -267,7 +284,11 @@ func (m *model) Sweep(ctx context.Context, limit int) (int, error) {
 	most, says := m.batch(limit)
 	var ids []driver.ID
 	for id, r := range m.records {
-		if len(ids) < most && m.clock >= m.expires(r) {
+		bent := r
+		if f := m.before[sweeping]; f != nil {
+			f(&call{old: r, rec: &bent})
+		}
+		if len(ids) < most && m.clock >= m.expires(bent) {
 			ids = append(ids, id)
 		}
 	}
@@ -292,13 +313,17 @@ func (m *model) Sweep(ctx context.Context, limit int) (int, error) {
 }
 
 func (m *model) Seize(ctx context.Context, id driver.ID, t driver.Token) (driver.Record, error) {
-	rec, _, err := m.do(ctx, seizing, id, func(r driver.Record, now driver.Time) (driver.Record, bool) { return m.seize(r, now, t) })
+	rec, _, err := m.do(ctx, seizing, id, func(r driver.Record, now driver.Time) (driver.Record, bool) {
+		return m.bent(seizing, &call{old: r, now: now, token: &t}, func(r driver.Record) (driver.Record, bool) { return r.Seize(now, t) })
+	})
 	return rec, err
 }
 
 func (m *model) Forget(ctx context.Context, id driver.ID, by driver.Owner) (bool, error) {
 	_, forgot, err := m.do(ctx, forgetting, id, func(r driver.Record, now driver.Time) (driver.Record, bool) {
-		return driver.Record{}, m.forgettable(r, now, by)
+		return m.bent(forgetting, &call{old: r, now: now, by: &by}, func(r driver.Record) (driver.Record, bool) {
+			return driver.Record{}, m.forgettable(r, now, by)
+		})
 	})
 	return forgot, err
 }
@@ -340,100 +365,4 @@ func (m *model) Count(context.Context) (n driver.Counts, err error) {
 		}
 	}
 	return n, nil
-}
-
-// bendClaim lets f change what Claim looks at.
-func (m *model) bendClaim(f func(r *driver.Record, now driver.Time, c *driver.Claim)) {
-	m.claim = func(r driver.Record, now driver.Time, c driver.Claim) (driver.Record, bool) {
-		bent := r
-		f(&bent, now, &c)
-		if rec, owned := bent.Claim(now, c); owned {
-			return rec, true
-		}
-		return r, false
-	}
-}
-
-// bendClaimed lets f change what an owned Claim stores.
-func (m *model) bendClaimed(f func(old driver.Record, rec *driver.Record, c driver.Claim)) {
-	m.claim = func(r driver.Record, now driver.Time, c driver.Claim) (driver.Record, bool) {
-		rec, owned := r.Claim(now, c)
-		if owned {
-			f(r, &rec, c)
-		}
-		return rec, owned
-	}
-}
-
-// bendExtend lets f change what Extend looks at.
-func (m *model) bendExtend(f func(r *driver.Record, now driver.Time, by *driver.Owner, x *driver.Extension)) {
-	m.extend = func(r driver.Record, now driver.Time, by driver.Owner, x driver.Extension) (driver.Record, bool) {
-		bent := r
-		f(&bent, now, &by, &x)
-		if rec, owned := bent.Extend(now, by, x); owned {
-			return rec, true
-		}
-		return r, false
-	}
-}
-
-// bendSave lets f change what SaveStep looks at.
-func (m *model) bendSave(f func(r *driver.Record, now driver.Time, by *driver.Owner)) {
-	m.saveStep = func(r driver.Record, now driver.Time, by driver.Owner) (driver.Record, bool) {
-		bent := r
-		f(&bent, now, &by)
-		if _, owned := bent.SaveStep(now, by); owned {
-			r.Steps = true
-			return r, true
-		}
-		return r, false
-	}
-}
-
-// bendSettle lets f change what Settle looks at.
-func (m *model) bendSettle(f func(r *driver.Record, now driver.Time, by *driver.Owner, o *driver.Outcome)) {
-	m.settle = func(r driver.Record, now driver.Time, by driver.Owner, o driver.Outcome) (driver.Record, bool) {
-		bent := r
-		f(&bent, now, &by, &o)
-		if rec, owned := bent.Settle(now, by, o); owned {
-			return rec, true
-		}
-		return r, false
-	}
-}
-
-// bendSettled lets f change what an owned Settle stores.
-func (m *model) bendSettled(f func(old driver.Record, rec *driver.Record, by driver.Owner, o driver.Outcome)) {
-	m.settle = func(r driver.Record, now driver.Time, by driver.Owner, o driver.Outcome) (driver.Record, bool) {
-		rec, owned := r.Settle(now, by, o)
-		if owned {
-			f(r, &rec, by, o)
-		}
-		return rec, owned
-	}
-}
-
-// bendSeize lets f change what Seize looks at, and what it stores.
-func (m *model) bendSeize(before func(r *driver.Record, t *driver.Token), after func(old driver.Record, rec *driver.Record)) {
-	m.seize = func(r driver.Record, now driver.Time, t driver.Token) (driver.Record, bool) {
-		bent := r
-		before(&bent, &t)
-		rec, seized := bent.Seize(now, t)
-		if !seized {
-			return r, false
-		}
-		after(r, &rec)
-		return rec, true
-	}
-}
-
-// bendAnswers lets f change the answers that are stored.
-func (m *model) bendAnswers(f func(a *driver.Response) *driver.Response) {
-	m.stored = func(r driver.Record) driver.Record {
-		if r.Response != nil {
-			a := *r.Response
-			r.Response = f(&a)
-		}
-		return r
-	}
 }

@@ -7,61 +7,43 @@ import (
 var owedFaults = []fault{
 	{
 		"a taken over run owes nothing",
-		func(m *model) {
-			m.bendClaimed(func(old driver.Record, rec *driver.Record, _ driver.Claim) {
-				if old.State == driver.Running && old.Token != rec.Token {
-					rec.Owed = old.Owed
-				}
-			})
-		},
+		after(claiming, when(
+			func(x *call) bool { return x.old.State == driver.Running && x.old.Token != x.rec.Token },
+			func(x *call) { x.rec.Owed = x.old.Owed },
+		)),
 		[]string{"lease/a taken over run leaves its end owed"},
 	},
 	{
 		"a taken over run is owed though its request is not stored",
-		func(m *model) {
-			m.bendClaimed(func(old driver.Record, rec *driver.Record, _ driver.Claim) {
-				rec.Owed = rec.Owed || old.State == driver.Running && old.Token != rec.Token
-			})
-		},
+		after(claiming, func(x *call) { x.rec.Owed = x.rec.Owed || x.old.State == driver.Running && x.old.Token != x.rec.Token }),
 		[]string{"lease/a taken over run leaves its end owed"},
 	},
 	{
 		"a seized run owes nothing",
-		func(m *model) {
-			m.bendSeize(func(*driver.Record, *driver.Token) {}, func(old driver.Record, rec *driver.Record) { rec.Owed = old.Owed })
-		},
+		after(seizing, func(x *call) { x.rec.Owed = x.old.Owed }),
 		[]string{"seize/it takes a record from its owner"},
 	},
 	{
 		"an outcome's own retention is not heeded",
-		func(m *model) {
-			m.bendSettle(func(_ *driver.Record, _ driver.Time, _ *driver.Owner, o *driver.Outcome) { o.Retention = 0 })
-		},
+		before(settling, func(x *call) { x.outcome.Retention = 0 }),
 		[]string{"settle/done may be kept for another time than its claim said"},
 	},
 	{
 		"an outcome's own retention goes to what is free, too",
-		func(m *model) {
-			m.bendSettled(func(_ driver.Record, rec *driver.Record, _ driver.Owner, o driver.Outcome) {
-				if o.Retention > 0 {
-					rec.Retention = o.Retention
-				}
-			})
-		},
+		after(settling, when(
+			func(x *call) bool { return x.outcome.Retention > 0 },
+			func(x *call) { x.rec.Retention = x.outcome.Retention },
+		)),
 		[]string{"settle/done may be kept for another time than its claim said"},
 	},
 	{
 		"what is owed is forgotten by the next run",
-		func(m *model) {
-			m.bendClaimed(func(_ driver.Record, rec *driver.Record, _ driver.Claim) { rec.Owed = false })
-		},
+		after(claiming, func(x *call) { x.rec.Owed = false }),
 		[]string{"settle/owed stays until the end"},
 	},
 	{
 		"a release notes nothing that is owed",
-		func(m *model) {
-			m.bendSettle(func(_ *driver.Record, _ driver.Time, _ *driver.Owner, o *driver.Outcome) { o.Owed = false })
-		},
+		before(settling, func(x *call) { x.outcome.Owed = false }),
 		[]string{
 			"settle/owed stays until the end",
 			"seize/what is owed outlasts a decision to free",
@@ -70,62 +52,35 @@ var owedFaults = []fault{
 	},
 	{
 		"a release that owes nothing clears what was owed",
-		func(m *model) {
-			m.bendSettled(func(_ driver.Record, rec *driver.Record, _ driver.Owner, o driver.Outcome) {
-				if rec.State == driver.Free {
-					rec.Owed = o.Owed
-				}
-			})
-		},
+		after(settling, becomes(driver.Free, func(x *call) { x.rec.Owed = x.outcome.Owed })),
 		[]string{"settle/owed stays until the end", "seize/what is owed outlasts a decision to free"},
 	},
 	{
 		"unknown clears what was owed",
-		func(m *model) {
-			m.bendSettled(func(_ driver.Record, rec *driver.Record, _ driver.Owner, _ driver.Outcome) {
-				rec.Owed = rec.Owed && rec.State != driver.Unknown
-			})
-		},
+		after(settling, func(x *call) { x.rec.Owed = x.rec.Owed && x.rec.State != driver.Unknown }),
 		[]string{"settle/owed stays until the end"},
 	},
 	{
 		"done is still owed",
-		func(m *model) {
-			m.bendSettled(func(old driver.Record, rec *driver.Record, _ driver.Owner, o driver.Outcome) {
-				if o.State == driver.Done {
-					rec.Owed = old.Owed
-				}
-			})
-		},
+		after(settling, when(
+			func(x *call) bool { return x.outcome.State == driver.Done },
+			func(x *call) { x.rec.Owed = x.old.Owed },
+		)),
 		[]string{"settle/owed stays until the end", "seize/what is owed outlasts a decision to free"},
 	},
 	{
 		"an unknown outcome owes nothing",
-		func(m *model) {
-			m.bendSettle(func(_ *driver.Record, _ driver.Time, _ *driver.Owner, o *driver.Outcome) {
-				o.Owed = o.Owed && o.State != driver.Unknown
-			})
-		},
+		before(settling, func(x *call) { x.outcome.Owed = x.outcome.Owed && x.outcome.State != driver.Unknown }),
 		[]string{"settle/what is done is not owed"},
 	},
 	{
 		"any outcome is owed",
-		func(m *model) {
-			m.bendSettled(func(_ driver.Record, rec *driver.Record, _ driver.Owner, o driver.Outcome) {
-				rec.Owed = rec.Owed || o.Owed
-			})
-		},
+		after(settling, func(x *call) { x.rec.Owed = x.rec.Owed || x.outcome.Owed }),
 		[]string{"settle/what is done is not owed", "release/it owes nothing"},
 	},
 	{
 		"a begun run that is released is still owed",
-		func(m *model) {
-			m.bendSettled(func(old driver.Record, rec *driver.Record, _ driver.Owner, _ driver.Outcome) {
-				if old.Begun {
-					rec.Owed = old.Owed
-				}
-			})
-		},
+		after(settling, when(func(x *call) bool { return x.old.Begun }, func(x *call) { x.rec.Owed = x.old.Owed })),
 		[]string{"settle/what is done is not owed"},
 	},
 	{
@@ -143,56 +98,32 @@ var owedFaults = []fault{
 	},
 	{
 		"a new operation is owed",
-		func(m *model) {
-			m.bendClaimed(func(old driver.Record, rec *driver.Record, _ driver.Claim) { rec.Owed = old.Owed })
-		},
+		after(claiming, func(x *call) { x.rec.Owed = x.old.Owed }),
 		[]string{"settle/a new operation is not owed"},
 	},
 	{
 		"release-by-token owes",
-		func(m *model) {
-			m.bendSettled(func(_ driver.Record, rec *driver.Record, by driver.Owner, o driver.Outcome) {
-				rec.Owed = rec.Owed || by.Above && o.Owed && rec.State == driver.Free
-			})
-		},
+		after(settling, func(x *call) { x.rec.Owed = x.rec.Owed || x.by.Above && x.outcome.Owed && x.rec.State == driver.Free }),
 		[]string{"release/it owes nothing"},
 	},
 	{
 		"release-by-token clears what was owed",
-		func(m *model) {
-			m.bendSettled(func(_ driver.Record, rec *driver.Record, by driver.Owner, _ driver.Outcome) {
-				rec.Owed = rec.Owed && !by.Above
-			})
-		},
+		after(settling, func(x *call) { x.rec.Owed = x.rec.Owed && !x.by.Above }),
 		[]string{"release/it owes nothing"},
 	},
 	{
 		"Seize clears what was owed",
-		func(m *model) {
-			m.bendSeize(
-				func(*driver.Record, *driver.Token) {},
-				func(_ driver.Record, rec *driver.Record) { rec.Owed = false },
-			)
-		},
+		after(seizing, func(x *call) { x.rec.Owed = false }),
 		[]string{"seize/what is owed outlasts a decision to free"},
 	},
 	{
 		"a seizing owner's release owes nothing",
-		func(m *model) {
-			m.bendSettled(func(old driver.Record, rec *driver.Record, _ driver.Owner, _ driver.Outcome) {
-				rec.Owed = rec.Owed && !old.Seized
-			})
-		},
+		after(settling, func(x *call) { x.rec.Owed = x.rec.Owed && !x.old.Seized }),
 		[]string{"seize/what is owed outlasts a decision to free"},
 	},
 	{
 		"Sweep does not mind what is owed",
-		func(m *model) {
-			m.expires = func(r driver.Record) driver.Time {
-				r.Owed = false
-				return r.Expires()
-			}
-		},
+		before(sweeping, func(x *call) { x.rec.Owed = false }),
 		[]string{
 			"sweep/one that is owed is deleted seven retentions later",
 			"steps/a free record that is owed is kept seven retentions, with steps too",
@@ -210,12 +141,7 @@ var owedFaults = []fault{
 	},
 	{
 		"List ignores Sealed",
-		func(m *model) {
-			m.matches = func(id driver.ID, r driver.Record, q driver.Query) bool {
-				q.Sealed = false
-				return matches(id, r, q)
-			}
-		},
+		selecting(func(q *driver.Query) { q.Sealed = false }),
 		[]string{"list/it selects by sealed request"},
 	},
 	{

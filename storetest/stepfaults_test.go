@@ -12,30 +12,22 @@ var stepFaults = []fault{
 	// Who may save.
 	{
 		"SaveStep ignores the fence",
-		func(m *model) {
-			m.bendSave(func(r *driver.Record, _ driver.Time, by *driver.Owner) { by.Fence = r.Fence })
-		},
+		before(stepping, func(x *call) { x.by.Fence = x.rec.Fence }),
 		[]string{"steps/it is the owner's"},
 	},
 	{
 		"SaveStep ignores the token",
-		func(m *model) {
-			m.bendSave(func(r *driver.Record, _ driver.Time, by *driver.Owner) { by.Token = r.Token })
-		},
+		before(stepping, func(x *call) { x.by.Token = x.rec.Token }),
 		[]string{"steps/it is the owner's"},
 	},
 	{
 		"SaveStep compares half of the token",
-		func(m *model) {
-			m.bendSave(func(r *driver.Record, _ driver.Time, by *driver.Owner) { copy(by.Token[8:], r.Token[8:]) })
-		},
+		before(stepping, func(x *call) { copy(x.by.Token[8:], x.rec.Token[8:]) }),
 		[]string{"steps/it is the owner's"},
 	},
 	{
 		"SaveStep ignores who asks",
-		func(m *model) {
-			m.bendSave(func(r *driver.Record, _ driver.Time, by *driver.Owner) { *by = r.Owner() })
-		},
+		before(stepping, func(x *call) { *x.by = x.rec.Owner() }),
 		[]string{
 			"steps/it is the owner's",
 			"steps/a fenced owner saves nothing",
@@ -44,24 +36,18 @@ var stepFaults = []fault{
 	},
 	{
 		"SaveStep takes any fence above one",
-		func(m *model) {
-			m.bendSave(func(r *driver.Record, _ driver.Time, by *driver.Owner) {
-				if by.Above && r.Fence > by.Fence {
-					by.Fence, by.Above = r.Fence, false
-				}
-			})
-		},
+		before(stepping, when(
+			func(x *call) bool { return x.by.Above && x.rec.Fence > x.by.Fence },
+			func(x *call) { x.by.Fence, x.by.Above = x.rec.Fence, false },
+		)),
 		[]string{"steps/it is the owner's"},
 	},
 	{
 		"SaveStep ignores the state",
-		func(m *model) {
-			m.bendSave(func(r *driver.Record, _ driver.Time, _ *driver.Owner) {
-				if r.State != driver.Absent {
-					r.State = driver.Running
-				}
-			})
-		},
+		before(stepping, when(
+			func(x *call) bool { return x.rec.State != driver.Absent },
+			func(x *call) { x.rec.State = driver.Running },
+		)),
 		[]string{
 			"steps/it acts on a running record only",
 			"steps/nobody saves a step of a seized record",
@@ -70,47 +56,31 @@ var stepFaults = []fault{
 	},
 	{
 		"who seized a record may save",
-		func(m *model) {
-			m.bendSave(func(r *driver.Record, _ driver.Time, _ *driver.Owner) {
-				if r.Seized {
-					r.State = driver.Running
-				}
-			})
-		},
+		before(stepping, when(
+			func(x *call) bool { return x.rec.Seized },
+			func(x *call) { x.rec.State = driver.Running },
+		)),
 		[]string{"steps/nobody saves a step of a seized record"},
 	},
 	{
 		"saving needs a lease",
-		func(m *model) {
-			m.bendSave(func(r *driver.Record, now driver.Time, _ *driver.Owner) {
-				if now >= r.LeaseEnd {
-					r.State = driver.Unknown
-				}
-			})
-		},
+		before(stepping, when(
+			func(x *call) bool { return x.now >= x.rec.LeaseEnd },
+			func(x *call) { x.rec.State = driver.Unknown },
+		)),
 		[]string{"steps/it acts on a running record only", "steps/a fenced owner saves nothing"},
 	},
 	{
 		"a begun run saves nothing",
-		func(m *model) {
-			m.bendSave(func(r *driver.Record, _ driver.Time, _ *driver.Owner) {
-				if r.Begun {
-					r.State = driver.Done
-				}
-			})
-		},
+		before(stepping, when(func(x *call) bool { return x.rec.Begun }, func(x *call) { x.rec.State = driver.Done })),
 		[]string{"steps/it acts on a running record only"},
 	},
 	{
 		"SaveStep creates a record",
-		func(m *model) {
-			m.bendSave(func(r *driver.Record, _ driver.Time, by *driver.Owner) {
-				if r.State == driver.Absent {
-					*r = driver.Record{State: driver.Running, Fence: by.Fence, Token: by.Token}
-					by.Above = false
-				}
-			})
-		},
+		before(stepping, was(driver.Absent, func(x *call) {
+			*x.rec = driver.Record{State: driver.Running, Fence: x.by.Fence, Token: x.by.Token}
+			x.by.Above = false
+		})),
 		[]string{"steps/it creates nothing"},
 	},
 	{
@@ -163,7 +133,7 @@ var stepFaults = []fault{
 	{
 		"a settle clears the flag",
 		func(m *model) {
-			m.bendSettled(func(_ driver.Record, rec *driver.Record, _ driver.Owner, _ driver.Outcome) { rec.Steps = false })
+			after(settling, func(x *call) { x.rec.Steps = false })(m)
 			m.keeps = func(v verb, _, rec driver.Record) bool { return rec.Steps || v == settling }
 		},
 		[]string{"steps/they outlast a run", "steps/unknown keeps them", "steps/seizing keeps them"},
@@ -171,7 +141,7 @@ var stepFaults = []fault{
 	{
 		"a takeover clears the flag",
 		func(m *model) {
-			m.bendClaimed(func(_ driver.Record, rec *driver.Record, _ driver.Claim) { rec.Steps = false })
+			after(claiming, func(x *call) { x.rec.Steps = false })(m)
 			m.keeps = func(v verb, _, rec driver.Record) bool { return rec.Steps || v == claiming }
 		},
 		[]string{"steps/they outlast a run", "steps/a fenced owner saves nothing"},
@@ -211,9 +181,7 @@ var stepFaults = []fault{
 	},
 	{
 		"results are the caller's",
-		func(m *model) {
-			m.open = func(m *model) driver.Store { return aliasing{m, map[string][]byte{}} }
-		},
+		func(m *model) { m.open = func(m *model) driver.Store { return aliasing{m, map[string][]byte{}} } },
 		[]string{"steps/a result stays its caller's"},
 	},
 	{
@@ -294,48 +262,38 @@ var stepFaults = []fault{
 	// How long.
 	{
 		"steps go with a release",
-		func(m *model) {
-			m.keeps = func(_ verb, _, rec driver.Record) bool { return rec.Steps && rec.State != driver.Free }
-		},
+		keeping(func(_ verb, _, rec driver.Record) bool { return rec.Steps && rec.State != driver.Free }),
 		[]string{"steps/they outlast a run", "steps/the first result stays", "steps/seizing keeps them"},
 	},
 	{
 		"steps go with a settle",
-		func(m *model) {
-			m.keeps = func(v verb, _, rec driver.Record) bool { return rec.Steps && v != settling }
-		},
+		keeping(func(v verb, _, rec driver.Record) bool { return rec.Steps && v != settling }),
 		[]string{"steps/they outlast a run", "steps/unknown keeps them", "steps/results are exact"},
 	},
 	{
 		"steps go with the next run",
-		func(m *model) {
-			m.keeps = func(v verb, _, rec driver.Record) bool { return rec.Steps && v != claiming }
-		},
+		keeping(func(v verb, _, rec driver.Record) bool { return rec.Steps && v != claiming }),
 		[]string{"steps/they outlast a run", "steps/a fenced owner saves nothing", "steps/each run goes on where the last one stopped"},
 	},
 	{
 		"steps go with a heartbeat",
-		func(m *model) {
-			m.keeps = func(v verb, _, rec driver.Record) bool { return rec.Steps && v != extending }
-		},
+		keeping(func(v verb, _, rec driver.Record) bool { return rec.Steps && v != extending }),
 		[]string{"steps/they outlast a run"},
 	},
 	{
 		"steps go with a seizure",
-		func(m *model) { m.keeps = func(v verb, _, rec driver.Record) bool { return rec.Steps && v != seizing } },
+		keeping(func(v verb, _, rec driver.Record) bool { return rec.Steps && v != seizing }),
 		[]string{"steps/seizing keeps them", "steps/nobody saves a step of a seized record"},
 	},
 	{
 		"a new operation inherits the steps",
-		func(m *model) {
-			m.keeps = func(v verb, _, rec driver.Record) bool { return rec.Steps || v == claiming }
-		},
+		keeping(func(v verb, _, rec driver.Record) bool { return rec.Steps || v == claiming }),
 		[]string{"steps/a new operation has none", "steps/a new operation after a begun one has none", "steps/an operation may have many"},
 	},
 	{
 		"a new operation inherits the flag",
 		func(m *model) {
-			m.bendClaimed(func(old driver.Record, rec *driver.Record, _ driver.Claim) { rec.Steps = old.Steps })
+			after(claiming, func(x *call) { x.rec.Steps = x.old.Steps })(m)
 			m.keeps = func(v verb, old, rec driver.Record) bool {
 				return rec.Steps && (v != claiming || old.Attempt < rec.Attempt)
 			}
@@ -344,16 +302,12 @@ var stepFaults = []fault{
 	},
 	{
 		"Forget leaves the steps",
-		func(m *model) {
-			m.keeps = func(v verb, _, rec driver.Record) bool { return rec.Steps || v == forgetting }
-		},
+		keeping(func(v verb, _, rec driver.Record) bool { return rec.Steps || v == forgetting }),
 		[]string{"steps/they are forgotten with their record"},
 	},
 	{
 		"Sweep leaves the steps",
-		func(m *model) {
-			m.keeps = func(v verb, _, rec driver.Record) bool { return rec.Steps || v == sweeping }
-		},
+		keeping(func(v verb, _, rec driver.Record) bool { return rec.Steps || v == sweeping }),
 		[]string{
 			"steps/a tombstone has none",
 			"steps/a lost run with steps is kept seven retentions",
@@ -373,34 +327,17 @@ var stepFaults = []fault{
 	},
 	{
 		"Sweep takes steps only where there is an answer",
-		func(m *model) {
-			m.expires = func(r driver.Record) driver.Time {
-				if r.State == driver.Done && r.Response == nil {
-					r.Steps = false
-				}
-				return r.Expires()
-			}
-		},
+		before(sweeping, when(func(x *call) bool { return x.rec.State == driver.Done && x.rec.Response == nil }, func(x *call) { x.rec.Steps = false })),
 		[]string{"steps/a tombstone has none"},
 	},
 	{
 		"Sweep does not mind the steps of lost runs",
-		func(m *model) {
-			m.expires = func(r driver.Record) driver.Time {
-				r.Steps = r.Steps && r.State != driver.Running
-				return r.Expires()
-			}
-		},
+		before(sweeping, func(x *call) { x.rec.Steps = x.rec.Steps && x.rec.State != driver.Running }),
 		[]string{"steps/a lost run with steps is kept seven retentions"},
 	},
 	{
 		"Sweep does not mind the steps of free records",
-		func(m *model) {
-			m.expires = func(r driver.Record) driver.Time {
-				r.Steps = r.Steps && r.State != driver.Free
-				return r.Expires()
-			}
-		},
+		before(sweeping, func(x *call) { x.rec.Steps = x.rec.Steps && x.rec.State != driver.Free }),
 		[]string{"steps/a free record with steps is kept its retention"},
 	},
 	{
@@ -417,12 +354,7 @@ var stepFaults = []fault{
 	},
 	{
 		"steps go before what is owed",
-		func(m *model) {
-			m.expires = func(r driver.Record) driver.Time {
-				r.Owed = r.Owed && !r.Steps
-				return r.Expires()
-			}
-		},
+		before(sweeping, func(x *call) { x.rec.Owed = x.rec.Owed && !x.rec.Steps }),
 		[]string{"steps/a free record that is owed is kept seven retentions, with steps too"},
 	},
 	{

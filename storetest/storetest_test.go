@@ -80,7 +80,7 @@ func TestR88_ARightStorePasses(t *testing.T) {
 func TestR88_EachFaultIsFound(t *testing.T) {
 	t.Parallel()
 	checks := allChecks()
-	for _, f := range slices.Concat(faults, unusedFaults, owedFaults, stepFaults, batchFaults) {
+	for _, f := range slices.Concat(faults, claimFaults, settleFaults, operatorFaults, unusedFaults, owedFaults, stepFaults, batchFaults) {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			if len(f.fails) == 0 {
@@ -113,7 +113,7 @@ func TestEachCheckFindsAFault(t *testing.T) {
 	t.Parallel()
 	found := map[string]bool{}
 	names := map[string]bool{}
-	for _, f := range slices.Concat(faults, unusedFaults, owedFaults, stepFaults, batchFaults) {
+	for _, f := range slices.Concat(faults, claimFaults, settleFaults, operatorFaults, unusedFaults, owedFaults, stepFaults, batchFaults) {
 		if names[f.name] {
 			t.Errorf("two faults are called %q", f.name)
 		}
