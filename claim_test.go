@@ -84,9 +84,8 @@ func TestR26_R46_RandomRunsWithAbandonedOwners(t *testing.T) {
 	for _, onLost := range []semel.LostPolicy{semel.Hold, semel.Rerun} {
 		t.Run(onLost.String(), func(t *testing.T) {
 			t.Parallel()
-			for seed := range uint64(2) {
-				synctest.Test(t, func(t *testing.T) { randomRuns(t, onLost, seed) })
-			}
+			seed := stressSeed(t)
+			synctest.Test(t, func(t *testing.T) { randomRuns(t, onLost, seed) })
 		})
 	}
 }
@@ -712,7 +711,7 @@ func TestGivenUpClaimIsReleasedUntilAcknowledged(t *testing.T) {
 func TestOwedReleasesPushBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		const limit = semel.DefaultMaxOwed
+		const limit = 100
 		store := memstore.New()
 		f := &faulty{Store: store}
 		down := func(f *faulty) {
@@ -732,7 +731,7 @@ func TestOwedReleasesPushBack(t *testing.T) {
 			return driver.Record{}, false, errDown
 		}
 		down(f)
-		g, _ := newGuardWith(t, f, semel.Options{PrincipalShare: 1})
+		g, _ := newGuardWith(t, f, semel.Options{MaxOwed: limit, PrincipalShare: 1})
 		var paid ledger
 		h := g.Handler(http.HandlerFunc(paid.pay))
 		for i := range limit {

@@ -28,6 +28,5 @@ const (
 	DefaultCompressAbove = defaultCompressAbove
 	DefaultMaxAttempts   = defaultMaxAttempts
 	DefaultMaxBodyMemory = defaultMaxBodyMemory
-	DefaultMaxOwed       = defaultMaxOwed
 	DefaultSettleWait    = defaultSettleWait
 )

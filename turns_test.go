@@ -84,7 +84,7 @@ func TestField01_WhoeverHangsUpInTheQueueAsksNothing(t *testing.T) {
 		h := g.Handler(http.HandlerFunc(l.pay))
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
-		flood(ctx, &wg, h, 10_000, func(int) {})
+		flood(ctx, &wg, h, 1000, func(int) {})
 		cancel()
 		synctest.Wait()
 		wg.Wait()
