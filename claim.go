@@ -3,9 +3,7 @@ package semel
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/semelhq/semel/driver"
@@ -199,9 +197,8 @@ func (c *claiming) giveBack(ctx context.Context, g *Guard) {
 	}
 }
 
-// A sending sends a list of claims, in one round trip as far as the store can, and again those that got no answer: a
-// bounded number of times, and not for long. Several claims need a [driver.BatchClaimer]. The list is not a part of it,
-// so that a single claim takes no memory.
+// A sending sends a list of claims, and again those that got no answer: a bounded number of times, and not for long. The
+// list is not a part of it, so that a single claim takes no memory.
 type sending struct {
 	g       *Guard
 	ctx     context.Context // the client's
@@ -255,11 +252,10 @@ func (s *sending) trip(list []claiming, sent time.Time) (failed error) {
 			c.sent = sent
 		}
 	}
-	if len(list) == 1 {
-		c := &list[0]
-		*c.rec, c.owned, c.err = s.g.store.Claim(s.window, c.ask.id, c.claim)
-	} else {
-		s.claimAll(list)
+	for i := range list {
+		if c := &list[i]; !c.judged {
+			*c.rec, c.owned, c.err = s.g.store.Claim(s.window, c.ask.id, c.claim)
+		}
 	}
 	some := false
 	for i := range list {
@@ -275,26 +271,6 @@ func (s *sending) trip(list []claiming, sent time.Time) (failed error) {
 		return nil
 	}
 	return failed
-}
-
-func (s *sending) claimAll(list []claiming) {
-	claims := make([]driver.ClaimOf, 0, len(list))
-	for i := range list {
-		if c := &list[i]; !c.judged {
-			claims = append(claims, driver.ClaimOf{ID: c.ask.id, Claim: c.claim})
-		}
-	}
-	all := s.g.store.ClaimAll(s.window, claims)
-	if len(all) != len(claims) { // whose they are can't be told
-		err := fmt.Errorf("claim %d operations: the store returned %d results", len(claims), len(all))
-		all = slices.Repeat([]driver.Claimed{{Err: err}}, len(claims))
-	}
-	for i := range list {
-		if c := &list[i]; !c.judged {
-			*c.rec, c.owned, c.err = all[0].Record, all[0].Owned, all[0].Err
-			all = all[1:]
-		}
-	}
 }
 
 // rest sends again what is left, as often as that goes and while there is a client for it, and gives up what is left

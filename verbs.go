@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
-	"slices"
 
 	"github.com/semelhq/semel/driver"
 )
@@ -28,17 +27,6 @@ func thrownError(thrown any) error { return fmt.Errorf("panic: %v\n%s", thrown, 
 func (v verbs) Claim(ctx context.Context, id driver.ID, c driver.Claim) (rec driver.Record, owned bool, err error) {
 	defer noReply(&err)
 	return v.own.Claim(ctx, id, c)
-}
-
-func (v verbs) ClaimAll(ctx context.Context, claims []driver.ClaimOf) (all []driver.Claimed) {
-	var err error
-	defer func() {
-		if err != nil {
-			all = slices.Repeat([]driver.Claimed{{Err: err}}, len(claims))
-		}
-	}()
-	defer noReply(&err)
-	return v.own.(driver.BatchClaimer).ClaimAll(ctx, claims)
 }
 
 func (v verbs) Extend(ctx context.Context, id driver.ID, by driver.Owner, x driver.Extension) (owned bool, err error) {

@@ -119,29 +119,6 @@ type StepStore interface {
 	Steps(ctx context.Context, id ID) (map[string][]byte, error)
 }
 
-// A BatchClaimer is a [Store] that can claim many operations in one round trip.
-type BatchClaimer interface {
-	Store
-
-	// ClaimAll claims each operation as Claim does, one after the other as far as they are the same, and returns what came
-	// of each, in their order. It is not one atomic change: some may be claimed and others fail. Where nothing of it was
-	// acknowledged each result has that error.
-	ClaimAll(ctx context.Context, claims []ClaimOf) []Claimed
-}
-
-// ClaimOf is one claim of a batch.
-type ClaimOf struct {
-	ID ID
-	Claim
-}
-
-// Claimed is what [Store].Claim returned.
-type Claimed struct {
-	Record Record
-	Owned  bool
-	Err    error
-}
-
 // A Snapshotter is a [Transactor] whose transactions may see the database as it was at their beginning. A record that
 // was renewed since can't be settled in one.
 type Snapshotter interface {

@@ -53,11 +53,6 @@ func TestTheServerIsKilledAtEachVerb(t *testing.T) {
 				owned, err = s.SaveStep(ctx, id, rec.Owner(), "charge", []byte("paid"))
 				return err
 			}, driver.Running},
-			{"claim all", func(ctx context.Context) error {
-				got := s.ClaimAll(ctx, []driver.ClaimOf{{ID: id, Claim: c}, {ID: id, Claim: c}})
-				rec, owned = got[1].Record, got[0].Owned && got[1].Owned
-				return got[0].Err
-			}, driver.Running},
 			{"seize", func(ctx context.Context) (err error) { rec, err = s.Seize(ctx, id, driver.Token{1}); return err }, driver.Unknown},
 			{"settle", func(ctx context.Context) (err error) {
 				_, owned, err = s.Settle(ctx, id, rec.Owner(), done("kept"))

@@ -3,8 +3,7 @@
 // Each verb is one function in the database: one statement, one round trip, decided at the database's clock. What a
 // verb has acknowledged is durable as far as the server's commits are: where synchronous_commit is off, the verbs turn
 // it on for themselves. A refused or replaying claim writes nothing and locks nothing. Connections come from a small
-// pool of the store's own, which works behind PgBouncer in transaction mode. A batch of claims is one statement and one
-// transaction ([Store.ClaimAll]).
+// pool of the store's own, which works behind PgBouncer in transaction mode.
 //
 // Results of steps are in a table of their own, which the verbs touch only where a record says that it has some: an
 // operation without steps costs no more for them. They go when the record does.

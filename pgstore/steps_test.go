@@ -303,13 +303,6 @@ func TestAStepRacesATakeover(t *testing.T) {
 			}
 			return rec
 		},
-		func(t *testing.T, id driver.ID, c driver.Claim) driver.Record {
-			got := s.ClaimAll(ctx, []driver.ClaimOf{{ID: id, Claim: c}})
-			if !got[0].Owned || got[0].Err != nil {
-				t.Fatalf("ClaimAll: %+v", got[0])
-			}
-			return got[0].Record
-		},
 	}
 	const perRound = 8
 	late, early := 0, 0

@@ -55,9 +55,9 @@ type Options struct {
 	ahead int32 // for how many days after today partitions are made
 }
 
-// Store is a [driver.Store] in a PostgreSQL database. It is also a [driver.StepStore], [driver.BatchClaimer],
-// [driver.Seizer], [driver.Lister], [driver.Auditor], [driver.Counter] and [driver.Waker]. It is safe for concurrent
-// use. Any number of stores, in any number of processes, may be open on one schema.
+// Store is a [driver.Store] in a PostgreSQL database. It is also a [driver.StepStore], [driver.Seizer],
+// [driver.Lister], [driver.Auditor], [driver.Counter] and [driver.Waker]. It is safe for concurrent use. Any number of
+// stores, in any number of processes, may be open on one schema.
 type Store struct {
 	app    *pgxpool.Pool // the application's: business transactions
 	pool   *pgxpool.Pool // the store's own: verbs
@@ -72,20 +72,19 @@ type Store struct {
 }
 
 var (
-	_ driver.StepStore    = (*Store)(nil)
-	_ driver.BatchClaimer = (*Store)(nil)
-	_ driver.Seizer       = (*Store)(nil)
-	_ driver.Lister       = (*Store)(nil)
-	_ driver.Auditor      = (*Store)(nil)
-	_ driver.Counter      = (*Store)(nil)
-	_ driver.Waker        = (*Store)(nil)
+	_ driver.StepStore = (*Store)(nil)
+	_ driver.Seizer    = (*Store)(nil)
+	_ driver.Lister    = (*Store)(nil)
+	_ driver.Auditor   = (*Store)(nil)
+	_ driver.Counter   = (*Store)(nil)
+	_ driver.Waker     = (*Store)(nil)
 )
 
 // statements are the texts that are sent, with the schema's name in them.
 type statements struct {
 	load, claim, extend, settle, seize, forget, sweep, partition string
 	listRange, listLive, listSealed, listPage                    string
-	saveStep, steps, claimAll                                    string
+	saveStep, steps                                              string
 	audit, trail, trailOf                                        string
 	count                                                        string
 	begin, finish                                                string // of transactions
@@ -108,7 +107,6 @@ func newStatements(schema string) statements {
 		listPage:   in(listPage),
 		saveStep:   in("SELECT {schema}.save_step_1($1, $2, $3, $4, $5)"),
 		steps:      in(stepsOf),
-		claimAll:   in(claimAll),
 		audit:      in(insertAudit),
 		trail:      in(listAudit),
 		trailOf:    in(listAuditOf),

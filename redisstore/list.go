@@ -7,11 +7,15 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/semelhq/semel/driver"
 )
 
 const scanCount = "512" // keys that one SCAN looks at, about
+
+const atOnce = 32 // commands that a listing has under way
 
 // List implements [driver.Lister]. It goes through all keys of all nodes, also those of others: it is for operators and
 // completers, and slow on a large server. For a reading, or sealed requests, it looks at the first 152 bytes of each
@@ -228,4 +232,26 @@ func (s *Store) loadAll(ctx context.Context, ids []driver.ID) []loaded {
 	all := make([]loaded, len(ids))
 	each(len(ids), func(i int) { all[i].rec, all[i].err = s.load(ctx, ids[i]) })
 	return all
+}
+
+// each calls do with 0 to n-1, several at a time. It panics if one of them does.
+func each(n int, do func(i int)) {
+	var wg sync.WaitGroup
+	var thrown atomic.Pointer[any]
+	for first := range min(atOnce, n) {
+		wg.Go(func() {
+			defer func() {
+				if p := recover(); p != nil {
+					thrown.CompareAndSwap(nil, &p)
+				}
+			}()
+			for i := first; i < n; i += atOnce {
+				do(i)
+			}
+		})
+	}
+	wg.Wait()
+	if p := thrown.Load(); p != nil {
+		panic(*p)
+	}
 }

@@ -86,7 +86,6 @@ func TestRefusalsComeThroughEveryVerb(t *testing.T) {
 			"Load":       func(ctx context.Context) error { _, err := s.Load(ctx, id); return err },
 			"SaveStep":   func(ctx context.Context) error { _, err := s.SaveStep(ctx, id, by, "charge", nil); return err },
 			"Steps":      func(ctx context.Context) error { _, err := s.Steps(ctx, id); return err },
-			"ClaimAll":   func(ctx context.Context) error { return s.ClaimAll(ctx, []driver.ClaimOf{{ID: id}})[0].Err },
 			"Seize":      func(ctx context.Context) error { _, err := s.Seize(ctx, id, driver.Token{}); return err },
 			"Forget":     func(ctx context.Context) error { _, err := s.Forget(ctx, id, by); return err },
 			"Audit":      func(ctx context.Context) error { return s.Audit(ctx, driver.AuditEntry{}) },

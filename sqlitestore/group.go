@@ -17,21 +17,6 @@ func (s *Store) write(ctx context.Context, c *call) error {
 	return s.await(ctx, c, leads)
 }
 
-// writeAll executes calls in their order, and returns what became of each. They are in the line together, so that one
-// group takes as many as it may hold.
-func (s *Store) writeAll(ctx context.Context, calls []*call) []error {
-	leads, errs := make([]bool, len(calls)), make([]error, len(calls))
-	for i, c := range calls {
-		leads[i], errs[i] = s.line.enter(c)
-	}
-	for i, c := range calls { // none has the lead before its turn: those before it have been executed then, or have left
-		if errs[i] == nil {
-			errs[i] = s.await(ctx, c, leads[i])
-		}
-	}
-	return errs
-}
-
 // await returns when a call in the line has been executed, or its caller has left the line because ctx has ended.
 func (s *Store) await(ctx context.Context, c *call, leads bool) error {
 	if !leads {

@@ -29,8 +29,8 @@ type Options struct {
 // maxReaders is how many connections read at most; more than there are cores only displace each other's caches.
 const maxReaders = 4
 
-// Store is a [driver.Store] in a SQLite database. It is also a [driver.StepStore], [driver.BatchClaimer],
-// [driver.Seizer], [driver.Lister], [driver.Transactor], [driver.Auditor] and [driver.Counter]. It is safe for
+// Store is a [driver.Store] in a SQLite database. It is also a [driver.StepStore], [driver.Seizer],
+// [driver.Lister], [driver.Transactor], [driver.Auditor] and [driver.Counter]. It is safe for
 // concurrent use. Several stores, in several processes of one machine, may be open on one file.
 type Store struct {
 	db       *sql.DB
@@ -45,13 +45,12 @@ type Store struct {
 }
 
 var (
-	_ driver.StepStore    = (*Store)(nil)
-	_ driver.BatchClaimer = (*Store)(nil)
-	_ driver.Seizer       = (*Store)(nil)
-	_ driver.Lister       = (*Store)(nil)
-	_ driver.Transactor   = (*Store)(nil)
-	_ driver.Auditor      = (*Store)(nil)
-	_ driver.Counter      = (*Store)(nil)
+	_ driver.StepStore  = (*Store)(nil)
+	_ driver.Seizer     = (*Store)(nil)
+	_ driver.Lister     = (*Store)(nil)
+	_ driver.Transactor = (*Store)(nil)
+	_ driver.Auditor    = (*Store)(nil)
+	_ driver.Counter    = (*Store)(nil)
 )
 
 // Open returns a store in the database, and makes or migrates its schema. It takes up to five connections out of db for

@@ -12,10 +12,9 @@
 // Run it under the race detector. Every check prints the promise it guards when it fails. The checks use two handles on
 // one storage throughout, as two processes would.
 //
-// A store that is also a [driver.Seizer], [driver.Lister], [driver.Counter], [driver.StepStore] or
-// [driver.BatchClaimer] is checked as such; what a store or its [Storage] can't do is logged once and left out. Time
-// passes by [Storage].Advance where there is one, which is fast and exact; otherwise by waiting out leases of a few
-// tenths of a second on the store's own clock.
+// A store that is also a [driver.Seizer], [driver.Lister], [driver.Counter] or [driver.StepStore] is checked as such;
+// what a store or its [Storage] can't do is logged once and left out. Time passes by [Storage].Advance where there is
+// one, which is fast and exact; otherwise by waiting out leases of a few tenths of a second on the store's own clock.
 //
 // Two things are left to the store's author, since a store can be right in both ways: how it fails when it is out of
 // room ([driver.ErrFull]), and that it reads a corrupt record as [driver.ErrUnreadable].

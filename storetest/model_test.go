@@ -44,12 +44,11 @@ type model struct {
 	forgetful bool                                       // a restart loses steps
 	wordy     bool                                       // refused claims write
 
-	keeps   func(v verb, old, rec driver.Record) bool                            // whether the steps stay as a record is written or deleted
-	shelf   func(driver.ID) driver.ID                                            // where the steps of a record are kept
-	named   func(string) string                                                  // under which name a step is kept
-	kept    func(had bool, old, result string) string                            // what is kept of a result
-	shown   func(map[string][]byte) map[string][]byte                            // what Steps makes of them
-	batched func(claims []driver.ClaimOf, all []driver.Claimed) []driver.Claimed // what ClaimAll makes of its results
+	keeps func(v verb, old, rec driver.Record) bool // whether the steps stay as a record is written or deleted
+	shelf func(driver.ID) driver.ID                 // where the steps of a record are kept
+	named func(string) string                       // under which name a step is kept
+	kept  func(had bool, old, result string) string // what is kept of a result
+	shown func(map[string][]byte) map[string][]byte // what Steps makes of them
 }
 
 type verb uint8
@@ -106,7 +105,6 @@ func newModel() *model {
 		shelf:       func(id driver.ID) driver.ID { return id },
 		kept:        firstStays,
 		shown:       func(saved map[string][]byte) map[string][]byte { return saved },
-		batched:     func(_ []driver.ClaimOf, all []driver.Claimed) []driver.Claimed { return all },
 	}
 }
 
@@ -260,14 +258,6 @@ func (m *model) Steps(ctx context.Context, id driver.ID) (map[string][]byte, err
 		saved[name] = []byte(result)
 	}
 	return m.shown(saved), nil
-}
-
-func (m *model) ClaimAll(ctx context.Context, claims []driver.ClaimOf) []driver.Claimed {
-	all := make([]driver.Claimed, len(claims))
-	for i, c := range claims {
-		all[i].Record, all[i].Owned, all[i].Err = m.Claim(ctx, c.ID, c.Claim)
-	}
-	return m.batched(claims, all)
 }
 
 func (m *model) Load(ctx context.Context, id driver.ID) (driver.Record, error) {

@@ -2,7 +2,6 @@ package storetest
 
 import (
 	"context"
-	"maps"
 	"strings"
 
 	"github.com/semelhq/semel/driver"
@@ -364,113 +363,6 @@ var stepFaults = []fault{
 	},
 }
 
-var batchFaults = []fault{
-	{
-		"results come as they are found",
-		func(m *model) {
-			m.batched = func(_ []driver.ClaimOf, all []driver.Claimed) []driver.Claimed {
-				if n := len(all); n > 1 {
-					all[0], all[n-1] = all[n-1], all[0]
-				}
-				return all
-			}
-		},
-		[]string{"batch/each is answered as Claim would", "batch/a batch may be large", "batch/one of many batches wins each"},
-	},
-	{
-		"refused claims have no result",
-		func(m *model) {
-			m.batched = func(_ []driver.ClaimOf, all []driver.Claimed) []driver.Claimed {
-				var owned []driver.Claimed
-				for _, c := range all {
-					if c.Owned {
-						owned = append(owned, c)
-					}
-				}
-				return owned
-			}
-		},
-		[]string{"batch/each is answered as Claim would", "batch/a batch sees itself", "batch/one of many batches wins each"},
-	},
-	{
-		"a batch does not see itself",
-		func(m *model) {
-			m.batched = func(claims []driver.ClaimOf, all []driver.Claimed) []driver.Claimed {
-				for i := range all {
-					for j := range i {
-						if claims[j].ID == claims[i].ID {
-							all[i].Owned = true
-						}
-					}
-				}
-				return all
-			}
-		},
-		[]string{"batch/a batch sees itself"},
-	},
-	{
-		"an empty batch has a result",
-		func(m *model) {
-			m.batched = func(claims []driver.ClaimOf, all []driver.Claimed) []driver.Claimed {
-				return append(all, make([]driver.Claimed, max(0, 1-len(claims)))...)
-			}
-		},
-		[]string{"batch/an empty batch is nothing"},
-	},
-	{
-		"a batch stops at a hundred",
-		func(m *model) {
-			m.batched = func(_ []driver.ClaimOf, all []driver.Claimed) []driver.Claimed {
-				clear(all[min(len(all), 100):])
-				return all
-			}
-		},
-		[]string{"batch/a batch may be large"},
-	},
-	{
-		"a batch is claimed under one policy",
-		func(m *model) { m.open = func(m *model) driver.Store { return uniform{m} } },
-		[]string{"batch/each is answered as Claim would"},
-	},
-	{
-		"a batch is read, then written",
-		func(m *model) { m.torn = of(claiming) },
-		[]string{"batch/one of many batches wins each"},
-	},
-	{
-		"a batch ignores its context",
-		func(m *model) { m.deaf = of(claiming) },
-		[]string{"batch/an ended context is an error and changes nothing"},
-	},
-	{
-		"a batch acknowledges before it writes",
-		func(m *model) { m.hasty = of(claiming) },
-		[]string{"batch/one that ends meanwhile tells of each"},
-	},
-	{
-		"claims that failed look refused",
-		func(m *model) {
-			m.batched = func(_ []driver.ClaimOf, all []driver.Claimed) []driver.Claimed {
-				for i := range all {
-					all[i].Err = nil
-				}
-				return all
-			}
-		},
-		[]string{"batch/one that ends meanwhile tells of each", "batch/an ended context is an error and changes nothing"},
-	},
-	{
-		"a batch leaves the steps of what is over",
-		func(m *model) { m.open = func(m *model) driver.Store { return hoarding{m} } },
-		[]string{"batch/it ends and keeps steps as Claim does"},
-	},
-	{
-		"a batch takes the steps of what runs again",
-		func(m *model) { m.open = func(m *model) driver.Store { return wasteful{m} } },
-		[]string{"batch/it ends and keeps steps as Claim does"},
-	},
-}
-
 // An eager handle keeps a step, and then looks whose it is.
 type eager struct{ *model }
 
@@ -532,45 +424,4 @@ func (s *lagging) Steps(ctx context.Context, id driver.ID) (map[string][]byte, e
 	defer s.mu.Unlock()
 	saved, s.last = s.last, saved
 	return saved, err
-}
-
-// A uniform handle claims a batch under the policy of its first claim.
-type uniform struct{ *model }
-
-func (s uniform) ClaimAll(ctx context.Context, claims []driver.ClaimOf) []driver.Claimed {
-	same := make([]driver.ClaimOf, len(claims))
-	for i, c := range claims {
-		same[i] = c
-		same[i].OnLost = claims[0].OnLost
-	}
-	return s.model.ClaimAll(ctx, same)
-}
-
-// A hoarding handle deletes no steps when it claims a batch.
-type hoarding struct{ *model }
-
-func (s hoarding) ClaimAll(ctx context.Context, claims []driver.ClaimOf) []driver.Claimed {
-	s.mu.Lock()
-	before := maps.Clone(s.steps)
-	s.mu.Unlock()
-	all := s.model.ClaimAll(ctx, claims)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	maps.Copy(s.steps, before)
-	return all
-}
-
-// A wasteful handle deletes the steps of all that it claims in a batch.
-type wasteful struct{ *model }
-
-func (s wasteful) ClaimAll(ctx context.Context, claims []driver.ClaimOf) []driver.Claimed {
-	all := s.model.ClaimAll(ctx, claims)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i, c := range claims {
-		if all[i].Owned {
-			delete(s.steps, c.ID)
-		}
-	}
-	return all
 }

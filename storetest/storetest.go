@@ -73,7 +73,6 @@ var topics = []topic{
 	{"list", listChecks},
 	{"count", countChecks},
 	{"steps", slices.Concat(stepChecks, stepLifeChecks, stepPayloadChecks, stepRaceChecks)},
-	{"batch", batchChecks},
 	{"concurrency", concurrencyChecks},
 	{"context", contextChecks},
 	{"payload", payloadChecks},
@@ -116,7 +115,6 @@ const (
 	lister
 	counter
 	stepper
-	batcher
 	movable
 	restartable
 )
@@ -134,9 +132,6 @@ func capabilitiesOf(storage Storage, s driver.Store) (has capability) {
 	if _, ok := s.(driver.StepStore); ok {
 		has |= stepper
 	}
-	if _, ok := s.(driver.BatchClaimer); ok {
-		has |= batcher
-	}
 	if storage.Advance != nil {
 		has |= movable
 	}
@@ -149,7 +144,7 @@ func capabilitiesOf(storage Storage, s driver.Store) (has capability) {
 func (c capability) String() string {
 	s := ""
 	for i, name := range [...]string{
-		"driver.Seizer", "driver.Lister", "driver.Counter", "driver.StepStore", "driver.BatchClaimer", "Storage.Advance", "Storage.Restart",
+		"driver.Seizer", "driver.Lister", "driver.Counter", "driver.StepStore", "Storage.Advance", "Storage.Restart",
 	} {
 		if c&(1<<i) == 0 {
 			continue

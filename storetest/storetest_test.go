@@ -80,7 +80,7 @@ func TestR88_ARightStorePasses(t *testing.T) {
 func TestR88_EachFaultIsFound(t *testing.T) {
 	t.Parallel()
 	checks := allChecks()
-	for _, f := range slices.Concat(faults, claimFaults, settleFaults, operatorFaults, unusedFaults, owedFaults, stepFaults, batchFaults) {
+	for _, f := range slices.Concat(faults, claimFaults, settleFaults, operatorFaults, unusedFaults, owedFaults, stepFaults) {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			if len(f.fails) == 0 {
@@ -113,7 +113,7 @@ func TestEachCheckFindsAFault(t *testing.T) {
 	t.Parallel()
 	found := map[string]bool{}
 	names := map[string]bool{}
-	for _, f := range slices.Concat(faults, claimFaults, settleFaults, operatorFaults, unusedFaults, owedFaults, stepFaults, batchFaults) {
+	for _, f := range slices.Concat(faults, claimFaults, settleFaults, operatorFaults, unusedFaults, owedFaults, stepFaults) {
 		if names[f.name] {
 			t.Errorf("two faults are called %q", f.name)
 		}
@@ -150,7 +150,7 @@ func TestWhatAStoreCannotDoIsLeftOut(t *testing.T) {
 		t.Errorf("a plain store has %s", has)
 	}
 	s.Advance, s.Restart = func(d time.Duration) {}, func(*testing.T) {}
-	if has := capabilitiesOf(s, m); has != seizer|lister|counter|stepper|batcher|movable|restartable {
+	if has := capabilitiesOf(s, m); has != seizer|lister|counter|stepper|movable|restartable {
 		t.Errorf("a full store has %s", has)
 	}
 	if got, want := (seizer | movable).String(), "driver.Seizer, Storage.Advance"; got != want {

@@ -39,7 +39,6 @@ var unusedFaults = []fault{
 			"fingerprint/a late copy of the first request's claim is released",
 			"fingerprint/a decision sets the key free for any request",
 			"fingerprint/one of many other requests wins",
-			"batch/a batch sees itself",
 		},
 	},
 	{

@@ -199,24 +199,7 @@ func (s *schedule) call(do func(ctx context.Context) func(*testing.T)) {
 func (s *schedule) begin() {
 	p, id := s.IntN(len(s.processes)), s.ids[s.IntN(len(s.ids))]
 	process, began := s.processes[p], s.now()
-	switch s.IntN(9) {
-	case 8:
-		claims := make([]driver.ClaimOf, 1+s.IntN(3))
-		for i := range claims {
-			claims[i] = driver.ClaimOf{ID: s.ids[s.IntN(len(s.ids))], Claim: s.ask()}
-		}
-		s.call(func(ctx context.Context) func(*testing.T) {
-			all := process.(driver.BatchClaimer).ClaimAll(ctx, claims)
-			return func(t *testing.T) {
-				for i := range all {
-					if all[i].Owned {
-						s.began(t, claims[i].ID, &all[i].Record)
-					} else {
-						s.served(t, p, began, &all[i].Record, all[i].Err)
-					}
-				}
-			}
-		})
+	switch s.IntN(8) {
 	case 0, 1, 2:
 		s.call(func(ctx context.Context) func(*testing.T) {
 			rec, err := process.Load(ctx, id)

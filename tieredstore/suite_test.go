@@ -203,9 +203,6 @@ func TestOptionalInterfacesAreThoseOfTheDurableStore(t *testing.T) {
 		if _, ok := s.(tieredstore.Dropper); !ok {
 			t.Errorf("in front of a %T: no Dropper", durable)
 		}
-		if _, ok := s.(driver.BatchClaimer); !ok {
-			t.Errorf("in front of a %T: no BatchClaimer", durable)
-		}
 	}
 	// Each is there only with those before it.
 	s := tieredstore.New(struct {

@@ -51,7 +51,6 @@ type question struct {
 	Query     driver.Query
 	Name      string // of a step
 	Result    []byte
-	Claims    []driver.ClaimOf
 	Key       string // of an order
 	OneCommit bool
 }
@@ -62,15 +61,8 @@ type reply struct {
 	Owned   bool
 	N       int
 	Steps   map[string][]byte
-	Claimed []wireClaimed
 	Err     *wireError
 	Counts  driver.Counts
-}
-
-type wireClaimed struct {
-	Record wireRecord
-	Owned  bool
-	Err    *wireError
 }
 
 type wireRecord struct {
@@ -230,10 +222,6 @@ func execute(ctx context.Context, s *sqlitestore.Store, q question) reply {
 		r.Owned, err = s.SaveStep(ctx, q.ID, q.By, q.Name, q.Result)
 	case "steps":
 		r.Steps, err = s.Steps(ctx, q.ID)
-	case "claim all":
-		for i, c := range s.ClaimAll(ctx, q.Claims) {
-			r.Claimed = append(r.Claimed, wireClaimed{wrapRecord(q.Claims[i].ID, c.Record), c.Owned, wrapError(c.Err)})
-		}
 	case "load":
 		rec, err = s.Load(ctx, q.ID)
 	case "sweep":
@@ -447,24 +435,6 @@ func (r *remote) SaveStep(ctx context.Context, id driver.ID, by driver.Owner, na
 func (r *remote) Steps(ctx context.Context, id driver.ID) (map[string][]byte, error) {
 	a, err := r.ask(ctx, question{Verb: "steps", ID: id})
 	return a.Steps, err
-}
-
-func (r *remote) ClaimAll(ctx context.Context, claims []driver.ClaimOf) []driver.Claimed {
-	all := make([]driver.Claimed, len(claims))
-	a, err := r.ask(ctx, question{Verb: "claim all", Claims: claims})
-	for i := range all {
-		if err != nil {
-			all[i].Err = err
-			continue
-		}
-		c := a.Claimed[i]
-		rec, err := c.Record.record()
-		all[i] = driver.Claimed{Record: rec, Owned: c.Owned, Err: err}
-		if c.Err != nil {
-			all[i].Err = c.Err
-		}
-	}
-	return all
 }
 
 func (r *remote) Load(ctx context.Context, id driver.ID) (driver.Record, error) {

@@ -26,7 +26,6 @@ import (
 // A durable store can be opened by several processes.
 type durable interface {
 	driver.Transactor
-	driver.BatchClaimer
 	driver.StepStore
 	driver.Seizer
 	driver.Lister
@@ -181,19 +180,12 @@ func load(t testing.TB, s driver.Store, id driver.ID) driver.Record {
 	return rec
 }
 
-// counted is a durable store that counts what it is asked, batches by their claims too. A gate, if there is one, is
-// passed after each Load and refused Claim: what was read is on its way back.
+// counted is a durable store that counts what it is asked. A gate, if there is one, is passed after each Load and refused
+// Claim: what was read is on its way back.
 type counted struct {
 	durable
-	asked  atomic.Int64
-	claims atomic.Int64 // in batches
-	gate   func()
-}
-
-func (s *counted) ClaimAll(ctx context.Context, claims []driver.ClaimOf) []driver.Claimed {
-	s.asked.Add(1)
-	s.claims.Add(int64(len(claims)))
-	return s.durable.ClaimAll(ctx, claims)
+	asked atomic.Int64
+	gate  func()
 }
 
 func (s *counted) Claim(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {

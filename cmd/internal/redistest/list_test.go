@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,10 +12,9 @@ import (
 	"github.com/semelhq/semel/redisstore"
 )
 
-// counted notes which commands are sent, and holds some of them.
+// counted notes which commands are sent.
 type counted struct {
 	redisstore.Client
-	gate func(command string)
 
 	mu   sync.Mutex
 	sent map[string]int
@@ -30,9 +28,6 @@ func (c *counted) Do(ctx context.Context, key string, args ...any) (any, error) 
 	}
 	c.sent[command]++
 	c.mu.Unlock()
-	if c.gate != nil {
-		c.gate(command)
-	}
 	return c.Client.Do(ctx, key, args...)
 }
 
@@ -40,50 +35,6 @@ func (c *counted) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.sent = nil
-}
-
-// The claims of a batch do not wait for each other, but for those of their own operation.
-func TestABatchIsSentAtOnce(t *testing.T) {
-	t.Parallel()
-	for _, lib := range clientLibraries {
-		for where, addrs := range map[string][]string{"one server": {single.Get(t).Addr()}, "a Cluster": cluster.Get(t).Addrs()} {
-			t.Run(lib.name+", "+where, func(t *testing.T) {
-				t.Parallel()
-				const together = 16
-				var all sync.WaitGroup
-				all.Add(together)
-				var sent atomic.Int64
-				client := &counted{Client: lib.connect(t, addrs...)}
-				s := open(t, client, redisstore.Options{})
-				claim(t, s, newID(), ask(semel.Hold)) // makes the script known
-				client.gate = func(string) {
-					if sent.Add(1) <= together { // the first of them go on when so many are under way
-						all.Done()
-						all.Wait()
-					}
-				}
-				id, c := newID(), ask(semel.Hold)
-				claims := []driver.ClaimOf{{ID: id, Claim: c}, {ID: id, Claim: retry(c)}}
-				for range 200 {
-					claims = append(claims, driver.ClaimOf{ID: newID(), Claim: ask(semel.Rerun)})
-				}
-				claims = append(claims, driver.ClaimOf{ID: id, Claim: c}) // sent again
-				got := s.ClaimAll(t.Context(), claims)
-				for i, r := range got {
-					want := claims[i].Token
-					if i == 1 {
-						want = c.Token
-					}
-					if r.Err != nil || r.Owned != (i != 1) || r.Record.Token != want {
-						t.Errorf("claim %d: owned is %t, error %v, %+v", i, r.Owned, r.Err, r.Record)
-					}
-				}
-				if len(got) != len(claims) {
-					t.Errorf("%d results of %d claims", len(got), len(claims))
-				}
-			})
-		}
-	}
 }
 
 // Of records that a query is not about only the head is read: neither their answers nor their sealed requests.
