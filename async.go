@@ -6,20 +6,21 @@ import (
 	"time"
 
 	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/internal/prefer"
 )
 
 // heedPreferences says how long the request waits for another run: the route's wait, or what the client prefers within
 // the route's bound. With "respond-async", where the route allows that, it is also how long it waits for its own
 // run before it is told 202; without "wait" beside it, not at all.
 func (x *exchange) heedPreferences() {
-	p, prefers := x.g.policy, preferencesOf(x.r.Header["Prefer"])
+	p, prefers := x.g.policy, prefer.Of(x.r.Header["Prefer"])
 	wait := p.Wait
-	if x.async = p.RespondAsync && prefers.async; x.async {
+	if x.async = p.RespondAsync && prefers.Async; x.async {
 		wait = 0
 	}
-	applied := p.MaxWait > 0 && prefers.waits
+	applied := p.MaxWait > 0 && prefers.Waits
 	if applied {
-		wait = min(prefers.wait, p.MaxWait)
+		wait = min(prefers.Wait, p.MaxWait)
 	}
 	if p.Patience > 0 {
 		wait = min(wait, p.Patience)
@@ -27,7 +28,7 @@ func (x *exchange) heedPreferences() {
 	if applied {
 		x.w.Header().Set("Preference-Applied", "wait="+strconv.FormatInt(int64(wait/time.Second), 10))
 	}
-	x.ask.wait = wait
+	x.ask.Wait = wait
 }
 
 // A parting says how long a client waits for its own run, and how it is sent away then; depart reports false if the
@@ -39,17 +40,17 @@ type parting struct {
 
 // parting returns when the client is sent away; a zero one if it waits to the end. Only a run whose request is stored
 // is promised to be finished.
-func (x *exchange) parting() parting {
+func (x *execution) parting() parting {
 	switch patience := x.g.policy.Patience; {
-	case x.async && x.run.sealed:
-		return parting{x.ask.wait, x.departAccepted}
+	case x.async && x.run.Sealed():
+		return parting{x.ask.Wait, x.departAccepted}
 	case patience > 0:
 		return parting{patience, x.departImpatient}
 	}
 	return parting{}
 }
 
-func (x *exchange) departImpatient() bool {
+func (x *execution) departImpatient() bool {
 	if !x.capture.detach() {
 		return false
 	}
@@ -59,11 +60,11 @@ func (x *exchange) departImpatient() bool {
 
 // departAccepted tells the client 202, unless its run is being settled: how that is done depends on whether it was
 // promised to be finished, so the one has to come before the other.
-func (x *exchange) departAccepted() bool {
+func (x *execution) departAccepted() bool {
 	x.promising.Lock()
 	departs := !x.settling && x.capture.detachUnbegun()
 	if departs {
-		x.run.promised.Store(true)
+		x.run.Promise()
 	}
 	x.promising.Unlock()
 	if departs {
@@ -73,7 +74,7 @@ func (x *exchange) departAccepted() bool {
 }
 
 // stay ends the time in which the client may be told 202.
-func (x *exchange) stay() {
+func (x *execution) stay() {
 	x.promising.Lock()
 	defer x.promising.Unlock()
 	x.settling = true
@@ -87,10 +88,10 @@ func (x *exchange) accept(result event.Result) {
 		applied += ", " + wait
 	}
 	h.Set("Preference-Applied", applied)
-	h.Set("Location", x.g.linkTo(x.ask.id))
+	h.Set("Location", x.g.linkTo(x.ask.ID))
 	h.Set("Retry-After", "1")
-	s := x.g.newOperationStatus(x.ask.id)
+	s := x.g.newOperationStatus(x.ask.ID)
 	s.State = stateRunning
 	s.write(x.w, http.StatusAccepted)
-	x.decided(result, "", http.StatusAccepted, nil)
+	x.decided(x.r.Context(), decision{result: result, status: http.StatusAccepted})
 }

@@ -2,22 +2,19 @@ package semel
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"net"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/semelhq/semel/driver"
-	"github.com/semelhq/semel/internal/budget"
-	"github.com/semelhq/semel/internal/requestbody"
+	"github.com/semelhq/semel/internal/answer"
 )
 
 // capture is the ResponseWriter that a guarded handler gets. A buffered answer stays in it until its outcome is
@@ -28,7 +25,7 @@ import (
 // nothing any more, so that a goroutine that it has left behind changes nothing of the answer. The others are called by
 // one goroutine at a time, except for detach.
 type capture struct {
-	x      *exchange
+	x      *execution
 	use    sync.Mutex
 	closed bool // the handler has ended
 
@@ -38,16 +35,9 @@ type capture struct {
 	typed  bool        // the live writer has a Content-Type already, for answers without one
 	status int         // 0 before the status was written
 
-	body     []byte
-	spill    *os.File // holds body instead, above the limit
-	size     int64
+	body     answer.Body
 	declared int64 // Content-Length that the handler declared, -1 if none
-	over     bool  // above the limit, or there was no room in memory: can't be stored
-	cramped  bool  // it was the room
-	unlinked bool  // spill has no name any more
-	taken    int   // what body has taken of the budget
-	lent     bool  // that is with the run, which stores the body
-	filed    int   // what spill has
+	lent     bool  // what body takes of the memory is with the run, which stores it
 	streams  bool
 	hijacked bool
 	held     []byte
@@ -68,8 +58,11 @@ type capture struct {
 	ended  bool                // the outcome is settled
 }
 
-func (c *capture) init(x *exchange, live http.ResponseWriter) {
+func (c *capture) init(x *execution, live http.ResponseWriter) {
 	c.x, c.live, c.declared = x, live, -1
+	c.body = answer.Body{
+		Limit: x.g.policy.MaxResponseBody, Held: &x.g.held, Files: &x.g.files, Principal: x.ask.ID.Scope(), Dir: x.g.tempDir,
+	}
 	_, c.typed = live.Header()["Content-Type"]
 }
 
@@ -132,7 +125,7 @@ func (c *capture) client() http.ResponseWriter {
 func (c *capture) close() {
 	c.use.Lock()
 	defer c.use.Unlock()
-	if c.status == 0 && c.x.g.policy.EmptyOK && c.x.run.ctx.Err() == nil {
+	if c.status == 0 && c.x.g.policy.EmptyOK && c.x.run.Context().Err() == nil {
 		c.writeHeader(http.StatusOK)
 	}
 	if !c.frozen {
@@ -177,16 +170,15 @@ func (c *capture) writeHeader(status int) {
 		c.sent = http.Header{}
 	}
 	c.declared = declaredLength(c.sent)
-	c.streams = bodyAllowed(status) && c.declared != 0 &&
+	c.streams = answer.BodyAllowed(status) && c.declared != 0 &&
 		(c.x.g.policy.Stream || isEventStream(c.sent.Get("Content-Type")))
 }
 
 // mayBegin reports whether the first byte may leave before the outcome is settled. What may be released or lost must
 // not: a begun operation is never run again. Policy.Decide is asked without a body, of which there is none yet.
 func (c *capture) mayBegin() bool {
-	op := &c.x.run.op
-	return op.lost.Load() == nil &&
-		c.x.g.policy.verdict(Verdict(op.verdict.Load()), c.status, c.sent, nil) == VerdictKeep
+	return !c.x.run.IsLost() &&
+		c.x.g.policy.verdict(c.x.op.asked(), c.status, c.sent, nil) == VerdictKeep
 }
 
 // declaredLength returns the Content-Length that a handler has set, -1 if there is none that counts.
@@ -210,14 +202,10 @@ func (c *capture) informational(status int) {
 	}
 	live := c.live.Header()
 	before := live.Clone()
-	answerHeaders(live, c.header)
+	answer.AddFields(live, c.header)
 	c.live.WriteHeader(status)
 	clear(live)
 	maps.Copy(live, before)
-}
-
-func bodyAllowed(status int) bool {
-	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
 }
 
 func isEventStream(contentType string) bool {
@@ -245,13 +233,13 @@ func write[T []byte | string](c *capture, p T) (int, error) {
 		return 0, c.unbegun
 	case len(p) == 0:
 		return 0, nil
-	case !bodyAllowed(c.status):
+	case !answer.BodyAllowed(c.status):
 		return 0, http.ErrBodyNotAllowed
-	case c.declared >= 0 && c.size+int64(len(p)) > c.declared:
+	case c.declared >= 0 && c.body.Size()+int64(len(p)) > c.declared:
 		return 0, http.ErrContentLength
 	}
 	if c.streams && !c.begun {
-		if err := c.begin([]byte(p[:min(len(p), sniffLen)])); err != nil {
+		if err := c.begin([]byte(p[:min(len(p), answer.SniffLen)])); err != nil {
 			return 0, err
 		}
 	}
@@ -262,12 +250,10 @@ func write[T []byte | string](c *capture, p T) (int, error) {
 	return len(p), nil
 }
 
-const sniffLen = 512 // what http.DetectContentType looks at
-
 // fixType gives the answer the Content-Type that net/http would give it, or keeps it from giving one, so that a replay
 // has the same. first is what net/http would see of the body when it sends the header.
 func (c *capture) fixType(first []byte) {
-	if _, has := c.sent["Content-Type"]; has || c.typed || !bodyAllowed(c.status) {
+	if _, has := c.sent["Content-Type"]; has || c.typed || !answer.BodyAllowed(c.status) {
 		return
 	}
 	if len(first) == 0 || c.sent.Get("Content-Encoding") != "" || c.sent.Get("Transfer-Encoding") != "" {
@@ -277,117 +263,32 @@ func (c *capture) fixType(first []byte) {
 	c.sent.Set("Content-Type", http.DetectContentType(first))
 }
 
-// keep adds to the captured body. Above the limit, or where there is no room for it in memory, it moves to a temporary
-// file, or is dropped if nobody will be sent it from there: it has gone out already, or its client has.
+// keep adds to the captured body. A temporary file is of use only for a client that will be sent the answer from it: not
+// for one that has got it already, or has gone.
 func keep[T []byte | string](c *capture, p T) {
-	before := c.size
-	c.size += int64(len(p))
-	switch {
-	case c.unkept != nil:
-		return
-	case c.spill != nil:
-		if err := c.file([]byte(p)); err != nil {
-			c.unkeep(err, io.NewSectionReader(c.spill, 0, before), before)
-		}
-		return
-	case !c.over && c.size <= c.x.g.policy.MaxResponseBody:
-		if hold(c, p) {
-			return
-		}
-		c.cramped = true
-	}
-	c.over = true
-	body := c.body
-	defer c.drop()
-	if c.begun || c.client() == nil {
-		return
-	}
-	first := bytes.Clone(body[:min(len(body), sniffLen)])
-	c.fixType(append(first, p[:min(len(p), sniffLen-len(first))]...))
-	if err := c.spillOver(body, []byte(p)); err != nil {
-		c.unkeep(err, bytes.NewReader(body), before)
-	}
-}
-
-// hold adds to the body in memory, if there is room for it.
-func hold[T []byte | string](c *capture, p T) bool {
-	if size := len(c.body) + len(p); size > cap(c.body) {
-		room := int(min(max(2*int64(cap(c.body)), int64(size)), c.x.g.policy.MaxResponseBody))
-		if !c.x.g.held.Take(c.x.ask.id.Scope(), room-c.taken) {
-			return false
-		}
-		c.taken = room
-		c.body = append(make([]byte, 0, room), c.body...)
-	}
-	c.body = append(c.body, p...)
-	return true
-}
-
-// drop gives back the body in memory.
-func (c *capture) drop() {
-	c.body = nil
-	c.x.g.held.Give(c.x.ask.id.Scope(), c.taken)
-	c.taken = 0
-	if c.lent {
-		c.lent = false
-		c.x.run.letGo()
+	if err := answer.Append(&c.body, p, !c.begun && c.client() != nil); err != nil {
+		c.unkeep(err)
 	}
 }
 
 // lend leaves what the body has taken to the run: it is held until the settle has ended, and the client has been
 // answered.
 func (c *capture) lend() {
-	r := c.x.run
-	r.answer.taken, c.taken, c.lent = c.taken, 0, true
-	r.answer.holders.Store(2)
-}
-
-// letGo is called by each holder of the answer when it needs it no more.
-func (r *run) letGo() {
-	if r.answer.holders.Add(-1) == 0 {
-		r.core.held.Give(r.ask.id.Scope(), r.answer.taken)
-	}
-}
-
-// spillOver makes the temporary file.
-func (c *capture) spillOver(parts ...[]byte) error {
-	f, err := os.CreateTemp(c.x.g.tempDir, "semel-answer-*")
-	if err != nil {
-		return err
-	}
-	// Where the system lets an open file lose its name, not even a process that is killed leaves the answer behind.
-	c.spill, c.unlinked = f, os.Remove(f.Name()) == nil
-	for _, part := range parts {
-		if err := c.file(part); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// file adds to the temporary file, if there is room for it.
-func (c *capture) file(p []byte) error {
-	if !c.x.g.files.Take(c.x.ask.id.Scope(), len(p)) {
-		return budget.ErrNoRoom
-	}
-	c.filed += len(p)
-	_, err := c.spill.Write(p)
-	return err
+	c.x.taken, c.lent = c.body.Lend(), true
+	c.x.holders.Store(2)
 }
 
 // unkeep gives up the temporary file, which has failed. The handler is not told: it has had its effect, and would be
-// lost with its answer. Its client gets the answer as it is written, as on a streaming route, if it may begin; written
-// is what there is of it so far. Else the answer is gone: its client is told as its repeats are.
-func (c *capture) unkeep(why error, written io.Reader, size int64) {
+// lost with its answer. Its client gets the answer as it is written, as on a streaming route, if it may begin. Else the
+// answer is gone: its client is told as its repeats are.
+func (c *capture) unkeep(why error) {
 	defer c.discard()
 	c.unkept = why
-	if c.holds || !c.mayBegin() || !c.beginning() || c.x.run.markBegun() != nil {
+	if c.holds || !c.mayBegin() || !c.beginning() || c.x.run.MarkBegun() != nil {
 		return
 	}
-	if c.beginLive(nil); c.begun {
-		src := requestbody.WatchedReader{Reader: written}
-		n, err := io.Copy(c.live, &src)
-		c.torn = src.Err != nil || err == nil && n < size // any other error is the client's, who has gone
+	if c.beginLive(c.body.Begin()); c.begun {
+		c.torn = !c.body.Salvage(c.live)
 	}
 }
 
@@ -400,7 +301,7 @@ func (c *capture) begin(first []byte) error {
 	if c.streams = c.mayBegin(); !c.streams || !c.beginning() {
 		return nil
 	}
-	if c.unbegun = c.x.run.markBegun(); c.unbegun != nil {
+	if c.unbegun = c.x.run.MarkBegun(); c.unbegun != nil {
 		return c.unbegun
 	}
 	c.beginLive(first)
@@ -416,7 +317,7 @@ func (c *capture) beginLive(first []byte) {
 	}
 	c.begun = true
 	c.fixType(first)
-	answerHeaders(c.live.Header(), c.sent)
+	answer.AddFields(c.live.Header(), c.sent)
 	c.x.keptHeaders(c.live.Header(), &driver.Record{}, c.status) // begun is kept; until when is known at its end only
 	c.live.WriteHeader(c.status)
 }
@@ -425,7 +326,7 @@ func (c *capture) beginLive(first []byte) {
 // until the outcome is settled: with it the client would have the whole answer. A client that has gone does not stop
 // the handler; the answer is still captured for its retry.
 func (c *capture) writeThrough(p []byte) {
-	if c.size == c.declared {
+	if c.body.Size() == c.declared {
 		c.held = []byte{p[len(p)-1]}
 		p = p[:len(p)-1]
 	}
@@ -457,7 +358,7 @@ func (c *capture) FlushError() error {
 		return err
 	}
 	if !c.begun {
-		c.fixType(c.body[:min(len(c.body), sniffLen)]) // net/http would send the header now
+		c.fixType(c.body.Begin()) // net/http would send the header now
 		return nil
 	}
 	if err := http.NewResponseController(c.live).Flush(); errors.Is(err, http.ErrNotSupported) {
@@ -474,10 +375,10 @@ func (c *capture) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if c.closed {
 		return nil, nil, ErrSettled
 	}
-	if c.begun || c.holds || c.size > 0 || !canHijack(c.client()) || !c.beginning() {
+	if c.begun || c.holds || c.body.Size() > 0 || !canHijack(c.client()) || !c.beginning() {
 		return nil, nil, http.ErrNotSupported
 	}
-	if c.unbegun = c.x.run.markBegun(); c.unbegun != nil {
+	if c.unbegun = c.x.run.MarkBegun(); c.unbegun != nil {
 		return nil, nil, c.unbegun
 	}
 	c.mu.Lock()
@@ -487,7 +388,7 @@ func (c *capture) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	}
 	if c.status != 0 { // it goes out with the connection, as that of net/http does
 		c.begun = true
-		answerHeaders(c.live.Header(), c.sent)
+		answer.AddFields(c.live.Header(), c.sent)
 		c.live.WriteHeader(c.status)
 	}
 	conn, rw, err := http.NewResponseController(c.live).Hijack()
@@ -578,15 +479,9 @@ func (c *capture) reset() {
 
 // discard gives back what the answer holds.
 func (c *capture) discard() {
-	c.drop()
-	if c.spill == nil {
-		return
+	c.body.Close()
+	if c.lent {
+		c.lent = false
+		c.x.letGo()
 	}
-	c.spill.Close() //nolint:errcheck // it was only written for this answer
-	if !c.unlinked {
-		os.Remove(c.spill.Name()) //nolint:errcheck // nobody can mend that here
-	}
-	c.spill = nil
-	c.x.g.files.Give(c.x.ask.id.Scope(), c.filed)
-	c.filed = 0
 }

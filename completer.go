@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/pause"
 	"github.com/semelhq/semel/internal/rounds"
 )
 
@@ -74,8 +75,8 @@ const (
 func (g *Guard) Completer(h http.Handler, o CompleterOptions) (*Completer, error) {
 	var errs []error
 	fail := func(format string, a ...any) { errs = append(errs, fmt.Errorf(format, a...)) }
-	if _, ok := g.store.own.(driver.Lister); !ok {
-		fail("the store, a %T, can't be searched for what is to be finished: %w", g.store.own, errors.ErrUnsupported)
+	if _, ok := g.engine.Store().(driver.Lister); !ok {
+		fail("the store, a %T, can't be searched for what is to be finished: %w", g.engine.Store(), errors.ErrUnsupported)
 	}
 	if g.keyring == nil {
 		fail("Options.Encryption is needed: without it no request is stored")
@@ -111,13 +112,13 @@ func (g *Guard) Completer(h http.Handler, o CompleterOptions) (*Completer, error
 	if o.Concurrency == 0 {
 		o.Concurrency = completerConcurrency
 	}
-	if _, ok := g.store.own.(driver.Seizer); o.Reconcile != nil && !ok {
-		fail("Reconcile: the store, a %T, can't be seized: %w", g.store.own, errors.ErrUnsupported)
+	if _, ok := g.engine.Store().(driver.Seizer); o.Reconcile != nil && !ok {
+		fail("Reconcile: the store, a %T, can't be seized: %w", g.engine.Store(), errors.ErrUnsupported)
 	}
 	if len(errs) > 0 {
 		return nil, fmt.Errorf("semel: new completer: %w", errors.Join(errs...))
 	}
-	return &Completer{guard: g, reader: g.reading(), handler: h, lister: g.store, o: o}, nil
+	return &Completer{guard: g, reader: g.reading(), handler: h, lister: g.engine, o: o}, nil
 }
 
 // reading returns the guard with a policy that leaves it to each record whether it is held, and that suits a claim
@@ -125,7 +126,7 @@ func (g *Guard) Completer(h http.Handler, o CompleterOptions) (*Completer, error
 func (g *Guard) reading() *Guard {
 	p := *g.policy
 	p.OnLost, p.OneCommit = Rerun, false
-	return &Guard{core: g.core, policy: &p, keys: g.keys}
+	return &Guard{core: g.core, policy: &p, route: g.route.With(p.engine())}
 }
 
 // Run finishes operations until ctx ends, and waits then for what it runs; it returns ctx's error. Runs do not end with
@@ -156,7 +157,7 @@ func (c *Completer) rounds(q driver.Query, due func(*driver.Record) (driver.Time
 		Concurrency: c.o.Concurrency,
 		Delay:       c.delay,
 		Rest: func(took time.Duration, more bool) time.Duration {
-			rest := jitter(c.o.Interval)
+			rest := pause.Jitter(c.o.Interval)
 			if more {
 				rest = min(rest, took) // a backlog does not keep the store busy with lists
 			}
@@ -164,7 +165,7 @@ func (c *Completer) rounds(q driver.Query, due func(*driver.Record) (driver.Time
 		},
 		Looked: func(ctx context.Context, err error) {
 			if err != nil {
-				c.guard.storeFailed(ctx, "list", driver.ID{}, err)
+				c.guard.engine.Failed(ctx, "list", driver.ID{}, err)
 			}
 		},
 	})
@@ -202,7 +203,7 @@ func (c *Completer) inquiryDue(rec *driver.Record) (driver.Time, bool) {
 
 // delay returns the rest after so many attempts.
 func (c *Completer) delay(attempts int) time.Duration {
-	return rounds.Backoff(c.o.Backoff, c.o.MaxBackoff, attempts)
+	return pause.Backoff(c.o.Backoff, c.o.MaxBackoff, attempts)
 }
 
 // exhausted reports whether the next claim gives the operation up: it was run often enough, and nobody has said since

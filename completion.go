@@ -9,20 +9,23 @@ import (
 
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/internal/engine"
 	"github.com/semelhq/semel/internal/fingerprint"
+	"github.com/semelhq/semel/internal/storedrequest"
+	"github.com/semelhq/semel/internal/thrown"
 )
 
 // complete runs an operation without its client, if it is still due. It reports whether it failed to: what became of a
 // run that was started shows in the record.
 func (c *Completer) complete(ctx context.Context, id driver.ID) (failed bool) {
-	rec, err := c.guard.load(ctx, id)
+	rec, err := c.guard.engine.Load(ctx, id)
 	if err != nil {
 		return errors.Is(err, driver.ErrUnreadable) // else the next look shows whether the store works
 	}
 	if at, due := c.completionDue(&rec); !due || rec.Now < at {
 		return false
 	}
-	if c.guard.openNames(ctx, id, &rec) != nil {
+	if c.guard.engine.OpenNames(ctx, id, &rec) != nil {
 		rec.Operation, rec.Correlation = "", "" // what is run is the stored request, which has names of its own
 	}
 	return c.attempt(ctx, id, &rec, func() error {
@@ -51,22 +54,20 @@ func (c *Completer) failed(ctx context.Context, id driver.ID, rec *driver.Record
 }
 
 func (c *Completer) event(ctx context.Context, kind event.Kind, id driver.ID, rec *driver.Record, err error) {
-	c.guard.observer.Observe(context.WithoutCancel(ctx), event.Event{
-		Kind: kind, ID: id, Operation: rec.Operation, Correlation: rec.Correlation,
-		Attempt: rec.Attempt, Fence: rec.Fence, Err: err,
-	})
+	a := engine.Ask{ID: id, Operation: rec.Operation, Correlation: rec.Correlation}
+	c.guard.engine.Observe(ctx, &a, rec, kind, err)
 }
 
 // resume serves the stored request of a record that was just read.
 func (c *Completer) resume(ctx context.Context, id driver.ID, rec *driver.Record) error {
-	s, err := openRequest(c.guard.keyring, id, rec)
+	s, err := storedrequest.Open(c.guard.keyring, id, rec)
 	if err != nil {
 		return err
 	}
 	if c.guard.identity.ID(string(KindHTTP), s.Scope, s.Key) != id {
 		return fmt.Errorf("the stored request is that of another operation, or of another identity secret: %w", driver.ErrUnreadable)
 	}
-	r, err := s.request()
+	r, err := s.HTTP()
 	if err != nil {
 		return err
 	}
@@ -80,9 +81,9 @@ func (c *Completer) serve(ctx context.Context, r *http.Request, s *resumption) (
 	w := &nowhere{header: http.Header{}}
 	what := r.Method + " " + fingerprint.TargetPath(r)
 	defer func() {
-		switch thrown := recover(); {
-		case thrown != nil && thrown != http.ErrAbortHandler: //nolint:errorlint // as net/http compares it
-			err = thrownError(thrown)
+		switch value := recover(); {
+		case value != nil && value != http.ErrAbortHandler: //nolint:errorlint // as net/http compares it
+			err = thrown.Error(value)
 		case err == nil && !s.taken.Load():
 			err = fmt.Errorf("%s: no guard took it; it was answered with %d", what, w.status)
 		}
@@ -106,44 +107,18 @@ func (c *Completer) serve(ctx context.Context, r *http.Request, s *resumption) (
 
 // giveUp ends an operation unknown that was run often enough, without running it.
 func (c *Completer) giveUp(ctx context.Context, id driver.ID, rec *driver.Record) error {
-	p := *c.reader.policy
+	p := c.reader.route.Policy
 	p.Retention, p.Tombstone = rec.Retention, rec.Tombstone
-	g := &Guard{core: c.guard.core, policy: &p, keys: c.guard.keys}
-	a := ask{
-		kind: KindHTTP, id: id, fingerprint: rec.Fingerprint, operation: rec.Operation, correlation: rec.Correlation,
-	}
+	a := engine.Ask{ID: id, Fingerprint: rec.Fingerprint, Operation: rec.Operation, Correlation: rec.Correlation}
 	o := driver.Outcome{State: driver.Unknown, Error: fmt.Sprintf("given up after %d runs", rec.Attempt)}
 	if rec.State == driver.Free && rec.Error != "" {
 		o.Error += "; the last one: " + rec.Error
 	}
-	now, mine, err := g.end(ctx, &a, &resumption{rec: *rec}, o)
+	now, mine, err := c.reader.route.With(p).End(ctx, &a, o, (&resumption{rec: *rec}).continues)
 	if err == nil && mine {
 		c.event(ctx, event.CompletionGivenUp, id, &now, errors.New(o.Error))
 	}
 	return err
-}
-
-// end claims an operation and settles it at once, if it is still what was due. It returns the record as it stands then,
-// and whether it did both. A settle that gets no reply goes on without it, and counts as done: nobody else would tell
-// of it.
-func (g *Guard) end(ctx context.Context, a *ask, s *resumption, o driver.Outcome) (driver.Record, bool, error) {
-	var rec driver.Record
-	run, p := g.claim(ctx, a, &rec)
-	switch {
-	case p != nil:
-		return rec, false, p
-	case run == nil:
-		return rec, false, nil
-	case !s.continues(&rec):
-		run.unstarted()
-		return rec, false, nil
-	}
-	run.lease.handlerEnded()
-	now, how := run.settle(o)
-	if how == settledLater {
-		now = rec
-	}
-	return now, how == settledOwn || how == settledLater, nil
 }
 
 // inquire asks what became of an operation.
@@ -153,7 +128,7 @@ func (c *Completer) inquire(ctx context.Context, id driver.ID) bool {
 	rec := driver.Record{}
 	ask := func(ctx context.Context, i Inquiry) (f Finding, err error) {
 		rec.Operation, rec.Correlation, rec.Attempt, rec.Fence = i.Operation, i.Correlation, uint32(i.Attempt), i.Fence
-		defer noReply(&err)
+		defer thrown.Catch(&err)
 		return c.o.Reconcile(ctx, i)
 	}
 	return c.attempt(ctx, id, &rec, func() error {

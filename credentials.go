@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/answer"
 	"github.com/semelhq/semel/internal/digest"
 	"github.com/semelhq/semel/internal/structuredfield"
 	"github.com/semelhq/semel/refusal"
@@ -21,10 +22,6 @@ type credentials struct {
 	digest string
 	names  []string
 }
-
-// credentialsField is where they stand among stored headers. It is no header's name: no handler can send one, and
-// net/http would not send it.
-const credentialsField = ":credentials"
 
 // cookieCredential is put before the name of a cookie.
 const cookieCredential = "cookie:"
@@ -78,13 +75,13 @@ func credentialsOf(d *digest.Digester, id driver.ID, names []string, r *http.Req
 // store adds them to stored headers.
 func (c *credentials) store(h http.Header) {
 	if c.digest != "" {
-		h[credentialsField] = append([]string{c.digest}, c.names...)
+		h[answer.CredentialsField] = append([]string{c.digest}, c.names...)
 	}
 }
 
 // storedCredentials returns those of stored headers; zero if there are none.
 func storedCredentials(h http.Header) (c credentials) {
-	if kept := h[credentialsField]; len(kept) > 1 {
+	if kept := h[answer.CredentialsField]; len(kept) > 1 {
 		c.digest, c.names = kept[0], kept[1:]
 	}
 	return c
@@ -98,7 +95,7 @@ func (x *exchange) mayHave(answer *driver.Response) error {
 	compares := x.compares()
 	if compares {
 		kept := storedCredentials(answer.Header)
-		given := credentialsOf(x.g.identity, x.ask.id, kept.names, x.r)
+		given := credentialsOf(x.g.identity, x.ask.ID, kept.names, x.r)
 		if kept.digest != "" && hmac.Equal([]byte(kept.digest), []byte(given.digest)) {
 			return nil
 		}

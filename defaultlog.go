@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/internal/thrown"
 )
 
 // A defaultLog is the Observer of a guard that was given none. It writes dangerous events to slog.Default(), as that is
@@ -37,8 +38,8 @@ type contained struct {
 
 func (o *contained) Observe(ctx context.Context, e event.Event) {
 	defer func() {
-		if thrown := recover(); thrown != nil {
-			o.thrown(ctx, e.Kind, thrownError(thrown))
+		if value := recover(); value != nil {
+			o.thrown(ctx, e.Kind, thrown.Error(value))
 		}
 	}()
 	o.own.Observe(ctx, e)

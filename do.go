@@ -11,6 +11,7 @@ import (
 
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/internal/engine"
 	"github.com/semelhq/semel/refusal"
 )
 
@@ -84,8 +85,8 @@ func (e *ReplayedError) Code() string { return e.code }
 // settled.
 //
 // Of the policy, what is about requests and answers of HTTP does not apply, nor does Policy.Observe.
-func Do[T any](ctx context.Context, g *Guard, key Key, request Fingerprinter, fn func(context.Context) (T, error)) (value T, err error) {
-	c := call{g: g, ctx: ctx, started: time.Now()}
+func Do[T any](ctx context.Context, g *Guard, key Key, of Fingerprinter, fn func(context.Context) (T, error)) (value T, err error) {
+	c := call{request: request{g: g, started: time.Now()}, ctx: ctx}
 	if to := reportTo(ctx); to != nil {
 		defer func() { *to = c.report }()
 	}
@@ -93,14 +94,17 @@ func Do[T any](ctx context.Context, g *Guard, key Key, request Fingerprinter, fn
 		return value, err
 	}
 	var rec driver.Record
-	p := c.enter(key, request, &rec)
+	p := c.identify(key, of)
+	if p == nil {
+		p = c.enter(ctx, &rec)
+	}
 	switch {
 	case c.run != nil:
-		return runJob(&c, c.run, fn)
+		return runJob(&c, fn)
 	case p == nil:
 		return replayResult[T](&c, &rec)
 	case g.opens(p):
-		defer c.decided(event.Bypassed, nil)
+		defer c.decided(ctx, decision{result: event.Bypassed})
 		return fn(outside(ctx))
 	}
 	return refused[T](&c, p)
@@ -108,40 +112,29 @@ func Do[T any](ctx context.Context, g *Guard, key Key, request Fingerprinter, fn
 
 // A call is one call of Do and what becomes of it.
 type call struct {
-	g       *Guard
-	ctx     context.Context
-	started time.Time
-	ask     ask
-	run     *run
-	report  Report
+	request
+	ctx    context.Context
+	report Report
 }
 
 // name fills in what the operation is called. An error is about the call, not about what its caller asks for.
 func (c *call) name(key Key) error {
-	c.ask.kind, c.ask.operation = KindDo, key.Operation
+	c.ask.kind, c.ask.Operation = KindDo, key.Operation
 	if key.Operation == "" {
-		c.ask.operation = c.g.policy.Operation
+		c.ask.Operation = c.g.policy.Operation
 	}
-	err := checkName(c.ask.operation)
+	err := checkName(c.ask.Operation)
 	if err == nil {
 		return nil
 	}
-	c.ask.operation = ""
+	c.ask.Operation = ""
 	err = fmt.Errorf("semel: do: %w: %w; Key.Operation or Policy.Operation says it", ErrOperationName, err)
-	c.observe(event.Event{Result: event.Refused, Err: err})
+	c.decided(c.ctx, decision{result: event.Refused, err: err})
 	return err
 }
 
-// enter asks for the operation. Without a run and a refusal the answer is that of rec.
-func (c *call) enter(key Key, request Fingerprinter, rec *driver.Record) (p *Problem) {
-	if p = c.identify(key, request); p == nil {
-		c.run, p = c.g.enter(c.ctx, &c.ask, rec)
-	}
-	return p
-}
-
 // identify fills in what the call asks for.
-func (c *call) identify(key Key, request Fingerprinter) *Problem {
+func (c *call) identify(key Key, of Fingerprinter) *Problem {
 	g, p := c.g, c.g.policy
 	if key.Scope == "" {
 		return g.problem(refusal.ScopeInvalid, "the scope is empty")
@@ -150,113 +143,79 @@ func (c *call) identify(key Key, request Fingerprinter) *Problem {
 	if err != nil {
 		return g.problem(refusal.KeyInvalid, detailOf(err, refusal.KeyInvalid)).because(err)
 	}
-	b, err := request.FingerprintBytes()
+	b, err := of.FingerprintBytes()
 	if err != nil {
 		return g.problem(refusal.RequestUnreadable, "").because(fmt.Errorf("fingerprint the request: %w", err))
 	}
 	d := g.identity.Start("semel do request 1")
-	d.Text(c.ask.operation)
+	d.Text(c.ask.Operation)
 	d.Bytes(b)
 	sum := d.Sum()
-	copy(c.ask.fingerprint.Raw[:], sum[:])
-	c.ask.fingerprint.Canonical = c.ask.fingerprint.Raw
-	copy(c.ask.fingerprint.Settings[:], "do 2") // "do 1" let operations have no name
+	copy(c.ask.Fingerprint.Raw[:], sum[:])
+	c.ask.Fingerprint.Canonical = c.ask.Fingerprint.Raw
+	copy(c.ask.Fingerprint.Settings[:], "do 2") // "do 1" let operations have no name
 
 	c.ask.scope, c.ask.key = key.Scope, value
 	if p.PerOperation {
-		c.ask.key += "\x00" + c.ask.operation // a key holds no NUL
+		c.ask.key += "\x00" + c.ask.Operation // a key holds no NUL
 	}
-	c.ask.id = g.identity.ID(string(KindDo), c.ask.scope, c.ask.key)
-	if c.ask.wait = p.Wait; p.Patience > 0 {
-		c.ask.wait = min(p.Wait, p.Patience)
+	c.ask.ID = g.identity.ID(string(KindDo), c.ask.scope, c.ask.key)
+	if c.ask.Wait = p.Wait; p.Patience > 0 {
+		c.ask.Wait = min(p.Wait, p.Patience)
 	}
 	return nil
 }
 
 func refused[T any](c *call, p *Problem) (zero T, err error) {
-	c.decided(resultOf(p.Code, c.run), p)
+	c.decided(c.ctx, c.refusing(p))
 	return zero, p
 }
 
-// ran reports that the caller has the result of its run.
-func (c *call) ran() {
-	result, code := c.run.op.result()
-	if code == "" {
-		c.decided(result, nil)
-		return
-	}
-	c.decided(result, &Problem{Code: code})
-}
-
-// decided reports the decision about this call; p is the refusal, if it is one.
-func (c *call) decided(result event.Result, p *Problem) {
-	e := event.Event{Result: result}
-	if c.run != nil {
-		e.Attempt, e.Fence = uint32(c.run.attempt), c.run.owner.Fence
-	}
-	if p != nil {
-		e.Code, e.Err = p.Code, p.cause
-	}
-	c.observe(e)
-}
-
-// observe reports a decision about this call.
-func (c *call) observe(e event.Event) {
-	e.Kind, e.ID, e.Operation, e.Duration = event.Decision, c.ask.id, c.ask.operation, time.Since(c.started)
-	c.g.observer.Observe(context.WithoutCancel(c.ctx), e)
-}
-
-// A thrown is what ended a function that did not return.
-type thrown struct{ value any } // that it panicked with; nil if it ended by runtime.Goexit
-
 // A job is one run of a function.
 type job[T any] struct {
+	*call
 	policy *policy
-	run    *run
+	op     Operation
 	ended  chan struct{} // closed when the rest may be read
 
 	value    T
 	err      error
 	returned bool
-	settled  bool    // the settle returned: how tells what came of it
-	broken   *thrown // by fn, or by whatever read or stored what it returned
-	lost     bool
-	nothing  bool // it was rolled back, although fn returned a value
+	settled  bool      // the settle returned: how tells what came of it
+	broken   *brokenBy // by fn, or by whatever read or stored what it returned
+	decision engine.Decision
 	rec      driver.Record
-	how      settled
+	how      engine.Settled
 }
 
+// A brokenBy is what a function ended by.
+type brokenBy struct{ value any } // that it panicked with; nil if it ended by runtime.Goexit
+
 // runJob runs fn, and returns its result, or throws what it threw, or returns that it goes on.
-func runJob[T any](c *call, r *run, fn func(context.Context) (T, error)) (T, error) {
-	j := startJob(r, fn)
-	err := j.wait(c)
+func runJob[T any](c *call, fn func(context.Context) (T, error)) (T, error) {
+	j := &job[T]{call: c, policy: c.g.policy, ended: make(chan struct{})}
+	c.begin(&j.op, j)
+	go j.do(fn)
+	err := j.wait()
 	switch {
 	case err != nil:
 		return refused[T](c, c.g.problem(refusal.OutcomePending, "the operation goes on").because(err))
 	case j.broken == nil:
-		return j.result(c)
+		return j.result()
 	}
-	c.decided(event.Failed, nil)
+	c.decided(c.ctx, decision{result: event.Failed})
 	if j.broken.value == nil {
 		runtime.Goexit()
 	}
 	panic(j.broken.value)
 }
 
-// startJob runs fn on a goroutine of its own.
-func startJob[T any](r *run, fn func(context.Context) (T, error)) *job[T] {
-	j := &job[T]{policy: r.policy, run: r, ended: make(chan struct{})}
-	r.face = j
-	go j.do(fn)
-	return j
-}
-
 // wait returns when the job has ended, or with an error when the call's context does or Patience has passed.
-func (j *job[T]) wait(c *call) error {
-	ctx := c.ctx
-	if patience := c.g.policy.Patience; patience > 0 {
+func (j *job[T]) wait() error {
+	ctx := j.ctx
+	if patience := j.policy.Patience; patience > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, c.started.Add(patience))
+		ctx, cancel = context.WithDeadline(ctx, j.started.Add(patience))
 		defer cancel()
 	}
 	select {
@@ -272,86 +231,60 @@ func (j *job[T]) do(fn func(context.Context) (T, error)) {
 	defer close(j.ended)
 	defer func() {
 		if value := recover(); !j.settled { // the store has ended this goroutine
-			j.broken = &thrown{value}
+			j.broken = &brokenBy{value}
 		}
 	}()
 	defer j.finish()
-	j.value, j.err = fn(&j.run.ctx)
+	j.value, j.err = fn(j.run.Context())
 	j.returned = true
 }
 
 func (j *job[T]) finish() {
 	if value := recover(); !j.returned {
-		j.broken = &thrown{value}
+		j.broken = &brokenBy{value}
 	}
-	j.run.joint.close()
-	j.run.lease.handlerEnded()
-	o := j.outcome()
-	if j.lost && j.policy.OneCommit {
-		j.lost, j.nothing = false, true // nothing of it will be recorded, so there is no doubt
-	}
+	j.run.HandlerEnded()
+	j.decision = j.outcome()
 	if !j.returned {
-		j.run.event(event.Panic, panicError(j.broken.value))
+		j.run.Event(event.Panic, panicError(j.broken.value))
 	}
-	j.rec, j.how = j.run.settle(o)
-	if s := &j.run.joint; j.how == settledOwn && s.state >= doubtful && s.result != nil { // it has committed
-		j.value, _ = s.result.value.(T) // an interface may hold nothing
-		j.err = s.result.err
+	j.rec, j.how = j.run.Settle(j.decision.Outcome)
+	if r := j.op.result; j.how == engine.SettledOwn && r != nil && j.run.Committed() {
+		j.value, _ = r.value.(T) // an interface may hold nothing
+		j.err = r.err
 	}
 	j.settled = true
 }
 
 // outcome decides what the run is settled with. A result or an error that throws when it is read is lost: fn has ended
 // as if it had thrown that itself.
-func (j *job[T]) outcome() (o driver.Outcome) {
-	p := j.policy
+func (j *job[T]) outcome() (d engine.Decision) {
 	defer func() {
 		if value := recover(); value != nil {
-			j.broken, j.returned = &thrown{value}, false
-			o = p.lost("the result could not be read")
+			j.broken, j.returned = &brokenBy{value}, false
+			d = j.run.Decide(engine.Ending{})
 		}
 	}()
-	s := &j.run.joint
-	lost := j.run.op.lost.Load()
-	switch {
-	case s.state == committed || s.state == doubtful:
-		return s.outcome
-	case !j.returned && j.run.provesNothing():
-		return driver.Outcome{State: driver.Free, Error: "the function did not return; its transaction was rolled back"}
-	case !j.returned:
-		return p.lost("the function did not return")
-	case lost != nil:
-		j.lost = true
-		return p.lost(errorText(lost.err))
-	case s.state == rolledBack && j.err == nil && j.run.provesNothing():
-		j.nothing = true
-		return driver.Outcome{State: driver.Free, Error: "its transaction was rolled back"}
-	case s.state == rolledBack && j.err == nil:
-		j.lost = true
-		return p.lost("its transaction was rolled back, but there may be an effect elsewhere")
-	case j.run.provesNothing():
-		released := *p
-		released.OnError = ReleaseErrors
-		p = &released
-	}
-	return j.decide(p, j.value, j.err)
+	return j.run.Decide(engine.Ending{Returned: j.returned, Success: j.err == nil, Decide: func(nothing bool) engine.Decision {
+		return engine.Decision{Outcome: j.decide(nothing, j.value, j.err)}
+	}})
 }
 
-// decide says what a result is settled with.
-func (j *job[T]) decide(p *policy, value T, result error) (o driver.Outcome) {
-	v := Verdict(j.run.op.verdict.Load())
+// decide says what a result is settled with. nothing means that an error says that nothing has happened.
+func (j *job[T]) decide(nothing bool, value T, result error) driver.Outcome {
+	p, v := j.policy, j.op.asked()
 	if v == VerdictDefault {
 		v = VerdictKeep
-		if result != nil && !isFinal(result) {
-			v = p.byRules(http.StatusInternalServerError, nil)
+		if result != nil && !isFinal(result) && (nothing || p.byRules(http.StatusInternalServerError, nil) == VerdictRelease) {
+			v = VerdictRelease
 		}
 	}
 	if v == VerdictRelease {
-		o = driver.Outcome{State: driver.Free, Error: "released"}
+		why := "released"
 		if result != nil {
-			o.Error = result.Error()
+			why = result.Error()
 		}
-		return o
+		return driver.Outcome{State: driver.Free, Error: why}
 	}
 	if p.NoStore {
 		return driver.Outcome{State: driver.Done}
@@ -361,11 +294,11 @@ func (j *job[T]) decide(p *policy, value T, result error) (o driver.Outcome) {
 		err = errors.New("the result is larger than Policy.MaxResponseBody")
 	}
 	if err != nil {
-		j.run.event(event.NotReplayable, err)
+		j.run.Event(event.NotReplayable, err)
 		return driver.Outcome{State: driver.Done}
 	}
 	r := &driver.Response{}
-	r.Body, r.Codec = j.run.core.codecs.pack(body, p.CompressAbove)
+	r.Body, r.Codec = j.g.codecs.Pack(body, p.CompressAbove)
 	return driver.Outcome{State: driver.Done, Response: r}
 }
 
@@ -374,12 +307,15 @@ func isFinal(err error) bool {
 	return errors.As(err, &final)
 }
 
-func (*job[T]) mark() error { return nil }
+// Mark, Rewind and Ended have nothing to do: what the function returned is decided about again.
 
-func (*job[T]) rewind(bool) {} // what the function returned is decided about again
+func (*job[T]) Mark() error { return nil }
+func (*job[T]) Rewind(bool) {}
+func (*job[T]) Ended()      {}
 
-func (j *job[T]) freeze(err error) (driver.Outcome, bool, error) {
-	r := j.run.joint.result
+// Freeze decides by what the function of a DoTx has returned.
+func (j *job[T]) Freeze(err error) (driver.Outcome, bool, error) {
+	r := j.op.result
 	switch {
 	case r == nil && err != nil:
 		return driver.Outcome{State: driver.Free}, false, nil //nolint:nilerr // that error is the caller's; it has decided
@@ -387,41 +323,30 @@ func (j *job[T]) freeze(err error) (driver.Outcome, bool, error) {
 		return driver.Outcome{}, false, fmt.Errorf("%w: in Do a transaction has to know the result: use DoTx, or the store's own Do", refusal.NoAnswer)
 	}
 	value, _ := r.value.(T) // an interface may hold nothing
-	return j.decide(j.policy, value, r.err), err == nil || isFinal(err), nil
+	return j.decide(false, value, r.err), err == nil || isFinal(err), nil
 }
 
 // result is what the call returns once its run has ended, unless that is broken.
-func (j *job[T]) result(c *call) (value T, err error) {
-	switch {
-	case j.how == settledLater:
-		return refused[T](c, c.g.problem(refusal.OutcomePending, ""))
-	case j.how == settledNothing, j.nothing && j.how == settledOwn:
-		return refused[T](c, c.g.nothingProblem().because(j.err))
-	case j.how == settledFenced:
-		return fencedResult[T](c, &j.rec)
-	case j.lost, j.how == settledLost:
-		return refused[T](c, c.g.lostProblem())
+func (j *job[T]) result() (value T, err error) {
+	p, stored := j.told(j.decision, j.how)
+	if stored {
+		if p = j.overtaken(&j.rec); p == nil {
+			return replayResult[T](j.call, &j.rec)
+		}
 	}
-	c.ran()
-	c.report = reportOf(&j.rec, c.run.attempt)
+	if p != nil {
+		if p.Code == refusal.StoreUnavailable {
+			p = p.because(j.err)
+		}
+		return refused[T](j.call, p)
+	}
+	result, code := j.op.counts()
+	j.decided(j.ctx, decision{result: result, code: code})
+	j.report = reportOf(&j.rec, j.run.Attempt())
 	if j.err != nil {
 		return value, j.err
 	}
 	return j.value, nil
-}
-
-// fencedResult is what a late owner's call returns: what the record says, never its own result.
-func fencedResult[T any](c *call, rec *driver.Record) (T, error) {
-	if !rec.Fingerprint.Equal(c.ask.fingerprint) {
-		return refused[T](c, c.g.problem(refusal.OutcomeUnknown, ""))
-	}
-	switch rec.Reads(c.g.policy.OnLost) {
-	case driver.ReadsDone:
-		return replayResult[T](c, rec)
-	case driver.ReadsRunning, driver.ReadsFree:
-		return refused[T](c, c.g.inProgress(rec))
-	}
-	return refused[T](c, c.g.problem(refusal.OutcomeUnknown, ""))
 }
 
 // result as it is stored.
@@ -460,9 +385,9 @@ func replayResult[T any](c *call, rec *driver.Record) (value T, err error) {
 	}
 	var s storedJSON
 	var body []byte
-	answer, err := c.g.openAnswer(c.ctx, c.ask.id, rec)
+	answer, err := c.g.engine.OpenAnswer(c.ctx, c.ask.ID, rec)
 	if err == nil {
-		body, err = c.g.codecs.unpack(answer, max(c.g.policy.MaxResponseBody, DefaultMaxResponseBody))
+		body, err = c.g.codecs.Unpack(answer, max(c.g.policy.MaxResponseBody, DefaultMaxResponseBody))
 	}
 	if err == nil {
 		err = json.Unmarshal(body, &s)
@@ -471,10 +396,10 @@ func replayResult[T any](c *call, rec *driver.Record) (value T, err error) {
 		err = json.Unmarshal(s.Value, &value)
 	}
 	if err != nil {
-		c.g.storeFailed(c.ctx, "replay", c.ask.id, fmt.Errorf("read the stored result: %w", err))
+		c.g.engine.Failed(c.ctx, "replay", c.ask.ID, fmt.Errorf("read the stored result: %w", err))
 		return refused[T](c, c.g.problem(refusal.ReplayUnavailable, "the stored result does not decode").because(err))
 	}
-	c.decided(event.Replayed, nil)
+	c.decided(c.ctx, decision{result: event.Replayed})
 	c.report = reportOf(rec, int(rec.Attempt))
 	c.report.Replayed = true
 	if s.Error != nil {

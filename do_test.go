@@ -285,7 +285,7 @@ func TestR32_APanicOrGoexitSettlesAndIsThrownAgain(t *testing.T) {
 			if thrown != tc.thrown {
 				t.Errorf("%s: Do threw %v, want %v", name, thrown, tc.thrown)
 			}
-			if got := doKey(t, s); got.State != state || got.Error != "the function did not return" {
+			if got := doKey(t, s); got.State != state || got.Error != "the handler did not return" {
 				t.Errorf("%s, %v: the record is %v %q, want %v", name, onLost, got.State, got.Error, state)
 			}
 			if got := seen.results(); !slices.Equal(got, []event.Result{event.Failed}) {

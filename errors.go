@@ -1,6 +1,10 @@
 package semel
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/semelhq/semel/internal/engine"
+)
 
 // ErrOperationName means that a call of [Do] does not name what it asks for, neither in Key.Operation nor in
 // Policy.Operation, or by what can't be a name. It is a mistake of the program that calls, not of its clients, and
@@ -8,27 +12,27 @@ import "errors"
 var ErrOperationName = errors.New("operation not named")
 
 // ErrNested is returned by [RunTx] if the operation works in a transaction already.
-var ErrNested = errors.New("the operation is in a transaction already")
+var ErrNested = engine.ErrNested
 
 // Errors of [Step].
 var (
 	// ErrStepInTx means that a step was begun within a transaction, or in one-commit mode, where the whole handler is in
 	// one. A step's effect is elsewhere, so it comes before the transaction.
-	ErrStepInTx = errors.New("a step can't be part of a transaction")
+	ErrStepInTx = engine.ErrStepInTx
 	// ErrStepTaken means that two steps of one run have the same name.
-	ErrStepTaken = errors.New("another step of this run has the name")
+	ErrStepTaken = engine.ErrStepTaken
 )
 
 // ErrSettled is returned to a handler that goes on writing its answer after a transaction has committed it, or after
 // the handler has returned.
-var ErrSettled = errors.New("operation settled: its answer is over")
+var ErrSettled = engine.ErrSettled
 
 // Causes with which a run's context is cancelled, see [context.Cause].
 var (
 	// ErrFenced means that the run no longer owns its record: another run or an operator took it.
-	ErrFenced = errors.New("fenced: another run owns the operation")
+	ErrFenced = engine.ErrFenced
 	// ErrLeaseLost means that 80 % of the lease passed without an acknowledged renewal (only under [driver.Rerun]).
-	ErrLeaseLost = errors.New("lease could not be renewed in time")
+	ErrLeaseLost = engine.ErrLeaseLost
 	// ErrMaxRun means that the run took longer than [Policy].MaxRun.
-	ErrMaxRun = errors.New("run took longer than allowed")
+	ErrMaxRun = engine.ErrMaxRun
 )

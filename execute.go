@@ -6,16 +6,40 @@ import (
 	"net/http"
 	"runtime"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/internal/engine"
+	"github.com/semelhq/semel/internal/thrown"
 	"github.com/semelhq/semel/refusal"
 )
 
+// An execution is the run of an exchange. What is written while the handler runs is written on its goroutine.
+type execution struct {
+	*exchange
+	op       Operation
+	req      *http.Request // the handler's
+	capture  capture
+	thrown   any // what the handler panicked with, if it ran on a goroutine of its own
+	decision engine.Decision
+	returned bool  // the handler returned: no panic, no Goexit
+	settled  bool  // and so did the settle of its run: how tells what came of it
+	silent   error // the handler returned without an answer, and why; nil if it gave one
+	how      engine.Settled
+
+	settling  bool // the client can't be told 202 any more
+	promising sync.Mutex
+
+	taken   int          // what the answer has taken of the memory for bodies, once the run has it
+	holders atomic.Int32 // who need it: the settle, and whoever answers the client
+}
+
 // execute runs next and answers with its outcome. It runs on the request's own goroutine, unless the client may be
 // answered before the run has ended: then the handler gets a goroutine, and what that throws is thrown again.
-func (x *exchange) execute(next http.Handler) {
+func (x *execution) execute(next http.Handler) {
 	parting := x.parting()
 	x.prepareRun(parting.depart != nil)
 	if parting.depart == nil {
@@ -29,7 +53,7 @@ func (x *exchange) execute(next http.Handler) {
 		defer close(ended)
 		defer func() {
 			if x.thrown = recover(); !x.settled {
-				x.run.event(event.Panic, panicError(x.thrown))
+				x.run.Event(event.Panic, panicError(x.thrown))
 			}
 		}()
 		x.handle(next)
@@ -45,7 +69,7 @@ func (x *exchange) execute(next http.Handler) {
 		<-ended
 	}
 	if !x.settled {
-		x.decided(event.Failed, "", 0, nil)
+		x.decided(x.r.Context(), decision{result: event.Failed})
 		if x.thrown == nil {
 			runtime.Goexit()
 		}
@@ -55,20 +79,20 @@ func (x *exchange) execute(next http.Handler) {
 }
 
 // failed reports a run whose handler, or settle, did not return. What it threw goes on.
-func (x *exchange) failed() {
+func (x *execution) failed() {
 	if !x.settled {
-		x.run.event(event.Panic, nil)
-		x.decided(event.Failed, "", 0, nil)
+		x.run.Event(event.Panic, nil)
+		x.decided(x.r.Context(), decision{result: event.Failed})
 	}
 }
 
 // panicError describes what a handler threw on a goroutine of its own: if its client has been answered, nobody else
 // will see it.
-func panicError(thrown any) error {
-	if thrown == nil || thrown == http.ErrAbortHandler { //nolint:errorlint // net/http compares what was thrown in the same way
+func panicError(value any) error {
+	if value == nil || value == http.ErrAbortHandler { //nolint:errorlint // net/http compares what was thrown in the same way
 		return nil
 	}
-	return thrownError(thrown)
+	return thrown.Error(value)
 }
 
 func (g *Guard) impatient() *Problem {
@@ -82,11 +106,12 @@ func (g *Guard) impatient() *Problem {
 // prepareRun makes the request and the writer that the handler gets. What identifies the operation was taken before, so
 // that the handler may change the request as it likes. If its client can depart it may do so while the layers above,
 // which have been answered, still read theirs.
-func (x *exchange) prepareRun(departs bool) {
+func (x *execution) prepareRun(departs bool) {
+	x.begin(&x.op, x)
 	if departs {
-		x.req = x.r.Clone(&x.run.ctx)
+		x.req = x.r.Clone(x.run.Context())
 	} else {
-		x.req = x.r.WithContext(&x.run.ctx)
+		x.req = x.r.WithContext(x.run.Context())
 	}
 	x.completed(x.req)
 	x.req.Body = x.body.Open()
@@ -95,19 +120,18 @@ func (x *exchange) prepareRun(departs bool) {
 	}
 	x.capture.init(x, x.w)
 	x.capture.holds = x.g.policy.OneCommit || x.alone // what nobody receives has not begun
-	x.run.face = x
 }
 
 // handle runs next and settles its outcome, however it ends: by return, panic or Goexit, of Policy.Decide too. It
 // recovers nothing: what was thrown goes on once the outcome is settled.
-func (x *exchange) handle(next http.Handler) {
+func (x *execution) handle(next http.Handler) {
 	defer x.finish()
 	next.ServeHTTP(&x.capture, x.req)
-	x.outcome = x.decide()
+	x.decision = x.decide()
 	x.returned = true
 }
 
-func (x *exchange) finish() {
+func (x *execution) finish() {
 	defer func() {
 		if !x.settled {
 			x.capture.discard() // there is no answer; the store may have ended the goroutine
@@ -115,23 +139,19 @@ func (x *exchange) finish() {
 	}()
 	defer x.closeBody()
 	defer x.removeForm()
-	x.run.joint.close()
+	x.run.HandlerEnded()
 	x.capture.close()
-	x.run.lease.handlerEnded()
 	if !x.returned {
-		x.outcome = x.g.policy.lost("the handler did not return")
-		if x.run.provesNothing() {
-			x.outcome = driver.Outcome{State: driver.Free, Error: "the handler did not return; its transaction was rolled back", Owed: true}
-		}
+		x.decision = x.run.Decide(engine.Ending{})
 	}
 	if x.async {
 		x.stay()
 	}
 	if x.r.Context().Err() != nil {
-		x.run.promised.Store(true) // its client has gone: nobody gets the answer
+		x.run.Promise() // its client has gone: nobody gets the answer
 	}
 	x.capture.lend()
-	x.rec, x.how = x.run.settle(x.outcome)
+	x.rec, x.how = x.run.Settle(x.decision.Outcome)
 	if !x.returned {
 		x.capture.abort()
 	}
@@ -141,117 +161,95 @@ func (x *exchange) finish() {
 
 // removeForm removes the temporary files of a multipart form that the handler has parsed. net/http removes only those
 // of its own request.
-func (x *exchange) removeForm() {
+func (x *execution) removeForm() {
 	if f := x.req.MultipartForm; f != nil {
 		f.RemoveAll() //nolint:errcheck // temporary files; nobody can mend that here
 	}
 }
 
 // decide says what the run of a handler that returned is settled with.
-func (x *exchange) decide() driver.Outcome {
-	j := &x.run.joint
-	j.close()
+func (x *execution) decide() engine.Decision {
+	x.run.HandlerEnded()
 	x.capture.close()
-	var o driver.Outcome
-	switch j.state {
-	case committed, doubtful:
-		return j.outcome
-	case rolledBack:
-		o = x.decideRolledBack()
-	default:
-		o = x.decideAnswer(x.g.policy)
+	d := x.run.Decide(engine.Ending{Returned: true, Success: x.capture.status < 400, Decide: x.decideAnswer})
+	if x.g.policy.OneCommit && d.Outcome.State != driver.Done && x.capture.unkept != nil {
+		d.Nothing = true // nothing of it will be recorded
 	}
-	if x.g.policy.OneCommit && o.State != driver.Done && (x.lost || x.capture.unkept != nil) {
-		x.lost, x.nothing = false, true // nothing of it will be recorded, so there is no doubt
-	}
-	return o
+	return d
 }
 
-// decideAnswer decides by the answer.
-func (x *exchange) decideAnswer(p *policy) driver.Outcome {
-	c := &x.capture
-	if lost := x.run.op.lost.Load(); lost != nil {
-		x.lost = true
-		return p.lost(errorText(lost.err))
+// decideAnswer decides by the answer. nothing means that an error says that nothing has happened.
+func (x *execution) decideAnswer(nothing bool) engine.Decision {
+	c, p := &x.capture, x.g.policy
+	if nothing {
+		released := *p
+		released.OnError = ReleaseErrors
+		p = &released
 	}
-	if c.unbegun != nil {
-		x.lost = true // the handler could not give its answer, and may have stopped in the middle
-		return p.lost(c.unbegun.Error())
+	switch {
+	case c.unbegun != nil: // the handler could not give its answer, and may have stopped in the middle
+		return x.run.Losing(c.unbegun.Error())
+	case c.status == 0:
+		return x.decideSilent()
+	case c.body.Size() > 0:
+		c.fixType(c.body.Begin())
 	}
-	if c.status == 0 {
-		return x.decideSilent(p)
-	}
-	if c.size > 0 {
-		c.fixType(c.body[:min(len(c.body), sniffLen)])
-	}
-	v := Verdict(x.run.op.verdict.Load())
+	v := x.op.asked()
 	if v == VerdictDefault && c.begun && !c.hijacked {
 		v = VerdictKeep // the route has decided before the first byte left
 	}
-	v = p.verdict(v, c.status, c.sent, c.stored())
-	if _, known := problemKinds[refusedBy(c.sent)]; known && v == VerdictRelease {
-		x.run.op.Refuse(refusedBy(c.sent))
+	v = p.verdict(v, c.status, c.sent, c.body.Bytes())
+	if code := foreignRefusal(c.sent); v == VerdictRelease && problemKinds[code].status > 0 {
+		x.op.Refuse(code)
 	}
 	o := driver.Outcome{State: p.stateFor(v), Owed: v == VerdictLost}
-	if o.State != driver.Done {
+	switch {
+	case o.State != driver.Done:
 		o.Error = "answered " + strconv.Itoa(c.status)
-		return o
+	case p.NoStore:
+	default:
+		if o.Response = c.response(); o.Response == nil {
+			x.run.Event(event.NotReplayable, c.whyNotStored())
+		}
 	}
-	if x.g.policy.NoStore {
-		return o
-	}
-	if o.Response = c.response(); o.Response == nil {
-		x.run.event(event.NotReplayable, c.whyNotStored())
-	}
-	return o
+	return engine.Decision{Outcome: o}
 }
 
 // decideSilent decides about a handler that has returned without an answer (R-32a). Nothing of it is known, unless it
 // has promised that nothing happened.
-func (x *exchange) decideSilent(p *policy) driver.Outcome {
+func (x *execution) decideSilent() engine.Decision {
 	err := error(refusal.NoAnswer)
-	if cause := context.Cause(&x.run.ctx); cause != nil {
+	if cause := context.Cause(x.run.Context()); cause != nil {
 		err = fmt.Errorf("%w: %w", err, cause)
 	}
 	x.silent = err
-	x.run.event(event.NoAnswer, err)
-	if Verdict(x.run.op.verdict.Load()) == VerdictRelease {
-		return driver.Outcome{State: driver.Free, Error: err.Error()}
+	x.run.Event(event.NoAnswer, err)
+	if x.op.asked() == VerdictRelease {
+		return engine.Decision{Outcome: driver.Outcome{State: driver.Free, Error: err.Error()}}
 	}
-	x.lost = true
-	return p.lost(err.Error())
-}
-
-func errorText(err error) string {
-	if err == nil {
-		return "lost"
-	}
-	return err.Error()
+	return x.run.Losing(err.Error())
 }
 
 // answer gives the client the outcome of its run, now that it is durable or known not to be.
-func (x *exchange) answer() {
+func (x *execution) answer() {
 	c := &x.capture
 	defer c.discard()
+	p, stored := x.told(x.decision, x.how)
 	switch {
-	case c.begun && (x.how != settledOwn || x.lost || c.torn):
+	case c.begun && (x.how != engine.SettledOwn || x.decision.Lost || c.torn):
 		x.breakOff() // a stream ends cleanly only after its settle is acknowledged
 	case c.begun:
 		c.endLive()
 		x.ran(c.status)
-	case x.how == settledLater:
-		x.refuse(x.g.problem(refusal.OutcomePending, ""))
-	case x.silent != nil && x.how == settledOwn:
+	case x.silent != nil && x.how == engine.SettledOwn:
 		x.refuse(x.silentProblem())
-	case x.how == settledNothing, x.nothing && x.how == settledOwn:
-		x.refuse(x.g.nothingProblem())
-	case x.how == settledFenced, c.unkept != nil:
+	case stored, c.unkept != nil && (p == nil || p.Code != refusal.OutcomePending && p.Code != refusal.StoreUnavailable):
 		x.answerRecorded()
-	case x.lost, x.how == settledLost:
-		x.refuse(x.g.lostProblem())
+	case p != nil:
+		x.refuse(p)
 	default:
 		// While a slow client reads, only what it is sent is held.
-		x.body, x.req, x.outcome.Response, x.rec.Response = nil, nil, nil, nil
+		x.body, x.req, x.decision.Outcome.Response, x.rec.Response = nil, nil, nil, nil
 		if err := c.writeLive(); err != nil {
 			x.breakOff() // the temporary file can't be read
 		}
@@ -260,33 +258,25 @@ func (x *exchange) answer() {
 }
 
 // ran reports that the client has the answer of its run.
-func (x *exchange) ran(status int) {
-	result, code := x.run.op.result()
-	x.decided(result, code, status, nil)
+func (x *execution) ran(status int) {
+	result, code := x.op.counts()
+	x.decided(x.r.Context(), decision{result: result, code: code, status: status})
 }
 
 // breakOff ends the exchange without ending the answer.
-func (x *exchange) breakOff() {
-	x.decided(event.Failed, "", x.capture.status, nil)
+func (x *execution) breakOff() {
+	x.decided(x.r.Context(), decision{result: event.Failed, status: x.capture.status})
 	x.capture.abort()
 	panic(http.ErrAbortHandler)
 }
 
-// lostProblem tells a client that its own run was lost. Under Rerun the same key may try again.
-func (g *Guard) lostProblem() *Problem {
-	if g.policy.OnLost == Rerun {
-		return g.problem(refusal.OutcomePending, "the run was lost; the same key will run it again")
-	}
-	return g.problem(refusal.OutcomeUnknown, "the run was lost; ask for the operation's status, or for its operator's decision")
-}
-
 // silentProblem tells a client that the handler gave its run no answer, and whether the same key may try again.
-func (x *exchange) silentProblem() *Problem {
+func (x *execution) silentProblem() *Problem {
 	p := x.g.problem(refusal.NoAnswer, "").because(x.silent)
 	switch {
-	case x.nothing:
+	case x.decision.Nothing:
 		p.Retryable, p.Detail = true, "its transaction was rolled back; the same key may try again"
-	case x.outcome.State == driver.Free:
+	case x.decision.Outcome.State == driver.Free:
 		p.Retryable, p.Detail = true, "the same key will run it again"
 	}
 	return p
@@ -294,18 +284,20 @@ func (x *exchange) silentProblem() *Problem {
 
 // answerRecorded answers with what the record says: the client of a late owner, which never gets the late owner's own
 // result, and one whose answer could not be kept.
-func (x *exchange) answerRecorded() {
-	rec := &x.rec
-	if rec.State == driver.Absent || !rec.Fingerprint.Equal(x.ask.fingerprint) {
-		x.refuse(x.g.problem(refusal.OutcomeUnknown, ""))
+func (x *execution) answerRecorded() {
+	if p := x.overtaken(&x.rec); p != nil {
+		x.refuse(p)
 		return
 	}
-	switch rec.Reads(x.g.policy.OnLost) {
-	case driver.ReadsDone:
-		x.replay(rec)
-	case driver.ReadsRunning, driver.ReadsFree:
-		x.refuse(x.g.inProgress(rec))
-	default:
-		x.refuse(x.g.problem(refusal.OutcomeUnknown, ""))
+	x.replay(&x.rec)
+}
+
+// Ended gives back what the settle has held of the answer.
+func (x *execution) Ended() { x.letGo() }
+
+// letGo is called by each holder of the answer when it needs it no more.
+func (x *execution) letGo() {
+	if x.holders.Add(-1) == 0 {
+		x.g.held.Give(x.ask.ID.Scope(), x.taken)
 	}
 }

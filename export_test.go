@@ -21,7 +21,7 @@ func ProblemKinds() map[refusal.Code]ProblemKind {
 }
 
 // IdentityChecked spares the guard its look at the identity secret's check value.
-func IdentityChecked(g *Guard) { g.look.good.Store(true) }
+func IdentityChecked(g *Guard) { g.engine.SecretKnown() }
 
 // The defaults.
 const (

@@ -17,31 +17,31 @@ type point struct {
 	left    bool // the transaction was rolled back, and has left an error
 }
 
-// mark begins what rewind takes back. From then on the answer is held, on streaming routes too: after a rollback a
+// Mark begins what Rewind takes back. From then on the answer is held, on streaming routes too: after a rollback a
 // success must not leave. An error that another transaction has left is not the answer of this one.
-func (x *exchange) mark() error {
+func (x *execution) Mark() error {
 	c := &x.capture
 	if c.begun {
 		return errors.New("begin a transaction: the answer has left in part, so it can't be part of one")
 	}
 	if c.point.left {
-		x.rewind(true)
+		x.Rewind(true)
 	}
-	c.point = point{fresh: c.status == 0, header: c.header.Clone(), verdict: x.run.op.verdict.Load()}
+	c.point = point{fresh: c.status == 0, header: c.header.Clone(), verdict: x.op.verdict.Load()}
 	c.holds = true
 	return nil
 }
 
-// rewind drops what was written since mark, if it says that something was done, or all of it. An answer that was
+// Rewind drops what was written since Mark, if it says that something was done, or all of it. An answer that was
 // written before stays, and is overruled if it says that something was done.
-func (x *exchange) rewind(all bool) {
+func (x *execution) Rewind(all bool) {
 	c := &x.capture
 	c.frozen, c.trailers = false, nil
 	if c.status >= 400 && !all {
 		c.point.left = true
 		return
 	}
-	x.run.op.verdict.Store(c.point.verdict)
+	x.op.verdict.Store(c.point.verdict)
 	if !c.point.fresh {
 		return
 	}
@@ -49,42 +49,26 @@ func (x *exchange) rewind(all bool) {
 	clear(c.header)
 	maps.Copy(c.header, c.point.header)
 	c.status, c.sent, c.shared = 0, nil, false
-	c.size, c.over, c.cramped, c.unlinked, c.unkept = 0, false, false, false, nil
+	c.body.Reset()
+	c.unkept = nil
 }
 
-// freeze ends the answer: what the handler writes later is refused.
-func (x *exchange) freeze(err error) (o driver.Outcome, keep bool, failed error) {
+// Freeze ends the answer: what the handler writes later is refused.
+func (x *execution) Freeze(err error) (o driver.Outcome, keep bool, failed error) {
 	c := &x.capture
 	switch {
 	case c.unkept != nil:
 		return o, false, c.unkept
-	case x.run.op.lost.Load() != nil, c.status == 0 && err != nil:
+	case x.run.IsLost(), c.status == 0 && err != nil:
 		return driver.Outcome{State: driver.Free}, false, nil //nolint:nilerr // that error is the caller's; it has decided
 	case c.status == 0:
 		return o, false, refusal.NoAnswer
 	}
-	o = x.decideAnswer(x.g.policy)
+	o = x.decideAnswer(false).Outcome
 	keep = o.State == driver.Done && (err == nil || c.status >= 400 && c.status < 500)
 	if keep {
 		c.trailers = c.trailer()
 		c.frozen = true
 	}
 	return o, keep, nil
-}
-
-// decideRolledBack decides about the answer that was written after a transaction was rolled back, if one was.
-func (x *exchange) decideRolledBack() driver.Outcome {
-	p := *x.g.policy
-	switch proven := x.run.provesNothing(); {
-	case x.run.op.lost.Load() != nil:
-	case x.capture.status < 400 && proven:
-		x.nothing = true
-		return driver.Outcome{State: driver.Free, Error: "its transaction was rolled back"}
-	case x.capture.status < 400:
-		x.lost = true
-		return p.lost("its transaction was rolled back, but there may be an effect elsewhere")
-	case proven:
-		p.OnError = ReleaseErrors
-	}
-	return x.decideAnswer(&p)
 }

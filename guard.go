@@ -12,14 +12,15 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/internal/answer"
 	"github.com/semelhq/semel/internal/budget"
 	"github.com/semelhq/semel/internal/digest"
+	"github.com/semelhq/semel/internal/engine"
 	"github.com/semelhq/semel/keyring"
 )
 
@@ -28,25 +29,22 @@ import (
 type Guard struct {
 	*core
 	policy *policy
-	keys   *keyCounter
+	route  *engine.Route
 }
 
 // core is what a guard and those made from it by With share.
 type core struct {
-	store    verbs
+	engine   *engine.Engine
 	scope    Scope
 	observer event.Observer
-	look     identityLook
 	quiet    bool             // the observer wants no decisions
 	identity *digest.Digester // of ids and fingerprints
 	derive   *digest.Digester // of derived keys
 	problems *ProblemOptions  // of policies that have none of their own
-	codecs   codecs
+	codecs   answer.Codecs
 	keyring  *keyring.Ring
-	breaker  driver.Breaker
 	headers  headerNames
 	tempDir  string
-	life     time.Duration // of one request to the store
 	sweep    time.Duration
 	steps    stepOptions
 	path     string // of Operations; "" for none
@@ -54,16 +52,9 @@ type core struct {
 	authorizes atomic.Bool // some policy has AuthorizeReplay
 	compares   atomic.Bool // some policy has Credentials
 
-	attempts *attemptCounter
-	guesses  *attemptCounter // of operations, in questions
-	waiting  waiting
-	claims   turns // number
-	answers  turns // bytes that are settled
-	owed     owed
-	held     budget.Budget // memory of bodies, of requests and answers
-	files    budget.Budget // temporary files of requests and answers
-	work     work
-	dates    dates
+	guesses *engine.Attempts // at operations, in questions
+	held    budget.Budget    // memory of bodies, of requests and answers
+	files   budget.Budget    // temporary files of requests and answers
 }
 
 type headerNames struct {
@@ -312,24 +303,18 @@ func New(store driver.Store, scope Scope, onLost LostPolicy, o Options) (*Guard,
 		fail("options: TempDir: %s is not a directory", o.TempDir)
 	}
 	c := &core{
-		store: verbs{store}, scope: scope, observer: &contained{own: o.Observer}, quiet: quiet, problems: problems,
+		scope: scope, observer: &contained{own: o.Observer}, quiet: quiet, problems: problems,
 		identity: digest.New(o.IdentitySecret), derive: digest.New(o.DerivationSecret),
-		codecs: newCodecs(o.Codec), keyring: o.Encryption, breaker: o.Breaker,
-		headers: headers, tempDir: o.TempDir, life: cmp.Or(max(o.RequestLife, 0), DefaultRequestLife),
-		sweep: cmp.Or(max(o.SweepInterval, 0), defaultSweepInterval), attempts: newAttemptCounter(o.MaxAttempts), guesses: newAttemptCounter(o.MaxAttempts),
+		keyring: o.Encryption, headers: headers, tempDir: o.TempDir,
+		sweep: cmp.Or(max(o.SweepInterval, 0), defaultSweepInterval),
+		steps: newStepOptions(&o), path: o.Operations, guesses: engine.NewAttempts(o.MaxAttempts),
 	}
-	c.codecs.failed = func(err error) { c.storeFailed(context.Background(), "encode", driver.ID{}, err) }
-	c.steps = newStepOptions(store, &o)
-	c.path = o.Operations
-	c.owed.core = c
-	if c.breaker != nil {
-		c.breaker = containedBreaker{own: c.breaker, core: c}
-	}
-	c.owed.shares = budget.NewShares(o.MaxOwed, o.PrincipalShare)
-	if !scope.single {
-		c.claims.each, c.answers.each = claimsAtOnce, answersAtOnce
-	}
-	c.waiting.shares = budget.NewShares(o.MaxWaiting, o.PrincipalShare)
+	c.engine = engine.New(engine.Config{
+		Store: store, Observer: c.observer, Breaker: o.Breaker, Keyring: o.Encryption, Mark: markOf(c.identity),
+		Life: cmp.Or(max(o.RequestLife, 0), DefaultRequestLife), MaxAttempts: o.MaxAttempts,
+		MaxOwed: o.MaxOwed, MaxWaiting: o.MaxWaiting, Share: o.PrincipalShare, Single: scope.single,
+	})
+	c.codecs = answer.NewCodecs(o.Codec, func(err error) { c.engine.Failed(context.Background(), "encode", driver.ID{}, err) })
 	c.held.Set(int(o.MaxBodyMemory), o.PrincipalShare)
 	c.files.Set(int(o.MaxTempSpace), o.PrincipalShare)
 	if o.Codec != nil && o.Codec.Name() == "" {
@@ -346,7 +331,7 @@ func New(store driver.Store, scope Scope, onLost LostPolicy, o Options) (*Guard,
 	if len(o.IdentitySecret) == 0 {
 		c.observer.Observe(context.Background(), event.Event{Kind: event.PlainIdentity, Err: errPlainIdentity})
 	}
-	return &Guard{core: c, policy: p, keys: newKeyCounter(o.MaxKeys, p.Retention)}, nil
+	return &Guard{core: c, policy: p, route: c.engine.Route(p.engine(), o.MaxKeys)}, nil
 }
 
 var errPlainIdentity = errors.New("Options.IdentitySecret is not set: whoever reads the store can guess short keys from it")
@@ -358,7 +343,7 @@ func (g *Guard) With(p Policy) *Guard {
 	if err != nil {
 		panic("semel: guard with policy: " + err.Error())
 	}
-	return &Guard{core: g.core, policy: c, keys: newKeyCounter(g.keys.max, c.Retention)}
+	return &Guard{core: g.core, policy: c, route: g.route.Route(c.engine(), g.route.MaxKeys())}
 }
 
 // Policy returns the guard's policy, with its defaults filled in. What it refers to is the guard's own, and read-only.
@@ -371,8 +356,8 @@ func (c *core) compile(p Policy) (*policy, error) {
 	if compiled.problems == nil {
 		compiled.problems = c.problems
 	}
-	if _, ok := c.store.own.(driver.Transactor); p.OneCommit && !ok && c.store.own != nil {
-		err = errors.Join(err, fmt.Errorf("policy: OneCommit: the store, a %T, has no transactions", c.store.own))
+	if _, ok := c.engine.Store().(driver.Transactor); p.OneCommit && !ok && c.engine.Store() != nil {
+		err = errors.Join(err, fmt.Errorf("policy: OneCommit: the store, a %T, has no transactions", c.engine.Store()))
 	}
 	if err == nil {
 		memory := compiled.SpoolRequestAbove
@@ -389,9 +374,9 @@ func (c *core) compile(p Policy) (*policy, error) {
 	if len(p.Credentials) > 0 {
 		c.compares.Store(true)
 	}
-	if (p.RespondAsync || p.Complete) && c.store.own != nil {
-		if _, ok := c.store.own.(driver.Lister); !ok {
-			err = errors.Join(err, fmt.Errorf("policy: RespondAsync and Complete: the store, a %T, can't be searched for what is to be finished", c.store.own))
+	if (p.RespondAsync || p.Complete) && c.engine.Store() != nil {
+		if _, ok := c.engine.Store().(driver.Lister); !ok {
+			err = errors.Join(err, fmt.Errorf("policy: RespondAsync and Complete: the store, a %T, can't be searched for what is to be finished", c.engine.Store()))
 		}
 		if c.keyring == nil {
 			err = errors.Join(err, errors.New("policy: RespondAsync and Complete store requests: Options.Encryption is needed"))
@@ -410,61 +395,14 @@ func (c *core) compile(p Policy) (*policy, error) {
 // Run sweeps the store until ctx ends, and returns ctx's error. It sweeps in batches, and after each it rests as long
 // as that took, so that claims are not held up by a backlog. One Run a process is enough, whatever the number of
 // guards; a store that is never swept keeps what has expired, unless it reclaims by itself.
-func (g *Guard) Run(ctx context.Context) error {
-	const batch = 1000
-	if _, ok := g.store.own.(driver.Waker); ok {
-		var listening sync.WaitGroup
-		defer listening.Wait()
-		listening.Go(func() { g.listen(ctx) })
-	}
-	tick := time.NewTicker(g.sweep)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
-		for {
-			began := time.Now()
-			n, err := g.sweepOnce(ctx, batch)
-			if err != nil || n < batch || !pause(ctx, time.Since(began)) {
-				break
-			}
-		}
-	}
-}
-
-// listen wakes those who wait for what another process has settled.
-func (g *Guard) listen(ctx context.Context) {
-	for {
-		err := g.store.Wake(ctx, g.waiting.wake)
-		if ctx.Err() != nil || errors.Is(err, errors.ErrUnsupported) {
-			return
-		}
-		g.storeFailed(ctx, "wake", driver.ID{}, err)
-		if !pause(ctx, jitter(2*time.Second)) {
-			return
-		}
-	}
-}
-
-func (g *Guard) sweepOnce(ctx context.Context, limit int) (int, error) {
-	bounded, cancel := context.WithTimeout(ctx, g.life)
-	defer cancel()
-	n, err := g.store.Sweep(bounded, limit)
-	if err != nil && ctx.Err() == nil {
-		g.storeFailed(ctx, "sweep", driver.ID{}, err)
-	}
-	return n, err
-}
+func (g *Guard) Run(ctx context.Context) error { return g.engine.Run(ctx, g.sweep) }
 
 // Drain waits until every run has ended, every outcome is durable or given up, and every claim that was given up has
 // been released, the second copy of that release included (up to [Options].RequestLife later). It returns an error if
 // ctx ends before. It does not stop new requests: shut the server down first.
 func (g *Guard) Drain(ctx context.Context) error {
-	if n, err := g.work.wait(ctx); err != nil {
-		return fmt.Errorf("semel: drain: %d runs or releases under way: %w", n, err)
+	if err := g.engine.Drain(ctx); err != nil {
+		return fmt.Errorf("semel: drain: %w", err)
 	}
 	return nil
 }
@@ -484,11 +422,8 @@ type Stats struct {
 
 // Stats returns what the guard is doing.
 func (g *Guard) Stats() Stats {
-	n, since := g.work.running()
-	s := Stats{Running: n, Waiters: g.waiting.count(), Owed: g.owed.count()}
-	if n > 0 {
-		s.OldestRun = time.Since(since)
-	}
+	e := g.engine.Stats()
+	s := Stats{Running: e.Running, OldestRun: e.OldestRun, Waiters: e.Waiters, Owed: e.Owed}
 	s.BodyMemory, s.MaxBodyMemory = g.held.Use()
 	s.TempSpace, s.MaxTempSpace = g.files.Use()
 	return s
@@ -502,7 +437,7 @@ func (g *Guard) CORSHeaders() (allow, expose []string) {
 	expose = append(expose, g.policy.KeyHeaders...)
 	expose = append(expose, g.headers.own()...)
 	expose = append(expose, "Location", "Link", "Retry-After", "Preference-Applied")
-	expose = append(expose, codeHeader)
+	expose = append(expose, answer.CodeHeader)
 	if g.policy.RespondAsync || g.policy.MaxWait > 0 {
 		allow = append(allow, "Prefer")
 	}
@@ -511,51 +446,4 @@ func (g *Guard) CORSHeaders() (allow, expose []string) {
 		expose = append(expose, g.headers.correlation)
 	}
 	return allow, expose
-}
-
-// openAnswer returns a record's answer. An error wraps [driver.ErrUnreadable].
-func (c *core) openAnswer(ctx context.Context, id driver.ID, rec *driver.Record) (*driver.Response, error) {
-	answer, err := c.keyring.Open(id, rec)
-	if answer != nil && answer == rec.Response {
-		c.plainStored(ctx, "replay", id)
-	}
-	return answer, err
-}
-
-// openStep returns the result of a step. An error wraps [driver.ErrUnreadable].
-func (c *core) openStep(ctx context.Context, name string, id driver.ID, envelope []byte) ([]byte, error) {
-	result, err := c.keyring.OpenField(stepField(name), id, envelope)
-	if err == nil && keyring.IsPlain(envelope) {
-		c.plainStored(ctx, "steps", id)
-	}
-	return result, err
-}
-
-// openNames decrypts a record's names, where somebody acts on them. An error wraps [driver.ErrUnreadable], and has been
-// told.
-func (c *core) openNames(ctx context.Context, id driver.ID, rec *driver.Record) error {
-	stored := rec.Operation
-	err := c.keyring.OpenNames(id, rec)
-	switch {
-	case err != nil:
-		c.storeFailed(ctx, "names", id, err)
-	case stored != "" && stored == rec.Operation:
-		c.plainStored(ctx, "names", id)
-	}
-	return err
-}
-
-// plainStored tells that something was not encrypted. Without a keyring nothing is.
-func (c *core) plainStored(ctx context.Context, verb string, id driver.ID) {
-	if c.keyring != nil {
-		c.observer.Observe(ctx, event.Event{Kind: event.PlainStored, Verb: verb, ID: id})
-	}
-}
-
-func (c *core) storeFailed(ctx context.Context, verb string, id driver.ID, err error) {
-	kind := event.StoreError
-	if errors.Is(err, driver.ErrUnreadable) {
-		kind = event.Unreadable
-	}
-	c.observer.Observe(ctx, event.Event{Kind: kind, Verb: verb, ID: id, Err: err})
 }

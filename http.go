@@ -1,7 +1,6 @@
 package semel
 
 import (
-	"context"
 	"encoding/binary"
 	"encoding/hex"
 	"io"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/internal/engine"
 	"github.com/semelhq/semel/internal/requestbody"
 	"github.com/semelhq/semel/refusal"
 )
@@ -52,43 +52,24 @@ func (g *Guard) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// An exchange is one request of a protected method and what becomes of it.
+// An exchange is one HTTP request of a protected method and what becomes of it.
 type exchange struct {
-	g       *Guard
-	w       http.ResponseWriter
-	r       *http.Request
-	started time.Time
+	request
+	w http.ResponseWriter
+	r *http.Request
 
-	ask       ask
 	keyHeader string // the header in which the key came, and is echoed
 	keyValue  string
 	unkeyed   bool
-	own       bool    // it comes from within the run that it asks for: a guard within a guard
-	async     bool    // the client asked not to wait for its answer, and the route lets it
-	question  bool    // it is about an operation ([Guard.Operations]), and runs nothing
-	asker     attempt // of a question, whose misses are counted
-	alone     bool    // there is no client: a completer runs it
-	made      bool    // the correlation id was made, not sent
+	own       bool           // it comes from within the run that it asks for: a guard within a guard
+	async     bool           // the client asked not to wait for its answer, and the route lets it
+	question  bool           // it is about an operation ([Guard.Operations]), and runs nothing
+	asker     engine.Attempt // of a question, whose misses are counted
+	alone     bool           // there is no client: a completer runs it
+	made      bool           // the correlation id was made, not sent
 	body      *requestbody.Body
 	copied    io.Writer         // gets what is read of the body; nil for nobody
 	spare     *requestbody.Body // that of an earlier exchange, to be used again
-	room      []string          // for headers of one value
-
-	// Of the run, if there is one. Written on the handler's goroutine.
-	run      *run
-	req      *http.Request // the handler's
-	capture  capture
-	thrown   any // what it panicked with, if it ran on a goroutine of its own
-	outcome  driver.Outcome
-	returned bool  // the handler returned: no panic, no Goexit
-	settled  bool  // and so did the settle of its run: how tells what came of it
-	lost     bool  // no answer, perhaps an effect
-	nothing  bool  // no effect, and no answer that would say so
-	silent   error // the handler returned without an answer, and why; nil if it gave one
-	how      settled
-
-	settling  bool // the client can't be told 202 any more
-	promising sync.Mutex
 
 	rec driver.Record // as it stands: after the claim, and after the settle if there is a run
 }
@@ -137,11 +118,10 @@ func (x *exchange) serve(next http.Handler) {
 		return
 	}
 	x.keyedHeaders(x.w.Header())
-	run, p := x.g.enter(x.r.Context(), &x.ask, &x.rec)
+	p := x.enter(x.r.Context(), &x.rec)
 	switch {
-	case run != nil:
-		x.run = run
-		x.execute(next)
+	case x.run != nil:
+		(&execution{exchange: x}).execute(next)
 	case p == nil:
 		x.replay(&x.rec)
 	case x.async && p.Code == refusal.InProgress && p.stored:
@@ -162,11 +142,11 @@ func (x *exchange) correlate() {
 		return
 	}
 	if v := x.r.Header[name]; len(v) == 1 && plainID(v[0]) {
-		x.ask.correlation = v[0]
+		x.ask.Correlation = v[0]
 	} else {
-		x.ask.correlation, x.made = newCorrelation(), true
+		x.ask.Correlation, x.made = newCorrelation(), true
 	}
-	x.w.Header()[name] = x.value(x.ask.correlation)
+	x.w.Header()[name] = []string{x.ask.Correlation}
 }
 
 // newCorrelation makes a correlation id: 128 random bits. It is no secret, so it need not cost what a token does.
@@ -175,17 +155,6 @@ func newCorrelation() string {
 	binary.LittleEndian.PutUint64(id[:8], rand.Uint64())
 	binary.LittleEndian.PutUint64(id[8:], rand.Uint64())
 	return hex.EncodeToString(id[:])
-}
-
-// value returns the values of a header that has one. They share memory, so that what the guard adds to an answer does
-// not cost an allocation a header.
-func (x *exchange) value(v string) []string {
-	if len(x.room) == cap(x.room) {
-		x.room = make([]string, 0, 7) // most answers need no more
-	}
-	n := len(x.room)
-	x.room = append(x.room, v)
-	return x.room[n : n+1 : n+1]
 }
 
 // completed gives a copy of the request the correlation id and the key that were made for it. The caller's request, and
@@ -199,10 +168,10 @@ func (x *exchange) completed(r *http.Request) {
 		h = http.Header{}
 	}
 	if x.made {
-		h[x.g.headers.correlation] = x.value(x.ask.correlation)
+		h[x.g.headers.correlation] = []string{x.ask.Correlation}
 	}
 	if x.ask.minted {
-		h[x.keyHeader] = x.value(x.keyValue)
+		h[x.keyHeader] = []string{x.keyValue}
 	}
 	r.Header = h
 }
@@ -222,7 +191,7 @@ func plainID(s string) bool {
 
 // bypass runs next without protection.
 func (x *exchange) bypass(next http.Handler, result event.Result) {
-	defer x.decided(result, "", 0, nil) // also if next panics
+	defer x.decided(x.r.Context(), decision{result: result}) // also if next panics
 	x.pass(next)
 }
 
@@ -238,7 +207,7 @@ func (x *exchange) pass(next http.Handler) {
 
 // refuse answers with a problem of the guard's own.
 func (x *exchange) refuse(p *Problem) {
-	defer x.decided(resultOf(p.Code, x.run), p.Code, p.Status, p.cause) // also if ProblemOptions.Write panics
+	defer x.decided(x.r.Context(), x.refusing(p)) // also if ProblemOptions.Write panics
 	x.tell(p)
 }
 
@@ -250,43 +219,10 @@ func (x *exchange) tell(p *Problem) {
 	x.g.writeProblem(x.w, x.r, p)
 }
 
-// resultOf is the result of a request that was answered with a problem; r is its run, nil if there was none.
-func resultOf(c refusal.Code, r *run) event.Result {
-	switch c {
-	case refusal.InProgress:
-		return event.InProgress
-	case refusal.KeyReused:
-		return event.Mismatch
-	case refusal.OutcomeUnknown:
-		return event.Unknown
-	case refusal.OutcomePending:
-		return event.Failed
-	}
-	if r != nil {
-		return event.Failed
-	}
-	return event.Refused
-}
-
 // keyedHeaders adds what every keyed answer carries.
 func (x *exchange) keyedHeaders(h http.Header) {
-	h[x.keyHeader] = x.value(x.keyValue)
+	h[x.keyHeader] = []string{x.keyValue}
 	if _, set := h["Cache-Control"]; !set {
-		h["Cache-Control"] = x.value("no-store")
+		h["Cache-Control"] = []string{"no-store"}
 	}
-}
-
-// decided reports the decision about this request.
-func (x *exchange) decided(result event.Result, code refusal.Code, status int, err error) {
-	if x.g.quiet {
-		return
-	}
-	e := event.Event{
-		Kind: event.Decision, Result: result, Code: code, ID: x.ask.id, Operation: x.ask.operation,
-		Correlation: x.ask.correlation, Status: status, Duration: time.Since(x.started), Err: err,
-	}
-	if x.run != nil {
-		e.Attempt, e.Fence = uint32(x.run.attempt), x.run.owner.Fence
-	}
-	x.g.observer.Observe(context.WithoutCancel(x.r.Context()), e)
 }

@@ -20,9 +20,9 @@ import (
 func (x *exchange) identify() *Problem {
 	g, p := x.g, x.g.policy
 	x.ask.kind = KindHTTP
-	x.ask.operation = p.Operation
-	if x.ask.operation == "" {
-		x.ask.operation = operationName(x.r)
+	x.ask.Operation = p.Operation
+	if x.ask.Operation == "" {
+		x.ask.Operation = operationName(x.r)
 	}
 	key, problem := x.headerKey()
 	if problem != nil {
@@ -55,8 +55,8 @@ func (x *exchange) identify() *Problem {
 	if p.PerOperation {
 		x.ask.key += "\x00" + x.r.Method + " " + fingerprint.TargetPath(x.r) // a key holds no NUL
 	}
-	x.ask.id = g.identity.ID(string(KindHTTP), x.ask.scope, x.ask.key)
-	if x.own = g.runs(x.r.Context(), x.ask.id); x.own {
+	x.ask.ID = g.identity.ID(string(KindHTTP), x.ask.scope, x.ask.key)
+	if x.own = g.runs(x.r.Context(), x.ask.ID); x.own {
 		return nil
 	}
 	if len(x.r.Header["Early-Data"]) > 0 {
@@ -71,10 +71,10 @@ func (x *exchange) identify() *Problem {
 		return g.bodyProblem(err)
 	}
 	var err error
-	if x.ask.fingerprint, err = p.fingerprinter.Of(g.identity, x.r, x.body); err != nil {
+	if x.ask.Fingerprint, err = p.fingerprinter.Of(g.identity, x.r, x.body); err != nil {
 		return g.bodyProblem(err)
 	}
-	x.ask.credentials = credentialsOf(g.identity, x.ask.id, p.Credentials, x.r)
+	x.ask.credentials = credentialsOf(g.identity, x.ask.ID, p.Credentials, x.r)
 	x.heedPreferences()
 	return nil
 }
@@ -83,7 +83,7 @@ func (x *exchange) identify() *Problem {
 // request has been claimed, and must not wait for itself.
 func (g *Guard) runs(ctx context.Context, id driver.ID) bool {
 	op := FromContext(ctx)
-	return op != nil && op.run.ask.id == id && sameStore(op.run.core.store.own, g.store.own)
+	return op != nil && op.ask.ID == id && sameStore(op.run.Store(), g.engine.Store())
 }
 
 func sameStore(a, b driver.Store) bool {
@@ -184,7 +184,7 @@ func (x *exchange) readBody() *Problem {
 	body, err := requestbody.Read(src, requestbody.Options{
 		Limit: p.MaxRequestBody, Memory: p.SpoolRequestAbove, Dir: x.g.tempDir,
 		Length: x.r.ContentLength, Coding: x.r.Header["Content-Encoding"], Reuse: x.spare,
-		Principal: x.ask.id.Scope(), Held: &x.g.held, Files: &x.g.files,
+		Principal: x.ask.ID.Scope(), Held: &x.g.held, Files: &x.g.files,
 	})
 	switch {
 	case err != nil && closedAbove(err):

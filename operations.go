@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/engine"
 	"github.com/semelhq/semel/refusal"
 )
 
@@ -44,7 +45,7 @@ func (g *Guard) Operations() http.Handler {
 		panic("semel: operations: Options.Operations does not say where they are asked about")
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		x := &exchange{g: g, w: w, r: r, started: time.Now(), question: true}
+		x := &exchange{request: request{g: g, started: time.Now()}, w: w, r: r, question: true}
 		x.tellOperation()
 	})
 }
@@ -59,8 +60,8 @@ func (c *core) linkTo(id driver.ID) string {
 func (x *exchange) linked(p *Problem) {
 	switch p.Code {
 	case refusal.InProgress, refusal.OutcomePending, refusal.OutcomeUnknown, refusal.NoAnswer:
-		if x.g.path != "" && x.ask.id != (driver.ID{}) && !x.g.policy.OneCommit {
-			p.Operation = x.g.linkTo(x.ask.id)
+		if x.g.path != "" && x.ask.ID != (driver.ID{}) && !x.g.policy.OneCommit {
+			p.Operation = x.g.linkTo(x.ask.ID)
 		}
 	}
 }
@@ -68,7 +69,7 @@ func (x *exchange) linked(p *Problem) {
 // tellOperation answers a question about an operation.
 func (x *exchange) tellOperation() {
 	h := x.w.Header()
-	h["Cache-Control"] = x.value("no-store")
+	h["Cache-Control"] = []string{"no-store"}
 	x.correlate()
 	if x.r.Method != http.MethodGet && x.r.Method != http.MethodHead {
 		h.Set("Allow", "GET, HEAD")
@@ -113,13 +114,13 @@ func (x *exchange) find(name string) (driver.Record, *Problem) {
 	if err != nil || scope == "" {
 		return driver.Record{}, x.noPrincipal("it asks about an operation, but not whose", err)
 	}
-	if p := g.knowsSecret(x.r.Context()); p != nil {
-		return driver.Record{}, p // under another secret no operation is found
+	if refused := g.engine.KnowsSecret(x.r.Context()); refused != nil {
+		return driver.Record{}, g.refusedBy(refused) // under another secret no operation is found
 	}
-	x.asker = attempt{id: g.identity.ID(string(KindHTTP), scope, ""), credentials: peerOf(x.r.RemoteAddr)}
-	if left := g.guesses.look(x.asker, x.started, 0); left > 0 {
+	x.asker = engine.Attempt{ID: g.identity.ID(string(KindHTTP), scope, ""), Credentials: peerOf(x.r.RemoteAddr)}
+	if left := g.guesses.Look(x.asker, x.started, 0); left > 0 {
 		p := g.problem(refusal.TooManyAttempts, "too many of the operations that were asked about are unknown, or another caller's")
-		p.Title, p.RetryAfter = "too many questions about unknown operations", wholeSeconds(left)
+		p.Title, p.RetryAfter = "too many questions about unknown operations", engine.WholeSeconds(left)
 		return driver.Record{}, p
 	}
 	if byKey {
@@ -128,7 +129,7 @@ func (x *exchange) find(name string) (driver.Record, *Problem) {
 			x.missed()
 		}
 		return rec, p
-	} else if x.ask.id, err = driver.ParseID(name); err != nil || x.ask.id.Scope() != g.identity.Scope(string(KindHTTP), scope) {
+	} else if x.ask.ID, err = driver.ParseID(name); err != nil || x.ask.ID.Scope() != g.identity.Scope(string(KindHTTP), scope) {
 		x.missed()
 		return driver.Record{}, g.problem(refusal.OperationNotFound, "")
 	}
@@ -140,7 +141,7 @@ func (x *exchange) find(name string) (driver.Record, *Problem) {
 }
 
 // missed counts a question about what the asker can't have: keys and ids can be guessed only so often.
-func (x *exchange) missed() { x.g.guesses.count(x.asker, x.started) }
+func (x *exchange) missed() { x.g.guesses.Count(x.asker, x.started) }
 
 // peerOf names the network that a connection comes from: its address, or of IPv6, of which a client has many, the first
 // 64 bits.
@@ -162,7 +163,7 @@ func peerOf(remote string) string {
 // does not count.
 func (x *exchange) findByKey(scope, key string) (rec driver.Record, p *Problem) {
 	for _, k := range slices.Compact([]string{key, (&KeyFormat{UUID: UUIDAny}).compared(key)}) {
-		x.ask.id = x.g.identity.ID(string(KindHTTP), scope, k)
+		x.ask.ID = x.g.identity.ID(string(KindHTTP), scope, k)
 		if rec, p = x.loadKnown(); p == nil || p.Code != refusal.OperationNotFound {
 			break
 		}
@@ -182,7 +183,7 @@ func (x *exchange) loadKnown() (driver.Record, *Problem) {
 
 func (x *exchange) load() (rec driver.Record, p *Problem) {
 	g := x.g
-	rec, err := g.load(x.r.Context(), x.ask.id)
+	rec, err := g.engine.Load(x.r.Context(), x.ask.ID)
 	if err == nil {
 		return rec, nil
 	}
@@ -260,12 +261,12 @@ func goesOn(rec *driver.Record) bool {
 }
 
 func (x *exchange) tellStatus(rec *driver.Record) {
-	s := x.g.newOperationStatus(x.ask.id)
+	s := x.g.newOperationStatus(x.ask.ID)
 	s.Attempts, s.Created, s.Started, s.Ended = rec.Attempt, rec.Created.Time(), rec.Started.Time(), rec.Settled.Time()
 	switch reads := rec.Reads(rec.OnLost); {
 	case goesOn(rec):
 		s.State, s.Ended = stateRunning, time.Time{}
-		x.w.Header().Set("Retry-After", strconv.FormatInt(seconds(retryAfterRunning(rec)), 10))
+		x.w.Header().Set("Retry-After", strconv.FormatInt(seconds(engine.RetryAfter(rec)), 10))
 	case reads == driver.ReadsFree:
 		s.State, s.Retryable, s.Detail = stateFailed, true, "no outcome was kept; the same key runs it again"
 		if rec.Maybe || rec.State == driver.Running {
@@ -294,7 +295,7 @@ func (x *exchange) tellStatus(rec *driver.Record) {
 func (x *exchange) tellEnded(s *operationStatus, rec *driver.Record) *Problem {
 	if rec.State == driver.Done && rec.Retention < Forever/2 {
 		s.Expires = rec.Kept().Time()
-		x.setOwn(x.w.Header(), x.g.headers.expires, x.g.dates.format(rec.Kept()))
+		x.setOwn(x.w.Header(), x.g.headers.expires, rec.Kept().Time().Format(http.TimeFormat))
 	}
 	if rec.Response == nil {
 		s.State, s.Detail = stateUnknown, "it has ended, but with which answer can't be told"
@@ -303,9 +304,9 @@ func (x *exchange) tellEnded(s *operationStatus, rec *driver.Record) *Problem {
 	if s.State = stateSucceeded; rec.Response.Status >= http.StatusBadRequest {
 		s.State = stateFailed
 	}
-	answer, err := x.g.openAnswer(x.r.Context(), x.ask.id, rec)
+	answer, err := x.g.engine.OpenAnswer(x.r.Context(), x.ask.ID, rec)
 	if err != nil {
-		x.g.storeFailed(x.r.Context(), "replay", x.ask.id, err)
+		x.g.engine.Failed(x.r.Context(), "replay", x.ask.ID, err)
 		s.Detail = "its answer can't be given again"
 		return nil
 	}
@@ -333,7 +334,7 @@ func (x *exchange) tellResult(rec *driver.Record) {
 			x.missed()
 		}
 	case goesOn(rec):
-		p = g.inProgress(rec)
+		p = g.refusedBy(engine.InProgress(rec))
 	case reads == driver.ReadsFree:
 		p = g.problem(refusal.ReplayUnavailable, "no outcome was kept; the same key runs it again")
 		p.Title = "the operation has no answer"

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/engine"
 	"github.com/semelhq/semel/internal/fingerprint"
 	"github.com/semelhq/semel/internal/structuredfield"
 )
@@ -229,6 +230,15 @@ type policy struct {
 	sealHeaders   []string              // of Policy.Complete and RespondAsync
 	redactor      *fingerprint.Redactor // nil for nothing to leave out of what is stored
 	problems      *ProblemOptions       // the route's own; else the guard's, once it is known
+}
+
+// engine returns what the engine needs of the policy.
+func (p *policy) engine() engine.Policy {
+	return engine.Policy{
+		OnLost: p.OnLost, Lease: p.Lease, MaxRun: p.MaxRun, SettleWait: p.SettleWait, Retention: p.Retention,
+		Tombstone: p.Tombstone, MinRetention: p.MinRetention, MaxRetention: p.MaxRetention, MaxWaiters: p.MaxWaiters,
+		OneCommit: p.OneCommit, FailOpen: p.FailOpen,
+	}
 }
 
 func (p Policy) compile() (*policy, error) {

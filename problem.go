@@ -1,7 +1,6 @@
 package semel
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,12 +12,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/answer"
+	"github.com/semelhq/semel/internal/engine"
 	"github.com/semelhq/semel/refusal"
 )
-
-// codeHeader names a guard's refusal to clients and to other guards, which need not know the form of its body.
-const codeHeader = "Idempotency-Code"
 
 // A Problem is a refusal: an answer of the guard's own, as application/problem+json (RFC 9457). It is also the error
 // that [Do] returns, and unwraps to its code.
@@ -244,10 +241,13 @@ func (p *Problem) because(err error) *Problem {
 	return p
 }
 
-// unavailable refuses what could not be claimed.
-func (g *Guard) unavailable(ctx context.Context, err error) *Problem {
-	p := g.problem(refusal.StoreUnavailable, "").because(err)
-	p.shut = ctx.Err() != nil || errors.Is(err, driver.ErrShareFull)
+// refusedBy is the problem that follows from a refusal of the engine's.
+func (g *Guard) refusedBy(r *engine.Refusal) *Problem {
+	p := g.problem(r.Code, r.Detail).because(r.Cause)
+	p.shut, p.stored = r.Shut, r.Stored
+	if r.RetryAfter > 0 {
+		p.RetryAfter = r.RetryAfter
+	}
 	return p
 }
 
@@ -256,18 +256,11 @@ func (g *Guard) opens(p *Problem) bool {
 	return p.Code == refusal.StoreUnavailable && g.policy.FailOpen && !p.shut
 }
 
-// nothingProblem tells a client that its run was rolled back.
-func (g *Guard) nothingProblem() *Problem {
-	p := g.problem(refusal.StoreUnavailable, "its transaction was rolled back; the same key may try again")
-	p.Title = "the request has had no effect"
-	return p
-}
-
 // writeProblem answers with p. What the guard adds to each keyed answer is in w's header already.
 func (g *Guard) writeProblem(w http.ResponseWriter, r *http.Request, p *Problem) {
 	h, form := w.Header(), g.policy.problems
 	h.Del("Content-Length")
-	h[codeHeader] = []string{string(p.Code)}
+	h[answer.CodeHeader] = []string{string(p.Code)}
 	if p.RetryAfter > 0 {
 		h.Set("Retry-After", strconv.FormatInt(seconds(p.RetryAfter), 10))
 	}
@@ -293,12 +286,3 @@ func (g *Guard) writeProblem(w http.ResponseWriter, r *http.Request, p *Problem)
 
 // seconds returns d in whole seconds, rounded up.
 func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
-
-func wholeSeconds(d time.Duration) time.Duration { return time.Duration(seconds(d)) * time.Second }
-
-// retryAfterRunning is Retry-After while a run is in progress: the run's age, within what is left of its lease.
-func retryAfterRunning(rec *driver.Record) time.Duration {
-	left := min(rec.LeaseEnd.Sub(rec.Now), 30*time.Second)
-	age := max(rec.Now.Sub(rec.Started), time.Second)
-	return wholeSeconds(min(age, max(time.Second, left)))
-}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/storedrequest"
 )
 
 // A resumption is what a completer's request carries in its context to the guard of its route: an identity that was
@@ -18,7 +19,7 @@ type resumption struct {
 	core    *core
 	id      driver.ID
 	rec     driver.Record // as it was read just before; its operation was due
-	request *sealedRequest
+	request *storedrequest.Request
 
 	taken atomic.Bool // by the first guard: what a handler passes its context to is not meant
 
@@ -71,7 +72,8 @@ func (g *Guard) resume(s *resumption, next http.Handler, w http.ResponseWriter, 
 	}
 	p.Patience = 0
 	p.Retention, p.Tombstone = max(s.rec.Retention, p.MaxRun+p.Lease), s.rec.Tombstone // as its client was told
-	x := &exchange{g: &Guard{core: g.core, policy: &p, keys: g.keys}, w: w, r: r, started: time.Now(), alone: true}
+	own := &Guard{core: g.core, policy: &p, route: g.route.With(p.engine())}
+	x := &exchange{request: request{g: own, started: time.Now()}, w: w, r: r, alone: true}
 	defer func() {
 		if x.run == nil {
 			x.closeBody()
@@ -79,10 +81,10 @@ func (g *Guard) resume(s *resumption, next http.Handler, w http.ResponseWriter, 
 	}()
 	x.correlate()
 	x.keyHeader, x.keyValue = s.request.KeyHeader, s.request.KeyValue
-	x.ask.kind, x.ask.scope, x.ask.key, x.ask.id = KindHTTP, s.request.Scope, s.request.Key, s.id
-	x.ask.fingerprint, x.ask.credentials = s.rec.Fingerprint, storedCredentials(s.request.Header)
-	if x.ask.operation = p.Operation; x.ask.operation == "" {
-		x.ask.operation = operationName(r)
+	x.ask.kind, x.ask.scope, x.ask.key, x.ask.ID = KindHTTP, s.request.Scope, s.request.Key, s.id
+	x.ask.Fingerprint, x.ask.credentials = s.rec.Fingerprint, storedCredentials(s.request.Header)
+	if x.ask.Operation = p.Operation; x.ask.Operation == "" {
+		x.ask.Operation = operationName(r)
 	}
 	if problem := x.readBody(); problem != nil {
 		s.fail(problem)
@@ -90,28 +92,18 @@ func (g *Guard) resume(s *resumption, next http.Handler, w http.ResponseWriter, 
 		return
 	}
 	x.keyedHeaders(w.Header())
-	run, problem := x.g.claim(r.Context(), &x.ask, &x.rec)
+	run, refused := own.route.Claim(r.Context(), &x.ask.Ask, &x.rec)
 	switch {
-	case problem != nil:
+	case refused != nil:
+		problem := own.refusedBy(refused)
 		s.fail(problem)
 		x.refuse(problem)
 	case run == nil: // others were faster
 	case !s.continues(&x.rec):
-		run.unstarted()
+		run.Unstarted()
 	default:
-		run.promised.Store(true)
+		run.Promise()
 		x.run = run
-		x.execute(next)
+		(&execution{exchange: x}).execute(next)
 	}
-}
-
-// unstarted gives a claim up whose handler was not started, so that it does not count as a run.
-func (r *run) unstarted() {
-	copies := 1
-	if r.resent {
-		copies++
-	}
-	r.core.owed.giveBack(r.base, r.ask.id, r.owner.Token, copies, r.began)
-	r.resent = false
-	r.ended(driver.Record{}, true)
 }

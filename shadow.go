@@ -3,7 +3,6 @@ package semel
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"net"
@@ -12,13 +11,16 @@ import (
 	"time"
 
 	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/internal/answer"
+	"github.com/semelhq/semel/internal/engine"
+	"github.com/semelhq/semel/internal/thrown"
 	"github.com/semelhq/semel/refusal"
 )
 
 // shadow is Handler in observe mode: next always runs, and answers as if there were no guard. What the guard
 // would have done is recorded and reported.
 func (g *Guard) shadow(next http.Handler, w http.ResponseWriter, r *http.Request) {
-	x := &exchange{g: g, w: shadowWriter{}, r: r, started: time.Now()}
+	x := &exchange{request: request{g: g, started: time.Now()}, w: shadowWriter{}, r: r}
 	var read bytes.Buffer
 	x.copied = &read
 	problem := x.unthrown(x.identify)
@@ -32,15 +34,14 @@ func (g *Guard) shadow(next http.Handler, w http.ResponseWriter, r *http.Request
 	switch {
 	case x.own:
 	case problem != nil:
-		x.observed(resultOf(problem.Code, nil), 0, problem)
+		x.watched(x.refusing(problem))
 	case x.unkeyed:
-		x.observed(event.Unkeyed, 0, nil)
+		x.watched(decision{result: event.Unkeyed})
 	default:
-		x.ask.wait = 0
-		run, problem := g.enter(r.Context(), &x.ask, &x.rec)
-		if run != nil {
-			x.run = run
-			x.shadowRun(next, w)
+		x.ask.Wait = 0
+		problem := x.enter(r.Context(), &x.rec)
+		if x.run != nil {
+			(&execution{exchange: x}).shadowRun(next, w)
 			return
 		}
 		if problem == nil {
@@ -51,11 +52,11 @@ func (g *Guard) shadow(next http.Handler, w http.ResponseWriter, r *http.Request
 		}
 		switch {
 		case problem == nil:
-			x.observed(event.Replayed, x.rec.Response.Status, nil)
+			x.watched(decision{result: event.Replayed, status: x.rec.Response.Status})
 		case g.opens(problem):
-			x.observed(event.Bypassed, 0, problem)
+			x.watched(decision{result: event.Bypassed, code: problem.Code, err: problem.cause})
 		default:
-			x.observed(resultOf(problem.Code, nil), 0, problem)
+			x.watched(x.refusing(problem))
 		}
 	}
 	next.ServeHTTP(w, r)
@@ -64,73 +65,63 @@ func (g *Guard) shadow(next http.Handler, w http.ResponseWriter, r *http.Request
 // unthrown returns what a hook has thrown as a refusal: what is observed is not in the way of next.
 func (x *exchange) unthrown(f func() *Problem) (p *Problem) {
 	defer func() {
-		if thrown := recover(); thrown != nil {
-			p = x.g.problem(refusal.RequestUnreadable, "").because(thrownError(thrown))
+		if value := recover(); value != nil {
+			p = x.g.problem(refusal.RequestUnreadable, "").because(thrown.Error(value))
 		}
 	}()
 	return f()
 }
 
 // shadowRun runs next as the owner of its operation. The lease is renewed, but nothing that happens to it touches next.
-func (x *exchange) shadowRun(next http.Handler, w http.ResponseWriter) {
-	rec := &recorder{ResponseWriter: w, limit: x.g.policy.MaxResponseBody, above: w.Header().Clone()}
+func (x *execution) shadowRun(next http.Handler, w http.ResponseWriter) {
 	x.capture.init(x, w)
-	x.run.joint.apart = true
-	x.req = x.r.WithContext(context.WithValue(x.r.Context(), operationKey{}, &x.run.op))
+	rec := &recorder{ResponseWriter: w, body: &x.capture.body, above: w.Header().Clone()}
+	x.begin(&x.op, nil)
+	x.op.observed = true
+	x.req = x.r.WithContext(engine.WithRun(x.r.Context(), x.run))
 	defer func() {
-		x.run.lease.handlerEnded()
+		x.run.HandlerEnded()
 		x.removeForm()
 		if err := x.r.Context().Err(); err != nil && rec.failed == nil {
 			rec.failed = err // its client cut it off; under the guard it would have finished
 		}
 		rec.copyTo(&x.capture)
 		// The answer is the handler's already; settling must not hold it back, nor Policy.Decide change it.
-		go x.shadowSettle(x.returned)
+		go x.shadowSettle()
 	}()
 	next.ServeHTTP(rec.as(w), x.req)
 	x.returned = true
 }
 
 // shadowSettle records the outcome of a run whose handler returned or did not.
-func (x *exchange) shadowSettle(returned bool) {
-	o := x.g.policy.lost("the handler did not return")
+func (x *execution) shadowSettle() {
+	d := x.run.Decide(engine.Ending{})
 	decided := false
 	defer func() {
 		recover() //nolint:errcheck // what Policy.Decide throws; the run counts as lost
-		result, code := x.run.op.result()
 		if !decided {
-			x.run.event(event.Panic, nil)
+			x.run.Event(event.Panic, nil)
 		}
-		if _, how := x.run.settle(o); how != settledOwn || !decided || x.lost {
+		result, code := x.op.counts()
+		if _, how := x.run.Settle(d.Outcome); how != engine.SettledOwn || !decided || d.Lost {
 			result, code = event.Failed, ""
 		}
-		var problem *Problem
-		if code != "" {
-			problem = &Problem{Code: code}
-		}
 		if x.silent != nil {
-			result, problem = event.Failed, x.g.problem(refusal.NoAnswer, "").because(x.silent)
+			result, code = event.Failed, refusal.NoAnswer
 		}
-		x.observed(result, x.capture.status, problem)
+		x.watched(decision{result: result, code: code, status: x.capture.status, err: x.silent})
+		x.capture.discard()
 	}()
-	if returned {
-		o = x.decide()
+	if x.returned {
+		d = x.decide()
 		decided = true
 	}
 }
 
-func (x *exchange) observed(result event.Result, status int, p *Problem) {
-	e := event.Event{
-		Kind: event.Decision, Result: result, Observed: true, ID: x.ask.id, Operation: x.ask.operation,
-		Correlation: x.ask.correlation, Status: status, Duration: time.Since(x.started),
-	}
-	if x.run != nil {
-		e.Attempt, e.Fence = uint32(x.run.attempt), x.run.owner.Fence
-	}
-	if p != nil {
-		e.Code, e.Err = p.Code, p.cause
-	}
-	x.g.observer.Observe(context.WithoutCancel(x.r.Context()), e)
+// watched reports what would have become of the request.
+func (x *exchange) watched(d decision) {
+	d.observed = true
+	x.decided(x.r.Context(), d)
 }
 
 // shadowWriter takes what the guard would have added to the answer.
@@ -145,11 +136,9 @@ func (shadowWriter) Write(p []byte) (int, error) { return len(p), nil }
 type recorder struct {
 	http.ResponseWriter
 	above    http.Header // what the layers above the guard had set before
-	limit    int64
 	status   int
 	sent     http.Header
-	body     []byte
-	size     int64
+	body     *answer.Body
 	hijacked bool
 	failed   error // the answer was not sent as the handler wrote it
 }
@@ -202,12 +191,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 	if err != nil && !errors.Is(err, http.ErrBodyNotAllowed) {
 		r.failed = err
 	}
-	r.size += int64(n)
-	if r.size <= r.limit {
-		r.body = append(r.body, p[:n]...)
-	} else {
-		r.body = nil
-	}
+	answer.Append(r.body, p[:n], false) //nolint:errcheck // there is no file
 	return n, err
 }
 
@@ -232,6 +216,5 @@ func (r *recorder) copyTo(c *capture) {
 		}
 	}
 	c.header, c.sent = r.Header().Clone(), r.sent
-	c.status, c.body, c.size, c.over = r.status, r.body, r.size, r.size > r.limit
-	c.declared, c.hijacked, c.unkept = declaredLength(r.sent), r.hijacked, r.failed
+	c.status, c.declared, c.hijacked, c.unkept = r.status, declaredLength(r.sent), r.hijacked, r.failed
 }

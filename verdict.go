@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/answer"
 	"github.com/semelhq/semel/refusal"
 )
 
@@ -36,7 +37,7 @@ func (p *policy) verdict(asked Verdict, status int, header http.Header, body []b
 // byRules decides by what the answer says of itself.
 func (p *policy) byRules(status int, header http.Header) Verdict {
 	switch {
-	case refusedBy(header) != "":
+	case foreignRefusal(header) != "":
 		return VerdictRelease
 	case status >= 200 && status < 300:
 		return VerdictKeep
@@ -48,11 +49,11 @@ func (p *policy) byRules(status int, header http.Header) Verdict {
 	return VerdictKeep
 }
 
-// refusedBy returns the code by which an answer is the refusal of another guard, "" if it is not one. None of them is
+// foreignRefusal returns the code by which an answer is the refusal of another guard, "" if it is not one. None of them is
 // the operation's outcome: that guard has the key too, never runs it twice, and alone knows what has become of it. So
 // the next attempt asks it again, also where it says that there may have been an effect (R-42, R-59a).
-func refusedBy(header http.Header) refusal.Code {
-	code := header[codeHeader]
+func foreignRefusal(header http.Header) refusal.Code {
+	code := header[answer.CodeHeader]
 	if len(code) != 1 || !strings.HasPrefix(code[0], "IDEMPOTENCY_") {
 		return ""
 	}
@@ -67,19 +68,10 @@ func (p *policy) stateFor(v Verdict) driver.State {
 	case VerdictUnknown:
 		return driver.Unknown
 	case VerdictLost:
-		return p.lostState()
+		if p.OnLost == Rerun {
+			return driver.Free
+		}
+		return driver.Unknown
 	}
 	return driver.Done
-}
-
-// lost is what a run is settled with that has no answer, perhaps an effect.
-func (p *policy) lost(why string) driver.Outcome {
-	return driver.Outcome{State: p.lostState(), Error: why, Owed: p.OnLost == Rerun}
-}
-
-func (p *policy) lostState() driver.State {
-	if p.OnLost == Rerun {
-		return driver.Free
-	}
-	return driver.Unknown
 }

@@ -264,12 +264,3 @@ func (h *oldest) Pop() any {
 	*h = old[:len(old)-1]
 	return last
 }
-
-// Backoff returns first, doubled with each try after the first one, up to longest, which is at least first.
-func Backoff(first, longest time.Duration, tries int) time.Duration {
-	d := first
-	for ; tries > 1 && d < longest; tries-- {
-		d = min(d, longest-d) + d
-	}
-	return min(d, longest)
-}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/pause"
 )
 
 // few lists records that have nothing but an id and the time since which they are due.
@@ -43,7 +44,7 @@ func newFew(n int, s Settings) (*Rounds, few) {
 		s.Due = func(_ driver.ID, rec *driver.Record, _ uint64) (driver.Time, bool) { return rec.Settled, true }
 	}
 	s.Concurrency, s.Most = max(s.Concurrency, 1), max(s.Most, 16)
-	s.Delay = func(tries int) time.Duration { return Backoff(time.Second, time.Hour, tries) }
+	s.Delay = func(tries int) time.Duration { return pause.Backoff(time.Second, time.Hour, tries) }
 	s.Rest = func(time.Duration, bool) time.Duration { return time.Second }
 	if s.Looked == nil {
 		s.Looked = func(context.Context, error) {}
@@ -119,27 +120,6 @@ func TestAFailureRestsTwiceAsLongEachTime(t *testing.T) {
 			t.Errorf("tried at %v, want %v first", tried, want)
 		}
 	})
-}
-
-func TestABackoffDoublesUpToItsLongest(t *testing.T) {
-	t.Parallel()
-	const second, forever = time.Second, time.Duration(1<<63 - 1)
-	for _, c := range []struct {
-		first, longest time.Duration
-		tries          int
-		want           time.Duration
-	}{
-		{second, time.Hour, 0, second},
-		{second, time.Hour, 1, second},
-		{second, time.Hour, 3, 4 * second},
-		{second, 5 * second, 4, 5 * second},
-		{second, second, 9, second},
-		{second, forever, 1000, forever},
-	} {
-		if got := Backoff(c.first, c.longest, c.tries); got != c.want {
-			t.Errorf("from %v to %v, after %d tries: %v, want %v", c.first, c.longest, c.tries, got, c.want)
-		}
-	}
 }
 
 func TestTheOldestAreDoneFirstAndOnlySoManyAtOnce(t *testing.T) {

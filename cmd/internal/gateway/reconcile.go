@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -13,6 +12,7 @@ import (
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/internal/pause"
 	"github.com/semelhq/semel/internal/rounds"
 	"github.com/semelhq/semel/keyring"
 )
@@ -74,9 +74,9 @@ func (r *reconciler) every(interval time.Duration) {
 	r.rounds = rounds.New(rounds.Settings{
 		Lister: r, Query: driver.Query{Reading: driver.ReadsUnknown}, Listing: reconcileTime, Most: reconcileBatch,
 		Due: r.due, Do: r.reconcile, Concurrency: reconcileAtOnce, Looked: r.looked, Least: interval / 2,
-		Delay: func(tries int) time.Duration { return jitter(rounds.Backoff(interval, reconcileLongest, tries)) },
+		Delay: func(tries int) time.Duration { return pause.Jitter(pause.Backoff(interval, reconcileLongest, tries)) },
 		Rest: func(took time.Duration, _ bool) time.Duration {
-			return jitter(max(interval, 20*took)) // a large store is not kept busy
+			return pause.Jitter(max(interval, 20*took)) // a large store is not kept busy
 		},
 	})
 }
@@ -210,6 +210,3 @@ func reconcileResult(asked bool, found semel.Found, reads driver.Reading, err er
 	}
 	return "refused"
 }
-
-// jitter returns a random duration in [d/2, d).
-func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2) }

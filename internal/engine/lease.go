@@ -1,12 +1,14 @@
-package semel
+package engine
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"time"
 
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/internal/pause"
 )
 
 // A lease keeps a run's record owned while its handler lives and until its outcome is settled. It renews the record
@@ -15,7 +17,7 @@ import (
 // acknowledged claim or renewal was sent: from then on somebody else may own it. Under Hold nobody else will run it, so
 // the handler goes on.
 type lease struct {
-	run *run
+	run *Run
 
 	sending  sync.Mutex // held while a renewal is under way
 	mu       sync.Mutex
@@ -30,7 +32,7 @@ type lease struct {
 }
 
 // start takes over the lease of a claim that was sent at the given time.
-func (l *lease) start(r *run, sent time.Time) {
+func (l *lease) start(r *Run, sent time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.run, l.acked, l.handling = r, sent, true
@@ -38,7 +40,7 @@ func (l *lease) start(r *run, sent time.Time) {
 }
 
 // none is the lease of a run in one-commit mode: its transaction holds the record.
-func (l *lease) none(r *run) { l.run, l.stopped = r, true }
+func (l *lease) none(r *Run) { l.run, l.stopped = r, true }
 
 // resume starts the renewals again, of a run whose transaction did not commit, or may not have. Its handler has not
 // ended. A renewal from before may still be under way; two at once do no harm.
@@ -47,14 +49,14 @@ func (l *lease) resume(doubtful bool) {
 	defer l.mu.Unlock()
 	l.stopped, l.doubtful = false, doubtful
 	if l.margin != nil {
-		l.margin.Reset(marginOf(l.run.policy.Lease) - time.Since(l.acked))
+		l.margin.Reset(marginOf(l.run.Policy.Lease) - time.Since(l.acked))
 	}
 	if !l.resting && !l.paused {
 		l.beat.Reset(0)
 	}
 }
 
-func (l *lease) interval() time.Duration { return l.run.policy.Lease / 3 }
+func (l *lease) interval() time.Duration { return l.run.Policy.Lease / 3 }
 
 // renew sends one renewal. It runs on the timer's goroutine, and arms the timer itself.
 func (l *lease) renew() {
@@ -63,17 +65,17 @@ func (l *lease) renew() {
 		l.mu.Unlock()
 		return
 	}
-	if l.handling && time.Since(l.run.began) >= l.run.policy.MaxRun {
+	if l.handling && time.Since(l.run.began) >= l.run.Policy.MaxRun {
 		l.resting = true
 		l.mu.Unlock()
-		l.run.event(event.RunTooLong, nil)
+		l.run.Event(event.RunTooLong, nil)
 		return
 	}
 	l.mu.Unlock()
 	replied := false
 	defer func() {
 		if !replied { // in time, or the store has ended this goroutine
-			l.again(jitter(l.run.policy.Lease / 10))
+			l.again(pause.Jitter(l.run.Policy.Lease / 10))
 		}
 	}()
 	replied = l.extend(l.interval()) == nil
@@ -84,20 +86,16 @@ func (l *lease) extend(within time.Duration) error {
 	l.sending.Lock()
 	defer l.sending.Unlock()
 	l.mu.Lock()
-	if l.margin == nil && l.run.policy.OnLost == Rerun {
-		l.margin = time.AfterFunc(marginOf(l.run.policy.Lease)-time.Since(l.acked), l.tooLate)
+	if l.margin == nil && l.run.Policy.OnLost == driver.Rerun {
+		l.margin = time.AfterFunc(marginOf(l.run.Policy.Lease)-time.Since(l.acked), l.tooLate)
 	}
 	l.mu.Unlock()
 
-	sent := time.Now()
-	ctx := newDeadline(l.run.base, min(within, l.run.core.life))
-	owned, err := l.run.core.store.Extend(ctx, l.run.ask.id, l.run.owner, driver.Extension{Lease: l.run.policy.Lease})
-	ctx.end(nil)
+	owned, sent, err := l.run.extend(time.Now().Add(min(within, l.run.life)), driver.Extension{Lease: l.run.Policy.Lease})
 	switch {
 	case errors.Is(err, driver.ErrHeld):
 		l.renewed(sent) // nobody can take the record before the renewal is executed
 	case err != nil:
-		l.run.core.storeFailed(l.run.base, "extend", l.run.ask.id, err)
 		return err
 	case owned:
 		l.renewed(sent)
@@ -105,6 +103,37 @@ func (l *lease) extend(within time.Duration) error {
 		l.fenced()
 	}
 	return nil
+}
+
+// extend sends one renewal of the record.
+func (r *Run) extend(until time.Time, x driver.Extension) (owned bool, sent time.Time, err error) {
+	var held error
+	sent = time.Now()
+	err = r.askUntil(r.base, until, request{verb: "extend", id: r.ask.ID}, func(ctx context.Context) (err error) {
+		if owned, err = r.store.Extend(ctx, r.ask.ID, r.owner, x); errors.Is(err, driver.ErrHeld) {
+			held, err = err, nil // an answer
+		}
+		return err
+	})
+	return owned, sent, errors.Join(err, held)
+}
+
+// MarkBegun makes it durable that the first byte of a streamed answer may leave. Only if that is acknowledged may it.
+func (r *Run) MarkBegun() error {
+	t := r.within(r.Policy.SettleWait)
+	for try := 1; ; try++ {
+		owned, sent, err := r.extend(t.until, driver.Extension{Lease: r.Policy.Lease, Begun: true})
+		switch {
+		case err == nil && owned:
+			r.lease.renewed(sent)
+			return nil
+		case err == nil:
+			r.lease.fenced()
+			return ErrFenced
+		case !t.wait(r.base, try):
+			return err
+		}
+	}
 }
 
 // pause renews the lease, and then not again until goOn. The margin goes on.
@@ -116,7 +145,7 @@ func (l *lease) pause() error {
 	}
 	l.beat.Stop()
 	l.mu.Unlock()
-	err := l.extend(marginOf(l.run.policy.Lease))
+	err := l.extend(marginOf(l.run.Policy.Lease))
 	if err != nil {
 		l.goOn()
 	}
@@ -144,7 +173,7 @@ func (l *lease) renewed(sent time.Time) {
 		return
 	}
 	if l.margin != nil {
-		l.margin.Reset(marginOf(l.run.policy.Lease) - time.Since(l.acked))
+		l.margin.Reset(marginOf(l.run.Policy.Lease) - time.Since(l.acked))
 	}
 	if !l.paused {
 		l.beat.Reset(l.interval() - time.Since(l.acked))
@@ -165,7 +194,7 @@ func (l *lease) fenced() {
 	doubtful := l.doubtful
 	l.mu.Unlock()
 	if l.stop() && !doubtful {
-		l.run.ctx.end(ErrFenced)
+		l.run.ctx.End(ErrFenced)
 	}
 }
 
@@ -173,11 +202,11 @@ func (l *lease) fenced() {
 // they keep it from being taken while the handler comes to its end.
 func (l *lease) tooLate() {
 	l.mu.Lock()
-	late := !l.stopped && l.handling && time.Since(l.acked) >= marginOf(l.run.policy.Lease)
+	late := !l.stopped && l.handling && time.Since(l.acked) >= marginOf(l.run.Policy.Lease)
 	l.mu.Unlock()
 	if late {
-		l.run.ctx.end(ErrLeaseLost)
-		l.run.event(event.LeaseLost, nil)
+		l.run.ctx.End(ErrLeaseLost)
+		l.run.Event(event.LeaseLost, nil)
 	}
 }
 

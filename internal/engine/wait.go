@@ -1,4 +1,4 @@
-package semel
+package engine
 
 import (
 	"context"
@@ -92,7 +92,7 @@ func (w *waiting) wake(id driver.ID) {
 
 // wait returns true when the record may have changed from what rec shows, and false when the deadline or ctx came
 // first.
-func (w *waiting) wait(ctx context.Context, t *ticket, c *core, rec *driver.Record, deadline time.Time) bool {
+func (w *waiting) wait(ctx context.Context, t *ticket, e *Engine, rec *driver.Record, deadline time.Time) bool {
 	defer func() {
 		w.mu.Lock()
 		t.changed = t.list.changed
@@ -120,7 +120,7 @@ func (w *waiting) wait(ctx context.Context, t *ticket, c *core, rec *driver.Reco
 		case <-poll.C:
 		}
 		t.list.interval = min(2*t.list.interval, pollLast)
-		now, err := c.load(ctx, t.id)
+		now, err := e.Load(ctx, t.id)
 		reading := now.Reads(now.OnLost)
 		switch {
 		case err != nil:

@@ -10,69 +10,9 @@ import (
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/internal/digest"
+	"github.com/semelhq/semel/internal/engine"
 	"github.com/semelhq/semel/refusal"
 )
-
-// A run is one execution of an operation, from its claim to its settle.
-type run struct {
-	core    *core
-	policy  *policy
-	ask     *ask // not changed once there is a run
-	owner   driver.Owner
-	op      Operation
-	attempt int
-	began   time.Time // when the last copy of its claim was sent
-
-	base context.Context // the request's values, without its cancellation
-	ctx  deadline        // base with the operation, and with MaxRun as its deadline: the handler's
-
-	face     face
-	joint    joint
-	lease    lease
-	steps    steps
-	stepped  bool        // earlier runs have saved steps
-	sealed   bool        // its request is stored
-	resent   bool        // the claim was sent more than once: a copy may still arrive
-	promised atomic.Bool // its client was told that it will be finished
-
-	answer struct { // what its answer has taken of the memory for bodies
-		taken   int
-		holders atomic.Int32 // who need it: the settle, and whoever answers the client
-	}
-
-	before, after *run // in the list of runs under way
-}
-
-// newRun makes the run that a claim, sent at the given time, has won, and starts its lease. It must be settled.
-func (g *Guard) newRun(ctx context.Context, a *ask, rec *driver.Record, token driver.Token, sent time.Time) *run {
-	r := &run{
-		core: g.core, policy: g.policy, ask: a, began: sent,
-		owner: driver.Owner{Fence: rec.Fence, Token: token},
-		base:  context.WithoutCancel(ctx),
-	}
-	r.op.run, r.attempt = r, int(rec.Attempt)
-	r.stepped, r.steps.some, r.sealed = rec.Steps, rec.Steps, len(rec.Sealed) > 0
-	r.ctx.parent, r.ctx.at, r.ctx.cause, r.ctx.op = r.base, sent.Add(g.policy.MaxRun), ErrMaxRun, &r.op
-	g.work.begin(r)
-	if g.policy.OneCommit {
-		r.lease.none(r)
-	} else {
-		r.lease.start(r, sent)
-	}
-	if rec.Maybe {
-		r.event(event.Takeover, nil)
-	}
-	return r
-}
-
-func (r *run) event(kind event.Kind, err error) {
-	r.core.observer.Observe(r.base, event.Event{
-		Kind: kind, ID: r.ask.id, Operation: r.ask.operation, Correlation: r.ask.correlation,
-		Attempt: uint32(r.attempt), Fence: r.owner.Fence, Err: err,
-	})
-}
-
-type operationKey struct{}
 
 // An Operation is what a handler can know of its own run, and say about its outcome. Its methods are safe for
 // concurrent use.
@@ -80,20 +20,30 @@ type operationKey struct{}
 // A nil Operation is a run outside of any, as that of a request without a key: Key and ID give random values, each time
 // another, and the rest says nothing and does nothing. So a handler need not ask which it is.
 type Operation struct {
-	run     *run
-	verdict atomic.Uint32
-	retain  atomic.Int64 // 0 for Policy.Retention
-	lost    atomic.Pointer[lostReason]
-	refused atomic.Pointer[refusal.Code]
-	derived atomic.Bool // a derived key was taken: there may be an effect elsewhere
+	run      *engine.Run
+	ask      *ask
+	derive   *digest.Digester
+	steps    *stepOptions
+	observed bool // the run is only watched: its transactions and steps are the handler's alone
+	verdict  atomic.Uint32
+	refused  atomic.Pointer[refusal.Code]
+	result   *result // of the last DoTx; written in its transaction
 }
 
-type lostReason struct{ err error }
+// begin makes op that of the request's run.
+func (q *request) begin(op *Operation, face engine.Face) {
+	op.run, op.ask, op.derive, op.steps = q.run, &q.ask, q.g.derive, &q.g.steps
+	q.run.Hold(op, face)
+}
 
 // FromContext returns the operation that a guarded handler runs in, or nil if ctx belongs to none, as for a request
 // without a key, or one that was run unprotected (Policy.FailOpen). A nil [Operation] can be used as any other.
 func FromContext(ctx context.Context) *Operation {
-	op, _ := ctx.Value(operationKey{}).(*Operation)
+	run := engine.FromContext(ctx)
+	if run == nil {
+		return nil
+	}
+	op, _ := run.Holder().(*Operation)
 	return op
 }
 
@@ -103,7 +53,7 @@ func outside(ctx context.Context) context.Context {
 		ctx = context.WithValue(ctx, reportKey{}, nil)
 	}
 	if FromContext(ctx) != nil {
-		ctx = context.WithValue(ctx, operationKey{}, (*Operation)(nil))
+		ctx = engine.WithRun(ctx, nil)
 	}
 	return ctx
 }
@@ -113,7 +63,7 @@ func (o *Operation) Attempt() int {
 	if o == nil {
 		return 0
 	}
-	return o.run.attempt
+	return o.run.Attempt()
 }
 
 // Fence orders the operation's runs: a later run has a larger one. A downstream that remembers the largest it has seen
@@ -122,7 +72,7 @@ func (o *Operation) Fence() uint64 {
 	if o == nil {
 		return 0
 	}
-	return o.run.owner.Fence
+	return o.run.Fence()
 }
 
 // ID returns the operation's public id, as [driver.ID.String] writes it; outside of an operation one that no operation
@@ -133,7 +83,7 @@ func (o *Operation) ID() string {
 		rand.Read(id[:])
 		return id.String()
 	}
-	return o.run.ask.id.String()
+	return o.ask.ID.String()
 }
 
 // Correlation returns the correlation id of the request that started the run, "" outside of an operation.
@@ -141,7 +91,7 @@ func (o *Operation) Correlation() string {
 	if o == nil {
 		return ""
 	}
-	return o.run.ask.correlation
+	return o.ask.Correlation
 }
 
 // Key returns a key derived from the operation and a name, in the form of a UUIDv8 (RFC 9562). It is the same for every
@@ -154,17 +104,25 @@ func (o *Operation) Key(name string) string {
 		rand.Read(sum[:])
 		return digest.UUIDv8(sum)
 	}
-	o.derived.Store(true)
-	a := o.run.ask
-	return o.run.core.derive.DerivedKey(string(a.kind), a.scope, a.key, name)
+	o.run.Touch()
+	return o.derive.DerivedKey(string(o.ask.kind), o.ask.scope, o.ask.key, name)
 }
 
 // Keep asks that the answer be stored and replayed, whatever its status.
-func (o *Operation) Keep() { o.ask(VerdictKeep) }
+func (o *Operation) Keep() { o.ends(VerdictKeep) }
 
 // Release asks that the answer be given but not stored, so that the same key may try again. It is a promise that
 // nothing happened.
-func (o *Operation) Release() { o.ask(VerdictRelease) }
+func (o *Operation) Release() { o.ends(VerdictRelease) }
+
+func (o *Operation) ends(v Verdict) {
+	if o != nil {
+		o.verdict.Store(uint32(v))
+	}
+}
+
+// asked is what the handler has asked for.
+func (o *Operation) asked() Verdict { return Verdict(o.verdict.Load()) }
 
 // Refuse is Release for a handler that has run nothing, as when the service that it would have asked can't be reached.
 // The request then counts as refused, with this code, not as executed. Codes are labels of metrics, so there should be
@@ -172,13 +130,13 @@ func (o *Operation) Release() { o.ask(VerdictRelease) }
 func (o *Operation) Refuse(c refusal.Code) {
 	if o != nil {
 		o.refused.Store(&c)
-		o.ask(VerdictRelease)
+		o.ends(VerdictRelease)
 	}
 }
 
-// result is what became of the request of a run that has ended with an answer.
-func (o *Operation) result() (event.Result, refusal.Code) {
-	if c := o.refused.Load(); c != nil && Verdict(o.verdict.Load()) == VerdictRelease {
+// counts is what became of the request of a run that has ended with an answer.
+func (o *Operation) counts() (event.Result, refusal.Code) {
+	if c := o.refused.Load(); c != nil && o.asked() == VerdictRelease {
 		return event.Refused, *c
 	}
 	return event.Executed, ""
@@ -188,22 +146,7 @@ func (o *Operation) result() (event.Result, refusal.Code) {
 // it is worth something. Policy.MinRetention and Policy.MaxRetention bound it. 0 or less asks for nothing.
 func (o *Operation) Retain(d time.Duration) {
 	if o != nil && d > 0 {
-		o.retain.Store(int64(d))
-	}
-}
-
-// retention returns how long a kept outcome is kept; 0 for as long as the claim said.
-func (r *run) retention() time.Duration {
-	d := time.Duration(r.op.retain.Load())
-	if d == 0 {
-		return 0
-	}
-	return min(max(d, r.policy.MinRetention), r.policy.MaxRetention)
-}
-
-func (o *Operation) ask(v Verdict) {
-	if o != nil {
-		o.verdict.Store(uint32(v))
+		o.run.Retain(d)
 	}
 }
 
@@ -211,6 +154,6 @@ func (o *Operation) ask(v Verdict) {
 // What the handler has written is thrown away; Policy.OnLost decides. The error is for operators.
 func (o *Operation) Lost(err error) {
 	if o != nil {
-		o.lost.Store(&lostReason{err})
+		o.run.Lose(err)
 	}
 }

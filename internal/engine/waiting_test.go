@@ -1,4 +1,4 @@
-package semel
+package engine
 
 import (
 	"testing"

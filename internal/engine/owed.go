@@ -1,4 +1,4 @@
-package semel
+package engine
 
 import (
 	"container/heap"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/internal/budget"
+	"github.com/semelhq/semel/internal/pause"
 )
 
 // owed holds the releases-by-token that this guard owes: of claims that it gave up, or sent more than once. Each is
@@ -16,7 +17,7 @@ import (
 // because a copy that was under way may have been executed after the first release. The releases are detached from any
 // request and counted as work.
 type owed struct {
-	core *core
+	engine *Engine
 
 	mu      sync.Mutex
 	shares  budget.Shares // of all that is queued or being sent
@@ -54,9 +55,17 @@ func (o *owed) count() int {
 	return o.shares.N
 }
 
-// add takes over a release. by.Fence is the last fence under which this guard started the handler, 0 for never.
-func (o *owed) add(id driver.ID, by driver.Owner, sent time.Time) {
-	o.core.work.add()
+// add takes over the release of a claim that this process has not run.
+func (o *owed) add(id driver.ID, t driver.Token, sent time.Time) {
+	o.addAbove(id, driver.Owner{Token: t}, sent)
+}
+
+// addAbove takes over the release of copies of a claim. ran.Fence is the last fence under which this process has started
+// the handler, 0 for never.
+func (o *owed) addAbove(id driver.ID, ran driver.Owner, sent time.Time) {
+	by := ran
+	by.Above = true
+	o.engine.work.add()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.shares.Take(id.Scope(), 1)
@@ -113,7 +122,7 @@ func (o *owed) dispatch() {
 
 // send sends one release.
 func (o *owed) send(r *owedRelease) {
-	err := errors.New("the store ended the goroutine")
+	err := errEnded
 	defer func() { o.sent(r, err) }()
 	err = o.release(context.Background(), owedBackoff, r.id, r.by)
 }
@@ -126,32 +135,32 @@ func (o *owed) sent(r *owedRelease, err error) {
 	switch {
 	case err != nil:
 		r.tries++
-		r.due = time.Now().Add(jitter(min(owedBackoff, 20*time.Millisecond<<min(r.tries, 10))))
+		r.due = time.Now().Add(pause.Jitter(pause.Backoff(firstPause, owedBackoff, r.tries)))
 		o.push(r)
 	case !r.again:
 		r.again = true
 		r.tries = 0
-		r.due = r.sent.Add(o.core.life)
+		r.due = r.sent.Add(o.engine.life)
 		o.push(r)
 	default:
 		o.shares.Give(r.id.Scope(), 1)
-		o.core.work.done()
+		o.engine.work.done()
 		o.nudge()
 	}
 }
 
 // release sends one release. An error means that there was no reply.
 func (o *owed) release(ctx context.Context, within time.Duration, id driver.ID, by driver.Owner) error {
-	one := newDeadline(ctx, min(within, o.core.life))
-	defer one.end(nil)
-	_, _, err := o.core.store.Settle(one, id, by, driver.Outcome{State: driver.Free, Error: "claim given up"})
-	if err != nil {
-		o.core.storeFailed(ctx, "release", id, err)
-	} else {
-		o.core.waiting.wake(id)
-	}
+	e := o.engine
+	err := e.askUntil(ctx, e.within(within).until, request{verb: "release", id: id}, func(ctx context.Context) error {
+		_, _, err := e.store.Settle(ctx, id, by, driver.Outcome{State: driver.Free, Error: "claim given up"})
+		return err
+	})
 	if errors.Is(err, driver.ErrUnreadable) {
-		err = nil // an answer too, and no later one would differ
+		return nil // an answer too, and no later one would differ
+	}
+	if err == nil {
+		e.waiting.wake(id)
 	}
 	return err
 }
@@ -159,15 +168,16 @@ func (o *owed) release(ctx context.Context, within time.Duration, id driver.ID, 
 // giveBack releases a claim that was won and whose handler is not started. Nothing is owed if the store replies, and no
 // other copy of the claim may be under way.
 func (o *owed) giveBack(ctx context.Context, id driver.ID, token driver.Token, copies int, sent time.Time) {
-	by, owe := driver.Owner{Token: token, Above: true}, true
-	o.core.work.add()
-	defer o.core.work.done()
+	owe := true
+	o.engine.work.add()
+	defer o.engine.work.done()
 	defer func() {
 		if owe {
-			o.add(id, by, sent)
+			o.add(id, token, sent)
 		}
 	}()
 	if copies == 1 {
+		by := driver.Owner{Token: token, Above: true}
 		owe = o.release(context.WithoutCancel(ctx), claimWindow, id, by) != nil
 	}
 }

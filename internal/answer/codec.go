@@ -1,4 +1,4 @@
-package semel
+package answer
 
 import (
 	"bytes"
@@ -8,33 +8,32 @@ import (
 	"sync"
 
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/thrown"
 )
 
-// A Codec compresses stored bodies. Its methods are called concurrently.
+// A Codec compresses stored bodies; see the root package.
 type Codec interface {
-	// Name is stored with each body; it must stay the same for the same format.
 	Name() string
-	// Encode returns body compressed. It may return it unchanged in length or longer; then it is stored as it is.
 	Encode(body []byte) ([]byte, error)
-	// Decode returns what Encode was given, or an error if that would be larger than limit bytes.
 	Decode(stored []byte, limit int64) ([]byte, error)
 }
 
-// codecs finds a codec by the name that a record gives. Gzip is always known, so that a record survives a change of
+// Codecs finds a codec by the name that a record gives. Gzip is always known, so that a record survives a change of
 // Options.Codec.
-type codecs struct {
+type Codecs struct {
 	write  Codec
 	name   string // of write
 	byName map[string]Codec
-	failed func(error) // told what keeps a body from being compressed; nil for nobody
+	failed func(error)
 }
 
-func newCodecs(c Codec) codecs {
+// NewCodecs returns one that writes with c; nil for gzip. failed is told what keeps a body from being compressed.
+func NewCodecs(c Codec, failed func(error)) Codecs {
 	if c == nil {
 		c = gzipCodec{}
 	}
 	name := c.Name()
-	return codecs{write: c, name: name, byName: map[string]Codec{gzipCodec{}.Name(): gzipCodec{}, name: c}}
+	return Codecs{write: c, name: name, failed: failed, byName: map[string]Codec{gzipCodec{}.Name(): gzipCodec{}, name: c}}
 }
 
 // A body larger than many samples is compressed only if its beginning shrinks: an image or an archive would cost the
@@ -44,8 +43,8 @@ const (
 	manySamples = 8
 )
 
-// pack compresses a body of at least threshold bytes; it returns the body and "" where that does not help.
-func (c *codecs) pack(body []byte, threshold int) ([]byte, string) {
+// Pack compresses a body of at least threshold bytes; it returns the body and "" where that does not help.
+func (c *Codecs) Pack(body []byte, threshold int) ([]byte, string) {
 	if threshold < 0 || len(body) < threshold || len(body) == 0 {
 		return body, ""
 	}
@@ -56,7 +55,7 @@ func (c *codecs) pack(body []byte, threshold int) ([]byte, string) {
 		}
 	}
 	packed, err := encode(c.write, body)
-	if err != nil && c.failed != nil {
+	if err != nil {
 		c.failed(fmt.Errorf("compress a body with codec %q: %w", c.name, err))
 	}
 	if err != nil || len(packed) >= len(body) {
@@ -68,17 +67,17 @@ func (c *codecs) pack(body []byte, threshold int) ([]byte, string) {
 // What a codec throws says no more than an error of its.
 
 func encode(c Codec, body []byte) (packed []byte, err error) {
-	defer noReply(&err)
+	defer thrown.Catch(&err)
 	return c.Encode(body)
 }
 
 func decode(c Codec, stored []byte, limit int64) (body []byte, err error) {
-	defer noReply(&err)
+	defer thrown.Catch(&err)
 	return c.Decode(stored, limit)
 }
 
-// unpack returns a stored body as it was sent. One that can't be is an error that wraps driver.ErrUnreadable.
-func (c *codecs) unpack(r *driver.Response, limit int64) ([]byte, error) {
+// Unpack returns a stored body as it was sent. One that can't be is an error that wraps driver.ErrUnreadable.
+func (c *Codecs) Unpack(r *driver.Response, limit int64) ([]byte, error) {
 	if r.Codec == "" {
 		return r.Body, nil
 	}

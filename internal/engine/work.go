@@ -1,9 +1,11 @@
-package semel
+package engine
 
 import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/semelhq/semel/driver"
 )
 
 // work counts what Drain waits for: runs, settles that go on, releases that are owed.
@@ -12,12 +14,12 @@ type work struct {
 	n    int
 	idle chan struct{} // closed when n falls to zero; nil if nobody waits
 
-	oldest, newest *run // the runs under way, linked in the order of their start
+	oldest, newest *Run // the runs under way, linked in the order of their start
 	runs           int
 }
 
 // begin adds a run.
-func (w *work) begin(r *run) {
+func (w *work) begin(r *Run) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.n++
@@ -31,7 +33,7 @@ func (w *work) begin(r *run) {
 }
 
 // end removes a run.
-func (w *work) end(r *run) {
+func (w *work) end(r *Run) {
 	w.mu.Lock()
 	if r.before == nil {
 		w.oldest = r.after
@@ -96,4 +98,17 @@ func (w *work) wait(ctx context.Context) (left int, err error) {
 			return w.n, ctx.Err()
 		}
 	}
+}
+
+// settles reports whether a run of this process may still come to settle the record that by owns. It knows better than
+// whoever could be asked. After twice MaxRun its handler has not obeyed its deadline, or its settle was abandoned.
+func (w *work) settles(by driver.Owner) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for r := w.oldest; r != nil; r = r.after {
+		if r.owner == by {
+			return time.Since(r.began)/2 < r.Policy.MaxRun
+		}
+	}
+	return false
 }

@@ -1,4 +1,4 @@
-package semel
+package storedrequest
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/digest"
 	"github.com/semelhq/semel/keyring"
 )
 
@@ -26,11 +27,11 @@ func ringOf(t testing.TB, keys ...keyring.Key) *keyring.Ring {
 var (
 	firstKey    = keyring.Key{ID: "a", Key: bytes.Repeat([]byte{1}, 32)}
 	sealedToken = driver.Token{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}
-	sealedID    = Identify(nil, KindHTTP, "alice", "k")
+	sealedID    = digest.New(nil).ID("http", "alice", "k")
 )
 
-func someRequest() *sealedRequest {
-	return &sealedRequest{
+func someRequest() *Request {
+	return &Request{
 		Scope: "alice", Key: "k\x00POST /p", KeyHeader: "Idempotency-Key", KeyValue: `"k"`, Method: "POST", Target: "/p?a=%20b",
 		Host: "shop", Header: http.Header{"Content-Type": {"text/plain"}, "Accept": {"a", "b"}}, Body: []byte("body"),
 	}
@@ -51,7 +52,7 @@ func TestR61_TheFormOfAStoredRequest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := openRequest(ringOf(t, keyring.Key{ID: "b", Key: bytes.Repeat([]byte{2}, 32)}, firstKey), sealedID, &driver.Record{Sealed: golden})
+	got, err := Open(ringOf(t, keyring.Key{ID: "b", Key: bytes.Repeat([]byte{2}, 32)}, firstKey), sealedID, &driver.Record{Sealed: golden})
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("opened as %+v, %v", got, err)
 	}
@@ -65,7 +66,7 @@ func TestR61_AStoredRequestIsBoundToItsRecord(t *testing.T) {
 	t.Parallel()
 	k := ringOf(t, firstKey)
 	text := someRequest().append(nil)
-	sealed := k.SealField(sealedField, sealedID, sealedToken, text)
+	sealed := k.SealField(field, sealedID, sealedToken, text)
 	changed := func(at int) []byte {
 		b := bytes.Clone(sealed)
 		b[at] ^= 1
@@ -77,27 +78,27 @@ func TestR61_AStoredRequestIsBoundToItsRecord(t *testing.T) {
 		sealed []byte
 		why    string
 	}{
-		"another record":    {Identify(nil, KindHTTP, "alice", "other"), k, sealed, "authentication failed"},
-		"another field":     {sealedID, k, k.SealField(stepField("x"), sealedID, sealedToken, text), "authentication failed"},
+		"another record":    {digest.New(nil).ID("http", "alice", "other"), k, sealed, "authentication failed"},
+		"another field":     {sealedID, k, k.SealField("step x", sealedID, sealedToken, text), "authentication failed"},
 		"another token":     {sealedID, k, changed(3), "authentication failed"},
 		"another nonce":     {sealedID, k, changed(3 + len(driver.Token{})), "authentication failed"},
 		"another text":      {sealedID, k, changed(len(sealed) - 1), "authentication failed"},
 		"another key id":    {sealedID, k, changed(2), `key "` + "`" + `", which is not in the keyring`},
 		"without a keyring": {sealedID, nil, sealed, `key "a", which is not in the keyring`},
-		"in the clear":      {sealedID, k, (*keyring.Ring)(nil).SealField(sealedField, sealedID, sealedToken, text), "not encrypted"},
+		"in the clear":      {sealedID, k, (*keyring.Ring)(nil).SealField(field, sealedID, sealedToken, text), "not encrypted"},
 		"nothing":           {sealedID, k, nil, "empty"},
 		"another kind":      {sealedID, k, []byte{7}, "envelope of kind 7"},
 		"cut off":           {sealedID, k, sealed[:10], "10 encrypted bytes"},
 		"without a nonce":   {sealedID, k, sealed[:22], "encrypted bytes"},
-		"another version":   {sealedID, k, k.SealField(sealedField, sealedID, sealedToken, []byte{9}), "form is unknown"},
-		"an empty text":     {sealedID, k, k.SealField(sealedField, sealedID, sealedToken, nil), "form is unknown"},
-		"half a text":       {sealedID, k, k.SealField(sealedField, sealedID, sealedToken, text[:8]), "at byte"},
+		"another version":   {sealedID, k, k.SealField(field, sealedID, sealedToken, []byte{9}), "form is unknown"},
+		"an empty text":     {sealedID, k, k.SealField(field, sealedID, sealedToken, nil), "form is unknown"},
+		"half a text":       {sealedID, k, k.SealField(field, sealedID, sealedToken, text[:8]), "at byte"},
 	} {
-		if got, err := openRequest(c.ring, c.id, &driver.Record{Sealed: c.sealed}); !errors.Is(err, driver.ErrUnreadable) || !strings.Contains(err.Error(), c.why) {
+		if got, err := Open(c.ring, c.id, &driver.Record{Sealed: c.sealed}); !errors.Is(err, driver.ErrUnreadable) || !strings.Contains(err.Error(), c.why) {
 			t.Errorf("%s: %+v, %v; want %q", name, got, err, c.why)
 		}
 	}
-	if again := k.SealField(sealedField, sealedID, sealedToken, text); bytes.Equal(again, sealed) {
+	if again := k.SealField(field, sealedID, sealedToken, text); bytes.Equal(again, sealed) {
 		t.Error("the same request is encrypted to the same bytes")
 	}
 }
@@ -105,7 +106,7 @@ func TestR61_AStoredRequestIsBoundToItsRecord(t *testing.T) {
 func TestStoredRequestsAreMadeAgain(t *testing.T) {
 	t.Parallel()
 	s := someRequest()
-	r, err := s.request()
+	r, err := s.HTTP()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,20 +118,20 @@ func TestStoredRequestsAreMadeAgain(t *testing.T) {
 	if r.Header.Get("Idempotency-Key") != `"k"` || len(r.Header["Accept"]) != 2 || len(s.Header) != 2 {
 		t.Errorf("made with %v, of %v", r.Header, s.Header)
 	}
-	for name, spoil := range map[string]func(*sealedRequest){
-		"a bad target": func(s *sealedRequest) { s.Target = "\x7f" },
-		"no key":       func(s *sealedRequest) { s.KeyValue = "" },
-		"no header":    func(s *sealedRequest) { s.KeyHeader = "" },
+	for name, spoil := range map[string]func(*Request){
+		"a bad target": func(s *Request) { s.Target = "\x7f" },
+		"no key":       func(s *Request) { s.KeyValue = "" },
+		"no header":    func(s *Request) { s.KeyHeader = "" },
 	} {
 		bad := someRequest()
 		spoil(bad)
-		if r, err := bad.request(); err == nil {
+		if r, err := bad.HTTP(); err == nil {
 			t.Errorf("%s: made %+v", name, r)
 		}
 	}
 	bare := someRequest()
 	bare.Header = nil
-	if r, err := bare.request(); err != nil || len(r.Header) != 1 {
+	if r, err := bare.HTTP(); err != nil || len(r.Header) != 1 {
 		t.Errorf("without headers: %v", err)
 	}
 }
@@ -138,9 +139,9 @@ func TestStoredRequestsAreMadeAgain(t *testing.T) {
 func FuzzStoredRequest(f *testing.F) {
 	k := ringOf(f, firstKey)
 	f.Add(someRequest().append(nil))
-	f.Add([]byte{sealedVersion})
+	f.Add([]byte{version})
 	f.Fuzz(func(t *testing.T, text []byte) {
-		s, err := openRequest(k, sealedID, &driver.Record{Sealed: k.SealField(sealedField, sealedID, sealedToken, text)})
+		s, err := Open(k, sealedID, &driver.Record{Sealed: k.SealField(field, sealedID, sealedToken, text)})
 		if err != nil {
 			if !errors.Is(err, driver.ErrUnreadable) {
 				t.Errorf("%v is not ErrUnreadable", err)

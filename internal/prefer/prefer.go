@@ -1,4 +1,5 @@
-package semel
+// Package prefer reads the header Prefer (RFC 7240).
+package prefer
 
 import (
 	"strconv"
@@ -6,16 +7,16 @@ import (
 	"time"
 )
 
-// preferences are those of a client that a guard can meet (RFC 7240).
-type preferences struct {
-	async bool          // section 4.1: it would rather be told 202 than wait
-	waits bool          // section 4.3: it says how long it would wait
-	wait  time.Duration // in whole seconds
+// Preferences are those of a client that a guard can meet (RFC 7240).
+type Preferences struct {
+	Async bool          // section 4.1: it would rather be told 202 than wait
+	Waits bool          // section 4.3: it says how long it would wait
+	Wait  time.Duration // in whole seconds
 }
 
-// preferencesOf reads the lines of Prefer. Of a preference that is said twice the first counts (section 2); one whose
+// Of reads the lines of Prefer. Of a preference that is said twice the first counts (section 2); one whose
 // value is of the wrong form does not.
-func preferencesOf(lines []string) (p preferences) {
+func Of(lines []string) (p Preferences) {
 	var saidAsync, saidWait bool
 	for _, line := range lines {
 		for rest := line; rest != ""; {
@@ -26,11 +27,11 @@ func preferencesOf(lines []string) (p preferences) {
 			name, value = strings.TrimSpace(name), unquoted(strings.TrimSpace(value))
 			switch {
 			case strings.EqualFold(name, "respond-async") && !saidAsync:
-				saidAsync, p.async = true, value == ""
+				saidAsync, p.Async = true, value == ""
 			case strings.EqualFold(name, "wait") && !saidWait:
 				saidWait = true
 				if n, err := strconv.ParseUint(value, 10, 31); err == nil {
-					p.waits, p.wait = true, time.Duration(n)*time.Second
+					p.Waits, p.Wait = true, time.Duration(n)*time.Second
 				}
 			}
 		}

@@ -1,4 +1,4 @@
-package semel
+package engine
 
 import (
 	"container/list"
@@ -106,13 +106,22 @@ func (t *turns) give(p driver.ScopeID, n int) {
 	}
 }
 
-// myTurn waits for a turn to claim, or refuses.
-func (g *Guard) myTurn(ctx context.Context, a *ask) *Problem {
-	if g.claims.take(ctx, a.id.Scope(), 1, min(claimWindow, g.life)) {
-		return nil
+// answerTurn waits for a turn to store a large answer, until the time has come. Whoever has got one gives it back.
+func (r *Run) answerTurn(o *driver.Outcome, until time.Time) bool {
+	n := r.large(o)
+	return n == 0 || r.answers.take(r.base, r.ask.ID.Scope(), n, time.Until(until))
+}
+
+func (r *Run) giveTurn(o *driver.Outcome) {
+	if n := r.large(o); n > 0 {
+		r.answers.give(r.ask.ID.Scope(), n)
 	}
-	if ctx.Err() != nil {
-		return g.unavailable(ctx, ctx.Err())
+}
+
+// large returns the size of an answer that needs a turn, else 0.
+func (r *Run) large(o *driver.Outcome) int {
+	if r.Policy.OneCommit || o.Response == nil || len(o.Response.Body) <= smallAnswer {
+		return 0
 	}
-	return g.crowded(ctx, a, g.policy.FailOpen, "too many claims are under way")
+	return len(o.Response.Body)
 }

@@ -1,4 +1,4 @@
-package semel
+package engine
 
 import (
 	"encoding/binary"
@@ -15,7 +15,7 @@ func numberedID(n int) (id driver.ID) {
 	return id
 }
 
-func (c *attemptCounter) held() (n int) {
+func (c *Attempts) held() (n int) {
 	for i := range c.shards {
 		n += len(c.shards[i].counts)
 	}
@@ -26,29 +26,29 @@ func (c *attemptCounter) held() (n int) {
 func TestR60_AttemptsAreCountedInBoundedMemory(t *testing.T) {
 	t.Parallel()
 	const room = attemptKeys * 16
-	c, now := newAttemptCounter(2), time.Unix(600, 0)
+	c, now := NewAttempts(2), time.Unix(600, 0)
 	known := numberedID(-1)
-	c.count(attempt{id: known}, now)
+	c.Count(Attempt{ID: known}, now)
 	for i := range room + room/4 {
-		c.count(attempt{id: numberedID(i)}, now)
+		c.Count(Attempt{ID: numberedID(i)}, now)
 	}
 	if got := c.held(); got > room {
 		t.Errorf("%d keys are held, want at most %d", got, room)
 	}
-	if left := c.count(attempt{id: known}, now); left != 0 {
+	if left := c.Count(Attempt{ID: known}, now); left != 0 {
 		t.Errorf("the second of two attempts must wait %v", left)
 	}
-	if left := c.count(attempt{id: known}, now.Add(15*time.Second)); left != 45*time.Second {
+	if left := c.Count(Attempt{ID: known}, now.Add(15*time.Second)); left != 45*time.Second {
 		t.Errorf("the third of two attempts must wait %v, want 45s", left)
 	}
 	later := now.Add(time.Minute)
 	for i := range 1000 {
-		c.count(attempt{id: numberedID(i)}, later)
+		c.Count(Attempt{ID: numberedID(i)}, later)
 	}
 	if got := c.held(); got != 1000 {
 		t.Errorf("a minute later %d keys are held, want 1000", got)
 	}
-	if left := c.count(attempt{id: known}, later); left != 0 {
+	if left := c.Count(Attempt{ID: known}, later); left != 0 {
 		t.Errorf("a minute later the first attempt must wait %v", left)
 	}
 }
@@ -114,16 +114,13 @@ func TestR60_ASlotStartsAnewWhenItsTurnComesAgain(t *testing.T) {
 
 func TestField15_ByDefaultNoPrincipalHasTooManyKeys(t *testing.T) {
 	t.Parallel()
-	g, err := New(struct{ driver.Store }{}, SingleTenant, Hold, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	keys := newKeyCounter(0, driver.DefaultRetention)
 	scope := numberedID(1).Scope()
 	for range 200_000 {
-		g.keys.add(scope, &driver.Record{Created: 1, Started: 1})
+		keys.add(scope, &driver.Record{Created: 1, Started: 1})
 	}
-	if got := g.keys.full(scope, time.Now()); got != 0 || len(g.keys.principals) != 0 {
-		t.Errorf("wait %v, %d principals are counted; want neither", got, len(g.keys.principals))
+	if got := keys.full(scope, time.Now()); got != 0 || len(keys.principals) != 0 {
+		t.Errorf("wait %v, %d principals are counted; want neither", got, len(keys.principals))
 	}
 }
 

@@ -1,4 +1,4 @@
-package semel
+package lazyctx
 
 import (
 	"context"
@@ -15,11 +15,14 @@ var (
 	errMine = errors.New("mine")
 )
 
-type deadlineKey struct{}
+type (
+	deadlineKey struct{}
+	otherKey    struct{}
+)
 
 // twoContexts are a deadline and what the standard library makes of the same arguments.
 type twoContexts struct {
-	d        *deadline
+	d        *Context
 	std      context.Context
 	endStd   func(error)
 	endAbove context.CancelCauseFunc // of the parent
@@ -36,10 +39,10 @@ func newTwoContexts(parentAfter time.Duration) *twoContexts {
 			stop()
 		}
 	}
-	c := &twoContexts{d: newDeadline(above, 10*time.Second), endAbove: endAbove}
-	c.d.cause = errDue
+	c := &twoContexts{d: For(above, 10*time.Second), endAbove: endAbove}
+	c.d.Cause = errDue
 	causal, cancelStd := context.WithCancelCause(above)
-	std, stop := context.WithDeadlineCause(causal, c.d.at, errDue)
+	std, stop := context.WithDeadlineCause(causal, c.d.At, errDue)
 	c.std = std
 	c.endStd = func(cause error) {
 		cancelStd(cause)
@@ -49,7 +52,7 @@ func newTwoContexts(parentAfter time.Duration) *twoContexts {
 }
 
 func (c *twoContexts) end(cause error) {
-	c.d.end(cause)
+	c.d.End(cause)
 	c.endStd(cause)
 }
 
@@ -211,16 +214,16 @@ func TestDeadlineIsUsedConcurrently(t *testing.T) {
 	for range 500 {
 		parent, cancel := context.WithCancelCause(context.Background())
 		defer cancel(nil)
-		d := newDeadline(parent, 50*time.Microsecond)
-		d.cause = errDue
+		d := For(parent, 50*time.Microsecond)
+		d.Cause = errDue
 		var wg sync.WaitGroup
 		for i := range 8 {
 			wg.Go(func() {
 				switch i {
 				case 0:
-					d.end(errMine)
+					d.End(errMine)
 				case 1:
-					d.end(nil)
+					d.End(nil)
 				case 2:
 					cancel(errMine)
 				case 3:
@@ -253,20 +256,21 @@ func TestDeadlineIsUsedConcurrently(t *testing.T) {
 	}
 }
 
-// FromContext finds the operation of the handler's context, and of its children; not of a store verb's.
-func TestDeadlineHoldsItsOperation(t *testing.T) {
+// What it holds is found in it and in its children, and hides what its parents have under the key.
+func TestAContextHoldsAValue(t *testing.T) {
 	t.Parallel()
-	d := newDeadline(context.Background(), time.Hour)
-	defer d.end(nil)
-	if FromContext(d) != nil {
-		t.Error("an operation where there is none")
+	above := context.WithValue(context.Background(), deadlineKey{}, "above")
+	c := For(above, time.Hour)
+	defer c.End(nil)
+	if got := c.Value(deadlineKey{}); got != "above" {
+		t.Errorf("it holds nothing, and has %v", got)
 	}
-	d.op = &Operation{}
-	child, cancel := context.WithCancel(context.WithValue(d, deadlineKey{}, 1))
+	c.Key, c.Held = deadlineKey{}, "held"
+	child, cancel := context.WithCancel(context.WithValue(c, otherKey{}, 1))
 	defer cancel()
-	for _, ctx := range []context.Context{d, child, newDeadline(child, time.Minute)} {
-		if FromContext(ctx) != d.op {
-			t.Error("the operation is not found")
+	for _, ctx := range []context.Context{c, child, For(child, time.Minute)} {
+		if got := ctx.Value(deadlineKey{}); got != "held" {
+			t.Errorf("found %v", got)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package semel
+package engine
 
 import (
 	"context"
@@ -14,42 +14,38 @@ import (
 
 // withinCaps refuses a request that is repeated too often, or that would add a key to a principal who has too many
 // . Both are counted in this process.
-func (g *Guard) withinCaps(ctx context.Context, a *ask, now time.Time) *Problem {
-	if left := g.attempts.count(attempt{id: a.id, request: a.fingerprint.Canonical, credentials: a.credentials.digest}, now); left > 0 {
-		p := g.problem(refusal.TooManyAttempts, "")
-		p.RetryAfter = wholeSeconds(left)
-		return p
+func (r *Route) withinCaps(ctx context.Context, a *Ask, now time.Time) *Refusal {
+	if left := r.attempts.Count(Attempt{a.ID, a.Fingerprint.Canonical, a.Credentials}, now); left > 0 {
+		return &Refusal{Code: refusal.TooManyAttempts, RetryAfter: WholeSeconds(left)}
 	}
-	left := g.keys.full(a.id.Scope(), now)
+	left := r.keys.full(a.ID.Scope(), now)
 	if left == 0 {
 		return nil
 	}
 	// Repeats of keys that are there already are still answered.
-	rec, err := g.load(ctx, a.id)
+	rec, err := r.Load(ctx, a.ID)
 	switch {
 	case errors.Is(err, driver.ErrUnreadable):
 		return nil // it is there; the claim says what that means (R-41a)
 	case err != nil:
-		return g.unavailable(ctx, err)
+		return unavailable(ctx, err)
 	case rec.Reads(rec.OnLost) != driver.ReadsAbsent:
 		return nil
 	}
-	p := g.problem(refusal.TooManyKeys, "")
-	p.RetryAfter = wholeSeconds(left)
-	return p
+	return &Refusal{Code: refusal.TooManyKeys, RetryAfter: WholeSeconds(left)}
 }
 
-// An attempt is what is counted as one: the same request under the same key, with the same credentials. By the key
+// An Attempt is what is counted as one: the same request under the same key, with the same credentials. By the key
 // alone whoever knows it could lock its owner out, with any body.
-type attempt struct {
-	id          driver.ID
-	request     [16]byte
-	credentials string
+type Attempt struct {
+	ID          driver.ID
+	Request     [16]byte
+	Credentials string
 }
 
-// attemptCounter counts attempts within a minute. It is approximate on the safe side of memory: when there are more
+// Attempts counts attempts within a minute. It is approximate on the safe side of memory: when there are more
 // than it has room for, the rest is not counted.
-type attemptCounter struct {
+type Attempts struct {
 	max    int
 	seed   maphash.Seed
 	shards [16]attemptShard
@@ -63,15 +59,16 @@ type attemptShard struct {
 
 const attemptKeys = 1 << 15 // a shard
 
-func newAttemptCounter(limit int) *attemptCounter {
-	return &attemptCounter{max: limit, seed: maphash.MakeSeed()}
+// NewAttempts returns a counter of so many; negative for any number.
+func NewAttempts(limit int) *Attempts {
+	return &Attempts{max: limit, seed: maphash.MakeSeed()}
 }
 
-// count adds one attempt; it returns how long to wait if that is one too many, else 0.
-func (c *attemptCounter) count(a attempt, now time.Time) time.Duration { return c.look(a, now, 1) }
+// Count adds one attempt; it returns how long to wait if that is one too many, else 0.
+func (c *Attempts) Count(a Attempt, now time.Time) time.Duration { return c.Look(a, now, 1) }
 
-// look is count for so many attempts; 0 only looks whether one more would be too many.
-func (c *attemptCounter) look(a attempt, now time.Time, add int32) time.Duration {
+// Look is Count for so many attempts; 0 only looks whether one more would be too many.
+func (c *Attempts) Look(a Attempt, now time.Time, add int32) time.Duration {
 	if c.max < 0 {
 		return 0
 	}
@@ -93,10 +90,10 @@ func (c *attemptCounter) look(a attempt, now time.Time, add int32) time.Duration
 	return 0
 }
 
-// keyCounter counts the live keys of each principal: those that this process has seen begin and whose retention is not
+// liveKeyCounter counts the live keys of each principal: those that this process has seen begin and whose retention is not
 // over, to a sixteenth of the retention. When there are more principals than it has room for, it forgets of a few the
 // one with the fewest: whoever is at the cap stays there, however many others come.
-type keyCounter struct {
+type liveKeyCounter struct {
 	max  int // 0 or less means no limit
 	slot time.Duration
 
@@ -118,14 +115,14 @@ type liveKeys struct {
 	}
 }
 
-func newKeyCounter(limit int, retention time.Duration) *keyCounter {
-	return &keyCounter{max: limit, slot: min(retention/keySlots, longestSlot), principals: map[driver.ScopeID]*liveKeys{}}
+func newKeyCounter(limit int, retention time.Duration) *liveKeyCounter {
+	return &liveKeyCounter{max: limit, slot: min(retention/keySlots, longestSlot), principals: map[driver.ScopeID]*liveKeys{}}
 }
 
-func (c *keyCounter) at(now time.Time) int64 { return now.UnixNano() / int64(c.slot) }
+func (c *liveKeyCounter) at(now time.Time) int64 { return now.UnixNano() / int64(c.slot) }
 
 // add counts a run that began a new operation.
-func (c *keyCounter) add(s driver.ScopeID, rec *driver.Record) {
+func (c *liveKeyCounter) add(s driver.ScopeID, rec *driver.Record) {
 	if c.max <= 0 || rec.Created != rec.Started {
 		return
 	}
@@ -148,7 +145,7 @@ func (c *keyCounter) add(s driver.ScopeID, rec *driver.Record) {
 }
 
 // forgetOne forgets, of a few principals, the one with the fewest live keys.
-func (c *keyCounter) forgetOne(at int64) {
+func (c *liveKeyCounter) forgetOne(at int64) {
 	const few = 8
 	var (
 		which  driver.ScopeID
@@ -180,7 +177,7 @@ func (p *liveKeys) live(at int64) (n int32, oldest int64) {
 }
 
 // full returns how long to wait if the principal has as many live keys as it may, else 0.
-func (c *keyCounter) full(s driver.ScopeID, now time.Time) time.Duration {
+func (c *liveKeyCounter) full(s driver.ScopeID, now time.Time) time.Duration {
 	if c.max <= 0 {
 		return 0
 	}

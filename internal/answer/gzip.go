@@ -1,0 +1,54 @@
+package answer
+
+import (
+	"bytes"
+	"compress/gzip"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+// AcceptsGzip reads Accept-Encoding (RFC 9110, section 12.5.3). Without the header a client gets no coding, which is
+// always acceptable.
+func AcceptsGzip(lines []string) bool {
+	accepts := false
+	for _, line := range lines {
+		for item := range strings.SplitSeq(line, ",") {
+			coding, params, _ := strings.Cut(item, ";")
+			coding = strings.TrimSpace(coding)
+			refused := false
+			if name, weight, ok := strings.Cut(params, "="); ok && strings.EqualFold(strings.TrimSpace(name), "q") {
+				q, err := strconv.ParseFloat(strings.TrimSpace(weight), 64)
+				refused = err != nil || !(q > 0)
+			}
+			switch {
+			case strings.EqualFold(coding, "gzip"), strings.EqualFold(coding, "x-gzip"):
+				return !refused
+			case coding == "*":
+				accepts = !refused
+			}
+		}
+	}
+	return accepts
+}
+
+// Gunzip decodes a body, if it can be and has at most limit bytes then.
+func Gunzip(body []byte, limit int64) (plain []byte, ok bool) {
+	zr, err := gzip.NewReader(bytes.NewReader(body))
+	if err != nil {
+		return nil, false
+	}
+	plain, err = io.ReadAll(io.LimitReader(zr, limit+1))
+	return plain, err == nil && int64(len(plain)) <= limit
+}
+
+// Decoded takes from a header what describes the encoded bytes of a body that is sent decoded.
+func Decoded(h http.Header) {
+	for _, name := range []string{"Content-Encoding", "Content-Digest", "Repr-Digest", "Digest", "Content-Md5"} {
+		delete(h, name)
+	}
+	if tag := h.Get("Etag"); strings.HasPrefix(tag, `"`) {
+		h.Set("Etag", "W/"+tag)
+	}
+}

@@ -1,0 +1,50 @@
+package answer
+
+import (
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+)
+
+// BodyAllowed reports whether an answer of that status has a body (RFC 9110, section 6.4.1).
+func BodyAllowed(status int) bool {
+	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
+}
+
+// Write sends status, body and trailers. An answer with trailers has no Content-Length, since they need chunks. The
+// only error is that of body, if that can't be read whole.
+func Write(w http.ResponseWriter, status int, trailer http.Header, size int64, body func(io.Writer) error) error {
+	h := w.Header()
+	if !BodyAllowed(status) {
+		if status != http.StatusNotModified {
+			delete(h, "Content-Length")
+		}
+		w.WriteHeader(status)
+		return nil
+	}
+	var names []string
+	if len(trailer) > 0 {
+		names = slices.Sorted(maps.Keys(trailer))
+		announced := FieldNames(h["Trailer"])
+		for _, name := range names {
+			if !slices.Contains(announced, name) {
+				h["Trailer"] = append(slices.Clip(h["Trailer"]), name)
+			}
+		}
+	}
+	if len(h["Trailer"]) > 0 || len(h["Transfer-Encoding"]) > 0 {
+		delete(h, "Content-Length")
+	} else {
+		h["Content-Length"] = []string{strconv.FormatInt(size, 10)}
+	}
+	w.WriteHeader(status)
+	if err := body(w); err != nil {
+		return err
+	}
+	for _, name := range names {
+		h[name] = trailer[name]
+	}
+	return nil
+}

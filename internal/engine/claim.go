@@ -1,0 +1,233 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/internal/budget"
+	"github.com/semelhq/semel/refusal"
+)
+
+// A reply that took longer than this part of the lease is too old to start a handler on.
+const leaseMargin = 0.8
+
+// marginOf returns 80 % of a lease: what an owner allows itself between sending the last acknowledged claim or extend
+// and having stopped.
+func marginOf(lease time.Duration) time.Duration { return time.Duration(float64(lease) * leaseMargin) }
+
+// Enter asks for the operation until there is an answer: a run to execute, or a refusal, or, with neither, the record of
+// an operation that is done, which is left in rec.
+func (r *Route) Enter(ctx context.Context, a *Ask, rec *driver.Record) (*Run, *Refusal) {
+	now := time.Now()
+	if refused := r.withinCaps(ctx, a, now); refused != nil {
+		return nil, refused
+	}
+	deadline := now.Add(a.Wait)
+	var ticket *ticket
+	defer func() { r.waiting.leave(ticket) }()
+	waits := a.Wait > 0
+	for raced := 0; ; {
+		run, refused := r.Claim(ctx, a, rec)
+		switch {
+		case refused != nil:
+			return nil, refused
+		case run != nil:
+			r.keys.add(a.ID.Scope(), rec)
+			return run, nil
+		}
+		refused = r.Recorded(a, rec)
+		switch {
+		case refused == nil:
+			return nil, nil
+		case refused.Code == refusal.OutcomeUnknown && rec.State == driver.Running:
+			r.Observe(ctx, a, rec, event.Lapsed, nil)
+			return nil, refused
+		case refused.Code != refusal.InProgress:
+			return nil, refused
+		case rec.Reads(r.Policy.OnLost) != driver.ReadsRunning:
+			// This claim's own token was spent meanwhile, by a release that overtook it. Nothing was run.
+			if raced++; raced == claimTries {
+				return nil, &Refusal{Code: refusal.StoreUnavailable, Shut: true}
+			}
+			continue
+		case !waits:
+			return nil, refused
+		case ticket == nil:
+			if ticket = r.waiting.join(a.ID, r.Policy.MaxWaiters); ticket == nil {
+				return nil, refused
+			}
+			continue // the owner may have settled before this request joined
+		}
+		waits = r.waiting.wait(ctx, ticket, r.Engine, rec, deadline)
+		if ctx.Err() != nil {
+			return nil, refused
+		}
+	}
+}
+
+// Recorded says what the record of an operation means for a request that is not to run it: nil if that gets the stored
+// answer.
+func (r *Route) Recorded(a *Ask, rec *driver.Record) *Refusal {
+	reads := rec.Reads(r.Policy.OnLost)
+	switch {
+	case reads == driver.ReadsAbsent:
+		return InProgress(rec)
+	case rec.Fingerprint.Settings != a.Fingerprint.Settings && !rec.Fingerprint.Equal(a.Fingerprint):
+		return &Refusal{Code: refusal.ReplayUnavailable, Detail: "the way requests are compared has changed since"}
+	case !rec.Fingerprint.Equal(a.Fingerprint):
+		return &Refusal{Code: refusal.KeyReused}
+	}
+	switch reads {
+	case driver.ReadsDone:
+		return nil
+	case driver.ReadsExpired:
+		return &Refusal{Code: refusal.KeyExpired}
+	case driver.ReadsUnknown:
+		return &Refusal{Code: refusal.OutcomeUnknown}
+	}
+	return InProgress(rec)
+}
+
+// Overtaken says what the record means for the client of a run that does not own it any more, or whose answer could not
+// be kept: nil if that gets the stored answer.
+func (r *Route) Overtaken(a *Ask, rec *driver.Record) *Refusal {
+	refused := r.Recorded(a, rec)
+	if refused == nil || refused.Code == refusal.InProgress && rec.State != driver.Absent {
+		return refused
+	}
+	return &Refusal{Code: refusal.OutcomeUnknown}
+}
+
+// Claim sends a claim until it is acknowledged, a bounded number of times. The record as it stands then is left in rec.
+// It ends within its window, not with ctx: the store's reply decides what is to be done. If the client has gone by then,
+// nothing is run.
+func (r *Route) Claim(ctx context.Context, a *Ask, rec *driver.Record) (*Run, *Refusal) {
+	if refused := r.mayClaim(ctx, a); refused != nil {
+		return nil, refused
+	}
+	if refused := r.KnowsSecret(ctx); refused != nil {
+		return nil, refused
+	}
+	if r.Policy.OneCommit {
+		return r.claimTx(ctx, a, rec) // it may wait for another one's commit, and is bounded by the store's connections
+	}
+	if !r.claims.take(ctx, a.ID.Scope(), 1, min(claimWindow, r.life)) {
+		if ctx.Err() != nil {
+			return nil, unavailable(ctx, ctx.Err())
+		}
+		return nil, r.crowded(ctx, a, r.Policy.FailOpen, "too many claims are under way")
+	}
+	defer r.claims.give(a.ID.Scope(), 1)
+	c := claiming{ask: a, claim: r.claimOf(a)}
+	returned := false
+	defer func() {
+		if !returned && c.copies > 0 { // the store has ended this goroutine
+			r.owed.add(a.ID, c.claim.Token, c.sent)
+		}
+	}()
+	r.send(ctx, &c, rec)
+	returned = true
+	return r.judge(ctx, &c, rec)
+}
+
+// mayClaim refuses what is asked for a client that has gone, or while too many releases are owed.
+func (r *Route) mayClaim(ctx context.Context, a *Ask) *Refusal {
+	if ctx.Err() != nil {
+		return unavailable(ctx, ctx.Err())
+	}
+	switch r.owed.full(a.ID.Scope()) {
+	case budget.HasRoom:
+		return nil
+	case budget.AllFull:
+		// Releases are left over for a while when a store works again, and clients choose when they ask.
+		return r.crowded(ctx, a, r.Policy.FailOpen, "too many claims got no reply")
+	}
+	return r.crowded(ctx, a, false, "too many claims got no reply")
+}
+
+// crowded refuses what there is no room for. Who fails open does so only if the store does not reply: it is asked, in a
+// way that leaves nothing to be owed, if that may be the reason.
+func (r *Route) crowded(ctx context.Context, a *Ask, look bool, why string) *Refusal {
+	if look {
+		if _, err := r.Load(ctx, a.ID); err != nil && !errors.Is(err, driver.ErrUnreadable) {
+			return unavailable(ctx, err)
+		}
+	}
+	return &Refusal{Code: refusal.StoreUnavailable, Detail: why + "; ask again after the time in Retry-After", Shut: true}
+}
+
+// A claiming is a claim on its way. Each copy of it has the same token, so that a claim whose reply was lost is
+// recognised.
+type claiming struct {
+	ask    *Ask
+	claim  driver.Claim
+	copies int       // that were sent
+	sent   time.Time // the last of them
+	owned  bool
+	err    error
+}
+
+// send sends copies of the claim until there is an answer, or the client has gone.
+func (r *Route) send(ctx context.Context, c *claiming, rec *driver.Record) {
+	var full error
+	t, detached := r.few(), context.WithoutCancel(ctx)
+	for try := 1; ; try++ {
+		c.err = r.askUntil(detached, t.until, request{"claim", c.ask.ID, true}, func(ctx context.Context) (err error) {
+			c.copies++
+			c.sent = time.Now()
+			*rec, c.owned, err = r.store.Claim(ctx, c.ask.ID, c.claim)
+			if errors.Is(err, driver.ErrFull) {
+				full, err = err, nil // the store works
+			}
+			return err
+		})
+		if full != nil {
+			c.err = full
+		}
+		if c.err == nil || isAnswer(c.err) || !wasAsked(c.err) || try == t.most || !t.wait(detached, try) || ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// judge says what came of a claim that was answered, or is given up. One that may have been executed without this
+// process running it is released.
+func (r *Route) judge(ctx context.Context, c *claiming, rec *driver.Record) (*Run, *Refusal) {
+	late := c.owned && time.Since(c.sent) > marginOf(r.Policy.Lease)
+	switch won := c.err == nil && c.owned && !late; {
+	case won && ctx.Err() != nil:
+		r.owed.giveBack(ctx, c.ask.ID, c.claim.Token, c.copies, c.sent)
+		return nil, unavailable(ctx, ctx.Err())
+	case won:
+		run := r.newRun(ctx, c.ask, rec, c.claim.Token, c.sent)
+		run.resent = c.copies > 1
+		return run, nil
+	}
+	unanswered := c.err != nil && !isAnswer(c.err)
+	if late || c.copies > 0 && (unanswered || c.copies > 1) {
+		r.owed.add(c.ask.ID, c.claim.Token, c.sent)
+		r.Observe(ctx, c.ask, rec, event.GaveUp, c.err)
+	}
+	switch {
+	case errors.Is(c.err, driver.ErrUnreadable):
+		return nil, &Refusal{Code: refusal.ReplayUnavailable, Cause: c.err}
+	case c.err != nil, late:
+		return nil, unavailable(ctx, c.err)
+	}
+	return nil, nil
+}
+
+// claimOf returns what the store is asked for, with a token of its own.
+func (r *Route) claimOf(a *Ask) driver.Claim {
+	p := &r.Policy
+	c := driver.Claim{
+		Fingerprint: a.Fingerprint, Token: driver.NewToken(), Lease: p.Lease, Retention: p.Retention,
+		Tombstone: p.Tombstone, OnLost: p.OnLost, Operation: a.Operation, Correlation: a.Correlation,
+		Sealed: a.Sealed,
+	}
+	r.keyring.SealNames(a.ID, &c)
+	return c
+}

@@ -1,0 +1,58 @@
+package engine
+
+import "github.com/semelhq/semel/driver"
+
+// An Ending is how the handler, or the function, of a run has ended.
+type Ending struct {
+	Returned bool // it did: no panic, no Goexit
+	Success  bool // what it says is that something was done, or nothing
+	// Decide decides by what it says. nothing means that it is proven that nothing has happened, so that an error frees the
+	// operation. Not called where that does not matter.
+	Decide func(nothing bool) Decision
+}
+
+// A Decision is what a run is settled with, and what that means for its own client.
+type Decision struct {
+	Outcome driver.Outcome
+	Lost    bool // no answer, perhaps an effect
+	Nothing bool // no effect, and no answer that would say so
+}
+
+// Decide decides about the outcome of a run whose handler has ended.
+func (r *Run) Decide(e Ending) Decision {
+	d := r.decide(e)
+	if r.Policy.OneCommit && d.Outcome.State != driver.Done && d.Lost {
+		d.Lost, d.Nothing = false, true // nothing of it will be recorded, so there is no doubt
+	}
+	return d
+}
+
+func (r *Run) decide(e Ending) Decision {
+	nothing := r.provesNothing()
+	lost := r.lost.Load()
+	switch {
+	case r.joint.state >= doubtful:
+		return Decision{Outcome: r.joint.outcome}
+	case !e.Returned && nothing:
+		return Decision{Outcome: driver.Outcome{State: driver.Free, Error: "the handler did not return; its transaction was rolled back", Owed: true}}
+	case !e.Returned:
+		return Decision{Outcome: r.Policy.lost("the handler did not return")}
+	case lost != nil:
+		return r.Losing(errorText(lost.err))
+	case r.joint.state == rolledBack && e.Success && nothing:
+		return Decision{Nothing: true, Outcome: driver.Outcome{State: driver.Free, Error: "its transaction was rolled back"}}
+	case r.joint.state == rolledBack && e.Success:
+		return r.Losing("its transaction was rolled back, but there may be an effect elsewhere")
+	}
+	return e.Decide(nothing)
+}
+
+// Losing is the decision about a run that has no answer, perhaps an effect.
+func (r *Run) Losing(why string) Decision { return Decision{Outcome: r.Policy.lost(why), Lost: true} }
+
+func errorText(err error) string {
+	if err == nil {
+		return "lost"
+	}
+	return err.Error()
+}

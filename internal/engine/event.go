@@ -1,0 +1,42 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
+)
+
+// An Ask is one request for an operation.
+type Ask struct {
+	ID          driver.ID
+	Fingerprint driver.Fingerprint
+	Operation   string
+	Correlation string
+	Wait        time.Duration // how long to wait for another run
+	Sealed      []byte        // the request, for a completer; nil where none is stored
+	Credentials string        // digest of those that the request has: part of what counts as one attempt
+}
+
+// Event returns an event about the operation that is asked for.
+func (a *Ask) Event(kind event.Kind, err error) event.Event {
+	return event.Event{Kind: kind, ID: a.ID, Operation: a.Operation, Correlation: a.Correlation, Err: err}
+}
+
+// Observe tells of an operation that is asked for, and of which rec is the record.
+func (e *Engine) Observe(ctx context.Context, a *Ask, rec *driver.Record, kind event.Kind, err error) {
+	told := a.Event(kind, err)
+	told.Attempt, told.Fence = rec.Attempt, rec.Fence
+	e.observer.Observe(context.WithoutCancel(ctx), told)
+}
+
+// Event tells of the run.
+func (r *Run) Event(kind event.Kind, err error) { r.observer.Observe(r.base, r.About(kind, err)) }
+
+// About returns an event about the run.
+func (r *Run) About(kind event.Kind, err error) event.Event {
+	told := r.ask.Event(kind, err)
+	told.Attempt, told.Fence = uint32(r.attempt), r.owner.Fence
+	return told
+}

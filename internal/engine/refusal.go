@@ -1,0 +1,64 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/refusal"
+)
+
+// A Refusal says why an operation was not run.
+type Refusal struct {
+	Code       refusal.Code
+	Detail     string        // fit to be shown to the client; "" for that of the code
+	RetryAfter time.Duration // 0 for that of the code
+	Cause      error         // for logs
+	Shut       bool          // who fails open does not open for it: the store works, or nobody is there to be served
+	Stored     bool          // the request of the run that is in progress is
+}
+
+func (r *Refusal) Error() string {
+	if r.Detail == "" {
+		return string(r.Code)
+	}
+	return string(r.Code) + ": " + r.Detail
+}
+
+// Unwrap returns the code, and what caused the refusal.
+func (r *Refusal) Unwrap() []error {
+	if r.Cause == nil {
+		return []error{r.Code}
+	}
+	return []error{r.Code, r.Cause}
+}
+
+// unavailable refuses what could not be claimed.
+func unavailable(ctx context.Context, err error) *Refusal {
+	return &Refusal{
+		Code: refusal.StoreUnavailable, Cause: err,
+		Shut: ctx.Err() != nil || errors.Is(err, driver.ErrShareFull),
+	}
+}
+
+// InProgress refuses a repeat while another run goes on: Retry-After is that run's age, within what is left of
+// its lease.
+func InProgress(rec *driver.Record) *Refusal {
+	return &Refusal{Code: refusal.InProgress, RetryAfter: RetryAfter(rec), Stored: len(rec.Sealed) > 0}
+}
+
+// RetryAfter is when to ask again about a run in progress, in whole seconds.
+func RetryAfter(rec *driver.Record) time.Duration {
+	left := min(rec.LeaseEnd.Sub(rec.Now), 30*time.Second)
+	age := max(rec.Now.Sub(rec.Started), time.Second)
+	return WholeSeconds(min(age, max(time.Second, left)))
+}
+
+// WholeSeconds returns d in whole seconds, rounded up.
+func WholeSeconds(d time.Duration) time.Duration {
+	if whole := d.Truncate(time.Second); whole < d {
+		return whole + time.Second
+	}
+	return d
+}

@@ -1,0 +1,151 @@
+package engine
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/internal/lazyctx"
+)
+
+// A Run is one execution of an operation, from its claim to its settle.
+type Run struct {
+	*Route
+	ask     *Ask // not changed once there is a run
+	owner   driver.Owner
+	attempt int
+	began   time.Time // when the last copy of its claim was sent
+
+	base context.Context // the values of who asked, without its cancellation
+	ctx  lazyctx.Context // base with the run, and with MaxRun as its deadline
+
+	face     Face
+	holder   any
+	joint    joint
+	lease    lease
+	steps    steps
+	stepped  bool        // earlier runs have saved steps
+	sealed   bool        // its request is stored
+	resent   bool        // the claim was sent more than once: a copy may still arrive
+	promised atomic.Bool // its client was told that it will be finished
+
+	retain  atomic.Int64               // asked for; 0 for the policy's
+	lost    atomic.Pointer[lostReason] // the handler says that there is no answer, perhaps an effect
+	touched atomic.Bool                // there may be an effect elsewhere
+
+	before, after *Run // in the list of runs under way
+}
+
+type lostReason struct{ err error }
+
+// A Face is what a run needs of who asked for it. Mark, Rewind and Freeze are called to settle while the handler still
+// runs, on the goroutine of the transaction, of which there is one at a time.
+type Face interface {
+	// Mark begins what Rewind takes back: the answer written since.
+	Mark() error
+	// Rewind drops the answer; unless all, an error that was answered stays.
+	Rewind(all bool)
+	// Freeze ends the answer, and says what the run would be settled with if the handler returned now; keep is false if
+	// that goes only without the effects.
+	Freeze(err error) (o driver.Outcome, keep bool, failed error)
+	// Ended is called once the outcome is durable, or was given up.
+	Ended()
+}
+
+// newRun makes the run that a claim, sent at the given time, has won, and starts its lease. It must be settled.
+func (r *Route) newRun(ctx context.Context, a *Ask, rec *driver.Record, token driver.Token, sent time.Time) *Run {
+	run := &Run{
+		Route: r, ask: a, began: sent, attempt: int(rec.Attempt),
+		owner: driver.Owner{Fence: rec.Fence, Token: token},
+		base:  context.WithoutCancel(ctx),
+	}
+	run.stepped, run.steps.some, run.sealed = rec.Steps, rec.Steps, len(rec.Sealed) > 0
+	run.ctx.Parent, run.ctx.At, run.ctx.Cause = run.base, sent.Add(r.Policy.MaxRun), ErrMaxRun
+	run.ctx.Key, run.ctx.Held = runKey{}, run
+	r.work.begin(run)
+	if r.Policy.OneCommit {
+		run.lease.none(run)
+	} else {
+		run.lease.start(run, sent)
+	}
+	if rec.Maybe {
+		run.Event(event.Takeover, nil)
+	}
+	return run
+}
+
+type runKey struct{}
+
+// FromContext returns the run in which ctx is, or nil.
+func FromContext(ctx context.Context) *Run {
+	r, _ := ctx.Value(runKey{}).(*Run)
+	return r
+}
+
+// WithRun returns ctx within a run; nil takes it out of the one that it is in.
+func WithRun(ctx context.Context, r *Run) context.Context { return context.WithValue(ctx, runKey{}, r) }
+
+// Hold has the run refer to what its user keeps of it, and to its face; nil for none.
+func (r *Run) Hold(holder any, face Face) { r.holder, r.face = holder, face }
+
+// Holder returns what Hold was given.
+func (r *Run) Holder() any { return r.holder }
+
+// Context returns the handler's context. It ends after MaxRun, and when somebody else owns the operation.
+func (r *Run) Context() context.Context { return &r.ctx }
+
+// Attempt counts the operation's runs, from 1.
+func (r *Run) Attempt() int { return r.attempt }
+
+// Fence orders the operation's runs.
+func (r *Run) Fence() uint64 { return r.owner.Fence }
+
+// ID returns the operation's.
+func (r *Run) ID() driver.ID { return r.ask.ID }
+
+// Sealed reports whether the operation's request is stored.
+func (r *Run) Sealed() bool { return r.sealed }
+
+// Promise notes that the operation is to be finished, whoever goes.
+func (r *Run) Promise() { r.promised.Store(true) }
+
+// Retain asks that the outcome be kept for so long, if it is kept. The policy has bounds for that.
+func (r *Run) Retain(d time.Duration) { r.retain.Store(int64(d)) }
+
+// Lose says that there is no answer although there may have been an effect.
+func (r *Run) Lose(err error) { r.lost.Store(&lostReason{err}) }
+
+// IsLost reports whether Lose was called.
+func (r *Run) IsLost() bool { return r.lost.Load() != nil }
+
+// Touch notes that there may be an effect elsewhere, which no rollback takes back.
+func (r *Run) Touch() { r.touched.Store(true) }
+
+// HandlerEnded begins the part of a run in which its outcome is settled: no transaction and no step any more, and MaxRun
+// no longer counts. It waits for a transaction that the handler has left behind.
+func (r *Run) HandlerEnded() {
+	r.joint.close()
+	r.lease.handlerEnded()
+}
+
+// Unstarted gives up the claim of a run whose handler was not started, so that it does not count as one.
+func (r *Run) Unstarted() {
+	copies := 1
+	if r.resent {
+		copies++
+	}
+	r.owed.giveBack(r.base, r.ask.ID, r.owner.Token, copies, r.began)
+	r.resent = false
+	r.ended(driver.Record{}, true)
+}
+
+// retention returns how long a kept outcome is kept; 0 for as long as the claim said.
+func (r *Run) retention() time.Duration {
+	d := time.Duration(r.retain.Load())
+	if d == 0 {
+		return 0
+	}
+	return min(max(d, r.Policy.MinRetention), r.Policy.MaxRetention)
+}

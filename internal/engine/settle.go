@@ -1,0 +1,160 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
+)
+
+// Settled says how far the settle of a run has come.
+type Settled uint8
+
+// How far a settle has come.
+const (
+	SettledOwn     Settled = iota // durable, as this run's outcome
+	SettledFenced                 // refused: the record is no longer this run's
+	SettledLater                  // not acknowledged yet; settling goes on without the client
+	SettledNothing                // the run's transaction did not commit: nothing has happened
+	SettledLost                   // it did not commit, but there may be an effect elsewhere
+)
+
+// Settle makes the outcome durable. It runs on a context that the client can't cancel. It sends the settle until it is
+// acknowledged: for SettleWait while the client waits, then up to MaxRun after the first try without it. The claim is
+// never freed instead, whatever fails. The record is as it stands after the settle.
+//
+// What a transaction has committed is the outcome, whatever o is.
+func (r *Run) Settle(o driver.Outcome) (driver.Record, Settled) {
+	j := &r.joint
+	if r.Policy.OneCommit && j.state < doubtful {
+		switch {
+		case j.open == nil: // it was rolled back
+		case o.State == driver.Done:
+			r.commit(j.open, o) //nolint:errcheck // it has told the observer
+		default:
+			r.rollback(j.open)
+		}
+		switch {
+		case o.State != driver.Done:
+			return r.ended(driver.Record{}, true)
+		case j.state < doubtful:
+			r.ended(driver.Record{}, true)
+			return driver.Record{}, SettledNothing
+		}
+	}
+	switch j.state {
+	case committed:
+		return r.ended(*j.rec, true)
+	case doubtful:
+		o = r.uncommitted()
+	}
+	r.stored(&o)
+	// Whoever has had an answer does not expect more; without the request nobody could finish it.
+	o.Owed = o.State != driver.Done && r.sealed && (o.Owed || r.promised.Load())
+	first := time.Now()
+	replied := false
+	defer func() {
+		if !replied { // in time, or the store has ended this goroutine
+			go r.settleLater(first.Add(r.Policy.MaxRun), o)
+		}
+	}()
+	rec, owned, ok := r.trySettle(first.Add(r.Policy.SettleWait), &o)
+	if replied = ok; ok {
+		return r.conclude(rec, owned)
+	}
+	return driver.Record{}, SettledLater
+}
+
+// stored makes an outcome what the store gets of it.
+func (r *Run) stored(o *driver.Outcome) {
+	if o.State == driver.Done {
+		o.Retention = r.retention()
+	}
+	o.Response = r.keyring.Seal(r.ask.ID, r.owner.Token, o.Response)
+}
+
+func (r *Run) conclude(rec driver.Record, owned bool) (driver.Record, Settled) {
+	if r.joint.state == doubtful {
+		return r.resolve(rec, owned)
+	}
+	return r.ended(rec, owned)
+}
+
+// settleLater goes on without the client. A store that ends its goroutine does not end the settle.
+func (r *Run) settleLater(until time.Time, o driver.Outcome) {
+	returned := false
+	defer func() {
+		switch {
+		case returned:
+		case time.Now().Before(until):
+			time.AfterFunc(time.Second, func() { r.settleLater(until, o) })
+		default:
+			r.abandonSettle()
+		}
+	}()
+	rec, owned, ok := r.trySettle(until, &o)
+	if returned = true; ok {
+		r.conclude(rec, owned)
+	} else {
+		r.abandonSettle()
+	}
+}
+
+func (r *Run) abandonSettle() {
+	r.Event(event.SettleAbandoned, context.DeadlineExceeded)
+	r.ended(driver.Record{}, true)
+}
+
+// trySettle sends the settle until it is acknowledged or the time has come. No copy of it is under way for longer than a
+// request's life.
+func (r *Run) trySettle(until time.Time, o *driver.Outcome) (rec driver.Record, owned, acknowledged bool) {
+	t := tries{until: until}
+	for try := 1; ; try++ {
+		err := errNoTurn
+		if r.answerTurn(o, until) {
+			err = r.askUntil(r.base, t.cut(r.life), request{verb: "settle", id: r.ask.ID}, func(ctx context.Context) (err error) {
+				if r.Policy.OneCommit {
+					rec, owned, err = r.askCommitted(ctx)
+				} else {
+					rec, owned, err = r.store.Settle(ctx, r.ask.ID, r.owner, *o)
+				}
+				return err
+			})
+			r.giveTurn(o)
+		}
+		switch {
+		case err == nil:
+			return rec, owned, true
+		case errors.Is(err, driver.ErrFull) && o.Response != nil:
+			// The answer can't be stored, but that there was one can: a marker always fits.
+			r.Event(event.NotReplayable, err)
+			o.Response = nil
+		case err == errNoTurn || !t.wait(r.base, try): //nolint:errorlint // it is not wrapped
+			return driver.Record{}, false, false
+		}
+	}
+}
+
+// errNoTurn means that nothing was sent.
+var errNoTurn = errors.New("other answers of the principal are being stored")
+
+// ended ends the run: its lease, its contexts, and what Drain waits for.
+func (r *Run) ended(rec driver.Record, owned bool) (driver.Record, Settled) {
+	r.lease.stop()
+	r.ctx.End(nil)
+	if r.face != nil {
+		r.face.Ended()
+	}
+	r.waiting.wake(r.ask.ID)
+	if r.resent {
+		r.owed.addAbove(r.ask.ID, r.owner, r.began)
+	}
+	defer r.work.end(r)
+	if !owned {
+		r.Event(event.Fenced, nil)
+		return rec, SettledFenced
+	}
+	return rec, SettledOwn
+}

@@ -1,0 +1,145 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/semelhq/semel/driver"
+)
+
+// steps are what a run knows of its operation's.
+type steps struct {
+	mu    sync.Mutex
+	saved map[string][]byte // by earlier runs; nil as long as they are not read
+	some  bool              // there are some
+	taken map[string]bool   // by this run
+	late  map[string]bool   // a save of this run got no reply: it may still be executed
+}
+
+// TakeStep reserves a name for this run, and returns the result that an earlier run has saved, if one has.
+func (r *Run) TakeStep(ctx context.Context, name string) (result []byte, found bool, err error) {
+	switch _, keeps := r.store.(driver.StepStore); {
+	case !keeps:
+		return nil, false, fmt.Errorf("the store, a %T, keeps no steps: %w", r.store, errors.ErrUnsupported)
+	case r.InTx():
+		return nil, false, ErrStepInTx
+	case r.joint.closed.Load():
+		return nil, false, ErrSettled
+	}
+	s := &r.steps
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.taken[name] {
+		return nil, false, ErrStepTaken
+	}
+	if s.some && s.saved == nil {
+		if err := r.loadSteps(ctx); err != nil {
+			if stop := r.mayStart(ctx); stop != nil {
+				err = stop
+			}
+			return nil, false, err
+		}
+	}
+	if err := r.mayStart(ctx); err != nil {
+		return nil, false, err
+	}
+	if envelope, ok := s.saved[name]; ok {
+		if result, err = r.openStep(r.base, name, r.ask.ID, envelope); err != nil {
+			return nil, false, err
+		}
+		found = true
+	}
+	if s.taken == nil {
+		s.taken = map[string]bool{}
+	}
+	s.taken[name] = true
+	return result, found, nil
+}
+
+// mayStart says why no step should be begun any more, nor its result be taken: the run, or the caller, has been told to
+// stop.
+func (r *Run) mayStart(ctx context.Context) error {
+	for _, c := range []context.Context{&r.ctx, ctx} {
+		if c.Err() != nil {
+			return context.Cause(c)
+		}
+	}
+	return nil
+}
+
+// GiveStepBack lets a name be used again: its step has not been saved.
+func (r *Run) GiveStepBack(name string) {
+	s := &r.steps
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.taken, name)
+}
+
+// doubt has the steps read again before the next one: one may have been saved whose save got no reply.
+func (s *steps) doubt(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.saved, s.some = nil, true
+	if s.late == nil {
+		s.late = map[string]bool{}
+	}
+	s.late[name] = true
+}
+
+// SavedFirst returns the result that stays of a step whose save was just acknowledged, if that may be another one: of a
+// save in this run that got no reply, and was executed after the step had been read again.
+func (r *Run) SavedFirst(name string) (result []byte, doubted bool, err error) {
+	s := &r.steps
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.late[name] {
+		return nil, false, nil
+	}
+	if err := r.loadSteps(r.base); err != nil {
+		return nil, true, err
+	}
+	result, err = r.openStep(r.base, name, r.ask.ID, s.saved[name])
+	return result, true, err
+}
+
+func stepField(name string) string { return "step " + name }
+
+// loadSteps reads what earlier runs have saved. Its caller holds the lock.
+func (r *Run) loadSteps(ctx context.Context) error {
+	var saved map[string][]byte
+	err := r.repeat(ctx, r.few(), request{verb: "steps", id: r.ask.ID}, func(ctx context.Context) (err error) {
+		saved, err = r.store.(driver.StepStore).Steps(ctx, r.ask.ID)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("read the saved steps: %w", err)
+	}
+	if r.steps.saved = saved; saved == nil {
+		r.steps.saved = map[string][]byte{}
+	}
+	return nil
+}
+
+// SaveStep makes the result of a step durable. It tries for SettleWait, whatever becomes of the handler's context: the
+// effect is there.
+func (r *Run) SaveStep(name string, result []byte) error {
+	envelope := r.keyring.SealField(stepField(name), r.ask.ID, r.owner.Token, result)
+	owned := false
+	err := r.repeat(r.base, r.within(r.Policy.SettleWait), request{verb: "savestep", id: r.ask.ID}, func(ctx context.Context) (err error) {
+		owned, err = r.store.(driver.StepStore).SaveStep(ctx, r.ask.ID, r.owner, name, envelope)
+		return err
+	})
+	switch {
+	case err != nil:
+		r.steps.doubt(name)
+		return fmt.Errorf("save the result: %w", err)
+	case owned:
+		return nil
+	case r.joint.closed.Load():
+		return ErrSettled
+	}
+	r.lease.fenced()
+	return ErrFenced
+}

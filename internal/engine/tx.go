@@ -1,0 +1,282 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/internal/lazyctx"
+	"github.com/semelhq/semel/refusal"
+)
+
+// A joint is what a run knows of the transactions in which it works.
+type joint struct {
+	working atomic.Bool // one is under way
+	closed  atomic.Bool // no step any more: the operation is settled, or its handler has ended
+
+	mu    sync.Mutex    // held while one is under way
+	over  bool          // the handler has ended: no more transactions
+	open  driver.Tx     // in one-commit mode, while it is under way
+	claim *driver.Claim // that it was begun with
+	state jointState
+	// Of the last transaction that was to commit.
+	outcome driver.Outcome
+	rec     *driver.Record // once it has committed
+}
+
+// close is called when the handler has ended. It waits for a transaction that the handler has left behind; from then on
+// there are no more, and the rest may be read without mu.
+func (j *joint) close() {
+	j.closed.Store(true)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.over = true
+	j.closed.Store(true) // a commit that has failed meanwhile may have taken it back
+}
+
+type jointState uint8
+
+const (
+	apartSoFar jointState = iota
+	rolledBack            // the last transaction has left no trace
+	doubtful              // its commit got no reply
+	committed             // the operation is settled
+)
+
+// claimTx is Claim in one-commit mode.
+func (r *Route) claimTx(ctx context.Context, a *Ask, rec *driver.Record) (*Run, *Refusal) {
+	c := r.claimOf(a)
+	sent := time.Now()
+	var (
+		tx    driver.Tx
+		owned bool
+	)
+	until := sent.Add(min(r.Policy.SettleWait, r.life))
+	err := r.askUntil(context.WithoutCancel(ctx), until, request{"claim", a.ID, true}, func(ctx context.Context) (err error) {
+		tx, *rec, owned, err = r.store.(driver.Transactor).BeginClaim(ctx, a.ID, c)
+		return err
+	})
+	switch {
+	case errors.Is(err, driver.ErrUnreadable):
+		return nil, &Refusal{Code: refusal.ReplayUnavailable, Cause: err}
+	case err != nil:
+		return nil, unavailable(ctx, err)
+	case !owned:
+		return nil, nil
+	case ctx.Err() != nil: // the client has gone; nothing was recorded
+		tx.Rollback()
+		return nil, unavailable(ctx, ctx.Err())
+	}
+	run := r.newRun(ctx, a, rec, c.Token, sent)
+	run.joint.open, run.joint.claim = tx, &c
+	return run, nil
+}
+
+// Committed reports whether a transaction has settled the run, or may have: then its answer is that of the transaction.
+func (r *Run) Committed() bool { return r.joint.state >= doubtful }
+
+// InTx reports whether the run works in a transaction at this moment, or always does.
+func (r *Run) InTx() bool { return r.Policy.OneCommit || r.joint.working.Load() }
+
+// Transact runs fn in a transaction of s in which the run is settled too.
+func (r *Run) Transact(ctx context.Context, s driver.Transactor, fn func(context.Context, driver.Tx) error) (err error) {
+	j := &r.joint
+	if !j.mu.TryLock() {
+		return ErrNested
+	}
+	defer j.mu.Unlock()
+	j.working.Store(true)
+	defer j.working.Store(false)
+	switch {
+	case j.over, j.state >= doubtful:
+		return ErrSettled
+	case r.Policy.OneCommit && j.open == nil:
+		return fmt.Errorf("%w: the operation has no other one in one-commit mode", driver.ErrRolledBack)
+	}
+	if err := r.face.Mark(); err != nil {
+		return err
+	}
+	j.state = rolledBack // until it is known better
+	tx := j.open
+	if tx == nil {
+		if snapshots, ok := s.(driver.Snapshotter); ok && snapshots.HoldsSnapshot() {
+			if err := r.lease.pause(); err != nil {
+				return fmt.Errorf("renew the lease before the transaction: %w", err)
+			}
+			defer r.lease.goOn()
+		}
+		if err = contained(ctx, func(ctx context.Context) (err error) { tx, err = s.Begin(ctx); return err }); err != nil {
+			return fmt.Errorf("begin the transaction: %w", err)
+		}
+	}
+	through := false
+	defer func() {
+		if !through {
+			r.takeBack(tx)
+		}
+	}()
+	if err := contained(ctx, tx.Mark); err != nil {
+		return fmt.Errorf("mark the transaction's beginning: %w", err)
+	}
+	err = fn(ctx, tx)
+	o, keep, failed := r.face.Freeze(err)
+	switch {
+	case failed != nil:
+		return failed
+	case o.State != driver.Done && err == nil:
+		return fmt.Errorf("%w: its answer is not one to keep", driver.ErrRolledBack)
+	case o.State != driver.Done || !keep:
+		return err
+	}
+	if err != nil {
+		if undo := contained(ctx, tx.Undo); undo != nil {
+			r.Failed(r.base, "undo", r.ask.ID, undo)
+			return err
+		}
+	}
+	through = true
+	if failed := r.commit(tx, o); failed != nil {
+		return failed
+	}
+	return err
+}
+
+// takeBack ends a transaction without a trace, and drops what was written in it. In one-commit mode only its effects
+// are undone: the handler may still give an answer to keep.
+func (r *Run) takeBack(tx driver.Tx) {
+	r.face.Rewind(false)
+	if r.joint.open == nil {
+		r.rollback(tx)
+		return
+	}
+	ctx := lazyctx.For(r.base, r.Policy.SettleWait)
+	defer ctx.End(nil)
+	if err := contained(ctx, tx.Undo); err != nil {
+		r.Failed(r.base, "undo", r.ask.ID, err)
+		r.joint.open = nil
+		r.rollback(tx)
+	}
+}
+
+// commit settles the run in the transaction, which commits that. The run's renewals pause, since on a record that is
+// done they would be refused.
+func (r *Run) commit(tx driver.Tx, o driver.Outcome) error {
+	j := &r.joint
+	r.stored(&o)
+	j.open, j.outcome = nil, o
+	defer r.rollback(tx) // however this ends; after the commit it does nothing
+	ctx := lazyctx.For(r.base, r.Policy.SettleWait)
+	defer ctx.End(nil)
+	renewing := r.lease.stop()
+	j.state = doubtful
+	j.closed.Store(true)
+	var (
+		rec   driver.Record
+		owned bool
+	)
+	settle := func(ctx context.Context) (err error) {
+		rec, owned, err = tx.Settle(ctx, r.ask.ID, r.owner, j.outcome)
+		return err
+	}
+	err := contained(ctx, settle)
+	if errors.Is(err, driver.ErrFull) && j.outcome.Response != nil {
+		r.Event(event.NotReplayable, err)
+		j.outcome.Response = nil // a marker always fits
+		err = contained(ctx, settle)
+	}
+	switch {
+	case err == nil && owned:
+		j.state, j.rec = committed, &rec
+		r.waiting.wake(r.ask.ID)
+		return nil
+	case err == nil:
+		j.state = rolledBack
+		r.face.Rewind(true)
+		if renewing {
+			r.lease.resume(false)
+			r.lease.fenced()
+		}
+		return ErrFenced
+	case errors.Is(err, driver.ErrFull): // the transaction is still open, and is rolled back now
+		err = errors.Join(driver.ErrRolledBack, err)
+		fallthrough
+	case errors.Is(err, driver.ErrRolledBack):
+		j.state = rolledBack
+		r.face.Rewind(true)
+	}
+	if j.state == rolledBack {
+		j.closed.Store(j.over)
+	}
+	if renewing {
+		r.lease.resume(j.state == doubtful)
+	}
+	r.Failed(r.base, "commit", r.ask.ID, err)
+	return fmt.Errorf("settle and commit: %w", err)
+}
+
+// elsewhere reports whether there may be an effect that no rollback takes back: of this run, or of a step of an earlier
+// one.
+func (r *Run) elsewhere() bool { return r.stepped || r.touched.Load() || r.lost.Load() != nil }
+
+// provesNothing reports whether the run's last transaction has left no trace, and nothing else can have either.
+func (r *Run) provesNothing() bool { return r.joint.state == rolledBack && !r.elsewhere() }
+
+// uncommitted is what a run is settled with about whose commit there is no reply: if it is accepted, the transaction
+// has not committed.
+func (r *Run) uncommitted() driver.Outcome {
+	if r.elsewhere() {
+		return r.Policy.lost("its transaction was rolled back, but there may be an effect elsewhere")
+	}
+	return driver.Outcome{State: driver.Free, Error: "its transaction was rolled back"}
+}
+
+// errStillOpen means that a transaction that may be the one in question has not ended.
+var errStillOpen = errors.New("the operation's transaction has not ended yet")
+
+// askCommitted asks, in one-commit mode, what became of a commit that got no reply; owned says that there was none. It
+// is the same claim once more: it would win.
+func (r *Run) askCommitted(ctx context.Context) (rec driver.Record, owned bool, err error) {
+	tx, rec, owned, err := r.store.(driver.Transactor).BeginClaim(ctx, r.ask.ID, *r.joint.claim)
+	switch {
+	case errors.Is(err, driver.ErrFull): // there is no record
+		return driver.Record{}, true, nil
+	case err != nil:
+		return driver.Record{}, false, err
+	case owned:
+		r.rollback(tx)
+		return rec, true, nil
+	case rec.State == driver.Running && rec.Token == driver.Token{}:
+		return driver.Record{}, false, errStillOpen
+	case rec.Token != r.owner.Token: // another run has begun since, so this one has not been recorded
+		return rec, true, nil
+	}
+	return rec, false, nil
+}
+
+// resolve ends a run about whose commit the store has answered. With a lease its question was a settle by
+// compare-and-set: that waits until the transaction has ended, and is refused if the transaction has settled the run.
+func (r *Run) resolve(rec driver.Record, owned bool) (driver.Record, Settled) {
+	switch {
+	case !owned && rec.State == driver.Done && rec.Token == r.owner.Token:
+		return r.ended(rec, true)
+	case !owned:
+		return r.ended(rec, false)
+	}
+	rec, _ = r.ended(rec, true)
+	if r.elsewhere() && !r.Policy.OneCommit {
+		return rec, SettledLost
+	}
+	return rec, SettledNothing
+}
+
+// rollback ends a transaction without a trace.
+func (r *Run) rollback(tx driver.Tx) {
+	if err := contained(r.base, func(context.Context) error { tx.Rollback(); return nil }); err != nil {
+		r.Failed(r.base, "rollback", r.ask.ID, err)
+	}
+}

@@ -1,0 +1,97 @@
+// Package storedrequest has the form in which a request is stored, encrypted, so that its operation can be finished
+// without its client.
+package storedrequest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/answer"
+	"github.com/semelhq/semel/internal/wire"
+	"github.com/semelhq/semel/keyring"
+)
+
+// A Request is what is stored of a request. It has no credentials: whoever finishes it has its own. Only their digest is kept, for the answer.
+type Request struct {
+	Scope     string
+	Key       string // what the operation's identity and its derived keys are made of, whatever the route's settings become
+	KeyHeader string
+	KeyValue  string // as it stood in the header
+	Method    string
+	Target    string // path and query, as sent
+	Host      string
+	Header    http.Header
+	Body      []byte // as sent, or without the redacted fields
+}
+
+const field = "request"
+
+// Seal encrypts the request. It outlasts the run that claims with it, so it is bound to a token of its own.
+func (s *Request) Seal(k *keyring.Ring, id driver.ID) []byte {
+	return k.SealField(field, id, driver.NewToken(), s.append(nil))
+}
+
+const version = 1
+
+// append appends the request's binary form.
+func (s *Request) append(b []byte) []byte {
+	b = append(b, version)
+	for _, text := range []string{s.Scope, s.Key, s.KeyHeader, s.KeyValue, s.Method, s.Target, s.Host} {
+		b = wire.AppendString(b, text)
+	}
+	b = wire.AppendFields(b, s.Header)
+	return append(b, s.Body...)
+}
+
+// Open decrypts the request of a record. One that is not encrypted was not stored by a guard: whoever can write
+// to the store must not have a request run by the service itself. An error wraps [driver.ErrUnreadable].
+func Open(k *keyring.Ring, id driver.ID, rec *driver.Record) (*Request, error) {
+	if keyring.IsPlain(rec.Sealed) {
+		return nil, fmt.Errorf("open stored %s: %w: it is not encrypted", field, driver.ErrUnreadable)
+	}
+	text, err := k.OpenField(field, id, rec.Sealed)
+	if err != nil {
+		return nil, err
+	}
+	if len(text) == 0 || text[0] != version {
+		return nil, fmt.Errorf("open stored request: %w: its form is unknown", driver.ErrUnreadable)
+	}
+	d := wire.Decoder{Data: text, At: 1}
+	var s Request
+	for _, field := range []*string{&s.Scope, &s.Key, &s.KeyHeader, &s.KeyValue, &s.Method, &s.Target, &s.Host} {
+		*field = string(d.Bytes("text"))
+	}
+	s.Header = d.Fields("header")
+	if d.Err != nil {
+		return nil, fmt.Errorf("open stored request: %w: %w", driver.ErrUnreadable, d.Err)
+	}
+	s.Body = text[d.At:]
+	return &s, nil
+}
+
+// HTTP makes the request again, without a context of its own and without credentials.
+func (s *Request) HTTP() (*http.Request, error) {
+	u, err := url.ParseRequestURI(s.Target)
+	if err != nil {
+		return nil, fmt.Errorf("make the stored request again: %w", err)
+	}
+	if s.KeyHeader == "" || s.KeyValue == "" {
+		return nil, errors.New("make the stored request again: it has no key")
+	}
+	h := s.Header.Clone()
+	if h == nil {
+		h = http.Header{}
+	}
+	delete(h, answer.CredentialsField)
+	h[s.KeyHeader] = []string{s.KeyValue}
+	return &http.Request{
+		Method: s.Method, URL: u, RequestURI: s.Target, Host: s.Host, Header: h,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Body: io.NopCloser(bytes.NewReader(s.Body)), ContentLength: int64(len(s.Body)),
+	}, nil
+}

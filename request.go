@@ -1,0 +1,115 @@
+package semel
+
+import (
+	"context"
+	"time"
+
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/internal/engine"
+	"github.com/semelhq/semel/refusal"
+)
+
+// A request is somebody's asking for an operation, over HTTP or by [Do].
+type request struct {
+	g       *Guard
+	started time.Time
+	ask     ask
+	run     *engine.Run // nil as long as there is none
+}
+
+// An ask is what a request asks for, and what it was made of.
+type ask struct {
+	engine.Ask
+	kind        Kind
+	scope, key  string
+	minted      bool        // the key was made of the request, not sent
+	credentials credentials // that an answer is stored with
+}
+
+// enter asks for the operation. With neither a run nor a problem the answer is that of rec.
+func (q *request) enter(ctx context.Context, rec *driver.Record) *Problem {
+	q.ask.Credentials = q.ask.credentials.digest
+	run, refused := q.g.route.Enter(ctx, &q.ask.Ask, rec)
+	q.run = run
+	if refused == nil {
+		return nil
+	}
+	if q.ask.minted && refused.Code == refusal.KeyReused {
+		refused.Detail = "no key was sent, and the one made of the request stands for another: send that one again, or, for a new operation, a key of your own"
+	}
+	return q.g.refusedBy(refused)
+}
+
+// told says what the client of a run that has ended is told in place of its answer: a problem, or with stored what the
+// record says. With neither it gets its answer.
+func (q *request) told(d engine.Decision, how engine.Settled) (p *Problem, stored bool) {
+	switch {
+	case how == engine.SettledLater:
+		return q.g.problem(refusal.OutcomePending, ""), false
+	case how == engine.SettledNothing, d.Nothing && how == engine.SettledOwn:
+		p := q.g.problem(refusal.StoreUnavailable, "its transaction was rolled back; the same key may try again")
+		p.Title = "the request has had no effect"
+		return p, false
+	case how == engine.SettledFenced:
+		return nil, true
+	case !d.Lost && how != engine.SettledLost:
+		return nil, false
+	case q.g.policy.OnLost == Rerun:
+		return q.g.problem(refusal.OutcomePending, "the run was lost; the same key will run it again"), false
+	}
+	return q.g.problem(refusal.OutcomeUnknown, "the run was lost; ask for the operation's status, or for its operator's decision"), false
+}
+
+// overtaken says why the client of a run does not get what the record says; nil if it does.
+func (q *request) overtaken(rec *driver.Record) *Problem {
+	if refused := q.g.route.Overtaken(&q.ask.Ask, rec); refused != nil {
+		return q.g.refusedBy(refused)
+	}
+	return nil
+}
+
+// A decision is what became of a request.
+type decision struct {
+	result   event.Result
+	code     refusal.Code
+	status   int
+	observed bool
+	err      error
+}
+
+// refusing is the decision to answer with a problem.
+func (q *request) refusing(p *Problem) decision {
+	return decision{result: resultOf(p.Code, q.run), code: p.Code, status: p.Status, err: p.cause}
+}
+
+// decided reports what became of the request.
+func (q *request) decided(ctx context.Context, d decision) {
+	if q.g.quiet {
+		return
+	}
+	e := q.ask.Event(event.Decision, d.err)
+	if q.run != nil {
+		e = q.run.About(event.Decision, d.err)
+	}
+	e.Result, e.Code, e.Status, e.Observed, e.Duration = d.result, d.code, d.status, d.observed, time.Since(q.started)
+	q.g.observer.Observe(context.WithoutCancel(ctx), e)
+}
+
+// resultOf is the result of a request that was answered with a problem; r is its run, nil if there was none.
+func resultOf(c refusal.Code, r *engine.Run) event.Result {
+	switch c {
+	case refusal.InProgress:
+		return event.InProgress
+	case refusal.KeyReused:
+		return event.Mismatch
+	case refusal.OutcomeUnknown:
+		return event.Unknown
+	case refusal.OutcomePending:
+		return event.Failed
+	}
+	if r != nil {
+		return event.Failed
+	}
+	return event.Refused
+}
