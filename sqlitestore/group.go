@@ -8,17 +8,13 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// write executes a call: by this caller, if the line has no leader, and for all others that wait; or by another one.
+// write executes a call: by this caller, if the line has no leader, and for all others that wait; or by another one. It
+// returns when that is done, or when its caller has left the line because ctx has ended.
 func (s *Store) write(ctx context.Context, c *call) error {
 	leads, err := s.line.enter(c)
 	if err != nil {
 		return err
 	}
-	return s.await(ctx, c, leads)
-}
-
-// await returns when a call in the line has been executed, or its caller has left the line because ctx has ended.
-func (s *Store) await(ctx context.Context, c *call, leads bool) error {
 	if !leads {
 		t, err := s.line.wait(ctx, c)
 		switch {
