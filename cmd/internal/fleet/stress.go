@@ -58,7 +58,7 @@ func (s Stress) Run(ctx context.Context) (report *Report, err error) {
 	var killed *Gateway
 	for i := range 2 {
 		g, err := NewGateway("gateway-"+strconv.Itoa(i), s.Dir, service, storage, "single",
-			fmt.Sprintf("lease: %s, reconcile: '/operations/{operation}', wait: 1s", stressLease))
+			fmt.Sprintf("lease: %s, reconcile: '/operations/{operation}', replay_to: anyone, wait: 1s", stressLease))
 		if err == nil {
 			err = g.Start(ctx)
 		}
