@@ -11,7 +11,7 @@ demo: ## show what semel does, in one terminal
 	go run ./cmd/semel demo
 
 .PHONY: test
-test: ## run every module's tests under the race detector (TESTFLAGS='-run R26'); a skipped test fails
+test: ## run every module's tests, most under the race detector (TESTFLAGS='-run R26'); a skipped test fails
 	@scripts/test $(TESTFLAGS)
 
 .PHONY: lint
@@ -50,8 +50,12 @@ stress: ## load two gateways on one store, kill one, count effects (RATE=50 DURA
 flood: ## let one principal attack a gateway on each store: 20 000 hang-ups, 100 000 keys, 300 slow bodies, 300 slow readers, all at once (FLOODFLAGS='--keys 1000000')
 	go run ./cmd/internal/fleet/run --flood hangups,keys,bodies,readers,all --rate $(or $(RATE),2500) --store all $(FLOODFLAGS)
 
+.PHONY: test-long
+test-long: ## the same in their long form: more seeds, more stores, more load, alerts by their own clocks
+	@SEMEL_LONG=1 scripts/test $(TESTFLAGS)
+
 .PHONY: proof
-proof: model verify-bugs chaos stress flood fuzz ## everything that is slow, one after the other (about two hours): model, verify-bugs, chaos, stress, flood, fuzz
+proof: test-long model verify-bugs chaos stress flood fuzz ## everything that is slow, one after the other (about two hours): test-long, model, verify-bugs, chaos, stress, flood, fuzz
 
 .PHONY: bench-large
 bench-large: ## measure growth and sweeping with millions of records (needs 20 GB of disk, and a quiet hour)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel/history"
+	"github.com/semelhq/semel/internal/proof"
 )
 
 func TestMain(m *testing.M) {
@@ -78,9 +79,10 @@ func playSeed(t *testing.T, c Config) *Report {
 func TestR26_R30_R31_R46_Case04_Case09_Case12_Case24_KilledUnderLoad(t *testing.T) {
 	for _, m := range SQLite.Modes() {
 		t.Run(string(m), func(t *testing.T) {
-			for i, seed := range []uint64{1, rand.Uint64()} {
+			for i := range proof.Of(1, 2) {
+				seed := rand.Uint64()
 				t.Logf("seed %d", seed)
-				c := Config{Mode: m, Seed: seed, Clients: 16, Fronts: 1 + i%2, For: time.Second}
+				c := Config{Mode: m, Seed: seed, Clients: proof.Of(6, 16), Fronts: 2 - i, For: proof.Of(500*time.Millisecond, time.Second)}
 				r := playSeed(t, c)
 				for r.Kills[Random] == 0 && c.For < 20*time.Second { // a slow machine has not come to them
 					c.For *= 3
@@ -263,7 +265,7 @@ func TestR90_AFlawIsFound(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			tc.c.Clients, tc.c.Fronts, tc.c.Seed, tc.c.hasty = 8, 1, 1, true
-			for tc.c.For = 2 * time.Second; ; tc.c.For *= 3 {
+			for tc.c.For = proof.Of(500*time.Millisecond, 2*time.Second); ; tc.c.For *= 3 {
 				c := config(t, tc.c)
 				r, err := Run(t.Context(), c)
 				if err != nil {

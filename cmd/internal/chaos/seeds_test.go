@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/semelhq/semel/internal/proof"
 )
 
 // Seeds that have found something are played again.
@@ -26,7 +28,7 @@ func TestR26_SeedsThatHaveFoundSomething(t *testing.T) {
 		t.Run(line, func(t *testing.T) {
 			t.Parallel()
 			c := readSeed(t, line)
-			c.Clients, c.For, c.hasty = 16, 2*time.Second, true
+			c.Clients, c.For, c.hasty = 16, proof.Of(time.Second, 2*time.Second), true
 			if r := playSeed(t, c); r.Effects == 0 {
 				t.Errorf("too little happened for this to prove anything: %+v", r)
 			}

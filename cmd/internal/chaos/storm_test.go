@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/semelhq/semel/internal/proof"
 )
 
 // and cases 4, 9, 12, 24 while servers are killed, paused, cut off, slowed down and emptied, and
@@ -18,7 +20,7 @@ func TestR26_R30_R31_R46_Case04_Case09_Case12_Case24_ServersHurtUnderLoad(t *tes
 	} {
 		t.Run(fmt.Sprintf("%s %s", c.Storage, c.Mode), func(t *testing.T) {
 			t.Parallel()
-			c.Seed, c.Clients, c.For = rand.Uint64(), 8, time.Second
+			c.Seed, c.Clients, c.For = rand.Uint64(), proof.Of(4, 8), proof.Of(100*time.Millisecond, time.Second)
 			t.Logf("seed %d", c.Seed)
 			r := playSeed(t, c)
 			if len(r.MissedFaults) > 0 {

@@ -12,9 +12,9 @@ import (
 	"github.com/semelhq/semel/verify"
 )
 
-// What "semel-verify" finds behind the demo's gateway: nothing, with and without faults of the network. It runs alone,
-// since its load would slow down the scenes of other tests.
+// What "semel-verify" finds behind the demo's gateway: nothing, with and without faults of the network.
 func TestR89_VerifyFindsNothingBehindTheGateway(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	out, ended := new(output), make(chan error, 1)
 	go func() { ended <- Config{Out: out, Listen: freePort, only: []int{}}.Run(ctx) }()
