@@ -14,27 +14,22 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/verbs"
 	"github.com/semelhq/semel/memstore"
 	"github.com/semelhq/semel/storetest"
 )
 
-// A clock stands still until it is moved.
-type clock struct{ ns atomic.Int64 }
+var (
+	claim    = verbs.Claim
+	settle   = verbs.Settle
+	load     = verbs.Load
+	newClock = verbs.NewClock
+)
 
-func newClock() *clock {
-	c := &clock{}
-	c.ns.Store(time.Date(2030, 2, 3, 4, 5, 6, 789e6, time.UTC).UnixNano())
-	return c
-}
-
-func (c *clock) now() time.Time { return time.Unix(0, c.ns.Load()) }
-
-func (c *clock) advance(d time.Duration) { c.ns.Add(int64(d)) }
-
-func open(t *testing.T, o memstore.Options) (*memstore.Store, *clock) {
+func open(t *testing.T, o memstore.Options) (*memstore.Store, *verbs.Clock) {
 	t.Helper()
 	c := newClock()
-	o.Clock = c.now
+	o.Clock = c.Now
 	if o.PrincipalShare == 0 {
 		o.PrincipalShare = 1 // most cases have one principal
 	}
@@ -60,39 +55,11 @@ func ask(retention time.Duration) driver.Claim {
 	}
 }
 
-// claim claims a record that must be owned.
-func claim(t *testing.T, s *memstore.Store, id driver.ID, c driver.Claim) driver.Record {
-	t.Helper()
-	rec, owned, err := s.Claim(t.Context(), id, c)
-	if err != nil || !owned {
-		t.Fatalf("Claim: owned is %t, error %v", owned, err)
-	}
-	return rec
-}
-
-func settle(t *testing.T, s *memstore.Store, id driver.ID, by driver.Owner, o driver.Outcome) driver.Record {
-	t.Helper()
-	rec, owned, err := s.Settle(t.Context(), id, by, o)
-	if err != nil || !owned {
-		t.Fatalf("Settle: owned is %t, error %v", owned, err)
-	}
-	return rec
-}
-
 // finish claims a record and settles it as done without an answer.
 func finish(t *testing.T, s *memstore.Store, id driver.ID, retention time.Duration) driver.Record {
 	t.Helper()
 	rec := claim(t, s, id, ask(retention))
 	return settle(t, s, id, rec.Owner(), driver.Outcome{State: driver.Done})
-}
-
-func load(t *testing.T, s *memstore.Store, id driver.ID) driver.Record {
-	t.Helper()
-	rec, err := s.Load(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return rec
 }
 
 // The suite proves, as far as a store can keep them, R-16, R-23, R-26, R-46, R-48, R-50, R-51, R-53, R-55 and R-62, and
@@ -104,7 +71,7 @@ func TestR88_TheStoreKeepsEveryPromise(t *testing.T) {
 		s, c := open(t, memstore.Options{})
 		return storetest.Storage{
 			Open:    func(*testing.T) driver.Store { return s },
-			Advance: c.advance,
+			Advance: c.Advance,
 		}
 	})
 }
@@ -179,7 +146,7 @@ func TestAFullStoreFindsRoomWhereRecordsExpired(t *testing.T) {
 	if _, _, err := s.Claim(t.Context(), id(room), ask(time.Hour)); !errors.Is(err, driver.ErrFull) {
 		t.Fatalf("nothing has expired: error %v, want ErrFull", err)
 	}
-	c.advance(time.Minute)
+	c.Advance(time.Minute)
 	for n := room; n < 2*room-1; n++ {
 		claim(t, s, id(n), ask(time.Hour))
 	}
@@ -197,7 +164,7 @@ func TestAProgramThatNeverSweepsDoesNotFillUp(t *testing.T) {
 	most := 0
 	for n := range 4000 {
 		finish(t, s, id(n), time.Second)
-		c.advance(10 * time.Millisecond) // a hundred live records at any time
+		c.Advance(10 * time.Millisecond) // a hundred live records at any time
 		most = max(most, s.Len())
 	}
 	if most > 300 {
@@ -219,7 +186,7 @@ func TestAClaimReclaimsABoundedNumber(t *testing.T) {
 	for n := range old {
 		finish(t, s, oneShard(n), time.Second)
 	}
-	c.advance(time.Second)
+	c.Advance(time.Second)
 	claim(t, s, oneShard(old), ask(time.Hour))
 	if got := s.Len(); got < old-10 || got >= old {
 		t.Errorf("%d records after the first claim, want a few of %d reclaimed", got, old)
@@ -238,7 +205,7 @@ func TestARefusedClaimReclaimsNothing(t *testing.T) {
 	s, c := open(t, memstore.Options{})
 	finish(t, s, oneShard(0), time.Second)
 	claim(t, s, oneShard(1), ask(time.Hour))
-	c.advance(time.Minute)
+	c.Advance(time.Minute)
 	if _, owned, err := s.Claim(t.Context(), oneShard(1), ask(time.Hour)); owned || err != nil {
 		t.Fatalf("owned is %t, error %v", owned, err)
 	}
@@ -266,7 +233,7 @@ func TestAnAnswerWithoutRoomIsRefusedAndTheOutcomeFits(t *testing.T) {
 	settle(t, s, id(1), second.Owner(), driver.Outcome{State: driver.Done, Error: strings.Repeat("why ", 500)})
 
 	third := claim(t, s, id(2), ask(time.Hour))
-	c.advance(time.Minute) // the first answer's retention is over: there is room
+	c.Advance(time.Minute) // the first answer's retention is over: there is room
 	if got := settle(t, s, id(2), third.Owner(), driver.Outcome{State: driver.Free}); got.State != driver.Free {
 		t.Errorf("settled as %s, want free", got.State)
 	}
@@ -279,7 +246,7 @@ func TestAnAnswerTakesTheRoomOfWhatExpired(t *testing.T) {
 	rec := claim(t, s, id(0), ask(time.Minute))
 	settle(t, s, id(0), rec.Owner(), big)
 	rec = claim(t, s, id(1), ask(time.Hour))
-	c.advance(time.Minute)
+	c.Advance(time.Minute)
 	settle(t, s, id(1), rec.Owner(), big)
 	if s.Len() != 1 {
 		t.Errorf("%d records, want 1", s.Len())
@@ -298,7 +265,7 @@ func TestASealedRequestWithoutRoomIsRefused(t *testing.T) {
 	if s.Len() != 1 {
 		t.Errorf("%d records, want 1", s.Len())
 	}
-	c.advance(time.Minute)
+	c.Advance(time.Minute)
 	if _, owned, err := s.Claim(t.Context(), id(1), sealed); !errors.Is(err, driver.ErrFull) || owned {
 		t.Errorf("a record past its retention: owned is %t, error %v; want ErrFull", owned, err)
 	}
@@ -340,7 +307,7 @@ func TestR60_AStepWithoutRoomIsRefusedAndTheOutcomeFits(t *testing.T) {
 
 	second := claim(t, s, id(1), ask(time.Hour))
 	save(1, second.Owner(), "charge", 900, driver.ErrFull)
-	c.advance(time.Minute) // the first one's retention is over: there is room
+	c.Advance(time.Minute) // the first one's retention is over: there is room
 	save(1, second.Owner(), "charge", 900, nil)
 	saved(0)
 	saved(1, "charge")
@@ -355,11 +322,11 @@ func TestR60_AStepWithoutRoomIsRefusedAndTheOutcomeFits(t *testing.T) {
 			}
 		case 3:
 			settle(t, s, id(n-1), last.Owner(), driver.Outcome{State: driver.Done})
-			c.advance(2 * time.Hour)
+			c.Advance(2 * time.Hour)
 			claim(t, s, id(n-1), ask(time.Hour))
 		case 4:
 			settle(t, s, id(n-1), last.Owner(), driver.Outcome{State: driver.Done})
-			c.advance(time.Hour)
+			c.Advance(time.Hour)
 			if _, err := s.Sweep(t.Context(), 100); err != nil {
 				t.Fatal(err)
 			}
@@ -449,7 +416,7 @@ func TestR46_FencesGrowWithinAMillisecond(t *testing.T) {
 			rec = claim(t, s, id(0), ask(time.Microsecond))
 		}
 		settle(t, s, id(0), rec.Owner(), driver.Outcome{State: driver.Done})
-		c.advance(time.Microsecond)
+		c.Advance(time.Microsecond)
 		if n, err := s.Sweep(t.Context(), 10); n != 1 || err != nil {
 			t.Fatalf("Sweep: %d, error %v", n, err)
 		}
@@ -499,7 +466,7 @@ func TestSweepWorksInBatchesWithinAShard(t *testing.T) {
 	for i := range n {
 		finish(t, s, oneShard(i), time.Duration(1+i%7)*time.Second)
 	}
-	c.advance(7 * time.Second)
+	c.Advance(7 * time.Second)
 	for _, row := range []struct{ limit, want int }{{-1, 0}, {0, 0}, {150, 150}, {n, n - 150}, {n, 0}} {
 		if got, err := s.Sweep(t.Context(), row.limit); got != row.want || err != nil {
 			t.Errorf("Sweep(%d) removed %d, error %v; want %d", row.limit, got, err, row.want)

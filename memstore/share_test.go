@@ -99,7 +99,7 @@ func TestField01_AShareIsGivenBackWithItsRecords(t *testing.T) {
 		if owned.Load() != share || refused.Load() != share {
 			t.Fatalf("round %d: %d owned, %d refused; want %d of each", round, owned.Load(), refused.Load(), share)
 		}
-		c.advance(2 * time.Minute)
+		c.Advance(2 * time.Minute)
 		if _, err := s.Sweep(t.Context(), 1000); err != nil || s.Len() != 0 {
 			t.Fatalf("%d records are left: %v", s.Len(), err)
 		}

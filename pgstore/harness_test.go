@@ -10,7 +10,16 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/verbs"
+)
+
+var (
+	newID  = verbs.NewID
+	ask    = verbs.Ask
+	claim  = verbs.Claim
+	settle = verbs.Settle
+	load   = verbs.Load
+	done   = verbs.Done
 )
 
 // newPool returns a pool as an application has it.
@@ -89,55 +98,6 @@ func (m *mover) advance(schema string, d time.Duration) {
 	if err != nil {
 		panic(err)
 	}
-}
-
-func newID() driver.ID {
-	a, b, c := driver.NewToken(), driver.NewToken(), driver.NewToken()
-	return driver.ID([]byte(string(a[:]) + string(b[:]) + string(c[:])))
-}
-
-func ask(p driver.LostPolicy) driver.Claim {
-	return driver.Claim{
-		Fingerprint: driver.Fingerprint{Raw: driver.NewToken()},
-		Token:       driver.NewToken(),
-		Lease:       time.Hour,
-		Retention:   time.Hour,
-		OnLost:      p,
-		Operation:   "POST /payments",
-		Correlation: "0190f4d2-7a3c-7b1e-9c55-2f6d0c8e4b1a",
-	}
-}
-
-// claim claims a record that must be owned.
-func claim(t testing.TB, s driver.Store, id driver.ID, c driver.Claim) driver.Record {
-	t.Helper()
-	rec, owned, err := s.Claim(context.Background(), id, c)
-	if err != nil || !owned {
-		t.Fatalf("Claim: owned is %t, error %v", owned, err)
-	}
-	return rec
-}
-
-func settle(t testing.TB, s driver.Store, id driver.ID, by driver.Owner, o driver.Outcome) driver.Record {
-	t.Helper()
-	rec, owned, err := s.Settle(context.Background(), id, by, o)
-	if err != nil || !owned {
-		t.Fatalf("Settle: owned is %t, error %v", owned, err)
-	}
-	return rec
-}
-
-func load(t testing.TB, s driver.Store, id driver.ID) driver.Record {
-	t.Helper()
-	rec, err := s.Load(context.Background(), id)
-	if err != nil {
-		t.Fatalf("Load: %v", err)
-	}
-	return rec
-}
-
-func done(body string) driver.Outcome {
-	return driver.Outcome{State: driver.Done, Response: &driver.Response{Status: 201, Body: []byte(body)}}
 }
 
 // asRole returns the address of a server for another role.

@@ -13,14 +13,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/verbs"
 )
 
-func saveStep(t testing.TB, s *Store, id driver.ID, by driver.Owner, name, result string) {
-	t.Helper()
-	if owned, err := s.SaveStep(context.Background(), id, by, name, []byte(result)); !owned || err != nil {
-		t.Fatalf("SaveStep: owned is %t, error %v", owned, err)
-	}
-}
+var saveStep = verbs.SaveStep
 
 func steps(t testing.TB, s *Store, id driver.ID) map[string]string {
 	t.Helper()

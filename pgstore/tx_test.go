@@ -17,7 +17,10 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/verbs"
 )
+
+var serveKey = verbs.Order
 
 // A mode is a way to run transactions.
 type mode struct {
@@ -153,18 +156,6 @@ func (s *shop) ordering(extra func(context.Context, pgx.Tx) error, after func(er
 			after(err)
 		}
 	})
-}
-
-// serveKey has a handler answer one request with a key.
-func serveKey(h http.Handler, key string) *httptest.ResponseRecorder {
-	r := httptest.NewRequest("POST", "/orders", strings.NewReader(`{"item":"hat"}`))
-	if key != "" {
-		r.Header.Set("Idempotency-Key", key)
-	}
-	r.Header.Set("Content-Type", "application/json")
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
-	return w
 }
 
 func replayed(w *httptest.ResponseRecorder) bool {

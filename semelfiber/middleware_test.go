@@ -16,7 +16,7 @@ import (
 	recoverer "github.com/gofiber/fiber/v3/middleware/recover"
 
 	"github.com/semelhq/semel"
-	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/internal/frameworktest"
 	"github.com/semelhq/semel/memstore"
 	"github.com/semelhq/semel/semelfiber"
 	"github.com/semelhq/semel/semeltest"
@@ -27,13 +27,7 @@ func TestField02_APolicyThatAnswersEarlyIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, p := range map[string]semel.Policy{"patience": {Patience: time.Second}, "stream": {Stream: true}} {
 		t.Run(name, func(t *testing.T) {
-			g := semeltest.New(t, p)
-			defer func() {
-				if recover() == nil {
-					t.Errorf("a policy with %s is taken", name)
-				}
-			}()
-			semelfiber.Middleware(g)
+			frameworktest.Refused(t, p, func(g *semel.Guard) { semelfiber.Middleware(g) })
 		})
 	}
 }
@@ -75,7 +69,7 @@ func TestField13_AScopeThatCanTellNobodyIsRefused(t *testing.T) {
 // What stands before the guard sees the context that it had before, and the errors of what the guard lets pass.
 func TestField02_WhatIsBeforeTheGuardSeesNothingOfIt(t *testing.T) {
 	t.Parallel()
-	var seen names
+	var seen frameworktest.Operations
 	g, err := semel.New(memstore.New(), semel.SingleTenant, semel.Hold, semel.Options{Observer: &seen, Policy: semel.Policy{KeyOptional: true}})
 	if err != nil {
 		t.Fatal(err)
@@ -105,15 +99,6 @@ func TestField02_WhatIsBeforeTheGuardSeesNothingOfIt(t *testing.T) {
 	}
 	if len(seen) != 3 || seen[0] != "POST /orders/:id" {
 		t.Errorf("the operation is called %q", seen)
-	}
-}
-
-// names are those of the operations of decisions.
-type names []string
-
-func (n *names) Observe(_ context.Context, e event.Event) {
-	if e.Kind == event.Decision {
-		*n = append(*n, e.Operation)
 	}
 }
 

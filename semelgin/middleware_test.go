@@ -1,17 +1,14 @@
 package semelgin_test
 
 import (
-	"context"
 	"net/http"
-	"net/http/httptest"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/gin-gonic/gin"
 
 	"github.com/semelhq/semel"
-	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/internal/frameworktest"
 	"github.com/semelhq/semel/memstore"
 	"github.com/semelhq/semel/semelgin"
 	"github.com/semelhq/semel/semeltest"
@@ -19,94 +16,53 @@ import (
 
 func init() { gin.SetMode(gin.ReleaseMode) }
 
-func post(h http.Handler, path string) *httptest.ResponseRecorder {
-	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader("{}"))
-	r.Header.Set("Idempotency-Key", "key")
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
-	return w
-}
+var post = frameworktest.Post
 
 // gin gives its Context to other requests when it has answered.
 func TestField02_APolicyThatAnswersEarlyIsRefused(t *testing.T) {
 	t.Parallel()
-	g := semeltest.New(t, semel.Policy{Patience: time.Second})
-	defer func() {
-		if recover() == nil {
-			t.Error("a policy with Patience is taken")
-		}
-	}()
-	semelgin.Middleware(g)
+	frameworktest.Refused(t, semel.Policy{Patience: time.Second}, func(g *semel.Guard) { semelgin.Middleware(g) })
 }
 
 // The guard that can't be a middleware of gin can stand before it.
 func TestField02_PatienceBeforeTheEngine(t *testing.T) {
 	t.Parallel()
-	goOn, ended := make(chan struct{}), make(chan struct{})
+	goOn := make(chan struct{})
 	e := gin.New()
 	e.POST("/", func(c *gin.Context) {
 		<-goOn
 		c.JSON(http.StatusCreated, gin.H{"id": c.GetHeader("Idempotency-Key")})
 	})
-	g := semeltest.New(t, semel.Policy{Patience: time.Millisecond, Wait: time.Minute})
-	h := g.Handler(e)
-	if w := post(h, "/"); w.Code != http.StatusGatewayTimeout {
-		t.Errorf("answered %d, want 504", w.Code)
-	}
-	go func() {
-		defer close(ended)
-		if w := post(h, "/"); w.Code != http.StatusCreated || w.Body.String() != `{"id":"key"}` {
-			t.Errorf("repeated: %d %s", w.Code, w.Body)
-		}
-	}()
-	close(goOn)
-	<-ended
+	frameworktest.PatienceBefore(t, e, goOn, http.StatusCreated, `{"id":"key"}`)
 }
 
 func TestField13_AScopeThatCanTellNobodyIsRefused(t *testing.T) {
 	t.Parallel()
-	if _, err := semel.New(memstore.New(), semelgin.Scope(nil), semel.Hold, semel.Options{}); err == nil {
-		t.Error("a scope without a function is taken")
-	}
 	account := semelgin.Scope(func(*gin.Context) (string, error) { return "acme", nil })
-	g, err := semel.New(memstore.New(), account, semel.Hold, semel.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	e := gin.New()
-	e.POST("/", gin.WrapH(g.Handler(http.NotFoundHandler())))
-	if w := post(e, "/"); w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "scope-invalid") {
-		t.Errorf("answered %d %s", w.Code, w.Body)
-	}
+	frameworktest.NobodyIsRefused(t, semelgin.Scope(nil), account, func(h http.Handler) http.Handler {
+		e := gin.New()
+		e.POST("/", gin.WrapH(h))
+		return e
+	})
 }
 
-// A scope that reads the body is caught, as one of net/http is.
 func TestField04_AScopeThatReadsTheBodyIsRefused(t *testing.T) {
 	t.Parallel()
 	account := semelgin.Scope(func(c *gin.Context) (string, error) {
 		_, err := c.Request.Body.Read(make([]byte, 1))
 		return "acme", err
 	})
-	g, err := semel.New(memstore.New(), account, semel.Hold, semel.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	e := gin.New()
-	e.POST("/", semelgin.Middleware(g), func(c *gin.Context) { c.Status(http.StatusOK) })
-	r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader("{}"))
-	r.Header.Set("Idempotency-Key", "key")
-	r.ContentLength = -1
-	w := httptest.NewRecorder()
-	e.ServeHTTP(w, r)
-	if w.Code != http.StatusInternalServerError || !strings.Contains(w.Body.String(), "body-consumed") {
-		t.Errorf("answered %d %s", w.Code, w.Body)
-	}
+	frameworktest.ReaderIsRefused(t, account, func(g *semel.Guard) http.Handler {
+		e := gin.New()
+		e.POST("/", semelgin.Middleware(g), func(c *gin.Context) { c.Status(http.StatusOK) })
+		return e
+	})
 }
 
 // What stands before the guard sees the request, the writer and the context that it had before.
 func TestField02_WhatIsBeforeTheGuardSeesNothingOfIt(t *testing.T) {
 	t.Parallel()
-	var seen names
+	var seen frameworktest.Operations
 	g, err := semel.New(memstore.New(), semel.SingleTenant, semel.Hold, semel.Options{Observer: &seen})
 	if err != nil {
 		t.Fatal(err)
@@ -132,15 +88,6 @@ func TestField02_WhatIsBeforeTheGuardSeesNothingOfIt(t *testing.T) {
 	}
 	if len(seen) != 2 || seen[0] != "POST /orders/:id" {
 		t.Errorf("the operation is called %q", seen)
-	}
-}
-
-// names are those of the operations of decisions.
-type names []string
-
-func (n *names) Observe(_ context.Context, e event.Event) {
-	if e.Kind == event.Decision {
-		*n = append(*n, e.Operation)
 	}
 }
 

@@ -138,7 +138,7 @@ func TestTheCacheGetsTheCallersValues(t *testing.T) {
 func TestTheBreakerLearnsOfAPanic(t *testing.T) {
 	t.Parallel()
 	w, b := newWorld(t), &breaker{}
-	s := tieredstore.New(w.durable, tieredstore.Options{Clock: w.now, Cache: w.cache, Breaker: b})
+	s := tieredstore.New(w.durable, tieredstore.Options{Clock: w.Now, Cache: w.cache, Breaker: b})
 	w.cache.gate = func(context.Context, string, driver.ID) error { panic("broken") }
 	func() {
 		defer func() {

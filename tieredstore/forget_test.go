@@ -91,7 +91,7 @@ func slowReader(t *testing.T, l layers, where, gate, verb string) {
 		t.Errorf("the process that forgot it serves a record that is %s", got.State)
 	}
 	if l.memory {
-		w.advance(tieredstore.MaxMemoryAge)
+		w.Advance(tieredstore.MaxMemoryAge)
 	}
 	if got := load(t, reading, id); got.State != driver.Absent {
 		t.Errorf("the process of the reader serves a record that is %s", got.State)
@@ -135,7 +135,7 @@ func TestASlowReaderOfTheCacheBringsNothingIntoTheMemory(t *testing.T) {
 	w := newWorld(t)
 	held, release := make(chan struct{}), make(chan struct{})
 	slow := &lateGet{cache: w.cache}
-	s := tieredstore.New(w.durable, tieredstore.Options{Clock: w.now, Cache: slow, CacheTimeout: patient, Memory: bigMemory})
+	s := tieredstore.New(w.durable, tieredstore.Options{Clock: w.Now, Cache: slow, CacheTimeout: patient, Memory: bigMemory})
 	id := newID()
 	rec := finish(t, s, id, ask(driver.Hold))
 	other := w.process(layers{cached: true})
@@ -182,7 +182,7 @@ func TestAForgetReachesOtherProcessesWithinTheAgeOfTheirCopies(t *testing.T) {
 	id := newID()
 	rec := finish(t, a, id, c)
 	load(t, b, id)
-	w.advance(time.Second)
+	w.Advance(time.Second)
 	forget(t, a, id, rec.Owner())
 	if w.cache.holds(id) {
 		t.Error("the cache holds a copy of a record that was forgotten")
@@ -190,11 +190,11 @@ func TestAForgetReachesOtherProcessesWithinTheAgeOfTheirCopies(t *testing.T) {
 	if got := load(t, a, id); got.State != driver.Absent {
 		t.Errorf("the process that forgot it serves a record that is %s", got.State)
 	}
-	w.advance(tieredstore.MaxMemoryAge - time.Second - 1)
+	w.Advance(tieredstore.MaxMemoryAge - time.Second - 1)
 	if got := load(t, b, id); got.State != driver.Done {
 		t.Errorf("the other process has no copy: its record is %s", got.State)
 	}
-	w.advance(1)
+	w.Advance(1)
 	if got := load(t, b, id); got.State != driver.Absent {
 		t.Errorf("%s after it was read the other process serves a record that is %s", tieredstore.MaxMemoryAge, got.State)
 	}

@@ -9,22 +9,17 @@ import (
 	"time"
 
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/verbs"
 	"github.com/semelhq/semel/memstore"
 	"github.com/semelhq/semel/tieredstore"
 )
 
-// A clock stands still until it is moved. Both the durable store and the processes in front of it go by it.
-type clock struct{ ns atomic.Int64 }
-
-func newClock() *clock {
-	c := &clock{}
-	c.ns.Store(time.Date(2030, 2, 3, 4, 5, 6, 789e6, time.UTC).UnixNano())
-	return c
-}
-
-func (c *clock) now() time.Time { return time.Unix(0, c.ns.Load()) }
-
-func (c *clock) advance(d time.Duration) { c.ns.Add(int64(d)) }
+var (
+	newID    = verbs.NewID
+	retry    = verbs.Retry
+	load     = verbs.Load
+	newClock = verbs.NewClock
+)
 
 // A cache is a [tieredstore.Cache] in memory. A gate, if there is one, is passed before each call, and may wait or
 // fail.
@@ -172,7 +167,7 @@ func (s *counted) none(t testing.TB, what string) {
 
 // A world is a durable store and a cache, with processes in front that share nothing else.
 type world struct {
-	*clock
+	*verbs.Clock
 	durable *counted
 	cache   *cache
 }
@@ -180,7 +175,7 @@ type world struct {
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	c := newClock()
-	return &world{c, newDurable(t, c.now), newCache(c.now)}
+	return &world{c, newDurable(t, c.Now), newCache(c.Now)}
 }
 
 // The layers that a process may have.
@@ -203,7 +198,7 @@ var bigMemory = tieredstore.Memory{Entries: 10_000}
 
 // process returns one more process.
 func (w *world) process(l layers) driver.Store {
-	o := tieredstore.Options{Clock: w.now}
+	o := tieredstore.Options{Clock: w.Now}
 	if l.cached {
 		o.Cache, o.CacheTimeout = w.cache, patient
 	}
@@ -213,22 +208,11 @@ func (w *world) process(l layers) driver.Store {
 	return tieredstore.New(w.durable, o)
 }
 
-func newID() driver.ID {
-	a, b, c := driver.NewToken(), driver.NewToken(), driver.NewToken()
-	return driver.ID([]byte(string(a[:]) + string(b[:]) + string(c[:])))
-}
-
 func ask(p driver.LostPolicy) driver.Claim {
 	return driver.Claim{
 		Fingerprint: driver.Fingerprint{Raw: driver.NewToken()}, Token: driver.NewToken(), Lease: time.Minute, Retention: time.Hour,
 		OnLost: p, Operation: "POST /payments", Correlation: "0190f4d2-7a3c-7b1e-9c55-2f6d0c8e4b1a",
 	}
-}
-
-// retry returns a claim for the same request by another guard.
-func retry(c driver.Claim) driver.Claim {
-	c.Token = driver.NewToken()
-	return c
 }
 
 func done(body string) driver.Outcome {
@@ -247,15 +231,6 @@ func finish(t testing.TB, s driver.Store, id driver.ID, c driver.Claim) driver.R
 	rec, owned, err = s.Settle(context.Background(), id, rec.Owner(), done("paid"))
 	if err != nil || !owned {
 		t.Fatalf("Settle: owned is %t, error %v", owned, err)
-	}
-	return rec
-}
-
-func load(t testing.TB, s driver.Store, id driver.ID) driver.Record {
-	t.Helper()
-	rec, err := s.Load(context.Background(), id)
-	if err != nil {
-		t.Fatalf("Load: %v", err)
 	}
 	return rec
 }

@@ -28,13 +28,13 @@ func TestRepeatsAreAnsweredWithoutTheDurableStore(t *testing.T) {
 			first := refuse(t, s, id, retry(c))
 			w.durable.asked.Store(0)
 			for range 3 {
-				w.advance(time.Millisecond)
+				w.Advance(time.Millisecond)
 				loaded, refused := load(t, s, id), refuse(t, s, id, retry(c))
 				for _, got := range []driver.Record{loaded, refused} {
 					if got.Token != want.Token || got.Fence != want.Fence || got.Response != first.Response {
 						t.Errorf("a repeat got %+v, want %+v", got, want)
 					}
-					if now := driver.TimeOf(w.now()); got.Now != now {
+					if now := driver.TimeOf(w.Now()); got.Now != now {
 						t.Errorf("Now is %s, want %s", got.Now.Time(), now.Time())
 					}
 				}
@@ -67,7 +67,7 @@ func TestNothingIsKeptOfRecordsThatAreNotDone(t *testing.T) {
 	if owned, err := s.Extend(t.Context(), begun, rec.Owner(), driver.Extension{Lease: 1, Begun: true}); err != nil || !owned {
 		t.Fatal(owned, err)
 	}
-	w.advance(time.Second) // it reads as done, and may still be settled with its answer
+	w.Advance(time.Second) // it reads as done, and may still be settled with its answer
 	for _, id := range []driver.ID{running, free, unknown} {
 		rec, _, err := s.Claim(t.Context(), id, ask(driver.Rerun))
 		if err != nil {
@@ -109,16 +109,16 @@ func TestR53_NoCopyIsServedPastItsRetention(t *testing.T) {
 			c.Retention = 3 * time.Second
 			id := newID()
 			rec := finish(t, s, id, c)
-			w.advance(time.Second)
+			w.Advance(time.Second)
 			load(t, s, id)
 			end := rec.Settled.Add(c.Retention)
-			w.advance(end.Sub(driver.TimeOf(w.now())) - time.Microsecond)
+			w.Advance(end.Sub(driver.TimeOf(w.Now())) - time.Microsecond)
 			w.durable.asked.Store(0)
 			if got := load(t, s, id); got.Reads(driver.Hold) != driver.ReadsDone {
 				t.Errorf("a microsecond before its end it reads as %s", got.Reads(driver.Hold))
 			}
 			w.durable.none(t, "before its end")
-			w.advance(time.Microsecond)
+			w.Advance(time.Microsecond)
 			next, owned, err := s.Claim(t.Context(), id, ask(driver.Hold))
 			if err != nil || !owned || next.Attempt != 1 {
 				t.Fatalf("at the end of its retention: owned is %t, error %v, attempt %d", owned, err, next.Attempt)
@@ -137,19 +137,19 @@ func TestACopysAgeCountsFromBeforeItWasRead(t *testing.T) {
 		finish(t, s, id, ask(driver.Hold))
 		const takes = 3 * time.Second
 		if slow == "durable" {
-			w.durable.gate = func(string) { w.advance(takes) }
+			w.durable.gate = func(string) { w.Advance(takes) }
 		} else {
 			load(t, w.process(layers{cached: true}), id) // makes the copy there
-			w.cache.gate = func(context.Context, string, driver.ID) error { w.advance(takes); return nil }
+			w.cache.gate = func(context.Context, string, driver.ID) error { w.Advance(takes); return nil }
 		}
 		load(t, s, id)
 		w.durable.gate, w.cache.gate = nil, nil
 		gets := w.cache.called("get")
-		w.advance(tieredstore.MaxMemoryAge - takes - 1)
+		w.Advance(tieredstore.MaxMemoryAge - takes - 1)
 		if load(t, s, id); w.cache.called("get") != gets {
 			t.Errorf("read from a slow %s: its copy ended before its age", slow)
 		}
-		w.advance(1)
+		w.Advance(1)
 		if load(t, s, id); w.cache.called("get") == gets {
 			t.Errorf("read from a slow %s: its copy is served past its age", slow)
 		}
@@ -170,7 +170,7 @@ func TestAProcessThatDoesNotKnowTheTimeAsks(t *testing.T) {
 		passes time.Duration
 		asks   int64
 	}{{59 * time.Minute, 0}, {time.Minute, 1}, {time.Minute, 0}} {
-		w.advance(step.passes)
+		w.Advance(step.passes)
 		w.durable.asked.Store(0)
 		load(t, s, id)
 		if n := w.durable.asked.Load(); n != step.asks {
@@ -192,7 +192,7 @@ func TestReservedRecordsAreNotKept(t *testing.T) {
 	if n := w.cache.called("get") + w.cache.called("fill"); n != 0 {
 		t.Errorf("the cache was asked %d times, want never", n)
 	}
-	fresh := tieredstore.New(newDurable(t, w.now), tieredstore.Options{Clock: w.now, Cache: w.cache})
+	fresh := tieredstore.New(newDurable(t, w.Now), tieredstore.Options{Clock: w.Now, Cache: w.cache})
 	if err := semel.CheckIdentity(t.Context(), fresh, []byte("another secret....")); err != nil {
 		t.Errorf("another storage, with another secret: %v", err)
 	}

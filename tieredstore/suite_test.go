@@ -29,7 +29,7 @@ func TestR88_TheLayersKeepEveryPromise(t *testing.T) {
 						}
 						return w.process(l)
 					},
-					Advance: w.advance,
+					Advance: w.Advance,
 				}
 			})
 		})
@@ -51,9 +51,9 @@ func TestR88_ACacheThatFailsMakesNothingWrong(t *testing.T) {
 				w := newWorld(t)
 				return storetest.Storage{
 					Open: func(*testing.T) driver.Store {
-						return tieredstore.New(w.durable, tieredstore.Options{Clock: w.now, Cache: c(w.cache), CacheTimeout: patient})
+						return tieredstore.New(w.durable, tieredstore.Options{Clock: w.Now, Cache: c(w.cache), CacheTimeout: patient})
 					},
-					Advance: w.advance,
+					Advance: w.Advance,
 				}
 			})
 		})

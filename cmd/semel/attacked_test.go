@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -17,7 +16,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/semelhq/semel/cmd/internal/rawhttp"
 )
 
 // A victim is a service behind a gateway that attacks are meant for.
@@ -136,19 +136,7 @@ type answer struct {
 	body   string
 }
 
-// connect opens a connection that nothing keeps a test waiting on for ever.
-func connect(t *testing.T, address string) net.Conn {
-	t.Helper()
-	c, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
+var connect = rawhttp.Dial
 
 // send sends a request line and header lines with a body of "{}", on a connection of its own.
 func send(t *testing.T, address, line string, headers ...string) answer {
@@ -161,21 +149,10 @@ func send(t *testing.T, address, line string, headers ...string) answer {
 	return receive(t, bufio.NewReader(c))
 }
 
-func receive(t *testing.T, in *bufio.Reader) answer {
+func receive(t *testing.T, in *bufio.Reader) (a answer) {
 	t.Helper()
-	res, err := http.ReadResponse(in, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	if res.StatusCode == http.StatusSwitchingProtocols {
-		return answer{res.StatusCode, res.Header, ""}
-	}
-	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return answer{res.StatusCode, res.Header, string(body)}
+	a.status, a.header, a.body = rawhttp.Receive(t, in)
+	return a
 }
 
 // wants reports an answer with another status or code.

@@ -18,12 +18,13 @@ const module = "github.com/semelhq/semel"
 var floors = [][]string{
 	{"refusal", "history", "internal/lazyctx", "internal/pause", "internal/prefer", "internal/thrown", "internal/wire", "internal/structuredfield", "internal/certsubject", "internal/command", "internal/npm", "internal/proof", "internal/servers"},
 	{"driver"},
-	{"event", "keyring", "internal/digest", "internal/budget", "internal/rounds", "memstore", "redisstore", "tieredstore", "storetest"},
+	{"event", "keyring", "internal/digest", "internal/budget", "internal/rounds", "internal/verbs", "memstore", "redisstore", "tieredstore", "storetest"},
 	{"internal/requestbody"},
 	{"internal/fingerprint", "internal/engine", "internal/answer"},
 	{"internal/storedrequest"},
 	{"."},
 	{"admin", "batch", "client", "semeltest", "sqlitestore", "pgstore", "semelecho", "semelgin", "semelfiber"},
+	{"internal/frameworktest"},
 }
 
 // wired are the folders that put the others together. Nobody imports them but they themselves.

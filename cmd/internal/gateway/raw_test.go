@@ -3,10 +3,9 @@ package gateway
 import (
 	"bufio"
 	"io"
-	"net"
-	"net/http"
 	"testing"
-	"time"
+
+	"github.com/semelhq/semel/cmd/internal/rawhttp"
 )
 
 // raw sends bytes and reads one answer.
@@ -17,32 +16,10 @@ func raw(t *testing.T, address, request string) answer {
 	return readAnswer(t, bufio.NewReader(c))
 }
 
-func dial(t *testing.T, address string) net.Conn {
-	t.Helper()
-	c, err := net.DialTimeout("tcp", address, time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
+var dial = rawhttp.Dial
 
-func readAnswer(t *testing.T, in *bufio.Reader) answer {
+func readAnswer(t *testing.T, in *bufio.Reader) (a answer) {
 	t.Helper()
-	res, err := http.ReadResponse(in, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	if res.StatusCode == http.StatusSwitchingProtocols {
-		return answer{res.StatusCode, res.Header, ""}
-	}
-	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return answer{res.StatusCode, res.Header, string(body)}
+	a.status, a.header, a.body = rawhttp.Receive(t, in)
+	return a
 }

@@ -10,11 +10,21 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
 
-	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/cmd/internal/redisclient"
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/internal/servers"
+	"github.com/semelhq/semel/internal/verbs"
 	"github.com/semelhq/semel/redisstore"
+)
+
+var (
+	newID  = verbs.NewID
+	ask    = verbs.Ask
+	claim  = verbs.Claim
+	settle = verbs.Settle
+	load   = verbs.Load
+	done   = verbs.Done
+	retry  = verbs.Retry
 )
 
 // The servers that tests share, started when they are first asked for.
@@ -119,60 +129,6 @@ func open(t testing.TB, client redisstore.Client, o redisstore.Options) *redisst
 		t.Fatal(err)
 	}
 	return s
-}
-
-func newID() driver.ID {
-	a, b, c := driver.NewToken(), driver.NewToken(), driver.NewToken()
-	return driver.ID([]byte(string(a[:]) + string(b[:]) + string(c[:])))
-}
-
-func ask(p semel.LostPolicy) driver.Claim {
-	return driver.Claim{
-		Fingerprint: driver.Fingerprint{Raw: driver.NewToken()},
-		Token:       driver.NewToken(),
-		Lease:       time.Hour,
-		Retention:   time.Hour,
-		OnLost:      p,
-		Operation:   "POST /payments",
-		Correlation: "0190f4d2-7a3c-7b1e-9c55-2f6d0c8e4b1a",
-	}
-}
-
-func retry(c driver.Claim) driver.Claim {
-	c.Token = driver.NewToken()
-	return c
-}
-
-// claim claims a record that must be owned.
-func claim(t testing.TB, s driver.Store, id driver.ID, c driver.Claim) driver.Record {
-	t.Helper()
-	rec, owned, err := s.Claim(context.Background(), id, c)
-	if err != nil || !owned {
-		t.Fatalf("Claim: owned is %t, error %v", owned, err)
-	}
-	return rec
-}
-
-func settle(t testing.TB, s driver.Store, id driver.ID, by driver.Owner, o driver.Outcome) driver.Record {
-	t.Helper()
-	rec, owned, err := s.Settle(context.Background(), id, by, o)
-	if err != nil || !owned {
-		t.Fatalf("Settle: owned is %t, error %v", owned, err)
-	}
-	return rec
-}
-
-func load(t testing.TB, s driver.Store, id driver.ID) driver.Record {
-	t.Helper()
-	rec, err := s.Load(context.Background(), id)
-	if err != nil {
-		t.Fatalf("Load: %v", err)
-	}
-	return rec
-}
-
-func done(body string) driver.Outcome {
-	return driver.Outcome{State: driver.Done, Response: &driver.Response{Status: 201, Body: []byte(body)}}
 }
 
 // do sends a command as an operator would.

@@ -11,25 +11,23 @@ import (
 
 	_ "modernc.org/sqlite" // the driver
 
-	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/verbs"
 	"github.com/semelhq/semel/sqlitestore"
 )
 
-// A clock stands still until it is moved.
-type clock struct{ ns atomic.Int64 }
+var (
+	newID    = verbs.NewID
+	ask      = verbs.Ask
+	claim    = verbs.Claim
+	settle   = verbs.Settle
+	load     = verbs.Load
+	done     = verbs.Done
+	saveStep = verbs.SaveStep
+	newClock = verbs.NewClock
+)
 
 var epoch = time.Date(2030, 2, 3, 4, 5, 6, 789e6, time.UTC)
-
-func newClock() *clock {
-	c := &clock{}
-	c.ns.Store(epoch.UnixNano())
-	return c
-}
-
-func (c *clock) now() time.Time { return time.Unix(0, c.ns.Load()) }
-
-func (c *clock) advance(d time.Duration) { c.ns.Add(int64(d)) }
 
 // newFile returns the path of a database in a folder of the test's own.
 func newFile(t testing.TB) string {
@@ -68,50 +66,6 @@ func openStore(t testing.TB, path string, o sqlitestore.Options) (*sqlitestore.S
 	return s, db
 }
 
-func newID() driver.ID {
-	a, b, c := driver.NewToken(), driver.NewToken(), driver.NewToken()
-	return driver.ID([]byte(string(a[:]) + string(b[:]) + string(c[:])))
-}
-
-func ask(p semel.LostPolicy) driver.Claim {
-	return driver.Claim{
-		Fingerprint: driver.Fingerprint{Raw: driver.NewToken()},
-		Token:       driver.NewToken(),
-		Lease:       time.Hour,
-		Retention:   time.Hour,
-		OnLost:      p,
-		Operation:   "POST /payments",
-		Correlation: "0190f4d2-7a3c-7b1e-9c55-2f6d0c8e4b1a",
-	}
-}
-
-// claim claims a record that must be owned.
-func claim(t testing.TB, s driver.Store, id driver.ID, c driver.Claim) driver.Record {
-	t.Helper()
-	rec, owned, err := s.Claim(context.Background(), id, c)
-	if err != nil || !owned {
-		t.Fatalf("Claim: owned is %t, error %v", owned, err)
-	}
-	return rec
-}
-
-func settle(t testing.TB, s driver.Store, id driver.ID, by driver.Owner, o driver.Outcome) driver.Record {
-	t.Helper()
-	rec, owned, err := s.Settle(context.Background(), id, by, o)
-	if err != nil || !owned {
-		t.Fatalf("Settle: owned is %t, error %v", owned, err)
-	}
-	return rec
-}
-
-// saveStep saves a step that must be the owner's.
-func saveStep(t testing.TB, s driver.StepStore, id driver.ID, by driver.Owner, name, result string) {
-	t.Helper()
-	if owned, err := s.SaveStep(context.Background(), id, by, name, []byte(result)); err != nil || !owned {
-		t.Fatalf("SaveStep: owned is %t, error %v", owned, err)
-	}
-}
-
 func steps(t testing.TB, s driver.StepStore, id driver.ID) map[string][]byte {
 	t.Helper()
 	saved, err := s.Steps(context.Background(), id)
@@ -119,19 +73,6 @@ func steps(t testing.TB, s driver.StepStore, id driver.ID) map[string][]byte {
 		t.Fatalf("Steps: %v", err)
 	}
 	return saved
-}
-
-func load(t testing.TB, s driver.Store, id driver.ID) driver.Record {
-	t.Helper()
-	rec, err := s.Load(context.Background(), id)
-	if err != nil {
-		t.Fatalf("Load: %v", err)
-	}
-	return rec
-}
-
-func done(body string) driver.Outcome {
-	return driver.Outcome{State: driver.Done, Response: &driver.Response{Status: 201, Body: []byte(body)}}
 }
 
 // A watched context tells that a verb has begun to wait.

@@ -14,7 +14,7 @@ import (
 func TestR52_WhatACompleterAsksForIsFoundByAnIndex(t *testing.T) {
 	t.Parallel()
 	c := newClock()
-	s, db := openStore(t, newFile(t), sqlitestore.Options{Clock: c.now})
+	s, db := openStore(t, newFile(t), sqlitestore.Options{Clock: c.Now})
 	sealed := ask(semel.Rerun)
 	sealed.Sealed = []byte("sealed request")
 	begin := func(asked driver.Claim) (driver.ID, driver.Record) {
@@ -28,7 +28,7 @@ func TestR52_WhatACompleterAsksForIsFoundByAnIndex(t *testing.T) {
 	want[freed] = true
 	lapsed, _ := begin(sealed)
 	want[lapsed] = true
-	c.advance(2 * time.Hour)
+	c.Advance(2 * time.Hour)
 	others["running"], _ = begin(sealed)
 	others["done"], rec = begin(sealed)
 	settle(t, s, others["done"], rec.Owner(), done("x"))

@@ -13,9 +13,12 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/verbs"
 	"github.com/semelhq/semel/sqlitestore"
 	"github.com/semelhq/semel/storetest"
 )
+
+var again = verbs.Retry
 
 // One connection can't be the store's and the application's; two can, and reading then takes turns with writing.
 func TestR47_AConnectionIsLeftToTheApplication(t *testing.T) {
@@ -50,14 +53,14 @@ func TestR88_TheStoreKeepsEveryPromiseWithTwoConnections(t *testing.T) {
 			Open: func(t *testing.T) driver.Store {
 				db := openDB(t, path, "")
 				db.SetMaxOpenConns(2)
-				s, err := sqlitestore.Open(t.Context(), db, sqlitestore.Options{Clock: c.now})
+				s, err := sqlitestore.Open(t.Context(), db, sqlitestore.Options{Clock: c.Now})
 				if err != nil {
 					t.Fatal(err)
 				}
 				t.Cleanup(func() { s.Close() })
 				return s
 			},
-			Advance: c.advance,
+			Advance: c.Advance,
 		}
 	})
 }
@@ -195,7 +198,7 @@ func TestManyMigrateAtOnce(t *testing.T) {
 func TestR50_AClockSetBackByAnHourHoldsNothingUp(t *testing.T) {
 	t.Parallel()
 	path, c := newFile(t), newClock()
-	s, _ := openStore(t, path, sqlitestore.Options{Clock: c.now})
+	s, _ := openStore(t, path, sqlitestore.Options{Clock: c.Now})
 	lapsing, kept := newID(), newID()
 	ran := ask(semel.Rerun)
 	ran.Lease = 30 * time.Second
@@ -203,9 +206,9 @@ func TestR50_AClockSetBackByAnHourHoldsNothingUp(t *testing.T) {
 	rec := claim(t, s, kept, ask(semel.Hold))
 	settled := settle(t, s, kept, rec.Owner(), done("answer"))
 
-	c.advance(-time.Hour)
+	c.Advance(-time.Hour)
 	var logged bytes.Buffer
-	s2, _ := openStore(t, path, sqlitestore.Options{Clock: c.now, Log: slog.New(slog.NewTextHandler(&logged, nil))})
+	s2, _ := openStore(t, path, sqlitestore.Options{Clock: c.Now, Log: slog.New(slog.NewTextHandler(&logged, nil))})
 	if text := logged.String(); !strings.Contains(text, "level=WARN") || !strings.Contains(text, "2030-02-03T04:05:06.789") || !strings.Contains(text, "2030-02-03T03:05:06.789") {
 		t.Errorf("logged %q; want a warning with both times", text)
 	}
@@ -217,12 +220,12 @@ func TestR50_AClockSetBackByAnHourHoldsNothingUp(t *testing.T) {
 	if _, owned, err := s2.Claim(t.Context(), lapsing, again(ran)); owned || err != nil {
 		t.Errorf("a run whose lease goes on was taken over (%v)", err)
 	}
-	c.advance(31 * time.Second)
+	c.Advance(31 * time.Second)
 	after := claim(t, s2, lapsing, again(ran))
 	if after.Fence != before.Fence+1 || after.Started < before.LeaseEnd {
 		t.Errorf("taken over with fence %d after %d, at %s, the lease was over at %s", after.Fence, before.Fence, after.Started.Time(), before.LeaseEnd.Time())
 	}
-	c.advance(time.Hour)
+	c.Advance(time.Hour)
 	if n, err := s2.Sweep(t.Context(), 10); n != 1 || err != nil {
 		t.Errorf("after its retention %d records were swept (%v), want 1", n, err)
 	}
@@ -246,10 +249,4 @@ func TestR50_ElapsedTimeCountsNotTheMachinesClock(t *testing.T) {
 	if got := load(t, s, id); got.Reads(semel.Rerun) != driver.ReadsRunning {
 		t.Errorf("the run reads as %s", got.Reads(semel.Rerun))
 	}
-}
-
-// again returns a claim for the same request by another guard.
-func again(c driver.Claim) driver.Claim {
-	c.Token = driver.NewToken()
-	return c
 }

@@ -14,11 +14,11 @@ import (
 func TestR87_TheAuditTrailIsKept(t *testing.T) {
 	t.Parallel()
 	path, c := newFile(t), newClock()
-	s, _ := openStore(t, path, sqlitestore.Options{Clock: c.now})
+	s, _ := openStore(t, path, sqlitestore.Options{Clock: c.Now})
 	mine, other := newID(), newID()
 	var want []driver.AuditEntry
 	for i := range 600 { // more than are read at once
-		c.advance(time.Second)
+		c.Advance(time.Second)
 		e := driver.AuditEntry{
 			ID: mine, Operation: "POST /payments", Actor: "ana", Action: "complete", Reason: "seen at the bank '; DROP TABLE\x00\xff", Result: "asked",
 			At: 17, // the store's clock counts
@@ -29,11 +29,11 @@ func TestR87_TheAuditTrailIsKept(t *testing.T) {
 		if err := s.Audit(t.Context(), e); err != nil {
 			t.Fatal(err)
 		}
-		e.At = driver.TimeOf(c.now())
+		e.At = driver.TimeOf(c.Now())
 		want = append(want, e)
 	}
 	slices.Reverse(want)
-	again, _ := openStore(t, path, sqlitestore.Options{Clock: c.now})
+	again, _ := openStore(t, path, sqlitestore.Options{Clock: c.Now})
 	trail := func(id *driver.ID, limit, stop int) (got []driver.AuditEntry) {
 		t.Helper()
 		err := again.AuditTrail(t.Context(), id, limit, func(e driver.AuditEntry) bool {
@@ -72,7 +72,7 @@ func TestR87_TheAuditTrailIsKept(t *testing.T) {
 func TestR56_CountsTellWhatTheStoreHolds(t *testing.T) {
 	t.Parallel()
 	c := newClock()
-	s, _ := openStore(t, newFile(t), sqlitestore.Options{Clock: c.now})
+	s, _ := openStore(t, newFile(t), sqlitestore.Options{Clock: c.Now})
 	count := func() driver.Counts {
 		t.Helper()
 		n, err := s.Count(t.Context())
@@ -93,7 +93,7 @@ func TestR56_CountsTellWhatTheStoreHolds(t *testing.T) {
 	for range 6 {
 		id := newID()
 		ids, recs = append(ids, id), append(recs, claim(t, s, id, ask(semel.Hold)))
-		c.advance(time.Minute)
+		c.Advance(time.Minute)
 	}
 	settle(t, s, ids[0], recs[0].Owner(), done("x"))
 	settle(t, s, ids[1], recs[1].Owner(), driver.Outcome{State: driver.Unknown})
@@ -101,7 +101,7 @@ func TestR56_CountsTellWhatTheStoreHolds(t *testing.T) {
 	if got, want := count(), (driver.Counts{Records: 6, Running: 3, Unknown: 1, OldestRunning: 3 * time.Minute}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	c.advance(90 * time.Minute) // retention, and that of a free record, are an hour
+	c.Advance(90 * time.Minute) // retention, and that of a free record, are an hour
 	if got, want := count(), (driver.Counts{Records: 6, Running: 3, Unknown: 4, OldestRunning: 93 * time.Minute, SweepLag: 30 * time.Minute}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
@@ -160,7 +160,7 @@ func TestAListingHoldsNothing(t *testing.T) {
 func TestR46_FencesGrowOverDeletion(t *testing.T) {
 	t.Parallel()
 	path, c := newFile(t), newClock() // it stands still
-	s, _ := openStore(t, path, sqlitestore.Options{Clock: c.now})
+	s, _ := openStore(t, path, sqlitestore.Options{Clock: c.Now})
 	id, asked := newID(), ask(semel.Rerun)
 	var last uint64
 	for i := range 20 {
@@ -175,7 +175,7 @@ func TestR46_FencesGrowOverDeletion(t *testing.T) {
 		last = rec.Fence
 		settle(t, s, id, rec.Owner(), done("x"))
 		if i == 10 { // over a restart too
-			s, _ = openStore(t, path, sqlitestore.Options{Clock: c.now})
+			s, _ = openStore(t, path, sqlitestore.Options{Clock: c.Now})
 		}
 		if forgot, err := s.Forget(t.Context(), id, rec.Owner()); !forgot || err != nil {
 			t.Fatal(forgot, err)
@@ -189,7 +189,7 @@ func TestR46_FencesGrowOverDeletion(t *testing.T) {
 		rec = claim(t, s, id, again(asked))
 	}
 	settle(t, s, id, rec.Owner(), done("x"))
-	c.advance(time.Microsecond)
+	c.Advance(time.Microsecond)
 	if n, err := s.Sweep(t.Context(), 10); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
@@ -202,7 +202,7 @@ func TestR46_FencesGrowOverDeletion(t *testing.T) {
 func TestTheColumnsAgreeWithTheRecords(t *testing.T) {
 	t.Parallel()
 	c := newClock()
-	s, db := openStore(t, newFile(t), sqlitestore.Options{Clock: c.now})
+	s, db := openStore(t, newFile(t), sqlitestore.Options{Clock: c.Now})
 	for i := range 120 {
 		id, asked := newID(), ask(semel.LostPolicy(i%2))
 		if i%5 == 0 {
@@ -212,7 +212,7 @@ func TestTheColumnsAgreeWithTheRecords(t *testing.T) {
 			asked.Sealed = []byte("sealed")
 		}
 		rec := claim(t, s, id, asked)
-		c.advance(time.Second)
+		c.Advance(time.Second)
 		if i%4 == 1 {
 			saveStep(t, s, id, rec.Owner(), "charge", "7")
 		}

@@ -89,11 +89,11 @@ func TestCase12_AClaimDecidesByTheRecordAsItThenIs(t *testing.T) {
 	t.Run("done past its retention, and swept when it comes", func(t *testing.T) {
 		t.Parallel()
 		path, now := newFile(t), newClock()
-		s, db := openStore(t, path, sqlitestore.Options{Clock: now.now})
+		s, db := openStore(t, path, sqlitestore.Options{Clock: now.Now})
 		id, c := newID(), ask(semel.Hold)
 		rec := claim(t, s, id, c)
 		settle(t, s, id, rec.Owner(), done("old"))
-		now.advance(2 * time.Hour)
+		now.Advance(2 * time.Hour)
 		release := lock(t, path)
 		defer release()
 		paused := watch(t, 2)

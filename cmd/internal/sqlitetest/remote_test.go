@@ -17,6 +17,7 @@ import (
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/sqlitestore"
+	"github.com/semelhq/semel/internal/verbs"
 )
 
 // The test binary serves as another process that has handles on files: with this variable set it executes verbs that
@@ -370,11 +371,11 @@ func (p *process) ask(ctx context.Context, q question) (reply, error) {
 type remote struct {
 	*process
 	handle int
-	clock  *clock // nil: the machine's
+	clock  *verbs.Clock // nil: the machine's
 }
 
 // openRemote starts a process with a handle on the file.
-func openRemote(t testing.TB, path string, c *clock) *remote {
+func openRemote(t testing.TB, path string, c *verbs.Clock) *remote {
 	t.Helper()
 	return start(t).open(t, path, c)
 }
@@ -382,7 +383,7 @@ func openRemote(t testing.TB, path string, c *clock) *remote {
 var handles atomic.Int32
 
 // open opens a handle on the file, which is closed with the test.
-func (p *process) open(t testing.TB, path string, c *clock) *remote {
+func (p *process) open(t testing.TB, path string, c *verbs.Clock) *remote {
 	t.Helper()
 	r := &remote{process: p, handle: int(handles.Add(1)), clock: c}
 	if _, err := r.ask(context.Background(), question{Verb: "open", Path: path}); err != nil {
@@ -399,7 +400,7 @@ func (p *process) open(t testing.TB, path string, c *clock) *remote {
 func (r *remote) ask(ctx context.Context, q question) (reply, error) {
 	q.Handle = r.handle
 	if r.clock != nil {
-		q.Clock = r.clock.now().UnixNano()
+		q.Clock = r.clock.Now().UnixNano()
 	}
 	return r.process.ask(ctx, q)
 }

@@ -44,7 +44,7 @@ func stepsAgree(t *testing.T, db *sql.DB) {
 func TestR84_StepsGoWithTheirOperation(t *testing.T) {
 	t.Parallel()
 	c := newClock()
-	s, db := openStore(t, newFile(t), sqlitestore.Options{Clock: c.now})
+	s, db := openStore(t, newFile(t), sqlitestore.Options{Clock: c.Now})
 	count := func(id driver.ID) (n int) {
 		t.Helper()
 		if err := db.QueryRow("SELECT count(*) FROM semel_steps WHERE id = ?", id[:]).Scan(&n); err != nil {
@@ -79,7 +79,7 @@ func TestR84_StepsGoWithTheirOperation(t *testing.T) {
 	}
 	renewed, rec := begin(asked)
 	settle(t, s, renewed, rec.Owner(), done("x"))
-	c.advance(90 * time.Minute)
+	c.Advance(90 * time.Minute)
 	claim(t, s, renewed, again(asked))
 	if _, err := s.Sweep(t.Context(), 100); err != nil {
 		t.Fatal(err)
@@ -302,12 +302,12 @@ func TestAStepWaitsForATransaction(t *testing.T) {
 func TestR48_AStepOfAFencedOwnerIsRefusedAcrossProcesses(t *testing.T) {
 	t.Parallel()
 	path, c := newFile(t), newClock()
-	s, db := openStore(t, path, sqlitestore.Options{Clock: c.now})
+	s, db := openStore(t, path, sqlitestore.Options{Clock: c.Now})
 	other := openRemote(t, path, c)
 	id, asked := newID(), ask(semel.Rerun)
 	rec := claim(t, s, id, asked)
 	saveStep(t, s, id, rec.Owner(), "charge", "first owner")
-	c.advance(2 * time.Hour)
+	c.Advance(2 * time.Hour)
 	saveStep(t, s, id, rec.Owner(), "late", "in time")
 	next := claim(t, other, id, again(asked))
 	if got := steps(t, other, id); len(got) != 2 || !next.Steps {

@@ -17,10 +17,10 @@ func TestR88_TheStoreKeepsEveryPromise(t *testing.T) {
 		path, c := newFile(t), newClock()
 		return storetest.Storage{
 			Open: func(t *testing.T) driver.Store {
-				s, _ := openStore(t, path, sqlitestore.Options{Clock: c.now})
+				s, _ := openStore(t, path, sqlitestore.Options{Clock: c.Now})
 				return s
 			},
-			Advance: c.advance,
+			Advance: c.Advance,
 			Restart: func(*testing.T) {},
 		}
 	})
@@ -38,10 +38,10 @@ func TestR88_TwoProcessesKeepEveryPromiseOnOneFile(t *testing.T) {
 				if opened++; opened%2 == 0 {
 					return other.open(t, path, c)
 				}
-				s, _ := openStore(t, path, sqlitestore.Options{Clock: c.now})
+				s, _ := openStore(t, path, sqlitestore.Options{Clock: c.Now})
 				return s
 			},
-			Advance: c.advance,
+			Advance: c.Advance,
 			Restart: func(*testing.T) {},
 		}
 	})

@@ -16,8 +16,11 @@ import (
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/internal/verbs"
 	"github.com/semelhq/semel/sqlitestore"
 )
+
+var serveKey = verbs.Order
 
 // A shop has orders in the store's database.
 type shop struct {
@@ -67,16 +70,6 @@ func (s *shop) orders() (n int) {
 	return n
 }
 
-// serveKey has a handler answer one request with the key k.
-func serveKey(h http.Handler) *httptest.ResponseRecorder {
-	r := httptest.NewRequest("POST", "/orders", strings.NewReader(`{"item":"hat"}`))
-	r.Header.Set("Idempotency-Key", "k")
-	r.Header.Set("Content-Type", "application/json")
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
-	return w
-}
-
 func order(ctx context.Context, tx *sql.Tx, item string) error {
 	_, err := tx.ExecContext(ctx, "INSERT INTO orders (item) VALUES (?)", item)
 	return err
@@ -110,7 +103,7 @@ func TestR31_EffectAndAnswerCommitTogether(t *testing.T) {
 			}
 		}))
 		for i := range 3 {
-			w := serveKey(h)
+			w := serveKey(h, "k")
 			if w.Code != 201 || w.Body.String() != `{"order":1}` || (w.Header().Get("Idempotent-Replayed") == "true") != (i > 0) {
 				s.t.Errorf("request %d: %d %q %v", i, w.Code, w.Body, w.Header())
 			}
@@ -147,7 +140,7 @@ func TestR31_AFunctionThatFailsIsUndone(t *testing.T) {
 			}
 		}))
 		for i, want := range []int{500, 402, 402} {
-			if w := serveKey(h); w.Code != want {
+			if w := serveKey(h, "k"); w.Code != want {
 				s.t.Errorf("request %d: %d, want %d", i, w.Code, want)
 			}
 		}
@@ -190,11 +183,11 @@ func TestR31_AHandlerCanNotEndTheTransaction(t *testing.T) {
 						s.t.Errorf("Tx: %v", err)
 					}
 				}))
-				if w := serveKey(h); w.Code != http.StatusServiceUnavailable || s.orders() != 0 {
+				if w := serveKey(h, "k"); w.Code != http.StatusServiceUnavailable || s.orders() != 0 {
 					s.t.Errorf("answered %d, with %d orders", w.Code, s.orders())
 				}
 				ends = false
-				if w := serveKey(h); w.Code != 201 || s.orders() != 1 {
+				if w := serveKey(h, "k"); w.Code != 201 || s.orders() != 1 {
 					s.t.Errorf("the next try: answered %d, with %d orders", w.Code, s.orders())
 				}
 			})
@@ -225,7 +218,7 @@ func TestR31_ATransactionThatTheDatabaseEndedTakesNothingMore(t *testing.T) {
 				s.t.Error("Tx: no error")
 			}
 		}))
-		if w := serveKey(h); w.Code != http.StatusServiceUnavailable || s.orders() != 1 {
+		if w := serveKey(h, "k"); w.Code != http.StatusServiceUnavailable || s.orders() != 1 {
 			s.t.Errorf("answered %d, with %d orders; want 503 and the coat", w.Code, s.orders())
 		}
 		// The store goes on.
@@ -254,11 +247,11 @@ func TestCase09_ACommitThatFailsIsRolledBack(t *testing.T) {
 				t.Errorf("Tx: %v", err)
 			}
 		}))
-		if w := serveKey(h); w.Code != http.StatusServiceUnavailable || s.orders() != 0 {
+		if w := serveKey(h, "k"); w.Code != http.StatusServiceUnavailable || s.orders() != 0 {
 			t.Errorf("%s: answered %d, with %d orders", mode, w.Code, s.orders())
 		}
 		broken = false
-		if w := serveKey(h); w.Code != 201 || s.orders() != 1 {
+		if w := serveKey(h, "k"); w.Code != 201 || s.orders() != 1 {
 			t.Errorf("%s, the next try: answered %d, with %d orders", mode, w.Code, s.orders())
 		}
 	}
@@ -279,8 +272,8 @@ func TestR47_ARenewalThatWaitsForOurOwnLockIsNotLost(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			c, path := newClock(), newFile(t)
-			s, _ := openStore(t, path, sqlitestore.Options{Clock: c.now})
-			other, _ := openStore(t, path, sqlitestore.Options{Clock: c.now})
+			s, _ := openStore(t, path, sqlitestore.Options{Clock: c.Now})
+			other, _ := openStore(t, path, sqlitestore.Options{Clock: c.Now})
 			id, asked := newID(), ask(semel.Rerun)
 			asked.Lease = time.Minute
 			rec := claim(t, s, id, asked)
@@ -297,7 +290,7 @@ func TestR47_ARenewalThatWaitsForOurOwnLockIsNotLost(t *testing.T) {
 				t.Errorf("Settle whose context has ended: %v", err)
 			}
 			// The lease runs out meanwhile. Another process waits to take the run over.
-			c.advance(2 * time.Minute)
+			c.Advance(2 * time.Minute)
 			taking := watch(t, 2)
 			var wg sync.WaitGroup
 			wg.Go(func() {

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/semelhq/semel"
+
 	"github.com/semelhq/semel/admin"
 	"github.com/semelhq/semel/cmd/internal/faults"
 	"github.com/semelhq/semel/driver"
@@ -58,7 +60,7 @@ func TestAnOperatorsForgetSaysIfACopyIsLeft(t *testing.T) {
 			s := tieredstore.New(open(), o)
 			other := tieredstore.New(open(), redisOnly.options(cacheOn(connect(t, r.Addr()), "p:")))
 			id := newID()
-			rec := finish(t, s, id, ask())
+			rec := finish(t, s, id, ask(semel.Hold))
 			load(t, s, id)     // makes the copies
 			load(t, other, id) // makes that in the cache if s was held up; and tells it the time: it would not serve a copy without
 
@@ -101,7 +103,7 @@ func TestOperatorsWorkThroughTheLayers(t *testing.T) {
 			desk, err := admin.New(s, admin.Options{})
 			must(t, err)
 			id := newID()
-			finish(t, s, id, ask())
+			finish(t, s, id, ask(semel.Hold))
 			load(t, s, id)
 			if got := load(t, other, id); got.State != driver.Done {
 				t.Fatalf("the record is %s", got.State)

@@ -14,13 +14,20 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	_ "modernc.org/sqlite" // the driver
 
-	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/cmd/internal/redisclient"
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/verbs"
 	"github.com/semelhq/semel/pgstore"
 	"github.com/semelhq/semel/redisstore"
 	"github.com/semelhq/semel/sqlitestore"
 	"github.com/semelhq/semel/tieredstore"
+)
+
+var (
+	ask    = verbs.Ask
+	newID  = verbs.NewID
+	finish = verbs.Finish
+	load   = verbs.Load
 )
 
 // A durable store can be opened by several processes.
@@ -143,41 +150,6 @@ func connect(t testing.TB, addr string) *redisclient.Client {
 	must(t, err)
 	t.Cleanup(c.Close)
 	return c
-}
-
-func newID() driver.ID {
-	a, b, c := driver.NewToken(), driver.NewToken(), driver.NewToken()
-	return driver.ID([]byte(string(a[:]) + string(b[:]) + string(c[:])))
-}
-
-func ask() driver.Claim {
-	return driver.Claim{
-		Fingerprint: driver.Fingerprint{Raw: driver.NewToken()}, Token: driver.NewToken(), Lease: time.Hour, Retention: time.Hour,
-		OnLost: semel.Hold, Operation: "POST /payments",
-	}
-}
-
-// finish runs an operation to its end.
-func finish(t testing.TB, s driver.Store, id driver.ID, c driver.Claim) driver.Record {
-	t.Helper()
-	rec, owned, err := s.Claim(context.Background(), id, c)
-	if err != nil || !owned {
-		t.Fatalf("Claim: owned is %t, error %v", owned, err)
-	}
-	rec, owned, err = s.Settle(context.Background(), id, rec.Owner(), driver.Outcome{
-		State: driver.Done, Response: &driver.Response{Status: 201, Body: []byte("paid")},
-	})
-	if err != nil || !owned {
-		t.Fatalf("Settle: owned is %t, error %v", owned, err)
-	}
-	return rec
-}
-
-func load(t testing.TB, s driver.Store, id driver.ID) driver.Record {
-	t.Helper()
-	rec, err := s.Load(context.Background(), id)
-	must(t, err)
-	return rec
 }
 
 // counted is a durable store that counts what it is asked. A gate, if there is one, is passed after each Load and refused

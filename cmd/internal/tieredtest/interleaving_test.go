@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/semelhq/semel"
+
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/internal/servers"
 	"github.com/semelhq/semel/tieredstore"
@@ -43,7 +45,7 @@ func TestASlowReaderThatRefillsAfterAForgetIsRefused(t *testing.T) {
 			reading := tieredstore.New(slow, redisOnly.options(cacheOn(connect(t, r.Addr()), "p:")))
 			forgetting := tieredstore.New(open(), redisOnly.options(cacheOn(connect(t, r.Addr()), "p:")))
 			id := newID()
-			rec := finish(t, forgetting, id, ask())
+			rec := finish(t, forgetting, id, ask(semel.Hold))
 
 			held, release := make(chan struct{}), make(chan struct{})
 			slow.gate = func() {
@@ -81,7 +83,7 @@ func TestAfterTheCacheWasRestartedEmptyItFillsAgain(t *testing.T) {
 	r := ownRedis(t)
 	d := &counted{durable: makeSQLite(t)()}
 	s := tieredstore.New(d, redisOnly.options(cacheOn(connect(t, r.Addr()), "p:")))
-	c, id := ask(), newID()
+	c, id := ask(semel.Hold), newID()
 	want := finish(t, s, id, c)
 	fast(t, d, s, id, want)
 	must(t, r.Kill())

@@ -3,6 +3,7 @@ package tieredtest
 import (
 	"testing"
 
+	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/tieredstore"
 )
@@ -16,7 +17,7 @@ func TestR84_StepsThroughTheLayers(t *testing.T) {
 			open, prefix := k.make(t), newPrefix()
 			s := tieredstore.New(open(), both.options(cacheOn(sharedClient(t), prefix))).(driver.StepStore)
 			other := tieredstore.New(open(), redisOnly.options(cacheOn(sharedClient(t), prefix))).(driver.StepStore)
-			id, c := newID(), ask()
+			id, c := newID(), ask(semel.Hold)
 			rec, owned, err := s.Claim(t.Context(), id, c)
 			if err != nil || !owned {
 				t.Fatal(owned, err)
