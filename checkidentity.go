@@ -13,10 +13,10 @@ import (
 // without one. With this one every key would be new, and every repeat would run again.
 var ErrOtherSecret = engine.ErrOtherSecret
 
-// CheckIdentity makes sure that a storage is used with one identity secret only. The first call writes a check
-// value, a digest under the secret, in a record of its own ([driver.ID.Reserved]) that never expires; every later one
-// compares, and returns an error that wraps [ErrOtherSecret] if the secret is another. No secret is one too. Then
-// nothing is changed.
+// CheckIdentity makes sure that a storage is used with one identity secret only. The first call writes a check value, a
+// digest under the secret, in a record of its own ([driver.ID.Reserved]) that never expires; every later one compares,
+// and returns an error that wraps [ErrOtherSecret] if the secret is another. No secret is one too. Then nothing is
+// changed.
 //
 // A guard does the same by itself before its first claim, and claims nothing before it has succeeded. Call
 // CheckIdentity where a process starts, for an error there instead of refused requests. What was recorded before the

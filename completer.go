@@ -14,11 +14,11 @@ import (
 	"github.com/semelhq/semel/internal/rounds"
 )
 
-// A Completer finishes operations whose client does not ask again: those whose request is stored, by
-// Policy.Complete or because their client asked for a 202 (Policy.RespondAsync), if their run was lost, and those whose
-// client was told that they will be finished. It runs their stored requests as one more claimant: a client that asks
-// again at the same time, another completer and a late owner are what they are to any run. An operation that was
-// released with an answer to its client is not run without one, and one under Hold never is.
+// A Completer finishes operations whose client does not ask again: those whose request is stored, by Policy.Complete or
+// because their client asked for a 202 (Policy.RespondAsync), if their run was lost, and those whose client was told
+// that they will be finished. It runs their stored requests as one more claimant: a client that asks again at the same
+// time, another completer and a late owner are what they are to any run. An operation that was released with an answer
+// to its client is not run without one, and one under Hold never is.
 //
 // A Completer is made by [Guard.Completer]. Several may work on one store.
 type Completer struct {

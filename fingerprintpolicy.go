@@ -1,18 +1,18 @@
 package semel
 
 // FingerprintPolicy says how a route's requests are told apart. Always compared are method, escaped path, query, media
-// type, If-Match, If-None-Match, If-Unmodified-Since and the body without its content coding; nothing else
-// is, unless asked for.
+// type, If-Match, If-None-Match, If-Unmodified-Since and the body without its content coding; nothing else is, unless
+// asked for.
 //
 // By default the order of query names that differ in more than case, the order and the white space of JSON, the order
-// of form names and the boundary of multipart bodies don't count. Whatever readers may differ on is
-// compared byte by byte: malformed bodies, JSON with lone surrogates, more than 256 levels, or two names in one object
-// that are the same or differ in case only, forms and queries with bytes that URL encoding escapes, forms with a name
-// that no = follows, JSON and forms in another charset than UTF-8, and bodies in a content coding that is neither gzip
-// nor deflate. So are JSON and forms above [Policy].SpoolRequestAbove.
+// of form names and the boundary of multipart bodies don't count. Whatever readers may differ on is compared byte by
+// byte: malformed bodies, JSON with lone surrogates, more than 256 levels, or two names in one object that are the same
+// or differ in case only, forms and queries with bytes that URL encoding escapes, forms with a name that no = follows,
+// JSON and forms in another charset than UTF-8, and bodies in a content coding that is neither gzip nor deflate. So are
+// JSON and forms above [Policy].SpoolRequestAbove.
 //
 // A change of these settings makes older answers available to byte-equal repeats only; others are told
-// replay-unavailable.
+// replay-unavailable.
 type FingerprintPolicy struct {
 	// Exact compares bodies byte by byte, after content decoding.
 	Exact bool

@@ -5,8 +5,7 @@ import (
 	"github.com/semelhq/semel/internal/digest"
 )
 
-// Kind says which face of the guard an operation belongs to. A tenant and a consumer of the same name never meet
-//
+// Kind says which face of the guard an operation belongs to. A tenant and a consumer of the same name never meet.
 type Kind string
 
 // The kinds of operations.

@@ -9,8 +9,7 @@ import (
 )
 
 // KeyFormat says which keys a route accepts. The zero value accepts 1 to 255 visible ASCII characters other than quote,
-// backslash, comma and semicolon, in the quoted form or bare. Keys are case-sensitive, but for those of a
-// UUID rule.
+// backslash, comma and semicolon, in the quoted form or bare. Keys are case-sensitive, but for those of a UUID rule.
 //
 // The format is that of the decoded key, so quoting widens nothing: a key that needs an escape breaks it.
 type KeyFormat struct {

@@ -16,9 +16,8 @@ import (
 	"github.com/semelhq/semel/refusal"
 )
 
-// Operations serves what became of operations, to their own principal only: an operation of another one, or of
-// another kind than an HTTP request, is as unknown as one that never was. Below [Options].Operations it answers GET and
-// HEAD of
+// Operations serves what became of operations, to their own principal only: an operation of another one, or of another
+// kind than an HTTP request, is as unknown as one that never was. Below [Options].Operations it answers GET and HEAD of
 //
 //   - /{id}, an operation's public id: its status, a JSON document with the member state, which is running, succeeded,
 //     failed, unknown or expired;

@@ -25,8 +25,8 @@ type Policy struct {
 	OnError ErrorPolicy
 	// EmptyOK says that a handler which returns without having written anything means 200 with an empty body, as for
 	// net/http. Not if the guard has ended its context, nor in a transaction ([RunTx]). Defaults to taking it for no
-	// answer: the run counts as lost, and its client is told 500 no-answer (R-32a). A framework that writes its error
-	// after the guard has returned looks the same.
+	// answer: the run counts as lost, and its client is told 500 no-answer. A framework that writes its error after the
+	// guard has returned looks the same.
 	EmptyOK bool
 	// KeepOnlySuccess releases every answer that is not 2xx.
 	KeepOnlySuccess bool
@@ -37,8 +37,8 @@ type Policy struct {
 
 	// Methods, if any are named, are the only ones that are protected. A request of theirs without a key is treated as
 	// KeyOptional and Mint say. Defaults to POST and PATCH, and besides to every other unsafe method if the request
-	// carries a key: who sends one with a PUT or DELETE means it, and without one it passes. GET, HEAD, OPTIONS and
-	// TRACE can't be protected.
+	// carries a key: who sends one with a PUT or DELETE means it, and without one it passes. GET, HEAD, OPTIONS and TRACE
+	// can't be protected.
 	Methods []string
 	// KeyHeaders are the names under which the key may come. Defaults to Idempotency-Key.
 	KeyHeaders []string
@@ -47,16 +47,16 @@ type Policy struct {
 	// none.
 	//
 	// A body that says to be JSON, or a form, or has no Content-Type, and in which the field can't be told, is refused: a
-	// key that it may carry can't be told from none. So is one that is kept in a file (SpoolRequestAbove). One of
-	// another type has the field only if it is JSON all the same; else its key is in a header. A PUT, DELETE or the like
-	// that Methods does not name is looked into only if its Content-Type is that of JSON or of a form.
+	// key that it may carry can't be told from none. So is one that is kept in a file (SpoolRequestAbove). One of another
+	// type has the field only if it is JSON all the same; else its key is in a header. A PUT, DELETE or the like that
+	// Methods does not name is looked into only if its Content-Type is that of JSON or of a form.
 	KeyField string
 	// KeyOptional lets a request without a key run unprotected. Defaults to refusing it with 400, if its method needs a
 	// key (Methods).
 	KeyOptional bool
-	// Mint, if set, makes the key of a request that carries none, from what tells operations apart in it: an order
-	// number and the method, for example. body is the request's, decoded, and read-only; nil if it is kept in a file. The
-	// key is used, told in the answer and shown to the handler as if it had come in the first of KeyHeaders. "" leaves the
+	// Mint, if set, makes the key of a request that carries none, from what tells operations apart in it: an order number
+	// and the method, for example. body is the request's, decoded, and read-only; nil if it is kept in a file. The key is
+	// used, told in the answer and shown to the handler as if it had come in the first of KeyHeaders. "" leaves the
 	// request without a key; an error refuses it with 400, and its text is shown. Not in [Do]. Defaults to none.
 	Mint func(r *http.Request, body []byte) (string, error)
 	// KeyFormat says which keys are accepted.
@@ -86,8 +86,8 @@ type Policy struct {
 	// MinRetention and MaxRetention bound what a handler asks for with [Operation.Retain]: what is outside is the nearer
 	// of them. At least MaxRun + Lease. Both default to Retention, so that a handler changes nothing.
 	MinRetention, MaxRetention time.Duration
-	// Tombstone is how long a key is refused as expired after Retention, instead of standing for a new operation.
-	// Its record is small then: the answer is gone. [driver.Forever] is allowed. Defaults to not at all.
+	// Tombstone is how long a key is refused as expired after Retention, instead of standing for a new operation. Its
+	// record is small then: the answer is gone. [driver.Forever] is allowed. Defaults to not at all.
 	Tombstone time.Duration
 	// Wait is how long a request waits for another run of its operation before it is told 409. Defaults to not at all.
 	Wait time.Duration
@@ -122,26 +122,25 @@ type Policy struct {
 	OneCommit bool
 	// RespondAsync lets a client ask not to wait for its answer, with "Prefer: respond-async" (RFC 7240, section 4.1), or
 	// only for a while, with "wait=N" beside it: past that it is told 202 and where the operation can be asked about
-	// ([Options].Operations), and the run goes on. Its request is stored, encrypted, so that a [Completer] finishes
-	// it should its process die. Needs Rerun, [Options].Encryption, and a store that is a [driver.Lister]. Not with
+	// ([Options].Operations), and the run goes on. Its request is stored, encrypted, so that a [Completer] finishes it
+	// should its process die. Needs Rerun, [Options].Encryption, and a store that is a [driver.Lister]. Not with
 	// OneCommit, Observe, FailOpen or Stream. Requests that do not ask for it are not stored. Defaults to letting clients
 	// wait.
 	RespondAsync bool
 	// Complete stores the request of each operation, encrypted, so that a [Completer] can finish one whose run was lost
-	// though no client asks again. Needs what RespondAsync needs, but for Options.Operations. Not with OneCommit,
-	// Observe or FailOpen, and not for [Do]. Defaults to storing no request.
+	// though no client asks again. Needs what RespondAsync needs, but for Options.Operations. Not with OneCommit, Observe
+	// or FailOpen, and not for [Do]. Defaults to storing no request.
 	Complete bool
 	// SealHeaders are request headers that are stored with a request, besides those that describe its body or make it
 	// conditional, those of Fingerprint, Accept, Accept-Language and the correlation id. Headers that carry credentials
 	// can't be, nor can such of Fingerprint. Defaults to no more.
 	SealHeaders []string
-	// Redact lists JSON Pointers (RFC 6901) to fields that are not stored with a request, such as "/card/code". The
-	// token * stands for every element of an array: "/items/*/secret". In a form a pointer names a field, "card[code]"
-	// too. Names are matched in either case, as many handlers do. A [Completer] runs the request without them. A request
-	// that is to be stored, and whose body is neither JSON nor a form, or can't be taken apart, or holds two names in one
-	// object that are the same but for their case, is refused with
-	// 400. Answers are not redacted: a replay is true, or there is none.
-	// Needs RespondAsync or Complete. Defaults to none.
+	// Redact lists JSON Pointers (RFC 6901) to fields that are not stored with a request, such as "/card/code". The token
+	// * stands for every element of an array: "/items/*/secret". In a form a pointer names a field, "card[code]" too.
+	// Names are matched in either case, as many handlers do. A [Completer] runs the request without them. A request that
+	// is to be stored, and whose body is neither JSON nor a form, or can't be taken apart, or holds two names in one
+	// object that are the same but for their case, is refused with 400. Answers are not redacted: a replay is true, or
+	// there is none. Needs RespondAsync or Complete. Defaults to none.
 	Redact []string
 	// Problems, if not nil, is the form of the guard's own answers on this route. Defaults to that of [Options].
 	Problems *ProblemOptions
@@ -150,20 +149,20 @@ type Policy struct {
 	// left. Answers of type text/event-stream are always streamed. Defaults to buffering.
 	Stream bool
 	// StoreHeaders, if not nil, lists the only response headers that are stored. Defaults to all but those that must never
-	// be replayed: cookies, credentials, ids of requests and traces, rate limits, and what is the connection's.
-	// CORS headers are replayed to the origin that they name, or to all.
+	// be replayed: cookies, credentials, ids of requests and traces, rate limits, and what is the connection's. CORS
+	// headers are replayed to the origin that they name, or to all.
 	StoreHeaders []string
 	// Credentials are the request headers, and as "cookie:NAME" the cookies, that prove who sends a request, where what
 	// checks them is below the guard: a stored answer is then given only to a repeat with the same ones, none included,
-	// and others get 403 replay-forbidden and run nothing. A digest of them is stored with the answer, keyed by
+	// and others get 403 replay-forbidden and run nothing. A digest of them is stored with the answer, keyed by
 	// [Options].IdentitySecret. A renewed token, and a signature that differs from one attempt to the next, are other
 	// credentials; so are those of an answer that was stored without them, as by another policy or by [Guard.Reconcile].
 	// AuthorizeReplay, if set, decides about those. Not in [Do]. Defaults to none: whoever passes what stands above the
 	// guard, and has the key and the scope, may have the answer.
 	Credentials []string
 	// AuthorizeReplay, if set, is asked before a stored answer is given to a request, with Credentials only to one with
-	// others than the first; an error refuses it with 403, or, if it is [refusal.OutcomePending], with 503: it
-	// could not be asked.
+	// others than the first; an error refuses it with 403, or, if it is [refusal.OutcomePending], with 503: it could not
+	// be asked.
 	AuthorizeReplay func(*http.Request) error
 	// FailOpen runs the handler unprotected when the store can't be asked, or has no room. Such answers carry
 	// "Idempotency-Status: bypassed". It does not open for a client that has gone, nor for a principal whose share is
@@ -191,7 +190,7 @@ const (
 type Verdict uint8
 
 const (
-	// VerdictDefault leaves it to the rules of.
+	// VerdictDefault leaves it to the status, as if Policy.Decide were nil.
 	VerdictDefault Verdict = iota
 	// VerdictKeep stores the answer and replays it.
 	VerdictKeep

@@ -29,8 +29,8 @@ type Inquiry struct {
 type Finding struct {
 	Found Found
 	// Answer is given with FoundDone, as it would have been sent: status (0 for a result of [Do], whose Body is its JSON),
-	// header, trailer and body, with no Codec. What must not be stored of it is left out, and all of it if the body
-	// is above Policy.MaxResponseBody. It must not be changed any more. Nil if the answer can't be told.
+	// header, trailer and body, with no Codec. What must not be stored of it is left out, and all of it if the body is
+	// above Policy.MaxResponseBody. It must not be changed any more. Nil if the answer can't be told.
 	Answer *driver.Response
 	Reason string // for operators
 }
@@ -47,8 +47,8 @@ const (
 	FoundNever
 )
 
-// Reconcile settles an operation that reads as unknown to this guard by asking what became of it (R-75a). It does
-// nothing to any other. The store must be a [driver.Seizer].
+// Reconcile settles an operation that reads as unknown to this guard by asking what became of it. It does nothing to
+// any other. The store must be a [driver.Seizer].
 //
 // It raises the fence before it asks, so that what it learns is not overtaken by the lost run: from then on that run's
 // owner changes nothing. An operation that was done ends done, with the answer that was found; one that never happened

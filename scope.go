@@ -14,8 +14,8 @@ import (
 )
 
 // A Scope tells who asks: the authenticated principal or tenant of an HTTP request. Two principals never meet, whatever
-// keys they choose. It must be stable: a refreshed access token of the same principal is the same principal
-// . The zero Scope is refused by [New].
+// keys they choose. It must be stable: a refreshed access token of the same principal is the same principal. The zero
+// Scope is refused by [New].
 type Scope struct {
 	of     func(*http.Request) (string, error)
 	single bool  // there is only one principal

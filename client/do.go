@@ -19,7 +19,7 @@ type Answer struct {
 	URL      *url.URL       // that gave it
 	Problem  *semel.Problem // nil if the answer is none (RFC 9457); what of it is told in a header only has no title
 	Replayed bool           // marked with Idempotent-Replayed: it was given before
-	State    string         // of the operation, where that was asked about instead: the answer is what was told of it
+	State    string         // of the operation, where that was asked about instead: the answer is what was told of it
 
 	Key      Key // of the call
 	Attempts int // how often the request was sent, over all hops of redirects

@@ -34,7 +34,7 @@ func NewKey() Key {
 	return Key{Value: value, Made: time.Now().Round(0)} // a wall clock's time: it is compared across processes
 }
 
-// Digest stands for the key in logs and metrics: 16 hexadecimal digits of its SHA-256, "" if there is no key.
+// Digest stands for the key in logs and metrics: 16 hexadecimal digits of its SHA-256, "" if there is no key.
 func (k Key) Digest() string {
 	if k.Value == "" {
 		return ""
@@ -50,7 +50,7 @@ type keyContext struct{}
 
 // WithKey returns a context in which a request of an unsafe method has the given key, unless it brings one in its
 // header. It is for one logical call: another request under the same key is refused by the server. In the handler of a
-// protected operation the key is best derived from it, so that each run of the handler makes the same call:
+// protected operation the key is best derived from it, so that each run of the handler makes the same call:
 //
 //	ctx = client.WithKey(ctx, client.Key{Value: semel.FromContext(ctx).Key("charge")})
 func WithKey(ctx context.Context, k Key) context.Context {

@@ -25,8 +25,8 @@ type Options struct {
 	// brings its own key is keyed as well. Safe methods (RFC 9110, section 9.2.1) never are.
 	Methods []string
 	// Key makes the key of a request that brings none; "" leaves it without one, and so without repeats. It is called once
-	// a call, concurrently. Within a step of an operation the key that is derived for the step goes first. Defaults
-	// to a random UUID (version 4).
+	// a call, concurrently. Within a step of an operation the key that is derived for the step goes first. Defaults to a
+	// random UUID (version 4).
 	Key func(*http.Request) string
 
 	// MaxAttempts is how often a call is sent, not counting the hops of redirects. Defaults to 4.
@@ -58,10 +58,10 @@ type Options struct {
 	// Defaults to returning the 202.
 	PollEvery time.Duration
 	// StatusURL, if set, is asked with GET and the same key, instead of sending the request again, after an answer was
-	// lost: it knows the operations by key. An operation that runs is asked about again until it has ended, every
-	// second unless PollEvery is set. One that has failed and of which nothing is kept (state failed, and retryable true)
-	// means that the request is sent again, as does an answer without a member "state", such as 404 for a key that was
-	// never seen. Any other state ends the call with what was told of it. It may be relative to the request's URL; one of
+	// lost: it knows the operations by key. An operation that runs is asked about again until it has ended, every second
+	// unless PollEvery is set. One that has failed and of which nothing is kept (state failed, and retryable true) means
+	// that the request is sent again, as does an answer without a member "state", such as 404 for a key that was never
+	// seen. Any other state ends the call with what was told of it. It may be relative to the request's URL; one of
 	// another origin is asked only with CrossOrigin. Defaults to sending the request again.
 	StatusURL string
 	// CrossOrigin lets key and correlation id go along when a redirect leads to another origin, and asks there about an
@@ -76,8 +76,8 @@ type Options struct {
 }
 
 // Budget bounds the repeats of all calls of a [Transport] to a share of the calls, so that clients do not keep down a
-// server that is in trouble: each call adds Share to a bucket that holds at most Burst, and each repeat takes 1
-// from it.
+// server that is in trouble: each call adds Share to a bucket that holds at most Burst, and each repeat takes 1 from
+// it.
 type Budget struct {
 	// Off removes the bound.
 	Off bool

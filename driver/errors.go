@@ -11,11 +11,11 @@ var (
 	// ErrFull means that the store has no room. From Claim: for a new record; nothing was written. From Settle: for
 	// this answer; the guard settles again without an answer.
 	ErrFull = errors.New("store full")
-	// ErrShareFull is an ErrFull for the record's principal only: it has all the room that one may have.
-	// Policy.FailOpen does not open for it.
+	// ErrShareFull is an ErrFull for the record's principal only: it has all the room that one may have. Policy.FailOpen
+	// does not open for it.
 	ErrShareFull = fmt.Errorf("%w: the principal's share", ErrFull)
-	// ErrUnreadable means that the record exists but can't be read: corrupt, or of an unknown layout version. It is
-	// never treated as absent (R-41a).
+	// ErrUnreadable means that the record exists but can't be read: corrupt, or of an unknown layout version. It is never
+	// treated as absent.
 	ErrUnreadable = errors.New("record unreadable")
 	// ErrHeld means that an Extend has not been executed yet, but that nobody else can write to the store before it is:
 	// this process holds the store's write lock in a transaction of its own. The lease is not lost.

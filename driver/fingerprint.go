@@ -8,7 +8,7 @@ type Fingerprint struct {
 }
 
 // Equal reports whether f and g are of the same request: the raw digests are equal, or the settings and the canonical
-// digests are. Digests made under different settings say nothing about each other.
+// digests are. Digests made under different settings say nothing about each other.
 func (f Fingerprint) Equal(g Fingerprint) bool {
 	return f.Raw == g.Raw || f.Settings == g.Settings && f.Canonical == g.Canonical
 }

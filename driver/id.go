@@ -6,7 +6,7 @@ import (
 )
 
 // ID identifies an operation within a store: a digest of (kind, scope) followed by one of (kind, scope, key). It holds
-// neither scope nor key.
+// neither scope nor key.
 type ID [48]byte
 
 // ScopeID is the part of an [ID] that all operations of one kind and scope share.

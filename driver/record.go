@@ -106,8 +106,8 @@ type Record struct {
 	Begun  bool       // the first byte of a streamed answer may have left: never run again
 	Maybe  bool       // an earlier run under Rerun may have had its effect
 	Seized bool       // Unknown was written by Seize, whose owner may settle
-	Steps  bool       // results of steps are saved with it
-	Owed   bool       // its client was promised its end, or has lost an answer, and may not ask again: a completer's to do
+	Steps  bool       // results of steps are saved with it
+	Owed   bool       // its client was promised its end, or has lost an answer, and may not ask again: a completer's to do
 	Wrote  State      // the outcome that (Fence, Token) settled with; Absent if it has not
 
 	Fence uint64 // grows with each run of the identity
@@ -138,7 +138,7 @@ type Record struct {
 // Response is an answer as it is stored. It is never changed once made, and may be shared.
 type Response struct {
 	Status  int         // HTTP status; 0 for a result of Do
-	Header  http.Header // without what must not be replayed
+	Header  http.Header // without what must not be replayed
 	Trailer http.Header
 	Body    []byte
 	Codec   string // name of the codec in which Body is stored, "" if as it was sent
@@ -158,7 +158,7 @@ const (
 	ReadsDone                   // ended; without an answer if Response is nil
 	ReadsFree                   // the next claim runs: released, or lapsed under Rerun
 	ReadsUnknown                // may have taken effect; refused until an operator or reconcile decides
-	ReadsExpired                // ended, and its answer is gone; the key stays refused until its tombstone ends
+	ReadsExpired                // ended, and its answer is gone; the key stays refused until its tombstone ends
 )
 
 var readingNames = [...]string{"absent", "running", "done", "free", "unknown", "expired"}

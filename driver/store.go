@@ -63,7 +63,7 @@ type Lister interface {
 	List(ctx context.Context, q Query, yield func(ID, Record) bool) error
 }
 
-// A Transactor is a [Store] in whose database the handler works too, so that effect and answer commit together.
+// A Transactor is a [Store] in whose database the handler works too, so that effect and answer commit together.
 // Handlers do not call it: the store's package has a method for them, built on [RunTx].
 type Transactor interface {
 	Store
@@ -101,9 +101,8 @@ type Tx interface {
 	Rollback()
 }
 
-// A StepStore is a [Store] that keeps the results of steps with the record of their operation. They last as long
-// as the operation: over releases and takeovers, until it is claimed as a new one, forgotten or swept; a tombstone has
-// none.
+// A StepStore is a [Store] that keeps the results of steps with the record of their operation. They last as long as the
+// operation: over releases and takeovers, until it is claimed as a new one, forgotten or swept; a tombstone has none.
 type StepStore interface {
 	Store
 
@@ -135,8 +134,8 @@ type Waker interface {
 	Wake(ctx context.Context, settled func(ID)) error
 }
 
-// An Auditor is a [Store] that keeps what operators and reconcile have decided, and why. Entries are only ever
-// added; they outlive their records.
+// An Auditor is a [Store] that keeps what operators and reconcile have decided, and why. Entries are only ever added;
+// they outlive their records.
 type Auditor interface {
 	// Audit adds an entry and sets its time, on the store's clock.
 	Audit(ctx context.Context, e AuditEntry) error
@@ -157,7 +156,7 @@ type AuditEntry struct {
 	Result    string // "asked" before the change, then what came of it: "done", or why it was refused
 }
 
-// A Counter is a [Store] that can say what it holds, at a cost that does not grow with it by much.
+// A Counter is a [Store] that can say what it holds, at a cost that does not grow with it by much.
 type Counter interface {
 	Count(ctx context.Context) (Counts, error)
 }
@@ -188,7 +187,7 @@ type Claim struct {
 	Token       Token         // chosen by the guard at random, one for each claim
 	Lease       time.Duration // how long the run is owned without renewal; zero or negative means DefaultLease
 	Retention   time.Duration // how long the outcome is kept, from completion; zero or negative means DefaultRetention
-	Tombstone   time.Duration // how long the key is refused after that; zero or negative means not at all
+	Tombstone   time.Duration // how long the key is refused after that; zero or negative means not at all
 	OnLost      LostPolicy
 	Operation   string // such as "POST /payments", or sealed; for operators, not part of the identity
 	Correlation string // correlation id of the request that started the run, or sealed

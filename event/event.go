@@ -36,8 +36,8 @@ const (
 	StoreError Kind = "store_error"
 	// SettleAbandoned: an outcome could not be made durable within MaxRun.
 	SettleAbandoned Kind = "settle_abandoned"
-	// NoAnswer: a handler returned without an answer (R-32a), so its run counts as lost. Err says whether the guard had
-	// ended its context.
+	// NoAnswer: a handler returned without an answer, so its run counts as lost. Err says whether the guard had ended its
+	// context.
 	NoAnswer Kind = "no_answer"
 	// NotReplayable: an operation ended done, but its answer could not be stored.
 	NotReplayable Kind = "not_replayable"
@@ -69,7 +69,7 @@ const (
 	CompletionGivenUp Kind = "completion_given_up"
 )
 
-// Executed is what became of a request. The names are those of the metric idempotency_requests_total.
+// Executed is what became of a request. The names are those of the metric idempotency_requests_total.
 type Result string
 
 // The results.
@@ -86,7 +86,7 @@ const (
 	Failed     Result = "failed"   // run, but its answer is not the one that counts: pending, lost or fenced
 )
 
-// Event is one decision or dangerous event. It holds no raw key.
+// Event is one decision or dangerous event. It holds no raw key.
 type Event struct {
 	Kind        Kind
 	Result      Result       // of a decision

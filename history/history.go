@@ -1,5 +1,5 @@
 // Package history is the oracle: did it take effect once? Clients record what they asked and what they learned,
-// handlers record their effects, all concurrently; [History.Check] says which promises were broken.
+// handlers record their effects, all concurrently; [History.Check] says which promises were broken.
 package history
 
 import (

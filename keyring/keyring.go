@@ -22,11 +22,11 @@ type Key struct {
 	Key []byte
 }
 
-// A Ring encrypts stored answers, steps, requests, names of operations and correlation ids at rest: whoever
-// reads the store learns an answer's status, sizes, times, the names of steps and the errors of runs without an answer,
-// and nothing else of them. It is AES-256-GCM. Each text is encrypted under a key of its own, derived from the ring's
-// first one, from the record's id, and from a token, so that the number of texts under one key has no limit in
-// practice; and it is bound to those and to its field, so that it can't be moved unnoticed.
+// A Ring encrypts stored answers, steps, requests, names of operations and correlation ids at rest: whoever reads the
+// store learns an answer's status, sizes, times, the names of steps and the errors of runs without an answer, and
+// nothing else of them. It is AES-256-GCM. Each text is encrypted under a key of its own, derived from the ring's first
+// one, from the record's id, and from a token, so that the number of texts under one key has no limit in practice; and
+// it is bound to those and to its field, so that it can't be moved unnoticed.
 //
 // To rotate, give each process the new key as a later one, then put it first, and keep the old ones until the longest
 // retention has passed, seven times that where requests or steps are stored, and nothing from before is unknown any

@@ -28,8 +28,8 @@ type Options struct {
 	PrincipalShare float64
 
 	// Clock tells the time and never goes back. It is called concurrently, under a lock: it must not use the store.
-	// Defaults to the machine's clock as it stands in Open, moved on by the monotonic clock, so that setting the
-	// machine's clock ends no lease and no retention early.
+	// Defaults to the machine's clock as it stands in Open, moved on by the monotonic clock, so that setting the machine's
+	// clock ends no lease and no retention early.
 	Clock func() time.Time
 }
 

@@ -18,8 +18,8 @@ var ErrOneCommit = errors.New("the transaction of one-commit mode is read commit
 var _ driver.Transactor = (*Store)(nil)
 
 // Tx runs fn in a transaction of the store's database in which the operation of ctx is settled too, so that what fn did
-// in the database and the answer commit together or not at all (R-31); see [semel.RunTx] for the rules. Without an
-// operation, as for a request without a key, it is a plain transaction. The isolation level is READ COMMITTED.
+// in the database and the answer commit together or not at all; see [semel.RunTx] for the rules. Without an operation,
+// as for a request without a key, it is a plain transaction. The isolation level is READ COMMITTED.
 //
 // It works on one connection of the application's pool, which it has from beginning to end; ctx bounds the wait for
 // that. A call of tx whose context ends loses the connection, and with it the transaction, as always with pgx. The

@@ -3,8 +3,7 @@
 package refusal
 
 // A Code names a refusal. It stands in the member "code" of a problem, and in the header Idempotency-Code of every
-// refusal, whatever its form (R-59a). It is also the error that such a refusal unwraps to, so that callers can use
-// errors.Is.
+// refusal, whatever its form. It is also the error that such a refusal unwraps to, so that callers can use errors.Is.
 type Code string
 
 // The codes of a guard. A gateway, or a service, may have codes of its own.
@@ -23,13 +22,13 @@ const (
 	OutcomePending Code = "IDEMPOTENCY_OUTCOME_PENDING"
 	// OutcomeUnknown means that the operation may have taken effect and that its run was lost.
 	OutcomeUnknown Code = "IDEMPOTENCY_OUTCOME_UNKNOWN"
-	// NoAnswer means that a handler returned without having written a status or a byte (R-32a). From [RunTx] it means that
-	// the function in the transaction returned nil without an answer, and that the transaction was rolled back: what is
+	// NoAnswer means that a handler returned without having written a status or a byte. From [RunTx] it means that the
+	// function in the transaction returned nil without an answer, and that the transaction was rolled back: what is
 	// written later could not be a part of it.
 	NoAnswer Code = "IDEMPOTENCY_NO_ANSWER"
 	// ReplayUnavailable means that the operation has ended but that its answer can't be given again.
 	ReplayUnavailable Code = "IDEMPOTENCY_REPLAY_UNAVAILABLE"
-	// KeyExpired means that the operation has ended, and that its answer is no longer kept.
+	// KeyExpired means that the operation has ended, and that its answer is no longer kept.
 	KeyExpired Code = "IDEMPOTENCY_KEY_EXPIRED"
 	// ReplayForbidden means that the caller may no longer see the stored answer.
 	ReplayForbidden Code = "IDEMPOTENCY_REPLAY_FORBIDDEN"

@@ -21,8 +21,8 @@ type Options struct {
 	Log *slog.Logger
 
 	// Clock tells the machine's time. It is called concurrently. The store's clock follows it, but never goes back.
-	// Defaults to the machine's clock as it stands in Open, moved on by the monotonic clock, so that setting the
-	// machine's clock ends no lease and no retention early.
+	// Defaults to the machine's clock as it stands in Open, moved on by the monotonic clock, so that setting the machine's
+	// clock ends no lease and no retention early.
 	Clock func() time.Time
 }
 

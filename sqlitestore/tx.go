@@ -11,8 +11,8 @@ import (
 )
 
 // Tx runs fn in a transaction of the store's database in which the operation of ctx is settled too, so that what fn did
-// in the database and the answer commit together or not at all; see [semel.RunTx] for the rules. Without an
-// operation, as for a request without a key, it is a plain transaction.
+// in the database and the answer commit together or not at all; see [semel.RunTx] for the rules. Without an operation,
+// as for a request without a key, it is a plain transaction.
 //
 // The transaction has the database's only write lock from its beginning to its end, so it is for short handlers: other
 // writers wait. Leases of this process's runs are not lost by that. It works on one of the application's connections.

@@ -2,9 +2,9 @@
 // repeats of what has ended. A layer in the process, a [Cache] that several processes share, or both.
 //
 // The layers hold copies of records that are done, and nothing else. Claim and Load look there first. A copy within its
-// retention refuses the claim by the same rule as the record itself, its fingerprint included; everything else,
-// and every other verb, is the durable store's. A layer that is down, slow, or holds nonsense makes answers slower,
-// never wrong.
+// retention refuses the claim by the same rule as the record itself, its fingerprint included; everything else, and
+// every other verb, is the durable store's. A layer that is down, slow, or holds nonsense makes answers slower, never
+// wrong.
 //
 // # When copies are made
 //
