@@ -98,7 +98,7 @@ func patched(b []byte, change func(b []byte) []byte) []byte {
 
 // records outlive the version that wrote them, so the layout never changes. The files were written by another
 // program, from the layout's description.
-func TestR93_LayoutGolden(t *testing.T) {
+func TestR93_ARecordIsStoredAsEver(t *testing.T) {
 	t.Parallel()
 	want := golden(t, "record-v1.hex")
 	if got := encoded(t, goldenRecord()); !bytes.Equal(got, want) {
@@ -145,7 +145,7 @@ func TestR93_LaterFieldsAreKept(t *testing.T) {
 }
 
 // A script may change the header where it lies: fields are at their offsets, and the CRC does not cover them.
-func TestRecordHeader_ChangesInPlace(t *testing.T) {
+func TestTheHeaderOfARecordIsChangedInPlace(t *testing.T) {
 	t.Parallel()
 	run, _ := holding(Rerun)
 	run.Now = 0
@@ -193,7 +193,7 @@ func TestRecordHeader_ChangesInPlace(t *testing.T) {
 }
 
 // R-41a: what can't be read is an error that says so, and never a record.
-func TestR41a_Unreadable(t *testing.T) {
+func TestR41a_WhatCanNotBeReadIsNeverARecord(t *testing.T) {
 	t.Parallel()
 	whole := golden(t, "record-v1.hex")
 	set := func(at int, to ...byte) func([]byte) []byte {
@@ -302,7 +302,7 @@ func TestR41a_DamageIsNoticed(t *testing.T) {
 	}
 }
 
-func TestAppendBinary_RefusesWhatCannotBe(t *testing.T) {
+func TestARecordThatCanNotBeIsNotEncoded(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(r *Record){
 		"state is absent":         func(r *Record) { r.State = Absent },
@@ -328,7 +328,7 @@ func TestAppendBinary_RefusesWhatCannotBe(t *testing.T) {
 	}
 }
 
-func TestAppendBinary_Appends(t *testing.T) {
+func TestARecordIsAppendedToWhatIsThere(t *testing.T) {
 	t.Parallel()
 	r := goldenRecord()
 	prefix := []byte("prefix")
@@ -423,7 +423,7 @@ func TestR35_Case19_HeadersAreExact(t *testing.T) {
 	}
 }
 
-func TestUnmarshalBinary_KeepsNothingOfTheData(t *testing.T) {
+func TestADecodedRecordKeepsNothingOfTheData(t *testing.T) {
 	t.Parallel()
 	data := golden(t, "record-v2.hex")
 	r := decoded(t, data)
@@ -441,7 +441,7 @@ func TestUnmarshalBinary_KeepsNothingOfTheData(t *testing.T) {
 }
 
 // Into room that is large enough a record is written without taking memory. Not parallel, as AllocsPerRun demands.
-func TestAppendBinary_TakesNoMemory(t *testing.T) {
+func TestEncodingARecordTakesNoMemory(t *testing.T) {
 	r := decoded(t, golden(t, "record-v2.hex"))
 	size, _ := r.size()
 	if n := len(encoded(t, r)); n != size {
@@ -557,7 +557,7 @@ func BenchmarkRecordDecode(b *testing.B) {
 	}
 }
 
-func TestAnswer_KeptByItself(t *testing.T) {
+func TestAnAnswerIsKeptByItself(t *testing.T) {
 	t.Parallel()
 	want := goldenRecord().Response
 	data, err := want.AppendBinary([]byte("prefix"))

@@ -7,7 +7,7 @@ import (
 )
 
 // A moment belongs to what begins with it: a lease is over at its end, a retention at its end.
-func TestReads_AtTheVeryMoment(t *testing.T) {
+func TestALeaseEndsAtItsVeryMoment(t *testing.T) {
 	t.Parallel()
 	end := t0.Add(testLease)
 	hold, owner := holding(Hold)
@@ -229,7 +229,7 @@ func TestR53_ForeverIsNotOverSoonerThanSaid(t *testing.T) {
 	}
 }
 
-func TestTime(t *testing.T) {
+func TestTimesAreMicrosecondsThatNeverOverflow(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 4, 5, 6, 7, 8, 9_999, time.FixedZone("", 3600))
 	if got := TimeOf(at).Time(); !got.Equal(at.Truncate(time.Microsecond)) || got.Location() != time.UTC {
@@ -270,7 +270,7 @@ func TestTime(t *testing.T) {
 	}
 }
 
-func TestToken_IsRandomAndPrintsAsHex(t *testing.T) {
+func TestATokenIsRandomAndPrintsAsHex(t *testing.T) {
 	t.Parallel()
 	if a, b := NewToken(), NewToken(); a == b || a == (Token{}) {
 		t.Errorf("two tokens: %v, %v", a, b)
@@ -280,7 +280,7 @@ func TestToken_IsRandomAndPrintsAsHex(t *testing.T) {
 	}
 }
 
-func TestNames(t *testing.T) {
+func TestStatesAndReadingsHaveNames(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		value interface{ String() string }
@@ -309,7 +309,7 @@ func TestNames(t *testing.T) {
 }
 
 // The numbers of states and policies are stored: a new one goes to the end.
-func TestR93_StoredNumbers(t *testing.T) {
+func TestR93_StoredNumbersNeverChange(t *testing.T) {
 	t.Parallel()
 	if got := [...]State{Absent, Running, Done, Free, Unknown}; got != [...]State{0, 1, 2, 3, 4} {
 		t.Errorf("states are numbered %d", got)

@@ -1,334 +1,12 @@
 package driver
 
 import (
-	"fmt"
 	"math"
-	"math/rand/v2"
 	"reflect"
 	"testing"
 	"testing/synctest"
 	"time"
 )
-
-// The claim's table, as a product of everything that it looks at. A situation is one element of that product; a rule
-// is one row of the table, and the first row that matches is the one that holds.
-
-const (
-	t0            = Time(1_700_000_000_000_000) // when the run of a situation started
-	testLease     = 30 * time.Second
-	testRetention = 24 * time.Hour
-)
-
-var (
-	mine   = Token{1}
-	theirs = Token{2}
-)
-
-type runAge uint8 // of a run: how far its lease, or its retention, is over
-
-const (
-	withinLease   runAge = iota // the lease is valid, or the outcome is new
-	leaseOver                   // the lease is over
-	retentionOver               // and the retention after it too
-)
-
-type printPair uint8 // how two fingerprints relate
-
-const (
-	identical printPair = iota
-	sameRaw             // the route's settings have changed
-	sameCanonical
-	otherSettings // canonical digests agree by chance of settings, which says nothing
-	different
-)
-
-type situation struct {
-	state               State
-	begun, maybe, seize bool
-	age                 runAge
-	sameToken           bool
-	prints              printPair
-	recorded, asking    LostPolicy
-	steps, owed         bool
-}
-
-func (s situation) String() string {
-	return fmt.Sprintf("%v/begun=%v/maybe=%v/seized=%v/%s/own token=%v/%s/recorded=%v/asking=%v/steps=%v/owed=%v",
-		s.state, s.begun, s.maybe, s.seize, [...]string{"fresh", "over", "expired"}[s.age], s.sameToken,
-		[...]string{"identical", "same raw", "same canonical", "other settings", "different"}[s.prints], s.recorded, s.asking, s.steps, s.owed)
-}
-
-func (s situation) equal() bool { return s.prints <= sameCanonical }
-
-// situations returns every combination that can be told apart and can exist.
-func situations() (all []situation) {
-	for n := range 5 * 2 * 2 * 2 * 3 * 2 * 5 * 2 * 2 * 2 * 2 {
-		pick := func(of int) int {
-			i := n % of
-			n /= of
-			return i
-		}
-		s := situation{
-			state: State(pick(5)), begun: pick(2) == 1, maybe: pick(2) == 1, seize: pick(2) == 1,
-			age: runAge(pick(3)), sameToken: pick(2) == 1, prints: printPair(pick(5)),
-			recorded: LostPolicy(pick(2)), asking: LostPolicy(pick(2)), steps: pick(2) == 1, owed: pick(2) == 1,
-		}
-		switch {
-		case s.state == Absent && s != situation{asking: s.asking}: // nothing else is recorded
-		case s.seize && s.state != Unknown:
-		case s.begun && s.state == Free: // a begun record is never freed
-		case s.maybe && s.state == Done, s.owed && s.state == Done: // done clears them
-		default:
-			all = append(all, s)
-		}
-	}
-	return all
-}
-
-// record returns the record of a situation, and the claim that meets it.
-func (s situation) record() (r Record, now Time, c Claim) {
-	held := Fingerprint{Raw: [16]byte{1}, Canonical: [16]byte{2}, Settings: [8]byte{3}}
-	c = Claim{
-		Fingerprint: held, Token: theirs, Lease: testLease, Retention: 2 * testRetention, OnLost: s.asking,
-		Operation: "POST /asked", Correlation: "asked", Sealed: []byte("asked"),
-	}
-	switch s.prints {
-	case sameRaw:
-		c.Fingerprint.Canonical, c.Fingerprint.Settings = [16]byte{9}, [8]byte{9}
-	case sameCanonical:
-		c.Fingerprint.Raw = [16]byte{9}
-	case otherSettings:
-		c.Fingerprint.Raw, c.Fingerprint.Settings = [16]byte{9}, [8]byte{9}
-	case different:
-		c.Fingerprint.Raw, c.Fingerprint.Canonical = [16]byte{9}, [16]byte{9}
-	}
-	if s.sameToken {
-		c.Token = mine
-	}
-	now = t0.Add(time.Second)
-	switch s.age {
-	case leaseOver:
-		now = t0.Add(testLease)
-	case retentionOver:
-		now = t0.Add(testLease + testRetention)
-	}
-	if s.state == Absent {
-		return Record{}, now, c
-	}
-	r = Record{
-		State: s.state, OnLost: s.recorded, Begun: s.begun, Maybe: s.maybe, Seized: s.seize,
-		Fence: 7, Token: mine, Fingerprint: held, Attempt: 3,
-		Created: t0 - 5, Started: t0, LeaseEnd: t0.Add(testLease), Retention: testRetention,
-		Operation: "POST /held", Correlation: "held", Error: "lost before", Sealed: []byte("held"),
-		Steps: s.steps, Owed: s.owed,
-		unknown: "\x02\x01\x63\x01x",
-	}
-	if s.state != Running {
-		r.Settled = t0.Add(testLease)
-		if s.age != retentionOver {
-			r.Settled = t0
-		}
-	}
-	if s.state == Done {
-		r.Wrote, r.Response, r.Sealed = Done, &Response{Status: 201}, nil
-	}
-	if s.state == Free || s.state == Unknown && !s.seize {
-		r.Wrote = s.state
-	}
-	return r, now, c
-}
-
-type claimResult uint8
-
-const (
-	claimRefused claimResult = iota // nothing is written
-	claimRenewed                    // the caller's own run: only its lease moves
-	claimNew                        // a new operation
-	claimNext                       // another run of the same operation
-)
-
-type claimRow struct {
-	when   func(s situation) bool
-	result claimResult
-	reads  Reading // what a refused caller is told
-	maybe  bool    // the new run's record says that an effect may have happened
-	reason string
-}
-
-var claimTable = []claimRow{
-	{
-		func(s situation) bool { return s.state == Absent }, claimNew, 0, false,
-		"absent: the key is new",
-	},
-	{
-		func(s situation) bool { return s.state == Done && s.age == retentionOver }, claimNew, 0, false,
-		"done past retention: the key is new, whoever asks for whatever",
-	},
-	{
-		func(s situation) bool { return s.state == Running && s.begun && s.age == retentionOver }, claimNew, 0, false,
-		"begun: counts as done from the end of its lease, so that the key is new a retention later",
-	},
-	{
-		func(s situation) bool { return s.state == Done && !s.equal() }, claimRefused, ReadsDone, false,
-		"done, another request: key reused",
-	},
-	{
-		func(s situation) bool { return s.state == Running && s.age == withinLease && !s.equal() }, claimRefused, ReadsRunning, false,
-		"running, another request: key reused, whosever token it carries",
-	},
-	{
-		func(s situation) bool { return s.state == Running && s.begun && !s.equal() }, claimRefused, ReadsDone, false,
-		"begun and lapsed, another request: key reused",
-	},
-	{
-		func(s situation) bool {
-			return s.state == Running && (s.recorded == Hold || s.asking == Hold) && !s.equal()
-		}, claimRefused, ReadsUnknown, false,
-		"lapsed under Hold, another request: key reused",
-	},
-	{
-		func(s situation) bool { return s.state == Running && !s.equal() }, claimRefused, ReadsFree, false,
-		"lapsed under Rerun, another request: key reused",
-	},
-	{
-		func(s situation) bool {
-			return s.state == Free && !s.sameToken && !s.equal() && !s.maybe && !s.steps && !s.owed
-		}, claimNew, 0, false,
-		"free and remembering nothing, another request: the key has not been used",
-	},
-	{
-		func(s situation) bool { return s.state == Free && s.maybe && s.asking == Hold && !s.equal() }, claimRefused, ReadsUnknown, false,
-		"free with maybe, another request under Hold: key reused",
-	},
-	{
-		func(s situation) bool { return s.state == Free && !s.equal() }, claimRefused, ReadsFree, false,
-		"free, another request, and something is remembered or the token is spent: the fingerprint still binds",
-	},
-	{
-		func(s situation) bool { return s.state == Unknown && !s.equal() }, claimRefused, ReadsUnknown, false,
-		"unknown, another request: key reused",
-	},
-	{
-		func(s situation) bool { return s.state == Running && s.sameToken }, claimRenewed, 0, false,
-		"running, own token: the claim whose reply was lost, whether its lease is over or not",
-	},
-	{
-		func(s situation) bool { return s.state == Free && s.sameToken && s.maybe && s.asking == Hold }, claimRefused, ReadsUnknown, false,
-		"free, own token: a token once settled is spent",
-	},
-	{
-		func(s situation) bool { return s.state == Free && s.sameToken }, claimRefused, ReadsFree, false,
-		"free, own token: a token once settled is spent",
-	},
-	{
-		func(s situation) bool { return s.state == Done && s.sameToken }, claimRefused, ReadsDone, false,
-		"done, own token: a token once settled is spent",
-	},
-	{
-		func(s situation) bool { return s.state == Unknown && s.sameToken }, claimRefused, ReadsUnknown, false,
-		"unknown, own token: a token once settled is spent, an operator's never runs",
-	},
-	{
-		func(s situation) bool { return s.state == Free && s.maybe && s.asking == Hold }, claimRefused, ReadsUnknown, false,
-		"free with maybe: an earlier run may have had its effect, and the caller wants it at most once",
-	},
-	{
-		func(s situation) bool { return s.state == Free && s.maybe }, claimNext, 0, true,
-		"free with maybe, claimed under Rerun: the doubt stays until it is done",
-	},
-	{
-		func(s situation) bool { return s.state == Free }, claimNext, 0, false,
-		"free: the next run",
-	},
-	{
-		func(s situation) bool { return s.state == Running && s.age == withinLease }, claimRefused, ReadsRunning, false,
-		"running with a valid lease: in progress",
-	},
-	{
-		func(s situation) bool { return s.state == Running && s.begun }, claimRefused, ReadsDone, false,
-		"begun and lapsed: bytes may be out, so never again, whatever the policy",
-	},
-	{
-		func(s situation) bool { return s.state == Running && (s.recorded == Hold || s.asking == Hold) }, claimRefused, ReadsUnknown, false,
-		"lapsed, and the record or the caller says Hold: unknown",
-	},
-	{
-		func(s situation) bool { return s.state == Running }, claimNext, 0, true,
-		"lapsed under Rerun in both: taken over, and the lost run may have had its effect",
-	},
-	{
-		func(s situation) bool { return s.state == Unknown }, claimRefused, ReadsUnknown, false,
-		"unknown: only an operator or reconcile moves it",
-	},
-	{
-		func(s situation) bool { return s.state == Done }, claimRefused, ReadsDone, false,
-		"done within retention: replayed",
-	},
-}
-
-// and the contract's table of claims, row by row, over every combination.
-func TestR16_R46_R53_ClaimTable(t *testing.T) {
-	t.Parallel()
-	met := make([]int, len(claimTable))
-	for _, s := range situations() {
-		at := -1
-		for i, row := range claimTable {
-			if row.when(s) {
-				at = i
-				break
-			}
-		}
-		if at < 0 {
-			t.Fatalf("%v: no row of the table", s)
-		}
-		met[at]++
-		checkClaim(t, s, claimTable[at])
-	}
-	for i, n := range met {
-		if n == 0 {
-			t.Errorf("no situation reaches the row %q", claimTable[i].reason)
-		}
-	}
-}
-
-func checkClaim(t *testing.T, s situation, row claimRow) {
-	t.Helper()
-	before, now, c := s.record()
-	want := before
-	want.Now = now
-	next := func() {
-		want.State, want.OnLost, want.Seized, want.Wrote = Running, c.OnLost, false, Absent
-		want.Token, want.Started, want.LeaseEnd, want.Settled = c.Token, now, now.Add(testLease), 0
-		want.Retention, want.Correlation = c.Retention, c.Correlation
-	}
-	switch row.result {
-	case claimRenewed:
-		want.LeaseEnd = now.Add(testLease)
-	case claimNext:
-		next()
-		want.Fence, want.Attempt, want.Maybe = before.Fence+1, before.Attempt+1, row.maybe
-		want.Owed = s.owed || s.state == Running // its request is stored, and its client has no answer
-	case claimNew:
-		fence := before.Fence + 1
-		if s.state == Absent {
-			fence = uint64(now) / 1000
-		}
-		want = Record{
-			Fence: fence, Attempt: 1, Fingerprint: c.Fingerprint, Created: now,
-			Operation: c.Operation, Sealed: c.Sealed, Now: now,
-		}
-		next()
-	}
-	got, owned := before.Claim(now, c)
-	if owned != (row.result != claimRefused) || !reflect.DeepEqual(got, want) {
-		t.Errorf("%v: %s\n got %v %+v\nwant %v %+v", s, row.reason, owned, got, row.result != claimRefused, want)
-	}
-	if row.result == claimRefused {
-		if reads := got.Reads(s.asking); reads != row.reads {
-			t.Errorf("%v: reads %v, want %v: %s", s, reads, row.reads, row.reason)
-		}
-	}
-}
 
 // holding returns a record that a run owns, claimed at t0.
 func holding(policy LostPolicy) (Record, Owner) {
@@ -363,7 +41,7 @@ func mustSeize(t *testing.T, r Record, now Time, tok Token) Record {
 	return r
 }
 
-func TestClaim_FenceOfANewOperation(t *testing.T) {
+func TestTheFenceOfANewOperationComesFromTheClock(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		remembered uint64
@@ -414,7 +92,7 @@ func TestR51_Case03_NoLeaseIsTheDefaultLease(t *testing.T) {
 }
 
 // Extend, verb by owner and state.
-func TestExtend(t *testing.T) {
+func TestAnExtensionIsItsOwners(t *testing.T) {
 	t.Parallel()
 	now := t0.Add(time.Minute) // the lease is over
 	run, owner := holding(Rerun)
@@ -458,7 +136,7 @@ func TestExtend(t *testing.T) {
 }
 
 // a step is saved by the owner of a run, and by nobody else.
-func TestR84_SaveStep(t *testing.T) {
+func TestR84_OnlyTheOwnerOfARunSavesAStep(t *testing.T) {
 	t.Parallel()
 	now := t0.Add(time.Minute) // the lease is over
 	run, owner := holding(Rerun)
@@ -584,7 +262,7 @@ func TestR52_OwedUntilTheEnd(t *testing.T) {
 }
 
 // Settle, from state to state.
-func TestSettle(t *testing.T) {
+func TestASettleEndsARunAsItsOwnerSays(t *testing.T) {
 	t.Parallel()
 	answer := &Response{Status: 201}
 	now := t0.Add(time.Hour)
@@ -662,7 +340,7 @@ func TestR46_Case07_RepeatedSettleIsItsOwn(t *testing.T) {
 	}
 }
 
-func TestSettle_RefusesWhatIsNoOutcome(t *testing.T) {
+func TestASettleRefusesWhatIsNoOutcome(t *testing.T) {
 	t.Parallel()
 	for _, to := range []State{Absent, Running, Unknown + 1} {
 		r, owner := holding(Rerun)
@@ -746,7 +424,7 @@ func TestR46_Case37_OneOfTwoTakeoversWins(t *testing.T) {
 }
 
 // Case 43: a guard that gave up on its claim frees what that claim may have started, and nothing else.
-func TestCase43_ReleaseByToken(t *testing.T) {
+func TestCase43_AReleaseByTokenFreesWhatItsClaimStarted(t *testing.T) {
 	t.Parallel()
 	now := t0.Add(time.Second)
 	hold, owner := holding(Hold)
@@ -836,7 +514,7 @@ func TestR49_AttemptsCountRunsAndFencesOrderOwners(t *testing.T) {
 }
 
 // Seize, from state to state.
-func TestR75a_Seize(t *testing.T) {
+func TestR75a_SeizingClosesWhatIsUndecided(t *testing.T) {
 	t.Parallel()
 	now := t0.Add(testLease)
 	hold, owner := holding(Hold)
@@ -909,7 +587,7 @@ func TestR75a_OnlyTheSeizingOwnerDecides(t *testing.T) {
 	}
 }
 
-func TestR87_Forgettable(t *testing.T) {
+func TestR87_OnlyWhatIsDecidedMayBeForgotten(t *testing.T) {
 	t.Parallel()
 	hold, owner := holding(Hold)
 	operator := mustSeize(t, hold, t0, theirs)
@@ -955,344 +633,4 @@ func TestR50_OnlyTheStoresClockCounts(t *testing.T) {
 			t.Error("verbs depend on the clock of the process")
 		}
 	})
-}
-
-// history is what a walk over a record remembers of its past.
-type walk struct {
-	t       *testing.T
-	rng     *rand.Rand
-	record  Record
-	now     Time
-	tokens  []Token
-	owners  []Owner        // everybody who was ever told "owned"
-	settled map[Owner]bool // who has settled
-	lost    bool           // in this operation: a run was lost, or released under Rerun, and no operator has decided since
-	closed  bool           // in this operation: stored unknown, and no operator has decided since
-	begun   bool
-	steps   bool // in this operation: one was saved
-	owed    bool // in this operation: a release has said so
-	runs    uint32
-	log     []string
-}
-
-func (h *walk) failf(format string, args ...any) {
-	h.t.Helper()
-	n := max(0, len(h.log)-12)
-	h.t.Fatalf("%s\nrecord %+v\nlast verbs:\n%v", fmt.Sprintf(format, args...), h.record, h.log[n:])
-}
-
-// ended reports whether the operation is over for all, by the contract's words.
-func (h *walk) ended() bool {
-	r := h.record
-	switch {
-	case r.State == Absent:
-		return true
-	case r.State == Done:
-		return h.now >= r.Settled.Add(r.Retention)
-	}
-	return r.State == Running && r.Begun && h.now >= r.LeaseEnd.Add(r.Retention)
-}
-
-func (h *walk) lapsed() bool { return h.record.State == Running && h.now >= h.record.LeaseEnd }
-
-func (h *walk) token() Token {
-	if len(h.tokens) > 0 && h.rng.IntN(3) == 0 {
-		return h.tokens[h.rng.IntN(len(h.tokens))]
-	}
-	var tok Token
-	for i := range tok {
-		tok[i] = byte(h.rng.Uint32())
-	}
-	h.tokens = append(h.tokens, tok)
-	return tok
-}
-
-func (h *walk) owner() Owner {
-	by := h.record.Owner()
-	if len(h.owners) > 0 && h.rng.IntN(2) == 0 {
-		by = h.owners[h.rng.IntN(len(h.owners))]
-	}
-	switch h.rng.IntN(12) {
-	case 0:
-		by.Fence++
-	case 1:
-		by.Fence--
-	case 2:
-		by.Token = h.token()
-	}
-	return by
-}
-
-// put takes a verb's result over. Whatever the verb: refused changes nothing, and fences never fall.
-func (h *walk) put(next Record, ok bool, verb string, args ...any) {
-	h.t.Helper()
-	h.log = append(h.log, fmt.Sprintf("%v %v %s %v\n", h.now, ok, verb, args))
-	if next.Now != h.now {
-		h.failf("%s: the record's clock is %v, want %v", verb, next.Now, h.now)
-	}
-	next.Now = h.record.Now
-	if !ok && !reflect.DeepEqual(next, h.record) {
-		h.failf("refused %s changed the record to %+v", verb, next)
-	}
-	if next.Fence < h.record.Fence {
-		h.failf("%s lowered the fence to %d", verb, next.Fence)
-	}
-	if next.State == Running && next.Owner() != h.record.Owner() && next.Fence == h.record.Fence {
-		h.failf("%s changed the owner but not the fence", verb)
-	}
-	h.record = next
-}
-
-func (h *walk) claim() {
-	before, ended, lapsed := h.record, h.ended(), h.lapsed()
-	c := Claim{Token: h.token(), OnLost: LostPolicy(h.rng.IntN(2)), Lease: testLease, Retention: testRetention}
-	if h.rng.IntN(5) == 0 {
-		c.Fingerprint.Raw[0], c.Fingerprint.Canonical[0] = 1, 1
-	}
-	r, ok := before.Claim(h.now, c)
-	h.put(r, ok, "claim", c.Token, c.OnLost)
-	if !ok {
-		return
-	}
-	anew := ended
-	if !before.Fingerprint.Equal(c.Fingerprint) {
-		anew = true
-		if !ended && (before.State != Free || before.Token == c.Token || h.lost || h.steps || h.owed) {
-			h.failf("another request was let run")
-		}
-	}
-	if r.Owner() == before.Owner() && before.State == Running && !ended {
-		return // its own claim again
-	}
-	if r.Fence <= before.Fence && before.State != Absent {
-		h.failf("a run began without raising the fence")
-	}
-	if anew {
-		h.lost, h.closed, h.begun, h.steps, h.owed, h.runs = false, false, false, false, false, 0
-	}
-	h.runs++
-	hold := c.OnLost == Hold || before.OnLost == Hold && before.State == Running
-	switch {
-	case before.State == Running && !lapsed:
-		h.failf("a run with a valid lease was taken over")
-	case h.begun:
-		h.failf("begun was run again")
-	case h.closed:
-		h.failf("unknown was run again")
-	case lapsed && !ended && hold:
-		h.failf("a lost run was run again under Hold")
-	case h.lost && c.OnLost == Hold:
-		h.failf("an operation that may have had its effect was run under Hold")
-	}
-	h.lost = h.lost || lapsed && !ended
-	h.owners = append(h.owners, r.Owner())
-}
-
-func (h *walk) extend() {
-	by, before := h.owner(), h.record
-	x := Extension{Lease: testLease, Begun: h.rng.IntN(8) == 0}
-	r, ok := before.Extend(h.now, by, x)
-	h.put(r, ok, "extend", by, x)
-	if !ok {
-		return
-	}
-	if h.settled[by] {
-		h.failf("an owner who had settled extended")
-	}
-	if by != before.Owner() {
-		h.failf("extended by %v", by)
-	}
-	h.begun = h.begun || x.Begun
-}
-
-func (h *walk) saveStep() {
-	by, before := h.owner(), h.record
-	r, ok := before.SaveStep(h.now, by)
-	h.put(r, ok, "save step", by)
-	if !ok {
-		return
-	}
-	if h.settled[by] || by != before.Owner() || before.State != Running {
-		h.failf("a step was saved by %v", by)
-	}
-	h.steps = true
-}
-
-func (h *walk) settle() {
-	by, before := h.owner(), h.record
-	o := Outcome{State: []State{Done, Free, Unknown}[h.rng.IntN(3)], Error: "e", Owed: h.rng.IntN(6) == 0}
-	if o.State == Done {
-		o.Response = &Response{Status: 200, Body: []byte{byte(h.rng.Uint32())}}
-	}
-	if h.rng.IntN(4) == 0 {
-		by.Above, by.Fence = true, by.Fence-uint64(h.rng.IntN(2))
-	}
-	r, ok := before.Settle(h.now, by, o)
-	h.put(r, ok, "settle", by, o.State)
-	if !ok {
-		return
-	}
-	own := r.Owner()
-	if own.Token != by.Token || !by.Above && own.Fence != by.Fence || by.Above && own.Fence <= by.Fence {
-		h.failf("settled by %v, who does not own it", by)
-	}
-	if h.settled[own] {
-		r.Now = before.Now
-		if !reflect.DeepEqual(r, before) {
-			h.failf("a repeated settle changed the record from %+v", before)
-		}
-		return
-	}
-	h.settled[own] = true
-	if h.begun && r.State != Done {
-		h.failf("begun was settled as %v", r.State)
-	}
-	h.owed = r.State != Done && (h.owed || o.Owed && !by.Above)
-	switch {
-	case r.State == Done:
-		h.lost, h.closed = false, false
-	case r.State == Unknown:
-		h.closed = true
-	case before.Seized:
-		h.lost, h.closed = false, false
-	case by.Above:
-		h.runs--
-	case before.OnLost == Rerun:
-		h.lost = true
-	}
-	if again, ok := r.Settle(h.now+1, by, o); !ok || again.State != r.State || again.Settled != r.Settled {
-		h.failf("the same settle again: %v %+v", ok, again)
-	}
-}
-
-func (h *walk) seize() {
-	before, tok := h.record, h.token()
-	r, ok := before.Seize(h.now, tok)
-	h.put(r, ok, "seize", tok)
-	if !ok {
-		return
-	}
-	if before.State == Done || before.State == Absent || before.State == Free && !before.Maybe {
-		h.failf("%v was seized", before.State)
-	}
-	h.closed = true
-	h.owners = append(h.owners, r.Owner())
-}
-
-func (h *walk) sweep() {
-	before := h.record
-	if !before.Expired(h.now) {
-		return
-	}
-	switch {
-	case before.State == Unknown, before.State == Absent:
-		h.failf("%v expired", before.State)
-	case before.State == Running && !h.lapsed():
-		h.failf("a record with a valid lease expired")
-	case before.State == Running && before.OnLost == Hold && !before.Begun:
-		h.failf("a record that waits for a decision expired")
-	case before.State == Done && !h.ended():
-		h.failf("expired within its retention")
-	case before.State == Free && h.owed && h.now < before.Settled.Add(7*testRetention):
-		h.failf("expired, and its end was owed")
-	case before.State == Free && h.steps && h.now < before.Settled.Add(testRetention):
-		h.failf("expired with its steps within its retention")
-	}
-	h.log = append(h.log, fmt.Sprintf("%v swept\n", h.now))
-	h.record = Record{Fence: before.Fence}
-}
-
-func (h *walk) forget() {
-	by := h.owner()
-	if !h.record.Forgettable(h.now, by) {
-		return
-	}
-	if h.record.State == Running && !h.record.Begun {
-		h.failf("a running record may be forgotten")
-	}
-	h.log = append(h.log, fmt.Sprintf("%v forgotten by %v\n", h.now, by))
-	h.record = Record{Fence: h.record.Fence}
-}
-
-// check looks at what must hold between any two verbs.
-func (h *walk) check() {
-	r := h.record
-	r.Now = h.now
-	if r.State != Absent && r.Attempt != h.runs {
-		h.failf("attempt %d after %d runs", r.Attempt, h.runs)
-	}
-	if r.State != Absent && (r.Steps != h.steps || r.Owed != h.owed) {
-		h.failf("Steps is %v, Owed %v; want %v, %v", r.Steps, r.Owed, h.steps, h.owed)
-	}
-	if r.State == Free && h.lost != r.Maybe {
-		h.failf("maybe is %v, but an effect may have happened: %v", r.Maybe, h.lost)
-	}
-	for _, caller := range []LostPolicy{Hold, Rerun} {
-		reads := r.Reads(caller)
-		c, ok := r.Claim(h.now, Claim{Token: Token{0xff}, OnLost: caller, Fingerprint: r.Fingerprint})
-		if ok != (reads == ReadsAbsent || reads == ReadsFree) {
-			h.failf("reads %v to %v, but its claim is owned: %v", reads, caller, ok)
-		}
-		if !ok && c.State != r.State {
-			h.failf("a refused claim made it %v", c.State)
-		}
-	}
-	for by := range h.settled {
-		if _, ok := r.Extend(h.now, by, Extension{}); ok {
-			h.failf("%v owns it again after it had settled", by)
-		}
-	}
-	if r.State == Absent {
-		return
-	}
-	b, err := r.AppendBinary(nil)
-	if err != nil {
-		h.failf("encode: %v", err)
-	}
-	var back Record
-	if err := back.UnmarshalBinary(b); err != nil {
-		h.failf("decode: %v", err)
-	}
-	back.Now = r.Now
-	if !reflect.DeepEqual(back, r) {
-		h.failf("decoded as %+v", back)
-	}
-}
-
-// Random walks over the verbs keep the invariants of the contract, whatever late copies and stale owners do.
-func TestR46_R47_R48_RandomVerbsKeepTheInvariants(t *testing.T) {
-	t.Parallel()
-	jumps := []time.Duration{0, time.Microsecond, time.Second, testLease / 2, testLease, FreeRetention, testRetention, 8 * testRetention}
-	var reached [Unknown + 1]int
-	for seed := range uint64(150) {
-		h := &walk{t: t, rng: rand.New(rand.NewPCG(seed, 46)), now: t0, settled: map[Owner]bool{}}
-		for range 300 {
-			if h.rng.IntN(4) == 0 {
-				h.now = h.now.Add(jumps[h.rng.IntN(len(jumps))])
-			}
-			switch h.rng.IntN(20) {
-			case 0, 1:
-				h.seize()
-			case 2:
-				h.sweep()
-			case 3:
-				h.forget()
-			case 4, 5, 6, 7:
-				h.extend()
-			case 8:
-				h.saveStep()
-			case 9, 10, 11, 12:
-				h.settle()
-			default:
-				h.claim()
-			}
-			h.check()
-			reached[h.record.State]++
-		}
-	}
-	for s, n := range reached {
-		if n < 1000 {
-			t.Errorf("%v was reached only %d times: the walks prove little about it", State(s), n)
-		}
-	}
 }

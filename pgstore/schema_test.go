@@ -51,7 +51,7 @@ func TestTheScriptMakesTheSchema(t *testing.T) {
 	claim(t, s, newID(), ask(driver.Hold))
 }
 
-func TestMigrationsRace(t *testing.T) {
+func TestManyMayMigrateAtOnce(t *testing.T) {
 	t.Parallel()
 	schema := newSchema()
 	var all sync.WaitGroup

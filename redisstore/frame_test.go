@@ -149,7 +149,7 @@ func TestAMarkIsAnAbsentRecordWithAFence(t *testing.T) {
 	}
 }
 
-func TestDurationsForScripts(t *testing.T) {
+func TestScriptsAreToldMicroseconds(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]string{
 		time.Second:        "1000000",

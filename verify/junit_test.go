@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestJUnit(t *testing.T) {
+func TestAReportIsReadAsJUnit(t *testing.T) {
 	t.Parallel()
 	r := sampleReport(10)
 	var out strings.Builder

@@ -14,7 +14,7 @@ func printed(r *Report, color bool) string {
 	return out.String()
 }
 
-func TestPrint(t *testing.T) {
+func TestAReportIsPrintedAsEver(t *testing.T) {
 	t.Parallel()
 	matchGolden(t, "report.txt", printed(sampleReport(120), false))
 }
@@ -53,7 +53,7 @@ func TestPrintIsForTerminals(t *testing.T) {
 	}
 }
 
-func TestPrintOfLittle(t *testing.T) {
+func TestAReportOfLittleIsPrinted(t *testing.T) {
 	t.Parallel()
 	nothing := "semel-verify\nprofile draft07, seed 0, took 0 ms\n\nnothing was checked\n"
 	if got, want := printed(&Report{Profile: "draft07"}, false), nothing; got != want {

@@ -15,7 +15,7 @@ func read(t *testing.T, text string) *Scenario {
 	return s
 }
 
-func TestScenarioDefaults(t *testing.T) {
+func TestAScenarioIsCompletedWithDefaults(t *testing.T) {
 	t.Parallel()
 	s := read(t, "target: http://127.0.0.1:1/api/\nvariants: {slow: {takes: 8s, body: '{\"takes\":\"8s\"}'}}\nrequest: {path: /payments, body: '{}'}\n")
 	if err := s.Complete(); err != nil {
@@ -37,7 +37,7 @@ func TestScenarioDefaults(t *testing.T) {
 	}
 }
 
-func TestScenarioMistakes(t *testing.T) {
+func TestTheMistakesOfAScenarioAreNamed(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"profile: draft07":                                 "target: the URL of the API is needed",

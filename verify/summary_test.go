@@ -2,7 +2,7 @@ package verify
 
 import "testing"
 
-func TestVerdicts(t *testing.T) {
+func TestAReportIsSummedUpInWords(t *testing.T) {
 	t.Parallel()
 	check := func(status Status, findings ...Finding) Result { return Result{Status: status, Findings: findings} }
 	passed, skipped := check(Passed), check(Skipped)

@@ -26,7 +26,7 @@ func TestTextsOfOthersObeyNobody(t *testing.T) {
 	}
 }
 
-func TestTimesInWords(t *testing.T) {
+func TestTimesAreToldInWords(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]string{
 		0:                                        "0 ms",
@@ -52,7 +52,7 @@ func TestTimesInWords(t *testing.T) {
 }
 
 // Nothing but all is 100 %, and nothing but none is 0 %.
-func TestPartsInWords(t *testing.T) {
+func TestPartsAreToldInWords(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		part, whole int
@@ -85,7 +85,7 @@ func TestPartsInWords(t *testing.T) {
 	}
 }
 
-func TestGatesInWords(t *testing.T) {
+func TestGatesAreToldInWords(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		gate       Gate

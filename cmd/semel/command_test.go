@@ -148,7 +148,7 @@ func TestHelpIsComplete(t *testing.T) {
 	}
 }
 
-func TestVersion(t *testing.T) {
+func TestTheVersionNamesTheProgramAndItsGo(t *testing.T) {
 	t.Parallel()
 	status, stdout, _ := run(t, "--version")
 	if status != 0 || !strings.HasPrefix(stdout, "semel ") || !strings.Contains(stdout, " go1.") {

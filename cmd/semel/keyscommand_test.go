@@ -194,7 +194,7 @@ func TestR87_TheAnswersBodyComesFromAFileOrStandardInput(t *testing.T) {
 	}
 }
 
-func TestR87_DecidedByKey(t *testing.T) {
+func TestR87_AnOperationIsDecidedByItsKey(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, semel.Policy{})
 	s.pay("acme", "k")

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-func TestMigrate(t *testing.T) {
+func TestAStoreIsUsedOnceItsSchemaIsThere(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "semel.db")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

@@ -87,7 +87,7 @@ func digestOf(secret []byte, write func(part func(string), number func(uint64)))
 }
 
 // The buffer in front of the hash changes nothing, wherever parts and numbers meet its end.
-func TestDigest_EveryPartIsLengthPrefixed(t *testing.T) {
+func TestEveryPartOfADigestIsLengthPrefixed(t *testing.T) {
 	t.Parallel()
 	for _, secret := range []string{"", "secret"} {
 		d := New([]byte(secret))
@@ -126,7 +126,7 @@ func TestR15_TheSecretIsCopied(t *testing.T) {
 	}
 }
 
-func TestDigester_IsSafeForConcurrentUse(t *testing.T) {
+func TestADigesterIsSafeForConcurrentUse(t *testing.T) {
 	t.Parallel()
 	d := New([]byte("secret"))
 	keys := []string{"a", "b", strings.Repeat("c", 700), ""}

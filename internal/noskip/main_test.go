@@ -29,7 +29,7 @@ func stream(t *testing.T, events ...string) string {
 	return b.String()
 }
 
-func TestReport(t *testing.T) {
+func TestASkippedOrFailedTestFailsTheRun(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		in       string
@@ -131,7 +131,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-func TestReadError(t *testing.T) {
+func TestEventsThatCanNotBeReadFailTheRun(t *testing.T) {
 	t.Parallel()
 	var stdout, stderr bytes.Buffer
 	if got := run(nil, iotest.ErrReader(errors.New("gone")), &stdout, &stderr); got != exitFailed {
@@ -142,7 +142,7 @@ func TestReadError(t *testing.T) {
 	}
 }
 
-func TestUsage(t *testing.T) {
+func TestHelpIsToldFromWrongUse(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		arg  string

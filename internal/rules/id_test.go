@@ -50,7 +50,7 @@ func TestR91_IDsInProse(t *testing.T) {
 	}
 }
 
-func TestR91_Order(t *testing.T) {
+func TestR91_RulesComeBeforeCasesByTheirNumbers(t *testing.T) {
 	t.Parallel()
 	want := []string{"R-2", "R-10", "R-41", "R-41a", "case 1", "case 11"}
 	ids := []id{{failure, 11, ""}, {rule, 41, "a"}, {rule, 10, ""}, {failure, 1, ""}, {rule, 41, ""}, {rule, 2, ""}}

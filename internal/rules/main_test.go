@@ -34,7 +34,7 @@ func tests(names ...string) string {
 	return b.String()
 }
 
-func TestR91_Report(t *testing.T) {
+func TestR91_EachRuleIsListedWithItsTests(t *testing.T) {
 	t.Parallel()
 	const (
 		twoRules = "R-1  the first\nR-2  the second\n"
@@ -156,7 +156,7 @@ func TestR91_Report(t *testing.T) {
 	}
 }
 
-func TestR91_LongLists(t *testing.T) {
+func TestR91_LongListsAreCutUnlessAskedFor(t *testing.T) {
 	t.Parallel()
 	root := tree(t, map[string]string{
 		"docs/rules.txt":      "R-1  the first\n",
@@ -176,7 +176,7 @@ func TestR91_LongLists(t *testing.T) {
 	}
 }
 
-func TestR91_ExitCodes(t *testing.T) {
+func TestR91_WrongUseIsToldByTheExitCode(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		args        []string

@@ -75,7 +75,7 @@ func BenchmarkR4(b *testing.B) {}
 	}
 }
 
-func TestR91_WhichFilesCount(t *testing.T) {
+func TestR91_OnlyFilesOfTestsCount(t *testing.T) {
 	t.Parallel()
 	one := tests("TestR1_One")
 	got := scanned(t, map[string]string{

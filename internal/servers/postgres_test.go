@@ -145,7 +145,7 @@ func TestPostgresInRecoveryIsReadOnly(t *testing.T) {
 	c.rows(t, "insert into kept values (1)")
 }
 
-func TestPostgresSettings(t *testing.T) {
+func TestPostgresRunsWithItsSettings(t *testing.T) {
 	t.Parallel()
 	fast := connect(t, postgres(t, PostgresOptions{Settings: map[string]string{
 		"application_name": "it's me", "max_connections": "17", "log_line_prefix": `\%m`,

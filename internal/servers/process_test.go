@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-func TestWrongOrder(t *testing.T) {
+func TestWhatIsDoneInTheWrongOrderIsAnError(t *testing.T) {
 	t.Parallel()
 	r := redis(t)
 	fails := func(what string, err error, want string) {
@@ -131,7 +131,7 @@ func TestServersDieWithTheProcessThatStartedThem(t *testing.T) {
 	refused(t, said[1])
 }
 
-func TestReachable(t *testing.T) {
+func TestAFolderThatOthersCanNotReachIsGoneAround(t *testing.T) {
 	t.Parallel()
 	shut := t.TempDir() // below one that is its owner's only
 	must(t, os.Chmod(shut, 0o700))

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-func TestParseKey(t *testing.T) {
+func TestAKeyIsReadQuotedOrBare(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		line, key string // no key: it is refused
@@ -45,7 +45,7 @@ func TestParseKey(t *testing.T) {
 	}
 }
 
-func TestCanonical(t *testing.T) {
+func TestOnlyJSONThatMeansTheSameIsEqual(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		a, b string

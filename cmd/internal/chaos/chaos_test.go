@@ -318,7 +318,7 @@ func TestAProcessEndsWithTheOneThatStartedIt(t *testing.T) {
 	}
 }
 
-func TestWrongConfigurations(t *testing.T) {
+func TestWrongConfigurationsAreRefused(t *testing.T) {
 	t.Parallel()
 	_, err := Run(t.Context(), Config{Mode: "never", Operations: -1})
 	for _, want := range []string{"no such mode with sqlite", "no time", "less than no operations", "no folder"} {

@@ -7,7 +7,7 @@ import (
 )
 
 // Each thing that can be wrong with an operation is found, and what a kill explains is not wrong.
-func TestR90_TheJudge(t *testing.T) {
+func TestR90_WhatAKillDoesNotExplainIsWrong(t *testing.T) {
 	t.Parallel()
 	const request, other = `{"order":"1","amount":7,"kind":"plain"}`, `{"order":"1","amount":-7,"kind":"plain"}`
 	start := time.UnixMicro(1_000_000_000)
@@ -195,7 +195,7 @@ func TestR90_TheJudge(t *testing.T) {
 
 // What nobody did to a run, but a machine without time for it, explains that its lease was lost: it is run again under
 // Rerun, or cut off once its answer has begun, and reads as unknown under Hold. It explains nothing else.
-func TestR90_AStall(t *testing.T) {
+func TestR90_AStallExplainsALostLeaseAndNothingElse(t *testing.T) {
 	t.Parallel()
 	start := time.UnixMicro(1_000_000_000)
 	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }

@@ -123,7 +123,7 @@ func TestAProxyPassesEverything(t *testing.T) {
 	direct.ask("DBSIZE", ":20")
 }
 
-func TestCut(t *testing.T) {
+func TestACutProxyRefusesConnections(t *testing.T) {
 	t.Parallel()
 	p, direct := proxied(t)
 	w := dial(t, p.Addr())
@@ -142,7 +142,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-func TestBlackHole(t *testing.T) {
+func TestABlackHoleTakesAllAndSaysNothing(t *testing.T) {
 	t.Parallel()
 	p, direct := proxied(t)
 	w := dial(t, p.Addr())
@@ -216,7 +216,7 @@ func TestResetAllIsOverAtOnce(t *testing.T) {
 	dial(t, p.Addr()).ask("PING", "+PONG")
 }
 
-func TestSlow(t *testing.T) {
+func TestASlowProxyIsLateWithItsAnswers(t *testing.T) {
 	t.Parallel()
 	p, direct := proxied(t)
 	w := dial(t, p.Addr())
@@ -238,7 +238,7 @@ func TestSlow(t *testing.T) {
 	w.ask("PING", "+PONG") // on the same connection
 }
 
-func TestClose(t *testing.T) {
+func TestAClosedProxyLetsNothingThrough(t *testing.T) {
 	t.Parallel()
 	p, _ := proxied(t)
 	w := dial(t, p.Addr())
@@ -251,7 +251,7 @@ func TestClose(t *testing.T) {
 }
 
 // A connection that is reset with bytes on their way ends all the same.
-func TestResetUnderLoad(t *testing.T) {
+func TestAConnectionIsResetWithBytesOnTheirWay(t *testing.T) {
 	t.Parallel()
 	p, direct := proxied(t)
 	direct.ask("SETRANGE k 1000000 x", ":1000001")

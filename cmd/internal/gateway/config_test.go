@@ -8,7 +8,7 @@ import (
 	"github.com/semelhq/semel/memstore"
 )
 
-func TestParseUpstream(t *testing.T) {
+func TestAnUpstreamIsAnAddressOfHTTP(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ in, wrong string }{
 		{"http://127.0.0.1:9000", ""},
@@ -49,7 +49,7 @@ func TestField21_AnUpstreamOfHostAndPortIsOneOfHTTP(t *testing.T) {
 	}
 }
 
-func TestParseNetworks(t *testing.T) {
+func TestNetworksAreReadAsPrefixes(t *testing.T) {
 	t.Parallel()
 	got, err := ParseNetworks([]string{"10.1.2.3/8", "::1", "192.0.2.7", "::ffff:10.1.2.3", "::ffff:10.1.2.3/104"})
 	if err != nil {
@@ -69,7 +69,7 @@ func TestParseNetworks(t *testing.T) {
 	}
 }
 
-func TestParseScope(t *testing.T) {
+func TestAScopeIsSingleOrNamesHeaders(t *testing.T) {
 	t.Parallel()
 	for _, good := range []string{"single", "header:X-Account", "header:X-Tenant,X-User"} {
 		s, err := ParseScope(good)

@@ -417,7 +417,7 @@ routes:
 	}
 }
 
-func TestSizes(t *testing.T) {
+func TestASizeIsAWholeNumberAndAUnit(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]int64{"0": 0, "1024": 1024, "1B": 1, "64KiB": 64 << 10, "1 MiB": 1 << 20, "2GiB": 2 << 30} {
 		if got, err := parseSize(in); err != nil || got != want {

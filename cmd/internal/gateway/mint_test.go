@@ -221,7 +221,7 @@ func TestAMintedKeyIsTheSameAfterARestart(t *testing.T) {
 	}
 }
 
-func TestScalarAt(t *testing.T) {
+func TestAPointerLeadsToAScalar(t *testing.T) {
 	t.Parallel()
 	const body = `{"a":{"b/c":[10,{"~":"x"},true,null]},"n":1.0,"big":9007199254740993,"":"empty","*":"star"}`
 	for pointer, want := range map[string]string{

@@ -52,7 +52,7 @@ func TestScriptsThatAreForgottenAreSentAgain(t *testing.T) {
 }
 
 // What docs/guarantees.md says that a restart loses, and what not: a late owner is kept out in both cases.
-func TestARestart(t *testing.T) {
+func TestARestartLosesOnlyWhatIsNotOnTheDisk(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name  string

@@ -344,7 +344,7 @@ func TestListingAClusterNeedsAllItsNodes(t *testing.T) {
 type onlyDo struct{ redisstore.Client }
 
 // the trail is complete, in order, and outlives the records.
-func TestR87_TheTrail(t *testing.T) {
+func TestR87_TheTrailIsCompleteAndOutlivesTheRecords(t *testing.T) {
 	t.Parallel()
 	eachLibrary(t, func(t *testing.T, lib clientLibrary) {
 		s := open(t, lib.connect(t, cluster.Get(t).Addrs()...), redisstore.Options{})

@@ -16,8 +16,8 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/driver"
-	"github.com/semelhq/semel/sqlitestore"
 	"github.com/semelhq/semel/internal/verbs"
+	"github.com/semelhq/semel/sqlitestore"
 )
 
 // The test binary serves as another process that has handles on files: with this variable set it executes verbs that

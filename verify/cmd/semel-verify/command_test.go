@@ -105,7 +105,7 @@ func says(b []byte, want string) error {
 	return nil
 }
 
-func TestVerifyUsedWrongly(t *testing.T) {
+func TestWrongUseOfVerifyIsRefused(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	bad := filepath.Join(dir, "bad.yaml")

@@ -204,7 +204,7 @@ func removeKept(t *testing.T, errs string) {
 	}
 }
 
-func TestUse(t *testing.T) {
+func TestHelpAndWrongFlagsRunNothing(t *testing.T) {
 	t.Parallel()
 	never := func(context.Context, chaos.Config) (*chaos.Report, error) {
 		t.Error("it ran")
