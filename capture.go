@@ -375,7 +375,7 @@ func (c *capture) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if c.closed {
 		return nil, nil, ErrSettled
 	}
-	if c.begun || c.holds || c.body.Size() > 0 || !canHijack(c.client()) || !c.beginning() {
+	if c.begun || c.holds || c.body.Size() > 0 || !answer.CanHijack(c.client()) || !c.beginning() {
 		return nil, nil, http.ErrNotSupported
 	}
 	if c.unbegun = c.x.run.MarkBegun(); c.unbegun != nil {
@@ -400,19 +400,6 @@ func (c *capture) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		c.status, c.sent = http.StatusSwitchingProtocols, http.Header{}
 	}
 	return conn, rw, nil
-}
-
-func canHijack(w http.ResponseWriter) bool {
-	for {
-		switch t := w.(type) {
-		case http.Hijacker:
-			return true
-		case interface{ Unwrap() http.ResponseWriter }:
-			w = t.Unwrap()
-		default:
-			return false
-		}
-	}
 }
 
 // set is control, by the handler.

@@ -19,6 +19,7 @@ import (
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/internal/defaults"
 	"github.com/semelhq/semel/memstore"
 	"github.com/semelhq/semel/refusal"
 )
@@ -784,7 +785,7 @@ func TestField18_ACopyOfAClaimThatComesAfterTheOtherWasAnswered(t *testing.T) {
 		if time.Sleep(time.Second); !late() {
 			t.Fatal("the late copy has not claimed the key")
 		}
-		time.Sleep(semel.DefaultRequestLife)
+		time.Sleep(defaults.RequestLife)
 		if w := answer(h, post("k", `{}`)); w.Code != http.StatusCreated || l.count() != 1 {
 			t.Errorf("a minute later: %d %s", w.Code, w.Body)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/internal/defaults"
 	"github.com/semelhq/semel/internal/engine"
 	"github.com/semelhq/semel/refusal"
 )
@@ -387,7 +388,7 @@ func replayResult[T any](c *call, rec *driver.Record) (value T, err error) {
 	var body []byte
 	answer, err := c.g.engine.OpenAnswer(c.ctx, c.ask.ID, rec)
 	if err == nil {
-		body, err = c.g.codecs.Unpack(answer, max(c.g.policy.MaxResponseBody, DefaultMaxResponseBody))
+		body, err = c.g.codecs.Unpack(answer, max(c.g.policy.MaxResponseBody, defaults.MaxResponseBody))
 	}
 	if err == nil {
 		err = json.Unmarshal(body, &s)

@@ -19,6 +19,7 @@ import (
 	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/internal/answer"
 	"github.com/semelhq/semel/internal/budget"
+	"github.com/semelhq/semel/internal/defaults"
 	"github.com/semelhq/semel/internal/digest"
 	"github.com/semelhq/semel/internal/engine"
 	"github.com/semelhq/semel/keyring"
@@ -195,7 +196,6 @@ const (
 	defaultMaxBodyMemory  = 256 << 20
 	defaultMaxTempSpace   = 2 << 30
 	defaultPrincipalShare = 0.1
-	DefaultRequestLife    = 30 * time.Second
 	defaultSweepInterval  = time.Minute
 	defaultMaxStepResult  = 1 << 20
 	minSecret             = 16
@@ -311,7 +311,7 @@ func New(store driver.Store, scope Scope, onLost LostPolicy, o Options) (*Guard,
 	}
 	c.engine = engine.New(engine.Config{
 		Store: store, Observer: c.observer, Breaker: o.Breaker, Keyring: o.Encryption, Mark: markOf(c.identity),
-		Life: cmp.Or(max(o.RequestLife, 0), DefaultRequestLife), MaxAttempts: o.MaxAttempts,
+		Life: cmp.Or(max(o.RequestLife, 0), defaults.RequestLife), MaxAttempts: o.MaxAttempts,
 		MaxOwed: o.MaxOwed, MaxWaiting: o.MaxWaiting, Share: o.PrincipalShare, Single: scope.single,
 	})
 	c.codecs = answer.NewCodecs(o.Codec, func(err error) { c.engine.Failed(context.Background(), "encode", driver.ID{}, err) })

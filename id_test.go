@@ -57,7 +57,7 @@ func TestR10_R15_IdentityTellsKindScopeAndKeyApart(t *testing.T) {
 		scope, key string
 	}
 	var all []identity
-	for _, kind := range []Kind{KindHTTP, KindDo, KindMessage, KindSaga, "", "httpa", "htt"} {
+	for _, kind := range []Kind{KindHTTP, KindDo, "message", "saga", "", "httpa", "htt"} {
 		for _, scope := range []string{"a", "ab", "abc", "", "A", "a\x00", "pa", long, long + "l"} {
 			for _, key := range []string{"c", "bc", "", "C", "a", "c\x00", "\x01c", long, long + "l"} {
 				all = append(all, identity{kind, scope, key})
@@ -151,7 +151,7 @@ func TestR10_ARememberedScopeIsOfItsKind(t *testing.T) {
 	t.Parallel()
 	d := digest.New(nil)
 	for range 2 {
-		for _, kind := range []Kind{KindHTTP, KindDo, KindMessage} {
+		for _, kind := range []Kind{KindHTTP, KindDo, "message"} {
 			if got, want := d.ID(string(kind), "acme", "key"), digest.New(nil).ID(string(kind), "acme", "key"); got != want {
 				t.Errorf("%s: %s, want %s", kind, got, want)
 			}

@@ -10,10 +10,8 @@ type Kind string
 
 // The kinds of operations.
 const (
-	KindHTTP    Kind = "http"
-	KindDo      Kind = "do"
-	KindMessage Kind = "message"
-	KindSaga    Kind = "saga"
+	KindHTTP Kind = "http"
+	KindDo   Kind = "do"
 )
 
 // Identify returns the ID of the operation (kind, scope, key) under an identity secret, as a guard with that secret

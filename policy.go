@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/defaults"
 	"github.com/semelhq/semel/internal/engine"
 	"github.com/semelhq/semel/internal/fingerprint"
 	"github.com/semelhq/semel/internal/structuredfield"
@@ -204,13 +205,10 @@ const (
 
 // Limits and defaults of [Policy].
 const (
-	DefaultMaxRun          = 15 * time.Minute
-	defaultSettleWait      = 5 * time.Second
-	defaultMaxWaiters      = 64
-	DefaultMaxRequestBody  = 1 << 20
-	DefaultMaxResponseBody = 1 << 20
-	defaultCompressAbove   = 8 << 10
-	maxLimit               = 1 << 40 // far from where sums of limits overflow
+	defaultSettleWait    = 5 * time.Second
+	defaultMaxWaiters    = 64
+	defaultCompressAbove = 8 << 10
+	maxLimit             = 1 << 40 // far from where sums of limits overflow
 )
 
 // Validate reports what is wrong with the policy, all of it.
@@ -293,7 +291,7 @@ func (p Policy) compile() (*policy, error) {
 		}
 	}
 	p.Lease = cmp.Or(max(p.Lease, 0), driver.DefaultLease)
-	p.MaxRun = cmp.Or(max(p.MaxRun, 0), DefaultMaxRun)
+	p.MaxRun = cmp.Or(max(p.MaxRun, 0), defaults.MaxRun)
 	p.SettleWait = cmp.Or(max(p.SettleWait, 0), defaultSettleWait)
 	p.Retention = cmp.Or(max(p.Retention, 0), driver.DefaultRetention)
 	p.MinRetention = cmp.Or(max(p.MinRetention, 0), p.Retention)
@@ -303,13 +301,13 @@ func (p Policy) compile() (*policy, error) {
 		p.MaxWaiters = defaultMaxWaiters
 	}
 	if p.MaxRequestBody == 0 {
-		p.MaxRequestBody = DefaultMaxRequestBody
+		p.MaxRequestBody = defaults.MaxRequestBody
 	}
 	if p.SpoolRequestAbove == 0 {
 		p.SpoolRequestAbove = p.MaxRequestBody
 	}
 	if p.MaxResponseBody == 0 {
-		p.MaxResponseBody = DefaultMaxResponseBody
+		p.MaxResponseBody = defaults.MaxResponseBody
 	}
 	if p.CompressAbove == 0 {
 		p.CompressAbove = defaultCompressAbove

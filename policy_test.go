@@ -8,6 +8,7 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/defaults"
 	"github.com/semelhq/semel/memstore"
 	"github.com/semelhq/semel/refusal"
 )
@@ -125,7 +126,7 @@ func TestPoliciesAtTheirLimitsAreAccepted(t *testing.T) {
 	t.Parallel()
 	for name, p := range map[string]semel.Policy{
 		"zero":               {},
-		"least retention":    {Retention: semel.DefaultMaxRun + driver.DefaultLease},
+		"least retention":    {Retention: defaults.MaxRun + driver.DefaultLease},
 		"kept forever":       {Retention: semel.Forever},
 		"the shortest lease": {Lease: 3 * time.Millisecond},
 		"the largest bodies": {MaxRequestBody: 1 << 40, MaxResponseBody: 1 << 40, SpoolRequestAbove: 1},
@@ -210,7 +211,7 @@ func TestField02_AGuardTellsItsPolicy(t *testing.T) {
 	t.Parallel()
 	g, _ := newGuard(t, nil, semel.Policy{OnLost: semel.Rerun, Patience: time.Second})
 	p := g.With(g.Policy()).Policy()
-	if p.OnLost != semel.Rerun || p.Patience != time.Second || p.MaxRun != semel.DefaultMaxRun || p.OnError != semel.ReleaseErrors {
+	if p.OnLost != semel.Rerun || p.Patience != time.Second || p.MaxRun != defaults.MaxRun || p.OnError != semel.ReleaseErrors {
 		t.Errorf("the policy is told as %+v", p)
 	}
 	if other := g.With(semel.Policy{}).Policy(); other.Patience != 0 || other.OnLost != semel.Hold {

@@ -25,6 +25,7 @@ import (
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/internal/defaults"
 	"github.com/semelhq/semel/memstore"
 	"github.com/semelhq/semel/refusal"
 )
@@ -385,7 +386,7 @@ func TestR9_R63_TheHandlerGetsTheBodyAsItWasSent(t *testing.T) {
 		"unkeyed, field":   {nil, semel.Policy{KeyField: "/absent", KeyOptional: true}, ""},
 		"bypassed":         {failing, semel.Policy{FailOpen: true}, "key-1"},
 		"bypassed, spool":  {failing, semel.Policy{FailOpen: true, SpoolRequestAbove: 4}, "key-1"},
-		"with patience":    {nil, semel.Policy{Patience: semel.DefaultMaxRun}, "key-1"},
+		"with patience":    {nil, semel.Policy{Patience: defaults.MaxRun}, "key-1"},
 		"shadowed":         {nil, semel.Policy{Observe: true}, "key-1"},
 		"shadowed, reused": {nil, semel.Policy{Observe: true, KeyOptional: true}, ""},
 	} {

@@ -1,11 +1,8 @@
 package semel
 
 import (
-	"bufio"
 	"bytes"
-	"errors"
 	"io"
-	"net"
 	"net/http"
 	"slices"
 	"time"
@@ -75,21 +72,21 @@ func (x *exchange) unthrown(f func() *Problem) (p *Problem) {
 // shadowRun runs next as the owner of its operation. The lease is renewed, but nothing that happens to it touches next.
 func (x *execution) shadowRun(next http.Handler, w http.ResponseWriter) {
 	x.capture.init(x, w)
-	rec := &recorder{ResponseWriter: w, body: &x.capture.body, above: w.Header().Clone()}
+	rec, above := &answer.Recorder{ResponseWriter: w, Body: &x.capture.body}, w.Header().Clone()
 	x.begin(&x.op, nil)
 	x.op.observed = true
 	x.req = x.r.WithContext(engine.WithRun(x.r.Context(), x.run))
 	defer func() {
 		x.run.HandlerEnded()
 		x.removeForm()
-		if err := x.r.Context().Err(); err != nil && rec.failed == nil {
-			rec.failed = err // its client cut it off; under the guard it would have finished
+		if err := x.r.Context().Err(); err != nil && rec.Failed == nil {
+			rec.Failed = err // its client cut it off; under the guard it would have finished
 		}
-		rec.copyTo(&x.capture)
+		x.capture.record(rec, above)
 		// The answer is the handler's already; settling must not hold it back, nor Policy.Decide change it.
 		go x.shadowSettle()
 	}()
-	next.ServeHTTP(rec.as(w), x.req)
+	next.ServeHTTP(rec.As(w), x.req)
 	x.returned = true
 }
 
@@ -131,90 +128,20 @@ func (shadowWriter) Header() http.Header         { return http.Header{} }
 func (shadowWriter) WriteHeader(int)             {}
 func (shadowWriter) Write(p []byte) (int, error) { return len(p), nil }
 
-// recorder passes an answer through and remembers it up to a limit. Unlike capture it protects nothing, so the handler
-// may reach through it.
-type recorder struct {
-	http.ResponseWriter
-	above    http.Header // what the layers above the guard had set before
-	status   int
-	sent     http.Header
-	body     *answer.Body
-	hijacked bool
-	failed   error // the answer was not sent as the handler wrote it
-}
-
-// as returns the recorder with the optional interfaces that w has, by which a handler may choose what it does.
-func (r *recorder) as(w http.ResponseWriter) http.ResponseWriter {
-	_, flushes := w.(http.Flusher)
+// record takes over an answer that was recorded, to decide what is stored of it. above is what the layers above the guard
+// had set before.
+func (c *capture) record(r *answer.Recorder, above http.Header) {
 	switch {
-	case canHijack(w):
-		return hijackRecorder{flushRecorder{r}}
-	case flushes:
-		return flushRecorder{r}
-	}
-	return r
-}
-
-type flushRecorder struct{ *recorder }
-
-func (r flushRecorder) Flush() { r.FlushError() } //nolint:errcheck // http.Flusher has no error
-
-type hijackRecorder struct{ flushRecorder }
-
-func (r hijackRecorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, rw, err := http.NewResponseController(r.ResponseWriter).Hijack()
-	if err == nil {
-		r.hijacked = true
-	}
-	return conn, rw, err
-}
-
-func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
-
-// note remembers the status and headers, which go out from now on.
-func (r *recorder) note(status int) {
-	if r.status == 0 {
-		r.status, r.sent = status, r.Header().Clone()
-	}
-}
-
-func (r *recorder) WriteHeader(status int) {
-	if status >= 200 && status <= 999 || status == http.StatusSwitchingProtocols {
-		r.note(status)
-	}
-	r.ResponseWriter.WriteHeader(status)
-}
-
-func (r *recorder) Write(p []byte) (int, error) {
-	r.note(http.StatusOK)
-	n, err := r.ResponseWriter.Write(p)
-	if err != nil && !errors.Is(err, http.ErrBodyNotAllowed) {
-		r.failed = err
-	}
-	answer.Append(r.body, p[:n], false) //nolint:errcheck // there is no file
-	return n, err
-}
-
-func (r *recorder) WriteString(s string) (int, error) { return r.Write([]byte(s)) }
-
-func (r *recorder) FlushError() error {
-	r.note(http.StatusOK)
-	return http.NewResponseController(r.ResponseWriter).Flush()
-}
-
-// copyTo gives the recorded answer to a capture, which decides what is stored of it.
-func (r *recorder) copyTo(c *capture) {
-	switch {
-	case r.hijacked:
-		r.note(http.StatusSwitchingProtocols)
+	case r.Hijacked:
+		r.Note(http.StatusSwitchingProtocols)
 	case c.x.g.policy.EmptyOK:
-		r.note(http.StatusOK)
+		r.Note(http.StatusOK)
 	}
-	for name, values := range r.above {
-		if slices.Equal(r.sent[name], values) {
-			delete(r.sent, name)
+	for name, values := range above {
+		if slices.Equal(r.Sent[name], values) {
+			delete(r.Sent, name)
 		}
 	}
-	c.header, c.sent = r.Header().Clone(), r.sent
-	c.status, c.declared, c.hijacked, c.unkept = r.status, declaredLength(r.sent), r.hijacked, r.failed
+	c.header, c.sent = r.Header().Clone(), r.Sent
+	c.status, c.declared, c.hijacked, c.unkept = r.Status, declaredLength(r.Sent), r.Hijacked, r.Failed
 }

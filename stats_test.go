@@ -11,6 +11,7 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/defaults"
 	"github.com/semelhq/semel/memstore"
 	"github.com/semelhq/semel/refusal"
 )
@@ -141,7 +142,7 @@ func TestAttack05_R60_AnAnswerIsHeldUntilItIsStored(t *testing.T) {
 				t.Errorf("while it is settled: %+v", s)
 			}
 			up.Store(ends)
-			time.Sleep(2 * semel.DefaultMaxRun)
+			time.Sleep(2 * defaults.MaxRun)
 			if s := g.Stats(); s.BodyMemory != 0 || s.Running != 0 {
 				t.Errorf("in the end: %+v", s)
 			}

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/internal/defaults"
 	"github.com/semelhq/semel/refusal"
 )
 
@@ -18,7 +18,7 @@ func TestAttack05_R60_UnfinishedBodiesOfOneTakeNoRoomOfOthers(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t, created)
 	g := start(t, u.URL, func(c *Config) {
-		c.Scope, c.Caps.MaxBodyMemory = Scope{header: "X-Account", set: true}, 5*semel.DefaultMaxRequestBody
+		c.Scope, c.Caps.MaxBodyMemory = Scope{header: "X-Account", set: true}, 5*defaults.MaxRequestBody
 	})
 	large := `"` + strings.Repeat("x", 600<<10) + `"`
 	send := func(account, key string) answer {
@@ -33,7 +33,7 @@ func TestAttack05_R60_UnfinishedBodiesOfOneTakeNoRoomOfOthers(t *testing.T) {
 	eventually(t, "a refusal of the flooder", func() bool { // a few bodies are its share; one that meets the request below is refused itself
 		c := dial(t, g.Addr().String())
 		unfinished = append(unfinished, c)
-		fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: a\r\nX-Account: flooder\r\nIdempotency-Key: u%d\r\nContent-Length: %d\r\n\r\n%s", len(unfinished), semel.DefaultMaxRequestBody, strings.Repeat("x", 600<<10))
+		fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: a\r\nX-Account: flooder\r\nIdempotency-Key: u%d\r\nContent-Length: %d\r\n\r\n%s", len(unfinished), defaults.MaxRequestBody, strings.Repeat("x", 600<<10))
 		return sends("flooder") == 503
 	})
 	send("flooder", "refused").wants(t, 503, refusal.StoreUnavailable)

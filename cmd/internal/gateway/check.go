@@ -15,6 +15,7 @@ import (
 	"github.com/semelhq/semel/cmd/internal/stores"
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/internal/defaults"
 	"github.com/semelhq/semel/memstore"
 )
 
@@ -265,7 +266,7 @@ func (r *Route) checkMint(fail func(string, string, ...any)) {
 	}
 	deadline, lease := r.Policy.MaxRun, r.Policy.Lease
 	if deadline == 0 {
-		deadline = semel.DefaultMaxRun
+		deadline = defaults.MaxRun
 	}
 	if lease == 0 {
 		lease = driver.DefaultLease

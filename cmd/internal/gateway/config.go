@@ -18,6 +18,7 @@ import (
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/internal/defaults"
 	"github.com/semelhq/semel/keyring"
 )
 
@@ -193,7 +194,7 @@ const (
 	DefaultIdleTimeout       = time.Minute
 	DefaultTunnelIdle        = 10 * time.Minute
 	DefaultMaxConnections    = 8192
-	DefaultShutdownTimeout   = semel.DefaultRequestLife + shutdownMargin
+	DefaultShutdownTimeout   = defaults.RequestLife + shutdownMargin
 	shutdownMargin           = 10 * time.Second
 	defaultCorrelationHeader = "X-Correlation-Id"
 	defaultProblemBase       = "urn:semel:problem:"
@@ -207,7 +208,7 @@ func (c *Config) complete() {
 	if c.MaxConnections == 0 {
 		c.MaxConnections = min(DefaultMaxConnections, enough(descriptors()))
 	}
-	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, cmp.Or(c.RequestLife, semel.DefaultRequestLife)+shutdownMargin)
+	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, cmp.Or(c.RequestLife, defaults.RequestLife)+shutdownMargin)
 	c.CorrelationHeader = http.CanonicalHeaderKey(cmp.Or(c.CorrelationHeader, defaultCorrelationHeader))
 	c.ProblemBase = cmp.Or(c.ProblemBase, defaultProblemBase)
 	if host, _, err := net.SplitHostPort(c.Listen); err == nil && thisMachine(host) && c.TrustedProxies == nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/cmd/internal/breaker"
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/defaults"
 )
 
 // A Gateway protects one upstream. It is made by [New] and does its work in [Gateway.Run].
@@ -186,7 +187,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 		"upstream", g.cfg.Upstream.String(), "scope", g.cfg.Scope.String(), "on_lost", g.cfg.Default.Policy.OnLost.String(),
 		"lease", cmp.Or(g.cfg.Default.Policy.Lease, driver.DefaultLease).String(),
 		"retention", cmp.Or(g.cfg.Default.Policy.Retention, driver.DefaultRetention).String(),
-		"deadline", cmp.Or(g.cfg.Default.Policy.MaxRun, semel.DefaultMaxRun).String(), "routes", len(g.cfg.Routes))
+		"deadline", cmp.Or(g.cfg.Default.Policy.MaxRun, defaults.MaxRun).String(), "routes", len(g.cfg.Routes))
 
 	var loops sync.WaitGroup
 	defer loops.Wait()

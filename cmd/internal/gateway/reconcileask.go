@@ -12,6 +12,7 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/defaults"
 )
 
 // outcomeHeader is how the upstream says what became of an operation: in an answer to a question, done or never.
@@ -97,7 +98,7 @@ func (r *reconciler) ask(ctx context.Context, route *reconcileRoute, q semel.Inq
 	finding := semel.Finding{Reason: fmt.Sprintf("the upstream answered %d with %s %q", res.StatusCode, outcomeHeader, said)}
 	switch {
 	case outcome == "done" && res.StatusCode/100 == 2:
-		answer, err := answerOf(res, orDefault(route.maxAnswer, semel.DefaultMaxResponseBody))
+		answer, err := answerOf(res, orDefault(route.maxAnswer, defaults.MaxResponseBody))
 		if err != nil {
 			return semel.Finding{}, fmt.Errorf("read the answer: %w", err)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/defaults"
 )
 
 // PrintRoutes writes what becomes of which requests, as a table for people.
@@ -19,7 +20,7 @@ func (g *Gateway) PrintRoutes(w io.Writer) error {
 	for _, r := range g.cfg.all() {
 		p := &r.Policy
 		fmt.Fprintf(tab, "%s\t%s\t%v\t%v\t%v\t%v\t%s\t%s\n", r.name(), strings.Join(r.protects(), ","), r.Unkeyed, p.OnLost,
-			short(cmp.Or(p.Lease, driver.DefaultLease)), short(cmp.Or(p.MaxRun, semel.DefaultMaxRun)),
+			short(cmp.Or(p.Lease, driver.DefaultLease)), short(cmp.Or(p.MaxRun, defaults.MaxRun)),
 			short(cmp.Or(p.Retention, driver.DefaultRetention)), strings.Join(r.special(), ", "))
 	}
 	return tab.Flush()

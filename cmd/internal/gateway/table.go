@@ -10,6 +10,7 @@ import (
 	"github.com/rs/cors"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/internal/defaults"
 )
 
 // A table is what a reload replaces as a whole: the routes, and the upstream behind them.
@@ -78,7 +79,7 @@ func newGuardedRoute(c *Config, r *Route, s *screen, guard *semel.Guard, to tran
 		always: policy.KeyField != "" || policy.Mint != nil, field: policy.KeyField != "", maxBody: policy.MaxRequestBody,
 	}
 	if g.maxBody == 0 {
-		g.maxBody = semel.DefaultMaxRequestBody
+		g.maxBody = defaults.MaxRequestBody
 	}
 	for _, m := range r.methods() {
 		g.methods[m] = true
