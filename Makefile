@@ -28,11 +28,11 @@ bench: ## measure semel and its neighbours side by side
 
 .PHONY: chaos
 chaos: ## kill processes, hurt servers, fill disks for CHAOS_TIME (10m), count effects (SEED=7 CHAOSFLAGS='--store postgres')
-	go run ./cmd/internal/chaos/run --for $(or $(CHAOS_TIME),$(CHAOSTIME),10m) $(if $(SEED),--seed $(SEED)) $(CHAOSFLAGS)
+	go run ./cmd/integration/chaos/run --for $(or $(CHAOS_TIME),$(CHAOSTIME),10m) $(if $(SEED),--seed $(SEED)) $(CHAOSFLAGS)
 
 .PHONY: chaos-long
 chaos-long: ## the same for a night (CHAOS_TIME=8h), in rounds (ROUND=20m) of new seeds, up to the first broken promise
-	go run ./cmd/internal/chaos/run --for $(or $(CHAOS_TIME),$(CHAOSTIME),8h) --round $(or $(ROUND),20m) $(CHAOSFLAGS)
+	go run ./cmd/integration/chaos/run --for $(or $(CHAOS_TIME),$(CHAOSTIME),8h) --round $(or $(ROUND),20m) $(CHAOSFLAGS)
 
 .PHONY: model
 model: ## check the protocol's model, and that it breaks without each clause (MODELFLAGS=STATE shows how; needs spin, cc)
@@ -40,15 +40,15 @@ model: ## check the protocol's model, and that it breaks without each clause (MO
 
 .PHONY: verify-bugs
 verify-bugs: ## prove that each check of semel-verify has a bug that only it finds: all checks against all bugs, 5 minutes
-	cd cmd && SEMEL_VERIFY_MATRIX=1 go test ./internal/bugtest -run TestR89_EachBugIsFoundByItsCheck -count 1 -v
+	cd cmd && SEMEL_VERIFY_MATRIX=1 go test ./integration/bugtest -run TestR89_EachBugIsFoundByItsCheck -count 1 -v
 
 .PHONY: stress
 stress: ## load two gateways on one store, kill one, count effects (RATE=50 DURATION=30s STRESSFLAGS='--store all')
-	go run ./cmd/internal/fleet/run --rate $(or $(RATE),50) --duration $(or $(DURATION),30s) $(STRESSFLAGS)
+	go run ./cmd/integration/fleet/run --rate $(or $(RATE),50) --duration $(or $(DURATION),30s) $(STRESSFLAGS)
 
 .PHONY: flood
 flood: ## let one principal attack a gateway on each store: 20 000 hang-ups, 100 000 keys, 300 slow bodies, 300 slow readers, all at once (FLOODFLAGS='--keys 1000000')
-	go run ./cmd/internal/fleet/run --flood hangups,keys,bodies,readers,all --rate $(or $(RATE),2500) --store all $(FLOODFLAGS)
+	go run ./cmd/integration/fleet/run --flood hangups,keys,bodies,readers,all --rate $(or $(RATE),2500) --store all $(FLOODFLAGS)
 
 .PHONY: test-long
 test-long: ## the same in their long form: more seeds, more stores, more load, alerts by their own clocks

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/semelhq/semel/cmd/internal/faults"
+	"github.com/semelhq/semel/cmd/integration/faults"
 	"github.com/semelhq/semel/internal/servers"
 )
 

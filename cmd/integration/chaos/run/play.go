@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/semelhq/semel/cmd/internal/chaos"
+	"github.com/semelhq/semel/cmd/integration/chaos"
 )
 
 // once plays the courses that were asked for, once.

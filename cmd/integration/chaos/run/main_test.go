@@ -16,7 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/semelhq/semel/cmd/internal/chaos"
+	"github.com/semelhq/semel/cmd/integration/chaos"
 	"github.com/semelhq/semel/history"
 )
 
@@ -100,7 +100,7 @@ func TestAViolationIsPrintedAndItsFilesAreKept(t *testing.T) {
 // playsAgain calls the command that is printed, and returns what it plays.
 func playsAgain(t *testing.T, printed string) (all []chaos.Config) {
 	t.Helper()
-	command := regexp.MustCompile(`go run ./cmd/internal/chaos/run (.*)`).FindStringSubmatch(printed)
+	command := regexp.MustCompile(`go run ./cmd/integration/chaos/run (.*)`).FindStringSubmatch(printed)
 	if command == nil {
 		t.Fatalf("it does not say how to play it again: %s", printed)
 	}

@@ -10,7 +10,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/semelhq/semel/cmd/internal/chaos"
+	"github.com/semelhq/semel/cmd/integration/chaos"
 )
 
 func main() {

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/semelhq/semel/cmd/internal/fleet"
+	"github.com/semelhq/semel/cmd/integration/fleet"
 )
 
 const (

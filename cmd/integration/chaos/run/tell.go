@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/semelhq/semel/cmd/internal/chaos"
+	"github.com/semelhq/semel/cmd/integration/chaos"
 )
 
 // shown is how many violations of a run are printed. What is wrong once is mostly wrong a thousand times.
@@ -50,13 +50,13 @@ func (p *program) tellBroken(c played) {
 		fmt.Fprintf(p.stdout, "\n%v: %v\n", at, v)
 	}
 	what := strings.Join(strings.Fields(violations[0].What), " ")
-	fmt.Fprintf(p.stdout, "\nAgain:\n\n    %s\n\nTo keep it as a test, add to cmd/internal/chaos/testdata/seeds.txt:\n\n    %v %d %s\n",
+	fmt.Fprintf(p.stdout, "\nAgain:\n\n    %s\n\nTo keep it as a test, add to cmd/integration/chaos/testdata/seeds.txt:\n\n    %v %d %s\n",
 		again(c.cfg), at, c.cfg.Seed, what)
 }
 
 // again returns the command that plays a run again.
 func again(c chaos.Config) string {
-	s := fmt.Sprintf("go run ./cmd/internal/chaos/run --store %s --mode %s --seed %d --for %v --clients %d --fronts %d",
+	s := fmt.Sprintf("go run ./cmd/integration/chaos/run --store %s --mode %s --seed %d --for %v --clients %d --fronts %d",
 		c.Storage, c.Mode, c.Seed, c.For, c.Clients, c.Fronts)
 	if c.Operations > 0 {
 		s += fmt.Sprintf(" --operations %d", c.Operations)

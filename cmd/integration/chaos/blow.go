@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/semelhq/semel/cmd/internal/faults"
+	"github.com/semelhq/semel/cmd/integration/faults"
 	"github.com/semelhq/semel/internal/servers"
 )
 

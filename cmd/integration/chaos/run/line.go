@@ -7,7 +7,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/semelhq/semel/cmd/internal/chaos"
+	"github.com/semelhq/semel/cmd/integration/chaos"
 )
 
 type commandLine struct {

@@ -8,7 +8,7 @@ import (
 	"github.com/semelhq/semel"
 
 	"github.com/semelhq/semel/admin"
-	"github.com/semelhq/semel/cmd/internal/faults"
+	"github.com/semelhq/semel/cmd/integration/faults"
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/internal/servers"
 	"github.com/semelhq/semel/tieredstore"

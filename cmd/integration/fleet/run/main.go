@@ -17,7 +17,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/semelhq/semel/cmd/internal/fleet"
+	"github.com/semelhq/semel/cmd/integration/fleet"
 )
 
 func main() {
