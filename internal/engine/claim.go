@@ -95,7 +95,7 @@ func (r *Route) Recorded(a *Ask, rec *driver.Record) *Refusal {
 // be kept: nil if that gets the stored answer.
 func (r *Route) Overtaken(a *Ask, rec *driver.Record) *Refusal {
 	refused := r.Recorded(a, rec)
-	if refused == nil || refused.Code == refusal.InProgress && rec.State != driver.Absent {
+	if refused == nil || refused.Code == refusal.InProgress && rec.Reads(r.Policy.OnLost) != driver.ReadsAbsent {
 		return refused
 	}
 	return &Refusal{Code: refusal.OutcomeUnknown}
@@ -212,7 +212,7 @@ func (r *Route) judge(ctx context.Context, c *claiming, rec *driver.Record) (*Ru
 		r.Observe(ctx, c.ask, rec, event.GaveUp, c.err)
 	}
 	switch {
-	case errors.Is(c.err, driver.ErrUnreadable):
+	case wasAsked(c.err) && errors.Is(c.err, driver.ErrUnreadable):
 		return nil, &Refusal{Code: refusal.ReplayUnavailable, Cause: c.err}
 	case c.err != nil, late:
 		return nil, unavailable(ctx, c.err)

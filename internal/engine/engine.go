@@ -127,7 +127,7 @@ func (e *Engine) Run(ctx context.Context, every time.Duration) error {
 		}
 		for {
 			began, n := time.Now(), 0
-			err := e.ask(ctx, request{verb: "sweep"}, func(ctx context.Context) (err error) {
+			err := e.askUntil(ctx, began.Add(e.life), request{verb: "sweep"}, func(ctx context.Context) (err error) {
 				n, err = e.store.Sweep(ctx, batch)
 				return err
 			})

@@ -20,10 +20,14 @@ type Refusal struct {
 }
 
 func (r *Refusal) Error() string {
-	if r.Detail == "" {
-		return string(r.Code)
+	s := string(r.Code)
+	if r.Detail != "" {
+		s += ": " + r.Detail
 	}
-	return string(r.Code) + ": " + r.Detail
+	if r.Cause != nil {
+		s += ": " + r.Cause.Error()
+	}
+	return s
 }
 
 // Unwrap returns the code, and what caused the refusal.

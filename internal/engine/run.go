@@ -123,10 +123,14 @@ func (r *Run) IsLost() bool { return r.lost.Load() != nil }
 // Touch notes that there may be an effect elsewhere, which no rollback takes back.
 func (r *Run) Touch() { r.touched.Store(true) }
 
-// HandlerEnded begins the part of a run in which its outcome is settled: no transaction and no step any more, and MaxRun
-// no longer counts. It waits for a transaction that the handler has left behind.
+// Close ends the part of a run that may have transactions and steps. It waits for a transaction that the handler has left
+// behind.
+func (r *Run) Close() { r.joint.close() }
+
+// HandlerEnded begins the part of a run in which its outcome is settled: it is closed, and MaxRun no longer counts. What
+// decides about the outcome, and can hang as the handler can, comes before.
 func (r *Run) HandlerEnded() {
-	r.joint.close()
+	r.Close()
 	r.lease.handlerEnded()
 }
 
@@ -136,9 +140,9 @@ func (r *Run) Unstarted() {
 	if r.resent {
 		copies++
 	}
+	r.resent = false // giveBack sees to all copies
+	defer r.ended(driver.Record{}, true)
 	r.owed.giveBack(r.base, r.ask.ID, r.owner.Token, copies, r.began)
-	r.resent = false
-	r.ended(driver.Record{}, true)
 }
 
 // retention returns how long a kept outcome is kept; 0 for as long as the claim said.

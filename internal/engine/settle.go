@@ -27,6 +27,13 @@ const (
 //
 // What a transaction has committed is the outcome, whatever o is.
 func (r *Run) Settle(o driver.Outcome) (driver.Record, Settled) {
+	first := time.Now()
+	replied := false
+	defer func() {
+		if !replied { // in time, or the store has ended this goroutine
+			go r.settleLater(first.Add(r.Policy.MaxRun), o)
+		}
+	}()
 	j := &r.joint
 	if r.Policy.OneCommit && j.state < doubtful {
 		switch {
@@ -38,14 +45,17 @@ func (r *Run) Settle(o driver.Outcome) (driver.Record, Settled) {
 		}
 		switch {
 		case o.State != driver.Done:
+			replied = true
 			return r.ended(driver.Record{}, true)
 		case j.state < doubtful:
+			replied = true
 			r.ended(driver.Record{}, true)
 			return driver.Record{}, SettledNothing
 		}
 	}
 	switch j.state {
 	case committed:
+		replied = true
 		return r.ended(*j.rec, true)
 	case doubtful:
 		o = r.uncommitted()
@@ -53,13 +63,6 @@ func (r *Run) Settle(o driver.Outcome) (driver.Record, Settled) {
 	r.stored(&o)
 	// Whoever has had an answer does not expect more; without the request nobody could finish it.
 	o.Owed = o.State != driver.Done && r.sealed && (o.Owed || r.promised.Load())
-	first := time.Now()
-	replied := false
-	defer func() {
-		if !replied { // in time, or the store has ended this goroutine
-			go r.settleLater(first.Add(r.Policy.MaxRun), o)
-		}
-	}()
 	rec, owned, ok := r.trySettle(first.Add(r.Policy.SettleWait), &o)
 	if replied = ok; ok {
 		return r.conclude(rec, owned)
@@ -112,18 +115,8 @@ func (r *Run) abandonSettle() {
 func (r *Run) trySettle(until time.Time, o *driver.Outcome) (rec driver.Record, owned, acknowledged bool) {
 	t := tries{until: until}
 	for try := 1; ; try++ {
-		err := errNoTurn
-		if r.answerTurn(o, until) {
-			err = r.askUntil(r.base, t.cut(r.life), request{verb: "settle", id: r.ask.ID}, func(ctx context.Context) (err error) {
-				if r.Policy.OneCommit {
-					rec, owned, err = r.askCommitted(ctx)
-				} else {
-					rec, owned, err = r.store.Settle(ctx, r.ask.ID, r.owner, *o)
-				}
-				return err
-			})
-			r.giveTurn(o)
-		}
+		var err error
+		rec, owned, err = r.sendSettle(t, o)
 		switch {
 		case err == nil:
 			return rec, owned, true
@@ -135,6 +128,25 @@ func (r *Run) trySettle(until time.Time, o *driver.Outcome) (rec driver.Record, 
 			return driver.Record{}, false, false
 		}
 	}
+}
+
+// sendSettle sends the settle once. A large answer waits for its turn.
+func (r *Run) sendSettle(t tries, o *driver.Outcome) (rec driver.Record, owned bool, err error) {
+	if n := r.large(o); n > 0 {
+		if !r.answers.take(r.base, r.ask.ID.Scope(), n, time.Until(t.until)) {
+			return driver.Record{}, false, errNoTurn
+		}
+		defer r.answers.give(r.ask.ID.Scope(), n) // also where the store ends this goroutine
+	}
+	err = r.askUntil(r.base, t.cut(r.life), request{verb: "settle", id: r.ask.ID}, func(ctx context.Context) (err error) {
+		if r.Policy.OneCommit {
+			rec, owned, err = r.askCommitted(ctx)
+		} else {
+			rec, owned, err = r.store.Settle(ctx, r.ask.ID, r.owner, *o)
+		}
+		return err
+	})
+	return rec, owned, err
 }
 
 // errNoTurn means that nothing was sent.

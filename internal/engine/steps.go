@@ -126,14 +126,18 @@ func (r *Run) loadSteps(ctx context.Context) error {
 // effect is there.
 func (r *Run) SaveStep(name string, result []byte) error {
 	envelope := r.keyring.SealField(stepField(name), r.ask.ID, r.owner.Token, result)
-	owned := false
-	err := r.repeat(r.base, r.within(r.Policy.SettleWait), request{verb: "savestep", id: r.ask.ID}, func(ctx context.Context) (err error) {
+	owned, err := false, errEnded
+	defer func() {
+		if err != nil {
+			r.steps.doubt(name)
+		}
+	}()
+	err = r.repeat(r.base, r.within(r.Policy.SettleWait), request{verb: "savestep", id: r.ask.ID}, func(ctx context.Context) (err error) {
 		owned, err = r.store.(driver.StepStore).SaveStep(ctx, r.ask.ID, r.owner, name, envelope)
 		return err
 	})
 	switch {
 	case err != nil:
-		r.steps.doubt(name)
 		return fmt.Errorf("save the result: %w", err)
 	case owned:
 		return nil

@@ -19,14 +19,9 @@ type request struct {
 	refusable bool // by the breaker; what ends a run never is
 }
 
-// ask makes one request to the store. It is cut off when ctx ends, or within a request's life. What the store throws is
-// an error, which says nothing about whether the verb was executed. A failure is told, unless ctx has ended: then it was
-// the caller who gave up.
-func (e *Engine) ask(ctx context.Context, q request, f func(context.Context) error) error {
-	return e.askUntil(ctx, time.Now().Add(e.life), q, f)
-}
-
-// askUntil is ask with an end that is not later than a request's life from now.
+// askUntil makes one request to the store. It is cut off when ctx ends, or at until, which is not later than a request's
+// life from now. What the store throws is an error, which says nothing about whether the verb was executed. A failure is
+// told, unless ctx has ended: then it was the caller who gave up. What the breaker refuses is a [notAsked], and not told.
 func (e *Engine) askUntil(ctx context.Context, until time.Time, q request, f func(context.Context) error) error {
 	if q.refusable && e.breaker != nil {
 		done, err := e.allow()
@@ -70,18 +65,18 @@ func (e *Engine) Failed(ctx context.Context, verb string, id driver.ID, err erro
 
 // isAnswer reports whether an error is what the store says, so that asking again would bring the same.
 func isAnswer(err error) bool {
-	return errors.Is(err, driver.ErrFull) || errors.Is(err, driver.ErrUnreadable)
+	return wasAsked(err) && (errors.Is(err, driver.ErrFull) || errors.Is(err, driver.ErrUnreadable))
 }
 
-// A notAsked is the error of a request that the breaker has refused.
+// A notAsked is the error of a request that the breaker has refused. Whatever that error is, the store has said nothing.
 type notAsked struct{ err error }
 
 func (n *notAsked) Error() string { return n.err.Error() }
 func (n *notAsked) Unwrap() error { return n.err }
 
 func wasAsked(err error) bool {
-	var not *notAsked
-	return !errors.As(err, &not)
+	_, not := err.(*notAsked) //nolint:errorlint // one that the store returns is none of this engine's
+	return !not
 }
 
 // allow asks the breaker. One that throws is as none.
@@ -145,17 +140,13 @@ func (t tries) cut(life time.Duration) time.Time {
 	return end
 }
 
-// wait waits after a try. It reports false if there is to be no other one.
+// wait waits after a try. It reports false if there is to be no other one: ctx has ended, or the time has come.
 func (t tries) wait(ctx context.Context, try int) bool {
 	d := pause.Jitter(pause.Backoff(firstPause, time.Second, try))
-	if !t.until.IsZero() {
-		left := time.Until(t.until)
-		if left <= 0 {
-			return false
-		}
-		d = min(d, left)
+	if t.until.IsZero() {
+		return pause.For(ctx, d)
 	}
-	return pause.For(ctx, d)
+	return pause.For(ctx, min(d, time.Until(t.until))) && time.Now().Before(t.until)
 }
 
 // Load reads a record, if the breaker lets it. It ends within a claim's window, not with ctx.

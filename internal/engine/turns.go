@@ -106,18 +106,6 @@ func (t *turns) give(p driver.ScopeID, n int) {
 	}
 }
 
-// answerTurn waits for a turn to store a large answer, until the time has come. Whoever has got one gives it back.
-func (r *Run) answerTurn(o *driver.Outcome, until time.Time) bool {
-	n := r.large(o)
-	return n == 0 || r.answers.take(r.base, r.ask.ID.Scope(), n, time.Until(until))
-}
-
-func (r *Run) giveTurn(o *driver.Outcome) {
-	if n := r.large(o); n > 0 {
-		r.answers.give(r.ask.ID.Scope(), n)
-	}
-}
-
 // large returns the size of an answer that needs a turn, else 0.
 func (r *Run) large(o *driver.Outcome) int {
 	if r.Policy.OneCommit || o.Response == nil || len(o.Response.Body) <= smallAnswer {

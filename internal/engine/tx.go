@@ -62,14 +62,14 @@ func (r *Route) claimTx(ctx context.Context, a *Ask, rec *driver.Record) (*Run, 
 		return err
 	})
 	switch {
-	case errors.Is(err, driver.ErrUnreadable):
+	case wasAsked(err) && errors.Is(err, driver.ErrUnreadable):
 		return nil, &Refusal{Code: refusal.ReplayUnavailable, Cause: err}
 	case err != nil:
 		return nil, unavailable(ctx, err)
 	case !owned:
 		return nil, nil
 	case ctx.Err() != nil: // the client has gone; nothing was recorded
-		tx.Rollback()
+		r.rollback(ctx, a.ID, tx)
 		return nil, unavailable(ctx, ctx.Err())
 	}
 	run := r.newRun(ctx, a, rec, c.Token, sent)
@@ -275,8 +275,10 @@ func (r *Run) resolve(rec driver.Record, owned bool) (driver.Record, Settled) {
 }
 
 // rollback ends a transaction without a trace.
-func (r *Run) rollback(tx driver.Tx) {
-	if err := contained(r.base, func(context.Context) error { tx.Rollback(); return nil }); err != nil {
-		r.Failed(r.base, "rollback", r.ask.ID, err)
+func (r *Run) rollback(tx driver.Tx) { r.Route.rollback(r.base, r.ask.ID, tx) }
+
+func (e *Engine) rollback(ctx context.Context, id driver.ID, tx driver.Tx) {
+	if err := contained(ctx, func(context.Context) error { tx.Rollback(); return nil }); err != nil {
+		e.Failed(ctx, "rollback", id, err)
 	}
 }
