@@ -244,8 +244,9 @@ func (j *job[T]) finish() {
 	if value := recover(); !j.returned {
 		j.broken = &brokenBy{value}
 	}
-	j.run.HandlerEnded()
+	j.run.Close()
 	j.decision = j.outcome()
+	j.run.HandlerEnded()
 	if !j.returned {
 		j.run.Event(event.Panic, panicError(j.broken.value))
 	}

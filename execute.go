@@ -169,7 +169,7 @@ func (x *execution) removeForm() {
 
 // decide says what the run of a handler that returned is settled with.
 func (x *execution) decide() engine.Decision {
-	x.run.HandlerEnded()
+	x.run.Close()
 	x.capture.close()
 	d := x.run.Decide(engine.Ending{Returned: true, Success: x.capture.status < 400, Decide: x.decideAnswer})
 	if x.g.policy.OneCommit && d.Outcome.State != driver.Done && x.capture.unkept != nil {

@@ -207,7 +207,9 @@ func (x *exchange) pass(next http.Handler) {
 
 // refuse answers with a problem of the guard's own.
 func (x *exchange) refuse(p *Problem) {
-	defer x.decided(x.r.Context(), x.refusing(p)) // also if ProblemOptions.Write panics
+	d := x.refusing(p)
+	d.status = p.Status
+	defer x.decided(x.r.Context(), d) // also if ProblemOptions.Write panics
 	x.tell(p)
 }
 

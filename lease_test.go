@@ -360,3 +360,69 @@ func TestLeaseIsNotLostWhileTheOutcomeIsSettled(t *testing.T) {
 		}
 	})
 }
+
+// What decides about an answer is a part of its run: if it hangs its key is not in progress for ever.
+func TestR47_ADecisionThatHangsOutlivesMaxRunNoMoreThanAHandler(t *testing.T) {
+	t.Parallel()
+	for _, observe := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			p := shortLease(semel.Hold)
+			goOn := make(chan struct{})
+			p.Observe = observe
+			p.Decide = func(int, http.Header, []byte) semel.Verdict { <-goOn; return semel.VerdictKeep }
+			s := memstore.New()
+			g, seen := newGuard(t, s, p)
+			first := serve(g.Handler(http.HandlerFunc((&ledger{}).pay)), post("k", "{}"))
+			time.Sleep(p.MaxRun + 2*p.Lease)
+			other, _ := newGuard(t, s, shortLease(semel.Hold))
+			wantProblem(t, answer(other.Handler(http.HandlerFunc((&ledger{}).pay)), post("k", "{}")), http.StatusConflict, refusal.OutcomeUnknown)
+			if n := seen.count(event.RunTooLong); n != 1 {
+				t.Errorf("observe %t: told %d times that the run is too long", observe, n)
+			}
+			close(goOn)
+			first.answer()
+			drained(t, g)
+			if rec := only(t, s); rec.State != driver.Done {
+				t.Errorf("observe %t: the record is %v once it was decided", observe, rec.State)
+			}
+		})
+	}
+}
+
+// A function of Do whose result hangs when it is encoded is no exception.
+func TestR47_AResultThatHangsOutlivesMaxRunNoMoreThanAFunction(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := shortLease(semel.Hold)
+		g, seen := newGuard(t, nil, p)
+		goOn := make(chan struct{})
+		ended := make(chan error)
+		go func() {
+			_, err := semel.Do(t.Context(), g, theKey, semel.Bytes("r"), func(context.Context) (hanging, error) { return goOn, nil })
+			ended <- err
+		}()
+		time.Sleep(p.MaxRun + 2*p.Lease)
+		_, err := semel.Do(t.Context(), g, theKey, semel.Bytes("r"), func(context.Context) (int, error) { return 1, nil })
+		if !errors.Is(err, refusal.OutcomeUnknown) {
+			t.Errorf("a repeat got %v, want that it is unknown", err)
+		}
+		for _, e := range seen.list {
+			if e.Kind == event.Decision && e.Status != 0 {
+				t.Errorf("a call that was refused has the status %d", e.Status)
+			}
+		}
+		close(goOn)
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		drained(t, g)
+	})
+}
+
+// hanging is a value whose encoding waits.
+type hanging chan struct{}
+
+func (h hanging) MarshalJSON() ([]byte, error) {
+	<-h
+	return []byte("1"), nil
+}

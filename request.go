@@ -80,7 +80,7 @@ type decision struct {
 
 // refusing is the decision to answer with a problem.
 func (q *request) refusing(p *Problem) decision {
-	return decision{result: resultOf(p.Code, q.run), code: p.Code, status: p.Status, err: p.cause}
+	return decision{result: resultOf(p.Code, q.run), code: p.Code, err: p.cause}
 }
 
 // decided reports what became of the request.

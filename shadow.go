@@ -73,12 +73,13 @@ func (x *exchange) unthrown(f func() *Problem) (p *Problem) {
 func (x *execution) shadowRun(next http.Handler, w http.ResponseWriter) {
 	x.capture.init(x, w)
 	rec, above := &answer.Recorder{ResponseWriter: w, Body: &x.capture.body}, w.Header().Clone()
-	x.begin(&x.op, nil)
+	x.begin(&x.op, x)
 	x.op.observed = true
 	x.req = x.r.WithContext(engine.WithRun(x.r.Context(), x.run))
 	defer func() {
-		x.run.HandlerEnded()
+		x.run.Close()
 		x.removeForm()
+		rec.End(x.g.policy.EmptyOK)
 		if err := x.r.Context().Err(); err != nil && rec.Failed == nil {
 			rec.Failed = err // its client cut it off; under the guard it would have finished
 		}
@@ -94,11 +95,14 @@ func (x *execution) shadowRun(next http.Handler, w http.ResponseWriter) {
 func (x *execution) shadowSettle() {
 	d := x.run.Decide(engine.Ending{})
 	decided := false
+	defer x.capture.discard()
 	defer func() {
 		recover() //nolint:errcheck // what Policy.Decide throws; the run counts as lost
 		if !decided {
 			x.run.Event(event.Panic, nil)
 		}
+		x.run.HandlerEnded()
+		x.capture.lend()
 		result, code := x.op.counts()
 		if _, how := x.run.Settle(d.Outcome); how != engine.SettledOwn || !decided || d.Lost {
 			result, code = event.Failed, ""
@@ -107,7 +111,6 @@ func (x *execution) shadowSettle() {
 			result, code = event.Failed, refusal.NoAnswer
 		}
 		x.watched(decision{result: result, code: code, status: x.capture.status, err: x.silent})
-		x.capture.discard()
 	}()
 	if x.returned {
 		d = x.decide()
@@ -131,12 +134,6 @@ func (shadowWriter) Write(p []byte) (int, error) { return len(p), nil }
 // record takes over an answer that was recorded, to decide what is stored of it. above is what the layers above the guard
 // had set before.
 func (c *capture) record(r *answer.Recorder, above http.Header) {
-	switch {
-	case r.Hijacked:
-		r.Note(http.StatusSwitchingProtocols)
-	case c.x.g.policy.EmptyOK:
-		r.Note(http.StatusOK)
-	}
 	for name, values := range above {
 		if slices.Equal(r.Sent[name], values) {
 			delete(r.Sent, name)

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -148,6 +149,9 @@ func TestR92_EventsSayWhatWouldHaveHappened(t *testing.T) {
 		e := seen.observed(t)
 		if e.Result != tt.result || e.Code != tt.code {
 			t.Errorf("%s: %s %s, want %s %s", tt.name, e.Result, e.Code, tt.result, tt.code)
+		}
+		if e.Code != "" && e.Status != 0 {
+			t.Errorf("%s: a refusal that nobody was sent has the status %d", tt.name, e.Status)
 		}
 	}
 }
@@ -539,4 +543,63 @@ func TestR92_ObservedBytesAreCopied(t *testing.T) {
 	if r := only(t, s).Response; string(r.Body) != "xxxxxxxxxx" || r.Header.Get("X-Late") != "" {
 		t.Errorf("stored %v %q", r.Header, r.Body)
 	}
+}
+
+// What is observed of an answer is given back, also if the store ends the goroutine that settles it.
+func TestR92_R60_ASettleThatEndsItsGoroutineGivesItsMemoryBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := (&throwingStore{Store: memstore.New(), instead: true, throw: runtime.Goexit}).on("settle")
+		p := forADay(semel.Hold)
+		p.Observe = true
+		g, _ := newGuard(t, s, p)
+		if w := answer(g.Handler(echo(t)), post("k", "some bytes")); w.Body.String() != "some bytes" {
+			t.Errorf("answered %q", w.Body)
+		}
+		synctest.Wait()
+		s.on("")
+		drained(t, g)
+		if use := g.Stats().BodyMemory; use != 0 {
+			t.Errorf("%d bytes of memory were not given back", use)
+		}
+	})
+}
+
+// What a handler has left behind writes to nobody, and takes nothing of what is shared.
+func TestR92_R60_AGoroutineThatIsLeftBehindIsNotObserved(t *testing.T) {
+	t.Parallel()
+	s := memstore.New()
+	g, _ := newGuard(t, s, semel.Policy{Observe: true})
+	goOn, gone := make(chan struct{}), make(chan struct{})
+	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, "answer")
+		go func() {
+			defer close(gone)
+			io.WriteString(w, strings.Repeat(" and more", 100))
+			<-goOn
+			io.WriteString(w, strings.Repeat(" and more", 100))
+		}()
+	}))
+	h.ServeHTTP(syncedWriter{httptest.NewRecorder(), &sync.Mutex{}}, post("k", "{}"))
+	observedAll(t, g)
+	close(goOn)
+	<-gone
+	if use := g.Stats().BodyMemory; use != 0 {
+		t.Errorf("%d bytes of memory were not given back", use)
+	}
+	if rec := only(t, s); rec.State != driver.Done {
+		t.Errorf("the record is %v", rec.State)
+	}
+}
+
+// A syncedWriter is one to which several goroutines write.
+type syncedWriter struct {
+	http.ResponseWriter
+	mu *sync.Mutex
+}
+
+func (w syncedWriter) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ResponseWriter.Write(b)
 }

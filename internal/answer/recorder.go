@@ -5,11 +5,16 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"sync"
 )
 
-// A Recorder passes an answer through and remembers it. It protects nothing, so the handler may reach through it.
+// A Recorder passes an answer through and remembers it. It protects nothing, so the handler may reach through it. What it
+// remembers is read once [Recorder.End] was called: from then on a goroutine that the handler has left behind changes
+// nothing of it.
 type Recorder struct {
 	http.ResponseWriter
+	mu       sync.Mutex
+	over     bool
 	Body     *Body
 	Status   int         // 0 before it was written
 	Sent     http.Header // as it was then
@@ -37,31 +42,55 @@ type hijacker struct{ flusher }
 
 func (r hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(r.ResponseWriter).Hijack()
-	if err == nil {
-		r.Hijacked = true
-	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.Hijacked = r.Hijacked || err == nil && !r.over
 	return conn, rw, err
 }
 
 func (r *Recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// Note remembers the status and headers, which go out from now on.
-func (r *Recorder) Note(status int) {
-	if r.Status == 0 {
+// End ends the recording. Silence means 200 if emptyOK says so.
+func (r *Recorder) End(emptyOK bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.Hijacked:
+		r.note(http.StatusSwitchingProtocols)
+	case emptyOK:
+		r.note(http.StatusOK)
+	}
+	r.over = true
+}
+
+// note remembers the status and headers, which go out from now on. It is called with r.mu held.
+func (r *Recorder) note(status int) {
+	if r.Status == 0 && !r.over {
 		r.Status, r.Sent = status, r.Header().Clone()
 	}
 }
 
+func (r *Recorder) sends(status int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.note(status)
+}
+
 func (r *Recorder) WriteHeader(status int) {
 	if status >= 200 && status <= 999 || status == http.StatusSwitchingProtocols {
-		r.Note(status)
+		r.sends(status)
 	}
 	r.ResponseWriter.WriteHeader(status)
 }
 
 func (r *Recorder) Write(p []byte) (int, error) {
-	r.Note(http.StatusOK)
+	r.sends(http.StatusOK)
 	n, err := r.ResponseWriter.Write(p)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		return n, err
+	}
 	if err != nil && !errors.Is(err, http.ErrBodyNotAllowed) {
 		r.Failed = err
 	}
@@ -74,7 +103,7 @@ func (r *Recorder) WriteString(s string) (int, error) { return r.Write([]byte(s)
 
 // FlushError sends what was written, as http.ResponseController asks for it.
 func (r *Recorder) FlushError() error {
-	r.Note(http.StatusOK)
+	r.sends(http.StatusOK)
 	return http.NewResponseController(r.ResponseWriter).Flush()
 }
 
