@@ -11,10 +11,9 @@ import (
 	"github.com/semelhq/semel/internal/thrown"
 )
 
-// Step runs fn once for a name within the operation of ctx: a recovery point. When fn has returned without an
-// error its result is saved with the operation's record, as of the run that owns it, and a later run of the operation,
-// whichever process has it, gets that result instead of running fn. An error of fn is returned as it is, and nothing is
-// saved.
+// Step runs fn once for a name within the operation of ctx: a recovery point. When fn has returned without an error its
+// result is saved with the operation's record, as of the run that owns it, and a later run of the operation, whichever
+// process has it, gets that result instead of running fn. An error of fn is returned as it is, and nothing is saved.
 //
 // A process can die after fn's effect and before its result is saved. So what fn calls has to recognise a repetition:
 // by the key that [StepKey] finds in fn's context, which is the same in every run, and which package client sends by

@@ -8,13 +8,13 @@ import (
 )
 
 // RunTx runs fn in a transaction of s in which the operation of ctx is settled too, so that effects and answer commit
-// together or not at all. It is what the packages of stores build their own method for handlers on.
+// together or not at all. It is what the packages of stores build their own method for handlers on.
 //
 // The answer is what was written when fn returned; it is part of the transaction, so that what the handler writes later
 // gets [ErrSettled], and fn has to write one: [refusal.NoAnswer]. From the first transaction on nothing leaves before
 // the outcome is settled, on streaming routes too.
 //
-//   - fn returns nil, and its answer is one to keep: all commits.
+//   - fn returns nil, and its answer is one to keep: all commits.
 //   - fn returns an error, and has written a 4xx to keep, or, in [DoTx], returns a [Final] one: what fn did is undone,
 //     the record commits with that answer. RunTx returns fn's error.
 //   - Else all is rolled back. An answer below 400 is dropped, so that the handler can write another one, or try again;
