@@ -19,7 +19,7 @@ import (
 func TestField07_R20_NamesThatDifferInCaseOnlyAreComparedAsSent(t *testing.T) {
 	t.Parallel()
 	g, _ := newGuard(t, nil, semel.Policy{})
-	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var p struct{ Amount int }
 		if err := json.NewDecoder(r.Body).Decode(&p); err != nil {
 			t.Error(err)
@@ -70,7 +70,7 @@ func TestField07_R22_ExclusionsRefuseABodyWithTwoNamesThatMayBeOne(t *testing.T)
 func TestField07_R21_WhatIsNoFormIsComparedAsSent(t *testing.T) {
 	t.Parallel()
 	g, _ := newGuard(t, nil, semel.Policy{})
-	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(w, r.Body) //nolint:errcheck // a test's body is in memory
 	}))
 	send := func(key, body string) *httptest.ResponseRecorder {

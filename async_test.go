@@ -63,7 +63,7 @@ func TestR33_ClientIsTold202AndTheRunGoesOn(t *testing.T) {
 		g, ask, seen := asyncGuard(t, store, async())
 		start := time.Now()
 		var paid ledger
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			io.WriteString(w, "early part; ")
 			time.Sleep(30 * time.Second)
 			if err := r.Context().Err(); err != nil {
@@ -147,7 +147,7 @@ func TestR33_R28_AClientMayWaitForAWhile(t *testing.T) {
 				p.MaxWait, p.Patience = c.most, c.patience
 				g, _, _ := asyncGuard(t, nil, p)
 				var paid ledger
-				h := g.Handler(paused(&paid, c.takes))
+				h := g.Wrap(paused(&paid, c.takes))
 				send := func() *served {
 					r := post("k", `{}`)
 					r.Header["Prefer"] = c.prefer
@@ -201,7 +201,7 @@ func TestR33_Only202WhereItIsAskedForAndAllowed(t *testing.T) {
 				}
 				store := memstore.New()
 				g, _, _ := asyncGuard(t, store, p)
-				s := serve(g.Handler(paused(&ledger{}, 10*time.Second)), post("k", `{}`, "Prefer", c.prefer))
+				s := serve(g.Wrap(paused(&ledger{}, 10*time.Second)), post("k", `{}`, "Prefer", c.prefer))
 				synctest.Wait()
 				if rec := loaded(t, store, "k"); rec.State != driver.Running || len(rec.Sealed) != 0 {
 					t.Errorf("%v, its request is stored: %t", rec.State, len(rec.Sealed) > 0)
@@ -233,7 +233,7 @@ func TestR33_R52_AReleaseIsOwedToWhoWasTold202(t *testing.T) {
 			p.MaxWait = time.Minute
 			store := memstore.New()
 			g, ask, _ := asyncGuard(t, store, p)
-			h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				time.Sleep(5 * time.Second)
 				w.WriteHeader(http.StatusTooManyRequests)
 			}))
@@ -264,7 +264,7 @@ func TestR33_NobodyIsTold202WhileItsRunIsSettled(t *testing.T) {
 			return mem.Settle(ctx, id, by, o)
 		}
 		g, _, _ := asyncGuard(t, listing{store, mem}, p)
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			time.Sleep(4 * time.Second)
 			w.WriteHeader(http.StatusTooManyRequests)
 		}))
@@ -284,7 +284,7 @@ func TestR33_TheRunEndsAsItsClientDeparts(t *testing.T) {
 	p := inRealTime(async())
 	store := memstore.New()
 	g, _, _ := asyncGuard(t, store, p)
-	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for range len(r.Header.Get("X-Yield")) {
 			runtime.Gosched()
 		}
@@ -318,7 +318,7 @@ func TestR33_R32_ThrownAfter202(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := memstore.New()
 				g, ask, seen := asyncGuard(t, store, async())
-				s := serve(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				s := serve(g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					time.Sleep(10 * time.Second)
 					say("paid").ServeHTTP(w, r)
 					end()
@@ -347,7 +347,7 @@ func TestR33_R32_ThrownWithinTheWait(t *testing.T) {
 		p := async()
 		p.MaxWait = time.Minute
 		g, _, _ := asyncGuard(t, nil, p)
-		s := serve(g.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(errThrown) })),
+		s := serve(g.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(errThrown) })),
 			post("k", `{}`, "Prefer", "respond-async, wait=5"))
 		if s.answer(); s.thrown != errThrown {
 			t.Errorf("threw %v, want %v", s.thrown, errThrown)
@@ -372,7 +372,7 @@ func TestR30_R32_ASettleThatThrowsIsNoSuccess(t *testing.T) {
 				p := shortLease(semel.Rerun)
 				p.Patience = patience
 				g, seen := newGuard(t, store, p)
-				h := g.Handler(paused(&ledger{}, 10*time.Second))
+				h := g.Wrap(paused(&ledger{}, 10*time.Second))
 				s := serve(h, post("k", `{}`))
 				w := s.answer()
 				if patience == time.Second {
@@ -411,7 +411,7 @@ func TestR33_TheProcessDiesAfter202(t *testing.T) {
 		way := &mortal{Store: mem}
 		dying, _, _ := asyncGuard(t, listing{way, mem}, async())
 		living, ask, _ := asyncGuard(t, mem, async())
-		w := answer(dying.Handler(paused(&ledger{}, 20*time.Second)), post("k", `{"amount":5}`, "Prefer", asyncPreferred))
+		w := answer(dying.Wrap(paused(&ledger{}, 20*time.Second)), post("k", `{"amount":5}`, "Prefer", asyncPreferred))
 		way.dead.Store(true)
 		wantAccepted(t, w, "k", asyncPreferred)
 		time.Sleep(time.Minute)
@@ -419,7 +419,7 @@ func TestR33_TheProcessDiesAfter202(t *testing.T) {
 		if d := statusOf(t, answer(ask, about(self)), 200); d.State != "running" || d.Attempts != 1 {
 			t.Errorf("after the lease: %+v", d)
 		}
-		wantAnswer(t, answer(living.Handler(say("of the other")), post("k", `{"amount":5}`)), 201, "of the other", false)
+		wantAnswer(t, answer(living.Wrap(say("of the other")), post("k", `{"amount":5}`)), 201, "of the other", false)
 		if d := statusOf(t, answer(ask, about(self)), 200); d.State != "succeeded" || d.Attempts != 2 {
 			t.Errorf("in the end: %+v", d)
 		}
@@ -436,7 +436,7 @@ func TestR33_No202WithoutAStoredRequest(t *testing.T) {
 		store := memstore.New()
 		g, _, _ := asyncGuard(t, store, async())
 		status := http.StatusTooManyRequests
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			time.Sleep(5 * time.Second)
 			w.WriteHeader(status)
 		}))
@@ -467,7 +467,7 @@ func TestR33_R38_StreamsAnd202(t *testing.T) {
 			p := async()
 			p.MaxWait = time.Minute
 			g, ask, _ := asyncGuard(t, nil, p)
-			h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				time.Sleep(time.Second)
 				w.Header().Set("Content-Type", "text/event-stream")
 				io.WriteString(w, "data: 1\n\n")
@@ -492,7 +492,7 @@ func TestR33_R70_TheClientLeavesBeforeThe202(t *testing.T) {
 		p.MaxWait = time.Minute
 		g, ask, _ := asyncGuard(t, nil, p)
 		ctx, leave := context.WithCancel(t.Context())
-		s := serve(g.Handler(paused(&ledger{}, 10*time.Second)), post("k", `{}`, "Prefer", "respond-async, wait=5").WithContext(ctx))
+		s := serve(g.Wrap(paused(&ledger{}, 10*time.Second)), post("k", `{}`, "Prefer", "respond-async, wait=5").WithContext(ctx))
 		time.Sleep(time.Second)
 		leave()
 		if d := statusOf(t, answer(ask, about("", "Idempotency-Key", "k")), 200); d.State != "running" {
@@ -515,7 +515,7 @@ func TestR33_TheRequestOutlastsThe202(t *testing.T) {
 	body := bytes.Repeat([]byte("x"), 10_000)
 	told := make(chan struct{})
 	got := make(chan string, 1)
-	h := g.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	h := g.Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		<-told
 		read, err := io.ReadAll(r.Body)
 		if err != nil {
@@ -542,7 +542,7 @@ func TestR33_202OverHTTP10(t *testing.T) {
 	t.Parallel()
 	g, _, _ := asyncGuard(t, nil, inRealTime(async()))
 	end := make(chan struct{})
-	w := newWire(t, "HTTP/1.1", g.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end })))
+	w := newWire(t, "HTTP/1.1", g.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end })))
 	text := exchangeOf(t, w.url, "POST /payments HTTP/1.0\r\nIdempotency-Key: k\r\nPrefer: respond-async\r\nContent-Length: 2\r\n\r\n{}")
 	if !strings.Contains(text, "HTTP/1.0 202 Accepted\r\n") || !strings.Contains(text, `"state":"running"`) || strings.Contains(text, "chunked") {
 		t.Errorf("exchange:\n%s", text)
@@ -567,7 +567,7 @@ func TestR33_R38_NothingBeginsAfterThe202(t *testing.T) {
 		p := async()
 		p.MaxWait = time.Minute
 		g, _, _ := asyncGuard(t, store, p)
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			if _, _, err := w.(http.Hijacker).Hijack(); err == nil {
 				t.Error("hijacked after the 202")
 			}
@@ -592,7 +592,7 @@ func TestField15_SealedRequestsGoWhenDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		g, _, _ := asyncGuard(t, store, async())
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			time.Sleep(time.Second)
 			status := http.StatusOK
 			if strings.HasSuffix(r.Header.Get("Idempotency-Key"), "refused") {

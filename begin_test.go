@@ -64,7 +64,7 @@ func TestField05_R38_R44_TheRouteDecidesWhatBegins(t *testing.T) {
 				t.Parallel()
 				store := memstore.New()
 				g, _ := newGuard(t, store, semel.Policy{Stream: !events, Decide: tt.decide})
-				h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 					w.Header().Set("X-Outcome", "nothing")
 					if events {
 						w.Header().Set("Content-Type", "text/event-stream")
@@ -107,7 +107,7 @@ func TestField05_R44_TheRouteIsAskedWithTheBodyUnlessTheAnswerHasBegun(t *testin
 			asked = append(asked, string(body))
 			return semel.VerdictKeep
 		}})
-		answer(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		answer(g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Write([]byte("x"))
 			w.(http.Flusher).Flush()
 		})), post("k", "{}"))
@@ -130,7 +130,7 @@ func TestField05_R44_WhatTheHandlerSaysBeforeTheFirstByteCounts(t *testing.T) {
 	} {
 		store := memstore.New()
 		g, _ := newGuard(t, store, semel.Policy{Stream: true})
-		w := answer(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w := answer(g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(http.StatusOK)
 			c.say(semel.FromContext(r.Context()))
 			io.WriteString(w, "x")
@@ -158,7 +158,7 @@ func TestField05_R38_ALostStreamIsResetWhereItsEndIsTheConnections(t *testing.T)
 					t.Parallel()
 					version, identity, _ := strings.Cut(proto, " ")
 					g, _ := newGuard(t, nil, semel.Policy{Stream: true})
-					srv := httptest.NewUnstartedServer(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					srv := httptest.NewUnstartedServer(g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						if identity != "" {
 							w.Header().Set("Transfer-Encoding", identity)
 						}

@@ -43,7 +43,7 @@ func TestR38_BodiesAboveTheThresholdAreStoredCompressed(t *testing.T) {
 			t.Parallel()
 			s, l := memstore.New(), &ledger{}
 			g, _ := newGuard(t, s, tt.policy)
-			h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				l.add()
 				if tt.coding != "" {
 					w.Header().Set("Content-Encoding", tt.coding)
@@ -103,7 +103,7 @@ func TestR38_AnotherCodecStoresBodies(t *testing.T) {
 	body := strings.Repeat("x", 9999) + "!"
 	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, body) })
 	g, _ := newGuardWith(t, s, semel.Options{Codec: upside{}})
-	h := g.Handler(handler)
+	h := g.Wrap(handler)
 	for range 2 {
 		if w := answer(h, post("k", "{}")); w.Body.String() != body {
 			t.Errorf("got %d bytes", w.Body.Len())
@@ -115,12 +115,12 @@ func TestR38_AnotherCodecStoresBodies(t *testing.T) {
 
 	// Without the codec its records can't be replayed, and are not run again.
 	plain, seen := newGuard(t, s, semel.Policy{})
-	wantRefused(t, answer(plain.Handler(handler), post("k", "{}")), http.StatusConflict, refusal.ReplayUnavailable)
+	wantRefused(t, answer(plain.Wrap(handler), post("k", "{}")), http.StatusConflict, refusal.ReplayUnavailable)
 	if seen.count(event.Unreadable) != 1 {
 		t.Errorf("%d events", seen.count(event.Unreadable))
 	}
 	// With it, those of gzip still can.
-	answer(plain.Handler(handler), post("gzip", "{}"))
+	answer(plain.Wrap(handler), post("gzip", "{}"))
 	if w := answer(h, post("gzip", "{}")); w.Body.String() != body || w.Header().Get("Idempotent-Replayed") != "true" {
 		t.Errorf("got %d, %d bytes", w.Code, w.Body.Len())
 	}
@@ -131,7 +131,7 @@ func TestField08_R38_ACodecThatFailsLeavesTheBodyAsItIs(t *testing.T) {
 	for name, codec := range map[string]upside{"error": {fail: true}, "panic": {panics: true}} {
 		s := memstore.New()
 		g, seen := newGuardWith(t, s, semel.Options{Codec: codec})
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, strings.Repeat("x", 10_000)) }))
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, strings.Repeat("x", 10_000)) }))
 		for range 2 {
 			if w := answer(h, post("k", "{}")); w.Body.Len() != 10_000 {
 				t.Errorf("%s: got %d, %d bytes", name, w.Code, w.Body.Len())
@@ -151,9 +151,9 @@ func TestField08_R41a_ACodecThatThrowsWhileDecodingRefusesTheReplay(t *testing.T
 	s := memstore.New()
 	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, strings.Repeat("x", 10_000)) })
 	g, _ := newGuardWith(t, s, semel.Options{Codec: upside{}})
-	answer(g.Handler(handler), post("k", "{}"))
+	answer(g.Wrap(handler), post("k", "{}"))
 	broken, _ := newGuardWith(t, s, semel.Options{Codec: undecoded{}})
-	wantRefused(t, answer(broken.Handler(handler), post("k", "{}")), http.StatusConflict, refusal.ReplayUnavailable)
+	wantRefused(t, answer(broken.Wrap(handler), post("k", "{}")), http.StatusConflict, refusal.ReplayUnavailable)
 }
 
 type undecoded struct{ upside }
@@ -167,8 +167,8 @@ func TestR38_ALoweredLimitDoesNotHideStoredAnswers(t *testing.T) {
 	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, strings.Repeat("x", 2<<20)) })
 	before, _ := newGuard(t, s, semel.Policy{MaxResponseBody: 10 << 20})
 	after, _ := newGuard(t, s, semel.Policy{MaxResponseBody: 1000})
-	answer(before.Handler(handler), post("k", "{}"))
-	if w := answer(after.Handler(handler), post("k", "{}")); w.Body.Len() != 2<<20 || w.Header().Get("Idempotent-Replayed") != "true" {
+	answer(before.Wrap(handler), post("k", "{}"))
+	if w := answer(after.Wrap(handler), post("k", "{}")); w.Body.Len() != 2<<20 || w.Header().Get("Idempotent-Replayed") != "true" {
 		t.Errorf("the repeat got %d, %d bytes", w.Code, w.Body.Len())
 	}
 }
@@ -195,7 +195,7 @@ func TestR38_ALargeBodyThatDoesNotShrinkIsHardlyCompressed(t *testing.T) {
 		var given []int
 		s := memstore.New()
 		g, _ := newGuardWith(t, s, semel.Options{Codec: sizing{&given}})
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			io.WriteString(w, begins+strings.Repeat("-", large-1))
 		}))
 		answer(h, post("k", "{}"))

@@ -58,7 +58,7 @@ func TestR64_ABreakerGuardsClaimsOnly(t *testing.T) {
 			return store.Store.Claim(ctx, id, c)
 		}
 		g, seen := newGuardWith(t, store, semel.Options{Breaker: b, Policy: shortLease(semel.Hold)})
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			b.set(true)
 			time.Sleep(5 * time.Second) // renewed meanwhile
 			w.WriteHeader(http.StatusCreated)
@@ -71,8 +71,8 @@ func TestR64_ABreakerGuardsClaimsOnly(t *testing.T) {
 		if w.Header().Get("Retry-After") == "" || claims != 1 {
 			t.Errorf("Retry-After %q after %d claims, want 1", w.Header().Get("Retry-After"), claims)
 		}
-		open := g.With(semel.Policy{FailOpen: true})
-		if w := answer(open.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) })), post("o", `{}`)); w.Code != http.StatusAccepted {
+		open := g.Route(semel.Policy{FailOpen: true})
+		if w := answer(open.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) })), post("o", `{}`)); w.Code != http.StatusAccepted {
 			t.Errorf("fail open: answered %d", w.Code)
 		}
 		b.set(false)
@@ -106,7 +106,7 @@ func TestR64_WhatTheBreakerHears(t *testing.T) {
 				return store.Store.Claim(ctx, id, cl)
 			}
 			g, _ := newGuardWith(t, store, semel.Options{Breaker: b})
-			answer(g.Handler(http.NotFoundHandler()), post("k", `{}`))
+			answer(g.Wrap(http.NotFoundHandler()), post("k", `{}`))
 			if len(b.heard) == 0 {
 				t.Errorf("%s: nothing was heard of %d requests", name, b.asked)
 			}
@@ -128,7 +128,7 @@ func TestR64_WhatTheBreakerHears(t *testing.T) {
 			return driver.Record{}, false, errStoreDown
 		}
 		g, _ := newGuardWith(t, store, semel.Options{Breaker: b})
-		answer(g.Handler(http.NotFoundHandler()), post("k", `{}`).WithContext(ctx))
+		answer(g.Wrap(http.NotFoundHandler()), post("k", `{}`).WithContext(ctx))
 		if len(b.heard) != 1 || !errors.Is(b.heard[0], errStoreDown) {
 			t.Errorf("of a client that has gone the breaker heard %v", b.heard)
 		}

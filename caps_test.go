@@ -22,7 +22,7 @@ func TestR60_AttemptsPerKeyAreCappedByTheMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &ledger{}
 		g, seen := newGuardWith(t, nil, semel.Options{MaxAttempts: 3})
-		h := g.Handler(http.HandlerFunc(l.pay))
+		h := g.Wrap(http.HandlerFunc(l.pay))
 		time.Sleep(20500 * time.Millisecond)
 		checkRun(t, answer(h, post("k", `{}`)))
 		checkReplay(t, answer(h, post("k", `{}`)))
@@ -49,7 +49,7 @@ func TestAttack09_R60_WrongBodiesDoNotLockTheOwnerOfAKeyOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g, _ := newGuardWith(t, nil, semel.Options{MaxAttempts: 3, Policy: semel.Policy{Credentials: []string{"Authorization"}}})
-		h := g.Handler(http.HandlerFunc((&ledger{}).pay))
+		h := g.Wrap(http.HandlerFunc((&ledger{}).pay))
 		owner := func() *http.Request { return post("k", `{}`, "Authorization", "owner") }
 		checkRun(t, answer(h, owner()))
 		for i := range 10 {
@@ -67,7 +67,7 @@ func TestR60_AttemptsOfRefusedRequestsDoNotCountAndMismatchesDo(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g, _ := newGuardWith(t, nil, semel.Options{MaxAttempts: 2})
-		h := g.Handler(http.HandlerFunc((&ledger{}).pay))
+		h := g.Wrap(http.HandlerFunc((&ledger{}).pay))
 		for range 5 {
 			checkProblem(t, answer(h, post("a b", `{}`)), 400, refusal.KeyInvalid)
 			checkProblem(t, answer(h, post("k", `{}`, "Early-Data", "1")), 425, refusal.EarlyData)
@@ -84,7 +84,7 @@ func TestR60_CapsAreByDefaultThoseDocumentedAndCanBeTurnedOff(t *testing.T) {
 	for _, tc := range []struct{ limit, refusedAt int }{{0, semel.DefaultMaxAttempts}, {-1, 500}, {math.MaxInt, 500}, {math.MaxInt32 + 1, 500}} {
 		synctest.Test(t, func(t *testing.T) {
 			g, _ := newGuardWith(t, nil, semel.Options{MaxAttempts: tc.limit, MaxKeys: tc.limit})
-			h := g.Handler(http.HandlerFunc((&ledger{}).pay))
+			h := g.Wrap(http.HandlerFunc((&ledger{}).pay))
 			n := 0
 			for ; n < 500; n++ {
 				if w := answer(h, post("k", `{}`)); w.Code == 429 {
@@ -104,7 +104,7 @@ func TestR60_LiveKeysPerPrincipalAreCappedAndRepeatsStillAnswered(t *testing.T) 
 		s, l := memstore.New(), &ledger{}
 		p := semel.Policy{MaxRun: time.Minute, Retention: 16 * time.Minute} // slots of a minute
 		g, _ := newGuardWith(t, s, semel.Options{MaxKeys: 3, Policy: p})
-		h := g.Handler(http.HandlerFunc(l.pay))
+		h := g.Wrap(http.HandlerFunc(l.pay))
 		for i := range 3 {
 			checkRun(t, answer(h, post("k"+strconv.Itoa(i), `{}`)))
 			checkReplay(t, answer(h, post("k"+strconv.Itoa(i), `{}`))) // a repeat is no new key
@@ -124,7 +124,7 @@ func TestR60_LiveKeysPerPrincipalAreCappedAndRepeatsStillAnswered(t *testing.T) 
 			checkProblem(t, answer(h, post("k"+strconv.Itoa(i), `{"a":1}`)), 422, refusal.KeyReused)
 		}
 		checkRun(t, answer(h, post("k0", `{}`, "X-Principal", "bob"))) // another principal has its own
-		checkRun(t, answer(g.With(p).Handler(http.HandlerFunc(l.pay)), post("one-more", `{}`)))
+		checkRun(t, answer(g.Route(p).Wrap(http.HandlerFunc(l.pay)), post("one-more", `{}`)))
 		time.Sleep(600 * time.Second)
 		checkRun(t, answer(h, post("after", `{}`)))
 		checkProblem(t, answer(h, post("after2", `{}`)), 429, refusal.TooManyKeys)
@@ -137,7 +137,7 @@ func TestR60_AKeyThatIsRunAgainCountsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, _ := newGuardWith(t, nil, semel.Options{MaxKeys: 2})
 		status := 503
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
 		for range 4 {
 			time.Sleep(time.Second)
 			if w := answer(h, post("k", `{}`)); w.Code != 503 || codeOf(w) != "" {
@@ -157,7 +157,7 @@ func TestR60_R63_AtTheCapAStoreThatFailsRefuses(t *testing.T) {
 		s := &faulty{Store: memstore.New()}
 		g, seen := newGuardWith(t, s, semel.Options{MaxKeys: 1})
 		l := &ledger{}
-		h := g.Handler(http.HandlerFunc(l.pay))
+		h := g.Wrap(http.HandlerFunc(l.pay))
 		checkRun(t, answer(h, post("k", `{}`)))
 		s.set(func(f *faulty) {
 			f.load = func(context.Context, driver.ID) (driver.Record, error) { return driver.Record{}, errors.New("down") }
@@ -180,7 +180,7 @@ func TestR60_KeysAreCountedWhateverTheirRetention(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			g, _ := newGuardWith(t, nil, semel.Options{MaxKeys: 1, Policy: p})
-			h := g.Handler(http.HandlerFunc((&ledger{}).pay))
+			h := g.Wrap(http.HandlerFunc((&ledger{}).pay))
 			checkRun(t, answer(h, post("k", `{}`)))
 			w := answer(h, post("k2", `{}`))
 			checkProblem(t, w, 429, refusal.TooManyKeys)
@@ -196,7 +196,7 @@ func TestR60_R28_WaitersPerKeyAreCapped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, _ := newGuard(t, nil, semel.Policy{Wait: time.Minute, MaxWaiters: 2})
 		l := &ledger{}
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			time.Sleep(10 * time.Second)
 			l.pay(w, r)
 		}))

@@ -207,7 +207,7 @@ func TestR34_R36_R37_TheAnswerIsTheHandlersOwn(t *testing.T) {
 					t.Fatalf("bare: %v", bare.err)
 				}
 				for name, g := range guards {
-					w := newWire(t, proto, g.Handler(counted))
+					w := newWire(t, proto, g.Wrap(counted))
 					live := w.send(t, "k", "{}")
 					again := w.send(t, "k", "{}")
 					sameAnswer(t, name+", live", bare, live)
@@ -264,7 +264,7 @@ func TestR37_BufferedAnswersAndReplaysHaveTheirLength(t *testing.T) {
 	t.Parallel()
 	for _, body := range []string{"", "0", "null", strings.Repeat("x", 100_000)} {
 		g, _ := newGuard(t, nil, semel.Policy{})
-		w := newWire(t, "HTTP/1.1", g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w := newWire(t, "HTTP/1.1", g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusOK)
 			for part := body; part != ""; part = part[min(len(part), 10_000):] {
 				io.WriteString(w, part[:min(len(part), 10_000)])
@@ -282,7 +282,7 @@ func TestR36_DateCanBeSuppressed(t *testing.T) {
 	t.Parallel()
 	for _, stream := range []bool{false, true} {
 		g, _ := newGuard(t, nil, semel.Policy{Stream: stream})
-		w := newWire(t, "HTTP/1.1", g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w := newWire(t, "HTTP/1.1", g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header()["Date"] = nil
 			io.WriteString(w, "x")
 		})))
@@ -318,7 +318,7 @@ func TestR37_R38_WrongContentLength(t *testing.T) {
 						t.Parallel()
 						l := &ledger{}
 						g, seen := newGuard(t, nil, semel.Policy{Stream: stream, EmptyOK: true})
-						w := newWire(t, proto, g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+						w := newWire(t, proto, g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 							l.add()
 							w.Header().Set("Content-Length", "10")
 							if trailer {
@@ -350,7 +350,7 @@ func TestR37_StatusesWithoutBodyRefuseOne(t *testing.T) {
 	for _, status := range []int{http.StatusNoContent, http.StatusNotModified} {
 		s := memstore.New()
 		g, _ := newGuard(t, s, semel.Policy{Stream: true})
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "4")
 			w.WriteHeader(status)
 			if _, err := io.WriteString(w, "body"); !errors.Is(err, http.ErrBodyNotAllowed) {
@@ -379,7 +379,7 @@ func TestR32_AnImpossibleStatusPanicsAsInNetHTTP(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{-1, 0, 99, 1000} {
 		g, _ := newGuard(t, nil, semel.Policy{})
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
 		w := httptest.NewRecorder()
 		if v := thrown(h, w, post("k", "{}")); !strings.Contains(fmt.Sprint(v), "invalid WriteHeader code") {
 			t.Errorf("status %d: threw %v", status, v)
@@ -413,7 +413,7 @@ func TestR32_NothingOfALostAnswerLeaves(t *testing.T) {
 					t.Parallel()
 					s := memstore.New()
 					g, seen := newGuard(t, s, semel.Policy{Patience: patience})
-					w := newWire(t, proto, g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					w := newWire(t, proto, g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 						w.Header().Set("X-Secret", "1")
 						io.WriteString(w, "half an answer")
 						w.(http.Flusher).Flush()
@@ -450,7 +450,7 @@ func TestR32_APanicIsThrownOnAsItIs(t *testing.T) {
 		} {
 			s := memstore.New()
 			g, _ := newGuard(t, s, p)
-			h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				io.WriteString(w, "x")
 				if p.Decide == nil {
 					panic(boom)
@@ -472,7 +472,7 @@ func TestR32_GoexitGoesOn(t *testing.T) {
 	t.Parallel()
 	for _, patience := range []time.Duration{0, time.Minute} {
 		g, _ := newGuard(t, nil, semel.Policy{Patience: patience})
-		h := g.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { runtime.Goexit() }))
+		h := g.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { runtime.Goexit() }))
 		var returned bool
 		var v any
 		done := make(chan struct{})
@@ -500,7 +500,7 @@ func TestR32_DecideThatEndsTheGoroutineIsSettled(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		answer(g.Handler(http.HandlerFunc((&ledger{}).pay)), post("k", "{}"))
+		answer(g.Wrap(http.HandlerFunc((&ledger{}).pay)), post("k", "{}"))
 	}()
 	<-done
 	if rec := only(t, s); rec.State != driver.Unknown {
@@ -512,7 +512,7 @@ func TestR32_DecideThatEndsTheGoroutineIsSettled(t *testing.T) {
 func TestR30_TheWriterDoesNotUnwrap(t *testing.T) {
 	t.Parallel()
 	g, _ := newGuard(t, nil, semel.Policy{})
-	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if u, ok := w.(interface{ Unwrap() http.ResponseWriter }); ok {
 			t.Errorf("the writer unwraps to %T", u.Unwrap())
 		}
@@ -541,7 +541,7 @@ func TestR30_TheWriterDoesNotUnwrap(t *testing.T) {
 func TestR36_TheConnectionsDeadlinesCanBeSet(t *testing.T) {
 	t.Parallel()
 	g, _ := newGuard(t, nil, semel.Policy{})
-	w := newWire(t, "HTTP/1.1", g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	w := newWire(t, "HTTP/1.1", g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		rc := http.NewResponseController(w)
 		for name, err := range map[string]error{
 			"read deadline": rc.SetReadDeadline(time.Now().Add(time.Hour)), "full duplex": rc.EnableFullDuplex(),
@@ -566,7 +566,7 @@ func TestCase15_HandlerThatChangesItsRequest(t *testing.T) {
 	s, l := memstore.New(), &ledger{}
 	for _, p := range []semel.Policy{{}, {Patience: time.Minute}} {
 		g, _ := newGuard(t, s, p)
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			body, err := io.ReadAll(r.Body)
 			if err != nil {
 				t.Errorf("read body: %v", err)
@@ -599,7 +599,7 @@ func TestR75_AnImpatientClientsRequestIsNotTheHandlers(t *testing.T) {
 	t.Parallel()
 	g, _ := newGuard(t, nil, semel.Policy{Patience: time.Millisecond})
 	answered, changed := make(chan struct{}), make(chan struct{})
-	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		<-answered
 		r.Header.Set("X-Changed", "1")
 		r.URL.Path = "/changed"
@@ -628,7 +628,7 @@ func TestR35_R36_TheLayersAboveKeepTheirHeaders(t *testing.T) {
 	t.Parallel()
 	s := memstore.New()
 	g, _ := newGuard(t, s, semel.Policy{})
-	inner := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	inner := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if got := w.Header().Get("X-Above"); got != "" {
 			t.Errorf("the handler sees a header of the layer above: %q", got)
 		}
@@ -669,7 +669,7 @@ func TestR34_NothingStoredCanBeChanged(t *testing.T) {
 	var body []byte
 	var handlers http.Header
 	g, _ := newGuard(t, nil, semel.Policy{})
-	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		handlers = w.Header()
 		w.Header()["X-Many"] = []string{"a", "b"}
 		w.Header().Set("Trailer", "X-Sum")
@@ -706,7 +706,7 @@ func TestR34_NothingStoredCanBeChanged(t *testing.T) {
 func TestR24_TheGuardRemovesMultipartFiles(t *testing.T) {
 	t.Parallel()
 	for name, p := range map[string]semel.Policy{
-		"run": {}, "observed": {Observe: true}, "own goroutine": {Patience: time.Minute},
+		"run": {}, "observed": {ObserveOnly: true}, "own goroutine": {Patience: time.Minute},
 	} {
 		for _, end := range []string{"return", "panic"} {
 			var body bytes.Buffer
@@ -715,7 +715,7 @@ func TestR24_TheGuardRemovesMultipartFiles(t *testing.T) {
 			body.WriteString("\r\n--b--\r\n")
 			var kept string
 			g, _ := newGuard(t, nil, p)
-			h := g.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			h := g.Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				if err := r.ParseMultipartForm(1); err != nil {
 					t.Errorf("parse form: %v", err)
 					return

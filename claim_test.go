@@ -48,7 +48,7 @@ func TestR26_Case11_HundredAtOnceRunOnce(t *testing.T) {
 					var handlers [2]http.Handler
 					for i := range handlers {
 						g, _ := newGuard(t, store, p)
-						handlers[i] = g.Handler(slow)
+						handlers[i] = g.Wrap(slow)
 					}
 					all := make([]*served, 100)
 					for i := range all {
@@ -149,7 +149,7 @@ func randomRuns(t *testing.T, onLost semel.LostPolicy, seed uint64) {
 			return
 		}
 		ways, made = append(ways, m), append(made, g)
-		way[i], alive[i] = m, g.Handler(work)
+		way[i], alive[i] = m, g.Wrap(work)
 	}
 	mu.Lock()
 	for i := range alive {
@@ -204,7 +204,7 @@ func randomRuns(t *testing.T, onLost semel.LostPolicy, seed uint64) {
 	drained(t, made...)
 
 	g, _ := newGuard(t, store, shortLease(onLost))
-	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
+	h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
 	total := 0
 	for k := range keys {
 		key := fmt.Sprint("key-", k)
@@ -265,7 +265,7 @@ func TestR27_RetryAfter(t *testing.T) {
 				}
 				g, _ := newGuard(t, store, semel.Policy{Lease: c.lease})
 				end := make(chan struct{})
-				h := g.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end }))
+				h := g.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end }))
 				s := serve(h, post("k", `{}`))
 				synctest.Wait()
 				now = now.Add(c.age)
@@ -296,10 +296,10 @@ func TestCase01_RejectionsNeverWrite(t *testing.T) {
 			<-end
 			paid.pay(w, r)
 		})
-		s := serve(owner.Handler(slow), post("k", `{"a":1}`))
+		s := serve(owner.Wrap(slow), post("k", `{"a":1}`))
 		synctest.Wait()
 		running := loaded(t, store, "k")
-		h := other.Handler(slow)
+		h := other.Wrap(slow)
 		wantProblem(t, answer(h, post("k", `{"a":1}`)), http.StatusConflict, refusal.InProgress)
 		wantProblem(t, answer(h, post("k", `{"a":2}`)), http.StatusUnprocessableEntity, refusal.KeyReused)
 		sameRecord(t, running, loaded(t, store, "k"))
@@ -343,7 +343,7 @@ func TestCase07_OwnClaimIsRecognisedWhenItsReplyWasLost(t *testing.T) {
 				g, seen := newGuard(t, f, shortLease(semel.Hold))
 				var paid ledger
 				var attempt int
-				h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					attempt = semel.FromContext(r.Context()).Attempt()
 					paid.pay(w, r)
 				}))
@@ -373,7 +373,7 @@ func TestCase43_ClaimWhoseReplyIsLostForGoodIsReleased(t *testing.T) {
 				g, seen := newGuard(t, f, shortLease(onLost))
 				var paid ledger
 				var op *semel.Operation
-				h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					op = semel.FromContext(r.Context())
 					paid.pay(w, r)
 				}))
@@ -428,7 +428,7 @@ func TestClaimHasThreeTriesWithinTwoSeconds(t *testing.T) {
 				}
 				g, _ := newGuard(t, f, shortLease(semel.Rerun))
 				start := time.Now()
-				wantProblem(t, answer(g.Handler(http.NotFoundHandler()), post("k", `{}`)), http.StatusServiceUnavailable, refusal.StoreUnavailable)
+				wantProblem(t, answer(g.Wrap(http.NotFoundHandler()), post("k", `{}`)), http.StatusServiceUnavailable, refusal.StoreUnavailable)
 				if took := time.Since(start); took > c.atMax || len(tokens) != c.tries {
 					t.Errorf("%d tries in %v, want %d within %v", len(tokens), took, c.tries, c.atMax)
 				}
@@ -466,7 +466,7 @@ func TestR47_OldOwnershipReplyStartsNoHandler(t *testing.T) {
 						return rec, owned, err
 					}
 					var paid ledger
-					h := g.Handler(http.HandlerFunc(paid.pay))
+					h := g.Wrap(http.HandlerFunc(paid.pay))
 					w := answer(h, post("k", `{}`))
 					if c.runs {
 						wantAnswer(t, w, http.StatusCreated, "payment 1", false)
@@ -507,7 +507,7 @@ func TestCase43_ClientThatGoesMidClaim(t *testing.T) {
 		g, seen := newGuard(t, f, shortLease(semel.Hold))
 		var paid ledger
 		var attempt int
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			attempt = semel.FromContext(r.Context()).Attempt()
 			paid.pay(w, r)
 		}))
@@ -553,7 +553,7 @@ func TestCase43_LateCopyOfAClaimIsFreedByTheSecondRelease(t *testing.T) {
 				}
 				g, _ := newGuardWith(t, f, semel.Options{Policy: semel.Policy{OnLost: onLost}, RequestLife: life})
 				var paid ledger
-				h := g.Handler(http.HandlerFunc(paid.pay))
+				h := g.Wrap(http.HandlerFunc(paid.pay))
 				wantProblem(t, answer(h, post("k", `{}`)), http.StatusServiceUnavailable, refusal.StoreUnavailable)
 				f.set(func(f *faulty) { f.claim = nil })
 				var drainedAt atomic.Pointer[time.Time]
@@ -605,11 +605,11 @@ func TestCase43_LateCopyOfAResentClaimIsFreedAboveItsOwnRun(t *testing.T) {
 		g, _ := newGuard(t, f, semel.Policy{})
 		other, _ := newGuard(t, store, semel.Policy{})
 		busy := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) })
-		if w := answer(g.Handler(busy), post("k", `{}`)); w.Code != http.StatusTooManyRequests {
+		if w := answer(g.Wrap(busy), post("k", `{}`)); w.Code != http.StatusTooManyRequests {
 			t.Fatalf("answered %d", w.Code)
 		}
 		synctest.Wait()
-		if w := answer(other.Handler(busy), post("k", `{}`)); w.Code != http.StatusTooManyRequests {
+		if w := answer(other.Wrap(busy), post("k", `{}`)); w.Code != http.StatusTooManyRequests {
 			t.Fatalf("answered %d", w.Code)
 		}
 		late()
@@ -646,7 +646,7 @@ func TestCase43_ReleaseNeverFreesARunThatWasStarted(t *testing.T) {
 				}
 				g, seen := newGuard(t, f, shortLease(onLost))
 				var paid ledger
-				h := g.Handler(http.HandlerFunc(paid.pay))
+				h := g.Wrap(http.HandlerFunc(paid.pay))
 				wantProblem(t, answer(h, post("k", `{}`)), http.StatusServiceUnavailable, refusal.OutcomePending)
 				drained(t, g)
 				if releases != 2 || seen.count(event.SettleAbandoned) != 1 {
@@ -684,7 +684,7 @@ func TestGivenUpClaimIsReleasedUntilAcknowledged(t *testing.T) {
 					return store.Settle(ctx, id, by, o)
 				}
 				g, _ := newGuard(t, f, semel.Policy{})
-				wantProblem(t, answer(g.Handler(http.NotFoundHandler()), post("k", `{}`)), http.StatusServiceUnavailable, refusal.StoreUnavailable)
+				wantProblem(t, answer(g.Wrap(http.NotFoundHandler()), post("k", `{}`)), http.StatusServiceUnavailable, refusal.StoreUnavailable)
 				drained(t, g)
 				if errors.Is(c.err, driver.ErrUnreadable) {
 					if len(releases) != 2 {
@@ -734,7 +734,7 @@ func TestOwedReleasesPushBack(t *testing.T) {
 		down(f)
 		g, _ := newGuardWith(t, f, semel.Options{MaxOwed: limit, PrincipalShare: 1})
 		var paid ledger
-		h := g.Handler(http.HandlerFunc(paid.pay))
+		h := g.Wrap(http.HandlerFunc(paid.pay))
 		for i := range limit {
 			ctx, cancel := context.WithCancel(t.Context())
 			gone = cancel
@@ -760,7 +760,7 @@ func TestField18_ACopyOfAClaimThatComesAfterTheOtherWasAnswered(t *testing.T) {
 		mem := memstore.New()
 		p := semel.Policy{Lease: 10 * time.Minute}
 		elsewhere, _ := newGuard(t, mem, p)
-		running := serve(elsewhere.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		running := serve(elsewhere.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			time.Sleep(5 * time.Second)
 			w.WriteHeader(http.StatusServiceUnavailable)
 		})), post("k", `{}`))
@@ -779,7 +779,7 @@ func TestField18_ACopyOfAClaimThatComesAfterTheOtherWasAnswered(t *testing.T) {
 		}
 		g, _ := newGuard(t, s, p)
 		var l ledger
-		h := g.Handler(http.HandlerFunc(l.pay))
+		h := g.Wrap(http.HandlerFunc(l.pay))
 		wantProblem(t, answer(h, post("k", `{}`)), http.StatusConflict, refusal.InProgress)
 		running.answer()
 		if time.Sleep(time.Second); !late() {
@@ -805,7 +805,7 @@ func TestR63_Field18_AClaimThatIsOvertakenDoesNotFailOpen(t *testing.T) {
 		}
 		g, seen := newGuard(t, s, semel.Policy{FailOpen: true})
 		var l ledger
-		wantProblem(t, answer(g.Handler(http.HandlerFunc(l.pay)), post("k", `{}`)), http.StatusServiceUnavailable, refusal.StoreUnavailable)
+		wantProblem(t, answer(g.Wrap(http.HandlerFunc(l.pay)), post("k", `{}`)), http.StatusServiceUnavailable, refusal.StoreUnavailable)
 		if tries != 3 || l.count() != 0 || slices.Contains(seen.results(), event.Bypassed) {
 			t.Errorf("%s: %d claims, %d executions, %v; want 3 claims and none run", state, tries, l.count(), seen.results())
 		}

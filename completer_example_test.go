@@ -48,7 +48,7 @@ func ExampleGuard_Completer() {
 		log.Fatal(err)
 	}
 	routes := http.NewServeMux()
-	routes.Handle("POST /shipments", guard.Handler(ship))
+	routes.Handle("POST /shipments", guard.Wrap(ship))
 	server := authenticate(routes)
 
 	completer, err := guard.Completer(routes, semel.CompleterOptions{

@@ -82,7 +82,7 @@ func abandon(t testing.TB, mem *memstore.Store, p semel.Policy, requests ...*htt
 	over := make(chan struct{})
 	begun := make(chan struct{}, len(requests))
 	h := http.NewServeMux()
-	h.Handle("POST /payments", g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h.Handle("POST /payments", g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begun <- struct{}{}
 		<-over
 		w.WriteHeader(http.StatusServiceUnavailable)
@@ -133,7 +133,7 @@ func TestR52_AnAbandonedOperationIsFinishedOnceWithoutItsClient(t *testing.T) {
 		var body, principal string
 		var attempt, broken int
 		mux := http.NewServeMux()
-		mux.Handle("POST /payments", g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mux.Handle("POST /payments", g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			text, _ := io.ReadAll(r.Body)
 			header, body, attempt = r.Header, string(text), semel.FromContext(r.Context()).Attempt()
 			principal, _ = r.Context().Value(who{}).(string)
@@ -181,7 +181,7 @@ func TestR52_SeveralCompletersShareTheWork(t *testing.T) {
 		for range completers {
 			g, _ := newFinishing(t, mem, finishing())
 			var running atomic.Int64
-			defer finish(t, g, g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			defer finish(t, g, g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if _, again := runs.LoadOrStore(r.Header.Get("Idempotency-Key"), true); again {
 					t.Errorf("%s runs again", r.Header.Get("Idempotency-Key"))
 				}
@@ -229,7 +229,7 @@ func TestR52_AClientThatAsksAgainMeetsTheCompletersRun(t *testing.T) {
 				p.Wait = time.Minute
 				g, _ := newFinishing(t, mem, p)
 				other, _ := newFinishing(t, mem, p)
-				clients := other.Handler(work)
+				clients := other.Wrap(work)
 				delay := 3 * time.Second // the lease is over
 				if first == "completer" {
 					delay = 10 * time.Second
@@ -240,7 +240,7 @@ func TestR52_AClientThatAsksAgainMeetsTheCompletersRun(t *testing.T) {
 					asked = append(asked, serve(clients, post("k", `{}`)))
 					time.Sleep(time.Millisecond)
 				}
-				stop := finish(t, g, g.Handler(work), semel.CompleterOptions{})
+				stop := finish(t, g, g.Wrap(work), semel.CompleterOptions{})
 				for range 20 {
 					time.Sleep(100 * time.Millisecond)
 					asked = append(asked, serve(clients, post("k", `{}`)))
@@ -276,7 +276,7 @@ func TestR33_R52_AnOwedOperationIsRunAgainEverMoreRarely(t *testing.T) {
 				var paid ledger
 				var ends []time.Time
 				var rests []time.Duration
-				h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					time.Sleep(time.Second)
 					if len(ends) > 0 {
 						rests = append(rests, time.Since(ends[len(ends)-1])-time.Second)
@@ -322,7 +322,7 @@ func TestR52_WhatWasReleasedWithoutAClientIsRunAgain(t *testing.T) {
 		_, end := abandon(t, mem, finishing(), post("k", `{}`))
 		g, _ := newFinishing(t, mem, finishing())
 		runs := 0
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if runs++; runs < 3 {
 				w.WriteHeader(http.StatusServiceUnavailable)
 				return
@@ -347,7 +347,7 @@ func TestR52_AnOperationThatWasReleasedToItsClientIsNotRunWithoutOne(t *testing.
 		mem := memstore.New()
 		g, _ := newFinishing(t, mem, finishing())
 		runs := 0
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			runs++
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}))
@@ -371,16 +371,16 @@ func TestR52_AnOperationWithALostRunIsFinishedThoughARepeatWasReleased(t *testin
 		_, end := abandon(t, mem, finishing(), post("k", `{}`))
 		time.Sleep(10 * time.Second)
 		g, _ := newFinishing(t, mem, finishing())
-		w := answer(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w := answer(g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		})), post("k", `{}`))
 		if rec := loaded(t, mem, "k"); w.Code != http.StatusServiceUnavailable || rec.State != driver.Free || !rec.Owed {
 			t.Fatalf("answered %d, the record is %v, owed %v", w.Code, rec.State, rec.Owed)
 		}
-		stop := finish(t, g, g.Handler(say("done")), semel.CompleterOptions{})
+		stop := finish(t, g, g.Wrap(say("done")), semel.CompleterOptions{})
 		time.Sleep(10 * time.Minute)
 		stop()
-		wantAnswer(t, answer(g.Handler(say("again")), post("k", `{}`)), http.StatusCreated, "done", true)
+		wantAnswer(t, answer(g.Wrap(say("again")), post("k", `{}`)), http.StatusCreated, "done", true)
 		end()
 		drained(t, g)
 	})
@@ -433,7 +433,7 @@ func TestR52_AClaimThatWonWhatWasNoLongerDueIsGivenBack(t *testing.T) {
 				}
 				g, seen := newFinishing(t, searchableAs(way, mem), finishing())
 				runs := 0
-				stop := finish(t, g, g.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { runs++ })), semel.CompleterOptions{})
+				stop := finish(t, g, g.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { runs++ })), semel.CompleterOptions{})
 				time.Sleep(30 * time.Minute)
 				stop()
 				rec := loaded(t, mem, "k")
@@ -467,9 +467,9 @@ func TestR52_HoldRecordsAreNeverRunWithoutAClient(t *testing.T) {
 			t.Fatal(owned, err)
 		}
 		g, seen := newFinishing(t, mem, finishing())
-		held := g.With(shortLease(semel.Hold))
+		held := g.Route(shortLease(semel.Hold))
 		runs := 0
-		stop := finish(t, g, held.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { runs++ })), semel.CompleterOptions{})
+		stop := finish(t, g, held.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { runs++ })), semel.CompleterOptions{})
 		time.Sleep(10 * time.Minute)
 		stop()
 		if runs != 0 || len(seen.results()) != 0 {
@@ -520,7 +520,7 @@ func TestR52_AnOperationThatFailsAgainAndAgainIsGivenUp(t *testing.T) {
 				}
 				g, seen := newFinishing(t, mem, finishing())
 				runs, works := 0, false
-				h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					runs++
 					if works {
 						say("at last").ServeHTTP(w, r)
@@ -576,7 +576,7 @@ func TestR52_PoisonHoldsUpNothing(t *testing.T) {
 		die := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 		lose := func(g *semel.Guard, r *http.Request) {
 			defer func() { recover() }() //nolint:errcheck // the handler's own
-			answer(g.Handler(die), r)
+			answer(g.Wrap(die), r)
 		}
 		lose(old, request("lost-key", "/payments"))
 		lose(first, request("gone", "/gone"))
@@ -607,9 +607,9 @@ func TestR52_PoisonHoldsUpNothing(t *testing.T) {
 		protectsPatch.Methods = []string{http.MethodPatch}
 		elsewhere, _ := newFinishing(t, nil, finishing())
 		mux := http.NewServeMux()
-		mux.Handle("POST /payments", g.Handler(http.HandlerFunc(good.pay)))
-		mux.Handle("POST /unprotected", g.With(protectsPatch).Handler(forbidden))
-		mux.Handle("POST /elsewhere", elsewhere.Handler(forbidden))
+		mux.Handle("POST /payments", g.Wrap(http.HandlerFunc(good.pay)))
+		mux.Handle("POST /unprotected", g.Route(protectsPatch).Wrap(forbidden))
+		mux.Handle("POST /elsewhere", elsewhere.Wrap(forbidden))
 		stop := finish(t, g, mux, semel.CompleterOptions{Concurrency: 1, Principal: func(_ context.Context, r *http.Request, _ string) (*http.Request, error) {
 			if r.Header.Get("Idempotency-Key") == "forbidden" {
 				return nil, errors.New("no such account")
@@ -645,7 +645,7 @@ func TestR52_PoisonHoldsUpNothing(t *testing.T) {
 
 		rotated, _ := newGuardWith(t, mem, semel.Options{Policy: finishing(), Encryption: keyringOf(t, encryptionKey("new", 8), encryptionKey("old", 9))})
 		var late ledger
-		defer finish(t, rotated, rotated.Handler(http.HandlerFunc(late.pay)), semel.CompleterOptions{})()
+		defer finish(t, rotated, rotated.Wrap(http.HandlerFunc(late.pay)), semel.CompleterOptions{})()
 		time.Sleep(10 * time.Second)
 		if rec := loaded(t, mem, "lost-key"); rec.State != driver.Done || late.count() != 1 {
 			t.Errorf("with the old key in the ring: %v, %d effects", rec.State, late.count())
@@ -665,7 +665,7 @@ func TestR52_R23_ChangedSettingsChangeNoStoredRequest(t *testing.T) {
 		r := post("", `{ "id": "from-body" }`, "X-Order", `"order-1"`, "X-Principal", "bob")
 		func() {
 			defer func() { recover() }() //nolint:errcheck // the handler's own
-			answer(g.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			answer(g.Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				derived = append(derived, semel.FromContext(r.Context()).Key("charge"))
 				panic("dies")
 			})), r)
@@ -681,7 +681,7 @@ func TestR52_R23_ChangedSettingsChangeNoStoredRequest(t *testing.T) {
 			t.Fatal(err)
 		}
 		semel.IdentityChecked(changed)
-		h := changed.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := changed.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			derived = append(derived, semel.FromContext(r.Context()).Key("charge"))
 			time.Sleep(time.Second)
 			if len(derived) < 4 {
@@ -699,7 +699,7 @@ func TestR52_R23_ChangedSettingsChangeNoStoredRequest(t *testing.T) {
 		if mem.Len() != 1 {
 			t.Errorf("%d records, want one", mem.Len())
 		}
-		wantAnswer(t, answer(g.Handler(say("again")), post("", `{ "id": "from-body" }`, "X-Order", `"order-1"`, "X-Principal", "bob")), http.StatusOK, "", true)
+		wantAnswer(t, answer(g.Wrap(say("again")), post("", `{ "id": "from-body" }`, "X-Order", `"order-1"`, "X-Principal", "bob")), http.StatusOK, "", true)
 	})
 }
 
@@ -710,7 +710,7 @@ func TestR52_R75_UnknownOperationsAreAskedAboutEverMoreRarely(t *testing.T) {
 		way := &mortal{Store: mem}
 		dead, _ := newFinishing(t, searchableAs(way, mem), shortLease(semel.Hold))
 		over := make(chan struct{})
-		s := serve(dead.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-over })), post("k", `{}`))
+		s := serve(dead.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-over })), post("k", `{}`))
 		synctest.Wait()
 		way.dead.Store(true)
 		begun := time.Now()
@@ -727,7 +727,7 @@ func TestR52_R75_UnknownOperationsAreAskedAboutEverMoreRarely(t *testing.T) {
 			},
 		}
 		runs := 0
-		h := g.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { runs++ }))
+		h := g.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { runs++ }))
 		stop := finish(t, g, h, semel.CompleterOptions{Interval: time.Second, Reconcile: func(_ context.Context, i semel.Inquiry) (semel.Finding, error) {
 			if i.ID != keyed("k") || i.Attempt != 1 {
 				t.Errorf("asked about %+v", i)
@@ -763,7 +763,7 @@ func TestR52_ACompleterThatEndsWaitsForItsRuns(t *testing.T) {
 		g, _ := newFinishing(t, mem, finishing())
 		began, over := make(chan struct{}), time.Duration(0)
 		start := time.Now()
-		stop := finish(t, g, g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		stop := finish(t, g, g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			close(began)
 			time.Sleep(20 * time.Second)
 			if r.Context().Err() != nil {
@@ -804,7 +804,7 @@ func TestR52_ACompleterOutlivesFailures(t *testing.T) {
 		g, seen := newFinishing(t, s, finishing())
 		var paid ledger
 		exits := 0
-		stop := finish(t, g, g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		stop := finish(t, g, g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Idempotency-Key") == "exits" {
 				if exits++; exits < 3 {
 					runtime.Goexit()
@@ -840,7 +840,7 @@ func TestR52_R41a_AnUnreadableRecordHoldsUpNoOther(t *testing.T) {
 		}, mem}
 		g, seen := newFinishing(t, s, finishing())
 		var paid ledger
-		stop := finish(t, g, g.Handler(http.HandlerFunc(paid.pay)), semel.CompleterOptions{})
+		stop := finish(t, g, g.Wrap(http.HandlerFunc(paid.pay)), semel.CompleterOptions{})
 		time.Sleep(5 * time.Minute)
 		stop()
 		checkEffects(t, &paid, 1)
@@ -857,7 +857,7 @@ func TestR52_ABacklogIsFinishedOldestFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const backlog = 1100
 		g, _ := newFinishing(t, nil, finishing())
-		die := g.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+		die := g.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
 		for i := range backlog {
 			func() {
 				defer func() { recover() }() //nolint:errcheck // the handler's own
@@ -867,7 +867,7 @@ func TestR52_ABacklogIsFinishedOldestFirst(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		var order []string
-		stop := finish(t, g, g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		stop := finish(t, g, g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			order = append(order, r.Header.Get("Idempotency-Key"))
 			time.Sleep(10 * time.Millisecond)
 			w.WriteHeader(http.StatusOK)
@@ -899,8 +899,8 @@ func TestR52_OnlyTheRouteOfAStoredRequestIsResumed(t *testing.T) {
 		_, end := abandon(t, mem, finishing(), post("k", `{}`))
 		g, _ := newFinishing(t, mem, finishing())
 		var inner ledger
-		other := g.Handler(http.HandlerFunc(inner.pay))
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		other := g.Wrap(http.HandlerFunc(inner.pay))
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			checkRun(t, answer(other, post("inner", `{}`).WithContext(r.Context())))
 			say("outer").ServeHTTP(w, r)
 		}))
@@ -922,7 +922,7 @@ func TestR61_NothingOfAStoredRequestCanBeRead(t *testing.T) {
 		"Authorization", "Bearer secret-credential", "Cookie", "a=secret-credential", "Proxy-Authorization", "secret-credential",
 		"X-Api-Key", "secret-credential")
 	r.URL.RawQuery = "secret-query"
-	answer(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) })), r)
+	answer(g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) })), r)
 	rec := recordOfKey(t, mem, "secret-scope", "secret-key")
 	if len(rec.Sealed) == 0 {
 		t.Fatal("no request is stored")

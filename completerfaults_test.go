@@ -45,7 +45,7 @@ func TestR52_AFailureIsToldHoweverAHookEnds(t *testing.T) {
 				mem := memstore.New()
 				_, end := abandon(t, mem, finishing(), post("k", `{}`))
 				g, seen := newFinishing(t, mem, finishing())
-				guarded, tries := g.Handler(say("done")), 0
+				guarded, tries := g.Wrap(say("done")), 0
 				stop := finish(t, g, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					if tries == 1 && c.layer != nil {
 						c.layer()
@@ -75,11 +75,11 @@ func TestR52_AReconcileThatEndsItsGoroutineIsTold(t *testing.T) {
 		mem := memstore.New()
 		g, seen := newFinishing(t, mem, finishing())
 		held := shortLease(semel.Hold)
-		serve(g.With(held).Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		serve(g.Route(held).Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			panic(http.ErrAbortHandler)
 		})), post("k", `{}`)).answer()
 		tries := 0
-		stop := finish(t, g, g.Handler(say("")), semel.CompleterOptions{
+		stop := finish(t, g, g.Wrap(say("")), semel.CompleterOptions{
 			Reconcile: func(context.Context, semel.Inquiry) (semel.Finding, error) {
 				if tries++; tries == 1 {
 					runtime.Goexit()
@@ -114,7 +114,7 @@ func TestR52_WhatAListingShowsBeforeItFailsIsFinished(t *testing.T) {
 					}
 					return after(ctx)
 				}), finishing())
-				h := g.Handler(say("done"))
+				h := g.Wrap(say("done"))
 				stop := finish(t, g, h, semel.CompleterOptions{})
 				time.Sleep(time.Hour)
 				stop()
@@ -143,7 +143,7 @@ func TestR52_WhatIsListedTwiceIsTakenOnce(t *testing.T) {
 			})
 		}), finishing())
 		under, most := 0, 0
-		stop := finish(t, g, g.Handler(say("")), semel.CompleterOptions{
+		stop := finish(t, g, g.Wrap(say("")), semel.CompleterOptions{
 			Principal: func(context.Context, *http.Request, string) (*http.Request, error) {
 				under++
 				most = max(most, under)
@@ -176,7 +176,7 @@ func TestR52_WhatIsGivenUpIsToldThoughTheStoreIsSlow(t *testing.T) {
 			return mem.Settle(ctx, id, by, o)
 		}
 		g, seen := newFinishing(t, searchableAs(slow, mem), finishing())
-		stop := finish(t, g, g.Handler(say("")), semel.CompleterOptions{MaxAttempts: 1})
+		stop := finish(t, g, g.Wrap(say("")), semel.CompleterOptions{MaxAttempts: 1})
 		time.Sleep(10 * time.Minute)
 		stop()
 		drained(t, g)
@@ -194,7 +194,7 @@ func TestR52_AHandlerControlsAConnectionThatIsNotThere(t *testing.T) {
 		mem := memstore.New()
 		_, end := abandon(t, mem, finishing(), post("k", `{}`))
 		g, _ := newFinishing(t, mem, finishing())
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			rc := http.NewResponseController(w)
 			err := errors.Join(rc.SetReadDeadline(time.Now().Add(time.Minute)), rc.SetWriteDeadline(time.Now().Add(time.Minute)),
 				rc.EnableFullDuplex())

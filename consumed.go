@@ -50,7 +50,7 @@ func (x *exchange) consumed(how string) *Problem {
 	err := fmt.Errorf("%w: %s; put the guard above what reads it, or have that put r.Body back, and r.ContentLength if it has changed",
 		refusal.BodyConsumed, how)
 	x.g.observer.Observe(context.WithoutCancel(x.r.Context()), event.Event{
-		Kind: event.BodyConsumed, Operation: x.ask.Operation, Correlation: x.ask.Correlation, Observed: x.g.policy.Observe, Err: err,
+		Kind: event.BodyConsumed, Operation: x.ask.Operation, Correlation: x.ask.Correlation, Observed: x.g.policy.ObserveOnly, Err: err,
 	})
 	return x.g.problem(refusal.BodyConsumed, "").because(err)
 }
@@ -83,7 +83,7 @@ func (x *exchange) noPrincipal(detail string, err error) *Problem {
 		err = errors.New("scope: it is empty")
 	}
 	x.g.observer.Observe(context.WithoutCancel(x.r.Context()), event.Event{
-		Kind: event.NoPrincipal, Operation: x.ask.Operation, Correlation: x.ask.Correlation, Observed: x.g.policy.Observe, Err: err,
+		Kind: event.NoPrincipal, Operation: x.ask.Operation, Correlation: x.ask.Correlation, Observed: x.g.policy.ObserveOnly, Err: err,
 	})
 	return x.g.problem(refusal.ScopeInvalid, detail).because(err)
 }

@@ -151,7 +151,7 @@ func TestField04_ABodyThatWasReadAboveIsRefused(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				h := g.Handler(http.HandlerFunc(l.pay))
+				h := g.Wrap(http.HandlerFunc(l.pay))
 				if where == "middleware" {
 					h = above(c.read, h)
 				}
@@ -237,7 +237,7 @@ func TestField04_ABodyThatIsPutBackIsProtected(t *testing.T) {
 					}
 					var l ledger
 					var amounts []string
-					h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						amounts = append(amounts, string(readAll(r)))
 						l.pay(w, r)
 					}))
@@ -280,7 +280,7 @@ func TestField04_DecompressionAboveNeedsTheNewLength(t *testing.T) {
 			if c.length != 0 {
 				r.ContentLength = c.length
 			}
-		}, g.Handler(http.HandlerFunc(l.pay))))
+		}, g.Wrap(http.HandlerFunc(l.pay))))
 		defer s.Close()
 		r := formOf(t, "json", "10", false)
 		packed := packed(`{"amount":10}`)
@@ -305,7 +305,7 @@ func TestField04_OnlyKeyedBodiesAreLookedAt(t *testing.T) {
 		if contentType != "" {
 			r.Header.Set("Content-Type", contentType)
 		}
-		return answer(above(read, g.Handler(http.HandlerFunc((&ledger{}).pay))), r)
+		return answer(above(read, g.Wrap(http.HandlerFunc((&ledger{}).pay))), r)
 	}
 	json := func() io.Reader { return strings.NewReader(`{}`) }
 	nothing := func() io.Reader { return struct{ io.Reader }{strings.NewReader("")} } // of no declared length
@@ -322,9 +322,9 @@ func TestField04_OnlyKeyedBodiesAreLookedAt(t *testing.T) {
 
 func TestField04_R92_AnObservedBodyThatWasReadIsTold(t *testing.T) {
 	t.Parallel()
-	g, seen := newGuard(t, nil, semel.Policy{Observe: true})
+	g, seen := newGuard(t, nil, semel.Policy{ObserveOnly: true})
 	var got []string
-	h := above(func(r *http.Request) { r.FormValue("csrf") }, g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := above(func(r *http.Request) { r.FormValue("csrf") }, g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		got = append(got, r.FormValue("amount"))
 		w.WriteHeader(http.StatusCreated)
 	})))
@@ -353,7 +353,7 @@ func TestField04_HooksMayReadTheBody(t *testing.T) {
 			AuthorizeReplay: func(r *http.Request) error { return map[string]error{"10": nil}[r.FormValue("amount")] },
 		}
 		first, _ := newGuard(t, store, p)
-		p.Observe = observe
+		p.ObserveOnly = observe
 		g, seen := newGuard(t, store, p)
 		handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if got := r.FormValue("amount"); got != "10" {
@@ -364,7 +364,7 @@ func TestField04_HooksMayReadTheBody(t *testing.T) {
 		send := func(g *semel.Guard) *httptest.ResponseRecorder {
 			r := formOf(t, "form", "10", false)
 			r.Header.Del("Idempotency-Key")
-			return answer(g.Handler(handler), r)
+			return answer(g.Wrap(handler), r)
 		}
 		checkRun(t, send(first))
 		w := send(g)
@@ -391,7 +391,7 @@ func TestField04_AScopeReadsNoBodyBesideAKeyField(t *testing.T) {
 		t.Fatal(err)
 	}
 	var l ledger
-	checkProblem(t, answer(g.Handler(http.HandlerFunc(l.pay)), post("", `{"key":"k"}`)), 500, refusal.BodyConsumed)
+	checkProblem(t, answer(g.Wrap(http.HandlerFunc(l.pay)), post("", `{"key":"k"}`)), 500, refusal.BodyConsumed)
 	checkEffects(t, &l, 0)
 }
 
@@ -402,7 +402,7 @@ func TestField04_R52_ACompletersPrincipalThatReadsTheBodyRunsNothing(t *testing.
 		store := memstore.New()
 		g, seen := newFinishing(t, store, finishing())
 		var l ledger
-		h := g.Handler(counted(&l, func(http.ResponseWriter, *http.Request, int) {}))
+		h := g.Wrap(counted(&l, func(http.ResponseWriter, *http.Request, int) {}))
 		wantProblem(t, answer(h, post("k", `{"amount":1}`)), http.StatusInternalServerError, refusal.NoAnswer)
 		stop := finish(t, g, h, semel.CompleterOptions{Principal: func(_ context.Context, r *http.Request, _ string) (*http.Request, error) {
 			readAll(r)

@@ -49,7 +49,7 @@ func TestField16_ACorrectedRequestHasAReleasedKey(t *testing.T) {
 				store := memstore.New()
 				g, _ := newGuard(t, store, shortLease(semel.Hold))
 				var paid ledger
-				h := g.Handler(corrigible(&paid, refuse))
+				h := g.Wrap(corrigible(&paid, refuse))
 				if w := answer(h, post("k", wrong)); refusalCode(w) != "" || w.Code < 400 {
 					t.Fatalf("the first request is answered %d %s", w.Code, w.Body)
 				}
@@ -146,7 +146,7 @@ func TestField16_AKeyThatMayHaveBeenUsedKeepsItsRequest(t *testing.T) {
 				}
 				g, _, _ := asyncGuard(t, store, c.p)
 				var paid ledger
-				h := g.Handler(corrigible(&paid, func(w http.ResponseWriter, r *http.Request) {
+				h := g.Wrap(corrigible(&paid, func(w http.ResponseWriter, r *http.Request) {
 					time.Sleep(time.Second)
 					c.first(w, r)
 				}))
@@ -178,7 +178,7 @@ func TestField16_AnotherRequestDoesNotWaitForARelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, _ := newGuard(t, memstore.New(), waits(semel.Hold, time.Minute))
 		var runs ledger
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			time.Sleep(2 * time.Second)
 			status := http.StatusCreated
 			if runs.add() == 1 {
@@ -222,7 +222,7 @@ func TestField16_ALateClaimOfTheFirstRequestIsReleased(t *testing.T) {
 		g, _ := newGuard(t, cut, shortLease(semel.Hold))
 		status := http.StatusTooManyRequests
 		var runs ledger
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			runs.add()
 			w.WriteHeader(status)
 		}))
@@ -270,7 +270,7 @@ func TestField16_R48_AFencedOwnersClientGetsNoOthersAnswer(t *testing.T) {
 			return rec, owned, err
 		}
 		g, _ := newGuard(t, cut, shortLease(semel.Hold))
-		h = g.Handler(corrigible(&paid, answers(http.StatusTooManyRequests)))
+		h = g.Wrap(corrigible(&paid, answers(http.StatusTooManyRequests)))
 		wantProblem(t, answer(h, post("k", wrong)), http.StatusConflict, refusal.OutcomeUnknown)
 		wantAnswer(t, answer(h, post("k", right)), http.StatusCreated, "payment 1", true)
 	})

@@ -51,7 +51,7 @@ func TestR35_Field17_AReplayIsReadByThePagesThatTheAnswerWasFor(t *testing.T) {
 			t.Parallel()
 			l := &ledger{}
 			g, _ := newGuard(t, memstore.New(), semel.Policy{})
-			h := g.Handler(fields(l, c.answer, "body"))
+			h := g.Wrap(fields(l, c.answer, "body"))
 			if live := answer(h, post("k", "{}", "Origin", page)); !reflect.DeepEqual(ofCORS(live.Header()), ofCORS(c.answer)) {
 				t.Errorf("the live answer has %v", live.Header())
 			}
@@ -82,7 +82,7 @@ func TestField17_WhatIsAllowedAboveTheGuardStays(t *testing.T) {
 	t.Parallel()
 	for _, own := range []string{page, "*"} {
 		g, _ := newGuard(t, memstore.New(), semel.Policy{})
-		guarded := g.Handler(fields(&ledger{}, http.Header{"Access-Control-Allow-Origin": {own}}, "body"))
+		guarded := g.Wrap(fields(&ledger{}, http.Header{"Access-Control-Allow-Origin": {own}}, "body"))
 		h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Access-Control-Allow-Origin", r.Header.Get("Origin"))
 			guarded.ServeHTTP(w, r)
@@ -108,14 +108,14 @@ func TestR35_Field16_WhatIsNeverReplayedIsNotTakenFromARecordEither(t *testing.T
 		w.Write([]byte("body"))
 		w.Header().Set(http.TrailerPrefix+"X-Late", "1")
 	})
-	answer(before.Handler(handler), post("k", "{}"))
+	answer(before.Wrap(handler), post("k", "{}"))
 	for _, after := range []semel.Options{
 		{CorrelationHeader: "X-Late"},
 		{ReplayMarkers: []string{"X-Late"}},
 		{Policy: semel.Policy{StoreHeaders: []string{"X-Sum", "Content-Type"}}},
 	} {
 		g, _ := newGuardWith(t, s, after)
-		again := answer(g.Handler(handler), post("k", "{}"))
+		again := answer(g.Wrap(handler), post("k", "{}"))
 		if late := again.Header().Get("X-Late"); late == "1" || again.Header().Get("X-Sum") != "1" {
 			t.Errorf("the replay has %v", again.Header())
 		}

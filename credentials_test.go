@@ -44,7 +44,7 @@ func TestAttack01_R14_ARepeatNeedsTheCredentialsOfTheFirstRequest(t *testing.T) 
 	} {
 		l := &ledger{}
 		g, seen := newGuard(t, nil, comparing(names...))
-		h := g.Handler(http.HandlerFunc(l.pay))
+		h := g.Wrap(http.HandlerFunc(l.pay))
 		first := answer(h, post("k", "{}", c.first...))
 		if first.Code != 201 || first.Header()[":credentials"] != nil {
 			t.Errorf("%s: the first answer is %d %v", c.name, first.Code, first.Header())
@@ -72,7 +72,7 @@ func TestAttack01_R15_CredentialsAreStoredAsAKeyedDigest(t *testing.T) {
 	digest := func(secret, key string) string {
 		store := memstore.New()
 		g, _ := newGuardWith(t, store, semel.Options{IdentitySecret: []byte(secret), Policy: comparing("Authorization")})
-		answer(g.Handler(http.HandlerFunc((&ledger{}).pay)), post(key, "{}", "Authorization", "Bearer hunter2"))
+		answer(g.Wrap(http.HandlerFunc((&ledger{}).pay)), post(key, "{}", "Authorization", "Bearer hunter2"))
 		kept := only(t, store).Response.Header[":credentials"]
 		if len(kept) != 2 || len(kept[0]) != 22 || kept[1] != "Authorization" {
 			t.Fatalf("stored %q", kept)
@@ -97,7 +97,7 @@ func TestAttack01_CredentialsAreComparedByTheNamesThatTheAnswerWasStoredUnder(t 
 	store, l := memstore.New(), &ledger{}
 	h := func(p semel.Policy) http.Handler {
 		g, _ := newGuard(t, store, p)
-		return g.Handler(http.HandlerFunc(l.pay))
+		return g.Wrap(http.HandlerFunc(l.pay))
 	}
 	answer(h(comparing("Authorization")), post("k", "{}", "Authorization", "a"))
 	renamed := h(comparing("X-Api-Key"))
@@ -129,7 +129,7 @@ func TestAttack01_AuthorizeReplayDecidesAboutOtherCredentialsOnly(t *testing.T) 
 		return http.ErrNoCookie
 	}
 	g, _ := newGuard(t, nil, p)
-	h := g.Handler(http.HandlerFunc((&ledger{}).pay))
+	h := g.Wrap(http.HandlerFunc((&ledger{}).pay))
 	answer(h, post("k", "{}", "Authorization", "a"))
 	for _, c := range []struct {
 		credentials string
@@ -150,7 +150,7 @@ func TestAttack01_R14_AuthorizeReplayMayNotBeAbleToTell(t *testing.T) {
 	p.FailOpen, p.AuthorizeReplay = true, func(*http.Request) error { return fmt.Errorf("ask: %w", refusal.OutcomePending) }
 	g, _ := newGuard(t, nil, p)
 	l := &ledger{}
-	h := g.Handler(http.HandlerFunc(l.pay))
+	h := g.Wrap(http.HandlerFunc(l.pay))
 	answer(h, post("k", "{}", "Authorization", "a"))
 	w := answer(h, post("k", "{}", "Authorization", "b"))
 	wantProblem(t, w, 503, refusal.OutcomePending)
@@ -166,7 +166,7 @@ func TestAttack01_CredentialsOutlastEncryption(t *testing.T) {
 	p := comparing("Authorization")
 	p.CompressAbove = 1
 	g, _ := newGuardWith(t, store, semel.Options{Encryption: newTestKeyring(t), Policy: p})
-	h := g.Handler(http.HandlerFunc((&ledger{}).pay))
+	h := g.Wrap(http.HandlerFunc((&ledger{}).pay))
 	answer(h, post("k", "{}", "Authorization", "a"))
 	if kept := only(t, store).Response.Header; len(kept) != 0 {
 		t.Errorf("stored in the clear: %v", kept)
@@ -186,7 +186,7 @@ func TestAttack01_R52_AnAnswerOfACompleterIsItsClients(t *testing.T) {
 		var got http.Header
 		g, _ := newFinishing(t, mem, p)
 		h := http.NewServeMux()
-		h.Handle("POST /payments", g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.Handle("POST /payments", g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			got = r.Header.Clone()
 			w.WriteHeader(http.StatusCreated)
 		})))
@@ -205,7 +205,7 @@ func TestAttack01_R52_AnAnswerOfACompleterIsItsClients(t *testing.T) {
 func TestAttack01_R33_QuestionsAskForTheSameCredentials(t *testing.T) {
 	t.Parallel()
 	g, ask, _ := linkedGuard(t, nil, semel.Options{})
-	h := g.With(comparing("Authorization")).Handler(http.HandlerFunc((&ledger{}).pay))
+	h := g.Route(comparing("Authorization")).Wrap(http.HandlerFunc((&ledger{}).pay))
 	answer(h, post("k", "{}", "Authorization", "a"))
 	id := "/" + keyed("k").String()
 	for _, path := range []string{"", id, id + "/result"} {
@@ -230,7 +230,7 @@ func TestAttack01_R60_GuessesOfKeysAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		g, ask, _ := linkedGuard(t, nil, semel.Options{MaxAttempts: 5})
-		answer(g.Handler(http.HandlerFunc((&ledger{}).pay)), post("k", "{}"))
+		answer(g.Wrap(http.HandlerFunc((&ledger{}).pay)), post("k", "{}"))
 		from := func(peer string, r *http.Request) *http.Request {
 			r.RemoteAddr = peer
 			return r

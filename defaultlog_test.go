@@ -65,7 +65,7 @@ func TestField13_WithoutAnObserverDangerousEventsAreLogged(t *testing.T) { //nol
 				t.Errorf("a new guard wrote %q", lines)
 			}
 			lines = byDefault(t, func() {
-				tc.play(t, g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				tc.play(t, g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					if r.Header.Get("Idempotency-Key") != "silent" {
 						(&ledger{}).pay(w, r)
 					}
@@ -91,7 +91,7 @@ func TestField13_SilenceIsPossible(t *testing.T) { //nolint:paralleltest // it c
 		if err != nil {
 			t.Fatal(err)
 		}
-		answer(g.Handler(http.NotFoundHandler()), post("k", `{}`))
+		answer(g.Wrap(http.NotFoundHandler()), post("k", `{}`))
 	})
 	if len(lines) != 1 || lines[0] != "" {
 		t.Errorf("wrote %q", lines)
@@ -112,7 +112,7 @@ func TestField13_LinesAreBounded(t *testing.T) { //nolint:paralleltest // it cha
 				t.Fatal(err)
 			}
 			semel.IdentityChecked(g)
-			h := g.Handler(http.NotFoundHandler())
+			h := g.Wrap(http.NotFoundHandler())
 			for i := range 200 {
 				answer(h, post(strconv.Itoa(i), `{}`))
 			}
@@ -146,7 +146,7 @@ func TestField08_WhatAnObserverThrowsIsLogged(t *testing.T) { //nolint:parallelt
 	lines := byDefault(t, func() {
 		g, _ := newGuardWith(t, nil, semel.Options{Observer: observerFunc(func(event.Event) { panic(errThrown) })})
 		for range 30 {
-			answer(g.Handler(http.NotFoundHandler()), post("k", `{}`))
+			answer(g.Wrap(http.NotFoundHandler()), post("k", `{}`))
 		}
 	})
 	if len(lines) != 10 || !strings.Contains(lines[0], "level=ERROR") || !strings.Contains(lines[0], "the observer panicked") || !strings.Contains(lines[0], "throws_test.go") && !strings.Contains(lines[0], "defaultlog_test.go") {

@@ -85,7 +85,7 @@ func (e *ReplayedError) Code() string { return e.code }
 // soon as the store has replied, within seconds. What fn throws, a panic or runtime.Goexit, Do throws too, once it is
 // settled.
 //
-// Of the policy, what is about requests and answers of HTTP does not apply, nor does Policy.Observe.
+// Of the policy, what is about requests and answers of HTTP does not apply, nor does Policy.ObserveOnly.
 func Do[T any](ctx context.Context, g *Guard, key Key, of Fingerprinter, fn func(context.Context) (T, error)) (value T, err error) {
 	c := call{request: request{g: g, started: time.Now()}, ctx: ctx}
 	if to := reportTo(ctx); to != nil {

@@ -486,7 +486,7 @@ func TestCase14_R13_AnotherOperationIsNotGivenTheResult(t *testing.T) {
 	g, _ := newGuard(t, nil, semel.Policy{})
 	do := func(p semel.Policy, v string) (string, string, error) {
 		var derived string
-		got, err := semel.Do(t.Context(), g.With(p), semel.Key{Scope: "alice", Value: "k"}, semel.Bytes("7"), func(ctx context.Context) (string, error) {
+		got, err := semel.Do(t.Context(), g.Route(p), semel.Key{Scope: "alice", Value: "k"}, semel.Bytes("7"), func(ctx context.Context) (string, error) {
 			derived = semel.FromContext(ctx).Key("ledger")
 			return v, nil
 		})
@@ -513,7 +513,7 @@ func TestR10_DoAndHTTPNeverMeetNorDoPrincipals(t *testing.T) {
 	s, l := memstore.New(), &ledger{}
 	g, _ := newGuard(t, s, semel.Policy{})
 	derived := map[string]string{}
-	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		derived[semel.FromContext(r.Context()).Key("x")] = "http"
 		l.pay(w, r)
 	}))

@@ -6,7 +6,7 @@
 // with the same key and the same request.
 //
 //	guard, err := semel.New(memstore.New(), semel.ScopeFunc(accountOf), semel.Hold, semel.Options{})
-//	mux.Handle("POST /payments", guard.Handler(pay))
+//	mux.Handle("POST /payments", guard.Wrap(pay))
 //
 // The HTTP face follows draft-ietf-httpapi-idempotency-key-header-07. [Do] gives the same to jobs, commands and RPC.
 //

@@ -384,7 +384,7 @@ func TestDoTxBypassedWithinAnOperation(t *testing.T) {
 			return driver.Record{}, false, errDown
 		}
 		inner, _ := newGuard(t, broken, semel.Policy{FailOpen: true})
-		h := outer.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := outer.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			got, err := semel.DoTx(r.Context(), inner, s, theKey, semel.Bytes("x"), func(ctx context.Context, tx driver.Tx) (string, error) {
 				effect(tx, "job")
 				if semel.FromContext(ctx) != nil {

@@ -50,7 +50,7 @@ func Example() {
 		fmt.Fprintf(w, "payment %d", payments)
 	})
 	mux := http.NewServeMux()
-	mux.Handle("POST /payments", guard.Handler(pay))
+	mux.Handle("POST /payments", guard.Wrap(pay))
 
 	show(mux, "/payments", "order-42", `{"order":"42","amount":4900}`)
 	show(mux, "/payments", "order-42", `{"amount":4900,"order":"42"}`)
@@ -63,15 +63,15 @@ func Example() {
 	// 201 payment 2
 }
 
-func ExampleGuard_With() {
+func ExampleGuard_Route() {
 	guard, err := semel.New(memstore.New(), semel.ScopeFunc(accountOf), semel.Hold, semel.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
 	// A quote may be computed again: a failure is not kept, nor is a result for long.
-	quotes := guard.With(semel.Policy{OnLost: semel.Rerun, Retention: time.Hour})
+	quotes := guard.Route(semel.Policy{OnLost: semel.Rerun, Retention: time.Hour})
 	attempts := 0
-	h := quotes.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	h := quotes.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if attempts++; attempts == 1 {
 			w.WriteHeader(http.StatusInternalServerError)
 			return
@@ -147,7 +147,7 @@ func ExampleObserver() {
 		log.Fatal(err)
 	}
 	mux := http.NewServeMux()
-	mux.Handle("POST /orders/{id}", guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	mux.Handle("POST /orders/{id}", guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
 	})))
 	show(mux, "/orders/7", "k", `{}`)

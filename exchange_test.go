@@ -74,7 +74,7 @@ func TestALateReaderNeverSeesAnotherBody(t *testing.T) {
 			payload := func(whose string) string { return `{"note":"` + strings.Repeat(whose+" ", 24/len(whose)) + `"}` }
 			var late io.ReadCloser
 			g, _ := newGuard(t, nil, c.policy)
-			h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if late == nil {
 					late = r.Body
 					return

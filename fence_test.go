@@ -37,7 +37,7 @@ func TestR46_Case04_Case37_AbandonedRun(t *testing.T) {
 				dead, _ := newGuard(t, way, shortLease(onLost))
 				start := time.Now()
 				end := make(chan struct{})
-				s := serve(dead.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				s := serve(dead.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					<-end
 					say("late").ServeHTTP(w, r)
 				})), post("k", `{}`))
@@ -56,7 +56,7 @@ func TestR46_Case04_Case37_AbandonedRun(t *testing.T) {
 				for i := range handlers {
 					var g *semel.Guard
 					g, seen[i] = newGuard(t, store, shortLease(onLost))
-					handlers[i] = g.Handler(takeover)
+					handlers[i] = g.Wrap(takeover)
 				}
 				leaseEnd := start.Add(4 * time.Second)
 				for i := 0; time.Until(leaseEnd) > 300*time.Millisecond; i++ {
@@ -131,12 +131,12 @@ func TestR48_Case02_LateOwner(t *testing.T) {
 					a, seen := newGuard(t, cut, shortLease(semel.Rerun))
 					b, _ := newGuard(t, store, shortLease(semel.Rerun))
 					endA, endB := make(chan struct{}), make(chan struct{})
-					late := serve(a.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					late := serve(a.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						<-endA
 						c.end(w, r)
 					})), post("k", `{}`))
 					time.Sleep(3 * time.Second)
-					next := serve(b.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					next := serve(b.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						<-endB
 						say("of B").ServeHTTP(w, r)
 					})), post("k", `{}`))
@@ -170,7 +170,7 @@ func TestR48_Case02_LateOwner(t *testing.T) {
 						close(endB)
 						wantAnswer(t, next.answer(), http.StatusCreated, "of B", false)
 					}
-					wantAnswer(t, answer(a.Handler(say("again")), post("k", `{}`)), http.StatusCreated, "of B", true)
+					wantAnswer(t, answer(a.Wrap(say("again")), post("k", `{}`)), http.StatusCreated, "of B", true)
 				})
 			})
 		}
@@ -188,9 +188,9 @@ func TestR48_Case02_LateOwnerExtends(t *testing.T) {
 		a, _ := newGuard(t, cut, p)
 		b, _ := newGuard(t, store, p)
 		end := make(chan struct{})
-		late := serve(a.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end })), post("k", `{}`))
+		late := serve(a.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end })), post("k", `{}`))
 		time.Sleep(3 * time.Second)
-		next := serve(b.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end })), post("k", `{}`))
+		next := serve(b.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end })), post("k", `{}`))
 		synctest.Wait()
 		before := loaded(t, store, "k")
 		refused := 0
@@ -234,7 +234,7 @@ func TestR46_Case41_StaleOwnerNeverSettlesALaterRun(t *testing.T) {
 				a, seen := newGuard(t, way, p)
 				b, _ := newGuard(t, store, p)
 				endA, endC := make(chan struct{}), make(chan struct{})
-				stale := serve(a.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				stale := serve(a.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					<-endA
 					say("stale").ServeHTTP(w, r)
 				})), post("k", `{}`))
@@ -243,7 +243,7 @@ func TestR46_Case41_StaleOwnerNeverSettlesALaterRun(t *testing.T) {
 				way.dead.Store(true)
 				time.Sleep(3 * time.Second)
 				busy := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
-				if w := answer(b.Handler(busy), post("k", `{}`)); w.Code != http.StatusServiceUnavailable || refusalCode(w) != "" {
+				if w := answer(b.Wrap(busy), post("k", `{}`)); w.Code != http.StatusServiceUnavailable || refusalCode(w) != "" {
 					t.Fatalf("answered %d %s", w.Code, w.Body)
 				}
 				time.Sleep(c.wait)
@@ -252,7 +252,7 @@ func TestR46_Case41_StaleOwnerNeverSettlesALaterRun(t *testing.T) {
 						t.Fatalf("swept %d, %v", n, err)
 					}
 				}
-				next := serve(b.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				next := serve(b.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					<-endC
 					say("of C").ServeHTTP(w, r)
 				})), post("k", `{}`))
@@ -267,7 +267,7 @@ func TestR46_Case41_StaleOwnerNeverSettlesALaterRun(t *testing.T) {
 				sameRecord(t, before, loaded(t, store, "k"))
 				close(endC)
 				wantAnswer(t, next.answer(), http.StatusCreated, "of C", false)
-				wantAnswer(t, answer(a.Handler(say("again")), post("k", `{}`)), http.StatusCreated, "of C", true)
+				wantAnswer(t, answer(a.Wrap(say("again")), post("k", `{}`)), http.StatusCreated, "of C", true)
 				if n := seen.count(event.Fenced); n != 1 {
 					t.Errorf("%d late owners reported, want 1", n)
 				}
@@ -281,7 +281,7 @@ func TestR49_AttemptCountsRunsAndFenceOrdersThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, _ := newGuard(t, nil, shortLease(semel.Hold))
 		var last *semel.Operation
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			op := semel.FromContext(r.Context())
 			if last != nil && (op.Attempt() != last.Attempt()+1 || op.Fence() <= last.Fence() || op.ID() != last.ID()) {
 				t.Errorf("attempt %d, fence %d, id %s after %d, %d, %s", op.Attempt(), op.Fence(), op.ID(), last.Attempt(), last.Fence(), last.ID())
@@ -315,7 +315,7 @@ func TestR50_ClocksThatDisagree(t *testing.T) {
 					way := &mortal{Store: store}
 					dead, _ := newGuard(t, way, p)
 					var paid ledger
-					slow := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					slow := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						time.Sleep(20 * time.Second)
 						paid.pay(w, r)
 					}))
@@ -336,13 +336,13 @@ func TestR50_ClocksThatDisagree(t *testing.T) {
 
 					// A lease that nobody renews.
 					end := make(chan struct{})
-					lost := serve(dead.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end })), post("lost", `{}`))
+					lost := serve(dead.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end })), post("lost", `{}`))
 					synctest.Wait()
 					way.dead.Store(true)
 					time.Sleep(p.Lease - time.Microsecond)
-					wantProblem(t, answer(g.Handler(say("next")), post("lost", `{}`)), http.StatusConflict, refusal.InProgress)
+					wantProblem(t, answer(g.Wrap(say("next")), post("lost", `{}`)), http.StatusConflict, refusal.InProgress)
 					time.Sleep(time.Microsecond)
-					w := answer(g.Handler(say("next")), post("lost", `{}`))
+					w := answer(g.Wrap(say("next")), post("lost", `{}`))
 					if onLost == semel.Hold {
 						wantProblem(t, w, http.StatusConflict, refusal.OutcomeUnknown)
 					} else {
@@ -371,13 +371,13 @@ func TestR51_Case03_NoLeaseMeansTheDefault(t *testing.T) {
 		dead, _ := newGuard(t, way, p)
 		g, _ := newGuard(t, store, p)
 		end := make(chan struct{})
-		s := serve(dead.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end })), post("k", `{}`))
+		s := serve(dead.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end })), post("k", `{}`))
 		synctest.Wait()
 		way.dead.Store(true)
 		time.Sleep(driver.DefaultLease - time.Microsecond)
-		wantProblem(t, answer(g.Handler(say("next")), post("k", `{}`)), http.StatusConflict, refusal.InProgress)
+		wantProblem(t, answer(g.Wrap(say("next")), post("k", `{}`)), http.StatusConflict, refusal.InProgress)
 		time.Sleep(time.Microsecond)
-		wantAnswer(t, answer(g.Handler(say("next")), post("k", `{}`)), http.StatusCreated, "next", false)
+		wantAnswer(t, answer(g.Wrap(say("next")), post("k", `{}`)), http.StatusCreated, "next", false)
 		way.dead.Store(false)
 		close(end)
 		s.answer()
@@ -420,7 +420,7 @@ func TestR53_RetentionCountsFromCompletion(t *testing.T) {
 				p.Retention = c.retention
 				g, _ := newGuard(t, nil, p)
 				var paid ledger
-				h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					time.Sleep(50 * time.Second) // does not count
 					paid.pay(w, r)
 				}))
@@ -464,12 +464,12 @@ func TestR48_Case43_SameTokenUnderALaterFence(t *testing.T) {
 		a, seen := newGuard(t, f, shortLease(semel.Rerun))
 		b, _ := newGuard(t, store, shortLease(semel.Rerun))
 		end := make(chan struct{})
-		s := serve(a.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s := serve(a.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			<-end
 			say("stale").ServeHTTP(w, r)
 		})), post("k", `{}`))
 		time.Sleep(4 * time.Second)
-		answer(b.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) })), post("k", `{}`))
+		answer(b.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) })), post("k", `{}`))
 		late()
 		if rec := loaded(t, store, "k"); rec.State != driver.Running || rec.Attempt != 3 {
 			t.Fatalf("the late copy started nothing: %v, attempt %d", rec.State, rec.Attempt)

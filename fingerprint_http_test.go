@@ -115,7 +115,7 @@ func TestCase01_Case16_R16_AnotherRequestIsRefusedInEveryState(t *testing.T) {
 				p := st.p
 				p.Methods = []string{"POST", "PATCH"}
 				g, _ := newGuard(t, cut, p)
-				h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					runs.add()
 					switch r.Header.Get("X-How") {
 					case "503":
@@ -133,7 +133,7 @@ func TestCase01_Case16_R16_AnotherRequestIsRefusedInEveryState(t *testing.T) {
 					t.Fatalf("the record reads %v, want %v", got, st.want)
 				}
 				other, _ := newGuard(t, store, p) // as another process, or the same after a restart
-				h2 := other.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				h2 := other.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 					runs.add()
 					w.WriteHeader(http.StatusOK)
 				}))
@@ -258,13 +258,13 @@ func TestR23_ChangedSettingsReplayEqualRequestsAndRefuseTheRestAsUnavailable(t *
 	t.Parallel()
 	s, l := memstore.New(), &ledger{}
 	old, _ := newGuard(t, s, semel.Policy{})
-	h := old.Handler(http.HandlerFunc(l.pay))
+	h := old.Wrap(http.HandlerFunc(l.pay))
 	const body = `{"amount":5,"sent_at":"1"}`
 	checkRun(t, answer(h, post("k", body)))
 	before := recordBytes(t, recordOfKey(t, s, "alice", "k"))
 
 	changed, _ := newGuard(t, s, semel.Policy{Fingerprint: semel.FingerprintPolicy{Exclude: []string{"/sent_at"}}})
-	h = changed.Handler(http.HandlerFunc(l.pay))
+	h = changed.Wrap(http.HandlerFunc(l.pay))
 	checkReplay(t, answer(h, post("k", body)))                                                              // equal to the byte
 	checkProblem(t, answer(h, post("k", `{"sent_at":"1","amount":5}`)), 409, refusal.ReplayUnavailable)     // the same, but who knows
 	checkProblem(t, answer(h, post("k", `{"amount":9,"sent_at":"1"}`)), 409, refusal.ReplayUnavailable)     // another, but who knows
@@ -282,11 +282,11 @@ func TestR23_ChangedSettingsNeverTakeOver(t *testing.T) {
 		s, l := memstore.New(), &ledger{}
 		p := shortLease(semel.Rerun)
 		old, _ := newGuard(t, s, p)
-		free := old.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }))
+		free := old.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }))
 		answer(free, post("k", `{"a":1,"b":2}`))
 		p.Fingerprint.NullIsAbsent = true
 		changed, _ := newGuard(t, s, p)
-		h := changed.Handler(http.HandlerFunc(l.pay))
+		h := changed.Wrap(http.HandlerFunc(l.pay))
 		checkProblem(t, answer(h, post("k", `{"b":2,"a":1}`)), 409, refusal.ReplayUnavailable)
 		checkEffects(t, l, 0)
 		checkRun(t, answer(h, post("k", `{"a":1,"b":2}`)))
@@ -298,7 +298,7 @@ func TestCase14_R13_TheSameKeyOnAnotherOperationIsRefused(t *testing.T) {
 	var l ledger
 	g, _ := newGuard(t, nil, semel.Policy{})
 	mux := http.NewServeMux()
-	h := g.Handler(http.HandlerFunc(l.pay))
+	h := g.Wrap(http.HandlerFunc(l.pay))
 	mux.Handle("POST /a", h)
 	mux.Handle("PATCH /a", h)
 	mux.Handle("POST /b", h)
@@ -320,7 +320,7 @@ func TestCase14_R13_PerOperationMakesTheOperationPartOfTheIdentity(t *testing.T)
 	t.Parallel()
 	var derived []string
 	g, _ := newGuard(t, nil, semel.Policy{PerOperation: true})
-	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		derived = append(derived, semel.FromContext(r.Context()).Key("charge"))
 		w.WriteHeader(201)
 	}))

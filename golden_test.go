@@ -67,7 +67,7 @@ func TestR34_R38_R39_ExchangesOnTheWire(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			g, _ := newGuard(t, nil, tt.policy)
-			w := newWire(t, "HTTP/1.1", g.Handler(tt.f))
+			w := newWire(t, "HTTP/1.1", g.Wrap(tt.f))
 			var text strings.Builder
 			for range 2 {
 				text.WriteString(exchangeOf(t, w.url, "POST /payments HTTP/1.1\r\nHost: shop\r\nConnection: close\r\n"+

@@ -33,7 +33,7 @@ type Guard struct {
 	route  *engine.Route
 }
 
-// core is what a guard and those made from it by With share.
+// core is what a guard and those made from it by Route share.
 type core struct {
 	engine   *engine.Engine
 	scope    Scope
@@ -108,12 +108,12 @@ func (h *headerNames) renamed(names map[string]string, fail func(string, ...any)
 // Options are a guard's settings that all its routes share. The zero value of each field means the documented default.
 type Options struct {
 	// Policy is that of the guard which New returns; its OnLost is replaced by New's argument. Other routes get theirs
-	// from [Guard.With]. Defaults to the zero Policy.
+	// from [Guard.Route]. Defaults to the zero Policy.
 	Policy Policy
 
-	// IdentitySecret keys the digests that stand for keys, scopes and requests in the store; at least 16 bytes. All
-	// guards on one storage need the same, and it never changes. Defaults to none: plain SHA-256, from which short keys
-	// can be guessed by whoever reads the store.
+	// IdentitySecret keys the digests that stand for keys, scopes and requests in the store; at least 16 bytes. All guards
+	// on one storage need the same, and it never changes. Defaults to none: plain SHA-256, from which short keys can be
+	// guessed by whoever reads the store.
 	IdentitySecret []byte
 	// DerivationSecret keys derived keys ([Operation.Key]); at least 16 bytes. It never changes. Defaults to none.
 	DerivationSecret []byte
@@ -135,19 +135,19 @@ type Options struct {
 	CorrelationHeader string
 	// Codec compresses stored bodies. Defaults to gzip.
 	Codec Codec
-	// Encryption encrypts stored answers, steps and requests, and refuses those that are not encrypted, unless it
-	// is of [keyring.Ring.AllowPlain]. Defaults to none: answers, steps and names are stored in the clear, and requests
-	// not at all.
+	// Encryption encrypts stored answers, steps and requests, and refuses those that are not encrypted, unless it is of
+	// [keyring.Ring.AllowPlain]. Defaults to none: answers, steps and names are stored in the clear, and requests not at
+	// all.
 	Encryption *keyring.Ring
 	// StepCodec encodes the results of steps ([Step]). Defaults to encoding/json.
 	StepCodec StepCodec
 	// MaxStepResult is the largest result of a step in bytes, as encoded. Defaults to 1 MiB.
 	MaxStepResult int64
 	// Operations is the path at which [Guard.Operations] is served, as its clients see it, such as "/operations". Answers
-	// that leave an operation's outcome open carry a link to it. Defaults to no link.
+	// that leave an operation's outcome open carry a link to it. Defaults to no link.
 	Operations string
-	// Breaker keeps a store that is down from adding its timeout to every request: it is asked before each claim,
-	// and each look of those who wait. What ends a run is never refused. Defaults to none.
+	// Breaker keeps a store that is down from adding its timeout to every request: it is asked before each claim, and each
+	// look of those who wait. What ends a run is never refused. Defaults to none.
 	Breaker driver.Breaker
 
 	// MaxAttempts is how often the same request may be asked for under one key within a minute, in this process, with the
@@ -202,7 +202,7 @@ const (
 )
 
 // New returns a guard. The scope and the lost-policy have no default, on purpose: who may meet whom, and whether a lost
-// run may be run again, only its builder can know. Nothing is started; see [Guard.Run] and [Guard.Drain].
+// run may be run again, only its builder can know. Nothing is started; see [Guard.Run] and [Guard.Drain].
 func New(store driver.Store, scope Scope, onLost LostPolicy, o Options) (*Guard, error) {
 	var errs []error
 	fail := func(format string, a ...any) { errs = append(errs, fmt.Errorf(format, a...)) }
@@ -336,9 +336,9 @@ func New(store driver.Store, scope Scope, onLost LostPolicy, o Options) (*Guard,
 
 var errPlainIdentity = errors.New("Options.IdentitySecret is not set: whoever reads the store can guess short keys from it")
 
-// With returns a guard with another policy on the same store. It panics if the policy is not valid, as http.ServeMux
+// Route returns a guard with another policy on the same store. It panics if the policy is not valid, as http.ServeMux
 // does for a pattern; [Policy.Validate] checks one that comes from a configuration.
-func (g *Guard) With(p Policy) *Guard {
+func (g *Guard) Route(p Policy) *Guard {
 	c, err := g.compile(p)
 	if err != nil {
 		panic("semel: guard with policy: " + err.Error())
@@ -393,7 +393,7 @@ func (c *core) compile(p Policy) (*policy, error) {
 }
 
 // Run sweeps the store until ctx ends, and returns ctx's error. It sweeps in batches, and after each it rests as long
-// as that took, so that claims are not held up by a backlog. One Run a process is enough, whatever the number of
+// as that took, so that claims are not held up by a backlog. One Run a process is enough, whatever the number of
 // guards; a store that is never swept keeps what has expired, unless it reclaims by itself.
 func (g *Guard) Run(ctx context.Context) error { return g.engine.Run(ctx, g.sweep) }
 
@@ -407,7 +407,7 @@ func (g *Guard) Drain(ctx context.Context) error {
 	return nil
 }
 
-// Stats says what the guard, with all that were made from it, is doing in this process.
+// Stats says what the guard, with all that were made from it, is doing in this process.
 type Stats struct {
 	Running   int           // runs whose outcome is not settled
 	OldestRun time.Duration // age of the one that began first; 0 if there is none
@@ -430,8 +430,8 @@ func (g *Guard) Stats() Stats {
 }
 
 // CORSHeaders returns the request headers that a cross-origin client must be allowed to send, and the response headers
-// it must be allowed to read, for Access-Control-Allow-Headers and Access-Control-Expose-Headers. What sends
-// them belongs above the guard, so that its refusals have them too.
+// it must be allowed to read, for Access-Control-Allow-Headers and Access-Control-Expose-Headers. What sends them
+// belongs above the guard, so that its refusals have them too.
 func (g *Guard) CORSHeaders() (allow, expose []string) {
 	allow = append(allow, g.policy.KeyHeaders...)
 	expose = append(expose, g.policy.KeyHeaders...)

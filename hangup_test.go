@@ -55,7 +55,7 @@ func TestField01_ClientsThatHangUpOweNothing(t *testing.T) {
 	const n = 100
 	for name, hangUp := range map[string]func(*testing.T, *semel.Guard, *ledger){
 		"requests": func(t *testing.T, g *semel.Guard, l *ledger) {
-			h := g.Handler(http.HandlerFunc(l.pay))
+			h := g.Wrap(http.HandlerFunc(l.pay))
 			for i := range n {
 				answer(h, post(fmt.Sprint("k", i), `{}`).WithContext(leaving(t, time.Millisecond)))
 			}
@@ -88,7 +88,7 @@ func TestField01_ClientsThatHangUpOweNothing(t *testing.T) {
 				}
 				checkEffects(t, &l, 0)
 				checkRecords(t, s, n)
-				h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					if a := semel.FromContext(r.Context()).Attempt(); a != 1 {
 						t.Errorf("the next run is attempt %d, want 1", a)
 					}
@@ -148,7 +148,7 @@ func TestField01_TheReplyToAClaimDecidesNotItsClient(t *testing.T) {
 				}
 				g, _ := newGuard(t, f, semel.Policy{OnLost: semel.Hold, FailOpen: true})
 				var l ledger
-				h := g.Handler(http.HandlerFunc(l.pay))
+				h := g.Wrap(http.HandlerFunc(l.pay))
 				answer(h, post("k", `{}`).WithContext(leaving(t, time.Millisecond)))
 				if got := g.Stats().Owed; got != c.owed {
 					t.Errorf("%d releases are owed, want %d", got, c.owed)
@@ -178,7 +178,7 @@ func TestField01_OneCommitRollsBackForAClientThatHasGone(t *testing.T) {
 		s := newTransactor(t)
 		s.claim = func() error { time.Sleep(2 * time.Millisecond); return nil }
 		g, seen := newGuard(t, s, semel.Policy{OneCommit: true})
-		h := g.Handler(s.working(paying, nil))
+		h := g.Wrap(s.working(paying, nil))
 		answer(h, post("k", `{}`).WithContext(leaving(t, time.Millisecond)))
 		s.wantEffects()
 		if rec := loaded(t, s, "k"); rec.State != driver.Absent || seen.count(event.StoreError) != 0 || g.Stats().Owed != 0 {
@@ -210,7 +210,7 @@ func TestField01_AFullShareRefusesItsPrincipalOnly(t *testing.T) {
 		f := unanswered(memstore.New(), "mallory")
 		g, seen := newGuardWith(t, f, semel.Options{MaxOwed: 30, Policy: semel.Policy{FailOpen: true}})
 		var opened, l ledger
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if w.Header().Get("Idempotency-Status") == "bypassed" {
 				opened.add()
 			}
@@ -255,7 +255,7 @@ func TestField01_FailOpenDoesNotOpenWhileTheStoreReplies(t *testing.T) {
 		f := unanswered(store, "mallory")
 		g, seen := newGuardWith(t, f, semel.Options{MaxOwed: 4, PrincipalShare: 1, Policy: semel.Policy{FailOpen: true}})
 		var l ledger
-		h := g.Handler(http.HandlerFunc(l.pay))
+		h := g.Wrap(http.HandlerFunc(l.pay))
 		for i := range 4 {
 			answer(h, post("m"+strconv.Itoa(i), `{}`, "X-Principal", "mallory"))
 		}
@@ -291,7 +291,7 @@ func TestField01_OnePrincipalsWaitersLeaveRoomForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, _ := newGuardWith(t, nil, semel.Options{MaxWaiting: 4, PrincipalShare: 0.5, MaxAttempts: -1, Policy: waits(semel.Hold, time.Minute)})
 		var l ledger
-		h := g.Handler(paused(&l, 10*time.Second))
+		h := g.Wrap(paused(&l, 10*time.Second))
 		start := func(principal string, keys ...string) (list []*served) {
 			for _, key := range keys {
 				for range 3 {
@@ -338,7 +338,7 @@ func TestField01_ASingleTenantHasAllTheRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 		semel.IdentityChecked(g)
-		h := g.Handler(http.NotFoundHandler())
+		h := g.Wrap(http.NotFoundHandler())
 		for i := range 10 {
 			answer(h, post(strconv.Itoa(i), `{}`))
 		}
@@ -376,7 +376,7 @@ func TestField01_FailOpenDoesNotOpenForAFullShareOfTheStore(t *testing.T) {
 	}
 	g, _ := newGuard(t, store, semel.Policy{FailOpen: true})
 	var l ledger
-	h := g.Handler(http.HandlerFunc(l.pay))
+	h := g.Wrap(http.HandlerFunc(l.pay))
 	for i := range 2 {
 		checkRun(t, answer(h, post(strconv.Itoa(i), `{}`, "X-Principal", "mallory")))
 	}

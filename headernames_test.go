@@ -28,7 +28,7 @@ func TestField21_TheGuardsOwnHeadersCanHaveOtherNames(t *testing.T) {
 		ReplayMarkers: []string{"X-Replayed", "Idempotent-Replayed"},
 		HeaderNames:   map[string]string{"idempotency-status": "X-Protection", "Idempotency-Expires": "x-kept-until", "Idempotency-Retryable": "-"},
 	})
-	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for _, name := range []string{"X-Protection", "X-Kept-Until", "X-Replayed", "X-Own"} {
 			w.Header().Set(name, "the handler's")
 		}

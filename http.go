@@ -17,7 +17,7 @@ import (
 	"github.com/semelhq/semel/refusal"
 )
 
-// Handler protects next. The path of a request is serve, below: its key, its principal, its body and fingerprint, then
+// Wrap protects next. The path of a request is serve, below: its key, its principal, its body and fingerprint, then
 // the claim; what follows is a run of next, a replay, or a refusal. A request that comes from within a run of its own
 // operation, as where a guard is within another on the same store, is passed to next: the outer guard has claimed it.
 //
@@ -32,7 +32,7 @@ import (
 //
 // echo, gin and fiber write a part of their answers after their middlewares have returned, so there the guard is put in
 // by semelecho, semelgin and semelfiber, modules of their own.
-func (g *Guard) Handler(next http.Handler) http.Handler {
+func (g *Guard) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s := takeResumption(r.Context()); s != nil {
 			g.resume(s, next, w, r)
@@ -41,7 +41,7 @@ func (g *Guard) Handler(next http.Handler) http.Handler {
 		switch {
 		case !g.policy.protects(r):
 			next.ServeHTTP(w, r)
-		case g.policy.Observe:
+		case g.policy.ObserveOnly:
 			g.shadow(next, w, r)
 		default:
 			x := takeExchange()

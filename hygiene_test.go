@@ -46,7 +46,7 @@ func TestR15_RawKeysReachNeitherStoreNorLogsNorEvents(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			switch r.Header.Get("X-How") {
 			case "503":
 				w.WriteHeader(503)
@@ -134,7 +134,7 @@ func TestR15_TheIdentityIsKeyedByTheSecret(t *testing.T) {
 	g, _ := newGuardWith(t, s, semel.Options{IdentitySecret: secret, Observer: seen})
 	kept := bytes.Clone(secret)
 	clear(secret) // the caller may wipe its copy: the guard goes on with its own
-	h := g.Handler(http.HandlerFunc((&ledger{}).pay))
+	h := g.Wrap(http.HandlerFunc((&ledger{}).pay))
 	checkRun(t, answer(h, post("k", `{}`)))
 	checkReplay(t, answer(h, post("k", `{}`)))
 	if got := recordOf(t, s, semel.Identify(kept, semel.KindHTTP, "alice", "k")).State; got != driver.Done {
@@ -179,7 +179,7 @@ func TestR15_FingerprintsAreKeyed(t *testing.T) {
 	for _, secret := range []string{"", "0123456789abcdef", "fedcba9876543210"} {
 		s := memstore.New()
 		g, _ := newGuardWith(t, s, semel.Options{IdentitySecret: []byte(secret)})
-		checkRun(t, answer(g.Handler(http.HandlerFunc((&ledger{}).pay)), post("k", body)))
+		checkRun(t, answer(g.Wrap(http.HandlerFunc((&ledger{}).pay)), post("k", body)))
 		rec := recordOf(t, s, semel.Identify([]byte(secret), semel.KindHTTP, "alice", "k"))
 		plain := sha256.Sum256([]byte(body))
 		for _, fp := range [][16]byte{rec.Fingerprint.Raw, rec.Fingerprint.Canonical} {
@@ -197,7 +197,7 @@ func TestR84_DerivedKeysAreTheSameOverAttemptsAndExpiry(t *testing.T) {
 	derive := func(secret, scope, key, name string, identity string) string {
 		g, _ := newGuardWith(t, nil, semel.Options{DerivationSecret: []byte(secret), IdentitySecret: []byte(identity), Policy: semel.Policy{OnLost: semel.Rerun}})
 		var got []string
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			got = append(got, semel.FromContext(r.Context()).Key(name))
 			w.WriteHeader(503)
 		}))
@@ -236,7 +236,7 @@ func TestR57_ALostRunTellsItsClientNothingOfTheCause(t *testing.T) {
 	for _, onLost := range []semel.LostPolicy{semel.Hold, semel.Rerun} {
 		s := memstore.New()
 		g, _ := newGuard(t, s, semel.Policy{OnLost: onLost, Operation: "secret route"})
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("X-Secret", "header")
 			io.WriteString(w, "secret half")
 			semel.FromContext(r.Context()).Lost(errors.New("secret cause"))

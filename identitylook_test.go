@@ -44,12 +44,12 @@ func TestField12_R15_AnotherSecretRefusesEveryKeyedRequest(t *testing.T) {
 			var l ledger
 			pay := http.HandlerFunc(l.pay)
 			before, _ := unlooked(t, s, secrets[0], semel.Policy{})
-			checkRun(t, answer(before.Handler(pay), post("k", `{}`)))
-			checkReplay(t, answer(before.Handler(pay), post("k", `{}`)))
+			checkRun(t, answer(before.Wrap(pay), post("k", `{}`)))
+			checkReplay(t, answer(before.Wrap(pay), post("k", `{}`)))
 
 			after, seen := unlooked(t, s, secrets[1], semel.Policy{FailOpen: true, Operation: "pay"})
 			for range 2 {
-				w := answer(after.Handler(pay), post("k", `{}`))
+				w := answer(after.Wrap(pay), post("k", `{}`))
 				wantProblem(t, w, http.StatusServiceUnavailable, refusal.StoreUnavailable)
 			}
 			fn := func(context.Context) (int, error) { return l.add(), nil }
@@ -67,14 +67,14 @@ func TestField12_R15_AnotherSecretRefusesEveryKeyedRequest(t *testing.T) {
 			}
 
 			// What observes is in nobody's way, and claims nothing either.
-			observing, watched := unlooked(t, s, secrets[1], semel.Policy{Observe: true})
-			checkRun(t, answer(observing.Handler(http.HandlerFunc((&ledger{}).pay)), post("k", `{}`)))
+			observing, watched := unlooked(t, s, secrets[1], semel.Policy{ObserveOnly: true})
+			checkRun(t, answer(observing.Wrap(http.HandlerFunc((&ledger{}).pay)), post("k", `{}`)))
 			if r := watched.results(); len(r) != 1 || r[0] != event.Refused {
 				t.Errorf("observed %v, want what is refused", r)
 			}
 			// Without a key there is nothing to be sure of.
 			open, _ := unlooked(t, s, secrets[1], semel.Policy{KeyOptional: true})
-			checkRun(t, answer(open.Handler(http.HandlerFunc((&ledger{}).pay)), post("", `{}`)))
+			checkRun(t, answer(open.Wrap(http.HandlerFunc((&ledger{}).pay)), post("", `{}`)))
 		})
 	}
 }
@@ -88,7 +88,7 @@ func TestField12_R15_AnotherSecretRefusesInOneCommitMode(t *testing.T) {
 	}
 	g, _ := unlooked(t, s, nil, semel.Policy{OneCommit: true})
 	var l ledger
-	wantProblem(t, answer(g.Handler(http.HandlerFunc(l.pay)), post("k", `{}`)), http.StatusServiceUnavailable, refusal.StoreUnavailable)
+	wantProblem(t, answer(g.Wrap(http.HandlerFunc(l.pay)), post("k", `{}`)), http.StatusServiceUnavailable, refusal.StoreUnavailable)
 	if l.count() != 0 {
 		t.Errorf("%d effects, want none", l.count())
 	}
@@ -115,8 +115,8 @@ func TestField12_R15_OneLookAProcess(t *testing.T) {
 			return mem.Load(ctx, id)
 		}}
 		g, seen := unlooked(t, s, firstSecret, semel.Policy{})
-		other := g.With(semel.Policy{Operation: "other"})
-		h, sibling := g.Handler(http.HandlerFunc((&ledger{}).pay)), other.Handler(http.HandlerFunc((&ledger{}).pay))
+		other := g.Route(semel.Policy{Operation: "other"})
+		h, sibling := g.Wrap(http.HandlerFunc((&ledger{}).pay)), other.Wrap(http.HandlerFunc((&ledger{}).pay))
 		wave := func(status int) {
 			t.Helper()
 			var all []*served
@@ -159,7 +159,7 @@ func TestField12_ALookOutlastsItsClient(t *testing.T) {
 			return mem.Load(ctx, id)
 		}}
 		g, _ := unlooked(t, s, nil, semel.Policy{})
-		h := g.Handler(http.HandlerFunc((&ledger{}).pay))
+		h := g.Wrap(http.HandlerFunc((&ledger{}).pay))
 		ctx, hangUp := context.WithCancel(t.Context())
 		gone := serve(h, post("gone", `{}`).WithContext(ctx))
 		waits := serve(h, post("k", `{}`))

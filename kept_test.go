@@ -19,7 +19,7 @@ import (
 func TestR34_LayersAboveCantReachWhatIsStored(t *testing.T) {
 	t.Parallel()
 	g, _ := newGuard(t, nil, semel.Policy{})
-	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header()["X-Part"] = []string{"one", "two"} // all that it sets is stored
 		w.Header().Set("Content-Type", "text/plain")
 		io.WriteString(w, "paid")
@@ -41,7 +41,7 @@ func TestR39_AnswersOfDifferentSecondsExpireApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, _ := newGuard(t, nil, semel.Policy{Retention: time.Hour})
 		var l ledger
-		h := g.Handler(http.HandlerFunc(l.pay))
+		h := g.Wrap(http.HandlerFunc(l.pay))
 		for _, key := range []string{"first", "second"} {
 			want := time.Now().Add(time.Hour).UTC().Format(http.TimeFormat)
 			if got := answer(h, post(key, "{}")).Header().Get("Idempotency-Expires"); got != want {
@@ -62,7 +62,7 @@ func TestCase06_AnAbandonedSettleIsNotFenced(t *testing.T) {
 			return driver.Record{}, false, io.ErrUnexpectedEOF
 		}
 		var l ledger
-		if w := answer(g.Handler(http.HandlerFunc(l.pay)), post("key", "{}")); w.Code != http.StatusServiceUnavailable {
+		if w := answer(g.Wrap(http.HandlerFunc(l.pay)), post("key", "{}")); w.Code != http.StatusServiceUnavailable {
 			t.Errorf("answered %d, want 503", w.Code)
 		}
 		if err := g.Drain(t.Context()); err != nil {

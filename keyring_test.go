@@ -45,7 +45,7 @@ func TestR61_StoredAnswersAreEncrypted(t *testing.T) {
 	serve := func(k *keyring.Ring) func(key string) (int, string, string) {
 		g, _ := newGuardWith(t, store, semel.Options{Encryption: k})
 		return func(key string) (int, string, string) {
-			w := answer(g.Handler(pay), post(key, `{}`))
+			w := answer(g.Wrap(pay), post(key, `{}`))
 			return w.Code, w.Body.String(), w.Header().Get("Location")
 		}
 	}
@@ -130,7 +130,7 @@ func TestAttack08_R61_WhatIsNotEncryptedIsRefusedWhereThereIsAKeyring(t *testing
 	ask := func(k *keyring.Ring) (*httptest.ResponseRecorder, string, error) {
 		var g *semel.Guard
 		g, seen = newGuardWith(t, store, semel.Options{Encryption: k})
-		w := answer(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w := answer(g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			runs++
 			w.Header().Set("Location", "/elsewhere")
 			w.WriteHeader(http.StatusCreated)
@@ -182,7 +182,7 @@ func TestR61_ResultsOfDoAndAnswersInTransactions(t *testing.T) {
 		if got != "secret" || err != nil {
 			t.Errorf("Do: %q, %v", got, err)
 		}
-		w := answer(g.Handler(s.working(paying, nil)), post("tx", `{}`))
+		w := answer(g.Wrap(s.working(paying, nil)), post("tx", `{}`))
 		if w.Code != 201 || w.Body.String() != "paid" {
 			t.Errorf("in a transaction: answered %d %q", w.Code, w.Body)
 		}

@@ -84,7 +84,7 @@ func TestField09_AWriterIsOverWhenItsHandlerHasReturned(t *testing.T) {
 						return f.Store.Settle(ctx, id, by, o)
 					}
 					g, _ := newGuard(t, f, policy)
-					wire := newWire(t, "HTTP/1.1", g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					wire := newWire(t, "HTTP/1.1", g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 						if !silent {
 							w.Header().Set("X-Mine", "1")
 							w.WriteHeader(http.StatusCreated)
@@ -124,7 +124,7 @@ func TestField09_WritesThatRaceTheHandlersEnd(t *testing.T) {
 			t.Parallel()
 			g, _ := newGuard(t, nil, policy)
 			var left sync.WaitGroup
-			wire := newWire(t, "HTTP/1.1", g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			wire := newWire(t, "HTTP/1.1", g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				w.WriteHeader(http.StatusCreated)
 				started := make(chan bool)
 				for range 4 {
@@ -164,7 +164,7 @@ func TestField09_R32_AWriterIsOverWhenItsHandlerHasThrown(t *testing.T) {
 		store := memstore.New()
 		g, _ := newGuard(t, store, semel.Policy{})
 		var left http.ResponseWriter
-		thrown(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		thrown(g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			left = w
 			panic(errThrown)
 		})), httptest.NewRecorder(), post("k", "{}"))
@@ -193,7 +193,7 @@ func TestField09_R34_AHeaderThatWasTakenBeforeChangesNothingLater(t *testing.T) 
 			return f.Store.Settle(ctx, id, by, o)
 		}
 		g, _ := newGuard(t, f, semel.Policy{Stream: stream})
-		wire := newWire(t, "HTTP/1.1", g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		wire := newWire(t, "HTTP/1.1", g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			h := w.Header()
 			h.Set("X-Mine", "1")
 			h["X-Many"] = []string{"1", "2"}

@@ -57,7 +57,7 @@ func TestHeartbeatsEveryThirdOfTheLeaseFromSending(t *testing.T) {
 					return owned, err
 				}
 				g, _ := newGuard(t, f, shortLease(semel.Hold))
-				answer(g.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+				answer(g.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 					time.Sleep(time.Until(start.Add(9500 * time.Millisecond)))
 				})), post("k", `{}`))
 				time.Sleep(time.Minute)
@@ -84,9 +84,9 @@ func TestHeartbeatsGoOnWhileTheOutcomeIsSettled(t *testing.T) {
 		g, _ := newGuard(t, f, shortLease(semel.Rerun))
 		other, _ := newGuard(t, seen.Store, shortLease(semel.Rerun))
 		var paid ledger
-		wantProblem(t, answer(g.Handler(http.HandlerFunc(paid.pay)), post("k", `{}`)), http.StatusServiceUnavailable, refusal.OutcomePending)
+		wantProblem(t, answer(g.Wrap(http.HandlerFunc(paid.pay)), post("k", `{}`)), http.StatusServiceUnavailable, refusal.OutcomePending)
 		for time.Since(start) < 12*time.Second {
-			wantProblem(t, answer(other.Handler(http.HandlerFunc(paid.pay)), post("k", `{}`)), http.StatusConflict, refusal.InProgress)
+			wantProblem(t, answer(other.Wrap(http.HandlerFunc(paid.pay)), post("k", `{}`)), http.StatusConflict, refusal.InProgress)
 			time.Sleep(500 * time.Millisecond)
 		}
 		drained(t, g)
@@ -94,7 +94,7 @@ func TestHeartbeatsGoOnWhileTheOutcomeIsSettled(t *testing.T) {
 		if got := since(start, seen.extendedAt); len(got) < 12 || !reflect.DeepEqual(got[:12], eachSecond(1, 12)) || len(got) > 13 {
 			t.Errorf("renewed at %v, want each second until the outcome was durable", got)
 		}
-		wantAnswer(t, answer(other.Handler(http.HandlerFunc(paid.pay)), post("k", `{}`)), http.StatusCreated, "payment 1", true)
+		wantAnswer(t, answer(other.Wrap(http.HandlerFunc(paid.pay)), post("k", `{}`)), http.StatusCreated, "payment 1", true)
 	})
 }
 
@@ -118,14 +118,14 @@ func TestR47_HeartbeatsRestAtMaxRunAndResumeToSettle(t *testing.T) {
 		var paid ledger
 		var cause error
 		var ended time.Duration
-		s := serve(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s := serve(g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			<-r.Context().Done()
 			cause, ended = context.Cause(r.Context()), time.Since(start)
 			time.Sleep(10 * time.Second)
 			paid.pay(w, r)
 		})), post("k", `{}`))
 		time.Sleep(12500 * time.Millisecond) // two renewals after the last one
-		wantProblem(t, answer(other.Handler(http.HandlerFunc(paid.pay)), post("k", `{}`)), http.StatusConflict, refusal.OutcomeUnknown)
+		wantProblem(t, answer(other.Wrap(http.HandlerFunc(paid.pay)), post("k", `{}`)), http.StatusConflict, refusal.OutcomeUnknown)
 		wantAnswer(t, s.answer(), http.StatusCreated, "payment 1", false)
 		if !errors.Is(cause, semel.ErrMaxRun) || ended != p.MaxRun {
 			t.Errorf("cancelled after %v by %v, want after %v by %v", ended, cause, p.MaxRun, semel.ErrMaxRun)
@@ -138,7 +138,7 @@ func TestR47_HeartbeatsRestAtMaxRunAndResumeToSettle(t *testing.T) {
 		if n := events.count(event.RunTooLong); n != 1 {
 			t.Errorf("%d runs reported as too long, want 1", n)
 		}
-		wantAnswer(t, answer(other.Handler(http.HandlerFunc(paid.pay)), post("k", `{}`)), http.StatusCreated, "payment 1", true)
+		wantAnswer(t, answer(other.Wrap(http.HandlerFunc(paid.pay)), post("k", `{}`)), http.StatusCreated, "payment 1", true)
 	})
 }
 
@@ -159,7 +159,7 @@ func TestR47_HandlerLongerThanTheLeaseIsNeverRunTwice(t *testing.T) {
 				})
 				g, _ := newGuard(t, store, shortLease(onLost))
 				other, _ := newGuard(t, store, shortLease(onLost))
-				handlers := []http.Handler{g.Handler(slow), other.Handler(slow)}
+				handlers := []http.Handler{g.Wrap(slow), other.Wrap(slow)}
 				s := serve(handlers[0], post("k", `{}`))
 				synctest.Wait()
 				for i := range 70 {
@@ -212,7 +212,7 @@ func TestR47_OwnerCancelsItselfAtFourFifthsOfTheLease(t *testing.T) {
 				g, events := newGuard(t, f, semel.Policy{OnLost: c.onLost, Lease: lease, MaxRun: time.Minute, Retention: time.Hour})
 				var at time.Duration
 				var cause error
-				w := answer(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w := answer(g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					<-r.Context().Done()
 					at, cause = time.Since(start), context.Cause(r.Context())
 					w.WriteHeader(http.StatusCreated)
@@ -252,7 +252,7 @@ func TestR47_HangingExtendIsSentAgainBeforeTheMargin(t *testing.T) {
 			return store.Extend(ctx, id, by, x)
 		}
 		g, _ := newGuard(t, f, shortLease(semel.Rerun))
-		w := answer(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w := answer(g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			time.Sleep(5 * time.Second)
 			if r.Context().Err() != nil {
 				t.Errorf("cancelled: %v", context.Cause(r.Context()))
@@ -276,7 +276,7 @@ func TestR48_RefusedExtendCancelsTheHandler(t *testing.T) {
 				start := time.Now()
 				var at time.Duration
 				var cause error
-				s := serve(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				s := serve(g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					<-r.Context().Done()
 					at, cause = time.Since(start), context.Cause(r.Context())
 					time.Sleep(10 * time.Second)
@@ -311,7 +311,7 @@ func TestR47_HandlerContextEndsAtMaxRun(t *testing.T) {
 		start := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		answer(g.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		answer(g.Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			if at, ok := r.Context().Deadline(); !ok || !at.Equal(start.Add(time.Minute)) {
 				t.Errorf("deadline %v, %v; want after MaxRun", at.Sub(start), ok)
 			}
@@ -348,7 +348,7 @@ func TestLeaseIsNotLostWhileTheOutcomeIsSettled(t *testing.T) {
 			return store.Extend(ctx, id, by, x)
 		}
 		g, seen := newGuard(t, f, shortLease(semel.Rerun))
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			time.Sleep(1500 * time.Millisecond)
 			say("paid").ServeHTTP(w, r)
 		}))
@@ -368,14 +368,14 @@ func TestR47_ADecisionThatHangsOutlivesMaxRunNoMoreThanAHandler(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			p := shortLease(semel.Hold)
 			goOn := make(chan struct{})
-			p.Observe = observe
+			p.ObserveOnly = observe
 			p.Decide = func(int, http.Header, []byte) semel.Verdict { <-goOn; return semel.VerdictKeep }
 			s := memstore.New()
 			g, seen := newGuard(t, s, p)
-			first := serve(g.Handler(http.HandlerFunc((&ledger{}).pay)), post("k", "{}"))
+			first := serve(g.Wrap(http.HandlerFunc((&ledger{}).pay)), post("k", "{}"))
 			time.Sleep(p.MaxRun + 2*p.Lease)
 			other, _ := newGuard(t, s, shortLease(semel.Hold))
-			wantProblem(t, answer(other.Handler(http.HandlerFunc((&ledger{}).pay)), post("k", "{}")), http.StatusConflict, refusal.OutcomeUnknown)
+			wantProblem(t, answer(other.Wrap(http.HandlerFunc((&ledger{}).pay)), post("k", "{}")), http.StatusConflict, refusal.OutcomeUnknown)
 			if n := seen.count(event.RunTooLong); n != 1 {
 				t.Errorf("observe %t: told %d times that the run is too long", observe, n)
 			}

@@ -57,7 +57,7 @@ func TestField16_KeyedPutAndDeleteAreReplayedOverTheWire(t *testing.T) {
 	t.Parallel()
 	var there atomic.Bool
 	g, _ := newGuard(t, nil, semel.Policy{})
-	s := httptest.NewServer(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := httptest.NewServer(g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if was := there.Swap(r.Method == "PUT"); r.Method == "DELETE" && !was {
 			http.NotFound(w, r)
 			return
@@ -111,7 +111,7 @@ func TestField16_KeyedPutCarriesItsKeyInAField(t *testing.T) {
 	var got []string
 	store, l := memstore.New(), &ledger{}
 	g, seen := newGuard(t, store, semel.Policy{KeyField: "/key", MaxRequestBody: 100})
-	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			t.Error(err)
@@ -162,7 +162,7 @@ func TestField16_KeyedPutIsNotMinted(t *testing.T) {
 
 func TestField16_KeyedPutIsObserved(t *testing.T) {
 	t.Parallel()
-	h, l, s, seen := payHandler(t, semel.Policy{Observe: true})
+	h, l, s, seen := payHandler(t, semel.Policy{ObserveOnly: true})
 	checkRun(t, answer(h, request("PUT", `{}`, "Idempotency-Key", "k")))
 	if e := seen.observed(t); e.Result != event.Executed {
 		t.Errorf("observed %+v", e)
@@ -186,7 +186,7 @@ func TestField16_KeyedPutIsFinishedWithoutItsClient(t *testing.T) {
 		store := memstore.New()
 		g, _ := newFinishing(t, store, finishing())
 		var l ledger
-		h := g.Handler(counted(&l, func(w http.ResponseWriter, r *http.Request, n int) {
+		h := g.Wrap(counted(&l, func(w http.ResponseWriter, r *http.Request, n int) {
 			if n == 2 {
 				w.WriteHeader(http.StatusNoContent)
 			}

@@ -30,7 +30,7 @@ func minted(t *testing.T, p semel.Policy) (http.Handler, *ledger, *events) {
 	t.Helper()
 	l := &ledger{}
 	g, seen := newGuard(t, nil, p)
-	return g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		l.add()
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
@@ -230,8 +230,8 @@ func TestR76_R10_R58_AMintedKeyIsAKey(t *testing.T) {
 func TestR76_R92_MintingIsObserved(t *testing.T) {
 	t.Parallel()
 	l := &ledger{}
-	g, seen := newGuard(t, nil, semel.Policy{Mint: orderKey, Observe: true})
-	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	g, seen := newGuard(t, nil, semel.Policy{Mint: orderKey, ObserveOnly: true})
+	h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		l.add()
 		body, err := io.ReadAll(r.Body)
 		if err != nil || r.Header.Get("Idempotency-Key") != "" {
@@ -264,7 +264,7 @@ func TestR76_MintThrows(t *testing.T) {
 		SpoolRequestAbove: 100,
 		Mint:              func(*http.Request, []byte) (string, error) { panic("no order") },
 	}})
-	if got := thrownBy(func() { answer(g.Handler(http.HandlerFunc(l.pay)), post("", strings.Repeat("x", 500))) }); got != "no order" {
+	if got := thrownBy(func() { answer(g.Wrap(http.HandlerFunc(l.pay)), post("", strings.Repeat("x", 500))) }); got != "no order" {
 		t.Errorf("threw %q", got)
 	}
 	if n := openFiles(t, dir); n != 0 {

@@ -23,7 +23,7 @@ func TestAttack08_R61_ASealedNameIsBoundToItsRecordAndField(t *testing.T) {
 	first, second := encryptionKey("2026", 1), encryptionKey("2027", 2)
 	old := keyringOf(t, first)
 	g, _ := newGuardWith(t, store, semel.Options{Encryption: old})
-	answer(g.Handler(say("paid")), post("k", `{}`, "X-Correlation-Id", "trace-1"))
+	answer(g.Wrap(say("paid")), post("k", `{}`, "X-Correlation-Id", "trace-1"))
 	id := keyed("k")
 	sealed := recordOf(t, store, id)
 	for _, name := range []string{sealed.Operation, sealed.Correlation} {
@@ -81,8 +81,8 @@ func TestAttack08_TheNamesOfCallsAreSealed(t *testing.T) {
 	if _, err := semel.Do(t.Context(), g, semel.Key{Scope: "alice", Operation: "pay ann", Value: "do"}, semel.Bytes("x"), func(context.Context) (string, error) { return "", nil }); err != nil {
 		t.Error(err)
 	}
-	one := g.With(semel.Policy{OneCommit: true, Operation: "pay ann at once"})
-	answer(one.Handler(s.working(paying, nil)), post("tx", `{}`))
+	one := g.Route(semel.Policy{OneCommit: true, Operation: "pay ann at once"})
+	answer(one.Wrap(s.working(paying, nil)), post("tx", `{}`))
 	for rec := range records(t, s) {
 		if !strings.HasPrefix(rec.Operation, driver.SealedName) {
 			t.Errorf("stored as %q", rec.Operation)
@@ -145,7 +145,7 @@ func TestAttack08_ACompleterTellsNoForgedName(t *testing.T) {
 			_, end := abandon(t, mem, finishing(), post("k", `{}`))
 			g, seen := newFinishing(t, &renaming{mem, forged}, finishing())
 			fails := true
-			h := g.Handler(say("finished"))
+			h := g.Wrap(say("finished"))
 			stop := finish(t, g, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if fails {
 					fails = false

@@ -72,7 +72,7 @@ func TestField02_R32a_WhatCountsAsAnAnswer(t *testing.T) {
 						store := memstore.New()
 						g, seen := newGuard(t, store, semel.Policy{OnLost: onLost, Stream: stream, Patience: patience})
 						var l ledger
-						h := g.Handler(counted(&l, func(w http.ResponseWriter, r *http.Request, _ int) { c.write(w, r) }))
+						h := g.Wrap(counted(&l, func(w http.ResponseWriter, r *http.Request, _ int) { c.write(w, r) }))
 						first := answered(h, post("k", `{}`))
 						if c.answer != 0 {
 							again := answered(h, post("k", `{}`))
@@ -151,7 +151,7 @@ func TestField02_R32a_AHandlerThatIsCutShortIsLost(t *testing.T) {
 						p.EmptyOK = emptyOK
 						g, seen := newGuard(t, f, p)
 						effects := 0
-						h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 							select {
 							case <-r.Context().Done(): // as handlers do whose client has left
 								return
@@ -183,7 +183,7 @@ func TestField02_R32a_R48_AFencedHandlerThatReturnsEmptyHandedChangesNothing(t *
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		g, _ := newGuard(t, store, shortLease(semel.Rerun))
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			rec := loaded(t, store, "k")
 			seized, err := store.Seize(t.Context(), keyed("k"), driver.Token{9})
 			if err != nil || seized.Fence == rec.Fence {
@@ -203,7 +203,7 @@ func TestField02_R32a_R44_AReleaseWithoutAnAnswerFreesTheKey(t *testing.T) {
 	t.Parallel()
 	store := memstore.New()
 	g, _ := newGuard(t, store, semel.Policy{})
-	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if op := semel.FromContext(r.Context()); op.Attempt() == 1 {
 			op.Release()
 			return
@@ -225,7 +225,7 @@ func TestField02_R32a_R31_NoAnswerInOneCommitIsRolledBack(t *testing.T) {
 		s := newTransactor(t)
 		g, seen := newGuard(t, s, semel.Policy{OneCommit: true, OnLost: onLost})
 		for range 2 {
-			w := answer(g.Handler(silent), post("k", `{}`))
+			w := answer(g.Wrap(silent), post("k", `{}`))
 			wantProblem(t, w, http.StatusInternalServerError, refusal.NoAnswer)
 			if !strings.Contains(w.Body.String(), `"retryable":true`) {
 				t.Errorf("%v: the client is told %s", onLost, w.Body)
@@ -242,8 +242,8 @@ func TestField02_R32a_R31_NoAnswerInOneCommitIsRolledBack(t *testing.T) {
 func TestField02_R32a_R92_NoAnswerIsObserved(t *testing.T) {
 	t.Parallel()
 	store := memstore.New()
-	g, seen := newGuard(t, store, semel.Policy{Observe: true})
-	if w := answer(g.Handler(silent), post("k", `{}`)); w.Code != http.StatusOK || w.Body.Len() != 0 {
+	g, seen := newGuard(t, store, semel.Policy{ObserveOnly: true})
+	if w := answer(g.Wrap(silent), post("k", `{}`)); w.Code != http.StatusOK || w.Body.Len() != 0 {
 		t.Errorf("answered %d %s", w.Code, w.Body)
 	}
 	observedAll(t, g)
@@ -263,7 +263,7 @@ func TestField02_R32a_R52_ACompleterRunsAgainWhatGaveNoAnswer(t *testing.T) {
 		store := memstore.New()
 		g, _ := newFinishing(t, store, finishing())
 		var l ledger
-		h := g.Handler(counted(&l, func(w http.ResponseWriter, _ *http.Request, n int) {
+		h := g.Wrap(counted(&l, func(w http.ResponseWriter, _ *http.Request, n int) {
 			if n == 3 {
 				w.WriteHeader(http.StatusCreated)
 			}
@@ -282,7 +282,7 @@ func TestField02_R32a_R52_ACompleterRunsAgainWhatGaveNoAnswer(t *testing.T) {
 func TestField02_R32a_R33_NoAnswerCarriesTheLink(t *testing.T) {
 	t.Parallel()
 	g, _ := newGuardWith(t, nil, semel.Options{Operations: "/operations"})
-	w := answer(g.Handler(silent), post("k", `{}`))
+	w := answer(g.Wrap(silent), post("k", `{}`))
 	if want := "</operations/" + keyed("k").String() + `>; rel="status"`; w.Header().Get("Link") != want {
 		t.Errorf("the link is %q, want %q", w.Header().Get("Link"), want)
 	}

@@ -33,7 +33,7 @@ func TestField21_AnAnswerThatShowsASecretIsNotStored(t *testing.T) {
 		var settled []driver.Outcome
 		g, seen := newGuard(t, watched(&settled), p)
 		l := &ledger{}
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if l.add() == 1 {
 				w.WriteHeader(http.StatusTooManyRequests) // releases the key, as anywhere
 				return

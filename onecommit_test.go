@@ -35,24 +35,24 @@ func TestOneCommitIsRefusedWhereItCannotBe(t *testing.T) {
 		t.Errorf("a store without transactions: %v", err)
 	}
 	plain, _ := newGuard(t, nil, semel.Policy{})
-	if got := thrownBy(func() { plain.With(semel.Policy{OneCommit: true}) }); !strings.Contains(got, "has no transactions") {
-		t.Errorf("With threw %q", got)
+	if got := thrownBy(func() { plain.Route(semel.Policy{OneCommit: true}) }); !strings.Contains(got, "has no transactions") {
+		t.Errorf("Route threw %q", got)
 	}
 	s := newTransactor(t)
 	g, _ := oneCommit(t, s)
 	for want, p := range map[string]semel.Policy{
-		"Stream":   {Stream: true},
-		"Patience": {Patience: time.Second},
-		"Observe":  {Observe: true},
-		"FailOpen": {FailOpen: true},
+		"Stream":      {Stream: true},
+		"Patience":    {Patience: time.Second},
+		"ObserveOnly": {ObserveOnly: true},
+		"FailOpen":    {FailOpen: true},
 	} {
 		p.OneCommit = true
 		want = "OneCommit does not go with " + want
 		if err := p.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Validate returns %v, want %q", err, want)
 		}
-		if got := thrownBy(func() { g.With(p) }); !strings.Contains(got, want) {
-			t.Errorf("With threw %q, want %q", got, want)
+		if got := thrownBy(func() { g.Route(p) }); !strings.Contains(got, want) {
+			t.Errorf("Route threw %q, want %q", got, want)
 		}
 		p.OneCommit = false
 		if err := p.Validate(); err != nil {
@@ -71,7 +71,7 @@ func TestR16_OneCommitAnswersRepeatsWithoutATransaction(t *testing.T) {
 		return true, nil
 	}
 	g, seen := oneCommit(t, s)
-	h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
+	h := g.Wrap(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
 		op := semel.FromContext(r.Context())
 		if _, bounded := r.Context().Deadline(); op.Attempt() != 1 || op.Fence() == 0 || !bounded {
 			t.Errorf("attempt %d, fence %d, bounded %v", op.Attempt(), op.Fence(), bounded)
@@ -116,7 +116,7 @@ func TestR26_OneCommitRunsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTransactor(t)
 		g, _ := oneCommit(t, s)
-		h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
+		h := g.Wrap(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
 			time.Sleep(time.Second)
 			return paying(w, r, tx)
 		}, nil))
@@ -160,7 +160,7 @@ func TestOneCommitWaitsForItsTurnWithinBounds(t *testing.T) {
 				o := semel.Options{Policy: semel.Policy{OneCommit: true}}
 				c.change(&o)
 				g, seen := newGuardWith(t, s, o)
-				h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
+				h := g.Wrap(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
 					time.Sleep(8 * time.Second)
 					return paying(w, r, tx)
 				}, nil))
@@ -217,7 +217,7 @@ func TestOneCommitStoreFails(t *testing.T) {
 			c.store(s, c.err)
 			g, seen := oneCommit(t, s)
 			times := 0
-			h := g.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { times++ }))
+			h := g.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { times++ }))
 			wantProblem(t, answer(h, post("k", `{}`)), c.status, c.code)
 			if times != 0 || seen.count(c.kind) != 1 {
 				t.Errorf("run %d times, %d of %s; want 0 and 1", times, seen.count(c.kind), c.kind)
@@ -287,7 +287,7 @@ func TestR31_OneCommitWithoutRunTx(t *testing.T) {
 			}
 			g, seen := newGuard(t, s, p)
 			times := 0
-			h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				times++
 				if c.says != nil {
 					c.says(semel.FromContext(r.Context()))
@@ -354,7 +354,7 @@ func TestCase09_OneCommitAsksWithItsClaim(t *testing.T) {
 					return errDown
 				}
 				g, seen := oneCommit(t, s)
-				h := g.Handler(s.working(paying, nil))
+				h := g.Wrap(s.working(paying, nil))
 				wantProblem(t, answer(h, post("k", `{}`)), http.StatusServiceUnavailable, refusal.StoreUnavailable)
 				if asked != c.asks {
 					t.Errorf("asked %d times, want %d", asked, c.asks)
@@ -385,7 +385,7 @@ func TestCase09_OneCommitNeverFindsOut(t *testing.T) {
 		p.OneCommit = true
 		g, seen := newGuard(t, s, p)
 		start := time.Now()
-		wantProblem(t, answer(g.Handler(s.working(paying, nil)), post("k", `{}`)), http.StatusServiceUnavailable, refusal.OutcomePending)
+		wantProblem(t, answer(g.Wrap(s.working(paying, nil)), post("k", `{}`)), http.StatusServiceUnavailable, refusal.OutcomePending)
 		if g.Stats().Running != 1 {
 			t.Error("the run is over before its end")
 		}
@@ -427,7 +427,7 @@ func TestOneCommitMeetsLeasedRuns(t *testing.T) {
 				var stuck sync.WaitGroup
 				release := make(chan struct{})
 				stuck.Go(func() {
-					answer(leased.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+					answer(leased.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 						rec := loaded(t, s, "k")
 						by = rec.Owner()
 						s.extends(func(func() (bool, error)) (bool, error) { return false, errDown }) // its process hangs
@@ -436,8 +436,8 @@ func TestOneCommitMeetsLeasedRuns(t *testing.T) {
 				})
 				synctest.Wait()
 				c.then(t, s, by)
-				g := leased.With(semel.Policy{OneCommit: true, OnLost: c.onLost})
-				w := answer(g.Handler(s.working(paying, nil)), post("k", `{}`))
+				g := leased.Route(semel.Policy{OneCommit: true, OnLost: c.onLost})
+				w := answer(g.Wrap(s.working(paying, nil)), post("k", `{}`))
 				if c.attempt == 0 {
 					wantProblem(t, w, c.status, c.code)
 					if s.began() != 0 {
@@ -463,13 +463,13 @@ func TestR28_OneCommitWaitsForALeasedRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTransactor(t)
 		leased, _ := newGuard(t, s, semel.Policy{})
-		g := leased.With(semel.Policy{OneCommit: true, Wait: time.Minute})
-		first := serve(leased.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		g := leased.Route(semel.Policy{OneCommit: true, Wait: time.Minute})
+		first := serve(leased.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			time.Sleep(3 * time.Second)
 			io.WriteString(w, "leased")
 		})), post("k", `{}`))
 		synctest.Wait()
-		second := serve(g.Handler(s.working(paying, nil)), post("k", `{}`))
+		second := serve(g.Wrap(s.working(paying, nil)), post("k", `{}`))
 		wantAnswer(t, first.answer(), http.StatusOK, "leased", false)
 		wantAnswer(t, second.answer(), http.StatusOK, "leased", true)
 		s.wantEffects()
@@ -481,7 +481,7 @@ func TestR60_OneCommitCountsKeys(t *testing.T) {
 	t.Parallel()
 	s := newTransactor(t)
 	g, _ := newGuardWith(t, s, semel.Options{Policy: semel.Policy{OneCommit: true}, MaxKeys: 2, MaxAttempts: 3})
-	h := g.Handler(s.working(paying, nil))
+	h := g.Wrap(s.working(paying, nil))
 	for i, key := range []string{"a", "b", "a", "b", "a"} {
 		wantAnswer(t, answer(h, post(key, `{}`)), http.StatusCreated, "paid", i > 1)
 	}
@@ -539,7 +539,7 @@ func TestOneCommitHasOneTransaction(t *testing.T) {
 	s := newTransactor(t)
 	s.commit = commitRefused
 	g, _ := oneCommit(t, s)
-	h := g.Handler(s.working(paying, func(_ http.ResponseWriter, r *http.Request, _ error) {
+	h := g.Wrap(s.working(paying, func(_ http.ResponseWriter, r *http.Request, _ error) {
 		if err := semel.RunTx(r.Context(), s, func(context.Context, driver.Tx) error {
 			t.Error("it has run")
 			return nil
@@ -565,7 +565,7 @@ func TestR31_R38_OneCommitHoldsStreams(t *testing.T) {
 	defer client.Close()
 	defer server.Close()
 	w := httptest.NewRecorder()
-	h := g.Handler(http.HandlerFunc(func(live http.ResponseWriter, _ *http.Request) {
+	h := g.Wrap(http.HandlerFunc(func(live http.ResponseWriter, _ *http.Request) {
 		if _, _, err := live.(http.Hijacker).Hijack(); !errors.Is(err, http.ErrNotSupported) {
 			t.Errorf("hijack: %v", err)
 		}

@@ -14,7 +14,7 @@ func TestR13_ATargetWithoutAPathIsCompared(t *testing.T) {
 	for _, p := range []semel.Policy{{}, {PerOperation: true}} {
 		var l ledger
 		g, _ := newGuard(t, nil, p)
-		h := g.Handler(http.HandlerFunc(l.pay))
+		h := g.Wrap(http.HandlerFunc(l.pay))
 		ask := func(target string) int {
 			r := post("k", `{}`)
 			u, err := url.Parse(target)

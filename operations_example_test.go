@@ -22,7 +22,7 @@ func ExampleGuard_Operations() {
 	}
 	mux.Handle("/operations", authenticated(guard.Operations()))
 	mux.Handle("/operations/", authenticated(guard.Operations()))
-	mux.Handle("POST /payments", authenticated(guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	mux.Handle("POST /payments", authenticated(guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Location", "/payments/7")
 		w.WriteHeader(http.StatusCreated)
 	}))))

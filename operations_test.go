@@ -164,7 +164,7 @@ func TestR33_R10_OnlyItsPrincipalFindsAnOperation(t *testing.T) {
 	t.Parallel()
 	store := memstore.New()
 	g, ask, _ := linkedGuard(t, store, semel.Options{})
-	answer(g.Handler(say("paid")), post("k", `{}`))
+	answer(g.Wrap(say("paid")), post("k", `{}`))
 	job := func(context.Context) (int, error) { return 1, nil }
 	if _, err := semel.Do(t.Context(), g, semel.Key{Scope: "alice", Operation: "pay", Value: "k"}, semel.Bytes("{}"), job); err != nil {
 		t.Fatal(err)
@@ -217,7 +217,7 @@ func TestR33_QuestionsThatCantBeAnswered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer(g.Handler(say("paid")), post("k", `{}`))
+	answer(g.Wrap(say("paid")), post("k", `{}`))
 	fail := func(err error) {
 		store.set(func(f *faulty) {
 			f.load = func(context.Context, driver.ID) (driver.Record, error) { return driver.Record{}, err }
@@ -275,7 +275,7 @@ func TestR33_R64_QuestionsPassTheBreaker(t *testing.T) {
 func TestR33_HEADIsAnsweredAsGET(t *testing.T) {
 	t.Parallel()
 	g, ask, _ := linkedGuard(t, nil, semel.Options{})
-	answer(g.Handler(say("paid")), post("k", `{}`))
+	answer(g.Wrap(say("paid")), post("k", `{}`))
 	s := httptest.NewServer(ask)
 	defer s.Close()
 	for path, want := range map[string]int{"/" + keyed("k").String(): 200, "/" + keyed("k").String() + "/result": 201, "/x": 404} {
@@ -299,7 +299,7 @@ func TestR33_HEADIsAnsweredAsGET(t *testing.T) {
 func TestR33_MountedBehindAProxy(t *testing.T) {
 	t.Parallel()
 	g, _ := newGuardWith(t, nil, semel.Options{Operations: "/api v1/operations"})
-	answer(g.Handler(say("paid")), post("k", `{}`))
+	answer(g.Wrap(say("paid")), post("k", `{}`))
 	id := keyed("k").String()
 	for path, h := range map[string]http.Handler{
 		"/api%20v1/operations/" + id: g.Operations(),
@@ -336,7 +336,7 @@ func TestR33_R13_ResultsAreReplays(t *testing.T) {
 		}
 		return nil
 	}}})
-	answer(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	answer(g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Encoding", "gzip")
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Location", "/payments/17")
@@ -406,7 +406,7 @@ func TestR33_RefusalsCarryTheLink(t *testing.T) {
 			}
 		}
 		lose := true
-		h := g.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			time.Sleep(10 * time.Second)
 			if lose {
 				semel.FromContext(r.Context()).Lost(errDown)
@@ -423,7 +423,7 @@ func TestR33_RefusalsCarryTheLink(t *testing.T) {
 		linked(answer(h, post("k", `{}`)), 409, refusal.OutcomeUnknown, want)
 
 		plain, _ := newGuard(t, nil, p)
-		linked(answer(plain.Handler(paused(&ledger{}, time.Minute)), post("k", `{}`)), 504, refusal.OutcomePending, "")
+		linked(answer(plain.Wrap(paused(&ledger{}, time.Minute)), post("k", `{}`)), 504, refusal.OutcomePending, "")
 		drained(t, plain)
 	})
 }
@@ -431,7 +431,7 @@ func TestR33_RefusalsCarryTheLink(t *testing.T) {
 func TestR33_R59_ClientsOfOtherOriginsMayReadTheLinks(t *testing.T) {
 	t.Parallel()
 	g, _, _ := linkedGuard(t, nil, semel.Options{})
-	allow, expose := g.With(semel.Policy{MaxWait: time.Second}).CORSHeaders()
+	allow, expose := g.Route(semel.Policy{MaxWait: time.Second}).CORSHeaders()
 	for _, name := range []string{"Link", "Location", "Preference-Applied"} {
 		if !strings.Contains(strings.Join(expose, " "), name) {
 			t.Errorf("expose %v lacks %s", expose, name)
@@ -447,7 +447,7 @@ func TestField23_AnOperationTellsUntilWhenItsAnswerIsKept(t *testing.T) {
 	for retention, want := range map[time.Duration]bool{0: true, time.Hour: true, semel.Forever: false} {
 		synctest.Test(t, func(t *testing.T) {
 			g, ask, _ := linkedGuard(t, nil, semel.Options{Policy: semel.Policy{MaxRun: time.Minute, Retention: retention, Tombstone: time.Hour}})
-			first := answer(g.Handler(http.HandlerFunc((&ledger{}).pay)), post("k", `{}`))
+			first := answer(g.Wrap(http.HandlerFunc((&ledger{}).pay)), post("k", `{}`))
 			w := answer(ask, about("", "Idempotency-Key", "k"))
 			var d struct{ Expires time.Time }
 			if err := json.Unmarshal(w.Body.Bytes(), &d); err != nil {

@@ -22,7 +22,7 @@ func TestR33_R70_TheClientAsksTheGuard(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.Handle(operationsPath, ask)
 	mux.Handle(operationsPath+"/", ask)
-	mux.Handle("POST /payments", g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	mux.Handle("POST /payments", g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Prefer") != "" {
 			<-release
 		}
@@ -98,7 +98,7 @@ func TestR33_R70_TheClientTakesTheGuardsWord(t *testing.T) {
 	runs := 0
 	mux := http.NewServeMux()
 	mux.Handle(operationsPath, ask)
-	mux.Handle("POST /payments", g.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	mux.Handle("POST /payments", g.Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		runs++
 		semel.FromContext(r.Context()).Lost(errDown)
 	})))

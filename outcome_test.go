@@ -83,7 +83,7 @@ func TestR42_R43_R45_Case17_Case18_OutcomeByStatus(t *testing.T) {
 					}
 					g, _ := newGuard(t, nil, semel.Policy{OnLost: onLost, OnError: onError})
 					var l ledger
-					h := g.Handler(counted(&l, func(w http.ResponseWriter, _ *http.Request, _ int) {
+					h := g.Wrap(counted(&l, func(w http.ResponseWriter, _ *http.Request, _ int) {
 						w.WriteHeader(status)
 						io.WriteString(w, "body")
 					}))
@@ -106,7 +106,7 @@ func TestR44_KeepOnlySuccess(t *testing.T) {
 		for _, onLost := range []semel.LostPolicy{semel.Hold, semel.Rerun} {
 			g, _ := newGuard(t, nil, semel.Policy{OnLost: onLost, OnError: semel.KeepErrors, KeepOnlySuccess: true})
 			var l ledger
-			wantKept(t, g.Handler(counted(&l, func(w http.ResponseWriter, _ *http.Request, _ int) { w.WriteHeader(c.status) })), &l, c.status, c.kept)
+			wantKept(t, g.Wrap(counted(&l, func(w http.ResponseWriter, _ *http.Request, _ int) { w.WriteHeader(c.status) })), &l, c.status, c.kept)
 		}
 	}
 }
@@ -141,7 +141,7 @@ func TestR44_HandlerAndRouteDecide(t *testing.T) {
 				t.Parallel()
 				g, _ := newGuard(t, nil, semel.Policy{OnLost: onLost, Decide: c.decide})
 				var l ledger
-				wantKept(t, g.Handler(counted(&l, func(w http.ResponseWriter, r *http.Request, _ int) {
+				wantKept(t, g.Wrap(counted(&l, func(w http.ResponseWriter, r *http.Request, _ int) {
 					if c.say != nil {
 						c.say(semel.FromContext(r.Context()))
 					}
@@ -164,7 +164,7 @@ func TestR44_RouteDecidesByStatusHeaderAndBody(t *testing.T) {
 		got = append(got, seen{status, h.Get("X-State"), body})
 		return semel.VerdictDefault
 	}})
-	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-State", "pending")
 		w.WriteHeader(http.StatusAccepted)
 		w.Header().Set("X-State", "too late")
@@ -195,7 +195,7 @@ func TestR44_RouteDecidesLostOrUnknown(t *testing.T) {
 			t.Parallel()
 			store := memstore.New()
 			g, _ := newGuard(t, store, semel.Policy{OnLost: c.onLost, Decide: func(int, http.Header, []byte) semel.Verdict { return c.verdict }})
-			h := g.Handler(say("perhaps"))
+			h := g.Wrap(say("perhaps"))
 			wantAnswer(t, answer(h, post("k", `{}`)), http.StatusCreated, "perhaps", false)
 			if rec := loaded(t, store, "k"); rec.State != c.state || rec.Error != "answered 201" {
 				t.Errorf("%v because %q, want %v", rec.State, rec.Error, c.state)
@@ -227,7 +227,7 @@ func TestR43_R44_OperationLost(t *testing.T) {
 				store := memstore.New()
 				g, _ := newGuard(t, store, semel.Policy{OnLost: onLost, OnError: semel.KeepErrors})
 				var l ledger
-				h := g.Handler(counted(&l, func(w http.ResponseWriter, r *http.Request, n int) {
+				h := g.Wrap(counted(&l, func(w http.ResponseWriter, r *http.Request, n int) {
 					if n == 1 {
 						c.say(semel.FromContext(r.Context()))
 					}
@@ -291,7 +291,7 @@ func TestR32_Case17_EveryExitSettles(t *testing.T) {
 							p.OnError, p.Patience, p.EmptyOK = semel.KeepErrors, patience, true
 							g, seen := newGuard(t, store, p)
 							var l ledger
-							h := g.Handler(counted(&l, func(w http.ResponseWriter, r *http.Request, _ int) {
+							h := g.Wrap(counted(&l, func(w http.ResponseWriter, r *http.Request, _ int) {
 								if writes {
 									say("paid").ServeHTTP(w, r)
 								}
@@ -356,7 +356,7 @@ func TestR32_ThrownGoesOnWhateverBecomesOfTheSettle(t *testing.T) {
 			return driver.Record{}, false, errDown
 		}
 		g, _ := newGuard(t, f, shortLease(semel.Rerun))
-		s := serve(g.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(errThrown) })), post("k", `{}`))
+		s := serve(g.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(errThrown) })), post("k", `{}`))
 		if w := s.answer(); s.thrown != errThrown || w.Body.Len() != 0 {
 			t.Errorf("threw %v after %q", s.thrown, w.Body)
 		}
@@ -377,7 +377,7 @@ func TestR32_DecidePanics(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := memstore.New()
 				g, _ := newGuard(t, store, semel.Policy{OnLost: onLost, Decide: func(int, http.Header, []byte) semel.Verdict { panic(errThrown) }})
-				s := serve(g.Handler(say("paid")), post("k", `{}`))
+				s := serve(g.Wrap(say("paid")), post("k", `{}`))
 				if w := s.answer(); s.thrown != errThrown || w.Body.Len() != 0 {
 					t.Errorf("threw %v after %q", s.thrown, w.Body)
 				}

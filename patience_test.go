@@ -34,7 +34,7 @@ func TestR75_ClientIsToldPendingAndTheRunGoesOn(t *testing.T) {
 				g, seen := newGuard(t, store, patient(onLost))
 				start := time.Now()
 				var paid ledger
-				h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					io.WriteString(w, "early part; ")
 					time.Sleep(30 * time.Second)
 					if err := r.Context().Err(); err != nil {
@@ -76,7 +76,7 @@ func TestR75_AnswerWithinPatienceIsTheHandlers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, seen := newGuard(t, nil, patient(semel.Hold))
 		var paid ledger
-		h := g.Handler(paused(&paid, 5*time.Second-1))
+		h := g.Wrap(paused(&paid, 5*time.Second-1))
 		wantAnswer(t, answer(h, post("k", `{}`)), http.StatusCreated, "payment 1", false)
 		wantAnswer(t, answer(h, post("k", `{}`)), http.StatusCreated, "payment 1", true)
 		if got := seen.results(); !reflect.DeepEqual(got, []event.Result{event.Executed, event.Replayed}) {
@@ -92,16 +92,16 @@ func TestR75_PatienceCountsFromTheRequest(t *testing.T) {
 		p := patient(semel.Hold)
 		p.Wait = time.Minute
 		g, _ := newGuard(t, nil, p)
-		first := serve(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		first := serve(g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			time.Sleep(3 * time.Second)
 			w.WriteHeader(http.StatusTooManyRequests)
 		})), post("k", `{}`))
 		synctest.Wait()
 		start := time.Now()
 		var paid ledger
-		next := serve(g.Handler(paused(&paid, 10*time.Second)), post("k", `{}`))
+		next := serve(g.Wrap(paused(&paid, 10*time.Second)), post("k", `{}`))
 		synctest.Wait()
-		waiter := serve(g.Handler(paused(&paid, 10*time.Second)), post("k", `{}`))
+		waiter := serve(g.Wrap(paused(&paid, 10*time.Second)), post("k", `{}`))
 		codes := map[refusal.Code]int{}
 		for _, s := range []*served{next, waiter} { // either takes over
 			codes[refusalCode(s.answer())]++
@@ -114,7 +114,7 @@ func TestR75_PatienceCountsFromTheRequest(t *testing.T) {
 		}
 		first.answer()
 		drained(t, g)
-		wantAnswer(t, answer(g.Handler(paused(&paid, 0)), post("k", `{}`)), http.StatusCreated, "payment 1", true)
+		wantAnswer(t, answer(g.Wrap(paused(&paid, 0)), post("k", `{}`)), http.StatusCreated, "payment 1", true)
 	})
 }
 
@@ -135,7 +135,7 @@ func TestR75_R32_ThrownAfterPatience(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					store := memstore.New()
 					g, seen := newGuard(t, store, patient(onLost))
-					s := serve(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					s := serve(g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						time.Sleep(10 * time.Second)
 						say("paid").ServeHTTP(w, r)
 						c.end()
@@ -167,14 +167,14 @@ func TestR75_R48_FencedAfterPatience(t *testing.T) {
 		way := &mortal{Store: store}
 		a, seen := newGuard(t, way, patient(semel.Rerun))
 		b, _ := newGuard(t, store, patient(semel.Rerun))
-		s := serve(a.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s := serve(a.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			time.Sleep(20 * time.Second)
 			say("late").ServeHTTP(w, r)
 		})), post("k", `{}`))
 		synctest.Wait()
 		way.dead.Store(true)
 		wantProblem(t, s.answer(), http.StatusGatewayTimeout, refusal.OutcomePending)
-		wantAnswer(t, answer(b.Handler(say("of B")), post("k", `{}`)), http.StatusCreated, "of B", false)
+		wantAnswer(t, answer(b.Wrap(say("of B")), post("k", `{}`)), http.StatusCreated, "of B", false)
 		before := loaded(t, store, "k")
 		way.dead.Store(false)
 		drained(t, a)

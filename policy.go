@@ -118,18 +118,18 @@ type Policy struct {
 	// store's own method, and are short. Only with a store that is a [driver.Transactor]. There is no lease and no record
 	// before the commit, so a request with another body meanwhile gets 409 or waits, and [Operation.Fence] orders only
 	// what was committed. OnLost does not matter: what was not committed did not happen. Not with Stream, Patience or
-	// Observe, nor with FailOpen: a handler whose database can't be asked could not work either, and one that waits in
+	// ObserveOnly, nor with FailOpen: a handler whose database can't be asked could not work either, and one that waits in
 	// vain for its turn must not run beside the one that it waits for. Defaults to a lease and a record from the start.
 	OneCommit bool
 	// RespondAsync lets a client ask not to wait for its answer, with "Prefer: respond-async" (RFC 7240, section 4.1), or
 	// only for a while, with "wait=N" beside it: past that it is told 202 and where the operation can be asked about
 	// ([Options].Operations), and the run goes on. Its request is stored, encrypted, so that a [Completer] finishes it
 	// should its process die. Needs Rerun, [Options].Encryption, and a store that is a [driver.Lister]. Not with
-	// OneCommit, Observe, FailOpen or Stream. Requests that do not ask for it are not stored. Defaults to letting clients
+	// OneCommit, ObserveOnly, FailOpen or Stream. Requests that do not ask for it are not stored. Defaults to letting clients
 	// wait.
 	RespondAsync bool
 	// Complete stores the request of each operation, encrypted, so that a [Completer] can finish one whose run was lost
-	// though no client asks again. Needs what RespondAsync needs, but for Options.Operations. Not with OneCommit, Observe
+	// though no client asks again. Needs what RespondAsync needs, but for Options.Operations. Not with OneCommit, ObserveOnly
 	// or FailOpen, and not for [Do]. Defaults to storing no request.
 	Complete bool
 	// SealHeaders are request headers that are stored with a request, besides those that describe its body or make it
@@ -170,8 +170,8 @@ type Policy struct {
 	// full, of what may be owed ([Options].PrincipalShare) or of the store ([driver.ErrShareFull]). Defaults to refusing
 	// with 503.
 	FailOpen bool
-	// Observe records and reports what would happen, but never refuses and never replays.
-	Observe bool
+	// ObserveOnly records and reports what would happen, but never refuses and never replays.
+	ObserveOnly bool
 }
 
 // ErrorPolicy says what becomes of a written 5xx.
@@ -381,7 +381,7 @@ func (p Policy) compile() (*policy, error) {
 		for _, x := range []struct {
 			name string
 			set  bool
-		}{{"Stream", p.Stream}, {"Patience", p.Patience > 0}, {"Observe", p.Observe}, {"FailOpen", p.FailOpen}} {
+		}{{"Stream", p.Stream}, {"Patience", p.Patience > 0}, {"ObserveOnly", p.ObserveOnly}, {"FailOpen", p.FailOpen}} {
 			if x.set {
 				fail("policy: OneCommit does not go with %s", x.name)
 			}

@@ -82,8 +82,8 @@ func TestAWrongPolicySaysWhereAndWhat(t *testing.T) {
 		if made, err := semel.New(memstore.New(), semel.SingleTenant, tc.p.OnLost, o); made != nil || err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%q: New returns %v", tc.want, err)
 		}
-		if got := thrownBy(func() { g.With(tc.p) }); !strings.Contains(got, tc.want) {
-			t.Errorf("%q: With panics with %q", tc.want, got)
+		if got := thrownBy(func() { g.Route(tc.p) }); !strings.Contains(got, tc.want) {
+			t.Errorf("%q: Route panics with %q", tc.want, got)
 		}
 	}
 }
@@ -186,11 +186,11 @@ func TestTheCorrelationHeaderCanNotCarryTheKey(t *testing.T) {
 		t.Errorf("New returns %v, want %q", err, want)
 	}
 	g, _ := newGuardWith(t, nil, semel.Options{CorrelationHeader: "X-Request-ID"})
-	if got := thrownBy(func() { g.With(p) }); !strings.Contains(got, want) {
-		t.Errorf("With panics with %q, want %q", got, want)
+	if got := thrownBy(func() { g.Route(p) }); !strings.Contains(got, want) {
+		t.Errorf("Route panics with %q, want %q", got, want)
 	}
 	g, _ = newGuardWith(t, nil, semel.Options{CorrelationHeader: "-"})
-	g.With(p)
+	g.Route(p)
 }
 
 // A stored body is known by its codec's name: without one it would be replayed as it is stored.
@@ -210,11 +210,11 @@ func (nameless) Name() string { return "" }
 func TestField02_AGuardTellsItsPolicy(t *testing.T) {
 	t.Parallel()
 	g, _ := newGuard(t, nil, semel.Policy{OnLost: semel.Rerun, Patience: time.Second})
-	p := g.With(g.Policy()).Policy()
+	p := g.Route(g.Policy()).Policy()
 	if p.OnLost != semel.Rerun || p.Patience != time.Second || p.MaxRun != defaults.MaxRun || p.OnError != semel.ReleaseErrors {
 		t.Errorf("the policy is told as %+v", p)
 	}
-	if other := g.With(semel.Policy{}).Policy(); other.Patience != 0 || other.OnLost != semel.Hold {
+	if other := g.Route(semel.Policy{}).Policy(); other.Patience != 0 || other.OnLost != semel.Hold {
 		t.Errorf("that of a route is told as %+v", other)
 	}
 }

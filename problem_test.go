@@ -256,7 +256,7 @@ func (pr *provoked) provoke(t *testing.T, change func(*semel.Options)) *httptest
 		t.Fatal(err)
 	}
 	semel.IdentityChecked(g)
-	w := pr.run(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	w := pr.run(g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch d, err := time.ParseDuration(r.Header.Get("X-How")); {
 		case err == nil:
 			time.Sleep(d)
@@ -316,7 +316,7 @@ func TestR27_RetryAfterOfARunThatHasJustBegunIsASecond(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g, _ := newGuard(t, nil, semel.Policy{})
-		h := g.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(time.Second) }))
+		h := g.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(time.Second) }))
 		go answer(h, post("k", `{}`))
 		synctest.Wait()
 		if got := answer(h, post("k", `{}`)).Header().Get("Retry-After"); got != "1" {
@@ -405,7 +405,7 @@ func TestTheProblemStatusesAreTheGuardsOwn(t *testing.T) {
 	statuses := map[refusal.Code]int{refusal.KeyMissing: 418}
 	g, _ := newGuardWith(t, nil, semel.Options{Problems: semel.ProblemOptions{Status: statuses}})
 	statuses[refusal.KeyMissing] = 499
-	if w := answer(g.Handler(http.NotFoundHandler()), post("", `{}`)); w.Code != 418 {
+	if w := answer(g.Wrap(http.NotFoundHandler()), post("", `{}`)); w.Code != 418 {
 		t.Errorf("answered %d, want 418", w.Code)
 	}
 }
@@ -440,7 +440,7 @@ func TestR76a_ProblemsByRoute(t *testing.T) {
 	}}
 	routes := map[string]http.Handler{}
 	for name, p := range map[string]semel.Policy{"common": {}, "own": {Problems: own}, "written": {Problems: written}} {
-		routes[name] = g.With(p).Handler(say("paid"))
+		routes[name] = g.Route(p).Wrap(say("paid"))
 	}
 	status[refusal.KeyMissing] = 499 // the caller may go on changing its own
 	for _, c := range []struct {
@@ -479,7 +479,7 @@ func TestR76a_StatusOfPatienceByRoute(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			g, _ := newGuard(t, nil, semel.Policy{Patience: time.Second, Problems: problems})
-			w := answer(g.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(time.Minute) })), post("k", `{}`))
+			w := answer(g.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(time.Minute) })), post("k", `{}`))
 			if w.Code != want || w.Header().Get("Retry-After") != "1" {
 				t.Errorf("answered %d, Retry-After %q, want %d", w.Code, w.Header().Get("Retry-After"), want)
 			}
@@ -506,8 +506,8 @@ func TestR76a_ProblemsOfAPolicyAreChecked(t *testing.T) {
 		}
 	}
 	g, _ := newGuard(t, nil, semel.Policy{})
-	if got := thrownBy(func() { g.With(p) }); !strings.Contains(got, "policy: Problems.Base") {
-		t.Errorf("With threw %q", got)
+	if got := thrownBy(func() { g.Route(p) }); !strings.Contains(got, "policy: Problems.Base") {
+		t.Errorf("Route threw %q", got)
 	}
 	if got := (semel.Policy{Problems: &semel.ProblemOptions{}}).Validate(); got != nil {
 		t.Errorf("the zero options: %v", got)

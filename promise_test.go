@@ -45,7 +45,7 @@ func TestR52_AnAnswerThatBreaksOffIsNotStoredForNobody(t *testing.T) {
 	var runs atomic.Int32
 	told := make(chan struct{})
 	mux := http.NewServeMux()
-	mux.Handle("POST /payments", g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	mux.Handle("POST /payments", g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		runs.Add(1)
 		if semel.FromContext(r.Context()).Attempt() == 1 {
 			<-told
@@ -79,7 +79,7 @@ func TestR33_AClientThatWasCutOffAndToldWithARepeatIsOwedTheEnd(t *testing.T) {
 		p.MaxWait = time.Minute
 		store := memstore.New()
 		g, asks, _ := asyncGuard(t, store, p)
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			time.Sleep(5 * time.Second)
 			w.WriteHeader(http.StatusTooManyRequests)
 		}))
@@ -122,7 +122,7 @@ func TestR84_AStepWhoseSaveMayHaveBeenExecutedIsReadAgain(t *testing.T) {
 		g, _ := newGuardWith(t, store, semel.Options{Policy: p})
 		n := 0
 		var used []string
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			ctx := r.Context()
 			store.fail.Store(n == 0)
 			newID := func(context.Context) (string, error) { n++; return fmt.Sprint("order-", n), nil }
@@ -178,7 +178,7 @@ func TestR84_AStepWhoseSaveIsExecutedLateHasOneResult(t *testing.T) {
 				n := 0
 				newID := func(context.Context) (string, error) { n++; return fmt.Sprint("order-", n), nil }
 				var used []string
-				h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					id, err := semel.Step(r.Context(), "order id", newID)
 					if err != nil {
 						delayed.down = false
@@ -220,7 +220,7 @@ func TestR38_R52_AStreamThatNobodyReceivesHasNotBegun(t *testing.T) {
 		g, _ := newFinishing(t, store, p)
 		runs := 0
 		mux := http.NewServeMux()
-		mux.Handle("POST /payments", g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mux.Handle("POST /payments", g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			runs++
 			if runs == 1 {
 				panic(http.ErrAbortHandler) // lost before a byte
@@ -258,7 +258,7 @@ func TestR33_R38_NobodyIsToldToComeBackWhileARunBegins(t *testing.T) {
 		p.MaxWait = time.Minute
 		p.Lease = 30 * time.Second
 		g, _, _ := asyncGuard(t, listing{store, mem}, p)
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			io.WriteString(w, "data: 1\n\n")
 			semel.FromContext(r.Context()).Lost(errors.New("upstream broke"))
@@ -286,7 +286,7 @@ func TestR33_WhatNobodyFinishesIsNotShownAsRunning(t *testing.T) {
 			}
 			w.WriteHeader(status)
 		})
-		serve(g.Handler(pay), post("k", `{}`)).answer() // lost under Rerun: free, owed, maybe
+		serve(g.Wrap(pay), post("k", `{}`)).answer() // lost under Rerun: free, owed, maybe
 		ctx, id := context.Background(), keyed("k")
 		tok := driver.NewToken() // an operator finds that nothing happened
 		rec, err := store.Seize(ctx, id, tok)
@@ -298,11 +298,11 @@ func TestR33_WhatNobodyFinishesIsNotShownAsRunning(t *testing.T) {
 		}
 		status = 503 // the route is Hold by now
 		held := shortLease(semel.Hold)
-		if w := answer(g.With(held).Handler(pay), post("k", `{}`)); w.Code != 503 {
+		if w := answer(g.Route(held).Wrap(pay), post("k", `{}`)); w.Code != 503 {
 			t.Fatal(w.Code, w.Body)
 		}
 		status = 201
-		stop := finish(t, g, g.Handler(pay), semel.CompleterOptions{})
+		stop := finish(t, g, g.Wrap(pay), semel.CompleterOptions{})
 		time.Sleep(6 * time.Hour)
 		stop()
 		d := statusOf(t, answer(asks, about("/"+id.String())), 200)
@@ -319,7 +319,7 @@ func TestR52_RunsOfClientsCountTowardsTheMostAttempts(t *testing.T) {
 		store := memstore.New()
 		g, _ := newFinishing(t, store, finishing())
 		runs := 0
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			runs++
 			panic(http.ErrAbortHandler)
 		}))
@@ -357,7 +357,7 @@ func TestR31_R84_AResumedStepIsAnEffectThatNoRollbackTakesBack(t *testing.T) {
 			steppedStoreOnly
 		}{transactions(t, steps), steppedStoreOnly{steps}}
 		g, _ := newGuard(t, store, semel.Policy{OnLost: onLost})
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if _, err := semel.Step(r.Context(), "charge", one); err != nil {
 				t.Error(err)
 			}

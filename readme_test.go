@@ -40,8 +40,8 @@ func TestReadmeGuardsAHandler(t *testing.T) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	mux.Handle("POST /payments", guard.Handler(pay))
-	mux.Handle("POST /quotes", guard.With(semel.Policy{OnLost: semel.Rerun, Retention: time.Hour}).Handler(quote))
+	mux.Handle("POST /payments", guard.Wrap(pay))
+	mux.Handle("POST /quotes", guard.Route(semel.Policy{OnLost: semel.Rerun, Retention: time.Hour}).Wrap(quote))
 
 	for range 2 {
 		for _, path := range []string{"/payments", "/quotes"} {
@@ -62,7 +62,7 @@ func TestField11_ReadmeHandlerHasASay(t *testing.T) {
 	t.Parallel()
 	processor := &cardProcessor{}
 	guard, _ := newGuard(t, nil, semel.Policy{KeyOptional: true})
-	h := guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		op := semel.FromContext(r.Context())
 		chargeID, err := processor.Charge(r.Context(), op.Key("charge")) // the same key in every run
 		if errors.Is(err, errOutOfStock) {

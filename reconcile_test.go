@@ -117,7 +117,7 @@ func lost(t *testing.T, g *semel.Guard) {
 	t.Helper()
 	func() {
 		defer func() { recover() }() //nolint:errcheck // the handler's own
-		answer(g.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("lost") })), post("k", `{}`))
+		answer(g.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("lost") })), post("k", `{}`))
 	}()
 }
 
@@ -150,7 +150,7 @@ func TestR52_R75a_AnUnknownOperationIsSettledByAsking(t *testing.T) {
 		{"its process died", func(t *testing.T, s *memstore.Store, _ *semel.Guard) {
 			dying := &mortal{Store: s}
 			g, _ := newGuard(t, dying, hold)
-			answer(g.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { dying.dead.Store(true) })), post("k", `{}`))
+			answer(g.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { dying.dead.Store(true) })), post("k", `{}`))
 			drained(t, g)
 		}},
 		{"released under Rerun, asked for under Hold", func(t *testing.T, s *memstore.Store, _ *semel.Guard) {
@@ -198,7 +198,7 @@ func TestR52_R75a_AnUnknownOperationIsSettledByAsking(t *testing.T) {
 						t.Errorf("asked about %+v, want %+v", q, want)
 					}
 					var l ledger
-					w := answer(g.Handler(http.HandlerFunc(l.pay)), post("k", `{}`))
+					w := answer(g.Wrap(http.HandlerFunc(l.pay)), post("k", `{}`))
 					if c.status == 201 {
 						wantAnswer(t, w, c.status, c.body, c.replay)
 					} else {
@@ -579,7 +579,7 @@ func TestR75a_ARunThatStillSettlesHereIsNotAskedAbout(t *testing.T) {
 		}
 		s.set(down)
 		var l ledger
-		h := g.Handler(http.HandlerFunc(l.pay))
+		h := g.Wrap(http.HandlerFunc(l.pay))
 		wantProblem(t, answer(h, post("k", `{}`)), http.StatusServiceUnavailable, refusal.OutcomePending)
 		time.Sleep(2 * p.Lease)
 		ask, asked := found(never)
@@ -609,7 +609,7 @@ func TestR75a_ARunThatDoesNotEndIsAskedAboutInTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := shortLease(semel.Hold)
 		g, seen := newGuard(t, nil, p)
-		s := serve(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		s := serve(g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			time.Sleep(5 * p.MaxRun)
 			w.WriteHeader(http.StatusAccepted)
 		})), post("k", `{}`))
@@ -707,7 +707,7 @@ func TestR35_R75a_WhatIsKeptOfAnAnswerThatWasFound(t *testing.T) {
 			lost(t, g)
 			ask, _ := found(semel.Finding{Found: semel.FoundDone, Answer: &c.answer})
 			reconciled(t, g, driver.ReadsDone, ask)
-			w := answer(g.Handler(http.NotFoundHandler()), post("k", `{}`))
+			w := answer(g.Wrap(http.NotFoundHandler()), post("k", `{}`))
 			wantAnswer(t, w, c.answer.Status, c.body, true)
 			got := w.Result().Header
 			for _, own := range []string{"Idempotent-Replayed", "Idempotency-Key", "Idempotency-Expires", "Cache-Control", "X-Correlation-Id", "Content-Length"} {
@@ -731,7 +731,7 @@ func TestCase20_R75a_AnAnswerThatWasFoundAndCantBeKept(t *testing.T) {
 		lost(t, g)
 		ask, _ := found(paid())
 		reconciled(t, g, driver.ReadsDone, ask)
-		wantProblem(t, answer(g.Handler(http.NotFoundHandler()), post("k", `{}`)), http.StatusConflict, refusal.ReplayUnavailable)
+		wantProblem(t, answer(g.Wrap(http.NotFoundHandler()), post("k", `{}`)), http.StatusConflict, refusal.ReplayUnavailable)
 		if seen.count(event.NotReplayable) != 1 {
 			t.Error("nobody was told")
 		}
@@ -751,7 +751,7 @@ func TestCase20_R75a_AnAnswerThatWasFoundAndCantBeKept(t *testing.T) {
 		})
 		ask, _ := found(paid())
 		reconciled(t, g, driver.ReadsDone, ask)
-		wantProblem(t, answer(g.Handler(http.NotFoundHandler()), post("k", `{}`)), http.StatusConflict, refusal.ReplayUnavailable)
+		wantProblem(t, answer(g.Wrap(http.NotFoundHandler()), post("k", `{}`)), http.StatusConflict, refusal.ReplayUnavailable)
 		if seen.count(event.NotReplayable) != 1 {
 			t.Error("nobody was told")
 		}

@@ -47,7 +47,7 @@ func TestR61_R52_AStoredRequestLacksTheRedactedFields(t *testing.T) {
 				var paid ledger
 				var header http.Header
 				var body string
-				h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					text, _ := io.ReadAll(r.Body)
 					header, body = r.Header, string(text)
 					if r.ContentLength != int64(len(text)) {
@@ -79,7 +79,7 @@ func TestR61_ARequestThatCantBeRedactedIsRefused(t *testing.T) {
 	store := memstore.New()
 	g, _, _ := asyncGuard(t, store, p)
 	var paid ledger
-	h := g.Handler(http.HandlerFunc(paid.pay))
+	h := g.Wrap(http.HandlerFunc(paid.pay))
 	w := answer(h, post("k", `{"card":`, "Prefer", asyncPreferred))
 	wantProblem(t, w, http.StatusBadRequest, refusal.RequestUnreadable)
 	if text := w.Body.String(); !strings.Contains(text, `"retryable":false`) || !strings.Contains(text, "not valid JSON") || store.Len() != 0 {

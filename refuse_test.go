@@ -32,7 +32,7 @@ func TestField19_WhatAHandlerRefusesIsRefusedNotExecuted(t *testing.T) {
 			t.Parallel()
 			g, seen := newGuard(t, memstore.New(), c.policy)
 			runs := 0
-			h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				runs++
 				c.says(semel.FromContext(r.Context()))
 				w.WriteHeader(http.StatusServiceUnavailable)

@@ -51,7 +51,7 @@ func TestR42_Field03_AnothersRefusalIsNotKept(t *testing.T) {
 			t.Parallel()
 			l := &ledger{}
 			g, seen := newGuard(t, nil, c.policy)
-			h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				if l.add() > 1 {
 					w.WriteHeader(http.StatusCreated)
 					return
@@ -100,17 +100,17 @@ func TestR42_Field03_AGuardPassesItsOwnOperation(t *testing.T) {
 	}{
 		{"the same guard", func(g *semel.Guard) *semel.Guard { return g }},
 		{"another policy", func(g *semel.Guard) *semel.Guard {
-			return g.With(semel.Policy{KeyHeaders: []string{"X-Key", "Idempotency-Key"}})
+			return g.Route(semel.Policy{KeyHeaders: []string{"X-Key", "Idempotency-Key"}})
 		}},
 		{"another guard on the store", func(*semel.Guard) *semel.Guard { g, _ := newGuard(t, s, semel.Policy{}); return g }},
-		{"one that observes", func(g *semel.Guard) *semel.Guard { return g.With(semel.Policy{Observe: true}) }},
-		{"one that waits", func(g *semel.Guard) *semel.Guard { return g.With(semel.Policy{Wait: time.Hour}) }},
-		{"one that reads the body", func(g *semel.Guard) *semel.Guard { return g.With(semel.Policy{KeyField: "/key"}) }},
+		{"one that observes", func(g *semel.Guard) *semel.Guard { return g.Route(semel.Policy{ObserveOnly: true}) }},
+		{"one that waits", func(g *semel.Guard) *semel.Guard { return g.Route(semel.Policy{Wait: time.Hour}) }},
+		{"one that reads the body", func(g *semel.Guard) *semel.Guard { return g.Route(semel.Policy{KeyField: "/key"}) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := &ledger{}
 			outer, seen := newGuard(t, s, semel.Policy{})
-			h := outer.Handler(c.inner(outer).Handler(http.HandlerFunc(l.pay)))
+			h := outer.Wrap(c.inner(outer).Wrap(http.HandlerFunc(l.pay)))
 			for _, result := range []event.Result{event.Executed, event.Replayed} {
 				w := answer(h, post(strings.ReplaceAll(c.name, " ", "-"), "{}"))
 				if w.Code != 201 || w.Body.String() != "payment 1" || l.count() != 1 {
@@ -133,16 +133,16 @@ func TestField03_WhatTheInnerGuardDoesNotOwnIsItsOwnOperation(t *testing.T) {
 	first, second := memstore.New(), memstore.New()
 	outer, _ := newGuard(t, first, semel.Policy{})
 	other, _ := newGuard(t, second, semel.Policy{})
-	for _, inner := range []*semel.Guard{other, outer.With(semel.Policy{PerOperation: true})} {
+	for _, inner := range []*semel.Guard{other, outer.Route(semel.Policy{PerOperation: true})} {
 		before := l.count()
 		key := fmt.Sprint("k", before)
-		h := outer.Handler(inner.Handler(http.HandlerFunc(l.pay)))
+		h := outer.Wrap(inner.Wrap(http.HandlerFunc(l.pay)))
 		for range 2 {
 			if w := answer(h, post(key, "{}")); w.Code != 201 || l.count() != before+1 {
 				t.Errorf("%d %s, %d executions", w.Code, w.Body, l.count()-before)
 			}
 		}
-		if w := answer(inner.Handler(http.HandlerFunc(l.pay)), post(key, "{}")); w.Header().Get("Idempotent-Replayed") != "true" {
+		if w := answer(inner.Wrap(http.HandlerFunc(l.pay)), post(key, "{}")); w.Header().Get("Idempotent-Replayed") != "true" {
 			t.Errorf("the inner guard has no record: %d %v", w.Code, w.Header())
 		}
 	}
@@ -155,11 +155,11 @@ func TestField03_TheOuterGuardGetsTheOutcomeOfTheInnerOne(t *testing.T) {
 		l := &ledger{}
 		outer, _ := newGuard(t, memstore.New(), semel.Policy{})
 		inner, _ := newGuard(t, memstore.New(), semel.Policy{})
-		service := inner.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		service := inner.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			time.Sleep(5 * time.Second)
 			l.pay(w, r)
 		}))
-		h := outer.Handler(service)
+		h := outer.Wrap(service)
 		go answer(service, post("k", "{}"))
 		synctest.Wait()
 		if w := answer(h, post("k", "{}")); w.Code != http.StatusConflict || w.Header().Get("Idempotency-Code") != string(refusal.InProgress) || w.Header().Get("Retry-After") == "" {

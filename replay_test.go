@@ -77,7 +77,7 @@ func TestR35_Case19_HeadersOfOneExchangeAreNotReplayed(t *testing.T) {
 		CorrelationHeader: "X-My-Correlation", ReplayMarkers: []string{"X-Replay"},
 		Policy: semel.Policy{KeyHeaders: []string{"X-Idempotency-Key", "Other-Key"}},
 	})
-	h := g.Handler(fields(l, all, "body"))
+	h := g.Wrap(fields(l, all, "body"))
 	ask := func() http.Header { return answer(h, post("", "{}", "X-Idempotency-Key", "k")).Header() }
 	live := ask()
 	for name, values := range all {
@@ -110,7 +110,7 @@ func TestR35_OnlyListedHeadersAreStored(t *testing.T) {
 	t.Parallel()
 	s := memstore.New()
 	g, _ := newGuard(t, s, semel.Policy{StoreHeaders: []string{"content-type", "X-Listed", "Set-Cookie", "X-Sum"}})
-	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/csv")
 		w.Header().Set("X-Listed", "1")
 		w.Header().Set("X-Unlisted", "1")
@@ -133,7 +133,7 @@ func TestR35_OnlyListedHeadersAreStored(t *testing.T) {
 	}
 
 	g, _ = newGuard(t, s, semel.Policy{StoreHeaders: []string{}})
-	h = g.Handler(fields(&ledger{}, http.Header{"X-Unlisted": {"1"}}, "x"))
+	h = g.Wrap(fields(&ledger{}, http.Header{"X-Unlisted": {"1"}}, "x"))
 	answer(h, post("none", "{}"))
 	if again := answer(h, post("none", "{}")); again.Header().Get("X-Unlisted") != "" || again.Body.String() != "x" {
 		t.Errorf("with an empty list the replay is %v", again.Header())
@@ -145,7 +145,7 @@ func TestR35_TrailersAreKeptButForThoseOfOneExchange(t *testing.T) {
 	for _, proto := range wires {
 		for _, stream := range []bool{false, true} {
 			g, _ := newGuard(t, nil, semel.Policy{Stream: stream})
-			w := newWire(t, proto, g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w := newWire(t, proto, g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Trailer", "X-Sum, Server-Timing")
 				w.Header().Set("X-Sum", "in the header")
 				io.WriteString(w, "body")
@@ -205,7 +205,7 @@ func TestR35_Case19_GzipIsDecodedForWhoDoesNotAcceptIt(t *testing.T) {
 	l := &ledger{}
 	g, _ := newGuardWith(t, nil, semel.Options{MaxAttempts: -1})
 	encoded := packedText(t, `{"a":1}`)
-	h := g.Handler(fields(l, http.Header{
+	h := g.Wrap(fields(l, http.Header{
 		"Content-Encoding": {"gzip"}, "Content-Type": {"application/json"}, "Etag": {`"1"`}, "Content-Digest": {"sha-256=:x:"},
 		"Repr-Digest": {"sha-256=:x:"}, "Digest": {"SHA-256=x"}, "Content-Md5": {"x"}, "Vary": {"Accept-Encoding"},
 	}, encoded))
@@ -249,7 +249,7 @@ func TestR35_WhatIsNoGzipIsReplayedAsItIs(t *testing.T) {
 		"nothing":      {"gzip", ""},
 	} {
 		g, _ := newGuard(t, nil, semel.Policy{MaxResponseBody: 100 << 10})
-		h := g.Handler(fields(&ledger{}, http.Header{"Content-Encoding": {tt.coding}, "Etag": {`W/"1"`}}, tt.body))
+		h := g.Wrap(fields(&ledger{}, http.Header{"Content-Encoding": {tt.coding}, "Etag": {`W/"1"`}}, tt.body))
 		answer(h, post("k", "{}"))
 		w := answer(h, post("k", "{}"))
 		if w.Body.String() != tt.body || w.Header().Get("Content-Encoding") != tt.coding || w.Header().Get("Etag") != `W/"1"` {
@@ -262,7 +262,7 @@ func TestR35_WhatIsNoGzipIsReplayedAsItIs(t *testing.T) {
 func TestR35_R37_ADecodedAnswerIsNotGivenAType(t *testing.T) {
 	t.Parallel()
 	g, _ := newGuard(t, nil, semel.Policy{})
-	w := newWire(t, "HTTP/1.1", g.Handler(fields(&ledger{}, http.Header{"Content-Encoding": {"gzip"}}, packedText(t, "<!DOCTYPE html>"))))
+	w := newWire(t, "HTTP/1.1", g.Wrap(fields(&ledger{}, http.Header{"Content-Encoding": {"gzip"}}, packedText(t, "<!DOCTYPE html>"))))
 	w.send(t, "k", "{}")
 	if r := w.send(t, "k", "{}"); r.body != "<!DOCTYPE html>" || r.header["Content-Type"] != nil {
 		t.Errorf("got %v %q", r.header, r.body)
@@ -273,7 +273,7 @@ func TestR34_ReplaysAreMarkedAndNothingElseIs(t *testing.T) {
 	t.Parallel()
 	g, seen := newGuardWith(t, nil, semel.Options{ReplayMarkers: []string{"Idempotent-Replayed", "x-replay"}})
 	l := &ledger{}
-	h := g.Handler(http.HandlerFunc(l.pay))
+	h := g.Wrap(http.HandlerFunc(l.pay))
 	marks := func(w *httptest.ResponseRecorder) string {
 		return w.Header().Get("Idempotent-Replayed") + "," + w.Header().Get("X-Replay")
 	}
@@ -296,7 +296,7 @@ func TestR39_KeyedAnswersAreNotCachedAndTellUntilWhen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &ledger{}
 		g, _ := newGuard(t, nil, semel.Policy{Retention: 2 * time.Hour})
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			time.Sleep(time.Minute) // retention counts from the end
 			l.pay(w, r)
 		}))
@@ -330,7 +330,7 @@ func TestR39_OnlyWhatIsKeptExpires(t *testing.T) {
 		"released":      {semel.Policy{}, http.StatusTooManyRequests},
 	} {
 		g, _ := newGuard(t, nil, tt.p)
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(tt.status) }))
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(tt.status) }))
 		for range 2 {
 			if w := answer(h, post("k", "{}")); w.Header().Get("Idempotency-Expires") != "" || w.Code != tt.status {
 				t.Errorf("%s: %d %v", name, w.Code, w.Header())
@@ -352,7 +352,7 @@ func TestR39_ACacheControlThatIsSetStays(t *testing.T) {
 		"handler, two": {nil, []string{"private", "max-age=1"}, []string{"private", "max-age=1"}},
 	} {
 		g, _ := newGuard(t, nil, semel.Policy{})
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			if tt.handler != nil {
 				w.Header()["Cache-Control"] = tt.handler
 			}
@@ -375,7 +375,7 @@ func TestR40_ALateRepeatGetsTheFirstAnswer(t *testing.T) {
 	t.Parallel()
 	payments := map[string]bool{}
 	g, _ := newGuard(t, nil, semel.Policy{})
-	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		payments["1"] = true
 		w.Header().Set("Location", "/payments/1")
 		w.WriteHeader(http.StatusCreated)
@@ -391,7 +391,7 @@ func TestR41_ReplayComesBeforePreconditions(t *testing.T) {
 	t.Parallel()
 	etag := `"1"`
 	g, _ := newGuard(t, nil, semel.Policy{})
-	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("If-Match") != etag {
 			w.WriteHeader(http.StatusPreconditionFailed)
 			return
@@ -447,7 +447,7 @@ func TestR41a_R57_AnUnreadableRecordIsNeverRunAgain(t *testing.T) {
 	} {
 		s, l := &faulty{Store: memstore.New(), claim: claim}, &ledger{}
 		g, seen := newGuard(t, s, semel.Policy{})
-		w := answer(g.Handler(http.HandlerFunc(l.pay)), post("k", "{}"))
+		w := answer(g.Wrap(http.HandlerFunc(l.pay)), post("k", "{}"))
 		wantRefused(t, w, http.StatusConflict, refusal.ReplayUnavailable)
 		if strings.Contains(w.Body.String(), "secret") || l.count() != 0 || seen.count(event.Unreadable) != 1 {
 			t.Errorf("%s: %q, %d executions, %d events", name, w.Body, l.count(), seen.count(event.Unreadable))
@@ -464,7 +464,7 @@ func TestR14_R57_AReplayCanBeForbidden(t *testing.T) {
 		}
 		return nil
 	}})
-	h := g.Handler(fields(l, http.Header{"X-Secret": {"1"}}, "secret answer"))
+	h := g.Wrap(fields(l, http.Header{"X-Secret": {"1"}}, "secret answer"))
 	if w := answer(h, post("k", "{}")); w.Body.String() != "secret answer" {
 		t.Errorf("the first run was asked: %d %q", w.Code, w.Body)
 	}
@@ -505,7 +505,7 @@ func TestR44_DecideSeesTheAnswer(t *testing.T) {
 			return semel.VerdictRelease
 		}})
 		l := &ledger{}
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			l.add()
 			w.Header().Set("X-A", "1")
 			w.WriteHeader(http.StatusAccepted)
@@ -541,7 +541,7 @@ func TestR45_KeptErrorsSayThatTheyAreFinal(t *testing.T) {
 	} {
 		l := &ledger{}
 		g, _ := newGuard(t, nil, semel.Policy{OnLost: tt.onLost})
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			l.add()
 			w.Header().Set("Content-Type", "application/problem+json")
 			w.WriteHeader(tt.status)
@@ -564,7 +564,7 @@ func TestCase21_R37_EmptyAnswersAreAnswers(t *testing.T) {
 	for _, body := range []string{"", "0", "null", "false", `""`, "[]", "\x00"} {
 		l := &ledger{}
 		g, _ := newGuard(t, nil, semel.Policy{})
-		h := g.Handler(fields(l, http.Header{"Content-Type": {"application/json"}}, body))
+		h := g.Wrap(fields(l, http.Header{"Content-Type": {"application/json"}}, body))
 		for i := range 3 {
 			w := answer(h, post("k", "{}"))
 			if w.Code != http.StatusOK || w.Body.String() != body || (w.Header().Get("Idempotent-Replayed") == "true") != (i > 0) {
@@ -582,7 +582,7 @@ func TestCase01_RefusedRepeatsLeaveTheRecord(t *testing.T) {
 	s, l := memstore.New(), &ledger{}
 	g, _ := newGuard(t, s, semel.Policy{})
 	var h http.Handler
-	h = g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h = g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		before := only(t, s)
 		wantRefused(t, answer(h, post("k", "{}")), http.StatusConflict, refusal.InProgress)
 		wantRefused(t, answer(h, post("k", "other")), http.StatusUnprocessableEntity, refusal.KeyReused)
@@ -615,7 +615,7 @@ func TestR48_ALateOwnersClientGetsTheRecordsAnswer(t *testing.T) {
 		s := &faulty{Store: mem}
 		g, _ := newGuard(t, s, shortLease(semel.Rerun))
 		n := 0
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			n++
 			if n > 1 {
 				io.WriteString(w, "second")
@@ -627,7 +627,7 @@ func TestR48_ALateOwnersClientGetsTheRecordsAnswer(t *testing.T) {
 				}
 			})
 			time.Sleep(4 * time.Second) // its heart stands still: the lease is over
-			if w := answer(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if w := answer(g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				io.WriteString(w, "second")
 			})), post("k", "{}")); w.Body.String() != "second" {
 				t.Errorf("the takeover got %d %q", w.Code, w.Body)
@@ -650,7 +650,7 @@ func TestR48_R16_ALateOwnersClientGetsNoOtherRequestsAnswer(t *testing.T) {
 			mem := memstore.New()
 			s := &faulty{Store: mem}
 			g, _ := newGuard(t, s, semel.Policy{Stream: true, Lease: 3 * time.Second, MaxRun: time.Hour, Retention: 2 * time.Hour})
-			h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				semel.FromContext(r.Context()).Release() // so that it is not streamed itself
 				s.set(func(f *faulty) {
 					f.extend = func(context.Context, driver.ID, driver.Owner, driver.Extension) (bool, error) {
@@ -685,7 +685,7 @@ func TestR48_R16_ALateOwnersClientGetsNoOtherRequestsAnswer(t *testing.T) {
 
 // texts is a handler of a guard that answers with a text.
 func texts(g *semel.Guard, text string) http.Handler {
-	return g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, text) }))
+	return g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, text) }))
 }
 
 // What a handler's goroutine says after its return comes too late to change an answer that is durable.
@@ -700,7 +700,7 @@ func TestR30_LostAfterTheReturnChangesNothing(t *testing.T) {
 			return mem.Settle(ctx, id, by, o)
 		}
 		g, _ := newGuard(t, s, semel.Policy{Stream: stream})
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			op = semel.FromContext(r.Context())
 			io.WriteString(w, "answer")
 		}))

@@ -86,7 +86,7 @@ func payHandler(t *testing.T, p semel.Policy) (http.Handler, *ledger, *memstore.
 	t.Helper()
 	s, l := memstore.New(), &ledger{}
 	g, seen := newGuard(t, s, p)
-	return g.Handler(http.HandlerFunc(l.pay)), l, s, seen
+	return g.Wrap(http.HandlerFunc(l.pay)), l, s, seen
 }
 
 func TestR1_R5_QuotedAndBareFormsAreOneKey(t *testing.T) {
@@ -204,7 +204,7 @@ func TestR7_ARequiredKeyThatIsMissingIsAskedFor(t *testing.T) {
 	t.Parallel()
 	s, l := memstore.New(), &ledger{}
 	g, _ := newGuardWith(t, s, semel.Options{Problems: semel.ProblemOptions{Documentation: "https://api.example.com/idempotency"}})
-	w := answer(g.Handler(http.HandlerFunc(l.pay)), post("", `{}`))
+	w := answer(g.Wrap(http.HandlerFunc(l.pay)), post("", `{}`))
 	checkProblem(t, w, 400, refusal.KeyMissing)
 	if got, want := w.Header().Get("Link"), `<https://api.example.com/idempotency>; rel="describedby"`; got != want {
 		t.Errorf("Link is %q, want %q", got, want)
@@ -212,7 +212,7 @@ func TestR7_ARequiredKeyThatIsMissingIsAskedFor(t *testing.T) {
 	checkEffects(t, l, 0)
 	checkRecords(t, s, 0)
 
-	other := answer(g.Handler(http.HandlerFunc(l.pay)), post("a b", `{}`))
+	other := answer(g.Wrap(http.HandlerFunc(l.pay)), post("a b", `{}`))
 	if got := other.Header().Get("Link"); got != "" {
 		t.Errorf("another problem has the Link %q", got)
 	}
@@ -387,14 +387,14 @@ func TestR9_R63_TheHandlerGetsTheBodyAsItWasSent(t *testing.T) {
 		"bypassed":         {failing, semel.Policy{FailOpen: true}, "key-1"},
 		"bypassed, spool":  {failing, semel.Policy{FailOpen: true, SpoolRequestAbove: 4}, "key-1"},
 		"with patience":    {nil, semel.Policy{Patience: defaults.MaxRun}, "key-1"},
-		"shadowed":         {nil, semel.Policy{Observe: true}, "key-1"},
-		"shadowed, reused": {nil, semel.Policy{Observe: true, KeyOptional: true}, ""},
+		"shadowed":         {nil, semel.Policy{ObserveOnly: true}, "key-1"},
+		"shadowed, reused": {nil, semel.Policy{ObserveOnly: true, KeyOptional: true}, ""},
 	} {
 		for _, sent := range []struct{ coding, body string }{{"", plain}, {"gzip", zipped}} {
 			g, _ := newGuard(t, tc.store, tc.p)
 			var got string
 			var length int64
-			h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				w.WriteHeader(http.StatusOK)
 				b, err := io.ReadAll(r.Body)
 				if err != nil {
@@ -564,7 +564,7 @@ func TestField06_ATemporaryFileThatFailsIsNotTheRequestsFault(t *testing.T) {
 	if err := os.Remove(dir); err != nil {
 		t.Fatal(err)
 	}
-	w := answer(g.Handler(http.HandlerFunc(l.pay)), post("k", `{"amount":5}`))
+	w := answer(g.Wrap(http.HandlerFunc(l.pay)), post("k", `{"amount":5}`))
 	checkProblem(t, w, 503, refusal.StoreUnavailable)
 	if got := w.Header().Get("Retry-After"); got != "5" {
 		t.Errorf("Retry-After is %q, want 5", got)
@@ -595,7 +595,7 @@ func TestR76a_TheCorrelationIdIsKeptOrMadeEchoedForwardedAndRecorded(t *testing.
 		s := memstore.New()
 		g, seen := newGuard(t, s, semel.Policy{})
 		var forwarded, op string
-		h := g.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			forwarded, op = r.Header.Get("X-Correlation-Id"), semel.FromContext(r.Context()).Correlation()
 		}))
 		r := post("k", `{}`)
@@ -640,7 +640,7 @@ func TestR76a_UnprotectedRunsSeeTheCorrelationIdToo(t *testing.T) {
 	g, seen := newGuard(t, s, semel.Policy{KeyOptional: true, FailOpen: true})
 	for _, key := range []string{"", "k"} {
 		var forwarded string
-		h := g.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { forwarded = r.Header.Get("X-Correlation-Id") }))
+		h := g.Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { forwarded = r.Header.Get("X-Correlation-Id") }))
 		w := answer(h, post(key, `{}`))
 		if got := w.Header().Get("X-Correlation-Id"); got == "" || forwarded != got || seen.last().Correlation != got {
 			t.Errorf("key %q: echoed %q, forwarded %q, reported %q; want one id", key, got, forwarded, seen.last().Correlation)
@@ -651,7 +651,7 @@ func TestR76a_UnprotectedRunsSeeTheCorrelationIdToo(t *testing.T) {
 func TestR76a_TheCorrelationHeaderHasAnotherNameOrNone(t *testing.T) {
 	t.Parallel()
 	g, seen := newGuardWith(t, nil, semel.Options{CorrelationHeader: "x-request-id"})
-	h := g.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	h := g.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	w := answer(h, post("k", `{}`, "X-Request-Id", "r1", "X-Correlation-Id", "c1"))
 	if got := w.Header(); got.Get("X-Request-Id") != "r1" || got.Get("X-Correlation-Id") != "" || seen.last().Correlation != "r1" {
 		t.Errorf("answered %v, event %q; want the id of X-Request-Id", got, seen.last().Correlation)
@@ -661,7 +661,7 @@ func TestR76a_TheCorrelationHeaderHasAnotherNameOrNone(t *testing.T) {
 	}
 
 	g, seen = newGuardWith(t, nil, semel.Options{CorrelationHeader: "-"})
-	w = answer(g.Handler(h), post("k", `{}`, "X-Correlation-Id", "c1"))
+	w = answer(g.Wrap(h), post("k", `{}`, "X-Correlation-Id", "c1"))
 	if got := w.Header()["X-Correlation-Id"]; got != nil || seen.last().Correlation != "" {
 		t.Errorf("turned off, it answers %q and reports %q", got, seen.last().Correlation)
 	}
@@ -714,7 +714,7 @@ func TestCase15_Case38_WhatTheHandlerChangesDoesNotMoveItsRecord(t *testing.T) {
 	for _, status := range []int{201, 503} { // kept, and released
 		s, l := memstore.New(), &ledger{}
 		g, _ := newGuard(t, s, semel.Policy{})
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			l.add()
 			r.Header.Set("Idempotency-Key", "another")
 			r.Header.Set("X-Principal", "mallory")
@@ -818,7 +818,7 @@ func TestR28_AClientChoosesItsWaitWithinTheRoutesBound(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			h, l, _, _ := payHandler(t, tc.p)
 			slow, _ := newGuard(t, nil, tc.p)
-			held := slow.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			held := slow.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				time.Sleep(20 * time.Second)
 				h.ServeHTTP(w, r)
 			}))
@@ -848,7 +848,7 @@ func TestR60_AFullStoreRefusesNewKeysAndKeepsTheOld(t *testing.T) {
 	}
 	l := &ledger{}
 	g, _ := newGuard(t, s, semel.Policy{})
-	h := g.Handler(http.HandlerFunc(l.pay))
+	h := g.Wrap(http.HandlerFunc(l.pay))
 	checkRun(t, answer(h, post("k1", `{}`)))
 	checkRun(t, answer(h, post("k2", `{}`)))
 	for range 3 {
@@ -871,7 +871,7 @@ func TestR63_FailClosedByDefault(t *testing.T) {
 			return driver.Record{}, false, fail
 		}}
 		g, seen := newGuard(t, s, semel.Policy{})
-		w := answer(g.Handler(http.HandlerFunc(l.pay)), post("k", `{}`))
+		w := answer(g.Wrap(http.HandlerFunc(l.pay)), post("k", `{}`))
 		checkProblem(t, w, 503, refusal.StoreUnavailable)
 		if got := w.Header().Get("Retry-After"); got != "5" {
 			t.Errorf("%s: Retry-After is %q, want 5", name, got)
@@ -893,7 +893,7 @@ func TestR63_FailOpenRunsMarkedLoggedAndCounted(t *testing.T) {
 		return driver.Record{}, false, errors.New("down")
 	}}
 	g, seen := newGuard(t, s, semel.Policy{FailOpen: true})
-	h := g.Handler(http.HandlerFunc(l.pay))
+	h := g.Wrap(http.HandlerFunc(l.pay))
 	w := answer(h, post("k", `{}`))
 	checkRun(t, w)
 	if got := w.Header().Get("Idempotency-Status"); got != "bypassed" {
@@ -932,7 +932,7 @@ func TestR63_AClientThatLeavesDoesNotOpen(t *testing.T) {
 		return driver.Record{}, false, ctx.Err()
 	}}
 	g, seen := newGuard(t, s, semel.Policy{FailOpen: true})
-	answer(g.Handler(http.HandlerFunc(l.pay)), post("k", `{}`).WithContext(ctx))
+	answer(g.Wrap(http.HandlerFunc(l.pay)), post("k", `{}`).WithContext(ctx))
 	checkEffects(t, l, 0)
 	if got := seen.results(); !slices.Equal(got, []event.Result{event.Refused}) {
 		t.Errorf("decided %v, want refused", got)
@@ -952,7 +952,7 @@ func TestR41a_R63_AnUnreadableRecordDoesNotOpen(t *testing.T) {
 		load: func(context.Context, driver.ID) (driver.Record, error) { return driver.Record{}, unreadable },
 	}
 	g, _ := newGuardWith(t, s, semel.Options{Policy: semel.Policy{FailOpen: true}, MaxKeys: 1})
-	h := g.Handler(http.HandlerFunc(l.pay))
+	h := g.Wrap(http.HandlerFunc(l.pay))
 	checkProblem(t, answer(h, post("k", `{}`)), 409, refusal.ReplayUnavailable)
 
 	s.set(func(f *faulty) { f.claim = nil })
@@ -982,7 +982,7 @@ func TestCase39_BelowTheGuardARepeatSpendsNoLimitAndNoOneTimeToken(t *testing.T)
 			next.ServeHTTP(w, r)
 		})
 	}
-	below := g.Handler(once(http.HandlerFunc(l.pay)))
+	below := g.Wrap(once(http.HandlerFunc(l.pay)))
 	checkRun(t, answer(below, post("k", `{}`)))
 	for range 3 {
 		checkReplay(t, answer(below, post("k", `{}`)))
@@ -998,7 +998,7 @@ func TestCase39_BelowTheGuardARepeatSpendsNoLimitAndNoOneTimeToken(t *testing.T)
 	checkRun(t, answer(below, post("k2", `{}`)))
 
 	spent = ledger{}
-	above := once(g.Handler(http.HandlerFunc(l.pay)))
+	above := once(g.Wrap(http.HandlerFunc(l.pay)))
 	checkRun(t, answer(above, post("k3", `{}`)))
 	if w := answer(above, post("k3", `{}`)); w.Code != 429 {
 		t.Errorf("above the guard the repeat is answered %d, want 429 of the limiter", w.Code)
@@ -1009,10 +1009,10 @@ func TestCase39_BelowTheGuardARepeatSpendsNoLimitAndNoOneTimeToken(t *testing.T)
 func TestARouteIsNamedByPatternOrPolicyOrByABoundedPath(t *testing.T) {
 	t.Parallel()
 	g, seen := newGuard(t, nil, semel.Policy{})
-	h := g.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	h := g.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	mux := http.NewServeMux()
 	mux.Handle("POST /accounts/{id}", h)
-	mux.Handle("POST /named", g.With(semel.Policy{Operation: "rename"}).Handler(h))
+	mux.Handle("POST /named", g.Route(semel.Policy{Operation: "rename"}).Wrap(h))
 	for _, tc := range []struct{ path, want string }{
 		{"/accounts/7", "POST /accounts/{id}"},
 		{"/named", "rename"},
@@ -1036,7 +1036,7 @@ func TestARouteIsNamedByPatternOrPolicyOrByABoundedPath(t *testing.T) {
 func TestR63_ABypassThatPanicsIsCounted(t *testing.T) {
 	t.Parallel()
 	g, seen := newGuard(t, nil, semel.Policy{KeyOptional: true})
-	h := g.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	h := g.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
 	func() {
 		defer func() {
 			if thrown := recover(); thrown != http.ErrAbortHandler {

@@ -66,7 +66,7 @@ func (g *Guard) resume(s *resumption, next http.Handler, w http.ResponseWriter, 
 	case g.core != s.core:
 		s.fail(errors.New("the guard of its route is not one of the completer's"))
 		return
-	case !p.protects(r), p.OnLost != Rerun, p.OneCommit, p.Observe:
+	case !p.protects(r), p.OnLost != Rerun, p.OneCommit, p.ObserveOnly:
 		s.fail(errors.New("the policy of its route no longer allows to run it again"))
 		return
 	}

@@ -37,7 +37,7 @@ func TestField21_R53_AHandlerSaysHowLongItsAnswerIsKept(t *testing.T) {
 				runs := 0
 				var settled []driver.Outcome
 				g, _ := newGuard(t, watched(&settled), c.p)
-				h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					runs++
 					semel.FromContext(r.Context()).Retain(c.asked)
 					w.WriteHeader(http.StatusCreated)
@@ -69,7 +69,7 @@ func TestField21_RetainSaysNothingOfWhatIsNotKept(t *testing.T) {
 	t.Parallel()
 	var settled []driver.Outcome
 	g, _ := newGuard(t, watched(&settled), retained)
-	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		semel.FromContext(r.Context()).Retain(2 * time.Hour)
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}))
@@ -104,7 +104,7 @@ func TestField21_R31_AHandlerSaysHowLongItsAnswerIsKeptInATransaction(t *testing
 		records := memstore.New()
 		s := transactions(t, records)
 		g, _ := newGuard(t, s, m.policy)
-		h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
+		h := g.Wrap(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
 			semel.FromContext(r.Context()).Retain(2 * time.Hour)
 			return paying(w, r, tx)
 		}, nil))

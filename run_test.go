@@ -62,13 +62,13 @@ func TestField11_OutsideOfAnOperationAHandlerRunsAsItIs(t *testing.T) {
 		do     func(*semel.Guard, func(context.Context))
 	}{
 		"without a key": {semel.Policy{KeyOptional: true}, func(g *semel.Guard, f func(context.Context)) {
-			answer(g.Handler(handling(f)), post("", "{}"))
+			answer(g.Wrap(handling(f)), post("", "{}"))
 		}},
 		"a safe method": {semel.Policy{}, func(g *semel.Guard, f func(context.Context)) {
-			answer(g.Handler(handling(f)), get())
+			answer(g.Wrap(handling(f)), get())
 		}},
 		"bypassed": {semel.Policy{FailOpen: true}, func(g *semel.Guard, f func(context.Context)) {
-			answer(g.Handler(handling(f)), post("k", "{}"))
+			answer(g.Wrap(handling(f)), post("k", "{}"))
 		}},
 		"bypassed in Do": {semel.Policy{FailOpen: true}, func(g *semel.Guard, f func(context.Context)) {
 			semel.Do(t.Context(), g, key, semel.Bytes("r"), func(ctx context.Context) (int, error) { f(ctx); return 1, nil }) //nolint:errcheck // seen in what runs

@@ -30,7 +30,7 @@ func scoped(t *testing.T, scope semel.Scope) (http.Handler, *ledger, *memstore.S
 	if err != nil {
 		t.Fatal(err)
 	}
-	return g.Handler(http.HandlerFunc(l.pay)), l, s
+	return g.Wrap(http.HandlerFunc(l.pay)), l, s
 }
 
 func TestCase10_R10_TwoPrincipalsNeverMeet(t *testing.T) {
@@ -38,7 +38,7 @@ func TestCase10_R10_TwoPrincipalsNeverMeet(t *testing.T) {
 	s := memstore.New()
 	g, _ := newGuard(t, s, semel.Policy{})
 	runs := 0
-	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		runs++
 		w.WriteHeader(201)
 		io.WriteString(w, "of "+r.Header.Get("X-Principal"))
@@ -121,7 +121,7 @@ func TestR11_AnEmptyOrFailedScopeIsRefusedOnKeyedRequestsOnly(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := g.Handler(http.HandlerFunc(l.pay))
+		h := g.Wrap(http.HandlerFunc(l.pay))
 		w := answer(h, post("k", `{}`))
 		checkProblem(t, w, 400, refusal.ScopeInvalid)
 		if strings.Contains(w.Body.String(), "secret") {
@@ -236,7 +236,7 @@ func TestR11_ScopeFromAClientCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := func(auth tls.ClientAuthType) *httptest.Server {
-		srv := httptest.NewUnstartedServer(g.Handler(http.HandlerFunc(l.pay)))
+		srv := httptest.NewUnstartedServer(g.Wrap(http.HandlerFunc(l.pay)))
 		srv.TLS = &tls.Config{ClientAuth: auth, ClientCAs: pool}
 		srv.Config.ErrorLog = discardLog
 		srv.StartTLS()
@@ -288,7 +288,7 @@ func TestR11_ScopeFromAClientCertificate(t *testing.T) {
 		t.Errorf("a forged certificate is answered %d, want a failed handshake", status)
 	}
 	checkEffects(t, l, 2)
-	w := answer(g.Handler(http.HandlerFunc(l.pay)), post("k", `{}`))
+	w := answer(g.Wrap(http.HandlerFunc(l.pay)), post("k", `{}`))
 	checkProblem(t, w, 400, refusal.ScopeInvalid) // without TLS
 }
 
@@ -338,7 +338,7 @@ func TestField21_R10_SeveralScopesAreOnePrincipal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := g.Handler(http.HandlerFunc(l.pay))
+	h := g.Wrap(http.HandlerFunc(l.pay))
 	for _, who := range [][2]string{{"a", "b"}, {"a", "c"}, {"ab", "c"}, {"a", "bc"}, {"1:a", "b"}, {"1", "a1:b"}, {"b", "a"}} {
 		checkRun(t, answer(h, post("k", `{}`, "X-Tenant", who[0], "X-User", who[1])))
 		checkReplay(t, answer(h, post("k", `{}`, "X-Tenant", who[0], "X-User", who[1])))
@@ -357,8 +357,8 @@ func TestField21_R10_SeveralScopesAreOnePrincipal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkRun(t, answer(one.Handler(http.HandlerFunc(l.pay)), post("k", `{}`, "X-Tenant", "a")))
-	checkReplay(t, answer(plain.Handler(http.HandlerFunc(l.pay)), post("k", `{}`, "X-Tenant", "a")))
+	checkRun(t, answer(one.Wrap(http.HandlerFunc(l.pay)), post("k", `{}`, "X-Tenant", "a")))
+	checkReplay(t, answer(plain.Wrap(http.HandlerFunc(l.pay)), post("k", `{}`, "X-Tenant", "a")))
 
 	for name, bad := range map[string]semel.Scope{
 		"none": semel.ScopeAll(), "a zero one": semel.ScopeAll(semel.SingleTenant, semel.Scope{}), "a bad one": semel.ScopeAll(header("a b")),

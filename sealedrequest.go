@@ -41,7 +41,7 @@ func (p *Policy) compileSealing(fail func(string, ...any)) []string {
 	}{
 		{"OnLost Hold", p.OnLost == Hold},
 		{"OneCommit", p.OneCommit},
-		{"Observe", p.Observe},
+		{"ObserveOnly", p.ObserveOnly},
 		{"FailOpen", p.FailOpen}, // what was run unprotected would be run again from the request of a claim that got no reply
 	} {
 		if x.set {

@@ -49,7 +49,7 @@ func TestCase06_SettleIsRetriedAndNeverReplacedByARelease(t *testing.T) {
 					}
 					g, seen := newGuard(t, f, shortLease(onLost))
 					var paid ledger
-					h := g.Handler(http.HandlerFunc(paid.pay))
+					h := g.Wrap(http.HandlerFunc(paid.pay))
 					wantAnswer(t, answer(h, post("k", `{}`)), http.StatusCreated, "payment 1", false)
 					wantAnswer(t, answer(h, post("k", `{}`)), http.StatusCreated, "payment 1", true)
 					if len(sent) != c.fails+1 || seen.count(event.StoreError) != c.fails {
@@ -86,7 +86,7 @@ func TestCase06_OutcomePendingPastSettleWait(t *testing.T) {
 		}
 		g, seen := newGuard(t, f, shortLease(semel.Rerun))
 		var paid ledger
-		h := g.Handler(http.HandlerFunc(paid.pay))
+		h := g.Wrap(http.HandlerFunc(paid.pay))
 		s := serve(h, post("k", `{}`))
 		w := s.answer()
 		wantProblem(t, w, http.StatusServiceUnavailable, refusal.OutcomePending)
@@ -128,7 +128,7 @@ func TestCase06_SettleThatHangs(t *testing.T) {
 		}
 		g, _ := newGuardWith(t, f, semel.Options{Policy: shortLease(semel.Hold), RequestLife: 20 * time.Second})
 		var paid ledger
-		h := g.Handler(http.HandlerFunc(paid.pay))
+		h := g.Wrap(http.HandlerFunc(paid.pay))
 		s := serve(h, post("k", `{}`))
 		wantProblem(t, s.answer(), http.StatusServiceUnavailable, refusal.OutcomePending)
 		if at := s.at.Sub(start); at != semel.DefaultSettleWait {
@@ -163,7 +163,7 @@ func TestCase06_SettleIsAbandonedMaxRunAfterTheFirstTry(t *testing.T) {
 				other, _ := newGuard(t, seen.Store, shortLease(onLost))
 				var paid ledger
 				handler := http.HandlerFunc(paid.pay)
-				wantProblem(t, answer(g.Handler(handler), post("k", `{}`)), http.StatusServiceUnavailable, refusal.OutcomePending)
+				wantProblem(t, answer(g.Wrap(handler), post("k", `{}`)), http.StatusServiceUnavailable, refusal.OutcomePending)
 				drained(t, g)
 				if took := time.Since(start); took != time.Minute || last < 58*time.Second || events.count(event.SettleAbandoned) != 1 {
 					t.Errorf("given up after %v, last try after %v, reported %d times; want after MaxRun, once", took, last, events.count(event.SettleAbandoned))
@@ -173,7 +173,7 @@ func TestCase06_SettleIsAbandonedMaxRunAfterTheFirstTry(t *testing.T) {
 				}
 				extends := len(seen.extendedAt)
 				time.Sleep(3 * time.Second) // the lease of the last renewal
-				w := answer(other.Handler(handler), post("k", `{}`))
+				w := answer(other.Wrap(handler), post("k", `{}`))
 				if onLost == semel.Hold {
 					wantProblem(t, w, http.StatusConflict, refusal.OutcomeUnknown)
 				} else {
@@ -204,12 +204,12 @@ func TestR48_FencedWhileSettling(t *testing.T) {
 				way := &mortal{Store: store}
 				a, seen := newGuard(t, way, shortLease(semel.Rerun))
 				b, _ := newGuard(t, store, shortLease(semel.Rerun))
-				s := serve(a.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				s := serve(a.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					way.dead.Store(true)
 					say("late").ServeHTTP(w, r)
 				})), post("k", `{}`))
 				time.Sleep(3 * time.Second)
-				wantAnswer(t, answer(b.Handler(say("of B")), post("k", `{}`)), http.StatusCreated, "of B", false)
+				wantAnswer(t, answer(b.Wrap(say("of B")), post("k", `{}`)), http.StatusCreated, "of B", false)
 				before := loaded(t, store, "k")
 				time.Sleep(c.back - 3*time.Second)
 				way.dead.Store(false)
@@ -223,7 +223,7 @@ func TestR48_FencedWhileSettling(t *testing.T) {
 				if n := seen.count(event.Fenced); n != 1 {
 					t.Errorf("%d late owners reported, want 1", n)
 				}
-				wantAnswer(t, answer(a.Handler(say("again")), post("k", `{}`)), http.StatusCreated, "of B", true)
+				wantAnswer(t, answer(a.Wrap(say("again")), post("k", `{}`)), http.StatusCreated, "of B", true)
 			})
 		})
 	}
@@ -241,7 +241,7 @@ func TestFullStoreKeepsThatThereWasAnAnswer(t *testing.T) {
 			g, seen := newGuard(t, store, semel.Policy{OnLost: onLost, CompressAbove: -1})
 			var paid ledger
 			body := strings.Repeat("x", 2000)
-			h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				paid.add()
 				say(body).ServeHTTP(w, r)
 			}))
@@ -308,7 +308,7 @@ func TestR30_DurableBeforeTheFirstByte(t *testing.T) {
 					t.Errorf("at the first byte the record is %v with %v", rec.State, rec.Response)
 				}
 			}}
-			h := g.Handler(c.handler)
+			h := g.Wrap(c.handler)
 			h.ServeHTTP(w, post("k", `{}`))
 			if looked == 0 {
 				t.Fatal("nothing was written")
@@ -346,7 +346,7 @@ func TestR29_Case08_ClientThatGoesMidHandler(t *testing.T) {
 				defer cancel()
 				ctx = context.WithValue(ctx, http.ServerContextKey, &http.Server{})
 				var paid ledger
-				h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					if c.after {
 						paid.pay(w, r)
 					}
@@ -378,7 +378,7 @@ func TestDrainWaitsForRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, _ := newGuard(t, nil, shortLease(semel.Hold))
 		start := time.Now()
-		h := g.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(10 * time.Second) }))
+		h := g.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(10 * time.Second) }))
 		drained(t, g)
 		if time.Since(start) != 0 {
 			t.Error("an idle guard took time to drain")
@@ -413,7 +413,7 @@ func TestR32_ASettleThatPanicsIsSentAgain(t *testing.T) {
 			return mem.Settle(ctx, id, by, o)
 		}}
 		g, _ := newGuard(t, store, shortLease(semel.Rerun))
-		serve(g.Handler(say("paid")), post("k", `{}`)).answer()
+		serve(g.Wrap(say("paid")), post("k", `{}`)).answer()
 		time.Sleep(10 * time.Minute)
 		if rec := loaded(t, mem, "k"); rec.Reads(rec.OnLost) == driver.ReadsRunning {
 			t.Error("ten minutes after its handler has ended the operation still runs")

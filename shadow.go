@@ -14,7 +14,7 @@ import (
 	"github.com/semelhq/semel/refusal"
 )
 
-// shadow is Handler in observe mode: next always runs, and answers as if there were no guard. What the guard
+// shadow is Wrap in observe mode: next always runs, and answers as if there were no guard. What the guard
 // would have done is recorded and reported.
 func (g *Guard) shadow(next http.Handler, w http.ResponseWriter, r *http.Request) {
 	x := &exchange{request: request{g: g, started: time.Now()}, w: shadowWriter{}, r: r}

@@ -41,9 +41,9 @@ func TestR92_ObservedAnswersAreTheBareOnes(t *testing.T) {
 			t.Run(proto+"/"+o.name, func(t *testing.T) {
 				t.Parallel()
 				l := &ledger{}
-				g, _ := newGuard(t, nil, semel.Policy{Observe: true})
+				g, _ := newGuard(t, nil, semel.Policy{ObserveOnly: true})
 				bare := newWire(t, proto, o.f).send(t, "k", "{}")
-				w := newWire(t, proto, g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w := newWire(t, proto, g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					l.add()
 					o.f(w, r)
 				})))
@@ -70,7 +70,7 @@ func TestR92_WhatIsObservedIsReplayedOnceTheRouteIsProtected(t *testing.T) {
 		t.Run(o.name, func(t *testing.T) {
 			t.Parallel()
 			s := memstore.New()
-			observing, _ := newGuard(t, s, semel.Policy{Observe: true, EmptyOK: true})
+			observing, _ := newGuard(t, s, semel.Policy{ObserveOnly: true, EmptyOK: true})
 			above := func(next http.Handler) http.Handler {
 				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					w.Header().Set("X-Above", "1")
@@ -78,13 +78,13 @@ func TestR92_WhatIsObservedIsReplayedOnceTheRouteIsProtected(t *testing.T) {
 				})
 			}
 			bare := newWire(t, "HTTP/1.1", above(o.f)).send(t, "k", "{}")
-			newWire(t, "HTTP/1.1", above(observing.Handler(o.f))).send(t, "k", "{}")
+			newWire(t, "HTTP/1.1", above(observing.Wrap(o.f))).send(t, "k", "{}")
 			observedAll(t, observing)
 			if only(t, s).Response.Header["X-Above"] != nil {
 				t.Errorf("stored %v, with a header of the layer above", only(t, s).Response.Header)
 			}
 			protecting, _ := newGuard(t, s, semel.Policy{})
-			r := newWire(t, "HTTP/1.1", above(protecting.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			r := newWire(t, "HTTP/1.1", above(protecting.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 				t.Error("run again")
 			})))).send(t, "k", "{}")
 			bare.header, bare.early = without(bare.header, "Set-Cookie"), nil
@@ -114,13 +114,13 @@ func echo(t testing.TB) http.HandlerFunc {
 
 func TestR92_EventsSayWhatWouldHaveHappened(t *testing.T) {
 	t.Parallel()
-	g, seen := newGuard(t, nil, semel.Policy{Observe: true, MaxRequestBody: 1000, AuthorizeReplay: func(r *http.Request) error {
+	g, seen := newGuard(t, nil, semel.Policy{ObserveOnly: true, MaxRequestBody: 1000, AuthorizeReplay: func(r *http.Request) error {
 		if r.Header.Get("X-Lost-Access") != "" {
 			return errors.New("lost")
 		}
 		return nil
 	}})
-	h := g.Handler(echo(t))
+	h := g.Wrap(echo(t))
 	big := strings.Repeat("x", 100_000)
 	for _, tt := range []struct {
 		name   string
@@ -186,8 +186,8 @@ func chunked(r *http.Request) *http.Request {
 
 func TestR92_WithoutAKeyWhereItIsOptional(t *testing.T) {
 	t.Parallel()
-	g, seen := newGuard(t, nil, semel.Policy{Observe: true, KeyOptional: true})
-	if w := answer(g.Handler(echo(t)), post("", "{}")); w.Body.String() != "{}" {
+	g, seen := newGuard(t, nil, semel.Policy{ObserveOnly: true, KeyOptional: true})
+	if w := answer(g.Wrap(echo(t)), post("", "{}")); w.Body.String() != "{}" {
 		t.Errorf("got %d %q", w.Code, w.Body)
 	}
 	if e := seen.observed(t); e.Result != event.Unkeyed {
@@ -198,10 +198,10 @@ func TestR92_WithoutAKeyWhereItIsOptional(t *testing.T) {
 func TestR92_ConcurrentRequestsAllRun(t *testing.T) {
 	t.Parallel()
 	l := &ledger{}
-	g, seen := newGuard(t, nil, semel.Policy{Observe: true})
+	g, seen := newGuard(t, nil, semel.Policy{ObserveOnly: true})
 	var all sync.WaitGroup
 	all.Add(10)
-	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		all.Done()
 		all.Wait() // they run at the same time
 		l.pay(w, r)
@@ -225,9 +225,9 @@ func TestR92_ConcurrentRequestsAllRun(t *testing.T) {
 func TestR92_R28_NobodyWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g, seen := newGuard(t, nil, semel.Policy{Observe: true, Wait: 5 * time.Second, MaxWait: 10 * time.Second})
+		g, seen := newGuard(t, nil, semel.Policy{ObserveOnly: true, Wait: 5 * time.Second, MaxWait: 10 * time.Second})
 		var h http.Handler
-		h = g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h = g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Prefer") != "" {
 				io.WriteString(w, "second")
 				return
@@ -255,8 +255,8 @@ func TestR92_AStoreThatIsDownRefusesNothing(t *testing.T) {
 			s.claim = func(context.Context, driver.ID, driver.Claim) (driver.Record, bool, error) {
 				return driver.Record{}, false, down
 			}
-			g, seen := newGuard(t, s, semel.Policy{Observe: true, FailOpen: failOpen})
-			w := answer(g.Handler(echo(t)), post("k", "{}"))
+			g, seen := newGuard(t, s, semel.Policy{ObserveOnly: true, FailOpen: failOpen})
+			w := answer(g.Wrap(echo(t)), post("k", "{}"))
 			if w.Body.String() != "{}" || len(without(w.Header(), "Content-Type")) > 0 {
 				t.Errorf("got %d %v %q", w.Code, w.Header(), w.Body)
 			}
@@ -274,7 +274,7 @@ func TestR92_AStoreThatIsDownRefusesNothing(t *testing.T) {
 				}
 			})
 			start := time.Now()
-			if w := answer(g.Handler(echo(t)), post("k2", "{}")); w.Body.String() != "{}" || time.Since(start) > 0 {
+			if w := answer(g.Wrap(echo(t)), post("k2", "{}")); w.Body.String() != "{}" || time.Since(start) > 0 {
 				t.Errorf("got %d %q after %v: the settle held it back", w.Code, w.Body, time.Since(start))
 			}
 			s.set(func(f *faulty) { f.settle = nil })
@@ -288,8 +288,8 @@ func TestR92_R32_PanicsPass(t *testing.T) {
 	boom := errors.New("boom")
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New()
-		g, seen := newGuard(t, s, semel.Policy{Observe: true})
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		g, seen := newGuard(t, s, semel.Policy{ObserveOnly: true})
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			io.WriteString(w, "half")
 			panic(boom)
 		}))
@@ -316,8 +316,8 @@ func TestR92_R32_PanicsPass(t *testing.T) {
 func TestR92_APanicInDecideChangesNothing(t *testing.T) {
 	t.Parallel()
 	s := memstore.New()
-	g, seen := newGuard(t, s, semel.Policy{Observe: true, Decide: func(int, http.Header, []byte) semel.Verdict { panic("boom") }})
-	if w := answer(g.Handler(echo(t)), post("k", "{}")); w.Code != http.StatusOK || w.Body.String() != "{}" {
+	g, seen := newGuard(t, s, semel.Policy{ObserveOnly: true, Decide: func(int, http.Header, []byte) semel.Verdict { panic("boom") }})
+	if w := answer(g.Wrap(echo(t)), post("k", "{}")); w.Code != http.StatusOK || w.Body.String() != "{}" {
 		t.Errorf("got %d %q", w.Code, w.Body)
 	}
 	observedAll(t, g)
@@ -330,8 +330,8 @@ func TestR92_APanicInDecideChangesNothing(t *testing.T) {
 func TestR92_ALateOwnerAnswers(t *testing.T) {
 	t.Parallel()
 	s := memstore.New()
-	g, seen := newGuard(t, s, semel.Policy{Observe: true})
-	w := answer(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	g, seen := newGuard(t, s, semel.Policy{ObserveOnly: true})
+	w := answer(g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		seized(t, s)
 		if err := r.Context().Err(); err != nil {
 			t.Errorf("the handler was cancelled: %v", err)
@@ -368,8 +368,8 @@ func TestR92_R38_WhatCannotBeReplayedIsNotRecordedAsAnAnswer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := memstore.New()
-			g, _ := newGuard(t, s, semel.Policy{Observe: true, MaxResponseBody: 1000})
-			newWire(t, "HTTP/1.1", g.Handler(f)).send(t, "k", "{}")
+			g, _ := newGuard(t, s, semel.Policy{ObserveOnly: true, MaxResponseBody: 1000})
+			newWire(t, "HTTP/1.1", g.Wrap(f)).send(t, "k", "{}")
 			observedAll(t, g)
 			if rec := only(t, s); rec.State != driver.Done || rec.Response != nil {
 				t.Errorf("the record is %v with %v", rec.State, rec.Response)
@@ -397,8 +397,8 @@ func (b *brittle) Write(p []byte) (int, error) {
 func TestR92_R38_AnAnswerThatWasNotSentWholeIsNotRecordedAsOne(t *testing.T) {
 	t.Parallel()
 	s := memstore.New()
-	g, _ := newGuard(t, s, semel.Policy{Observe: true})
-	g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	g, _ := newGuard(t, s, semel.Policy{ObserveOnly: true})
+	g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if n, err := io.WriteString(w, "answer"); n != 3 || err == nil {
 			t.Errorf("write: %d, %v", n, err)
 		}
@@ -413,9 +413,9 @@ func TestR92_R38_AnAnswerThatWasNotSentWholeIsNotRecordedAsOne(t *testing.T) {
 func TestR92_R29_ARunThatItsClientCutOffHasNoAnswer(t *testing.T) {
 	t.Parallel()
 	s := memstore.New()
-	g, _ := newGuard(t, s, semel.Policy{Observe: true})
+	g, _ := newGuard(t, s, semel.Policy{ObserveOnly: true})
 	ctx, cancel := context.WithCancel(t.Context())
-	answer(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	answer(g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		cancel()
 		<-r.Context().Done()
 		w.WriteHeader(http.StatusCreated)
@@ -435,8 +435,8 @@ func TestR92_TheWritersInterfacesPass(t *testing.T) {
 	} {
 		_, wantFlush := w.(http.Flusher)
 		_, wantHijack := w.(http.Hijacker)
-		g, _ := newGuard(t, nil, semel.Policy{Observe: true})
-		g.Handler(http.HandlerFunc(func(got http.ResponseWriter, _ *http.Request) {
+		g, _ := newGuard(t, nil, semel.Policy{ObserveOnly: true})
+		g.Wrap(http.HandlerFunc(func(got http.ResponseWriter, _ *http.Request) {
 			_, flush := got.(http.Flusher)
 			_, hijack := got.(http.Hijacker)
 			if flush != wantFlush || hijack != wantHijack {
@@ -453,10 +453,10 @@ func TestR92_TheWritersInterfacesPass(t *testing.T) {
 func TestR92_HijackingPasses(t *testing.T) {
 	t.Parallel()
 	s := memstore.New()
-	g, _ := newGuard(t, s, semel.Policy{Observe: true})
+	g, _ := newGuard(t, s, semel.Policy{ObserveOnly: true})
 	client, server := net.Pipe()
 	defer client.Close()
-	g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if err != nil || conn != server {
 			t.Errorf("hijack: %v, %v", conn, err)
@@ -473,8 +473,8 @@ func TestR92_HijackingPasses(t *testing.T) {
 func TestR92_TheHandlerSeesItsRequestAndOperation(t *testing.T) {
 	t.Parallel()
 	s := memstore.New()
-	g, seen := newGuard(t, s, semel.Policy{Observe: true})
-	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	g, seen := newGuard(t, s, semel.Policy{ObserveOnly: true})
+	h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body != http.NoBody || r.ContentLength != 0 || len(r.Header) != 2 {
 			t.Errorf("the request became %T %d %v", r.Body, r.ContentLength, r.Header)
 		}
@@ -496,7 +496,7 @@ func TestR92_TheHandlerSeesItsRequestAndOperation(t *testing.T) {
 	}
 	r := post("nil", "")
 	r.Body = nil
-	h = g.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	h = g.Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if r.Body != nil {
 			t.Errorf("the body became %T", r.Body)
 		}
@@ -509,10 +509,10 @@ func TestR92_TheHandlerSeesItsRequestAndOperation(t *testing.T) {
 func TestR92_ABodyThatBreaksPasses(t *testing.T) {
 	t.Parallel()
 	broke := errors.New("broke")
-	g, seen := newGuard(t, nil, semel.Policy{Observe: true})
+	g, seen := newGuard(t, nil, semel.Policy{ObserveOnly: true})
 	r := post("k", "")
 	r.Body, r.ContentLength = io.NopCloser(io.MultiReader(strings.NewReader("half"), errorReader{broke})), -1
-	w := answer(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	w := answer(g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		fmt.Fprint(w, string(body), " ", err)
 	})), r)
@@ -532,8 +532,8 @@ func (r errorReader) Read([]byte) (int, error) { return 0, r.err }
 func TestR92_ObservedBytesAreCopied(t *testing.T) {
 	t.Parallel()
 	s := memstore.New()
-	g, _ := newGuard(t, s, semel.Policy{Observe: true})
-	answer(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	g, _ := newGuard(t, s, semel.Policy{ObserveOnly: true})
+	answer(g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		p := bytes.Repeat([]byte("x"), 10)
 		w.Write(p)
 		copy(p, "yyyyyyyyyy")
@@ -551,9 +551,9 @@ func TestR92_R60_ASettleThatEndsItsGoroutineGivesItsMemoryBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := (&throwingStore{Store: memstore.New(), instead: true, throw: runtime.Goexit}).on("settle")
 		p := forADay(semel.Hold)
-		p.Observe = true
+		p.ObserveOnly = true
 		g, _ := newGuard(t, s, p)
-		if w := answer(g.Handler(echo(t)), post("k", "some bytes")); w.Body.String() != "some bytes" {
+		if w := answer(g.Wrap(echo(t)), post("k", "some bytes")); w.Body.String() != "some bytes" {
 			t.Errorf("answered %q", w.Body)
 		}
 		synctest.Wait()
@@ -569,9 +569,9 @@ func TestR92_R60_ASettleThatEndsItsGoroutineGivesItsMemoryBack(t *testing.T) {
 func TestR92_R60_AGoroutineThatIsLeftBehindIsNotObserved(t *testing.T) {
 	t.Parallel()
 	s := memstore.New()
-	g, _ := newGuard(t, s, semel.Policy{Observe: true})
+	g, _ := newGuard(t, s, semel.Policy{ObserveOnly: true})
 	goOn, gone := make(chan struct{}), make(chan struct{})
-	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		io.WriteString(w, "answer")
 		go func() {
 			defer close(gone)

@@ -31,7 +31,7 @@ func TestField06_R38_ADiskThatBecomesFull(t *testing.T) {
 				dir, l := t.TempDir(), &ledger{}
 				g, seen := newGuardWith(t, nil, semel.Options{TempDir: dir, Policy: semel.Policy{OnLost: semel.Rerun, MaxResponseBody: 1000}})
 				parts := []string{strings.Repeat("a", 900), strings.Repeat("b", 900), strings.Repeat("c", 900), strings.Repeat("d", 900)}
-				wire := newWire(t, proto, g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				wire := newWire(t, proto, g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 					l.add()
 					for i, part := range parts {
 						if i == 2 {
@@ -74,7 +74,7 @@ func TestField06_R24_ARequestWhoseTemporaryFileFails(t *testing.T) {
 				t.Parallel()
 				dir, s, l := t.TempDir(), memstore.New(), &ledger{}
 				g, _ := newGuardWith(t, s, semel.Options{TempDir: dir, Policy: semel.Policy{SpoolRequestAbove: 16}})
-				h := g.Handler(http.HandlerFunc(l.pay))
+				h := g.Wrap(http.HandlerFunc(l.pay))
 				body := `{"note":"` + strings.Repeat("0123456789", 100) + `"}`
 				if coding != "" {
 					body = string(packed(rand.Text() + body))

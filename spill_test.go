@@ -37,7 +37,7 @@ func TestR38_Case20_AnAnswerOverTheLimit(t *testing.T) {
 						dir, l, s := t.TempDir(), &ledger{}, memstore.New()
 						want := strings.Repeat("0123456789", size/10+1)[:size]
 						g, seen := newGuardWith(t, s, semel.Options{TempDir: dir, Policy: semel.Policy{MaxResponseBody: 1000, CompressAbove: -1}})
-						w := newWire(t, proto, g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+						w := newWire(t, proto, g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 							l.add()
 							if trailer {
 								w.Header().Set("Trailer", "X-Sum")
@@ -121,7 +121,7 @@ func TestR38_TheTemporaryFileIsGone(t *testing.T) {
 				p := tt.p
 				p.MaxResponseBody = 1000
 				g, _ := newGuardWith(t, s, semel.Options{TempDir: dir, Policy: p})
-				h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 					io.WriteString(w, strings.Repeat("x", 5000))
 					if openFiles(t, dir) == before {
 						t.Error("there is no temporary file")
@@ -209,7 +209,7 @@ func TestField06_R38_AnAnswerThatCannotBeKept(t *testing.T) {
 				if err := os.Remove(dir); err != nil {
 					t.Fatal(err)
 				}
-				wire := newWire(t, "HTTP/1.1", g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				wire := newWire(t, "HTTP/1.1", g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 					l.add()
 					w.WriteHeader(tt.status)
 					for range 3 {
@@ -266,7 +266,7 @@ func TestField06_AReverseProxysAnswerThatCannotBeKept(t *testing.T) {
 		if err := os.Remove(dir); err != nil {
 			t.Fatal(err)
 		}
-		wire := newWire(t, "HTTP/1.1", g.Handler(httputil.NewSingleHostReverseProxy(u)))
+		wire := newWire(t, "HTTP/1.1", g.Wrap(httputil.NewSingleHostReverseProxy(u)))
 		if r := wire.send(t, "k", ""); r.status != http.StatusOK || len(r.body) != 64<<10 || r.err != nil {
 			t.Errorf("%v: the client got %d, %d bytes, %v", onLost, r.status, len(r.body), r.err)
 		}
@@ -291,7 +291,7 @@ func TestField06_AnAnswerThatCanNeitherBeKeptNorBegin(t *testing.T) {
 		if err := os.Remove(dir); err != nil {
 			t.Fatal(err)
 		}
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			if n, err := w.Write(make([]byte, 5000)); n != 5000 || err != nil {
 				t.Errorf("write: %d, %v", n, err)
 			}
@@ -312,7 +312,7 @@ func TestField06_R38_ATemporaryFileThatCannotBeReadBreaksTheAnswerOff(t *testing
 				dir := t.TempDir()
 				g, _ := newGuardWith(t, nil, semel.Options{TempDir: dir, Policy: semel.Policy{MaxResponseBody: 1000}})
 				var found atomic.Bool
-				w := newWire(t, proto, g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w := newWire(t, proto, g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 					if trailer {
 						w.Header().Set("Trailer", "X-Sum")
 						w.Header().Set("X-Sum", "1")
@@ -372,7 +372,7 @@ func TestR38_MemoryStaysBoundedForHugeAnswers(t *testing.T) { //nolint:parallelt
 		g, _ := newGuard(t, nil, semel.Policy{Stream: stream})
 		part := make([]byte, 64<<10)
 		var before, during uint64
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			before = heap()
 			for n := 0; n < size; n += len(part) {
 				if _, err := w.Write(part); err != nil {

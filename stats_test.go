@@ -31,7 +31,7 @@ func TestR86_StatsOfRunsAndWaiters(t *testing.T) {
 		check := func(when string, want semel.Stats) {
 			t.Helper()
 			synctest.Wait()
-			for _, of := range []*semel.Guard{g, g.With(semel.Policy{Wait: time.Minute})} {
+			for _, of := range []*semel.Guard{g, g.Route(semel.Policy{Wait: time.Minute})} {
 				if got := doing(of); got != want {
 					t.Errorf("%s: %+v, want %+v", when, got, want)
 				}
@@ -43,7 +43,7 @@ func TestR86_StatsOfRunsAndWaiters(t *testing.T) {
 		start := func(g *semel.Guard, key string) {
 			end := make(chan struct{})
 			ends[key] = end
-			running[key] = serve(g.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end })), post(key, `{}`))
+			running[key] = serve(g.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end })), post(key, `{}`))
 			synctest.Wait()
 			time.Sleep(time.Second)
 		}
@@ -52,12 +52,12 @@ func TestR86_StatsOfRunsAndWaiters(t *testing.T) {
 			<-running[key].done
 		}
 		start(g, "a")
-		start(g.With(semel.Policy{OnLost: semel.Rerun}), "b")
+		start(g.Route(semel.Policy{OnLost: semel.Rerun}), "b")
 		start(g, "c")
 		start(g, "d")
 		check("all run", semel.Stats{Running: 4, OldestRun: 4 * time.Second})
-		waiter := serve(g.With(semel.Policy{Wait: time.Minute}).Handler(http.NotFoundHandler()), post("b", `{}`))
-		other := serve(g.With(semel.Policy{Wait: time.Minute}).Handler(http.NotFoundHandler()), post("d", `{}`))
+		waiter := serve(g.Route(semel.Policy{Wait: time.Minute}).Wrap(http.NotFoundHandler()), post("b", `{}`))
+		other := serve(g.Route(semel.Policy{Wait: time.Minute}).Wrap(http.NotFoundHandler()), post("d", `{}`))
 		check("two wait", semel.Stats{Running: 4, OldestRun: 4 * time.Second, Waiters: 2})
 		stop("b") // in the middle
 		check("one has ended", semel.Stats{Running: 3, OldestRun: 4 * time.Second, Waiters: 1})
@@ -100,7 +100,7 @@ func TestR86_StatsOfSettlesAndReleases(t *testing.T) {
 			return f.Store.Settle(ctx, id, by, o)
 		}
 		g, _ := newGuard(t, f, shortLease(semel.Hold))
-		answer(g.Handler(say("paid")), post("k", `{}`))
+		answer(g.Wrap(say("paid")), post("k", `{}`))
 		if got := doing(g); got != (semel.Stats{Running: 1, OldestRun: semel.DefaultSettleWait}) {
 			t.Errorf("while it is settled: %+v", got)
 		}
@@ -109,7 +109,7 @@ func TestR86_StatsOfSettlesAndReleases(t *testing.T) {
 				return driver.Record{}, false, errDown
 			}
 		})
-		answer(g.Handler(say("paid")), post("other", `{}`))
+		answer(g.Wrap(say("paid")), post("other", `{}`))
 		synctest.Wait()
 		if got := g.Stats(); got.Owed != 1 || got.Running != 1 {
 			t.Errorf("while one is owed: %+v", got)
@@ -137,7 +137,7 @@ func TestAttack05_R60_AnAnswerIsHeldUntilItIsStored(t *testing.T) {
 				return f.Store.Settle(ctx, id, by, o)
 			}
 			g, _ := newGuard(t, f, shortLease(semel.Hold))
-			wantRefused(t, answer(g.Handler(say(strings.Repeat("x", size))), post("k", `{}`)), http.StatusServiceUnavailable, refusal.OutcomePending)
+			wantRefused(t, answer(g.Wrap(say(strings.Repeat("x", size))), post("k", `{}`)), http.StatusServiceUnavailable, refusal.OutcomePending)
 			if s := g.Stats(); s.BodyMemory < size || s.BodyMemory > 2*size || s.MaxBodyMemory != semel.DefaultMaxBodyMemory {
 				t.Errorf("while it is settled: %+v", s)
 			}
@@ -156,11 +156,11 @@ func TestAttack05_R60_AnAnswerAboveTheShareIsReplayed(t *testing.T) {
 	const size = 1 << 20
 	store := memstore.New()
 	before, _ := newGuard(t, store, semel.Policy{})
-	answer(before.Handler(say(strings.Repeat("x", size))), post("k", `{}`))
+	answer(before.Wrap(say(strings.Repeat("x", size))), post("k", `{}`))
 	small := semel.Policy{MaxRequestBody: 1 << 10, MaxResponseBody: 1 << 10}
 	g, _ := newGuardWith(t, store, semel.Options{Policy: small, MaxBodyMemory: 1 << 10})
 	for range 3 {
-		if w := answer(g.Handler(say("")), post("k", `{}`)); w.Code != http.StatusCreated || w.Body.Len() != size {
+		if w := answer(g.Wrap(say("")), post("k", `{}`)); w.Code != http.StatusCreated || w.Body.Len() != size {
 			t.Errorf("answered %d, %d bytes", w.Code, w.Body.Len())
 		}
 	}

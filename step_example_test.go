@@ -82,7 +82,7 @@ func ExampleStep() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	h := guard.Handler(http.HandlerFunc(s.placeOrder))
+	h := guard.Wrap(http.HandlerFunc(s.placeOrder))
 	for range 3 {
 		r := httptest.NewRequest(http.MethodPost, "/orders", strings.NewReader(`{"order":"42"}`))
 		r.Header.Set("Idempotency-Key", "order-42")

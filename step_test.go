@@ -126,7 +126,7 @@ func TestR84_AReleasedRunResumesAfterItsLastSavedStep(t *testing.T) {
 				w.WriteHeader(http.StatusCreated)
 			})
 			first, _ := newGuard(t, store, semel.Policy{OnLost: semel.Rerun})
-			if w := answer(first.Handler(pay), post("k", `{}`)); w.Code != 500 || w.Body.String() != "the downstream is away\n" {
+			if w := answer(first.Wrap(pay), post("k", `{}`)); w.Code != 500 || w.Body.String() != "the downstream is away\n" {
 				t.Fatalf("answered %d %q, want the step's error as it is", w.Code, w.Body)
 			}
 			if rec := loaded(t, store, "k"); rec.State != driver.Free || rec.Steps != (failing > 0) {
@@ -134,7 +134,7 @@ func TestR84_AReleasedRunResumesAfterItsLastSavedStep(t *testing.T) {
 			}
 			fails = false
 			second, _ := newGuard(t, store, semel.Policy{OnLost: semel.Rerun})
-			if w := answer(second.Handler(pay), post("k", `{}`)); w.Code != 201 {
+			if w := answer(second.Wrap(pay), post("k", `{}`)); w.Code != 201 {
 				t.Fatalf("answered %d %q", w.Code, w.Body)
 			}
 			if !slices.Equal(d.calls, keys) {
@@ -171,12 +171,12 @@ func TestR84_KilledAtEveryVerb(t *testing.T) {
 				}
 				p := shortLease(semel.Rerun)
 				a, _ := newGuard(t, mortalSteps{way, dying}, p)
-				serve(a.Handler(runSteps(&d)), post("k", `{}`))
+				serve(a.Wrap(runSteps(&d)), post("k", `{}`))
 				synctest.Wait()
 				time.Sleep(2 * p.MaxRun)
 				before, saved := len(d.calls), saves
 				b, _ := newGuard(t, store, p)
-				w := answer(b.Handler(runSteps(&d)), post("k", `{}`))
+				w := answer(b.Wrap(runSteps(&d)), post("k", `{}`))
 				keys, calls := d.effects()
 				if w.Code != 201 || keys != 3 {
 					t.Errorf("answered %d %q, with effects under %d keys", w.Code, w.Body, keys)
@@ -184,7 +184,7 @@ func TestR84_KilledAtEveryVerb(t *testing.T) {
 				if way.dead.Load() && !replayed(w) && calls-before != 3-saved {
 					t.Errorf("the successor ran %d steps though %d were saved", calls-before, saved)
 				}
-				if w2 := answer(b.Handler(runSteps(&d)), post("k", `{}`)); w2.Body.String() != w.Body.String() || !replayed(w2) {
+				if w2 := answer(b.Wrap(runSteps(&d)), post("k", `{}`)); w2.Body.String() != w.Body.String() || !replayed(w2) {
 					t.Errorf("replayed %q after %q", w2.Body, w.Body)
 				}
 				if !way.dead.Load() {
@@ -235,7 +235,7 @@ func TestR48_R84_ALateOwnersStepIsRefused(t *testing.T) {
 		var first, second error
 		began := false
 		a, _ := newGuard(t, mixed{cut, store}, shortLease(semel.Rerun))
-		s := serve(a.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s := serve(a.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, first = semel.Step(r.Context(), "charge", func(context.Context) (string, error) {
 				time.Sleep(10 * time.Second)
 				return "late", nil
@@ -248,7 +248,7 @@ func TestR48_R84_ALateOwnersStepIsRefused(t *testing.T) {
 		})), post("k", `{}`))
 		time.Sleep(4 * time.Second)
 		b, _ := newGuard(t, store, shortLease(semel.Rerun))
-		w := answer(b.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w := answer(b.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			text, err := semel.Step(r.Context(), "charge", func(context.Context) (string, error) { return "in time", nil })
 			if err != nil {
 				t.Error(err)
@@ -258,7 +258,7 @@ func TestR48_R84_ALateOwnersStepIsRefused(t *testing.T) {
 		})), post("k", `{}`))
 		wantAnswer(t, w, 201, "in time", false)
 		wantProblem(t, s.answer(), http.StatusConflict, refusal.InProgress)
-		wantAnswer(t, answer(a.Handler(say("again")), post("k", `{}`)), 201, "in time", true)
+		wantAnswer(t, answer(a.Wrap(say("again")), post("k", `{}`)), 201, "in time", true)
 		if !errors.Is(first, semel.ErrFenced) || second == nil || began {
 			t.Errorf("the late owner's steps ended with %v and %v; the second began: %v", first, second, began)
 		}
@@ -284,7 +284,7 @@ func (m mixed) Steps(ctx context.Context, id driver.ID) (map[string][]byte, erro
 func inHandler(t testing.TB, o semel.Options, store driver.Store, f func(ctx context.Context) error) *httptest.ResponseRecorder {
 	t.Helper()
 	g, _ := newGuardWith(t, store, o)
-	return answer(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return answer(g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := f(r.Context()); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
@@ -355,7 +355,7 @@ func TestStepsAreNoPartOfTransactions(t *testing.T) {
 			steppedStoreOnly
 		}{s, steppedStoreOnly{steps}}
 		g, _ := newGuard(t, store, semel.Policy{OnLost: semel.Rerun})
-		w := answer(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w := answer(g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if err := step(r.Context()); err != nil {
 				t.Errorf("before the transaction: %v", err)
 			}
@@ -815,7 +815,7 @@ func TestStepsWithoutAnOperationJustRun(t *testing.T) {
 	}
 	step(t.Context())
 	store := memstore.New()
-	inHandler(t, semel.Options{Policy: semel.Policy{Observe: true}}, store, func(ctx context.Context) error {
+	inHandler(t, semel.Options{Policy: semel.Policy{ObserveOnly: true}}, store, func(ctx context.Context) error {
 		step(ctx)
 		return nil
 	})

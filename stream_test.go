@@ -45,7 +45,7 @@ func TestR38_BegunIsDurableBeforeTheFirstByteAndBytesGoOutAtOnce(t *testing.T) {
 				p.OnLost = semel.Rerun
 				g, _ := newGuard(t, s, p)
 				more := make(chan struct{})
-				w := newWire(t, proto, g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w := newWire(t, proto, g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 					l.add()
 					w.Header().Set("Content-Type", st.typ)
 					if rec := only(t, s); rec.Begun {
@@ -91,7 +91,7 @@ func TestR38_FlushSendsTheHeaderOfAStream(t *testing.T) {
 	s := memstore.New()
 	g, _ := newGuard(t, s, semel.Policy{Stream: true})
 	more := make(chan struct{})
-	w := newWire(t, "HTTP/1.1", g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	w := newWire(t, "HTTP/1.1", g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("X-A", "1")
 		if err := http.NewResponseController(w).Flush(); err != nil {
 			t.Errorf("flush: %v", err)
@@ -125,7 +125,7 @@ func TestR38_TheLastByteOfADeclaredLengthWaitsForTheSettle(t *testing.T) {
 			return s.Store.Settle(ctx, id, by, o)
 		}
 		g, _ := newGuard(t, s, semel.Policy{Stream: true})
-		w := newWire(t, proto, g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w := newWire(t, proto, g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "10")
 			io.WriteString(w, "01234")
 			io.WriteString(w, "56789")
@@ -186,7 +186,7 @@ func TestR38_R32_AStreamThatCannotEndWellIsBrokenOff(t *testing.T) {
 							g, _ := newGuard(t, s, semel.Policy{
 								Stream: true, OnLost: onLost, Patience: patience, SettleWait: 100 * time.Millisecond,
 							})
-							inner := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+							inner := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 								l.add()
 								if declared {
 									w.Header().Set("Content-Length", "5")
@@ -237,7 +237,7 @@ func TestR38_AStreamOverTheLimitIsSentWholeAndNotReplayed(t *testing.T) {
 		l := &ledger{}
 		dir := t.TempDir()
 		g, seen := newGuardWith(t, nil, semel.Options{TempDir: dir, Policy: semel.Policy{Stream: true, MaxResponseBody: 100}})
-		w := newWire(t, proto, g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w := newWire(t, proto, g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			l.add()
 			for range 30 {
 				io.WriteString(w, "0123456789")
@@ -278,7 +278,7 @@ func TestR38_R42_ReleasedAnswersNeverBegin(t *testing.T) {
 			t.Parallel()
 			s, l := memstore.New(), &ledger{}
 			g, _ := newGuard(t, s, tt.policy)
-			h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				n := l.add()
 				tt.f(w, r)
 				w.(http.Flusher).Flush()
@@ -301,7 +301,7 @@ func TestR38_R44_AKeptErrorIsStreamed(t *testing.T) {
 	t.Parallel()
 	s := memstore.New()
 	g, _ := newGuard(t, s, semel.Policy{Stream: true})
-	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		semel.FromContext(r.Context()).Keep()
 		w.WriteHeader(http.StatusServiceUnavailable)
 		io.WriteString(w, "x")
@@ -323,7 +323,7 @@ func TestR38_R44_AStreamReleasedTooLateIsNotRunAgain(t *testing.T) {
 	t.Parallel()
 	l := &ledger{}
 	g, _ := newGuard(t, nil, semel.Policy{Stream: true, OnLost: semel.Rerun})
-	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		l.add()
 		io.WriteString(w, "x")
 		semel.FromContext(r.Context()).Release()
@@ -343,7 +343,7 @@ func TestR38_NoByteLeavesIfBegunIsRefused(t *testing.T) {
 		s := &faulty{Store: memstore.New()}
 		g, seen := newGuard(t, s, semel.Policy{Stream: true})
 		var failed error
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			seized(t, s.Store.(*memstore.Store))
 			if flush {
 				failed = http.NewResponseController(w).Flush()
@@ -380,7 +380,7 @@ func TestR38_NoByteLeavesIfTheStoreIsDownAtTheBegin(t *testing.T) {
 			g, _ := newGuard(t, s, semel.Policy{Stream: true, OnLost: tt.onLost})
 			down := errors.New("down")
 			s.extend = func(context.Context, driver.ID, driver.Owner, driver.Extension) (bool, error) { return false, down }
-			h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				if n := l.add(); n > 1 {
 					s.set(func(f *faulty) { f.extend = nil })
 				}
@@ -423,7 +423,7 @@ func TestR38_TheBeginIsRepeatedUntilAcknowledged(t *testing.T) {
 			return owned, err
 		}
 		g, _ := newGuard(t, s, semel.Policy{Stream: true})
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "x") }))
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "x") }))
 		for _, marked := range []string{"", "true"} {
 			if w := answer(h, post("k", "{}")); w.Body.String() != "x" || w.Header().Get("Idempotent-Replayed") != marked {
 				t.Errorf("got %d %q", w.Code, w.Body)
@@ -442,7 +442,7 @@ func TestR29_R38_TheClientGoesInMidStream(t *testing.T) {
 			l := &ledger{}
 			g, _ := newGuard(t, nil, semel.Policy{Stream: true})
 			gone, once := make(chan struct{}), sync.Once{}
-			inner := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			inner := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				l.add()
 				io.WriteString(w, "begin ")
 				<-gone
@@ -492,7 +492,7 @@ func TestR75_R38_PatienceEndsBeforeAStreamBegins(t *testing.T) {
 		s, l := memstore.New(), &ledger{}
 		dir := t.TempDir()
 		g, _ := newGuardWith(t, s, semel.Options{TempDir: dir, Policy: semel.Policy{Stream: true, Patience: time.Second}})
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			l.add()
 			time.Sleep(2 * time.Second)
 			io.WriteString(w, "late")
@@ -524,7 +524,7 @@ func TestR75_R38_PatienceDoesNotEndAStreamThatHasBegun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g, _ := newGuard(t, nil, semel.Policy{Stream: true, Patience: time.Second})
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			io.WriteString(w, "early ")
 			time.Sleep(2 * time.Second)
 			io.WriteString(w, "late")
@@ -546,7 +546,7 @@ func TestR75_R38_PatienceEndsWhileTheStoreIsAskedToBegin(t *testing.T) {
 			return mem.Extend(ctx, id, by, x)
 		}
 		g, _ := newGuard(t, s, semel.Policy{Stream: true, Patience: time.Second})
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			if _, err := io.WriteString(w, "late"); err != nil {
 				t.Errorf("write: %v", err)
 			}
@@ -580,7 +580,7 @@ func TestR75_PatienceEndsDuringTheSettle(t *testing.T) {
 			return mem.Settle(ctx, id, by, o)
 		}
 		g, seen := newGuard(t, s, semel.Policy{Patience: time.Second})
-		h := g.Handler(http.HandlerFunc((&ledger{}).pay))
+		h := g.Wrap(http.HandlerFunc((&ledger{}).pay))
 		start := time.Now()
 		wantRefused(t, answer(h, post("k", "{}")), http.StatusGatewayTimeout, refusal.OutcomePending)
 		if d := time.Since(start); d != time.Second {
@@ -613,7 +613,7 @@ func TestR75_R32_PatienceDoesNotEndAfterTheRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, _ := newGuardWith(t, nil, semel.Options{Observer: onPanic{3 * time.Second}, Policy: semel.Policy{Patience: time.Second}})
 		w := httptest.NewRecorder()
-		v := thrown(g.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("boom") })), w, post("k", "{}"))
+		v := thrown(g.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("boom") })), w, post("k", "{}"))
 		if v != "boom" || w.Body.Len() > 0 {
 			t.Errorf("threw %v, answered %d %q", v, w.Code, w.Body)
 		}
@@ -625,7 +625,7 @@ func TestR32_R75_APanicAfterPatienceIsReported(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g, seen := newGuard(t, nil, semel.Policy{Patience: time.Second})
-		h := g.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			time.Sleep(2 * time.Second)
 			panic("boom")
 		}))
@@ -648,7 +648,7 @@ func TestR38_AHijackedConnectionHasBegun(t *testing.T) {
 	for _, explicit := range []bool{false, true} {
 		s, l := memstore.New(), &ledger{}
 		g, seen := newGuard(t, s, semel.Policy{OnLost: semel.Rerun})
-		w := newWire(t, "HTTP/1.1", g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w := newWire(t, "HTTP/1.1", g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			l.add()
 			if explicit {
 				w.Header().Set("Connection", "Upgrade")
@@ -724,7 +724,7 @@ func TestR38_AHijackThatFailsLeavesTheAnswer(t *testing.T) {
 	t.Parallel()
 	l := &ledger{}
 	g, _ := newGuard(t, nil, semel.Policy{})
-	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		l.add()
 		if _, _, err := w.(http.Hijacker).Hijack(); err == nil || errors.Is(err, http.ErrNotSupported) {
 			t.Errorf("hijack: %v", err)
@@ -747,7 +747,7 @@ func TestR38_AHijackNeedsItsBegin(t *testing.T) {
 	t.Parallel()
 	mem := memstore.New()
 	g, _ := newGuard(t, mem, semel.Policy{})
-	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		seized(t, mem)
 		if conn, _, err := w.(http.Hijacker).Hijack(); conn != nil || !errors.Is(err, semel.ErrFenced) {
 			t.Errorf("hijack: %v, %v", conn, err)
@@ -772,7 +772,7 @@ func TestR38_AHijackAfterAWriteIsRefused(t *testing.T) {
 	defer server.Close()
 	for _, stream := range []bool{false, true} {
 		g, _ := newGuard(t, nil, semel.Policy{Stream: stream})
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			io.WriteString(w, "x")
 			if _, _, err := w.(http.Hijacker).Hijack(); !errors.Is(err, http.ErrNotSupported) {
 				t.Errorf("hijack: %v", err)
@@ -791,7 +791,7 @@ func TestR38_AProtocolSwitchIsNotReplayed(t *testing.T) {
 	t.Parallel()
 	s := memstore.New()
 	g, seen := newGuard(t, s, semel.Policy{})
-	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusSwitchingProtocols)
 	}))
 	if w := answer(h, post("k", "{}")); w.Code != http.StatusSwitchingProtocols {
@@ -811,7 +811,7 @@ func TestR38_AHijackAfterAnyStatusIsNotReplayed(t *testing.T) {
 	defer server.Close()
 	s := memstore.New()
 	g, _ := newGuard(t, s, semel.Policy{})
-	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusOK)
 		if _, _, err := w.(http.Hijacker).Hijack(); err != nil {
 			t.Errorf("hijack: %v", err)
@@ -828,7 +828,7 @@ func TestR38_R42_AHijackThatIsNotSupportedBeginsNothing(t *testing.T) {
 	t.Parallel()
 	l := &ledger{}
 	g, _ := newGuard(t, nil, semel.Policy{})
-	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		l.add()
 		if _, _, err := w.(http.Hijacker).Hijack(); !errors.Is(err, http.ErrNotSupported) {
 			t.Errorf("hijack: %v", err)
@@ -855,7 +855,7 @@ func TestR38_AStreamThatTheStoreHasNoRoomFor(t *testing.T) {
 	}
 	for _, stream := range []bool{false, true} {
 		g, _ := newGuard(t, s, semel.Policy{Stream: stream})
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			l.add()
 			io.WriteString(w, strings.Repeat("x", 1000))
 		}))

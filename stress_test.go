@@ -192,7 +192,7 @@ func (w *world) start() *process {
 		w.t.Fatal(err)
 	}
 	p.guard = g
-	p.h = g.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { w.handle(p, rw, r) }))
+	p.h = g.Wrap(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { w.handle(p, rw, r) }))
 	return p
 }
 

@@ -101,9 +101,9 @@ func TestField08_AVerbThatThrowsHasGivenNoReply(t *testing.T) {
 						ended := make(chan error, 1)
 						go func() { ended <- g.Run(ctx) }()
 						var l ledger
-						first := serve(g.Handler(paused(&l, 2*briefLease)), post("k", `{}`))
+						first := serve(g.Wrap(paused(&l, 2*briefLease)), post("k", `{}`))
 						synctest.Wait()
-						repeat := serve(g.Handler(paused(&l, 2*briefLease)), post("k", `{}`))
+						repeat := serve(g.Wrap(paused(&l, 2*briefLease)), post("k", `{}`))
 						first.answer()
 						repeat.answer()
 						time.Sleep(2 * time.Minute) // and two sweeps
@@ -112,11 +112,11 @@ func TestField08_AVerbThatThrowsHasGivenNoReply(t *testing.T) {
 						}
 						s.on("")
 						time.Sleep(time.Hour)
-						w := answer(g.Handler(paused(&l, 0)), post("k", `{}`))
+						w := answer(g.Wrap(paused(&l, 0)), post("k", `{}`))
 						if refusalCode(w) == refusal.InProgress || l.count() > 1 && onLost == semel.Hold {
 							t.Errorf("an hour later answered %d %s, after %d effects", w.Code, w.Body, l.count())
 						}
-						if w := answer(g.Handler(paused(&l, 0)), post("another", `{}`)); w.Code != http.StatusCreated {
+						if w := answer(g.Wrap(paused(&l, 0)), post("another", `{}`)); w.Code != http.StatusCreated {
 							t.Errorf("another key is answered with %d %s", w.Code, w.Body)
 						}
 						stop()
@@ -152,7 +152,7 @@ func TestField08_AClaimThatThrowsIsSentAgainOrReleased(t *testing.T) {
 					}
 					g, _ := newGuard(t, f, forADay(semel.Hold))
 					var l ledger
-					h := g.Handler(http.HandlerFunc(l.pay))
+					h := g.Wrap(http.HandlerFunc(l.pay))
 					s := serve(h, post("k", `{}`))
 					w := s.answer()
 					switch {
@@ -193,15 +193,15 @@ func TestField08_AnObserverThatThrowsChangesNothing(t *testing.T) {
 						w := s.answer()
 						answers = append(answers, fmt.Sprint(w.Code, " ", refusalCode(w), " ", s.thrown, " ", l.count()))
 					}
-					tell(serve(g.Handler(http.HandlerFunc(l.pay)), post("before", `{}`)))
+					tell(serve(g.Wrap(http.HandlerFunc(l.pay)), post("before", `{}`)))
 					f.on(verbs)
-					tell(serve(g.Handler(paused(&l, 2*briefLease)), post("k", `{}`)))
-					tell(serve(g.Handler(panics), post("panics", `{}`)))
-					tell(serve(g.Handler(http.HandlerFunc(l.pay)), post("", `{}`)))
+					tell(serve(g.Wrap(paused(&l, 2*briefLease)), post("k", `{}`)))
+					tell(serve(g.Wrap(panics), post("panics", `{}`)))
+					tell(serve(g.Wrap(http.HandlerFunc(l.pay)), post("", `{}`)))
 					time.Sleep(time.Hour)
 					f.on("")
-					tell(serve(g.Handler(http.HandlerFunc(l.pay)), post("k", `{}`)))
-					tell(serve(g.Handler(http.HandlerFunc(l.pay)), post("panics", `{}`)))
+					tell(serve(g.Wrap(http.HandlerFunc(l.pay)), post("k", `{}`)))
+					tell(serve(g.Wrap(http.HandlerFunc(l.pay)), post("panics", `{}`)))
 					drained(t, g)
 					return answers
 				}
@@ -228,7 +228,7 @@ func TestField08_ABreakerThatThrowsIsAsNone(t *testing.T) {
 			t.Parallel()
 			g, seen := newGuardWith(t, nil, semel.Options{Breaker: b, Operations: operationsPath})
 			var l ledger
-			h := g.Handler(http.HandlerFunc(l.pay))
+			h := g.Wrap(http.HandlerFunc(l.pay))
 			checkRun(t, answer(h, post("k", `{}`)))
 			checkReplay(t, answer(h, post("k", `{}`)))
 			statusOf(t, answer(g.Operations(), about("", "Idempotency-Key", "k")), http.StatusOK)
@@ -262,21 +262,21 @@ func TestField08_AHookThatThrowsLeavesNothingBehind(t *testing.T) {
 		"key format":   {semel.Policy{KeyFormat: semel.KeyFormat{Check: func(string) error { throws(); return nil }}}, semel.Options{}, post("k", `{}`)},
 		"authorize":    {semel.Policy{AuthorizeReplay: func(*http.Request) error { throws(); return nil }}, semel.Options{}, post("k", `{}`)},
 		"problem":      {semel.Policy{}, semel.Options{Problems: semel.ProblemOptions{Write: func(http.ResponseWriter, *http.Request, *semel.Problem) { throws() }}}, post("", `{}`)},
-		"observe, too": {semel.Policy{Observe: true, AuthorizeReplay: func(*http.Request) error { throws(); return nil }}, semel.Options{}, post("k", `{}`)},
+		"observe, too": {semel.Policy{ObserveOnly: true, AuthorizeReplay: func(*http.Request) error { throws(); return nil }}, semel.Options{}, post("k", `{}`)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := memstore.New()
 			first, _ := newGuard(t, s, semel.Policy{})
-			checkRun(t, answer(first.Handler(http.HandlerFunc((&ledger{}).pay)), post("k", `{}`)))
+			checkRun(t, answer(first.Wrap(http.HandlerFunc((&ledger{}).pay)), post("k", `{}`)))
 			tc.o.TempDir = t.TempDir()
 			tc.p.SpoolRequestAbove = 1
 			tc.o.Policy = tc.p
 			g, seen := newGuardWith(t, s, tc.o)
 			var l ledger
-			sent := serve(g.Handler(http.HandlerFunc(l.pay)), tc.r)
+			sent := serve(g.Wrap(http.HandlerFunc(l.pay)), tc.r)
 			w := sent.answer()
-			if tc.p.Observe {
+			if tc.p.ObserveOnly {
 				checkRun(t, w)
 			} else if sent.thrown != errThrown || l.count() != 0 {
 				t.Errorf("threw %v, answered %d, %d effects", sent.thrown, w.Code, l.count())

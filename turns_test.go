@@ -52,7 +52,7 @@ func TestR60_Field01_ClaimsOfOnePrincipalTakeTurns(t *testing.T) {
 		var claims, created atomic.Int64
 		var l ledger
 		g, _ := newGuard(t, pooled(memstore.New(), 4, 10*time.Millisecond, &claims), semel.Policy{FailOpen: true})
-		h := g.Handler(http.HandlerFunc(l.pay))
+		h := g.Wrap(http.HandlerFunc(l.pay))
 		var wg sync.WaitGroup
 		flood(t.Context(), &wg, h, 400, func(code int) {
 			if code == 201 {
@@ -81,7 +81,7 @@ func TestField01_WhoeverHangsUpInTheQueueAsksNothing(t *testing.T) {
 		var claims atomic.Int64
 		var l ledger
 		g, seen := newGuard(t, pooled(memstore.New(), 4, time.Second, &claims), semel.Policy{FailOpen: true})
-		h := g.Handler(http.HandlerFunc(l.pay))
+		h := g.Wrap(http.HandlerFunc(l.pay))
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		flood(ctx, &wg, h, 1000, func(int) {})
@@ -129,7 +129,7 @@ func TestR63_Field01_ATurnThatDoesNotCome(t *testing.T) {
 				g, seen := newGuard(t, s, semel.Policy{FailOpen: c.failOpen})
 				var created, refused atomic.Int64
 				var wg sync.WaitGroup
-				flood(t.Context(), &wg, g.Handler(http.HandlerFunc(new(ledger).pay)), n, func(code int) {
+				flood(t.Context(), &wg, g.Wrap(http.HandlerFunc(new(ledger).pay)), n, func(code int) {
 					switch code {
 					case 201:
 						created.Add(1)
@@ -167,7 +167,7 @@ func TestField01_ASingleTenantTakesNoTurns(t *testing.T) {
 		}
 		semel.IdentityChecked(g)
 		var wg sync.WaitGroup
-		flood(t.Context(), &wg, g.Handler(http.HandlerFunc(new(ledger).pay)), 100, func(int) {})
+		flood(t.Context(), &wg, g.Wrap(http.HandlerFunc(new(ledger).pay)), 100, func(int) {})
 		if n := claims.Load(); n != 100 {
 			t.Errorf("%d claims are under way, want 100", n)
 		}
@@ -193,7 +193,7 @@ func TestAttack05_R60_LargeAnswersOfOnePrincipalTakeTurns(t *testing.T) {
 		}
 		var l ledger
 		g, _ := newGuard(t, s, semel.Policy{CompressAbove: -1})
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			l.add()
 			w.WriteHeader(http.StatusCreated)
 			if r.Header.Get("X-Principal") != "" {
@@ -248,7 +248,7 @@ func TestAttack05_AnAnswerLargerThanATurn(t *testing.T) {
 			return s.Store.Settle(ctx, id, by, o)
 		}
 		g, _ := newGuard(t, s, semel.Policy{CompressAbove: -1, MaxResponseBody: 8 << 20})
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusCreated)
 			w.Write(make([]byte, 6<<20))
 		}))

@@ -69,7 +69,7 @@ func (c *txCase) run(t *testing.T, m txMode) {
 	}
 	g, seen := newGuard(t, s, p)
 	var returned []error
-	h := g.Handler(s.working(c.in, func(w http.ResponseWriter, r *http.Request, err error) {
+	h := g.Wrap(s.working(c.in, func(w http.ResponseWriter, r *http.Request, err error) {
 		returned = append(returned, err)
 		if c.after != nil {
 			c.after(w, r, err)
@@ -332,7 +332,7 @@ func TestR31_NoRoomForTheAnswer(t *testing.T) {
 			return false, nil
 		}
 		g, seen := newGuard(t, s, m.policy)
-		h := g.Handler(s.working(paying, func(_ http.ResponseWriter, _ *http.Request, err error) {
+		h := g.Wrap(s.working(paying, func(_ http.ResponseWriter, _ *http.Request, err error) {
 			if err != nil {
 				t.Errorf("RunTx: %v", err)
 			}
@@ -362,7 +362,7 @@ func TestR30_R31_NothingShowsBeforeTheCommit(t *testing.T) {
 		if m.onlyOne() {
 			before = driver.Absent
 		}
-		g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
+		g.Wrap(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
 			payIn(tx, w)
 			if rec := loaded(t, s, "k"); rec.State != before {
 				t.Errorf("the record is %v before the commit, want %v", rec.State, before)

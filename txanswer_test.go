@@ -28,7 +28,7 @@ func TestR31_R34_TheCommitFreezesTheAnswer(t *testing.T) {
 	inEachMode(t, func(t *testing.T, m txMode) {
 		s := newTransactor(t)
 		g, _ := newGuard(t, s, m.policy)
-		server := httptest.NewServer(g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
+		server := httptest.NewServer(g.Wrap(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
 			effect(tx, "paid")
 			w.Header().Set("Trailer", "T-Sum")
 			w.Header().Set("X-First", "1")
@@ -106,7 +106,7 @@ func TestR31_AHandlerTriesAgain(t *testing.T) {
 				t.Parallel()
 				s := newTransactor(t)
 				g, _ := newGuard(t, s, m.policy)
-				h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					w.Header().Set("X-Before", "kept")
 					h := w.Header()
 					attempts := 0
@@ -170,7 +170,7 @@ func TestR31_AHandlerTriesAgainWithASmallerAnswer(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				h := g.Handler(s.working(func(w http.ResponseWriter, _ *http.Request, tx driver.Tx) error {
+				h := g.Wrap(s.working(func(w http.ResponseWriter, _ *http.Request, tx driver.Tx) error {
 					w.Header().Set("Content-Length", "5000")
 					io.WriteString(w, strings.Repeat("x", 5000))
 					return errDeclined
@@ -194,7 +194,7 @@ func TestR31_AnAnswerWrittenBeforeIsTriedAgain(t *testing.T) {
 				s := newTransactor(t)
 				s.commit = commitRefused
 				g, _ := newGuard(t, s, inRealTime(shortLease(onLost)))
-				h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					w.WriteHeader(status)
 					io.WriteString(w, "before")
 					do := func() error {
@@ -256,7 +256,7 @@ func TestR31_AnAnswerWrittenBefore(t *testing.T) {
 					t.Parallel()
 					s := newTransactor(t)
 					g, _ := newGuard(t, s, m.policy)
-					h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						if retried {
 							s.working(answering(201, errDeclined), nil).ServeHTTP(w, r)
 						}
@@ -357,7 +357,7 @@ func TestR31_R38_StreamsWait(t *testing.T) {
 				g, _ := newGuard(t, s, p)
 				w := httptest.NewRecorder()
 				left := func() bool { return w.Flushed || w.Body.Len() > 0 || loaded(t, s, "k").Begun }
-				g.Handler(c.h(t, s, left)).ServeHTTP(w, post("k", `{}`))
+				g.Wrap(c.h(t, s, left)).ServeHTTP(w, post("k", `{}`))
 				if c.want == "" {
 					wantProblem(t, w, http.StatusServiceUnavailable, refusal.StoreUnavailable)
 				} else if w.Body.String() != c.want {
@@ -381,7 +381,7 @@ func TestR31_R38_NoTransactionAfterTheFirstByte(t *testing.T) {
 	t.Parallel()
 	s := newTransactor(t)
 	g, _ := newGuard(t, s, semel.Policy{Stream: true})
-	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, "one")
 		err := semel.RunTx(r.Context(), s, func(context.Context, driver.Tx) error {
 			t.Error("it has run")
@@ -414,7 +414,7 @@ func TestR31_NoHijackWithATransaction(t *testing.T) {
 			}
 		}
 		w := httptest.NewRecorder()
-		g.Handler(s.working(func(w http.ResponseWriter, _ *http.Request, _ driver.Tx) error {
+		g.Wrap(s.working(func(w http.ResponseWriter, _ *http.Request, _ driver.Tx) error {
 			hijack(w)
 			return errDeclined
 		}, func(w http.ResponseWriter, _ *http.Request, _ error) { hijack(w) })).ServeHTTP(hijackable{w, server}, post("k", `{}`))
@@ -461,7 +461,7 @@ func TestR31_R38_LargeAnswers(t *testing.T) {
 				p := m.policy
 				p.MaxResponseBody = 1000
 				g, _ := newGuardWith(t, s, semel.Options{TempDir: dir, Policy: p})
-				h := g.Handler(s.working(c.in, func(w http.ResponseWriter, r *http.Request, err error) {
+				h := g.Wrap(s.working(c.in, func(w http.ResponseWriter, r *http.Request, err error) {
 					if c.body == "" && err != nil && !errors.Is(err, errDown) && openFiles(t, dir) > 0 {
 						t.Error("what was dropped is still held")
 					}
@@ -514,7 +514,7 @@ func TestR31_ALargeAnswerThatCannotBeKept(t *testing.T) {
 					t.Fatal(err)
 				}
 				times := 0
-				h := g.Handler(s.working(func(w http.ResponseWriter, _ *http.Request, tx driver.Tx) error {
+				h := g.Wrap(s.working(func(w http.ResponseWriter, _ *http.Request, tx driver.Tx) error {
 					times++
 					effect(tx, "paid")
 					w.WriteHeader(c.status)
@@ -620,7 +620,7 @@ func TestR32_R31_ExitsWithATransaction(t *testing.T) {
 					s.commit = c.commit
 					g, seen := newGuard(t, s, m.policy)
 					times := 0
-					h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						if times++; times > 1 {
 							w.WriteHeader(http.StatusNoContent)
 							return
@@ -664,7 +664,7 @@ func TestR31_R32_DecideThrowsInATransaction(t *testing.T) {
 			return semel.VerdictDefault
 		}
 		g, _ := newGuard(t, s, p)
-		h := g.Handler(s.working(paying, nil))
+		h := g.Wrap(s.working(paying, nil))
 		if got := thrown(h, httptest.NewRecorder(), post("k", `{}`)); got != "undecided" {
 			t.Errorf("threw %v", got)
 		}
@@ -682,7 +682,7 @@ func TestR31_R34_AFlushAfterTheCommitChangesNothing(t *testing.T) {
 	inEachMode(t, func(t *testing.T, m txMode) {
 		s := newTransactor(t)
 		g, _ := newGuard(t, s, m.policy)
-		h := g.Handler(s.working(func(w http.ResponseWriter, _ *http.Request, tx driver.Tx) error {
+		h := g.Wrap(s.working(func(w http.ResponseWriter, _ *http.Request, tx driver.Tx) error {
 			effect(tx, "paid")
 			w.Header().Set("Location", "/payments/1")
 			w.WriteHeader(http.StatusCreated)

@@ -26,7 +26,7 @@ func TestR31_NestedTransactionsAreRefused(t *testing.T) {
 	inEachMode(t, func(t *testing.T, m txMode) {
 		s := newTransactor(t)
 		g, _ := newGuard(t, s, m.policy)
-		h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
+		h := g.Wrap(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
 			again := func() {
 				if err := semel.RunTx(r.Context(), s, func(context.Context, driver.Tx) error {
 					t.Error("it has run")
@@ -67,7 +67,7 @@ func TestR31_R32_ATransactionThatIsLeftBehind(t *testing.T) {
 					begun, goOn := make(chan struct{}), make(chan struct{})
 					var wg sync.WaitGroup
 					late := make(chan error, 1)
-					h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						wg.Go(func() {
 							late <- semel.RunTx(r.Context(), s, func(_ context.Context, tx driver.Tx) error {
 								close(begun)
@@ -118,7 +118,7 @@ func TestR31_NoTransactionAfterTheHandler(t *testing.T) {
 		s := newTransactor(t)
 		g, _ := newGuard(t, s, m.policy)
 		var late context.Context
-		answer(g.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { late = r.Context() })), post("k", `{}`))
+		answer(g.Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { late = r.Context() })), post("k", `{}`))
 		if err := semel.RunTx(late, s, func(context.Context, driver.Tx) error {
 			t.Error("it has run")
 			return nil
@@ -162,7 +162,7 @@ func TestCase09_R31_TheReplyOfACommitIsFoundOutLate(t *testing.T) {
 					s.asked = func(ctx context.Context, _ driver.Outcome) error { return silent(ctx) }
 					g, seen := newGuard(t, s, m.policy)
 					times := 0
-					h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						times++
 						s.working(paying, func(w http.ResponseWriter, _ *http.Request, err error) {
 							if times == 1 && (!errors.Is(err, errDown) || errors.Is(err, driver.ErrRolledBack)) {
@@ -222,7 +222,7 @@ func TestR47_RenewalsAfterACommitWithoutAReply(t *testing.T) {
 						return owned, err
 					}
 					g, seen := newGuard(t, s, shortLease(onLost))
-					h := g.Handler(s.working(paying, func(_ http.ResponseWriter, r *http.Request, _ error) {
+					h := g.Wrap(s.working(paying, func(_ http.ResponseWriter, r *http.Request, _ error) {
 						time.Sleep(20*time.Second + 500*time.Millisecond) // almost seven leases
 						if err := context.Cause(r.Context()); err != nil {
 							t.Errorf("the handler was cancelled: %v", err)
@@ -231,7 +231,7 @@ func TestR47_RenewalsAfterACommitWithoutAReply(t *testing.T) {
 						if committed {
 							code = ""
 						}
-						if w := answer(g.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+						if w := answer(g.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 							t.Error("run beside the first")
 						})), post("k", `{}`)); refusalCode(w) != code {
 							t.Errorf("a repeat got %d %s", w.Code, w.Body)
@@ -264,12 +264,12 @@ func TestR48_R31_FencedWhileInDoubt(t *testing.T) {
 		s.commit = commitLost
 		g, seen := newGuard(t, s, m.policy)
 		other, _ := newGuard(t, mem, semel.Policy{OnLost: semel.Rerun})
-		h := g.Handler(s.working(paying, func(http.ResponseWriter, *http.Request, error) {
+		h := g.Wrap(s.working(paying, func(http.ResponseWriter, *http.Request, error) {
 			if !m.onlyOne() {
 				seized(t, mem)
 				return
 			}
-			answer(other.Handler(say("the other's")), post("k", `{}`))
+			answer(other.Wrap(say("the other's")), post("k", `{}`))
 		}))
 		w := answer(h, post("k", `{}`))
 		s.wantEffects()
@@ -296,7 +296,7 @@ func TestR48_R31_DecidedWhileInDoubt(t *testing.T) {
 			s := transactions(t, mem)
 			s.commit = commitLost
 			g, _ := newGuard(t, s, inRealTime(shortLease(onLost)))
-			h := g.Handler(s.working(paying, func(_ http.ResponseWriter, r *http.Request, _ error) {
+			h := g.Wrap(s.working(paying, func(_ http.ResponseWriter, r *http.Request, _ error) {
 				rec, err := mem.Seize(r.Context(), keyed("k"), driver.NewToken())
 				if err != nil {
 					t.Fatal(err)
@@ -328,7 +328,7 @@ func TestR75_PatienceWithATransaction(t *testing.T) {
 					p.Patience, p.MaxResponseBody = 2*time.Second, 100
 					g, seen := newGuard(t, s, p)
 					times := 0
-					h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
+					h := g.Wrap(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
 						times++
 						if times == 1 {
 							time.Sleep(7 * time.Second)
@@ -359,7 +359,7 @@ func TestR29_R31_TheClientGoesAway(t *testing.T) {
 		s := newTransactor(t)
 		g, _ := newGuard(t, s, m.policy)
 		ctx, leave := context.WithCancel(t.Context())
-		h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
+		h := g.Wrap(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
 			leave()
 			if err := r.Context().Err(); err != nil {
 				t.Errorf("the handler was cancelled: %v", err)
@@ -384,7 +384,7 @@ func TestMaxRunPassesInATransaction(t *testing.T) {
 						m, s := m.brief(), newTransactor(t)
 						g, seen := newGuard(t, s, m.policy)
 						times := 0
-						h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
+						h := g.Wrap(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
 							if times++; times == 1 {
 								<-r.Context().Done()
 								if cause := context.Cause(r.Context()); !errors.Is(cause, semel.ErrMaxRun) {
@@ -430,7 +430,7 @@ func TestR48_FencedInATransaction(t *testing.T) {
 				mem := memstore.New()
 				s := transactions(t, mem)
 				g, seen := newGuard(t, s, inRealTime(shortLease(onLost)))
-				h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
+				h := g.Wrap(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
 					seized(t, mem)
 					return paying(w, r, tx)
 				}, func(w http.ResponseWriter, r *http.Request, err error) {
@@ -477,7 +477,7 @@ func TestR47_HeldRenewalsCount(t *testing.T) {
 					return false, err
 				}
 				g, seen := newGuard(t, s, shortLease(semel.Rerun))
-				h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
+				h := g.Wrap(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
 					time.Sleep(20*time.Second + 500*time.Millisecond)
 					if cause := context.Cause(r.Context()); held != (cause == nil) {
 						t.Errorf("cancelled by %v", cause)
@@ -512,7 +512,7 @@ func TestR47_ARenewalOvertakenByTheCommit(t *testing.T) {
 			return owned, err
 		}
 		g, seen := newGuard(t, s, shortLease(semel.Rerun))
-		h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
+		h := g.Wrap(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
 			time.Sleep(1500 * time.Millisecond)
 			return paying(w, r, tx)
 		}, func(_ http.ResponseWriter, r *http.Request, err error) {
@@ -545,7 +545,7 @@ func TestR47_TheLeaseGoesOnAfterARefusedCommit(t *testing.T) {
 				}
 				g, seen := newGuard(t, s, shortLease(semel.Rerun))
 				var cancelled time.Duration
-				h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
+				h := g.Wrap(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
 					time.Sleep(4500 * time.Millisecond) // the last renewal was half a second ago
 					return paying(w, r, tx)
 				}, func(w http.ResponseWriter, r *http.Request, err error) {
@@ -577,7 +577,7 @@ func TestTheLeaseRestsAfterARefusedCommitPastMaxRun(t *testing.T) {
 		s := newTransactor(t)
 		s.commit = commitRefused
 		g, seen := newGuard(t, s, shortLease(semel.Hold))
-		h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
+		h := g.Wrap(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
 			time.Sleep(time.Minute + 1500*time.Millisecond)
 			return paying(w, r, tx)
 		}, func(http.ResponseWriter, *http.Request, error) {
@@ -600,7 +600,7 @@ func TestR28_R31_TheCommitWakesWaiters(t *testing.T) {
 		s := newTransactor(t)
 		p := waits(semel.Hold, time.Minute)
 		g, _ := newGuard(t, s, p)
-		h := g.Handler(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
+		h := g.Wrap(s.working(func(w http.ResponseWriter, r *http.Request, tx driver.Tx) error {
 			time.Sleep(5 * time.Second)
 			return paying(w, r, tx)
 		}, func(http.ResponseWriter, *http.Request, error) { time.Sleep(10 * time.Second) }))
@@ -650,7 +650,7 @@ func TestR28_R60_WaitersOfAnOpenTransactionTakeTurns(t *testing.T) {
 		g, _ := newGuard(t, s, p)
 		var all []*served
 		for range waiters {
-			all = append(all, serve(g.Handler(s.working(paying, nil)), post("k", `{}`)))
+			all = append(all, serve(g.Wrap(s.working(paying, nil)), post("k", `{}`)))
 		}
 		for _, w := range all {
 			w.answer()
@@ -676,7 +676,7 @@ func TestR92_R31_PlainTransactions(t *testing.T) {
 		broken  bool // the store does not answer a claim
 		request func() *http.Request
 	}{
-		{"observed", semel.Policy{Observe: true}, false, func() *http.Request { return post("k", `{}`) }},
+		{"observed", semel.Policy{ObserveOnly: true}, false, func() *http.Request { return post("k", `{}`) }},
 		{"unkeyed", semel.Policy{KeyOptional: true}, false, func() *http.Request { return post("", `{}`) }},
 		{"unkeyed in one-commit mode", semel.Policy{KeyOptional: true, OneCommit: true}, false, func() *http.Request { return post("", `{}`) }},
 		{"bypassed", semel.Policy{FailOpen: true}, true, func() *http.Request { return post("k", `{}`) }},
@@ -712,7 +712,7 @@ func TestR92_R31_PlainTransactions(t *testing.T) {
 					}
 					g, _ := newGuard(t, s, way.policy)
 					w := httptest.NewRecorder()
-					got := thrown(g.Handler(s.working(func(_ http.ResponseWriter, _ *http.Request, tx driver.Tx) error {
+					got := thrown(g.Wrap(s.working(func(_ http.ResponseWriter, _ *http.Request, tx driver.Tx) error {
 						effect(tx, "paid")
 						if c.throws {
 							panic("gone")
@@ -740,8 +740,8 @@ func TestR92_R31_PlainTransactions(t *testing.T) {
 func TestR92_ObservedTransactionsSettleNothing(t *testing.T) {
 	t.Parallel()
 	s := newTransactor(t)
-	g, seen := newGuard(t, s, semel.Policy{Observe: true})
-	h := g.Handler(s.working(func(_ http.ResponseWriter, _ *http.Request, tx driver.Tx) error {
+	g, seen := newGuard(t, s, semel.Policy{ObserveOnly: true})
+	h := g.Wrap(s.working(func(_ http.ResponseWriter, _ *http.Request, tx driver.Tx) error {
 		effect(tx, "paid")
 		return nil
 	}, then(202)))
@@ -765,7 +765,7 @@ func TestCase09_R31_NoTransactionInDoubt(t *testing.T) {
 		s := newTransactor(t)
 		s.commit = commitUnheard
 		g, _ := newGuard(t, s, m.policy)
-		h := g.Handler(s.working(paying, func(_ http.ResponseWriter, r *http.Request, _ error) {
+		h := g.Wrap(s.working(paying, func(_ http.ResponseWriter, r *http.Request, _ error) {
 			if err := semel.RunTx(r.Context(), s, func(context.Context, driver.Tx) error {
 				t.Error("it has run")
 				return nil
@@ -801,7 +801,7 @@ func TestR47_NoRenewalsWithinASnapshot(t *testing.T) {
 						return execute()
 					})
 					g, _ := newGuard(t, s, shortLease(onLost)) // 3 s, renewed every second
-					w := answer(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					w := answer(g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						time.Sleep(1500 * time.Millisecond)
 						err := semel.RunTx(r.Context(), snapshots{s}, func(_ context.Context, tx driver.Tx) error {
 							time.Sleep(2 * time.Second)
@@ -832,7 +832,7 @@ func TestR47_NoRenewalsWithinASnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTransactor(t)
 		g, _ := newGuard(t, s, shortLease(semel.Rerun))
-		answer(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer(g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			start := time.Now()
 			err := semel.RunTx(r.Context(), snapshots{s}, func(ctx context.Context, tx driver.Tx) error {
 				<-ctx.Done()
@@ -851,7 +851,7 @@ func TestR47_NoRenewalsWithinASnapshot(t *testing.T) {
 		s := newTransactor(t)
 		s.extends(func(func() (bool, error)) (bool, error) { return false, errDown })
 		g, _ := newGuard(t, s, shortLease(semel.Hold))
-		w := answer(g.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		w := answer(g.Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			err := semel.RunTx(r.Context(), snapshots{s}, func(context.Context, driver.Tx) error {
 				t.Error("it runs in a transaction without having renewed")
 				return nil
@@ -901,14 +901,14 @@ func TestR28_AWakingStoreWakesWhoWaits(t *testing.T) {
 		go func() { running <- g.Run(ctx) }()
 		s.fails <- errDown // it is called again
 		proceed := make(chan struct{})
-		go answer(other.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		go answer(other.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			<-proceed
 			io.WriteString(w, "elsewhere")
 		})), post("k", `{}`))
 		synctest.Wait()
 		waited := make(chan time.Time)
 		go func() {
-			wantAnswer(t, answer(g.Handler(http.NotFoundHandler()), post("k", `{}`)), http.StatusOK, "elsewhere", true)
+			wantAnswer(t, answer(g.Wrap(http.NotFoundHandler()), post("k", `{}`)), http.StatusOK, "elsewhere", true)
 			waited <- time.Now()
 		}()
 		time.Sleep(10*time.Second + 3*time.Millisecond) // polls are 500 ms apart by now

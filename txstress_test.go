@@ -86,7 +86,7 @@ func (o *ordeal) run(t *testing.T) {
 	p := o.mode.policy
 	p.Lease = time.Minute // it outlasts renewals that fail
 	g, _ := newGuardWith(t, s, semel.Options{Policy: p, MaxAttempts: -1})
-	h := g.Handler(o.handler(t, s))
+	h := g.Wrap(o.handler(t, s))
 	o.told = map[string][]string{}
 	keys := []string{"a", "b", "c"}
 	var clients sync.WaitGroup

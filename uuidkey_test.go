@@ -30,7 +30,7 @@ func TestField15_UUIDKeysCompareWithoutCase(t *testing.T) {
 	store, l := memstore.New(), &ledger{}
 	g, _ := newGuard(t, store, p)
 	derived := map[string]bool{}
-	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		derived[semel.FromContext(r.Context()).Key("row")] = true
 		if got := r.Header.Get("Idempotency-Key"); got != `"`+upperUUID+`"` {
 			t.Errorf("the handler sees %q", got)
@@ -114,8 +114,8 @@ func TestField15_UUIDKeysAreAskedAboutInEitherCase(t *testing.T) {
 	t.Parallel()
 	g, questions, _ := linkedGuard(t, nil, semel.Options{})
 	var l ledger
-	exact := g.Handler(http.HandlerFunc(l.pay))
-	uuids := g.With(semel.Policy{KeyFormat: semel.KeyFormat{UUID: semel.UUIDAny}}).Handler(http.HandlerFunc(l.pay))
+	exact := g.Wrap(http.HandlerFunc(l.pay))
+	uuids := g.Route(semel.Policy{KeyFormat: semel.KeyFormat{UUID: semel.UUIDAny}}).Wrap(http.HandlerFunc(l.pay))
 	ask := func(key string) string {
 		return statusOf(t, answer(questions, about("", "Idempotency-Key", key)), http.StatusOK).ID
 	}

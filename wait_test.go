@@ -38,16 +38,16 @@ func TestR28_WaitersAreWokenAtOnceWithinAProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var paid ledger
 		g, _ := newGuard(t, nil, waits(semel.Hold, time.Minute))
-		route := g.With(waits(semel.Hold, time.Minute)) // shares the process's waiters
+		route := g.Route(waits(semel.Hold, time.Minute)) // shares the process's waiters
 		start := time.Now()
 		const takes = 7123456789 * time.Nanosecond
-		first := serve(g.Handler(paused(&paid, takes)), post("k", `{}`))
+		first := serve(g.Wrap(paused(&paid, takes)), post("k", `{}`))
 		synctest.Wait()
 		var all []*served
 		for i := range 20 {
-			h := g.Handler(paused(&paid, 0))
+			h := g.Wrap(paused(&paid, 0))
 			if i%2 == 1 {
-				h = route.Handler(paused(&paid, 0))
+				h = route.Wrap(paused(&paid, 0))
 			}
 			all = append(all, serve(h, post("k", `{}`)))
 			time.Sleep(100 * time.Millisecond)
@@ -72,11 +72,11 @@ func TestR28_WaitersPollAcrossProcesses(t *testing.T) {
 		g, _ := newGuard(t, store, waits(semel.Hold, 0))
 		other, _ := newGuard(t, seen, waits(semel.Hold, time.Minute))
 		start := time.Now()
-		first := serve(g.Handler(paused(&paid, 4*time.Second)), post("k", `{}`))
+		first := serve(g.Wrap(paused(&paid, 4*time.Second)), post("k", `{}`))
 		synctest.Wait()
 		var all []*served
 		for range 10 {
-			all = append(all, serve(other.Handler(paused(&paid, 0)), post("k", `{}`)))
+			all = append(all, serve(other.Wrap(paused(&paid, 0)), post("k", `{}`)))
 		}
 		wantAnswer(t, first.answer(), http.StatusCreated, "payment 1", false)
 		for _, s := range all {
@@ -134,7 +134,7 @@ func TestR28_WaitIsBounded(t *testing.T) {
 				g, _ := newGuard(t, store, p)
 				other, _ := newGuard(t, seen, p)
 				end := make(chan struct{})
-				first := serve(g.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end })), post("k", `{}`))
+				first := serve(g.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end })), post("k", `{}`))
 				synctest.Wait()
 				for _, guard := range []*semel.Guard{g, other} { // in the owner's process and in another
 					r := post("k", `{}`)
@@ -142,7 +142,7 @@ func TestR28_WaitIsBounded(t *testing.T) {
 						r.Header.Add("Prefer", line)
 					}
 					start := time.Now()
-					w := answer(guard.Handler(say("again")), r)
+					w := answer(guard.Wrap(say("again")), r)
 					wantProblem(t, w, http.StatusConflict, refusal.InProgress)
 					if took := time.Since(start); took != c.want {
 						t.Errorf("waited %v, want %v: %s", took, c.want, c.why)
@@ -171,7 +171,7 @@ func TestR28_R60_Case25_ThousandWaiters(t *testing.T) {
 				p.MaxWaiters = c.limit
 				g, _ := newGuardWith(t, nil, semel.Options{Policy: p, MaxAttempts: -1})
 				var paid ledger
-				h := g.Handler(paused(&paid, 10*time.Second))
+				h := g.Wrap(paused(&paid, 10*time.Second))
 				start := time.Now()
 				first := serve(h, post("k", `{}`))
 				synctest.Wait()
@@ -225,13 +225,13 @@ func TestR28_OneWaiterTakesOverWhenTheOwnerReleases(t *testing.T) {
 				if !c.shared {
 					other, _ = newGuard(t, store, waits(semel.Hold, time.Minute))
 				}
-				first := serve(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				first := serve(g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 					time.Sleep(2 * time.Second)
 					w.WriteHeader(http.StatusTooManyRequests)
 				})), post("k", `{}`))
 				synctest.Wait()
 				var paid ledger
-				h := other.Handler(paused(&paid, 2*time.Second))
+				h := other.Wrap(paused(&paid, 2*time.Second))
 				all := make([]*served, 30)
 				for i := range all {
 					all[i] = serve(h, post("k", `{}`))
@@ -268,10 +268,10 @@ func TestR28_R46_WaiterTakesOverALapsedRun(t *testing.T) {
 				g, _ := newGuard(t, store, waits(onLost, time.Minute))
 				end := make(chan struct{})
 				start := time.Now()
-				lost := serve(dead.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end })), post("k", `{}`))
+				lost := serve(dead.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end })), post("k", `{}`))
 				synctest.Wait()
 				way.dead.Store(true)
-				w := answer(g.Handler(say("next")), post("k", `{}`))
+				w := answer(g.Wrap(say("next")), post("k", `{}`))
 				if took := time.Since(start); took < 3*time.Second || took > 3500*time.Millisecond {
 					t.Errorf("answered after %v, want soon after the lease", took)
 				}
@@ -296,9 +296,9 @@ func TestCase05_WaiterThatTimesOutLeavesTheClaimAlone(t *testing.T) {
 		g, _ := newGuard(t, store, waits(semel.Rerun, 0))
 		other, _ := newGuard(t, seen, waits(semel.Rerun, 2500*time.Millisecond))
 		var paid ledger
-		first := serve(g.Handler(paused(&paid, 10*time.Second)), post("k", `{}`))
+		first := serve(g.Wrap(paused(&paid, 10*time.Second)), post("k", `{}`))
 		time.Sleep(200 * time.Millisecond)
-		h := other.Handler(paused(&paid, 0))
+		h := other.Wrap(paused(&paid, 0))
 		before := loaded(t, store, "k")
 		wantProblem(t, answer(h, post("k", `{}`)), http.StatusConflict, refusal.InProgress)
 		after := loaded(t, store, "k")
@@ -342,9 +342,9 @@ func TestR28_PollThatHangsOrFails(t *testing.T) {
 		g, _ := newGuard(t, store, waits(semel.Hold, 0))
 		other, seen := newGuard(t, f, waits(semel.Hold, time.Minute))
 		start := time.Now()
-		first := serve(g.Handler(paused(&paid, 3*time.Second)), post("k", `{}`))
+		first := serve(g.Wrap(paused(&paid, 3*time.Second)), post("k", `{}`))
 		synctest.Wait()
-		wantAnswer(t, answer(other.Handler(paused(&paid, 0)), post("k", `{}`)), http.StatusCreated, "payment 1", true)
+		wantAnswer(t, answer(other.Wrap(paused(&paid, 0)), post("k", `{}`)), http.StatusCreated, "payment 1", true)
 		if took := time.Since(start); took > 3500*time.Millisecond {
 			t.Errorf("answered after %v, want within half a second of the run's end", took)
 		}
@@ -364,7 +364,7 @@ func TestR28_NoWakeUpIsMissed(t *testing.T) {
 		g, _ := newGuard(t, f, waits(semel.Rerun, time.Hour))
 		var mu sync.Mutex
 		runs := map[string]int{}
-		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			key := r.Header.Get("Idempotency-Key")
 			mu.Lock()
 			runs[key]++
@@ -414,7 +414,7 @@ func TestR28_Case12_OwnerEndsBetweenClaimAndJoining(t *testing.T) {
 		f.load = func(context.Context, driver.ID) (driver.Record, error) { return driver.Record{}, errDown }
 		g, _ := newGuard(t, f, waits(semel.Hold, time.Minute))
 		end := make(chan struct{})
-		first := serve(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		first := serve(g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			<-end
 			say("paid").ServeHTTP(w, r)
 		})), post("k", `{}`))
@@ -431,7 +431,7 @@ func TestR28_Case12_OwnerEndsBetweenClaimAndJoining(t *testing.T) {
 			}
 		})
 		start := time.Now()
-		wantAnswer(t, answer(g.Handler(say("again")), post("k", `{}`)), http.StatusCreated, "paid", true)
+		wantAnswer(t, answer(g.Wrap(say("again")), post("k", `{}`)), http.StatusCreated, "paid", true)
 		if took := time.Since(start); took != 0 || claims != 2 {
 			t.Errorf("answered after %v and %d claims, want at once and 2", took, claims)
 		}
@@ -446,10 +446,10 @@ func TestR27_R28_RetryAfterAWait(t *testing.T) {
 		var paid ledger
 		g, _ := newGuard(t, store, semel.Policy{Wait: 12 * time.Second})
 		other, _ := newGuard(t, store, semel.Policy{Wait: 12 * time.Second})
-		first := serve(g.Handler(paused(&paid, time.Minute)), post("k", `{}`))
+		first := serve(g.Wrap(paused(&paid, time.Minute)), post("k", `{}`))
 		synctest.Wait()
 		for _, guard := range []*semel.Guard{g, other} {
-			s := serve(guard.Handler(paused(&paid, 0)), post("k", `{}`))
+			s := serve(guard.Wrap(paused(&paid, 0)), post("k", `{}`))
 			w := s.answer()
 			wantProblem(t, w, http.StatusConflict, refusal.InProgress)
 			if got, want := w.Header().Get("Retry-After"), fmt.Sprint(s.at.Sub(first.started).Seconds()); got != want {
@@ -470,9 +470,9 @@ func TestR28_WaiterThatLeavesGivesUpItsPlaceAndTurn(t *testing.T) {
 		p := shortLease(semel.Hold)
 		p.MaxWait, p.MaxWaiters = time.Minute, 2
 		other, _ := newGuard(t, store, p)
-		first := serve(g.Handler(paused(&paid, 10*time.Second)), post("k", `{}`))
+		first := serve(g.Wrap(paused(&paid, 10*time.Second)), post("k", `{}`))
 		synctest.Wait()
-		h := other.Handler(paused(&paid, 0))
+		h := other.Wrap(paused(&paid, 0))
 		brief := serve(h, post("k", `{}`, "Prefer", "wait=1")) // it polls
 		synctest.Wait()
 		stays := serve(h, post("k", `{}`, "Prefer", "wait=60"))

@@ -132,7 +132,7 @@ func TestR87_RepeatsGetWhatTheOperatorDecided(t *testing.T) {
 				t.Fatal(err)
 			}
 			runs := 0
-			h := guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			h := guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				if runs++; runs == 1 {
 					panic(http.ErrAbortHandler)
 				}

@@ -155,7 +155,7 @@ func TestAttack08_ADeskFindsBySealedNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := g.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	h := g.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
 	for i := range 6 {
 		r := httptest.NewRequest(http.MethodPost, fmt.Sprint("/users/", i%2), nil)
 		r.Header.Set("Idempotency-Key", fmt.Sprint("k", i))

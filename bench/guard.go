@@ -178,7 +178,7 @@ func guarded() http.Handler {
 	if err != nil {
 		panic(err)
 	}
-	return g.Handler(http.HandlerFunc(pay))
+	return g.Wrap(http.HandlerFunc(pay))
 }
 
 func fresh(prefix string) func(int) string {

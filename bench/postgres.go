@@ -103,7 +103,7 @@ func guardedPayments(prefix string, s driver.Store, p semel.Policy, in transact)
 	if err != nil {
 		return nil, err
 	}
-	h := g.Handler(payIn(in))
+	h := g.Wrap(payIn(in))
 	var all [postgresCallers]*caller
 	for i := range all {
 		all[i] = newCaller(h, body200, fresh(prefix+strconv.Itoa(i)+"-"))

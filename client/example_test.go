@@ -29,7 +29,7 @@ func payments() *httptest.Server {
 		log.Fatal(err)
 	}
 	charges := 0
-	h := guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	h := guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		charges++
 		w.WriteHeader(http.StatusCreated)
 		fmt.Fprintf(w, "charge %d", charges)
@@ -127,7 +127,7 @@ func TestDocCallsDownstream(t *testing.T) {
 	t.Parallel()
 	downstream := statuses(201)
 	hc := newClient(t, downstream, client.Options{})
-	h := newGuard(t, semel.Policy{}).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := newGuard(t, semel.Policy{}).Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := client.WithKey(r.Context(), client.Key{Value: semel.FromContext(r.Context()).Key("charge")})
 		out, err := http.NewRequestWithContext(ctx, http.MethodPost, target, strings.NewReader("{}"))
 		if err != nil {

@@ -119,7 +119,7 @@ func TestR67_AThousandCallsOverAFlakyNetwork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const calls = 1000
 		b := &bank{takes: 50 * time.Millisecond}
-		net := newFlaky(newGuard(t, semel.Policy{}).Handler(b), 1)
+		net := newFlaky(newGuard(t, semel.Policy{}).Wrap(b), 1)
 		var told []client.Attempt
 		random := rand.New(rand.NewPCG(2, 0))
 		hc := newClient(t, net, client.Options{
@@ -196,7 +196,7 @@ func TestR68_AThousandCallsWithinTheBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const calls = 1000
 		b := &bank{takes: 50 * time.Millisecond}
-		net := newFlaky(newGuard(t, semel.Policy{}).Handler(b), 3)
+		net := newFlaky(newGuard(t, semel.Policy{}).Wrap(b), 3)
 		hc := newClient(t, net, client.Options{
 			Budget: client.Budget{Share: client.DefaultBudgetShare}, Random: rand.New(rand.NewPCG(4, 0)).Float64,
 		})
@@ -235,7 +235,7 @@ func TestR65_CallsAtOnceTakeEffectOnce(t *testing.T) {
 	b := &bank{}
 	var mu sync.Mutex
 	n := 0
-	guarded := newGuard(t, semel.Policy{}).Handler(b)
+	guarded := newGuard(t, semel.Policy{}).Wrap(b)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		n++
@@ -287,7 +287,7 @@ func TestR71_AGuardsRefusalsAreTyped(t *testing.T) {
 			time.Sleep(20 * time.Second)
 			w.WriteHeader(http.StatusCreated)
 		})
-		net := served(newGuard(t, semel.Policy{OnLost: semel.Hold}).Handler(lost))
+		net := served(newGuard(t, semel.Policy{OnLost: semel.Hold}).Wrap(lost))
 		hc := newClient(t, net, client.Options{})
 
 		key := client.Key{Value: "slow"}
@@ -322,7 +322,7 @@ func TestR71_AGuardsRefusalsAreTyped(t *testing.T) {
 func TestR70_ALostAnswerEndsAsAStatusQuery(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		guarded := newGuard(t, semel.Policy{}).Handler(&bank{takes: 4 * time.Second})
+		guarded := newGuard(t, semel.Policy{}).Wrap(&bank{takes: 4 * time.Second})
 		began := time.Now()
 		var questions []http.Header
 		net := &wire{answer: func(n int, r *http.Request) (*http.Response, error) {
@@ -411,7 +411,7 @@ func TestR72_InAHandlerTheDerivedKeyIsUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		downstream := statuses(503, 503, 201)
 		hc := newClient(t, downstream, client.Options{MaxAttempts: 1})
-		guarded := newGuard(t, semel.Policy{OnLost: semel.Rerun}).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		guarded := newGuard(t, semel.Policy{OnLost: semel.Rerun}).Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			ctx := r.Context()
 			ctx = client.WithKey(ctx, client.Key{Value: semel.FromContext(ctx).Key("charge")})
 			out, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://bank.example/charges", strings.NewReader("{}"))

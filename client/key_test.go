@@ -144,7 +144,7 @@ func TestR65_AKeyThatWasKeptOutlivesTheProcess(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		h := guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			effects++
 			w.WriteHeader(http.StatusCreated)
 			fmt.Fprintf(w, "payment %d", effects)

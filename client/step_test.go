@@ -53,7 +53,7 @@ func TestR72_AStepsCallsCarryItsKey(t *testing.T) {
 	var want []string
 	fails := true
 	g := newGuard(t, semel.Policy{OnLost: semel.Rerun})
-	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		charge := semel.FromContext(r.Context()).Key("charge")
 		_, err := semel.Step(r.Context(), "charge", func(ctx context.Context) (int, error) {
 			send(ctx, http.MethodPost, "")
@@ -126,7 +126,7 @@ func TestR72_WhatTheBaseSendsIsNotOfTheStep(t *testing.T) {
 	}), bare)
 	stepped := newClient(t, named(&inner), bare)
 	var innerKey string
-	shop := newGuard(t, semel.Policy{}).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	shop := newGuard(t, semel.Policy{}).Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		innerKey = semel.FromContext(r.Context()).Key("charge") + " c-1"
 		_, err := semel.Step(r.Context(), "charge", func(ctx context.Context) (int, error) {
 			send(ctx, stepped, http.MethodPost, target)
@@ -146,7 +146,7 @@ func TestR72_WhatTheBaseSendsIsNotOfTheStep(t *testing.T) {
 	}), bare)
 
 	var charge string
-	h := newGuard(t, semel.Policy{}).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	h := newGuard(t, semel.Policy{}).Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		charge = semel.FromContext(r.Context()).Key("charge") + " c-1"
 		_, err := semel.Step(r.Context(), "charge", func(ctx context.Context) (int, error) {
 			send(ctx, first, http.MethodPost, target)

@@ -91,7 +91,7 @@ type Event struct {
 	Kind        Kind
 	Result      Result       // of a decision
 	Code        refusal.Code // of a decision that refused
-	Observed    bool         // the decision is what would have happened (Policy.Observe)
+	Observed    bool         // the decision is what would have happened (Policy.ObserveOnly)
 	ID          driver.ID    // zero if the request was refused before its identity was known
 	Operation   string
 	Correlation string

@@ -45,6 +45,6 @@ func Example() {
 			http.Error(w, "the payment was not made", http.StatusInternalServerError)
 		}
 	})
-	http.Handle("POST /payments", guard.Handler(pay))
-	http.Handle("POST /transfers", guard.With(semel.Policy{OneCommit: true}).Handler(pay))
+	http.Handle("POST /payments", guard.Wrap(pay))
+	http.Handle("POST /transfers", guard.Route(semel.Policy{OneCommit: true}).Wrap(pay))
 }

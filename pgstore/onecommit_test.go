@@ -24,7 +24,7 @@ func TestR26_ManyAtOnceToTwoInstancesHaveOneEffect(t *testing.T) {
 		for _, s := range shops {
 			policy := s.policy()
 			policy.Wait = time.Minute
-			handlers = append(handlers, s.guardWith(driver.Rerun, semel.Options{Policy: policy}).Handler(s.ordering(nil, nil)))
+			handlers = append(handlers, s.guardWith(driver.Rerun, semel.Options{Policy: policy}).Wrap(s.ordering(nil, nil)))
 		}
 		var requests sync.WaitGroup
 		start := make(chan struct{})
@@ -350,7 +350,7 @@ func TestWhatIsSettledInATransactionIsTold(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		var id string
-		h := s.guard(driver.Hold).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := s.guard(driver.Hold).Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			id = semel.FromContext(r.Context()).ID()
 			s.tx(r.Context(), func(ctx context.Context, tx pgx.Tx) error { //nolint:errcheck // the guard answers
 				if len(told) > 0 {

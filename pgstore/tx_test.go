@@ -166,7 +166,7 @@ func TestR31_EffectAndAnswerCommitTogether(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(s *shop) {
 		runs := 0
-		h := s.guard(driver.Hold).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := s.guard(driver.Hold).Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			runs++
 			err := s.tx(r.Context(), func(ctx context.Context, tx pgx.Tx) error {
 				if err := s.order(ctx, tx, "hat"); err != nil {
@@ -209,7 +209,7 @@ func TestR31_AFunctionThatFailsIsUndone(t *testing.T) {
 	eachMode(t, func(s *shop) {
 		runs := 0
 		declined := errors.New("declined")
-		h := s.guard(driver.Hold).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := s.guard(driver.Hold).Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			runs++
 			err := s.tx(r.Context(), func(ctx context.Context, tx pgx.Tx) error {
 				if err := s.order(ctx, tx, "hat"); err != nil {
@@ -252,7 +252,7 @@ func TestR31_ASecondTransactionAfterOneThatWasRolledBack(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(s *shop) {
 		failed := errors.New("sold out")
-		h := s.guard(driver.Hold).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := s.guard(driver.Hold).Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			for i, want := range []error{failed, failed, nil} {
 				err := s.tx(r.Context(), func(ctx context.Context, tx pgx.Tx) error {
 					if err := s.order(ctx, tx, "hat "+strconv.Itoa(i)); err != nil {
@@ -285,7 +285,7 @@ func TestARequestWithoutAKeyIsAPlainTransaction(t *testing.T) {
 		g := s.guardWith(driver.Hold, semel.Options{Policy: policy})
 		failed := errors.New("sold out")
 		var fails atomic.Bool
-		h := g.Handler(s.ordering(func(context.Context, pgx.Tx) error {
+		h := g.Wrap(s.ordering(func(context.Context, pgx.Tx) error {
 			if fails.Load() {
 				return failed
 			}
@@ -312,7 +312,7 @@ func TestARequestWithoutAKeyIsAPlainTransaction(t *testing.T) {
 func TestTransactionsDoNotNest(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(s *shop) {
-		h := s.guard(driver.Hold).Handler(s.ordering(func(ctx context.Context, tx pgx.Tx) error {
+		h := s.guard(driver.Hold).Wrap(s.ordering(func(ctx context.Context, tx pgx.Tx) error {
 			err := s.tx(ctx, func(ctx context.Context, tx pgx.Tx) error { return s.order(ctx, tx, "coat") })
 			if !errors.Is(err, semel.ErrNested) {
 				s.t.Errorf("a transaction in a transaction: %v, want ErrNested", err)
@@ -330,7 +330,7 @@ func TestR32_AFunctionThatDoesNotReturnLeavesNothing(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(s *shop) {
 		var how atomic.Int32
-		h := s.guard(driver.Hold).Handler(s.ordering(func(ctx context.Context, tx pgx.Tx) error {
+		h := s.guard(driver.Hold).Wrap(s.ordering(func(ctx context.Context, tx pgx.Tx) error {
 			switch how.Load() {
 			case 0:
 				panic("handler")
@@ -410,7 +410,7 @@ func TestTransactionsThatAreRefused(t *testing.T) {
 	for i, o := range []pgx.TxOptions{
 		{IsoLevel: pgx.RepeatableRead}, {IsoLevel: pgx.Serializable}, {AccessMode: pgx.ReadOnly}, {DeferrableMode: pgx.Deferrable},
 	} {
-		h := s.guard(driver.Hold).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := s.guard(driver.Hold).Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if err := s.store.TxWith(r.Context(), o, never); !errors.Is(err, ErrOneCommit) {
 				t.Errorf("%+v in one-commit mode: %v, want ErrOneCommit", o, err)
 			}

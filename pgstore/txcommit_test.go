@@ -21,7 +21,7 @@ func TestCase09_ACommitThatFailsIsRolledBack(t *testing.T) {
 		exec(s.t, s.store, `CREATE TABLE {schema}.lines (
 			"order" bigint REFERENCES {schema}.orders (id) DEFERRABLE INITIALLY DEFERRED)`)
 		broken := true
-		h := s.guard(driver.Hold).Handler(s.ordering(func(ctx context.Context, tx pgx.Tx) error {
+		h := s.guard(driver.Hold).Wrap(s.ordering(func(ctx context.Context, tx pgx.Tx) error {
 			if !broken {
 				return nil
 			}
@@ -67,7 +67,7 @@ func TestCase09_ACommitWithoutAReply(t *testing.T) {
 				}
 				proxy, url := newCutter(t, target)
 				s := newShop(t, m, url, Options{})
-				h := s.guard(driver.Hold).Handler(s.ordering(nil, nil))
+				h := s.guard(driver.Hold).Wrap(s.ordering(nil, nil))
 				serveKey(h, "before")
 				cut := &cut{commit: c.committed, gone: make(chan string)}
 				if c.held {
@@ -158,7 +158,7 @@ func TestCase09_WhatCouldNotBeSerializedLeavesNothing(t *testing.T) {
 			steps := newMeeting(2)
 			codes, failures := make(chan int, 2), make(chan error, 2)
 			for i, sql := range c.sql {
-				h := g.Handler(s.ordering(func(ctx context.Context, tx pgx.Tx) error {
+				h := g.Wrap(s.ordering(func(ctx context.Context, tx pgx.Tx) error {
 					if _, err := tx.Exec(ctx, "SELECT 1"); err != nil { // the snapshot is taken
 						return err
 					}

@@ -51,7 +51,7 @@ func TestR31_TheServerIsKilledBetweenAnyTwoStatements(t *testing.T) {
 						killed.Do(func() { restart(t, own) })
 					}
 				}
-				h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					at(0)
 					s.tx(r.Context(), func(ctx context.Context, tx pgx.Tx) error { //nolint:errcheck // the guard answers
 						at(1)
@@ -113,7 +113,7 @@ func TestR31_TheServerIsKilledUnderLoad(t *testing.T) {
 			policy := s.policy()
 			policy.Lease = 2 * time.Second
 			g := s.guardWith(driver.Rerun, semel.Options{Policy: policy, RequestLife: 2 * time.Second})
-			h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				s.tx(r.Context(), func(ctx context.Context, tx pgx.Tx) error { //nolint:errcheck // the guard answers
 					var id int64
 					err := tx.QueryRow(ctx, s.sql("INSERT INTO {schema}.orders (item) VALUES ($1) RETURNING id"), r.Header.Get("Idempotency-Key")).Scan(&id)
@@ -213,7 +213,7 @@ func TestTimeoutsEndAStuckTransaction(t *testing.T) {
 				}
 				s := newShop(t, m, url, c.limits)
 				sticks, stuck := true, false
-				h := s.guard(driver.Hold).Handler(s.ordering(func(ctx context.Context, tx pgx.Tx) error {
+				h := s.guard(driver.Hold).Wrap(s.ordering(func(ctx context.Context, tx pgx.Tx) error {
 					if sticks {
 						stuck = true
 						return c.sticks(ctx, s, tx)
@@ -252,7 +252,7 @@ func TestR48_ARunThatWasTakenOverCommitsNothing(t *testing.T) {
 		o := semel.Options{Policy: s.policy()}
 		o.Policy.Lease = 10 * time.Minute // it is ended by hand, and not to be renewed in between
 		holds, over := make(chan struct{}), make(chan struct{})
-		slow := late.guardWith(driver.Rerun, o).Handler(late.ordering(func(ctx context.Context, tx pgx.Tx) error {
+		slow := late.guardWith(driver.Rerun, o).Wrap(late.ordering(func(ctx context.Context, tx pgx.Tx) error {
 			close(holds)
 			<-over
 			return nil
@@ -265,7 +265,7 @@ func TestR48_ARunThatWasTakenOverCommitsNothing(t *testing.T) {
 		go func() { answer <- serveKey(slow, "k").Body.String() }()
 		<-holds
 		exec(s.t, s.store, "UPDATE {schema}.records SET lease_end = started")
-		quick := other.guardWith(driver.Rerun, o).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		quick := other.guardWith(driver.Rerun, o).Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			err := other.tx(r.Context(), func(ctx context.Context, tx pgx.Tx) error {
 				w.WriteHeader(http.StatusCreated)
 				io.WriteString(w, `{"order":2}`)
@@ -308,7 +308,7 @@ func TestR47_HandlersThatHoldEveryConnectionLoseNoLease(t *testing.T) {
 	over := make(chan struct{})
 	var handlers sync.WaitGroup
 	for i := range all {
-		h := g.Handler(s.ordering(func(ctx context.Context, tx pgx.Tx) error {
+		h := g.Wrap(s.ordering(func(ctx context.Context, tx pgx.Tx) error {
 			held <- struct{}{}
 			select {
 			case <-over:

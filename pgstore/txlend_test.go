@@ -57,7 +57,7 @@ func TestR31_AHandlerCanNotEndTheTransaction(t *testing.T) {
 		for what, end := range endings {
 			key := strings.ReplaceAll(what, " ", "-")
 			ends := true
-			h := g.Handler(s.ordering(func(ctx context.Context, tx pgx.Tx) error {
+			h := g.Wrap(s.ordering(func(ctx context.Context, tx pgx.Tx) error {
 				if ends {
 					if err := end(ctx, tx); !errors.Is(err, ErrEnded) {
 						s.t.Errorf("%s: %v, want ErrEnded", what, err)
@@ -86,7 +86,7 @@ func TestR31_AHandlerCanNotEndTheTransaction(t *testing.T) {
 func TestR31_ACommitBehindTheStoresBackIsNoticed(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, modes[0], server.URL(), Options{})
-	h := s.guard(driver.Hold).Handler(s.ordering(func(ctx context.Context, tx pgx.Tx) error {
+	h := s.guard(driver.Hold).Wrap(s.ordering(func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Conn().Exec(ctx, "COMMIT")
 		return err
 	}, func(err error) {
@@ -110,7 +110,7 @@ func TestTheTransactionIsLikeAnyOther(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(s *shop) {
 		var kept pgx.Tx
-		h := s.guard(driver.Hold).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := s.guard(driver.Hold).Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			err := s.tx(r.Context(), func(ctx context.Context, tx pgx.Tx) error {
 				kept = tx
 				s.useAll(ctx, tx)
@@ -203,7 +203,7 @@ func TestAFunctionThatLeavesRowsOpenIsRolledBack(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(s *shop) {
 		leaves := true
-		h := s.guard(driver.Hold).Handler(s.ordering(func(ctx context.Context, tx pgx.Tx) error {
+		h := s.guard(driver.Hold).Wrap(s.ordering(func(ctx context.Context, tx pgx.Tx) error {
 			if leaves {
 				_, err := tx.Query(ctx, "SELECT generate_series(1, 1000)")
 				return err
@@ -235,7 +235,7 @@ func TestAFunctionThatDropsPreparedStatements(t *testing.T) {
 		}
 		g := s.guard(driver.Hold)
 		drops := true
-		h := g.Handler(s.ordering(func(ctx context.Context, tx pgx.Tx) error {
+		h := g.Wrap(s.ordering(func(ctx context.Context, tx pgx.Tx) error {
 			if !drops {
 				return nil
 			}
@@ -259,7 +259,7 @@ func TestAFunctionThatDropsPreparedStatements(t *testing.T) {
 func TestAFunctionThatSwallowsAnErrorIsRolledBack(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(s *shop) {
-		h := s.guard(driver.Hold).Handler(s.ordering(func(ctx context.Context, tx pgx.Tx) error {
+		h := s.guard(driver.Hold).Wrap(s.ordering(func(ctx context.Context, tx pgx.Tx) error {
 			tx.Exec(ctx, "SELECT 1/0") //nolint:errcheck // that is the mistake
 			return nil
 		}, func(err error) {

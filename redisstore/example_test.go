@@ -42,7 +42,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	http.Handle("POST /payments", guard.Handler(http.HandlerFunc(pay)))
+	http.Handle("POST /payments", guard.Wrap(http.HandlerFunc(pay)))
 	server := &http.Server{Addr: ":8080", ReadHeaderTimeout: 10 * time.Second}
 	log.Fatal(server.ListenAndServe())
 }

@@ -13,6 +13,6 @@
 // written has given no answer, unless semel.Policy.EmptyOK is set; c.NoContent is one.
 //
 // echo uses its Context again when the handler has returned, so a guard must not answer before. For a policy with
-// Patience or RespondAsync put the guard in front of echo, which is an http.Handler: guard.Handler(e). A
+// Patience or RespondAsync put the guard in front of echo, which is an http.Handler: guard.Wrap(e). A
 // semel.Completer runs its requests by echo too: guard.Completer(e, …). What authenticates clients has to let them by.
 package semelecho

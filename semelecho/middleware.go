@@ -16,11 +16,11 @@ import (
 // It panics if the guard's policy has Patience or RespondAsync.
 func Middleware(g *semel.Guard) echo.MiddlewareFunc {
 	if p := g.Policy(); p.Patience > 0 || p.RespondAsync {
-		panic("semelecho: a policy with Patience or RespondAsync answers while a handler still uses its echo.Context, which echo gives to other requests then: use guard.Handler(e)")
+		panic("semelecho: a policy with Patience or RespondAsync answers while a handler still uses its echo.Context, which echo gives to other requests then: use guard.Wrap(e)")
 	}
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c *echo.Context) (err error) {
-			g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				err = serve(c, next, w, r)
 			})).ServeHTTP(&live{c.Response()}, known(c))
 			return err

@@ -32,7 +32,7 @@ func Middleware(g *semel.Guard) fiber.Handler {
 			return err
 		}
 		x := &exchange{c: c, asked: r.Header.Clone(), body: r.Body, live: newAnswer(c.Response())}
-		x.serve(g.Handler(http.HandlerFunc(x.next)), r)
+		x.serve(g.Wrap(http.HandlerFunc(x.next)), r)
 		return x.err
 	}
 }

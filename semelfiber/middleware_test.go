@@ -60,7 +60,7 @@ func TestField13_AScopeThatCanTellNobodyIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	app := fiber.New()
-	app.Post("/", adaptor.HTTPHandler(g.Handler(http.NotFoundHandler())))
+	app.Post("/", adaptor.HTTPHandler(g.Wrap(http.NotFoundHandler())))
 	if status, body := ask(t, app, "/", "key"); status != 400 || !strings.Contains(body, "scope-invalid") {
 		t.Errorf("answered %d %s", status, body)
 	}
@@ -139,7 +139,7 @@ func TestField02_WhatAHandlerThrowsGoesOn(t *testing.T) {
 func TestField02_R32a_FibersAdaptorIsRefusedLoudly(t *testing.T) {
 	t.Parallel()
 	app := fiber.New()
-	app.Post("/", adaptor.HTTPMiddleware(semeltest.New(t, semel.Policy{}).Handler), func(c fiber.Ctx) error { return c.SendString("paid") })
+	app.Post("/", adaptor.HTTPMiddleware(semeltest.New(t, semel.Policy{}).Wrap), func(c fiber.Ctx) error { return c.SendString("paid") })
 	if _, body := ask(t, app, "/", "key"); !strings.Contains(body, "paid") && !strings.Contains(body, "no-answer") {
 		t.Errorf("the first answer is %s", body)
 	}

@@ -12,7 +12,7 @@
 // has given no answer, unless semel.Policy.EmptyOK is set.
 //
 // gin uses its Context again when the handlers have returned, so a guard must not answer before. For a policy with
-// Patience or RespondAsync put the guard in front of the engine, which is an http.Handler: guard.Handler(engine). A
+// Patience or RespondAsync put the guard in front of the engine, which is an http.Handler: guard.Wrap(engine). A
 // semel.Completer runs its requests by the engine too: guard.Completer(engine, …). What authenticates clients has to
 // let them by.
 package semelgin

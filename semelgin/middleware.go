@@ -16,11 +16,11 @@ import (
 // It panics if the guard's policy has Patience or RespondAsync.
 func Middleware(g *semel.Guard) gin.HandlerFunc {
 	if p := g.Policy(); p.Patience > 0 || p.RespondAsync {
-		panic("semelgin: a policy with Patience or RespondAsync answers while a handler still uses its gin.Context, which gin gives to other requests then: use guard.Handler(engine)")
+		panic("semelgin: a policy with Patience or RespondAsync answers while a handler still uses its gin.Context, which gin gives to other requests then: use guard.Wrap(engine)")
 	}
 	return func(c *gin.Context) {
 		ran := false
-		g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			ran = true
 			next(c, w, r)
 		})).ServeHTTP(&live{c.Writer}, known(c))

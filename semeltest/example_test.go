@@ -16,7 +16,7 @@ func ExampleAssertOnce() {
 	var t testing.TB = &substitute{}
 
 	orders := 0
-	handler := semeltest.New(t, semel.Policy{}).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	handler := semeltest.New(t, semel.Policy{}).Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		orders++
 		w.WriteHeader(http.StatusCreated)
 	}))

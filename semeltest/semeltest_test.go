@@ -63,7 +63,7 @@ func TestAssertOncePassesForAGuardedHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, p := range []semel.Policy{{}, {OnLost: semel.Rerun}, {Wait: 5 * time.Second}} {
 			var c counter
-			if !semeltest.AssertOnce(t, semeltest.New(t, p).Handler(&c), payment, c.effects) {
+			if !semeltest.AssertOnce(t, semeltest.New(t, p).Wrap(&c), payment, c.effects) {
 				t.Errorf("%+v: AssertOnce returns false", p)
 			}
 		}
@@ -101,7 +101,7 @@ func TestAssertOnceFailsForWhatIsNotOnce(t *testing.T) {
 			w.Header().Set("Idempotent-Replayed", "true")
 			c.ServeHTTP(w, r)
 		}), payment, "none was the first"},
-		"no key": {semeltest.New(t, semel.Policy{KeyOptional: true}).Handler(&c), func() *http.Request {
+		"no key": {semeltest.New(t, semel.Policy{KeyOptional: true}).Wrap(&c), func() *http.Request {
 			r := payment()
 			r.Header.Del("Idempotency-Key")
 			return r
@@ -119,7 +119,7 @@ func TestAssertOnceFailsForWhatIsNotOnce(t *testing.T) {
 			w.WriteHeader(409)
 			io.WriteString(w, `{"code":"IDEMPOTENCY_IN_PROGRESS"}`)
 		})), payment, "not marked"},
-		"released": {semeltest.New(t, semel.Policy{KeepOnlySuccess: true}).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		"released": {semeltest.New(t, semel.Policy{KeepOnlySuccess: true}).Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			c.n.Add(1)
 			w.WriteHeader(400)
 		})), payment, "effects, want 1"},
@@ -147,7 +147,7 @@ func TestNewFailsTheTestForAWrongPolicyOrARunThatDoesNotEnd(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		s := &substitute{TB: t}
-		h := semeltest.New(s, semel.Policy{}).Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		h := semeltest.New(s, semel.Policy{}).Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			time.Sleep(time.Minute) // deaf to its context
 		}))
 		go h.ServeHTTP(httptest.NewRecorder(), payment())
@@ -167,7 +167,7 @@ func TestR30_ALostAnswerIsReplayed(t *testing.T) {
 	var c counter
 	first := func(n int) bool { return n == 1 }
 	// In real time the lease of tests might end while a busy machine does something else.
-	srv := httptest.NewServer(semeltest.LosingHandler(semeltest.New(t, semel.Policy{Lease: time.Minute}).Handler(&c), first))
+	srv := httptest.NewServer(semeltest.LosingHandler(semeltest.New(t, semel.Policy{Lease: time.Minute}).Wrap(&c), first))
 	defer srv.Close()
 	client := &http.Client{Transport: semeltest.LosingTransport(nil, first)}
 	send := func() (string, string, error) {
@@ -217,12 +217,12 @@ func TestCase04_R46_AKilledProcessFreesItsKeyWithItsLease(t *testing.T) {
 			mortal := semeltest.NewMortal(store)
 			var c counter
 			ended := make(chan error, 1)
-			dying := semeltest.NewOn(t, mortal, semel.Policy{OnLost: onLost}).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			dying := semeltest.NewOn(t, mortal, semel.Policy{OnLost: onLost}).Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				mortal.Kill()
 				<-r.Context().Done()
 				ended <- context.Cause(r.Context())
 			}))
-			surviving := semeltest.NewOn(t, store, semel.Policy{OnLost: onLost}).Handler(&c)
+			surviving := semeltest.NewOn(t, store, semel.Policy{OnLost: onLost}).Wrap(&c)
 			go dying.ServeHTTP(httptest.NewRecorder(), payment())
 			synctest.Wait()
 			ask := func(h http.Handler) int {
@@ -258,9 +258,9 @@ func TestBeforeItsDeathAMortalStoreIsTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		var c counter
-		h := semeltest.NewOn(t, semeltest.NewMortal(store), semel.Policy{Wait: time.Second}).Handler(&c)
+		h := semeltest.NewOn(t, semeltest.NewMortal(store), semel.Policy{Wait: time.Second}).Wrap(&c)
 		semeltest.AssertOnce(t, h, payment, c.effects)
-		semeltest.AssertOnce(t, semeltest.NewOn(t, store, semel.Policy{}).Handler(&c), func() *http.Request {
+		semeltest.AssertOnce(t, semeltest.NewOn(t, store, semel.Policy{}).Wrap(&c), func() *http.Request {
 			r := payment()
 			r.Header.Set("Idempotency-Key", "k2")
 			return r

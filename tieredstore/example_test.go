@@ -22,7 +22,7 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	pay := guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	pay := guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusCreated)
 		io.WriteString(w, "paid")
 	}))

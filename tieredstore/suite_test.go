@@ -246,7 +246,7 @@ func TestR16_AnotherRequestIsRefusedByTheCopyToo(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				return g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				return g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 					runs++
 					w.WriteHeader(http.StatusCreated)
 					w.Write([]byte("paid"))

@@ -31,7 +31,7 @@ func newService() (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return guard.Handler(payments()), nil
+	return guard.Wrap(payments()), nil
 }
 
 // the test that docs/verify.md shows.

@@ -21,7 +21,7 @@ func TestField16_KeyedPutIsVerified(t *testing.T) {
 		t.Fatal(err)
 	}
 	var n atomic.Int64
-	s := httptest.NewServer(guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	s := httptest.NewServer(guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusCreated)
 		fmt.Fprintf(w, `{"id":"a-%d"}`, n.Add(1))

@@ -64,7 +64,7 @@ func newShopOn(t *testing.T, address, cache string, ring *keyring.Ring, p semel.
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.handler = s.guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	s.handler = s.guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if s.runs++; s.runs == 1 {
 			panic(http.ErrAbortHandler)
 		}
@@ -215,7 +215,7 @@ func TestR87_ARunningOperationIsDecidedAboutByForceOnly(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, semel.Policy{})
 	begun, end := make(chan struct{}), make(chan struct{})
-	h := s.guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	h := s.guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		close(begun)
 		<-end
 		w.Write([]byte("late"))
@@ -250,14 +250,14 @@ func TestR15_AKeyIsFoundAsTheGuardHasStoredIt(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, semel.Policy{})
 	s.runs = 1 // none is lost
-	route := s.guard.With(semel.Policy{PerOperation: true, Methods: []string{http.MethodPut}}).
-		Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	route := s.guard.Route(semel.Policy{PerOperation: true, Methods: []string{http.MethodPut}}).
+		Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
 	r := httptest.NewRequest(http.MethodPut, "/orders/a%2Fb?x=1", nil)
 	r.Header.Set("X-Account", "acme")
 	r.Header.Set("Idempotency-Key", `"order-7"`)
 	route.ServeHTTP(httptest.NewRecorder(), r)
 	for _, p := range []semel.Policy{{Operation: "charge"}, {Operation: "refund", PerOperation: true}} {
-		_, err := semel.Do(t.Context(), s.guard.With(p), semel.Key{Scope: "acme", Value: "job-" + p.Operation}, semel.Bytes("x"),
+		_, err := semel.Do(t.Context(), s.guard.Route(p), semel.Key{Scope: "acme", Value: "job-" + p.Operation}, semel.Bytes("x"),
 			func(context.Context) (int, error) { return 1, nil })
 		if err != nil {
 			t.Fatal(err)
@@ -336,7 +336,7 @@ func TestR87_ListSelects(t *testing.T) {
 			s.pay(account, fmt.Sprint("done-", i))
 		}
 	}
-	named := s.guard.With(semel.Policy{Operation: "POST /refunds"}).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	named := s.guard.Route(semel.Policy{Operation: "POST /refunds"}).Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable) // released
 	}))
 	r := httptest.NewRequest(http.MethodPost, "/refunds/1", nil)

@@ -64,7 +64,7 @@ func identityHTTP(ctx context.Context, secret []byte, format semel.KeyFormat, sc
 	}
 	r.Header["Idempotency-Key"] = []string{key}
 	var public string
-	guard.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	guard.Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		public = semel.FromContext(r.Context()).ID()
 	})).ServeHTTP(nowhere{}, r)
 	if public == "" {

@@ -23,7 +23,7 @@ func TestField15_UUIDKeysAreFoundInEitherCase(t *testing.T) {
 	}
 
 	// On a route for any key the same text is another operation's.
-	exact := s.guard.With(semel.Policy{}).Handler(s.handler)
+	exact := s.guard.Route(semel.Policy{}).Wrap(s.handler)
 	r := httptest.NewRequest(http.MethodPost, "/other", strings.NewReader(`{}`))
 	r.Header.Set("X-Account", "acme")
 	r.Header.Set("Idempotency-Key", upper)

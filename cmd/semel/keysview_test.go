@@ -252,7 +252,7 @@ func TestStoredBodiesAreShownAsTheyWereSent(t *testing.T) {
 	s := newShop(t, semel.Policy{CompressAbove: 1})
 	s.runs = 1
 	for name, body := range map[string]string{"text": strings.Repeat("text ", 100), "binary": strings.Repeat("\xff\x00", 100)} {
-		h := s.guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(body)) }))
+		h := s.guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(body)) }))
 		s.handler = h
 		s.pay("acme", name)
 	}

@@ -25,7 +25,7 @@ var onChi = service{
 				next.ServeHTTP(w, r.WithContext(ctx))
 			})
 		})
-		r.With(guard.Handler).Post("/payments", func(w http.ResponseWriter, r *http.Request) {
+		r.With(guard.Wrap).Post("/payments", func(w http.ResponseWriter, r *http.Request) {
 			var p payment
 			if err := json.NewDecoder(r.Body).Decode(&p); err != nil {
 				http.Error(w, "not JSON", http.StatusBadRequest)

@@ -28,7 +28,7 @@ func startChi(t *testing.T, g *semel.Guard, p *probe) string {
 		})
 	}, quietly, middleware.Compress(5, "application/xml"), middleware.StripSlashes)
 	if g != nil {
-		r.Use(g.Handler)
+		r.Use(g.Wrap)
 	}
 	handle := func(path string, f http.HandlerFunc) {
 		r.Post(path, func(w http.ResponseWriter, r *http.Request) {
@@ -101,13 +101,13 @@ func (silence) Panic(any, []byte)                               {}
 
 func chiPanics(g *semel.Guard) http.Handler {
 	r := chi.NewRouter()
-	r.With(g.Handler).Post("/", func(http.ResponseWriter, *http.Request) { panic("thrown") })
+	r.With(g.Wrap).Post("/", func(http.ResponseWriter, *http.Request) { panic("thrown") })
 	return r
 }
 
 func chiStreams(t *testing.T, g *semel.Guard, goOn chan struct{}) string {
 	r := chi.NewRouter()
-	r.With(g.Handler).Post("/", func(w http.ResponseWriter, _ *http.Request) {
+	r.With(g.Wrap).Post("/", func(w http.ResponseWriter, _ *http.Request) {
 		w.(http.Flusher).Flush()
 		<-goOn
 		io.WriteString(w, "first")

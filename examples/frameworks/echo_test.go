@@ -125,7 +125,7 @@ func TestField02_R32a_EchoWrapMiddlewareIsRefusedLoudly(t *testing.T) {
 	t.Parallel()
 	g := semeltest.New(t, semel.Policy{})
 	e := newEcho()
-	e.POST("/", func(*echo.Context) error { return echo.NewHTTPError(http.StatusConflict, "no") }, echo.WrapMiddleware(g.Handler))
+	e.POST("/", func(*echo.Context) error { return echo.NewHTTPError(http.StatusConflict, "no") }, echo.WrapMiddleware(g.Wrap))
 	url := serve(t, e)
 	first, again := post(t, url, "key"), post(t, url, "key")
 	if c := first.header.Get("Idempotency-Code"); first.status != 500 || c != string(refusal.NoAnswer) {

@@ -102,7 +102,7 @@ func everyScenario(t *testing.T, start starter) {
 	bareURL := start(t, nil, &bare)
 	guardedURL := start(t, semeltest.New(t, semel.Policy{}), &guarded)
 	emptyURL := start(t, semeltest.New(t, semel.Policy{EmptyOK: true}), &empty)
-	observedURL := start(t, semeltest.New(t, semel.Policy{Observe: true}), &observed)
+	observedURL := start(t, semeltest.New(t, semel.Policy{ObserveOnly: true}), &observed)
 	for _, s := range scenarios {
 		t.Run(s.path, func(t *testing.T) {
 			want := post(t, bareURL+s.path, "")

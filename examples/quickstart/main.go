@@ -27,6 +27,6 @@ func main() {
 		log.Fatal(err)
 	}
 	go func() { log.Fatal(guard.Run(context.Background())) }() // removes what is over
-	http.Handle("POST /payments", guard.Handler(http.HandlerFunc(pay)))
+	http.Handle("POST /payments", guard.Wrap(http.HandlerFunc(pay)))
 	log.Fatal(http.ListenAndServe("localhost:8000", nil))
 }

@@ -60,7 +60,7 @@ func Refused(t *testing.T, p semel.Policy, middleware func(*semel.Guard)) {
 func PatienceBefore(t *testing.T, framework http.Handler, goOn chan struct{}, status int, body string) {
 	t.Helper()
 	g := semeltest.New(t, semel.Policy{Patience: time.Millisecond, Wait: time.Minute})
-	h := g.Handler(framework)
+	h := g.Wrap(framework)
 	if w := Post(h, "/"); w.Code != http.StatusGatewayTimeout {
 		t.Errorf("answered %d, want 504", w.Code)
 	}
@@ -82,7 +82,7 @@ func NobodyIsRefused(t *testing.T, none, account semel.Scope, route func(http.Ha
 	if _, err := semel.New(memstore.New(), none, semel.Hold, semel.Options{}); err == nil {
 		t.Error("a scope without a function is taken")
 	}
-	h := route(guarded(t, account).Handler(http.NotFoundHandler()))
+	h := route(guarded(t, account).Wrap(http.NotFoundHandler()))
 	if w := Post(h, "/"); w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "scope-invalid") {
 		t.Errorf("answered %d %s", w.Code, w.Body)
 	}

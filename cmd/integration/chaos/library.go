@@ -50,7 +50,7 @@ func (a *actor) serveLibrary(ctx context.Context) error {
 	}
 	go sweep(ctx, b.store())
 	mux := http.NewServeMux()
-	mux.Handle("POST /payments", guard.Handler(&till{actor: a, in: b}))
+	mux.Handle("POST /payments", guard.Wrap(&till{actor: a, in: b}))
 	announce(l)
 	server := &http.Server{Handler: mux}
 	failed := make(chan error, 1)

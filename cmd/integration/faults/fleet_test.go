@@ -70,9 +70,9 @@ func newInstance(t *testing.T, p *Proxy, s driver.Store, w world, oneCommit bool
 	policy := semel.Policy{Lease: lease, SettleWait: lease, OneCommit: oneCommit}
 	i := &instance{proxy: p, store: s, guard: newGuard(t, s, semel.Options{Policy: policy, RequestLife: lease})}
 	next := w.handler(i)
-	i.hold = i.guard.Handler(next)
+	i.hold = i.guard.Wrap(next)
 	policy.OnLost = semel.Rerun
-	i.rerun = i.guard.With(policy).Handler(next)
+	i.rerun = i.guard.Route(policy).Wrap(next)
 	return i
 }
 

@@ -223,7 +223,7 @@ func (f *fleet) overtaken(t *testing.T, script func(cutOff func()) script) {
 	wait(t, off)
 	// The lease of who takes over is one that a busy machine does not end.
 	policy := semel.Policy{OnLost: semel.Rerun, OneCommit: f.oneCommit}
-	b := newGuard(t, f.b.store, semel.Options{}).With(policy).Handler(f.world.handler(f.b))
+	b := newGuard(t, f.b.store, semel.Options{}).Route(policy).Wrap(f.world.handler(f.b))
 	answers := map[string]bool{pursue(t, key, b): true}
 	must(t, f.a.proxy.Restore())
 	answers[<-first] = true
@@ -270,7 +270,7 @@ func (f *fleet) slow(t *testing.T) {
 	answers := map[string]bool{}
 	for _, i := range []*instance{f.a, f.b} {
 		g := newGuard(t, i.store, semel.Options{})
-		answers[pursue(t, key, g.Handler(f.world.handler(i)))] = true
+		answers[pursue(t, key, g.Wrap(f.world.handler(i)))] = true
 	}
 	f.judge(t, key, answers)
 }
@@ -280,7 +280,7 @@ func (f *fleet) clockOff(t *testing.T) {
 	const lease = 3 * time.Second // a machine that stands still for a moment ends none
 	handler := func(i *instance, by time.Duration) http.Handler {
 		g := newGuard(t, off{i.store, by}, semel.Options{})
-		return g.With(semel.Policy{Lease: lease, OnLost: semel.Rerun}).Handler(f.world.handler(i))
+		return g.Route(semel.Policy{Lease: lease, OnLost: semel.Rerun}).Wrap(f.world.handler(i))
 	}
 	early, late := handler(f.a, time.Hour), handler(f.b, -time.Hour)
 	key := f.key("clock")

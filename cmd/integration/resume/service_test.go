@@ -135,7 +135,7 @@ func serve(told string) error {
 		return err
 	}
 	mux := http.NewServeMux()
-	mux.Handle("POST /orders", guard.Handler(placeOrder(&http.Client{Transport: transport}, s.Ledgers, p)))
+	mux.Handle("POST /orders", guard.Wrap(placeOrder(&http.Client{Transport: transport}, s.Ledgers, p)))
 	mux.Handle("/operations", guard.Operations())
 	mux.Handle("/operations/", guard.Operations())
 	if s.Complete {

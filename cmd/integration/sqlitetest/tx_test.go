@@ -78,7 +78,7 @@ func TestR31_EffectAndAnswerCommitTogether(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(s *shop) {
 		runs := 0
-		h := s.guard(semel.Hold).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := s.guard(semel.Hold).Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			runs++
 			err := s.store.Tx(r.Context(), func(ctx context.Context, tx *sql.Tx) error {
 				if err := order(ctx, tx, "hat"); err != nil {
@@ -120,7 +120,7 @@ func TestR31_AFunctionThatFailsIsUndone(t *testing.T) {
 	eachMode(t, func(s *shop) {
 		runs := 0
 		declined := errors.New("declined")
-		h := s.guard(semel.Hold).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := s.guard(semel.Hold).Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			runs++
 			err := s.store.Tx(r.Context(), func(ctx context.Context, tx *sql.Tx) error {
 				if err := order(ctx, tx, "hat"); err != nil {
@@ -167,7 +167,7 @@ func TestR31_AHandlerCanNotEndTheTransaction(t *testing.T) {
 			t.Parallel()
 			eachMode(t, func(s *shop) {
 				ends := true
-				h := s.guard(semel.Hold).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				h := s.guard(semel.Hold).Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					err := s.store.Tx(r.Context(), func(ctx context.Context, tx *sql.Tx) error {
 						err := order(ctx, tx, "hat")
 						if ends {
@@ -199,7 +199,7 @@ func TestR31_ATransactionThatTheDatabaseEndedTakesNothingMore(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(s *shop) {
 		execSQL(s.t, s.db, "INSERT INTO orders (item) VALUES ('coat')")
-		h := s.guard(semel.Hold).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := s.guard(semel.Hold).Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			err := s.store.Tx(r.Context(), func(ctx context.Context, tx *sql.Tx) error {
 				if err := order(ctx, tx, "hat"); err != nil {
 					return err
@@ -232,7 +232,7 @@ func TestCase09_ACommitThatFailsIsRolledBack(t *testing.T) {
 		s := newShop(t, mode, "_pragma=foreign_keys(1)")
 		execSQL(t, s.db, "CREATE TABLE lines (item TEXT REFERENCES orders (item) DEFERRABLE INITIALLY DEFERRED)")
 		broken := true
-		h := s.guard(semel.Hold).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := s.guard(semel.Hold).Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			err := s.store.Tx(r.Context(), func(ctx context.Context, tx *sql.Tx) error {
 				err := order(ctx, tx, "hat")
 				if broken {
@@ -489,7 +489,7 @@ func TestField11_ReadmeTransactionWithAndWithoutAKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		err := store.Tx(r.Context(), func(ctx context.Context, tx *sql.Tx) error {
 			op := semel.FromContext(ctx)
 			if _, err := tx.ExecContext(ctx, "INSERT INTO payments (operation) VALUES (?)", op.ID()); err != nil {

@@ -87,7 +87,7 @@ func TestR31_TransactionsOfTheDurableStoreSettleTheOperation(t *testing.T) {
 				})
 				must(t, err)
 				runs := 0
-				h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					runs++
 					ctx := context.WithValue(r.Context(), writerKey{}, w)
 					if err := b.pay(ctx, r.Header.Get("Idempotency-Key")); err != nil {

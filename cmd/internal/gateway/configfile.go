@@ -213,7 +213,7 @@ func routeSettings(r *Route) map[string]setting {
 		"redact":        listOf(&p.Redact, stringSetting),
 
 		"fail_open": boolSetting(&p.FailOpen),
-		"observe":   boolSetting(&p.Observe),
+		"observe":   boolSetting(&p.ObserveOnly),
 		"problems": mapping(map[string]setting{
 			"statuses":      statusesSetting(&r.Problems.Statuses),
 			"envelope":      choice(&r.Problems.Simple, envelopes),

@@ -108,7 +108,7 @@ func TestR73_AFileWithEverySettingIsRead(t *testing.T) {
 			},
 		},
 		{Match: "POST /reports", ReplayTo: ReplayToAnyone, Policy: semel.Policy{Stream: true, FailOpen: true}},
-		{Match: "shop.example.com/", Policy: semel.Policy{Observe: true, Methods: []string{"POST", "PATCH", "PUT", "DELETE"}}},
+		{Match: "shop.example.com/", Policy: semel.Policy{ObserveOnly: true, Methods: []string{"POST", "PATCH", "PUT", "DELETE"}}},
 	}
 	for i, r := range c.Routes {
 		if !reflect.DeepEqual(r, want[i]) {

@@ -90,7 +90,7 @@ func (p *proxy) noAnswer(w http.ResponseWriter, r *http.Request, err error) {
 		}
 		if op != nil {
 			op.Lost(err)
-			if !p.route.Policy.Observe {
+			if !p.route.Policy.ObserveOnly {
 				return
 			}
 		}

@@ -218,7 +218,7 @@ func (b *lossyBody) Read(p []byte) (int, error) {
 	if err != nil && err != io.EOF {
 		b.proxy.failed(b.ctx, upstreamCut)
 		b.op.Lost(err)
-		if b.op != nil && !b.proxy.route.Policy.Observe {
+		if b.op != nil && !b.proxy.route.Policy.ObserveOnly {
 			err = io.EOF
 		}
 	}

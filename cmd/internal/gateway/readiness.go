@@ -45,7 +45,7 @@ func (c *Config) servesWithoutStore() bool {
 
 // needsStore reports whether the route refuses keyed requests while the store is down.
 func (r *Route) needsStore() bool {
-	if r.Policy.FailOpen || r.Policy.Observe {
+	if r.Policy.FailOpen || r.Policy.ObserveOnly {
 		return false
 	}
 	method, _, found := strings.Cut(r.Match, " ")

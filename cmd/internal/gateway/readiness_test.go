@@ -13,7 +13,7 @@ func TestField20_R78_WhoIsReadyWithoutTheStore(t *testing.T) {
 	var (
 		closed   = Route{Match: "POST /payments"}
 		open     = Route{Match: "POST /quotes", Policy: semel.Policy{FailOpen: true}}
-		observed = Route{Match: "POST /orders", Policy: semel.Policy{Observe: true}}
+		observed = Route{Match: "POST /orders", Policy: semel.Policy{ObserveOnly: true}}
 		reading  = Route{Match: "GET /prices"}
 		guarded  = Route{Match: "GET /tickets", Policy: semel.Policy{Methods: []string{"GET"}}}
 	)

@@ -243,7 +243,7 @@ func TestR92_ARouteThatObservesChangesNothing(t *testing.T) {
 			created(w, r)
 		}
 	})
-	g := routed(t, u.URL, Route{Match: "/", Unkeyed: UnkeyedRefuse, Policy: semel.Policy{Observe: true}})
+	g := routed(t, u.URL, Route{Match: "/", Unkeyed: UnkeyedRefuse, Policy: semel.Policy{ObserveOnly: true}})
 	for i := range 2 {
 		a := post(t, g.url, "k")
 		a.wants(t, 201, "")
@@ -280,7 +280,7 @@ func TestR76_AtStartItWarnsOfWhatIsNotProtected(t *testing.T) {
 		c.Routes = []Route{
 			{Match: "POST /pass"},
 			{Match: "POST /refuse", Unkeyed: UnkeyedRefuse},
-			{Match: "POST /observe", Unkeyed: UnkeyedRefuse, Policy: semel.Policy{Observe: true}},
+			{Match: "POST /observe", Unkeyed: UnkeyedRefuse, Policy: semel.Policy{ObserveOnly: true}},
 		}
 	})
 	log := g.log.String()

@@ -48,7 +48,7 @@ func (r *Route) special() (special []string) {
 		name string
 		has  bool
 	}{
-		{"observes only", p.Observe},
+		{"observes only", p.ObserveOnly},
 		{"fails open", p.FailOpen},
 		{"streams", p.Stream},
 		{"respond_async", p.RespondAsync},

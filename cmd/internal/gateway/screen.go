@@ -54,7 +54,7 @@ func newScreen(c *Config) *screen {
 
 // protects reports whether any route does more than observe.
 func (c *Config) protects() bool {
-	return slices.ContainsFunc(c.all(), func(r *Route) bool { return !r.Policy.Observe })
+	return slices.ContainsFunc(c.all(), func(r *Route) bool { return !r.Policy.ObserveOnly })
 }
 
 // distinguishes reports whether it matters which path a request is for: whether there are routes, or something that a
@@ -65,7 +65,7 @@ func (c *Config) distinguishes() bool {
 	}
 	return slices.ContainsFunc(c.all(), func(r *Route) bool {
 		_, asks := r.authorizePath(c)
-		return !r.Policy.Observe && (r.Match != "" || r.Unkeyed != UnkeyedPass || r.Reconcile != "" || asks || len(r.Policy.Methods) > 0)
+		return !r.Policy.ObserveOnly && (r.Match != "" || r.Unkeyed != UnkeyedPass || r.Reconcile != "" || asks || len(r.Policy.Methods) > 0)
 	})
 }
 

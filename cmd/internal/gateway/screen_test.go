@@ -102,7 +102,7 @@ func TestAttack03_AnOverrideThatPassesIsPartOfTheRequest(t *testing.T) {
 		ask(t, "POST", g.url+"/", "", "Idempotency-Key", key, name, "PUT").wants(t, 201, "")
 		ask(t, "POST", g.url+"/", "", "Idempotency-Key", key, name, "DELETE").wants(t, 422, refusal.KeyReused)
 	}
-	observing := start(t, u.URL, func(c *Config) { c.Default.Policy.Observe = true })
+	observing := start(t, u.URL, func(c *Config) { c.Default.Policy.ObserveOnly = true })
 	ask(t, "POST", observing.url+"/", "", "X-HTTP-Method", "PUT").wants(t, 201, "")
 }
 

@@ -83,7 +83,7 @@ var inFile = map[string]string{
 	"Policy.Credentials":       "credentials",
 	"Policy.AuthorizeReplay":   "authorize",
 	"Policy.FailOpen":          "fail_open",
-	"Policy.Observe":           "observe",
+	"Policy.ObserveOnly":       "observe",
 
 	"KeyFormat.Strict":    "strict_quoting",
 	"KeyFormat.UUID":      "key_format",

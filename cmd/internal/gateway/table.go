@@ -59,7 +59,7 @@ func newTable(c *Config, guard *semel.Guard, to transports) *table {
 	if c.Operations != "" {
 		policy := c.operationsPolicy()
 		c.operationsAuthorizer(to).authorizing(&policy)
-		t.operations = guard.With(policy).Operations()
+		t.operations = guard.Route(policy).Operations()
 	}
 	t.cors = newCORS(&c.CORS, t)
 	t.patterns.add(everything) //nolint:errcheck // where a route has it already, nothing is left for the others
@@ -75,7 +75,7 @@ func newGuardedRoute(c *Config, r *Route, s *screen, guard *semel.Guard, to tran
 	g := &guardedRoute{
 		stores: stores,
 		proxy:  newProxy(c, r, s, to.service), keyHeaders: r.keyHeaders(),
-		observes: policy.Observe, methods: map[string]bool{}, named: len(policy.Methods) > 0,
+		observes: policy.ObserveOnly, methods: map[string]bool{}, named: len(policy.Methods) > 0,
 		always: policy.KeyField != "" || policy.Mint != nil, field: policy.KeyField != "", maxBody: policy.MaxRequestBody,
 	}
 	if g.maxBody == 0 {
@@ -90,11 +90,11 @@ func newGuardedRoute(c *Config, r *Route, s *screen, guard *semel.Guard, to tran
 		minting.Retention, minting.Tombstone = r.mintsFor(), 0 // the window is all
 		policy.Mint = nil
 	}
-	g.guard = guard.With(policy)
-	g.guarded = g.guard.Handler(g.proxy)
+	g.guard = guard.Route(policy)
+	g.guarded = g.guard.Wrap(g.proxy)
 	g.unkeyed = g.guarded
 	if r.mintsFor() > 0 {
-		g.unkeyed = guard.With(minting).Handler(g.proxy)
+		g.unkeyed = guard.Route(minting).Wrap(g.proxy)
 	}
 	return g
 }

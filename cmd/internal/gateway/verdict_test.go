@@ -140,7 +140,7 @@ func TestField03_AGuardedServiceBehindTheGateway(t *testing.T) {
 		t.Fatal(err)
 	}
 	began, held, runs := make(chan struct{}), make(chan struct{}), 0
-	guarded := inner.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	guarded := inner.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		runs++
 		close(began)
 		<-held

@@ -27,7 +27,7 @@ func (c *Config) warn() {
 		if r.Unkeyed == UnkeyedPass {
 			c.Log.Warn("requests without a key pass unprotected", "route", r.name(), "methods", r.passes())
 		}
-		if r.Policy.Observe {
+		if r.Policy.ObserveOnly {
 			c.Log.Warn("the route only observes: no request is refused or replayed", "route", r.name(), "methods", r.protects())
 		}
 		r.warnOfMint(c)

@@ -63,7 +63,7 @@ func TestR89_R89a_VerifyOfAProtectedAPI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	api := httptest.NewServer(guard.Handler(payments()))
+	api := httptest.NewServer(guard.Wrap(payments()))
 	defer api.Close()
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
