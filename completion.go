@@ -55,7 +55,7 @@ func (c *Completer) failed(ctx context.Context, id driver.ID, rec *driver.Record
 
 func (c *Completer) event(ctx context.Context, kind event.Kind, id driver.ID, rec *driver.Record, err error) {
 	a := engine.Ask{ID: id, Operation: rec.Operation, Correlation: rec.Correlation}
-	c.guard.engine.Observe(ctx, &a, rec, kind, err)
+	c.guard.engine.Tell(ctx, &a, rec, kind, err)
 }
 
 // resume serves the stored request of a record that was just read.

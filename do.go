@@ -186,7 +186,7 @@ type job[T any] struct {
 	broken   *brokenBy // by fn, or by whatever read or stored what it returned
 	decision engine.Decision
 	rec      driver.Record
-	how      engine.Settled
+	how      engine.Settlement
 }
 
 // A brokenBy is what a function ended by.
@@ -248,10 +248,10 @@ func (j *job[T]) finish() {
 	j.decision = j.outcome()
 	j.run.HandlerEnded()
 	if !j.returned {
-		j.run.Event(event.Panic, panicError(j.broken.value))
+		j.run.Tell(event.Panic, panicError(j.broken.value))
 	}
 	j.rec, j.how = j.run.Settle(j.decision.Outcome)
-	if r := j.op.result; j.how == engine.SettledOwn && r != nil && j.run.Committed() {
+	if r := j.op.result; j.how == engine.SettleAcknowledged && r != nil && j.run.Committed() {
 		j.value, _ = r.value.(T) // an interface may hold nothing
 		j.err = r.err
 	}
@@ -296,7 +296,7 @@ func (j *job[T]) decide(nothing bool, value T, result error) driver.Outcome {
 		err = errors.New("the result is larger than Policy.MaxResponseBody")
 	}
 	if err != nil {
-		j.run.Event(event.NotReplayable, err)
+		j.run.Tell(event.NotReplayable, err)
 		return driver.Outcome{State: driver.Done}
 	}
 	r := &driver.Response{}

@@ -28,7 +28,7 @@ type execution struct {
 	returned bool  // the handler returned: no panic, no Goexit
 	settled  bool  // and so did the settle of its run: how tells what came of it
 	silent   error // the handler returned without an answer, and why; nil if it gave one
-	how      engine.Settled
+	how      engine.Settlement
 
 	settling  bool // the client can't be told 202 any more
 	promising sync.Mutex
@@ -53,7 +53,7 @@ func (x *execution) execute(next http.Handler) {
 		defer close(ended)
 		defer func() {
 			if x.thrown = recover(); !x.settled {
-				x.run.Event(event.Panic, panicError(x.thrown))
+				x.run.Tell(event.Panic, panicError(x.thrown))
 			}
 		}()
 		x.handle(next)
@@ -81,7 +81,7 @@ func (x *execution) execute(next http.Handler) {
 // failed reports a run whose handler, or settle, did not return. What it threw goes on.
 func (x *execution) failed() {
 	if !x.settled {
-		x.run.Event(event.Panic, nil)
+		x.run.Tell(event.Panic, nil)
 		x.decided(x.r.Context(), decision{result: event.Failed})
 	}
 }
@@ -188,7 +188,7 @@ func (x *execution) decideAnswer(nothing bool) engine.Decision {
 	}
 	switch {
 	case c.unbegun != nil: // the handler could not give its answer, and may have stopped in the middle
-		return x.run.Losing(c.unbegun.Error())
+		return x.run.DecideLost(c.unbegun.Error())
 	case c.status == 0:
 		return x.decideSilent()
 	case c.body.Size() > 0:
@@ -209,7 +209,7 @@ func (x *execution) decideAnswer(nothing bool) engine.Decision {
 	case p.NoStore:
 	default:
 		if o.Response = c.response(); o.Response == nil {
-			x.run.Event(event.NotReplayable, c.whyNotStored())
+			x.run.Tell(event.NotReplayable, c.whyNotStored())
 		}
 	}
 	return engine.Decision{Outcome: o}
@@ -223,11 +223,11 @@ func (x *execution) decideSilent() engine.Decision {
 		err = fmt.Errorf("%w: %w", err, cause)
 	}
 	x.silent = err
-	x.run.Event(event.NoAnswer, err)
+	x.run.Tell(event.NoAnswer, err)
 	if x.op.asked() == VerdictRelease {
 		return engine.Decision{Outcome: driver.Outcome{State: driver.Free, Error: err.Error()}}
 	}
-	return x.run.Losing(err.Error())
+	return x.run.DecideLost(err.Error())
 }
 
 // answer gives the client the outcome of its run, now that it is durable or known not to be.
@@ -236,12 +236,12 @@ func (x *execution) answer() {
 	defer c.discard()
 	p, stored := x.told(x.decision, x.how)
 	switch {
-	case c.begun && (x.how != engine.SettledOwn || x.decision.Lost || c.torn):
+	case c.begun && (x.how != engine.SettleAcknowledged || x.decision.Lost || c.torn):
 		x.breakOff() // a stream ends cleanly only after its settle is acknowledged
 	case c.begun:
 		c.endLive()
 		x.ran(c.status)
-	case x.silent != nil && x.how == engine.SettledOwn:
+	case x.silent != nil && x.how == engine.SettleAcknowledged:
 		x.refuse(x.silentProblem())
 	case stored, c.unkept != nil && (p == nil || p.Code != refusal.OutcomePending && p.Code != refusal.StoreUnavailable):
 		x.answerRecorded()

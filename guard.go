@@ -312,7 +312,7 @@ func New(store driver.Store, scope Scope, onLost LostPolicy, o Options) (*Guard,
 	c.engine = engine.New(engine.Config{
 		Store: store, Observer: c.observer, Breaker: o.Breaker, Keyring: o.Encryption, Mark: markOf(c.identity),
 		Life: cmp.Or(max(o.RequestLife, 0), defaults.RequestLife), MaxAttempts: o.MaxAttempts,
-		MaxOwed: o.MaxOwed, MaxWaiting: o.MaxWaiting, Share: o.PrincipalShare, Single: scope.single,
+		MaxReleases: o.MaxOwed, MaxWaiting: o.MaxWaiting, Share: o.PrincipalShare, Single: scope.single,
 	})
 	c.codecs = answer.NewCodecs(o.Codec, func(err error) { c.engine.Failed(context.Background(), "encode", driver.ID{}, err) })
 	c.held.Set(int(o.MaxBodyMemory), o.PrincipalShare)
@@ -423,7 +423,7 @@ type Stats struct {
 // Stats returns what the guard is doing.
 func (g *Guard) Stats() Stats {
 	e := g.engine.Stats()
-	s := Stats{Running: e.Running, OldestRun: e.OldestRun, Waiters: e.Waiters, Owed: e.Owed}
+	s := Stats{Running: e.Running, OldestRun: e.OldestRun, Waiters: e.Waiters, Owed: e.Releases}
 	s.BodyMemory, s.MaxBodyMemory = g.held.Use()
 	s.TempSpace, s.MaxTempSpace = g.files.Use()
 	return s

@@ -33,7 +33,7 @@ type Operation struct {
 // begin makes op that of the request's run.
 func (q *request) begin(op *Operation, face engine.Face) {
 	op.run, op.ask, op.derive, op.steps = q.run, &q.ask, q.g.derive, &q.g.steps
-	q.run.Hold(op, face)
+	q.run.Attach(op, face)
 }
 
 // FromContext returns the operation that a guarded handler runs in, or nil if ctx belongs to none, as for a request
@@ -43,7 +43,7 @@ func FromContext(ctx context.Context) *Operation {
 	if run == nil {
 		return nil
 	}
-	op, _ := run.Holder().(*Operation)
+	op, _ := run.Attached().(*Operation)
 	return op
 }
 

@@ -117,7 +117,7 @@ func (x *exchange) find(name string) (driver.Record, *Problem) {
 		return driver.Record{}, g.refusedBy(refused) // under another secret no operation is found
 	}
 	x.asker = engine.Attempt{ID: g.identity.ID(string(KindHTTP), scope, ""), Credentials: peerOf(x.r.RemoteAddr)}
-	if left := g.guesses.Look(x.asker, x.started, 0); left > 0 {
+	if left := g.guesses.Look(x.asker, x.started); left > 0 {
 		p := g.problem(refusal.TooManyAttempts, "too many of the operations that were asked about are unknown, or another caller's")
 		p.Title, p.RetryAfter = "too many questions about unknown operations", engine.WholeSeconds(left)
 		return driver.Record{}, p

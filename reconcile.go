@@ -100,7 +100,7 @@ func (g *Guard) storedAnswer(ctx context.Context, id driver.ID, rec *driver.Reco
 	}
 	if int64(len(body)) > g.policy.MaxResponseBody {
 		about := engine.Ask{ID: id, Operation: rec.Operation, Correlation: rec.Correlation}
-		g.engine.Observe(ctx, &about, rec, event.NotReplayable, answer.ErrTooLarge)
+		g.engine.Tell(ctx, &about, rec, event.NotReplayable, answer.ErrTooLarge)
 		return nil, nil
 	}
 	x := exchange{request: request{g: g}}

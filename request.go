@@ -43,17 +43,17 @@ func (q *request) enter(ctx context.Context, rec *driver.Record) *Problem {
 
 // told says what the client of a run that has ended is told in place of its answer: a problem, or with stored what the
 // record says. With neither it gets its answer.
-func (q *request) told(d engine.Decision, how engine.Settled) (p *Problem, stored bool) {
+func (q *request) told(d engine.Decision, how engine.Settlement) (p *Problem, stored bool) {
 	switch {
-	case how == engine.SettledLater:
+	case how == engine.SettlePending:
 		return q.g.problem(refusal.OutcomePending, ""), false
-	case how == engine.SettledNothing, d.Nothing && how == engine.SettledOwn:
+	case how == engine.SettleRolledBack, d.Nothing && how == engine.SettleAcknowledged:
 		p := q.g.problem(refusal.StoreUnavailable, "its transaction was rolled back; the same key may try again")
 		p.Title = "the request has had no effect"
 		return p, false
-	case how == engine.SettledFenced:
+	case how == engine.SettleFenced:
 		return nil, true
-	case !d.Lost && how != engine.SettledLost:
+	case !d.Lost && how != engine.SettleLost:
 		return nil, false
 	case q.g.policy.OnLost == Rerun:
 		return q.g.problem(refusal.OutcomePending, "the run was lost; the same key will run it again"), false
@@ -88,7 +88,7 @@ func (q *request) decided(ctx context.Context, d decision) {
 	if q.g.quiet {
 		return
 	}
-	e := q.ask.Event(event.Decision, d.err)
+	e := q.ask.About(event.Decision, d.err)
 	if q.run != nil {
 		e = q.run.About(event.Decision, d.err)
 	}

@@ -99,12 +99,12 @@ func (x *execution) shadowSettle() {
 	defer func() {
 		recover() //nolint:errcheck // what Policy.Decide throws; the run counts as lost
 		if !decided {
-			x.run.Event(event.Panic, nil)
+			x.run.Tell(event.Panic, nil)
 		}
 		x.run.HandlerEnded()
 		x.capture.lend()
 		result, code := x.op.counts()
-		if _, how := x.run.Settle(d.Outcome); how != engine.SettledOwn || !decided || d.Lost {
+		if _, how := x.run.Settle(d.Outcome); how != engine.SettleAcknowledged || !decided || d.Lost {
 			result, code = event.Failed, ""
 		}
 		if x.silent != nil {

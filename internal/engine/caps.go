@@ -65,10 +65,12 @@ func NewAttempts(limit int) *Attempts {
 }
 
 // Count adds one attempt; it returns how long to wait if that is one too many, else 0.
-func (c *Attempts) Count(a Attempt, now time.Time) time.Duration { return c.Look(a, now, 1) }
+func (c *Attempts) Count(a Attempt, now time.Time) time.Duration { return c.count(a, now, 1) }
 
-// Look is Count for so many attempts; 0 only looks whether one more would be too many.
-func (c *Attempts) Look(a Attempt, now time.Time, add int32) time.Duration {
+// Look returns how long to wait if one more attempt would be too many, else 0.
+func (c *Attempts) Look(a Attempt, now time.Time) time.Duration { return c.count(a, now, 0) }
+
+func (c *Attempts) count(a Attempt, now time.Time, add int32) time.Duration {
 	if c.max < 0 {
 		return 0
 	}

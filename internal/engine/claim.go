@@ -38,12 +38,12 @@ func (r *Route) Enter(ctx context.Context, a *Ask, rec *driver.Record) (*Run, *R
 			r.keys.add(a.ID.Scope(), rec)
 			return run, nil
 		}
-		refused = r.Recorded(a, rec)
+		refused = r.recorded(a, rec)
 		switch {
 		case refused == nil:
 			return nil, nil
 		case refused.Code == refusal.OutcomeUnknown && rec.State == driver.Running:
-			r.Observe(ctx, a, rec, event.Lapsed, nil)
+			r.Tell(ctx, a, rec, event.Lapsed, nil)
 			return nil, refused
 		case refused.Code != refusal.InProgress:
 			return nil, refused
@@ -68,9 +68,9 @@ func (r *Route) Enter(ctx context.Context, a *Ask, rec *driver.Record) (*Run, *R
 	}
 }
 
-// Recorded says what the record of an operation means for a request that is not to run it: nil if that gets the stored
+// recorded says what the record of an operation means for a request that is not to run it: nil if that gets the stored
 // answer.
-func (r *Route) Recorded(a *Ask, rec *driver.Record) *Refusal {
+func (r *Route) recorded(a *Ask, rec *driver.Record) *Refusal {
 	reads := rec.Reads(r.Policy.OnLost)
 	switch {
 	case reads == driver.ReadsAbsent:
@@ -94,7 +94,7 @@ func (r *Route) Recorded(a *Ask, rec *driver.Record) *Refusal {
 // Overtaken says what the record means for the client of a run that does not own it any more, or whose answer could not
 // be kept: nil if that gets the stored answer.
 func (r *Route) Overtaken(a *Ask, rec *driver.Record) *Refusal {
-	refused := r.Recorded(a, rec)
+	refused := r.recorded(a, rec)
 	if refused == nil || refused.Code == refusal.InProgress && rec.Reads(r.Policy.OnLost) != driver.ReadsAbsent {
 		return refused
 	}
@@ -125,7 +125,7 @@ func (r *Route) Claim(ctx context.Context, a *Ask, rec *driver.Record) (*Run, *R
 	returned := false
 	defer func() {
 		if !returned && c.copies > 0 { // the store has ended this goroutine
-			r.owed.add(a.ID, c.claim.Token, c.sent)
+			r.releases.add(a.ID, c.claim.Token, c.sent)
 		}
 	}()
 	r.send(ctx, &c, rec)
@@ -138,7 +138,7 @@ func (r *Route) mayClaim(ctx context.Context, a *Ask) *Refusal {
 	if ctx.Err() != nil {
 		return unavailable(ctx, ctx.Err())
 	}
-	switch r.owed.full(a.ID.Scope()) {
+	switch r.releases.full(a.ID.Scope()) {
 	case budget.HasRoom:
 		return nil
 	case budget.AllFull:
@@ -199,7 +199,7 @@ func (r *Route) judge(ctx context.Context, c *claiming, rec *driver.Record) (*Ru
 	late := c.owned && time.Since(c.sent) > marginOf(r.Policy.Lease)
 	switch won := c.err == nil && c.owned && !late; {
 	case won && ctx.Err() != nil:
-		r.owed.giveBack(ctx, c.ask.ID, c.claim.Token, c.copies, c.sent)
+		r.releases.giveBack(ctx, c.ask.ID, c.claim.Token, c.copies, c.sent)
 		return nil, unavailable(ctx, ctx.Err())
 	case won:
 		run := r.newRun(ctx, c.ask, rec, c.claim.Token, c.sent)
@@ -208,8 +208,8 @@ func (r *Route) judge(ctx context.Context, c *claiming, rec *driver.Record) (*Ru
 	}
 	unanswered := c.err != nil && !isAnswer(c.err)
 	if late || c.copies > 0 && (unanswered || c.copies > 1) {
-		r.owed.add(c.ask.ID, c.claim.Token, c.sent)
-		r.Observe(ctx, c.ask, rec, event.GaveUp, c.err)
+		r.releases.add(c.ask.ID, c.claim.Token, c.sent)
+		r.Tell(ctx, c.ask, rec, event.GaveUp, c.err)
 	}
 	switch {
 	case wasAsked(c.err) && errors.Is(c.err, driver.ErrUnreadable):

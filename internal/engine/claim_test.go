@@ -56,7 +56,7 @@ func TestR16_R48_WhatARecordSays(t *testing.T) {
 			r := &Route{Policy: testPolicy(tc.onLost)}
 			a := askFor(1)
 			a.Fingerprint = mine
-			if got := codeOf(r.Recorded(a, &rec)); got != want.recorded {
+			if got := codeOf(r.recorded(a, &rec)); got != want.recorded {
 				t.Errorf("%s, fingerprint %d: a repeat is told %q, want %q", tc.name, print.Raw[0], got, want.recorded)
 			}
 			if got := codeOf(r.Overtaken(a, &rec)); got != want.overtaken {

@@ -4,10 +4,10 @@ import "github.com/semelhq/semel/driver"
 
 // An Ending is how the handler, or the function, of a run has ended.
 type Ending struct {
-	Returned bool // it did: no panic, no Goexit
-	Success  bool // what it says is that something was done, or nothing
-	// Decide decides by what it says. nothing means that it is proven that nothing has happened, so that an error frees the
-	// operation. Not called where that does not matter.
+	Returned bool // no panic, no Goexit
+	Success  bool // it gave no error: an answer that says that something was done, or none
+	// Decide decides by the answer. It is called only where the answer matters. With nothing it is certain that nothing has
+	// happened: then an error frees the operation.
 	Decide func(nothing bool) Decision
 }
 
@@ -15,7 +15,7 @@ type Ending struct {
 type Decision struct {
 	Outcome driver.Outcome
 	Lost    bool // no answer, perhaps an effect
-	Nothing bool // no effect, and no answer that would say so
+	Nothing bool // no effect: the client is told so, whatever the answer was
 }
 
 // Decide decides about the outcome of a run whose handler has ended.
@@ -38,17 +38,19 @@ func (r *Run) decide(e Ending) Decision {
 	case !e.Returned:
 		return Decision{Outcome: r.Policy.lost("the handler did not return")}
 	case lost != nil:
-		return r.Losing(errorText(lost.err))
+		return r.DecideLost(errorText(lost.err))
 	case r.joint.state == rolledBack && e.Success && nothing:
 		return Decision{Nothing: true, Outcome: driver.Outcome{State: driver.Free, Error: "its transaction was rolled back"}}
 	case r.joint.state == rolledBack && e.Success:
-		return r.Losing("its transaction was rolled back, but there may be an effect elsewhere")
+		return r.DecideLost("its transaction was rolled back, but there may be an effect elsewhere")
 	}
 	return e.Decide(nothing)
 }
 
-// Losing is the decision about a run that has no answer, perhaps an effect.
-func (r *Run) Losing(why string) Decision { return Decision{Outcome: r.Policy.lost(why), Lost: true} }
+// DecideLost is the decision about a run that has no answer, perhaps an effect.
+func (r *Run) DecideLost(why string) Decision {
+	return Decision{Outcome: r.Policy.lost(why), Lost: true}
+}
 
 func errorText(err error) string {
 	if err == nil {

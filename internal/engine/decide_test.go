@@ -119,7 +119,7 @@ func TestR52_OnlyWhatCanBeFinishedIsOwed(t *testing.T) {
 			}
 			run.HandlerEnded()
 			got, how := run.Settle(driver.Outcome{State: tc.state, Owed: tc.lost})
-			if got.Owed != tc.want || how != SettledOwn {
+			if got.Owed != tc.want || how != SettleAcknowledged {
 				t.Errorf("%s: owed %t, settled %d; want %t", tc.name, got.Owed, how, tc.want)
 			}
 		})

@@ -25,9 +25,9 @@ type Config struct {
 	Life     time.Duration // the longest that a request to the store is under way
 
 	MaxAttempts int     // of the same request in a minute; negative for any number
-	MaxOwed     int     // releases
+	MaxReleases int     // that are owed
 	MaxWaiting  int     // requests that wait for another run
-	Share       float64 // of MaxOwed and MaxWaiting, that one principal may take
+	Share       float64 // of MaxReleases and MaxWaiting, that one principal may take
 	Single      bool    // there is only one principal, so that nobody takes turns
 }
 
@@ -44,7 +44,7 @@ type Engine struct {
 	waiting  waiting
 	claims   turns // number
 	answers  turns // bytes that are settled
-	owed     owed
+	releases releases
 	work     work
 }
 
@@ -55,8 +55,8 @@ func New(c Config) *Engine {
 		attempts: NewAttempts(c.MaxAttempts),
 	}
 	e.identity.mark = c.Mark
-	e.owed.engine = e
-	e.owed.shares = budget.NewShares(c.MaxOwed, c.Share)
+	e.releases.engine = e
+	e.releases.shares = budget.NewShares(c.MaxReleases, c.Share)
 	e.waiting.shares = budget.NewShares(c.MaxWaiting, c.Share)
 	if !c.Single {
 		e.claims.each, e.answers.each = claimsAtOnce, answersAtOnce
@@ -152,9 +152,9 @@ func (e *Engine) listen(ctx context.Context, store driver.Waker) {
 	}
 }
 
-func wake(ctx context.Context, store driver.Waker, settled func(driver.ID)) (err error) {
+func wake(ctx context.Context, store driver.Waker, look func(driver.ID)) (err error) {
 	defer thrown.Catch(&err)
-	return store.Wake(ctx, settled)
+	return store.Wake(ctx, look)
 }
 
 // Drain waits until every run has ended, every outcome is durable or given up, and every claim that was given up has been
@@ -171,13 +171,13 @@ type Stats struct {
 	Running   int           // runs whose outcome is not settled
 	OldestRun time.Duration // age of the one that began first; 0 if there is none
 	Waiters   int           // requests that wait for another run
-	Owed      int           // claims that were given up and are still being released
+	Releases  int           // claims that were given up and are still being released
 }
 
 // Stats returns what the engine is doing.
 func (e *Engine) Stats() Stats {
 	n, since := e.work.running()
-	s := Stats{Running: n, Waiters: e.waiting.count(), Owed: e.owed.count()}
+	s := Stats{Running: n, Waiters: e.waiting.count(), Releases: e.releases.count()}
 	if n > 0 {
 		s.OldestRun = time.Since(since)
 	}

@@ -19,24 +19,24 @@ type Ask struct {
 	Credentials string        // digest of those that the request has: part of what counts as one attempt
 }
 
-// Event returns an event about the operation that is asked for.
-func (a *Ask) Event(kind event.Kind, err error) event.Event {
+// About returns an event about the operation that is asked for.
+func (a *Ask) About(kind event.Kind, err error) event.Event {
 	return event.Event{Kind: kind, ID: a.ID, Operation: a.Operation, Correlation: a.Correlation, Err: err}
 }
 
-// Observe tells of an operation that is asked for, and of which rec is the record.
-func (e *Engine) Observe(ctx context.Context, a *Ask, rec *driver.Record, kind event.Kind, err error) {
-	told := a.Event(kind, err)
+// Tell tells of an operation that is asked for, and of which rec is the record.
+func (e *Engine) Tell(ctx context.Context, a *Ask, rec *driver.Record, kind event.Kind, err error) {
+	told := a.About(kind, err)
 	told.Attempt, told.Fence = rec.Attempt, rec.Fence
 	e.observer.Observe(context.WithoutCancel(ctx), told)
 }
 
-// Event tells of the run.
-func (r *Run) Event(kind event.Kind, err error) { r.observer.Observe(r.base, r.About(kind, err)) }
+// Tell tells of the run.
+func (r *Run) Tell(kind event.Kind, err error) { r.observer.Observe(r.base, r.About(kind, err)) }
 
 // About returns an event about the run.
 func (r *Run) About(kind event.Kind, err error) event.Event {
-	told := r.ask.Event(kind, err)
+	told := r.ask.About(kind, err)
 	told.Attempt, told.Fence = uint32(r.attempt), r.owner.Fence
 	return told
 }

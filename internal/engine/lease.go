@@ -68,7 +68,7 @@ func (l *lease) renew() {
 	if l.handling && time.Since(l.run.began) >= l.run.Policy.MaxRun {
 		l.resting = true
 		l.mu.Unlock()
-		l.run.Event(event.RunTooLong, nil)
+		l.run.Tell(event.RunTooLong, nil)
 		return
 	}
 	l.mu.Unlock()
@@ -206,7 +206,7 @@ func (l *lease) tooLate() {
 	l.mu.Unlock()
 	if late {
 		l.run.ctx.End(ErrLeaseLost)
-		l.run.Event(event.LeaseLost, nil)
+		l.run.Tell(event.LeaseLost, nil)
 	}
 }
 

@@ -116,7 +116,7 @@ func (c *reconciliation) settle(ctx context.Context, o driver.Outcome, result, r
 	err := c.repeat(ctx, tries{}, q, send)
 	if errors.Is(err, driver.ErrFull) && o.Response != nil {
 		a := Ask{ID: c.id, Operation: c.named.Operation, Correlation: c.named.Correlation}
-		c.Observe(ctx, &a, &c.named, event.NotReplayable, err)
+		c.Tell(ctx, &a, &c.named, event.NotReplayable, err)
 		o.Response = nil // a marker always fits
 		err = c.repeat(ctx, tries{}, q, send)
 	}
@@ -202,8 +202,8 @@ func (r *Route) End(ctx context.Context, a *Ask, o driver.Outcome, continues fun
 	}
 	run.HandlerEnded()
 	now, how := run.Settle(o)
-	if how == SettledLater {
+	if how == SettlePending {
 		now = rec
 	}
-	return now, how == SettledOwn || how == SettledLater, nil
+	return now, how == SettleAcknowledged || how == SettlePending, nil
 }

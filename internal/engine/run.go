@@ -71,7 +71,7 @@ func (r *Route) newRun(ctx context.Context, a *Ask, rec *driver.Record, token dr
 		run.lease.start(run, sent)
 	}
 	if rec.Maybe {
-		run.Event(event.Takeover, nil)
+		run.Tell(event.Takeover, nil)
 	}
 	return run
 }
@@ -87,11 +87,11 @@ func FromContext(ctx context.Context) *Run {
 // WithRun returns ctx within a run; nil takes it out of the one that it is in.
 func WithRun(ctx context.Context, r *Run) context.Context { return context.WithValue(ctx, runKey{}, r) }
 
-// Hold has the run refer to what its user keeps of it, and to its face; nil for none.
-func (r *Run) Hold(holder any, face Face) { r.holder, r.face = holder, face }
+// Attach has the run refer to what its user keeps of it, and to its face; nil for none.
+func (r *Run) Attach(holder any, face Face) { r.holder, r.face = holder, face }
 
-// Holder returns what Hold was given.
-func (r *Run) Holder() any { return r.holder }
+// Attached returns what Attach was given.
+func (r *Run) Attached() any { return r.holder }
 
 // Context returns the handler's context. It ends after MaxRun, and when somebody else owns the operation.
 func (r *Run) Context() context.Context { return &r.ctx }
@@ -142,7 +142,7 @@ func (r *Run) Unstarted() {
 	}
 	r.resent = false // giveBack sees to all copies
 	defer r.ended(driver.Record{}, true)
-	r.owed.giveBack(r.base, r.ask.ID, r.owner.Token, copies, r.began)
+	r.releases.giveBack(r.base, r.ask.ID, r.owner.Token, copies, r.began)
 }
 
 // retention returns how long a kept outcome is kept; 0 for as long as the claim said.

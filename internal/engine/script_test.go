@@ -119,7 +119,7 @@ func newRoute(s driver.Store, p Policy, b driver.Breaker) (*Route, *told) {
 	seen := &told{}
 	e := New(Config{
 		Store: s, Observer: seen, Breaker: b, Life: 30 * time.Second, MaxAttempts: -1,
-		MaxOwed: 10, MaxWaiting: 10, Share: 1,
+		MaxReleases: 10, MaxWaiting: 10, Share: 1,
 	})
 	e.SecretKnown()
 	return e.Route(p, 0), seen

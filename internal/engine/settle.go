@@ -9,16 +9,16 @@ import (
 	"github.com/semelhq/semel/event"
 )
 
-// Settled says how far the settle of a run has come.
-type Settled uint8
+// Settlement says what has come of the settle of a run.
+type Settlement uint8
 
-// How far a settle has come.
+// What has come of a settle.
 const (
-	SettledOwn     Settled = iota // durable, as this run's outcome
-	SettledFenced                 // refused: the record is no longer this run's
-	SettledLater                  // not acknowledged yet; settling goes on without the client
-	SettledNothing                // the run's transaction did not commit: nothing has happened
-	SettledLost                   // it did not commit, but there may be an effect elsewhere
+	SettleAcknowledged Settlement = iota // durable, as this run's outcome
+	SettleFenced                         // refused: the record is no longer this run's
+	SettlePending                        // not acknowledged yet; settling goes on without the client
+	SettleRolledBack                     // the run's transaction did not commit: nothing has happened
+	SettleLost                           // it did not commit, but there may be an effect elsewhere
 )
 
 // Settle makes the outcome durable. It runs on a context that the client can't cancel. It sends the settle until it is
@@ -26,7 +26,7 @@ const (
 // never freed instead, whatever fails. The record is as it stands after the settle.
 //
 // What a transaction has committed is the outcome, whatever o is.
-func (r *Run) Settle(o driver.Outcome) (driver.Record, Settled) {
+func (r *Run) Settle(o driver.Outcome) (driver.Record, Settlement) {
 	first := time.Now()
 	replied := false
 	defer func() {
@@ -50,7 +50,7 @@ func (r *Run) Settle(o driver.Outcome) (driver.Record, Settled) {
 		case j.state < doubtful:
 			replied = true
 			r.ended(driver.Record{}, true)
-			return driver.Record{}, SettledNothing
+			return driver.Record{}, SettleRolledBack
 		}
 	}
 	switch j.state {
@@ -67,7 +67,7 @@ func (r *Run) Settle(o driver.Outcome) (driver.Record, Settled) {
 	if replied = ok; ok {
 		return r.conclude(rec, owned)
 	}
-	return driver.Record{}, SettledLater
+	return driver.Record{}, SettlePending
 }
 
 // stored makes an outcome what the store gets of it.
@@ -78,7 +78,7 @@ func (r *Run) stored(o *driver.Outcome) {
 	o.Response = r.keyring.Seal(r.ask.ID, r.owner.Token, o.Response)
 }
 
-func (r *Run) conclude(rec driver.Record, owned bool) (driver.Record, Settled) {
+func (r *Run) conclude(rec driver.Record, owned bool) (driver.Record, Settlement) {
 	if r.joint.state == doubtful {
 		return r.resolve(rec, owned)
 	}
@@ -106,7 +106,7 @@ func (r *Run) settleLater(until time.Time, o driver.Outcome) {
 }
 
 func (r *Run) abandonSettle() {
-	r.Event(event.SettleAbandoned, context.DeadlineExceeded)
+	r.Tell(event.SettleAbandoned, context.DeadlineExceeded)
 	r.ended(driver.Record{}, true)
 }
 
@@ -122,7 +122,7 @@ func (r *Run) trySettle(until time.Time, o *driver.Outcome) (rec driver.Record, 
 			return rec, owned, true
 		case errors.Is(err, driver.ErrFull) && o.Response != nil:
 			// The answer can't be stored, but that there was one can: a marker always fits.
-			r.Event(event.NotReplayable, err)
+			r.Tell(event.NotReplayable, err)
 			o.Response = nil
 		case err == errNoTurn || !t.wait(r.base, try): //nolint:errorlint // it is not wrapped
 			return driver.Record{}, false, false
@@ -153,7 +153,7 @@ func (r *Run) sendSettle(t tries, o *driver.Outcome) (rec driver.Record, owned b
 var errNoTurn = errors.New("other answers of the principal are being stored")
 
 // ended ends the run: its lease, its contexts, and what Drain waits for.
-func (r *Run) ended(rec driver.Record, owned bool) (driver.Record, Settled) {
+func (r *Run) ended(rec driver.Record, owned bool) (driver.Record, Settlement) {
 	r.lease.stop()
 	r.ctx.End(nil)
 	if r.face != nil {
@@ -161,12 +161,12 @@ func (r *Run) ended(rec driver.Record, owned bool) (driver.Record, Settled) {
 	}
 	r.waiting.wake(r.ask.ID)
 	if r.resent {
-		r.owed.addAbove(r.ask.ID, r.owner, r.began)
+		r.releases.addAbove(r.ask.ID, r.owner, r.began)
 	}
 	defer r.work.end(r)
 	if !owned {
-		r.Event(event.Fenced, nil)
-		return rec, SettledFenced
+		r.Tell(event.Fenced, nil)
+		return rec, SettleFenced
 	}
-	return rec, SettledOwn
+	return rec, SettleAcknowledged
 }

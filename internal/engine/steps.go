@@ -23,7 +23,7 @@ func (r *Run) TakeStep(ctx context.Context, name string) (result []byte, found b
 	switch _, keeps := r.store.(driver.StepStore); {
 	case !keeps:
 		return nil, false, fmt.Errorf("the store, a %T, keeps no steps: %w", r.store, errors.ErrUnsupported)
-	case r.InTx():
+	case r.inTx():
 		return nil, false, ErrStepInTx
 	case r.joint.closed.Load():
 		return nil, false, ErrSettled

@@ -42,10 +42,10 @@ func (j *joint) close() {
 type jointState uint8
 
 const (
-	apartSoFar jointState = iota
-	rolledBack            // the last transaction has left no trace
-	doubtful              // its commit got no reply
-	committed             // the operation is settled
+	untried    jointState = iota // there was none
+	rolledBack                   // the last transaction has left no trace
+	doubtful                     // its commit got no reply
+	committed                    // the operation is settled
 )
 
 // claimTx is Claim in one-commit mode.
@@ -80,8 +80,8 @@ func (r *Route) claimTx(ctx context.Context, a *Ask, rec *driver.Record) (*Run, 
 // Committed reports whether a transaction has settled the run, or may have: then its answer is that of the transaction.
 func (r *Run) Committed() bool { return r.joint.state >= doubtful }
 
-// InTx reports whether the run works in a transaction at this moment, or always does.
-func (r *Run) InTx() bool { return r.Policy.OneCommit || r.joint.working.Load() }
+// inTx reports whether the run works in a transaction at this moment, or always does.
+func (r *Run) inTx() bool { return r.Policy.OneCommit || r.joint.working.Load() }
 
 // Transact runs fn in a transaction of s in which the run is settled too.
 func (r *Run) Transact(ctx context.Context, s driver.Transactor, fn func(context.Context, driver.Tx) error) (err error) {
@@ -185,7 +185,7 @@ func (r *Run) commit(tx driver.Tx, o driver.Outcome) error {
 	}
 	err := contained(ctx, settle)
 	if errors.Is(err, driver.ErrFull) && j.outcome.Response != nil {
-		r.Event(event.NotReplayable, err)
+		r.Tell(event.NotReplayable, err)
 		j.outcome.Response = nil // a marker always fits
 		err = contained(ctx, settle)
 	}
@@ -260,7 +260,7 @@ func (r *Run) askCommitted(ctx context.Context) (rec driver.Record, owned bool, 
 
 // resolve ends a run about whose commit the store has answered. With a lease its question was a settle by
 // compare-and-set: that waits until the transaction has ended, and is refused if the transaction has settled the run.
-func (r *Run) resolve(rec driver.Record, owned bool) (driver.Record, Settled) {
+func (r *Run) resolve(rec driver.Record, owned bool) (driver.Record, Settlement) {
 	switch {
 	case !owned && rec.State == driver.Done && rec.Token == r.owner.Token:
 		return r.ended(rec, true)
@@ -269,9 +269,9 @@ func (r *Run) resolve(rec driver.Record, owned bool) (driver.Record, Settled) {
 	}
 	rec, _ = r.ended(rec, true)
 	if r.elsewhere() && !r.Policy.OneCommit {
-		return rec, SettledLost
+		return rec, SettleLost
 	}
-	return rec, SettledNothing
+	return rec, SettleRolledBack
 }
 
 // rollback ends a transaction without a trace.

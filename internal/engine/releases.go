@@ -12,11 +12,11 @@ import (
 	"github.com/semelhq/semel/internal/pause"
 )
 
-// owed holds the releases-by-token that this guard owes: of claims that it gave up, or sent more than once. Each is
+// releases are the releases-by-token that this process owes: of claims that it gave up, or sent more than once. Each is
 // sent until acknowledged, and once more when a request's life has passed since the last copy of the claim was sent,
 // because a copy that was under way may have been executed after the first release. The releases are detached from any
 // request and counted as work.
-type owed struct {
+type releases struct {
 	engine *Engine
 
 	mu      sync.Mutex
@@ -28,11 +28,12 @@ type owed struct {
 }
 
 const (
-	owedSenders = 8
-	owedBackoff = 5 * time.Second
+	releaseSenders      = 8
+	longestReleasePause = 5 * time.Second
 )
 
-type owedRelease struct {
+// A release is one that is owed.
+type release struct {
 	id    driver.ID
 	by    driver.Owner
 	sent  time.Time // the last copy of the claim
@@ -43,115 +44,115 @@ type owedRelease struct {
 
 // full reports whether the principal may claim: what it claims may come to be owed. So memory stays bounded, although
 // whatever is owed is kept.
-func (o *owed) full(p driver.ScopeID) budget.Fullness {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.shares.Full(p)
+func (q *releases) full(p driver.ScopeID) budget.Fullness {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.shares.Full(p)
 }
 
-func (o *owed) count() int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.shares.N
+func (q *releases) count() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.shares.N
 }
 
 // add takes over the release of a claim that this process has not run.
-func (o *owed) add(id driver.ID, t driver.Token, sent time.Time) {
-	o.addAbove(id, driver.Owner{Token: t}, sent)
+func (q *releases) add(id driver.ID, t driver.Token, sent time.Time) {
+	q.addAbove(id, driver.Owner{Token: t}, sent)
 }
 
 // addAbove takes over the release of copies of a claim. ran.Fence is the last fence under which this process has started
 // the handler, 0 for never.
-func (o *owed) addAbove(id driver.ID, ran driver.Owner, sent time.Time) {
+func (q *releases) addAbove(id driver.ID, ran driver.Owner, sent time.Time) {
 	by := ran
 	by.Above = true
-	o.engine.work.add()
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.shares.Take(id.Scope(), 1)
-	o.push(&owedRelease{id: id, by: by, sent: sent, due: time.Now()})
-	if !o.running {
-		o.running = true
-		o.wake = make(chan struct{}, 1)
-		go o.dispatch()
+	q.engine.work.add()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.shares.Take(id.Scope(), 1)
+	q.push(&release{id: id, by: by, sent: sent, due: time.Now()})
+	if !q.running {
+		q.running = true
+		q.wake = make(chan struct{}, 1)
+		go q.dispatch()
 	}
 }
 
-// push is called with o.mu held.
-func (o *owed) push(r *owedRelease) {
-	heap.Push(&o.queue, r)
-	o.nudge()
+// push is called with q.mu held.
+func (q *releases) push(r *release) {
+	heap.Push(&q.queue, r)
+	q.nudge()
 }
 
-func (o *owed) nudge() {
+func (q *releases) nudge() {
 	select {
-	case o.wake <- struct{}{}:
+	case q.wake <- struct{}{}:
 	default:
 	}
 }
 
 // dispatch runs while anything is owed.
-func (o *owed) dispatch() {
+func (q *releases) dispatch() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		o.mu.Lock()
-		if len(o.queue) == 0 && o.busy == 0 {
-			o.running = false
-			o.mu.Unlock()
+		q.mu.Lock()
+		if len(q.queue) == 0 && q.busy == 0 {
+			q.running = false
+			q.mu.Unlock()
 			return
 		}
 		wait := time.Hour
-		if len(o.queue) > 0 && o.busy < owedSenders {
-			wait = time.Until(o.queue[0].due)
+		if len(q.queue) > 0 && q.busy < releaseSenders {
+			wait = time.Until(q.queue[0].due)
 			if wait <= 0 {
-				o.busy++
-				go o.send(heap.Pop(&o.queue).(*owedRelease))
-				o.mu.Unlock()
+				q.busy++
+				go q.send(heap.Pop(&q.queue).(*release))
+				q.mu.Unlock()
 				continue
 			}
 		}
-		o.mu.Unlock()
+		q.mu.Unlock()
 		timer.Reset(wait)
 		select {
 		case <-timer.C:
-		case <-o.wake:
+		case <-q.wake:
 		}
 	}
 }
 
 // send sends one release.
-func (o *owed) send(r *owedRelease) {
+func (q *releases) send(r *release) {
 	err := errEnded
-	defer func() { o.sent(r, err) }()
-	err = o.release(context.Background(), owedBackoff, r.id, r.by)
+	defer func() { q.sent(r, err) }()
+	err = q.free(context.Background(), longestReleasePause, r.id, r.by)
 }
 
 // sent says what is still owed of a release that was sent.
-func (o *owed) sent(r *owedRelease, err error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.busy--
+func (q *releases) sent(r *release, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.busy--
 	switch {
 	case err != nil:
 		r.tries++
-		r.due = time.Now().Add(pause.Jitter(pause.Backoff(firstPause, owedBackoff, r.tries)))
-		o.push(r)
+		r.due = time.Now().Add(pause.Jitter(pause.Backoff(firstPause, longestReleasePause, r.tries)))
+		q.push(r)
 	case !r.again:
 		r.again = true
 		r.tries = 0
-		r.due = r.sent.Add(o.engine.life)
-		o.push(r)
+		r.due = r.sent.Add(q.engine.life)
+		q.push(r)
 	default:
-		o.shares.Give(r.id.Scope(), 1)
-		o.engine.work.done()
-		o.nudge()
+		q.shares.Give(r.id.Scope(), 1)
+		q.engine.work.done()
+		q.nudge()
 	}
 }
 
-// release sends one release. An error means that there was no reply.
-func (o *owed) release(ctx context.Context, within time.Duration, id driver.ID, by driver.Owner) error {
-	e := o.engine
+// free sends one release. An error means that there was no reply.
+func (q *releases) free(ctx context.Context, within time.Duration, id driver.ID, by driver.Owner) error {
+	e := q.engine
 	err := e.askUntil(ctx, e.within(within).until, request{verb: "release", id: id}, func(ctx context.Context) error {
 		_, _, err := e.store.Settle(ctx, id, by, driver.Outcome{State: driver.Free, Error: "claim given up"})
 		return err
@@ -167,27 +168,27 @@ func (o *owed) release(ctx context.Context, within time.Duration, id driver.ID, 
 
 // giveBack releases a claim that was won and whose handler is not started. Nothing is owed if the store replies, and no
 // other copy of the claim may be under way.
-func (o *owed) giveBack(ctx context.Context, id driver.ID, token driver.Token, copies int, sent time.Time) {
+func (q *releases) giveBack(ctx context.Context, id driver.ID, token driver.Token, copies int, sent time.Time) {
 	owe := true
-	o.engine.work.add()
-	defer o.engine.work.done()
+	q.engine.work.add()
+	defer q.engine.work.done()
 	defer func() {
 		if owe {
-			o.add(id, token, sent)
+			q.add(id, token, sent)
 		}
 	}()
 	if copies == 1 {
 		by := driver.Owner{Token: token, Above: true}
-		owe = o.release(context.WithoutCancel(ctx), claimWindow, id, by) != nil
+		owe = q.free(context.WithoutCancel(ctx), claimWindow, id, by) != nil
 	}
 }
 
-type dueHeap []*owedRelease
+type dueHeap []*release
 
 func (h dueHeap) Len() int           { return len(h) }
 func (h dueHeap) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
 func (h dueHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *dueHeap) Push(x any)        { *h = append(*h, x.(*owedRelease)) }
+func (h *dueHeap) Push(x any)        { *h = append(*h, x.(*release)) }
 func (h *dueHeap) Pop() any {
 	old := *h
 	last := old[len(old)-1]
