@@ -245,7 +245,11 @@ func (j *job[T]) finish() {
 		j.broken = &brokenBy{value}
 	}
 	j.run.Close()
-	j.decision = j.outcome()
+	defer j.settle()
+	j.judge()
+}
+
+func (j *job[T]) settle() {
 	j.run.HandlerEnded()
 	if !j.returned {
 		j.run.Tell(event.Panic, panicError(j.broken.value))
@@ -258,18 +262,20 @@ func (j *job[T]) finish() {
 	j.settled = true
 }
 
-// outcome decides what the run is settled with. A result or an error that throws when it is read is lost: fn has ended
-// as if it had thrown that itself.
-func (j *job[T]) outcome() (d engine.Decision) {
+// judge decides what the run is settled with. A result or an error that throws when it is read is lost: fn has ended as
+// if it had thrown that itself.
+func (j *job[T]) judge() {
+	judged := false
 	defer func() {
-		if value := recover(); value != nil {
+		if value := recover(); !judged {
 			j.broken, j.returned = &brokenBy{value}, false
-			d = j.run.Decide(engine.Ending{})
+			j.decision = j.run.Decide(engine.Ending{})
 		}
 	}()
-	return j.run.Decide(engine.Ending{Returned: j.returned, Success: j.err == nil, Decide: func(nothing bool) engine.Decision {
+	j.decision = j.run.Decide(engine.Ending{Returned: j.returned, Success: j.err == nil, Decide: func(nothing bool) engine.Decision {
 		return engine.Decision{Outcome: j.decide(nothing, j.value, j.err)}
 	}})
+	judged = true
 }
 
 // decide says what a result is settled with. nothing means that an error says that nothing has happened.

@@ -352,6 +352,40 @@ func TestR32_AResultThatPanicsWhenItIsReadIsSettled(t *testing.T) {
 	}
 }
 
+// exitingResult ends the goroutine that encodes it, as a failing helper of a test does.
+type exitingResult struct{}
+
+func (exitingResult) MarshalJSON() ([]byte, error) {
+	runtime.Goexit()
+	return nil, nil
+}
+
+// Nor must one whose reading ends the goroutine.
+func TestR32_AResultThatEndsTheGoroutineIsSettled(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		g, seen := newGuard(t, s, semel.Policy{})
+		ended := make(chan struct{})
+		returned := false
+		go func() {
+			defer close(ended)
+			semel.Do(t.Context(), g, theKey, semel.Bytes("r"), func(context.Context) (exitingResult, error) { //nolint:errcheck // it does not return
+				return exitingResult{}, nil
+			})
+			returned = true
+		}()
+		<-ended
+		drained(t, g)
+		if rec := doKey(t, s); returned || rec.State != driver.Unknown {
+			t.Errorf("returned is %t, the record is %v, want the goroutine's end and unknown", returned, rec.State)
+		}
+		if got := seen.results(); !slices.Equal(got, []event.Result{event.Failed}) {
+			t.Errorf("decided %v, want failed", got)
+		}
+	})
+}
+
 // A settle that throws has made nothing durable, also one that only ends its goroutine.
 func TestR32_DoThrowsWhatItsSettleThrows(t *testing.T) {
 	t.Parallel()

@@ -106,8 +106,8 @@ func (r *Run) settleLater(until time.Time, o driver.Outcome) {
 }
 
 func (r *Run) abandonSettle() {
+	defer r.ended(driver.Record{}, true)
 	r.Tell(event.SettleAbandoned, context.DeadlineExceeded)
-	r.ended(driver.Record{}, true)
 }
 
 // trySettle sends the settle until it is acknowledged or the time has come. No copy of it is under way for longer than a
