@@ -11,7 +11,7 @@
 // The HTTP face follows draft-ietf-httpapi-idempotency-key-header-07. [Do] gives the same to jobs, commands and RPC.
 //
 // Where to look: http.go is the path of one request, identify.go says what was asked for, execute.go runs it, and
-// replay.go answers a repeat. lease.go keeps a run's lease and cancels it when that is lost, and settle.go makes the
-// outcome durable. The package driver says what a store promises, and has the state machine that every store
+// replay.go answers a repeat. internal/engine claims the operation, keeps the claim while it runs, and makes its outcome
+// durable; it knows no HTTP. The package driver says what a store promises, and has the state machine that every store
 // implements; event is what a guard tells its observers, and refusal what it refuses a request for.
 package semel
