@@ -97,7 +97,7 @@ type Event struct {
 	Correlation string
 	Attempt     uint32
 	Fence       uint64
-	Status      int           // of the answer
+	Status      int           // of the answer; 0 if nobody was sent one, as by Do
 	Duration    time.Duration // of a decision
 	Verb        string        // of a store error
 	Err         error

@@ -92,9 +92,9 @@ func (c *Attempts) count(a Attempt, now time.Time, add int32) time.Duration {
 	return 0
 }
 
-// liveKeyCounter counts the live keys of each principal: those that this process has seen begin and whose retention is not
-// over, to a sixteenth of the retention. When there are more principals than it has room for, it forgets of a few the
-// one with the fewest: whoever is at the cap stays there, however many others come.
+// liveKeyCounter counts the live keys of each principal: those that this process has seen begin and whose retention is
+// not over, to a sixteenth of the retention. When there are more principals than it has room for, it forgets of a few
+// the one with the fewest: whoever is at the cap stays there, however many others come.
 type liveKeyCounter struct {
 	max  int // 0 or less means no limit
 	slot time.Duration

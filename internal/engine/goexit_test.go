@@ -176,3 +176,61 @@ func TestR31_ARollbackThatThrowsIsTold(t *testing.T) {
 	}
 	drained(t, r.Engine)
 }
+
+// A store that ends the goroutine of a renewal, or of a commit, does not end the renewals of a run whose handler goes on
+// elsewhere: nobody else may run the operation meanwhile.
+func TestR47_ARunWhoseTransactionEndedItsGoroutineKeepsItsLease(t *testing.T) {
+	t.Parallel()
+	for name, act := range map[string]func(s *script, run *Run){
+		"renewal": func(s *script, run *Run) {
+			s.on("extend", exits)
+			run.lease.pause() //nolint:errcheck // it does not return
+		},
+		"commit": func(s *script, run *Run) {
+			run.Attach(nil, keepingFace{})
+			run.Transact(context.Background(), exitingTransactor{s}, func(context.Context, driver.Tx) error { return nil }) //nolint:errcheck // it does not return
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newScript()
+			p := testPolicy(driver.Rerun)
+			r, _ := newRoute(s, p, nil)
+			run := started(t, r, 1)
+			apart(func() { act(s, run) })
+			s.on("extend", nil)
+			time.Sleep(p.Lease + time.Second)
+			synctest.Wait()
+			rec, err := s.Load(t.Context(), run.ID())
+			if got := rec.Reads(driver.Rerun); got != driver.ReadsRunning || err != nil {
+				t.Errorf("%s: it reads as %v, %v; want running", name, got, err)
+			}
+			if err := run.Context().Err(); err != nil {
+				t.Errorf("%s: the handler was told to stop: %v", name, err)
+			}
+			run.HandlerEnded()
+			run.Settle(run.Decide(Ending{}).Outcome)
+			drained(t, r.Engine)
+		})
+	}
+}
+
+// A keepingFace has always an answer to keep.
+type keepingFace struct{}
+
+func (keepingFace) Mark() error { return nil }
+func (keepingFace) Rewind(bool) {}
+func (keepingFace) Ended()      {}
+func (keepingFace) Freeze(error) (driver.Outcome, bool, error) {
+	return driver.Outcome{State: driver.Done}, true, nil
+}
+
+// An exitingTransactor ends the goroutine that commits.
+type exitingTransactor struct{ *script }
+
+func (exitingTransactor) Begin(context.Context) (driver.Tx, error) {
+	return &oneTx{store: &oneCommit{script: newScript(), settle: runtime.Goexit}}, nil
+}
+
+func (exitingTransactor) BeginClaim(context.Context, driver.ID, driver.Claim) (driver.Tx, driver.Record, bool, error) {
+	return nil, driver.Record{}, false, errors.ErrUnsupported
+}

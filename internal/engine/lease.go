@@ -145,10 +145,13 @@ func (l *lease) pause() error {
 	}
 	l.beat.Stop()
 	l.mu.Unlock()
-	err := l.extend(marginOf(l.run.Policy.Lease))
-	if err != nil {
-		l.goOn()
-	}
+	err := errEnded
+	defer func() {
+		if err != nil {
+			l.goOn()
+		}
+	}()
+	err = l.extend(marginOf(l.run.Policy.Lease))
 	return err
 }
 

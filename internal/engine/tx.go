@@ -172,9 +172,14 @@ func (r *Run) commit(tx driver.Tx, o driver.Outcome) error {
 	defer r.rollback(tx) // however this ends; after the commit it does nothing
 	ctx := lazyctx.For(r.base, r.Policy.SettleWait)
 	defer ctx.End(nil)
-	renewing := r.lease.stop()
+	renews := r.lease.stop()
 	j.state = doubtful
 	j.closed.Store(true)
+	defer func() {
+		if renews && j.state != committed { // also where the store ends this goroutine
+			r.lease.resume(j.state == doubtful)
+		}
+	}()
 	var (
 		rec   driver.Record
 		owned bool
@@ -197,9 +202,10 @@ func (r *Run) commit(tx driver.Tx, o driver.Outcome) error {
 	case err == nil:
 		j.state = rolledBack
 		r.face.Rewind(true)
-		if renewing {
+		if renews {
 			r.lease.resume(false)
 			r.lease.fenced()
+			renews = false
 		}
 		return ErrFenced
 	case errors.Is(err, driver.ErrFull): // the transaction is still open, and is rolled back now
@@ -211,9 +217,6 @@ func (r *Run) commit(tx driver.Tx, o driver.Outcome) error {
 	}
 	if j.state == rolledBack {
 		j.closed.Store(j.over)
-	}
-	if renewing {
-		r.lease.resume(j.state == doubtful)
 	}
 	r.Failed(r.base, "commit", r.ask.ID, err)
 	return fmt.Errorf("settle and commit: %w", err)
