@@ -10,8 +10,8 @@ import (
 )
 
 // heedPreferences says how long the request waits for another run: the route's wait, or what the client prefers within
-// the route's bound. With "respond-async", where the route allows that, it is also how long it waits for its own
-// run before it is told 202; without "wait" beside it, not at all.
+// the route's bound. With "respond-async", where the route allows it, the request also waits that long for its
+// own run before it is told 202, or not at all if the client sends no "wait".
 func (x *exchange) heedPreferences() {
 	p, prefers := x.g.policy, prefer.Of(x.r.Header["Prefer"])
 	wait := p.Wait
@@ -31,15 +31,15 @@ func (x *exchange) heedPreferences() {
 	x.ask.Wait = wait
 }
 
-// A parting says how long a client waits for its own run, and how it is sent away then; depart reports false if the
-// client has to stay, because it is receiving the answer or about to.
+// A parting says how long a client waits for its own run, and how the client is then sent away. depart reports false if
+// the client has to stay, because it is receiving the answer or is about to.
 type parting struct {
 	after  time.Duration
 	depart func() bool
 }
 
-// parting returns when the client is sent away; a zero one if it waits to the end. Only a run whose request is stored
-// is promised to be finished.
+// parting returns when the client is sent away. It returns a zero parting if the client waits to the end. Only a run
+// whose request is stored is promised to be finished.
 func (x *execution) parting() parting {
 	switch patience := x.g.policy.Patience; {
 	case x.async && x.run.Sealed():
@@ -58,8 +58,8 @@ func (x *execution) departImpatient() bool {
 	return true
 }
 
-// departAccepted tells the client 202, unless its run is being settled: how that is done depends on whether it was
-// promised to be finished, so the one has to come before the other.
+// departAccepted tells the client 202, unless its run is being settled. The settle has to know whether the client was
+// promised an end: so the promise comes before the settle, or not at all.
 func (x *execution) departAccepted() bool {
 	x.promising.Lock()
 	departs := !x.settling && x.capture.detachUnbegun()

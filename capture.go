@@ -17,19 +17,19 @@ import (
 	"github.com/semelhq/semel/internal/answer"
 )
 
-// capture is the ResponseWriter that a guarded handler gets. A buffered answer stays in it until its outcome is
-// durable; a streamed one passes through it, once the record says that it has begun. It has no Unwrap, which would let
-// a handler reach the connection under the guard.
+// capture is the ResponseWriter that a guarded handler gets. A buffered answer stays in it until the outcome is
+// durable. A streamed answer passes through it, once the record says that the answer has begun. capture has no Unwrap:
+// with it a handler could reach the connection under the guard.
 //
-// Its exported methods are called by the handler, one at a time: they hold use. Once the handler has ended they do
-// nothing any more, so that a goroutine that it has left behind changes nothing of the answer. The others are called by
-// one goroutine at a time, except for detach.
+// The handler calls the exported methods, one at a time: they hold use. Once the handler has ended they do nothing any
+// more, so a goroutine that the handler has left behind can't change the answer. The other methods are called by one
+// goroutine at a time, except for detach.
 type capture struct {
 	x      *execution
 	use    sync.Mutex
 	closed bool // the handler has ended
 
-	header http.Header // the handler's own; what lies on the live writer already stays there
+	header http.Header // the handler's own; what is set on the live writer already stays there
 	sent   http.Header // a copy of header as it was when the status was written; nil before
 	shared bool        // sent is part of the stored answer: it is read-only
 	typed  bool        // the live writer has a Content-Type already, for answers without one
@@ -37,24 +37,24 @@ type capture struct {
 
 	body     answer.Body
 	declared int64 // Content-Length that the handler declared, -1 if none
-	lent     bool  // what body takes of the memory is with the run, which stores it
+	lent     bool  // the run has the memory that body takes, and stores the body
 	streams  bool
 	hijacked bool
 	held     []byte
 
-	holds    bool        // the answer is, or may become, part of a transaction: nothing leaves before the settle
-	frozen   bool        // the answer is over: a transaction has committed it, or tried to, or the handler has ended
-	trailers http.Header // as they were then
-	point    point       // what rewind goes back to
+	holds    bool        // the answer is, or may become, part of a transaction: no byte leaves before the settle
+	frozen   bool        // the answer can't change: a transaction has committed it, or tried to, or the handler has ended
+	trailers http.Header // as they were when the answer was frozen
+	point    point       // the state to which rewind returns
 
 	unbegun error // the record could not be marked begun: no byte leaves
-	unkept  error // the temporary file has failed: the answer can't be stored, and has gone out only if it has begun
-	torn    bool  // nor could what had been written before go out
+	unkept  error // the temporary file failed: the answer can't be stored, and went out only if it had begun
+	torn    bool  // what was written before the failure could not go out either
 
 	mu     sync.Mutex
 	live   http.ResponseWriter // nil once the client was answered without this run
 	begun  bool                // the first byte of the answer may have left
-	begins bool                // it is about to
+	begins bool                // the first byte is about to leave
 	ended  bool                // the outcome is settled
 }
 
@@ -66,7 +66,7 @@ func (c *capture) init(x *execution, live http.ResponseWriter) {
 	_, c.typed = live.Header()["Content-Type"]
 }
 
-// detach takes the client away from the run; it reports false if the client is receiving the answer already, or is
+// detach takes the client away from the run. It reports false if the client is already receiving the answer, or is
 // about to.
 func (c *capture) detach() bool {
 	c.mu.Lock()
@@ -95,15 +95,16 @@ func (c *capture) beginning() bool {
 	return true
 }
 
-// detachUnbegun is detach for a client that is promised an end: a run that has begun, or is about to, is never run
-// again.
+// detachUnbegun is detach for a client that is promised an end. It reports false for a run that has begun or is about
+// to: such a run is never run again.
 func (c *capture) detachUnbegun() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return !c.begins && c.leave()
 }
 
-// conclude is called when the outcome is settled. From then on the client is there for the answer, or for good gone.
+// conclude is called when the outcome is settled. From then on it does not change any more whether the client is there
+// for the answer.
 func (c *capture) conclude() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,8 +121,8 @@ func (c *capture) client() http.ResponseWriter {
 	return c.live
 }
 
-// close is called when the handler has ended. Its silence means 200 if its policy says so, and the guard has not ended
-// its context (R-32a).
+// close is called when the handler has ended. If the handler wrote nothing, this means 200 where the policy says so and
+// the guard has not ended the handler's context (R-32a).
 func (c *capture) close() {
 	c.use.Lock()
 	defer c.use.Unlock()
@@ -134,7 +135,7 @@ func (c *capture) close() {
 	c.frozen, c.closed = true, true
 }
 
-// Header returns the handler's header, or, once that has ended, one that nobody reads.
+// Header returns the handler's header. Once the handler has ended, it returns a header that nobody reads.
 func (c *capture) Header() http.Header {
 	c.use.Lock()
 	defer c.use.Unlock()
@@ -174,8 +175,9 @@ func (c *capture) writeHeader(status int) {
 		(c.x.g.policy.Stream || isEventStream(c.sent.Get("Content-Type")))
 }
 
-// mayBegin reports whether the first byte may leave before the outcome is settled. What may be released or lost must
-// not: a begun operation is never run again. Policy.Decide is asked without a body, of which there is none yet.
+// mayBegin reports whether the first byte may leave before the outcome is settled. An answer that may be released or
+// lost must not leave: a begun operation is never run again. Policy.Decide is asked without a body, because there is
+// none yet.
 func (c *capture) mayBegin() bool {
 	return !c.x.run.IsLost() &&
 		c.x.g.policy.verdict(c.x.op.asked(), c.status, c.sent, nil) == VerdictKeep
@@ -250,8 +252,8 @@ func write[T []byte | string](c *capture, p T) (int, error) {
 	return len(p), nil
 }
 
-// fixType gives the answer the Content-Type that net/http would give it, or keeps it from giving one, so that a replay
-// has the same. first is what net/http would see of the body when it sends the header.
+// fixType gives the answer the Content-Type that net/http would give it, or keeps net/http from giving one, so that a
+// replay has the same. first is the part of the body that net/http would see when it sends the header.
 func (c *capture) fixType(first []byte) {
 	if _, has := c.sent["Content-Type"]; has || c.typed || !answer.BodyAllowed(c.status) {
 		return
@@ -263,24 +265,24 @@ func (c *capture) fixType(first []byte) {
 	c.sent.Set("Content-Type", http.DetectContentType(first))
 }
 
-// keep adds to the captured body. A temporary file is of use only for a client that will be sent the answer from it: not
-// for one that has got it already, or has gone.
+// keep adds to the captured body. A temporary file is of use only for a client that will be sent the answer from it:
+// not for a client that has the answer already, or has gone.
 func keep[T []byte | string](c *capture, p T) {
 	if err := answer.Append(&c.body, p, !c.begun && c.client() != nil); err != nil {
 		c.unkeep(err)
 	}
 }
 
-// lend leaves what the body has taken to the run: it is held until the settle has ended, and the client has been
-// answered.
+// lend gives the memory that the body takes to the run. The run holds it until the settle has ended and the client has
+// been answered.
 func (c *capture) lend() {
 	c.x.taken, c.lent = c.body.Lend(), true
 	c.x.holders.Store(2)
 }
 
-// unkeep gives up the temporary file, which has failed. The handler is not told: it has had its effect, and would be
-// lost with its answer. Its client gets the answer as it is written, as on a streaming route, if it may begin. Else the
-// answer is gone: its client is told as its repeats are.
+// unkeep gives up the temporary file, which has failed. The handler is not told: it has had its effect, and with an
+// error its run would be lost. Its client gets the answer as it is written, as on a streaming route, if the answer may
+// begin. Else the answer is gone, and the client is told the same as its repeats.
 func (c *capture) unkeep(why error) {
 	defer c.discard()
 	c.unkept = why
@@ -292,8 +294,8 @@ func (c *capture) unkeep(why error) {
 	}
 }
 
-// begin makes it durable that the first byte may leave, and sends the status and headers. It does nothing for an answer
-// that is not streamed, or whose client has been answered.
+// begin makes it durable that the first byte may leave, and sends the status and headers. It does nothing if the answer
+// is not streamed, or if the client has been answered.
 func (c *capture) begin(first []byte) error {
 	if !c.streams || c.begun || c.holds || c.client() == nil {
 		return nil
@@ -318,20 +320,20 @@ func (c *capture) beginLive(first []byte) {
 	c.begun = true
 	c.fixType(first)
 	answer.AddFields(c.live.Header(), c.sent)
-	c.x.keptHeaders(c.live.Header(), &driver.Record{}, c.status) // begun is kept; until when is known at its end only
+	c.x.keptHeaders(c.live.Header(), &driver.Record{}, c.status) // begun is kept; how long is known only at the end
 	c.live.WriteHeader(c.status)
 }
 
-// writeThrough sends a part of a streamed answer at once. The last byte of an answer of declared length is held back
-// until the outcome is settled: with it the client would have the whole answer. A client that has gone does not stop
-// the handler; the answer is still captured for its retry.
+// writeThrough sends a part of a streamed answer at once. If the length was declared, the last byte is held back until
+// the outcome is settled: with it the client would have the whole answer. If the client has gone, the handler is not
+// stopped: the answer is still captured for the client's retry.
 func (c *capture) writeThrough(p []byte) {
 	if c.body.Size() == c.declared {
 		c.held = []byte{p[len(p)-1]}
 		p = p[:len(p)-1]
 	}
 	c.live.Write(p)                            //nolint:errcheck // the client has gone
-	http.NewResponseController(c.live).Flush() //nolint:errcheck // the client has gone, or what wraps the guard decides
+	http.NewResponseController(c.live).Flush() //nolint:errcheck // the client has gone, or layers above decide
 }
 
 func (c *capture) ReadFrom(src io.Reader) (int64, error) {
@@ -340,13 +342,13 @@ func (c *capture) ReadFrom(src io.Reader) (int64, error) {
 
 func (c *capture) Flush() { c.FlushError() } //nolint:errcheck // http.Flusher has no error
 
-// FlushError sends what was written, on streaming routes. Elsewhere the answer waits for its settle. That the client
-// has gone is not told: a handler that stopped for it would leave a part of its answer to be replayed as the whole.
+// FlushError sends what was written, on streaming routes. On other routes the answer waits for its settle. The handler
+// is not told that the client has gone: if it stopped, a part of its answer would be replayed as the whole.
 func (c *capture) FlushError() error {
 	c.use.Lock()
 	defer c.use.Unlock()
 	if c.frozen {
-		return nil // all there is will be sent
+		return nil // the whole answer will be sent
 	}
 	if c.status == 0 {
 		c.writeHeader(http.StatusOK)
@@ -367,8 +369,8 @@ func (c *capture) FlushError() error {
 	return nil
 }
 
-// Hijack hands the connection over. What the handler does with it can't be seen, so the operation has begun and its
-// answer can't be replayed.
+// Hijack hands the connection over. The guard can't see what the handler does with it. So the operation has begun, and
+// its answer can't be replayed.
 func (c *capture) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	c.use.Lock()
 	defer c.use.Unlock()
@@ -386,7 +388,7 @@ func (c *capture) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if c.live == nil {
 		return nil, nil, http.ErrNotSupported
 	}
-	if c.status != 0 { // it goes out with the connection, as that of net/http does
+	if c.status != 0 { // it goes out with the connection, as in net/http
 		c.begun = true
 		answer.AddFields(c.live.Header(), c.sent)
 		c.live.WriteHeader(c.status)
@@ -402,7 +404,7 @@ func (c *capture) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, nil
 }
 
-// set is control, by the handler.
+// set is control for a call by the handler.
 func (c *capture) set(f func(*http.ResponseController) error) error {
 	c.use.Lock()
 	defer c.use.Unlock()
@@ -435,7 +437,7 @@ func (c *capture) EnableFullDuplex() error {
 }
 
 // abort breaks the connection of an answer that has begun and can't end well. The panic that follows breaks it too, but
-// middleware above may recover that and end the answer cleanly.
+// middleware above may recover the panic and end the answer cleanly.
 func (c *capture) abort() {
 	if !c.begun || c.hijacked {
 		return
@@ -444,12 +446,12 @@ func (c *capture) abort() {
 		c.reset()
 	}
 	past := func(rc *http.ResponseController) error { return rc.SetWriteDeadline(time.Unix(1, 0)) }
-	c.control(past) //nolint:errcheck // where it can't be set, the panic has to do
+	c.control(past) //nolint:errcheck // where it can't be set, only the panic breaks the connection
 }
 
-// reset resets the connection of an answer that ends with it, as HTTP/1.0's without a length do: that it is closed
-// would say that the answer is whole (RFC 9112, section 8). What wraps the guard may not let the connection be had;
-// then its client can't be told.
+// reset resets the connection of an answer that ends with the connection, such as one of HTTP/1.0 without a length. If
+// the connection were closed, this would say that the answer is whole (RFC 9112, section 8). The layers above the guard
+// may not give the connection away; then the client can't be told.
 func (c *capture) reset() {
 	conn, _, err := http.NewResponseController(c.live).Hijack()
 	if err != nil {
@@ -458,7 +460,7 @@ func (c *capture) reset() {
 	for above, ok := conn.(interface{ NetConn() net.Conn }); ok; above, ok = conn.(interface{ NetConn() net.Conn }) {
 		conn = above.NetConn() // the end of a TLS connection would be signed
 	}
-	if tcp, ok := conn.(interface{ SetLinger(sec int) error }); ok { // of TCP, perhaps wrapped
+	if tcp, ok := conn.(interface{ SetLinger(sec int) error }); ok { // of TCP, perhaps in a wrapper
 		tcp.SetLinger(0) //nolint:errcheck // then it is closed as it can be
 	}
 	conn.Close()

@@ -9,19 +9,20 @@ import (
 	"github.com/semelhq/semel/internal/engine"
 )
 
-// ErrOtherSecret means that a storage was made with another identity secret, or with one where there is none now, or
-// without one. With this one every key would be new, and every repeat would run again.
+// ErrOtherSecret means that the storage was first used with another identity secret: the storage has one and the guard
+// has a different one, or only one of the two has a secret. With this secret every key would be new, and every repeat
+// would run again.
 var ErrOtherSecret = engine.ErrOtherSecret
 
-// CheckIdentity makes sure that a storage is used with one identity secret only. The first call writes a check value, a
-// digest under the secret, in a record of its own ([driver.ID.Reserved]) that never expires; every later one compares,
-// and returns an error that wraps [ErrOtherSecret] if the secret is another. No secret is one too. Then nothing is
-// changed.
+// CheckIdentity makes sure that a storage is used with one identity secret only. The first call writes a check value: a
+// digest under the secret, in a record of its own ([driver.ID.Reserved]) that never expires. Every later call compares
+// the secret with it. If the secret is another, the call returns an error that wraps [ErrOtherSecret] and changes
+// nothing. Having no secret counts as a secret too.
 //
-// A guard does the same by itself before its first claim, and claims nothing before it has succeeded. Call
-// CheckIdentity where a process starts, for an error there instead of refused requests. What was recorded before the
-// check value was written is not checked. It can be repeated after any error, and called by several processes at once;
-// of those with different secrets one succeeds.
+// A guard does the same by itself before its first claim, and claims nothing before the check has succeeded. Call
+// CheckIdentity where a process starts, to get an error there instead of refused requests. Records that are older than
+// the check value are not checked. CheckIdentity can be repeated after any error, and called by several processes at
+// once. If their secrets differ, the processes with one of the secrets succeed.
 func CheckIdentity(ctx context.Context, store driver.Store, secret []byte) error {
 	mark, err := identityMark(secret)
 	if err != nil {

@@ -14,11 +14,11 @@ import (
 	"github.com/semelhq/semel/internal/rounds"
 )
 
-// A Completer finishes operations whose client does not ask again: those whose request is stored, by Policy.Complete or
-// because their client asked for a 202 (Policy.RespondAsync), if their run was lost, and those whose client was told
-// that they will be finished. It runs their stored requests as one more claimant: a client that asks again at the same
-// time, another completer and a late owner are what they are to any run. An operation that was released with an answer
-// to its client is not run without one, and one under Hold never is.
+// A Completer finishes operations whose client does not ask again. These are operations whose run was lost and whose
+// request is stored: by Policy.Complete, or because the client asked for a 202 (Policy.RespondAsync). They are also
+// operations whose client was told that they will be finished. A completer runs the stored requests as one more
+// claimant: a client that asks again at the same time, another completer and a late owner are treated as with any run.
+// It does not run an operation that was released with an answer to its client, and never runs one under Hold.
 //
 // A Completer is made by [Guard.Completer]. Several may work on one store.
 type Completer struct {
@@ -32,29 +32,31 @@ type Completer struct {
 // CompleterOptions are the settings of a [Completer]. The zero value of each field but Principal means the documented
 // default.
 type CompleterOptions struct {
-	// Principal gives a stored request the principal under which the service itself runs it, in the request's context or
-	// its header, as the layers between the completer's handler and the guard expect it, for the scope that the client
-	// had. The request carries no credentials of its client's. It may change r, or return another request. An error leaves
-	// the operation for later. It is called concurrently; ctx, which is also r's, ends after Policy.MaxRun, but not for
-	// what then runs. Required.
+	// Principal sets the principal of a stored request, in the request's context or its header. It is the principal under
+	// which the service itself runs the request for the scope of the client, in the form that the layers between the
+	// completer's handler and the guard expect. The request carries none of the client's credentials. Principal may change
+	// r, or return another request. An error leaves the operation for later. It is called concurrently. ctx, which is also
+	// r's context, ends after Policy.MaxRun, but does not end the run that follows. Required.
 	Principal func(ctx context.Context, r *http.Request, scope string) (*http.Request, error)
-	// Interval is the time between two looks into the store; each is shortened at random, by up to a half. Defaults to 5
-	// s.
+	// Interval is the time between two looks into the store. Each interval is shortened at random, by up to a half.
+	// Defaults to 5 s.
 	Interval time.Duration
 	// Backoff is how long an operation rests before it is run without its client: after its lease ran out, or its last run
 	// was released. It doubles with each run. Defaults to 1 s.
 	Backoff time.Duration
 	// MaxBackoff is the longest such rest. Defaults to 5 min, or Backoff if that is longer.
 	MaxBackoff time.Duration
-	// MaxAttempts is how many runs an operation has, its clients' included, before it is given up: it ends unknown, and an
-	// operator decides. Each time that sets it free it has one more. Negative means no limit. Defaults to 10.
+	// MaxAttempts is how many runs an operation has, those of its clients included, before the completer gives it up. Then
+	// the operation ends unknown, and an operator decides. Each time the operator sets it free it has one more run.
+	// Negative means no limit. Defaults to 10.
 	MaxAttempts int
-	// Concurrency is how many operations are run at once, and how many are asked about. Defaults to 8.
+	// Concurrency is how many operations are run at once, and how many Reconcile is asked about at once. Defaults to 8.
 	Concurrency int
-	// Reconcile, if set, is asked what became of operations that read as unknown, of all routes and those under Hold too,
-	// as by [Guard.Reconcile]. An operation whose lease ran out is asked about after Backoff; any other once its unknown
-	// outcome is as old as its run was then, Backoff at least and MaxBackoff at most. It is called concurrently; ctx ends
-	// after Policy.MaxRun. Needs a store that is a [driver.Seizer]. Defaults to leaving them to operators.
+	// Reconcile, if set, is asked what became of operations that read as unknown, as by [Guard.Reconcile]. It is asked
+	// about operations of all routes, also about those under Hold. An operation whose lease ran out is asked about after
+	// Backoff. Any other is asked about once its unknown outcome is as old as its run was then, after Backoff at the
+	// earliest and MaxBackoff at the latest. Reconcile is called concurrently; ctx ends after Policy.MaxRun. It needs a
+	// store that is a [driver.Seizer]. Defaults to leaving such operations to operators.
 	Reconcile func(ctx context.Context, i Inquiry) (Finding, error)
 }
 
@@ -67,9 +69,10 @@ const (
 	completerConcurrency = 8
 )
 
-// Completer returns a completer of the operations in the guard's store. h serves their requests: the routes as clients
-// are served, guarded by this guard or those made from it, without what authenticates clients above. All that h serves
-// must be guarded: what is not would be run without protection. Nothing is started; see [Completer.Run].
+// Completer returns a completer of the operations in the guard's store. h serves their requests. It is the routes that
+// clients use, guarded by this guard or by guards made from it, without the layers above that authenticate clients. All
+// that h serves must be guarded: an unguarded route would be run without protection. Nothing is started; see
+// [Completer.Run].
 //
 // The store must be a [driver.Lister], and [Options].Encryption set.
 func (g *Guard) Completer(h http.Handler, o CompleterOptions) (*Completer, error) {
@@ -121,16 +124,17 @@ func (g *Guard) Completer(h http.Handler, o CompleterOptions) (*Completer, error
 	return &Completer{guard: g, reader: g.reading(), handler: h, lister: g.engine, o: o}, nil
 }
 
-// reading returns the guard with a policy that leaves it to each record whether it is held, and that suits a claim
-// whose handler does not run.
+// reading returns the guard with a policy for a claim whose handler does not run. Each record says by itself whether it
+// is held.
 func (g *Guard) reading() *Guard {
 	p := *g.policy
 	p.OnLost, p.OneCommit = Rerun, false
 	return &Guard{core: g.core, policy: &p, route: g.route.With(p.engine())}
 }
 
-// Run finishes operations until ctx ends, and waits then for what it runs; it returns ctx's error. Runs do not end with
-// ctx, as those of any request do not end with their client; each has its policy's MaxRun.
+// Run finishes operations until ctx ends. Then it waits for the runs that it has started, and returns ctx's error. The
+// end of ctx does not end these runs, as the end of a client does not end the run of a request; each has its policy's
+// MaxRun.
 func (c *Completer) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	if c.o.Reconcile != nil {
@@ -145,7 +149,7 @@ func (c *Completer) Run(ctx context.Context) error {
 
 const (
 	completerMost = 1024 // operations that one look finds
-	// A store that gives no answer must not keep the completer from its work.
+	// A store that gives no answer must not keep the completer from its work for longer than this.
 	completerListing = 15 * time.Minute
 )
 
@@ -171,8 +175,8 @@ func (c *Completer) rounds(q driver.Query, due func(*driver.Record) (driver.Time
 	})
 }
 
-// completionDue says from when on an operation may be run without its client; false if it must not be. It depends on
-// the record alone, so that all completers agree.
+// completionDue returns the time from which an operation may be run without its client. It returns false if the
+// operation must not be run. The result depends on the record alone, so that all completers agree.
 func (c *Completer) completionDue(rec *driver.Record) (driver.Time, bool) {
 	if len(rec.Sealed) == 0 || rec.OnLost == Hold || rec.Reads(Rerun) != driver.ReadsFree {
 		return 0, false
@@ -189,8 +193,8 @@ func (c *Completer) completionDue(rec *driver.Record) (driver.Time, bool) {
 	return since.Add(c.delay(int(rec.Attempt))), true
 }
 
-// inquiryDue says from when on an operation whose outcome is unknown may be asked about. Each inquiry seizes the
-// record, so that the time since doubles.
+// inquiryDue returns the time from which an operation whose outcome is unknown may be asked about. Each inquiry seizes
+// the record, so that the time between inquiries doubles.
 func (c *Completer) inquiryDue(rec *driver.Record) (driver.Time, bool) {
 	switch {
 	case rec.Reads(rec.OnLost) != driver.ReadsUnknown:
@@ -201,16 +205,17 @@ func (c *Completer) inquiryDue(rec *driver.Record) (driver.Time, bool) {
 	return rec.Settled.Add(min(max(rec.Settled.Sub(rec.Started), c.o.Backoff), c.o.MaxBackoff)), true
 }
 
-// delay returns the rest after so many attempts.
+// delay returns the rest after the given number of attempts.
 func (c *Completer) delay(attempts int) time.Duration {
 	return pause.Backoff(c.o.Backoff, c.o.MaxBackoff, attempts)
 }
 
-// exhausted reports whether the next claim gives the operation up: it was run often enough, and nobody has said since
-// that nothing happened.
+// exhausted reports whether the next claim gives the operation up: it was run often enough, and since then nobody has
+// said that nothing happened.
 func (c *Completer) exhausted(rec *driver.Record) bool {
 	return c.o.MaxAttempts > 0 && int(rec.Attempt) >= c.o.MaxAttempts && !freed(rec)
 }
 
-// freed reports whether an operator or reconcile has set an operation free that is owed: only they clear Maybe of one.
+// freed reports whether an operator or reconcile has set an owed operation free: only they clear Maybe of an owed
+// operation.
 func freed(rec *driver.Record) bool { return rec.State == driver.Free && !rec.Maybe }

@@ -15,18 +15,18 @@ import (
 	"github.com/semelhq/semel/internal/thrown"
 )
 
-// complete runs an operation without its client, if it is still due. It reports whether it failed to: what became of a
-// run that was started shows in the record.
+// complete runs an operation without its client, if it is still due. It reports whether that failed. If a run was
+// started, its outcome shows in the record.
 func (c *Completer) complete(ctx context.Context, id driver.ID) (failed bool) {
 	rec, err := c.guard.engine.Load(ctx, id)
 	if err != nil {
-		return errors.Is(err, driver.ErrUnreadable) // else the next look shows whether the store works
+		return errors.Is(err, driver.ErrUnreadable) // for other errors, the next look shows whether the store works
 	}
 	if at, due := c.completionDue(&rec); !due || rec.Now < at {
 		return false
 	}
 	if c.guard.engine.OpenNames(ctx, id, &rec) != nil {
-		rec.Operation, rec.Correlation = "", "" // what is run is the stored request, which has names of its own
+		rec.Operation, rec.Correlation = "", "" // the stored request is run, and has names of its own
 	}
 	return c.attempt(ctx, id, &rec, func() error {
 		if c.exhausted(&rec) {
@@ -36,7 +36,7 @@ func (c *Completer) complete(ctx context.Context, id driver.ID) (failed bool) {
 	})
 }
 
-// attempt reports a failure of f, also if f ends its goroutine, as hooks and handlers can.
+// attempt reports a failure of f, also if f ends its goroutine. Hooks and handlers can do that.
 func (c *Completer) attempt(ctx context.Context, id driver.ID, rec *driver.Record, f func() error) (failed bool) {
 	err := errors.New("it did not return: what was called has ended its goroutine")
 	defer func() { failed = c.failed(ctx, id, rec, err) }()
@@ -44,7 +44,7 @@ func (c *Completer) attempt(ctx context.Context, id driver.ID, rec *driver.Recor
 	return
 }
 
-// failed reports a failure, unless it comes of the completer's own end.
+// failed reports a failure, unless the completer's own end has caused it.
 func (c *Completer) failed(ctx context.Context, id driver.ID, rec *driver.Record, err error) bool {
 	if err == nil || ctx.Err() != nil {
 		return false
@@ -76,7 +76,7 @@ func (c *Completer) resume(ctx context.Context, id driver.ID, rec *driver.Record
 	return c.serve(bounded, r, &resumption{core: c.guard.core, id: id, rec: *rec, request: s})
 }
 
-// serve has the handler answer a request to nobody.
+// serve has the handler answer a request that has no client.
 func (c *Completer) serve(ctx context.Context, r *http.Request, s *resumption) (err error) {
 	w := &nowhere{header: http.Header{}}
 	what := r.Method + " " + fingerprint.TargetPath(r)
@@ -88,7 +88,8 @@ func (c *Completer) serve(ctx context.Context, r *http.Request, s *resumption) (
 			err = fmt.Errorf("%s: no guard took it; it was answered with %d", what, w.status)
 		}
 	}()
-	// Without a server in their context handlers such as httputil.ReverseProxy end in order where they would abort.
+	// Without a server in their context, handlers such as httputil.ReverseProxy would return normally where they should
+	// abort.
 	ctx = context.WithValue(ctx, http.ServerContextKey, &http.Server{Handler: c.handler})
 	r, err = c.o.Principal(ctx, r.WithContext(ctx), s.request.Scope)
 	switch {
@@ -105,7 +106,7 @@ func (c *Completer) serve(ctx context.Context, r *http.Request, s *resumption) (
 	return s.failure()
 }
 
-// giveUp ends an operation unknown that was run often enough, without running it.
+// giveUp ends an operation as unknown because it was run often enough. It does not run it.
 func (c *Completer) giveUp(ctx context.Context, id driver.ID, rec *driver.Record) error {
 	p := c.reader.route.Policy
 	p.Retention, p.Tombstone = rec.Retention, rec.Tombstone
@@ -137,7 +138,7 @@ func (c *Completer) inquire(ctx context.Context, id driver.ID) bool {
 	})
 }
 
-// nowhere is where the answer to nobody goes.
+// nowhere takes the answer of a run that has no client.
 type nowhere struct {
 	header http.Header
 	status int
@@ -156,7 +157,7 @@ func (w *nowhere) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// What net/http's own writer can do lets handlers that rely on it work as they do with a client.
+// It has the methods of net/http's own writer, so that handlers which rely on them work as they do with a client.
 
 func (w *nowhere) Flush() {}
 

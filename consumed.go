@@ -16,13 +16,14 @@ import (
 	"github.com/semelhq/semel/refusal"
 )
 
-// A body that somebody has read before the guard looks like an empty or a shorter one: another amount would be a
-// repeat. Such a request is refused, wherever it shows.
+// A body that a layer above the guard has read looks to the guard like an empty or a shorter body. A request for
+// another amount could then be taken for a repeat. So the guard refuses such a request wherever it can see that this
+// has happened.
 
-// readAbove reports how a body that was read to its end shows that somebody has read it before, "" if it does not. What
-// is missing of a declared length was read, since net/http makes an error of a connection that breaks off. Without a
-// declared length only an empty rest can be told, by a Content-Type, which nobody sends of nothing, and what is left of
-// a multipart body, which begins with its delimiter.
+// readAbove reports how a body that was read to its end shows that somebody has read it before; "" if it does not show
+// this. With a declared length, a missing part was read before: if a connection breaks off, net/http returns an error.
+// Without a declared length only two cases can be told. The rest is empty but there is a Content-Type, which nobody
+// sends without a body. Or the rest of a multipart body does not begin with the delimiter.
 func readAbove(r *http.Request, b *requestbody.Body) string {
 	switch n := b.Size(); {
 	case r.ContentLength > 0 && n < r.ContentLength:
@@ -55,11 +56,11 @@ func (x *exchange) consumed(how string) *Problem {
 	return x.g.problem(refusal.BodyConsumed, "").because(err)
 }
 
-// principal asks who sends the request. A scope that reads the body takes it from the guard, unless it puts it back.
+// principal asks who sends the request. If the scope reads the body and does not put it back, the guard lacks it.
 func (x *exchange) principal() (string, *Problem) {
 	var watched *watchedBody
 	if body := x.r.Body; body != nil && body != http.NoBody && (x.r.ContentLength < 0 || x.body != nil) {
-		watched = &watchedBody{ReadCloser: body} // else the length tells
+		watched = &watchedBody{ReadCloser: body} // a declared length shows it
 		x.r.Body = watched
 		defer func() {
 			if x.r.Body == watched {
@@ -104,7 +105,7 @@ func (b *watchedBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// shown returns the request for a function of the user, which may read the body that the guard has read.
+// shown returns the request for a function of the user. The function may read the body, which the guard has read.
 func (x *exchange) shown() *http.Request {
 	if x.body == nil {
 		return x.r

@@ -15,9 +15,10 @@ import (
 	"github.com/semelhq/semel/refusal"
 )
 
-// Credentials of a request are what proves who sends it: values of headers and cookies that Policy.Credentials names.
-// Of those of the first request a keyed digest is stored with the answer, and with a stored request, and never sent.
-// Beside it stand the names that it was made of, so that it is compared by these whatever the policy names by then.
+// The credentials of a request prove who sends it: they are the values of headers and cookies that Policy.Credentials
+// names. A keyed digest of the first request's credentials is stored with the answer, and with a stored request. It is
+// never sent. The names are stored beside it, so that repeats are compared by these names, whatever the policy names by
+// then.
 type credentials struct {
 	digest string
 	names  []string
@@ -48,8 +49,8 @@ func credentialNames(names []string, fail func(string, ...any)) []string {
 	return out
 }
 
-// credentialsOf returns those that a request of the operation has. Its digest is bound to the operation: whoever reads
-// the store can't tell that two were asked for by the same client.
+// credentialsOf returns the credentials that a request of the operation has. Their digest is bound to the operation: a
+// reader of the store can't tell that the same client asked for two operations.
 func credentialsOf(d *digest.Digester, id driver.ID, names []string, r *http.Request) credentials {
 	if len(names) == 0 {
 		return credentials{}
@@ -72,14 +73,14 @@ func credentialsOf(d *digest.Digester, id driver.ID, names []string, r *http.Req
 	return credentials{base64.RawURLEncoding.EncodeToString(sum[:16]), names}
 }
 
-// store adds them to stored headers.
+// store adds the credentials to stored headers.
 func (c *credentials) store(h http.Header) {
 	if c.digest != "" {
 		h[answer.CredentialsField] = append([]string{c.digest}, c.names...)
 	}
 }
 
-// storedCredentials returns those of stored headers; zero if there are none.
+// storedCredentials returns the credentials in stored headers; zero if there are none.
 func storedCredentials(h http.Header) (c credentials) {
 	if kept := h[answer.CredentialsField]; len(kept) > 1 {
 		c.digest, c.names = kept[0], kept[1:]
@@ -87,9 +88,9 @@ func storedCredentials(h http.Header) (c credentials) {
 	return c
 }
 
-// mayHave says why a stored answer must not be given to this request. What has the credentials of the first request may
-// have it. About another one Policy.AuthorizeReplay decides. In answer to a question about an operation it is as strict
-// as the strictest route: which one the operation is of can't be told.
+// mayHave says why a stored answer must not be given to this request. A request with the credentials of the first
+// request may have it. About any other request Policy.AuthorizeReplay decides. For a question about an operation,
+// mayHave is as strict as the strictest route, because it can't be told which route the operation is of.
 func (x *exchange) mayHave(answer *driver.Response) error {
 	p := x.g.policy
 	compares := x.compares()
@@ -111,8 +112,9 @@ func (x *exchange) mayHave(answer *driver.Response) error {
 	return nil
 }
 
-// withheld is the refusal that follows from an error of mayHave. Whoever could not be asked may allow it later, and the
-// operation has happened: the client must come back with this key, and not go on with another.
+// withheld is the refusal that follows from an error of mayHave. If AuthorizeReplay could not be asked, it may allow
+// the replay later, and the operation has happened. So the client must come back with this key, and not go on with
+// another.
 func (x *exchange) withheld(err error) *Problem {
 	if errors.Is(err, refusal.OutcomePending) {
 		return x.g.problem(refusal.OutcomePending, "whether the stored answer may be shown can't be told now").because(err)

@@ -10,8 +10,8 @@ import (
 	"github.com/semelhq/semel/internal/thrown"
 )
 
-// A defaultLog is the Observer of a guard that was given none. It writes dangerous events to slog.Default(), as that is
-// at the time of the event, and no decisions.
+// A defaultLog is the Observer of a guard that was given none. It writes dangerous events to the slog.Default() of the
+// moment, and no decisions.
 type defaultLog struct{ brake brake.Brake }
 
 func (o *defaultLog) Observe(ctx context.Context, e event.Event) {
@@ -29,8 +29,8 @@ func (o *defaultLog) Observe(ctx context.Context, e event.Event) {
 	event.Log(log, "").Observe(ctx, e)
 }
 
-// contained is an Observer that does not throw: what is observed goes on as if nobody had looked. It writes to
-// slog.Default() what its own observer has thrown.
+// contained is an Observer that never panics. It catches the panics of the observer inside and writes them to
+// slog.Default(), so that an observer can't disturb the operation.
 type contained struct {
 	own   event.Observer
 	brake brake.Brake
@@ -50,7 +50,7 @@ func (o *contained) thrown(ctx context.Context, kind event.Kind, err error) {
 	if !ok {
 		return
 	}
-	defer func() { recover() }() //nolint:errcheck // the log has thrown as well: there is nobody left to tell
+	defer func() { recover() }() //nolint:errcheck // the log has panicked too: nobody is left to tell
 	slog.Default().ErrorContext(ctx, "idempotency: the observer panicked", "event", "idempotency_"+string(kind),
 		"left_out", leftOut, "error", err)
 }

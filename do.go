@@ -16,18 +16,18 @@ import (
 	"github.com/semelhq/semel/refusal"
 )
 
-// Key identifies an operation of [Do]: who asks, what for, and the key that they chose.
+// Key identifies an operation of [Do]: who asks, what is asked for, and the key that the caller chose.
 type Key struct {
 	Scope string // principal or tenant; not empty
 	// Operation names what is asked for, such as "send invoice" or "/shop.Payments/Charge": the function, not the call. It
-	// is part of what is compared: the same key for another name is [refusal.KeyReused], so that no function gets another
-	// one's result; under Policy.PerOperation it is another operation. 1 to 255 bytes of UTF-8 without NUL; it shows in
-	// records, events and logs. Defaults to Policy.Operation.
+	// is part of the comparison: the same key with another name is [refusal.KeyReused], so that no function gets another
+	// function's result. Under Policy.PerOperation it is another operation. 1 to 255 bytes of UTF-8 without NUL; it shows
+	// in records, events and logs. Defaults to Policy.Operation.
 	Operation string
 	Value     string // as Policy.KeyFormat demands
 }
 
-// A Fingerprinter says what a request was, in bytes that are equal exactly if the requests are.
+// A Fingerprinter describes a request in bytes. The bytes of two requests are equal exactly if the requests are.
 type Fingerprinter interface {
 	FingerprintBytes() ([]byte, error)
 }
@@ -45,8 +45,8 @@ type jsonRequest struct{ request any }
 
 func (r jsonRequest) FingerprintBytes() ([]byte, error) { return json.Marshal(r.request) }
 
-// Final marks an error as an outcome: it is stored, and replayed to repeats with the same message, and the same code if
-// it has a method Code() string. Other errors count as a 5xx does: Policy.OnError decides.
+// Final marks an error as an outcome. It is stored, and replayed to repeats with the same message, and with the same
+// code if it has a method Code() string. Other errors count like a 5xx: Policy.OnError decides.
 func Final(err error) error {
 	if err == nil {
 		return nil
@@ -73,19 +73,19 @@ func (e *ReplayedError) Code() string { return e.code }
 
 // Do runs fn once for a key, and gives every repeat with the same request the first result, as JSON decodes it. It is
 // the guard for jobs, commands and RPC. A refusal is a [*Problem], which unwraps to [refusal.InProgress],
-// [refusal.KeyReused] and so on. With an error, the value is zero. A key without an Operation, on a guard whose policy
-// names none either, is [ErrOperationName]. [WithReport] tells whether a result is a replay.
+// [refusal.KeyReused] and so on. If there is an error, the value is zero. If the key has no Operation, and the guard's
+// policy names none either, the error is [ErrOperationName]. [WithReport] tells whether a result is a replay.
 //
-// The type of a result is not stored: what encoding/json makes of the first one is decoded into T, as that is by then.
-// What does not decode is replay-unavailable; fields that T does not have are passed over.
+// The type of a result is not stored. encoding/json encodes the first result, and decodes it into T as T is at the time
+// of the repeat. A result that can't be decoded is replay-unavailable; fields that T does not have are ignored.
 //
-// fn gets a context with ctx's values but not its cancellation, and Policy.MaxRun as its deadline; [FromContext] finds
-// its operation. If ctx ends first, or Policy.Patience passes, Do returns [refusal.OutcomePending] and fn goes on; a
-// repeat gets its result. If ctx ends before fn has begun, fn is not run, and Do returns [refusal.StoreUnavailable] as
-// soon as the store has replied, within seconds. What fn throws, a panic or runtime.Goexit, Do throws too, once it is
-// settled.
+// fn gets a context with ctx's values but not its cancellation, and with Policy.MaxRun as its deadline. [FromContext]
+// finds the operation in it. If ctx ends first, or Policy.Patience passes, Do returns [refusal.OutcomePending] and fn
+// goes on; a repeat gets its result. If ctx ends before fn has begun, fn is not run. Then Do returns
+// [refusal.StoreUnavailable] as soon as the store has replied, within seconds. If fn panics or calls runtime.Goexit, Do
+// does the same, once the outcome is settled.
 //
-// Of the policy, what is about requests and answers of HTTP does not apply, nor does Policy.ObserveOnly.
+// The parts of the policy that are about HTTP requests and answers do not apply, nor does Policy.ObserveOnly.
 func Do[T any](ctx context.Context, g *Guard, key Key, of Fingerprinter, fn func(context.Context) (T, error)) (value T, err error) {
 	c := call{request: request{g: g, started: time.Now()}, ctx: ctx}
 	if to := reportTo(ctx); to != nil {
@@ -118,7 +118,7 @@ type call struct {
 	report Report
 }
 
-// name fills in what the operation is called. An error is about the call, not about what its caller asks for.
+// name fills in the operation's name. An error is about the call, not about what its caller asks for.
 func (c *call) name(key Key) error {
 	c.ask.kind, c.ask.Operation = KindDo, key.Operation
 	if key.Operation == "" {
@@ -134,7 +134,7 @@ func (c *call) name(key Key) error {
 	return err
 }
 
-// identify fills in what the call asks for.
+// identify fills in what identifies the operation that the call asks for.
 func (c *call) identify(key Key, of Fingerprinter) *Problem {
 	g, p := c.g, c.g.policy
 	if key.Scope == "" {
@@ -154,7 +154,7 @@ func (c *call) identify(key Key, of Fingerprinter) *Problem {
 	sum := d.Sum()
 	copy(c.ask.Fingerprint.Raw[:], sum[:])
 	c.ask.Fingerprint.Canonical = c.ask.Fingerprint.Raw
-	copy(c.ask.Fingerprint.Settings[:], "do 2") // "do 1" let operations have no name
+	copy(c.ask.Fingerprint.Settings[:], "do 2") // in "do 1", operations could have no name
 
 	c.ask.scope, c.ask.key = key.Scope, value
 	if p.PerOperation {
@@ -182,17 +182,18 @@ type job[T any] struct {
 	value    T
 	err      error
 	returned bool
-	settled  bool      // the settle returned: how tells what came of it
-	broken   *brokenBy // by fn, or by whatever read or stored what it returned
+	settled  bool      // the settle returned: how says with what result
+	broken   *brokenBy // by fn, or by the code that read or stored its result
 	decision engine.Decision
 	rec      driver.Record
 	how      engine.Settlement
 }
 
-// A brokenBy is what a function ended by.
+// A brokenBy says how a function ended without returning.
 type brokenBy struct{ value any } // that it panicked with; nil if it ended by runtime.Goexit
 
-// runJob runs fn, and returns its result, or throws what it threw, or returns that it goes on.
+// runJob runs fn and returns its result. If fn panicked or called runtime.Goexit, runJob does the same. If fn still
+// runs, runJob returns an error that says so.
 func runJob[T any](c *call, fn func(context.Context) (T, error)) (T, error) {
 	j := &job[T]{call: c, policy: c.g.policy, ended: make(chan struct{})}
 	c.begin(&j.op, j)
@@ -211,7 +212,7 @@ func runJob[T any](c *call, fn func(context.Context) (T, error)) (T, error) {
 	panic(j.broken.value)
 }
 
-// wait returns when the job has ended, or with an error when the call's context does or Patience has passed.
+// wait returns nil when the job has ended. It returns an error when the call's context ends or Patience has passed.
 func (j *job[T]) wait() error {
 	ctx := j.ctx
 	if patience := j.policy.Patience; patience > 0 {
@@ -227,7 +228,8 @@ func (j *job[T]) wait() error {
 	}
 }
 
-// do runs fn and settles its outcome, however it ends. What fn throws is thrown again by runJob, if Do still waits.
+// do runs fn and settles its outcome, however fn ends. If fn panics or calls runtime.Goexit, runJob does the same, if
+// Do still waits.
 func (j *job[T]) do(fn func(context.Context) (T, error)) {
 	defer close(j.ended)
 	defer func() {
@@ -256,14 +258,14 @@ func (j *job[T]) settle() {
 	}
 	j.rec, j.how = j.run.Settle(j.decision.Outcome)
 	if r := j.op.result; j.how == engine.SettleAcknowledged && r != nil && j.run.Committed() {
-		j.value, _ = r.value.(T) // an interface may hold nothing
+		j.value, _ = r.value.(T) // r.value is nil if T is an interface and the value is nil
 		j.err = r.err
 	}
 	j.settled = true
 }
 
-// judge decides what the run is settled with. A result or an error that throws when it is read is lost: fn has ended as
-// if it had thrown that itself.
+// judge decides with which outcome the run is settled. A result or an error that panics when it is read is lost: it
+// counts as if fn itself had panicked.
 func (j *job[T]) judge() {
 	judged := false
 	defer func() {
@@ -278,7 +280,8 @@ func (j *job[T]) judge() {
 	judged = true
 }
 
-// decide says what a result is settled with. nothing means that an error says that nothing has happened.
+// decide returns the outcome with which a result is settled. nothing means that an error says that nothing has
+// happened.
 func (j *job[T]) decide(nothing bool, value T, result error) driver.Outcome {
 	p, v := j.policy, j.op.asked()
 	if v == VerdictDefault {
@@ -315,26 +318,26 @@ func isFinal(err error) bool {
 	return errors.As(err, &final)
 }
 
-// Mark, Rewind and Ended have nothing to do: what the function returned is decided about again.
+// Mark, Rewind and Ended have nothing to do: decide is asked again about the function's result.
 
 func (*job[T]) Mark() error { return nil }
 func (*job[T]) Rewind(bool) {}
 func (*job[T]) Ended()      {}
 
-// Freeze decides by what the function of a DoTx has returned.
+// Freeze decides by the result that the function of a DoTx has returned.
 func (j *job[T]) Freeze(err error) (driver.Outcome, bool, error) {
 	r := j.op.result
 	switch {
 	case r == nil && err != nil:
-		return driver.Outcome{State: driver.Free}, false, nil //nolint:nilerr // that error is the caller's; it has decided
+		return driver.Outcome{State: driver.Free}, false, nil //nolint:nilerr // the error is the caller's decision
 	case r == nil:
 		return driver.Outcome{}, false, fmt.Errorf("%w: in Do a transaction has to know the result: use DoTx, or the store's own Do", refusal.NoAnswer)
 	}
-	value, _ := r.value.(T) // an interface may hold nothing
+	value, _ := r.value.(T) // r.value is nil if T is an interface and the value is nil
 	return j.decide(false, value, r.err), err == nil || isFinal(err), nil
 }
 
-// result is what the call returns once its run has ended, unless that is broken.
+// result is what the call returns once its run has ended. It is not used if the run is broken.
 func (j *job[T]) result() (value T, err error) {
 	p, stored := j.told(j.decision, j.how)
 	if stored {
@@ -357,7 +360,7 @@ func (j *job[T]) result() (value T, err error) {
 	return j.value, nil
 }
 
-// result as it is stored.
+// A storedJSON is a result in its stored form.
 type storedJSON struct {
 	Value json.RawMessage `json:"value,omitempty"`
 	Error *storedError    `json:"error,omitempty"`
@@ -386,7 +389,7 @@ func storedResult(value any, err error) ([]byte, error) {
 	return json.Marshal(s)
 }
 
-// replayResult gives the stored result again.
+// replayResult returns the stored result to a repeat.
 func replayResult[T any](c *call, rec *driver.Record) (value T, err error) {
 	if rec.State != driver.Done || rec.Response == nil {
 		return refused[T](c, c.g.problem(refusal.ReplayUnavailable, ""))

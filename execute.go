@@ -17,7 +17,7 @@ import (
 	"github.com/semelhq/semel/refusal"
 )
 
-// An execution is the run of an exchange. What is written while the handler runs is written on its goroutine.
+// An execution is the run of an exchange. While the handler runs, only its goroutine writes the fields.
 type execution struct {
 	*exchange
 	op       Operation
@@ -26,19 +26,20 @@ type execution struct {
 	thrown   any // what the handler panicked with, if it ran on a goroutine of its own
 	decision engine.Decision
 	returned bool  // the handler returned: no panic, no Goexit
-	settled  bool  // and so did the settle of its run: how tells what came of it
-	silent   error // the handler returned without an answer, and why; nil if it gave one
+	settled  bool  // the settle of the run returned too: how says with what result
+	silent   error // why the handler returned without an answer; nil if it gave one
 	how      engine.Settlement
 
 	settling  bool // the client can't be told 202 any more
 	promising sync.Mutex
 
-	taken   int          // what the answer has taken of the memory for bodies, once the run has it
-	holders atomic.Int32 // who need it: the settle, and whoever answers the client
+	taken   int          // memory for bodies that the answer has taken, once the run has it
+	holders atomic.Int32 // those who need this memory: the settle, and whoever answers the client
 }
 
 // execute runs next and answers with its outcome. It runs on the request's own goroutine, unless the client may be
-// answered before the run has ended: then the handler gets a goroutine, and what that throws is thrown again.
+// answered before the run has ended. Then the handler gets its own goroutine, and if it panics there, execute panics
+// with the same value.
 func (x *execution) execute(next http.Handler) {
 	parting := x.parting()
 	x.prepareRun(parting.depart != nil)
@@ -78,7 +79,7 @@ func (x *execution) execute(next http.Handler) {
 	x.answer()
 }
 
-// failed reports a run whose handler, or settle, did not return. What it threw goes on.
+// failed reports a run whose handler, or whose settle, did not return. Its panic or Goexit continues.
 func (x *execution) failed() {
 	if !x.settled {
 		x.run.Tell(event.Panic, nil)
@@ -86,10 +87,10 @@ func (x *execution) failed() {
 	}
 }
 
-// panicError describes what a handler threw on a goroutine of its own: if its client has been answered, nobody else
-// will see it.
+// panicError describes the value with which a handler panicked on its own goroutine. If its client has been answered,
+// nobody else will see the panic.
 func panicError(value any) error {
-	if value == nil || value == http.ErrAbortHandler { //nolint:errorlint // net/http compares what was thrown in the same way
+	if value == nil || value == http.ErrAbortHandler { //nolint:errorlint // net/http compares the value in this way
 		return nil
 	}
 	return thrown.Error(value)
@@ -103,9 +104,9 @@ func (g *Guard) impatient() *Problem {
 	return p
 }
 
-// prepareRun makes the request and the writer that the handler gets. What identifies the operation was taken before, so
-// that the handler may change the request as it likes. If its client can depart it may do so while the layers above,
-// which have been answered, still read theirs.
+// prepareRun makes the request and the writer that the handler gets. The operation was identified before, so the
+// handler may change the request as it likes. If the client can leave before the end, the handler gets a clone: it may
+// change its own request while the layers above, which have been answered, still read theirs.
 func (x *execution) prepareRun(departs bool) {
 	x.begin(&x.op, x)
 	if departs {
@@ -119,11 +120,11 @@ func (x *execution) prepareRun(departs bool) {
 		x.req.ContentLength, x.req.TransferEncoding = x.body.Size(), nil
 	}
 	x.capture.init(x, x.w)
-	x.capture.holds = x.g.policy.OneCommit || x.alone // what nobody receives has not begun
+	x.capture.holds = x.g.policy.OneCommit || x.alone // an answer that nobody receives has not begun
 }
 
-// handle runs next and settles its outcome, however it ends: by return, panic or Goexit, of Policy.Decide too. It
-// recovers nothing: what was thrown goes on once the outcome is settled.
+// handle runs next and settles its outcome, whether next returns, panics or calls Goexit, and also if Policy.Decide
+// does so. It recovers nothing: the panic continues once the outcome is settled.
 func (x *execution) handle(next http.Handler) {
 	defer x.finish()
 	next.ServeHTTP(&x.capture, x.req)
@@ -159,21 +160,21 @@ func (x *execution) finish() {
 	x.settled = x.returned
 }
 
-// removeForm removes the temporary files of a multipart form that the handler has parsed. net/http removes only those
-// of its own request.
+// removeForm removes the temporary files of a multipart form that the handler has parsed. net/http removes only the
+// files of its own request.
 func (x *execution) removeForm() {
 	if f := x.req.MultipartForm; f != nil {
 		f.RemoveAll() //nolint:errcheck // temporary files; nobody can mend that here
 	}
 }
 
-// decide says what the run of a handler that returned is settled with.
+// decide returns the decision with which the run of a handler that returned is settled.
 func (x *execution) decide() engine.Decision {
 	x.run.Close()
 	x.capture.close()
 	d := x.run.Decide(engine.Ending{Returned: true, Success: x.capture.status < 400, Decide: x.decideAnswer})
 	if x.g.policy.OneCommit && d.Outcome.State != driver.Done && x.capture.unkept != nil {
-		d.Nothing = true // nothing of it will be recorded
+		d.Nothing = true // nothing of this run will be recorded
 	}
 	return d
 }
@@ -187,7 +188,7 @@ func (x *execution) decideAnswer(nothing bool) engine.Decision {
 		p = &released
 	}
 	switch {
-	case c.unbegun != nil: // the handler could not give its answer, and may have stopped in the middle
+	case c.unbegun != nil: // the handler could not give its answer, and may have stopped half-way
 		return x.run.DecideLost(c.unbegun.Error())
 	case c.status == 0:
 		return x.decideSilent()
@@ -196,7 +197,7 @@ func (x *execution) decideAnswer(nothing bool) engine.Decision {
 	}
 	v := x.op.asked()
 	if v == VerdictDefault && c.begun && !c.hijacked {
-		v = VerdictKeep // the route has decided before the first byte left
+		v = VerdictKeep // the route decided before the first byte left
 	}
 	v = p.verdict(v, c.status, c.sent, c.body.Bytes())
 	if code := foreignRefusal(c.sent); v == VerdictRelease && problemKinds[code].status > 0 {
@@ -215,7 +216,7 @@ func (x *execution) decideAnswer(nothing bool) engine.Decision {
 	return engine.Decision{Outcome: o}
 }
 
-// decideSilent decides about a handler that has returned without an answer (R-32a). Nothing of it is known, unless it
+// decideSilent decides about a handler that has returned without an answer (R-32a). Its effect is not known, unless it
 // has promised that nothing happened.
 func (x *execution) decideSilent() engine.Decision {
 	err := error(refusal.NoAnswer)
@@ -230,7 +231,7 @@ func (x *execution) decideSilent() engine.Decision {
 	return x.run.DecideLost(err.Error())
 }
 
-// answer gives the client the outcome of its run, now that it is durable or known not to be.
+// answer gives the client the outcome of its run, now that the outcome is durable, or is known not to be.
 func (x *execution) answer() {
 	c := &x.capture
 	defer c.discard()
@@ -248,7 +249,7 @@ func (x *execution) answer() {
 	case p != nil:
 		x.refuse(p)
 	default:
-		// While a slow client reads, only what it is sent is held.
+		// While a slow client reads, hold only what is sent to it.
 		x.body, x.req, x.decision.Outcome.Response, x.rec.Response = nil, nil, nil, nil
 		if err := c.writeLive(); err != nil {
 			x.breakOff() // the temporary file can't be read
@@ -257,7 +258,7 @@ func (x *execution) answer() {
 	}
 }
 
-// ran reports that the client has the answer of its run.
+// ran reports that the client has got the answer of its run.
 func (x *execution) ran(status int) {
 	result, code := x.op.counts()
 	x.decided(x.r.Context(), decision{result: result, code: code, status: status})
@@ -270,7 +271,7 @@ func (x *execution) breakOff() {
 	panic(http.ErrAbortHandler)
 }
 
-// silentProblem tells a client that the handler gave its run no answer, and whether the same key may try again.
+// silentProblem tells a client that the handler gave no answer, and whether the client may try again with the same key.
 func (x *execution) silentProblem() *Problem {
 	p := x.g.problem(refusal.NoAnswer, "").because(x.silent)
 	switch {
@@ -282,8 +283,8 @@ func (x *execution) silentProblem() *Problem {
 	return p
 }
 
-// answerRecorded answers with what the record says: the client of a late owner, which never gets the late owner's own
-// result, and one whose answer could not be kept.
+// answerRecorded answers with what the record says. It is for the client of a late owner, which never gets the late
+// owner's own result, and for a client whose answer could not be kept.
 func (x *execution) answerRecorded() {
 	if p := x.overtaken(&x.rec); p != nil {
 		x.refuse(p)
@@ -292,10 +293,10 @@ func (x *execution) answerRecorded() {
 	x.replay(&x.rec)
 }
 
-// Ended gives back what the settle has held of the answer.
+// Ended gives back the memory that the settle has held of the answer.
 func (x *execution) Ended() { x.letGo() }
 
-// letGo is called by each holder of the answer when it needs it no more.
+// letGo is called by each holder of the answer when it no longer needs it.
 func (x *execution) letGo() {
 	if x.holders.Add(-1) == 0 {
 		x.g.held.Give(x.ask.ID.Scope(), x.taken)

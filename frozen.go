@@ -9,16 +9,16 @@ import (
 	"github.com/semelhq/semel/refusal"
 )
 
-// A point is what an answer was when a transaction began.
+// A point is the state of an answer when a transaction began.
 type point struct {
 	header  http.Header
 	verdict uint32
 	fresh   bool // nothing was written
-	left    bool // the transaction was rolled back, and has left an error
+	left    bool // the transaction was rolled back, and left an error in the answer
 }
 
-// Mark begins what Rewind takes back. From then on the answer is held, on streaming routes too: after a rollback a
-// success must not leave. An error that another transaction has left is not the answer of this one.
+// Mark sets the state to which Rewind returns. From then on the answer is held, on streaming routes too: after a
+// rollback a success must not leave. An error that another transaction has left is not the answer of this one.
 func (x *execution) Mark() error {
 	c := &x.capture
 	if c.begun {
@@ -32,8 +32,8 @@ func (x *execution) Mark() error {
 	return nil
 }
 
-// Rewind drops what was written since Mark, if it says that something was done, or all of it. An answer that was
-// written before stays, and is overruled if it says that something was done.
+// Rewind drops what was written since Mark: everything if all is set, else only if it says that something was done. An
+// answer that was written before Mark stays; it is overruled if it says that something was done.
 func (x *execution) Rewind(all bool) {
 	c := &x.capture
 	c.frozen, c.trailers = false, nil
@@ -60,7 +60,7 @@ func (x *execution) Freeze(err error) (o driver.Outcome, keep bool, failed error
 	case c.unkept != nil:
 		return o, false, c.unkept
 	case x.run.IsLost(), c.status == 0 && err != nil:
-		return driver.Outcome{State: driver.Free}, false, nil //nolint:nilerr // that error is the caller's; it has decided
+		return driver.Outcome{State: driver.Free}, false, nil //nolint:nilerr // the error is the caller's decision
 	case c.status == 0:
 		return o, false, refusal.NoAnswer
 	}

@@ -53,8 +53,8 @@ type core struct {
 	authorizes atomic.Bool // some policy has AuthorizeReplay
 	compares   atomic.Bool // some policy has Credentials
 
-	guesses *engine.Attempts // at operations, in questions
-	held    budget.Budget    // memory of bodies, of requests and answers
+	guesses *engine.Attempts // for questions about operations
+	held    budget.Budget    // memory of bodies, both of requests and answers
 	files   budget.Budget    // temporary files of requests and answers
 }
 
@@ -64,7 +64,7 @@ type headerNames struct {
 	correlation, status, expires, retryable string // "" means none
 }
 
-// own returns the names that the guard adds to answers.
+// own returns the names of the headers that the guard adds to answers.
 func (h *headerNames) own() []string {
 	names := slices.Clone(h.markers)
 	for _, name := range []string{h.expires, h.retryable, h.status} {
@@ -80,7 +80,7 @@ func (h *headerNames) sends(name string) bool {
 	return slices.Contains(h.markers, name) || name == h.expires || name == h.retryable || name == h.status
 }
 
-// renamed fills in the names under which headers are sent that [Options].HeaderNames can change.
+// renamed fills in the names that are sent for the headers which [Options].HeaderNames can rename.
 func (h *headerNames) renamed(names map[string]string, fail func(string, ...any)) {
 	known := map[string]*string{
 		"Idempotency-Status": &h.status, "Idempotency-Expires": &h.expires, "Idempotency-Retryable": &h.retryable,
@@ -107,80 +107,82 @@ func (h *headerNames) renamed(names map[string]string, fail func(string, ...any)
 
 // Options are a guard's settings that all its routes share. The zero value of each field means the documented default.
 type Options struct {
-	// Policy is that of the guard which New returns; its OnLost is replaced by New's argument. Other routes get theirs
-	// from [Guard.Route]. Defaults to the zero Policy.
+	// Policy is the policy of the guard that New returns; its OnLost is replaced by New's argument. Other routes get their
+	// policies from [Guard.Route]. Defaults to the zero Policy.
 	Policy Policy
 
 	// IdentitySecret keys the digests that stand for keys, scopes and requests in the store; at least 16 bytes. All guards
-	// on one storage need the same, and it never changes. Defaults to none: plain SHA-256, from which short keys can be
-	// guessed by whoever reads the store.
+	// on one storage need the same secret, and it never changes. Defaults to none, which means plain SHA-256: a reader of
+	// the store can then guess short keys.
 	IdentitySecret []byte
 	// DerivationSecret keys derived keys ([Operation.Key]); at least 16 bytes. It never changes. Defaults to none.
 	DerivationSecret []byte
 
 	// Observer is told every decision and dangerous event. Defaults to one that writes dangerous events to slog.Default(),
-	// as event.Log does, at most 10 lines a minute of each kind; the attribute left_out counts what came beyond that. For
-	// silence give event.Log a logger that writes nothing: slog.New(slog.DiscardHandler).
+	// as event.Log does, at most 10 lines a minute of each kind. The attribute left_out counts the lines above this limit.
+	// For silence give event.Log a logger that writes nothing: slog.New(slog.DiscardHandler).
 	Observer event.Observer
 	// Problems changes the form of the guard's own answers.
 	Problems ProblemOptions
 	// ReplayMarkers are the headers that mark a replay, each with the value "true". Defaults to Idempotent-Replayed.
 	ReplayMarkers []string
-	// HeaderNames gives other names to the headers Idempotency-Status, Idempotency-Expires and Idempotency-Retryable that
-	// the guard adds to answers: a map from these names to others, or to "-" for none. The clients of this project know
-	// them by these names only. Defaults to no other name.
+	// HeaderNames renames the headers Idempotency-Status, Idempotency-Expires and Idempotency-Retryable, which the guard
+	// adds to answers. It is a map from these names to others, or to "-" for no header. The clients of this project know
+	// the headers only by these names. Defaults to renaming none.
 	HeaderNames map[string]string
-	// CorrelationHeader carries a request's correlation id; one is made where there is none. "-" turns it off. Defaults to
-	// X-Correlation-Id.
+	// CorrelationHeader carries a request's correlation id; the guard makes an id if the request has none. "-" turns it
+	// off. Defaults to X-Correlation-Id.
 	CorrelationHeader string
 	// Codec compresses stored bodies. Defaults to gzip.
 	Codec Codec
-	// Encryption encrypts stored answers, steps and requests, and refuses those that are not encrypted, unless it is of
-	// [keyring.Ring.AllowPlain]. Defaults to none: answers, steps and names are stored in the clear, and requests not at
-	// all.
+	// Encryption encrypts stored answers, steps and requests. It refuses those that are not encrypted, unless
+	// [keyring.Ring.AllowPlain] made it. Defaults to none: answers, steps and names are stored in the clear, and requests
+	// not at all.
 	Encryption *keyring.Ring
 	// StepCodec encodes the results of steps ([Step]). Defaults to encoding/json.
 	StepCodec StepCodec
 	// MaxStepResult is the largest result of a step in bytes, as encoded. Defaults to 1 MiB.
 	MaxStepResult int64
 	// Operations is the path at which [Guard.Operations] is served, as its clients see it, such as "/operations". Answers
-	// that leave an operation's outcome open carry a link to it. Defaults to no link.
+	// that leave an operation's outcome open carry a link below it. Defaults to no link.
 	Operations string
-	// Breaker keeps a store that is down from adding its timeout to every request: it is asked before each claim, and each
-	// look of those who wait. What ends a run is never refused. Defaults to none.
+	// Breaker keeps a store that is down from adding its timeout to every request. It is asked before each claim, and
+	// before each look of a request that waits. It never refuses the store calls that end a run. Defaults to none.
 	Breaker driver.Breaker
 
 	// MaxAttempts is how often the same request may be asked for under one key within a minute, in this process, with the
-	// same credentials ([Policy].Credentials); and how often within a minute one principal may ask from one address, or
-	// from one IPv6 network of 64 bits, about operations that it can't have ([Guard.Operations]). Beyond that it is 429
-	// too-many-attempts. Negative means no limit. Defaults to 100.
+	// same credentials ([Policy].Credentials). It is also how often within a minute one principal may ask, from one
+	// address or one IPv6 network of 64 bits, about operations that it can't have ([Guard.Operations]). Beyond that the
+	// answer is 429 too-many-attempts. Negative means no limit. Defaults to 100.
 	MaxAttempts int
-	// MaxKeys is how many live keys one principal may have on one guard, as counted in this process. Negative means no
-	// limit, as does zero.
+	// MaxKeys is how many live keys one principal may have on one guard, as counted in this process. Zero and negative
+	// mean no limit.
 	MaxKeys int
-	// MaxOwed is how many releases the guard may owe: of claims to which the store gave no reply, in time or for the first
-	// copy. Whoever asks for more is refused until the store has taken some. Defaults to 10 000.
+	// MaxOwed is how many releases the guard may owe. It owes the release of each claim to which the store gave no reply,
+	// in time or for the first copy. Beyond it, requests are refused until the store has taken some of the releases.
+	// Defaults to 10 000.
 	MaxOwed int
 	// MaxWaiting is how many requests may wait for another run in this process, whatever their keys; Policy.MaxWaiters is
-	// for one key. More are answered as in progress. Defaults to 10 000.
+	// the limit for one key. Further requests are answered as in progress. Defaults to 10 000.
 	MaxWaiting int
-	// MaxBodyMemory is how many bytes of bodies this process may hold in memory at once: of requests while they are read
-	// and run, of answers until their clients have read them. A request and a replay for which there is no room are
-	// refused with 503; the answer of a run goes to a temporary file, as one above Policy.MaxResponseBody, and can't be
-	// replayed. It is always enough for twice the largest request and answer that one route keeps in memory. Defaults to
-	// 256 MiB.
+	// MaxBodyMemory is how many bytes of bodies this process may hold in memory at once: bodies of requests while they are
+	// read and run, and of answers until their clients have read them. If there is no room, a request and a replay are
+	// refused with 503. The answer of a run goes to a temporary file then, like an answer above Policy.MaxResponseBody,
+	// and can't be replayed. The limit is always enough for twice the largest request and answer that one route keeps in
+	// memory. Defaults to 256 MiB.
 	MaxBodyMemory int64
 	// MaxTempSpace is how many bytes the temporary files of requests and answers in TempDir may have at once. A request
-	// that needs more is refused with 503; an answer that does goes out as it is written, if it may, and can't be
-	// replayed. It is always enough for twice the largest body that one route keeps in a file. Defaults to 2 GiB.
+	// that needs more is refused with 503. An answer that needs more goes out as it is written, if it may, and can't be
+	// replayed. The limit is always enough for twice the largest body that one route keeps in a file. Defaults to 2 GiB.
 	MaxTempSpace int64
 	// PrincipalShare is the largest part of MaxOwed, MaxWaiting, MaxBodyMemory and MaxTempSpace that one principal may
-	// take; above 0, at most 1. Defaults to 0.1, and to 1 if the guard's scope is SingleTenant: then there is nobody to be
-	// protected.
+	// take; above 0, at most 1. Defaults to 0.1, and to 1 if the guard's scope is SingleTenant: then there is no other
+	// principal to protect.
 	PrincipalShare float64
 
 	// RequestLife is the longest that a request to the store may be under way before it is executed or lost. The guard
-	// cuts its own requests off within it; a network that delivers later ones is beyond it. Defaults to 30 s.
+	// ends its own requests within this time. A network that delivers a request later breaks this assumption. Defaults to
+	// 30 s.
 	RequestLife time.Duration
 	// SweepInterval is how often [Guard.Run] sweeps. Defaults to 1 min.
 	SweepInterval time.Duration
@@ -201,8 +203,8 @@ const (
 	minSecret             = 16
 )
 
-// New returns a guard. The scope and the lost-policy have no default, on purpose: who may meet whom, and whether a lost
-// run may be run again, only its builder can know. Nothing is started; see [Guard.Run] and [Guard.Drain].
+// New returns a guard. The scope and the lost-policy have no default, on purpose: only the caller knows how principals
+// are told apart, and whether a lost run may be run again. Nothing is started; see [Guard.Run] and [Guard.Drain].
 func New(store driver.Store, scope Scope, onLost LostPolicy, o Options) (*Guard, error) {
 	var errs []error
 	fail := func(format string, a ...any) { errs = append(errs, fmt.Errorf(format, a...)) }
@@ -337,7 +339,7 @@ func New(store driver.Store, scope Scope, onLost LostPolicy, o Options) (*Guard,
 var errPlainIdentity = errors.New("Options.IdentitySecret is not set: whoever reads the store can guess short keys from it")
 
 // Route returns a guard with another policy on the same store. It panics if the policy is not valid, as http.ServeMux
-// does for a pattern; [Policy.Validate] checks one that comes from a configuration.
+// does for a pattern. Use [Policy.Validate] to check a policy that comes from a configuration.
 func (g *Guard) Route(p Policy) *Guard {
 	c, err := g.compile(p)
 	if err != nil {
@@ -346,8 +348,8 @@ func (g *Guard) Route(p Policy) *Guard {
 	return &Guard{core: g.core, policy: c, route: g.route.Route(c.engine(), g.route.MaxKeys())}
 }
 
-// Policy returns the guard's policy, with its defaults filled in. What it refers to is the guard's own, and read-only.
-// A layer between the guard and a framework looks in it for what that framework can't do.
+// Policy returns the guard's policy, with its defaults filled in. What its fields refer to belongs to the guard, and is
+// read-only. A layer between the guard and a framework looks in it for settings that the framework can't support.
 func (g *Guard) Policy() Policy { return g.policy.Policy }
 
 // compile compiles a policy, and checks it against what all routes share.
@@ -386,19 +388,19 @@ func (c *core) compile(p Policy) (*policy, error) {
 		}
 	}
 	if h := c.headers.correlation; h != "" && slices.Contains(compiled.KeyHeaders, h) {
-		// The id that is made where there is none would be taken for a key: every attempt another operation.
+		// The guard makes the id if there is none. It would be taken for a key, and every attempt would be another operation.
 		err = errors.Join(err, fmt.Errorf("policy: KeyHeaders: %s carries the correlation id", h))
 	}
 	return compiled, err
 }
 
-// Run sweeps the store until ctx ends, and returns ctx's error. It sweeps in batches, and after each it rests as long
-// as that took, so that claims are not held up by a backlog. One Run a process is enough, whatever the number of
-// guards; a store that is never swept keeps what has expired, unless it reclaims by itself.
+// Run sweeps the store until ctx ends, and returns ctx's error. It sweeps in batches. After each batch it rests as long
+// as the batch took, so that a backlog does not hold up claims. One Run in each process is enough, whatever the number
+// of guards. A store that is never swept keeps expired records, unless it reclaims them by itself.
 func (g *Guard) Run(ctx context.Context) error { return g.engine.Run(ctx, g.sweep) }
 
 // Drain waits until every run has ended, every outcome is durable or given up, and every claim that was given up has
-// been released, the second copy of that release included (up to [Options].RequestLife later). It returns an error if
+// been released, including the second copy of that release (up to [Options].RequestLife later). It returns an error if
 // ctx ends before. It does not stop new requests: shut the server down first.
 func (g *Guard) Drain(ctx context.Context) error {
 	if err := g.engine.Drain(ctx); err != nil {
@@ -407,15 +409,15 @@ func (g *Guard) Drain(ctx context.Context) error {
 	return nil
 }
 
-// Stats says what the guard, with all that were made from it, is doing in this process.
+// Stats says what the guard is doing in this process, together with all guards that were made from it.
 type Stats struct {
 	Running   int           // runs whose outcome is not settled
-	OldestRun time.Duration // age of the one that began first; 0 if there is none
+	OldestRun time.Duration // age of the oldest of these runs; 0 if there is none
 	Waiters   int           // requests that wait for another run of their operation
 	Owed      int           // claims that were given up and are still being released
 
 	BodyMemory    int64 // bytes of bodies, of requests and answers, that are held in memory
-	MaxBodyMemory int64 // the most: Options.MaxBodyMemory, or what the routes need at least
+	MaxBodyMemory int64 // the limit: Options.MaxBodyMemory, or what the routes need at least
 	TempSpace     int64 // bytes of bodies that are held in temporary files
 	MaxTempSpace  int64
 }
@@ -430,8 +432,8 @@ func (g *Guard) Stats() Stats {
 }
 
 // CORSHeaders returns the request headers that a cross-origin client must be allowed to send, and the response headers
-// it must be allowed to read, for Access-Control-Allow-Headers and Access-Control-Expose-Headers. What sends them
-// belongs above the guard, so that its refusals have them too.
+// that it must be allowed to read, for Access-Control-Allow-Headers and Access-Control-Expose-Headers. Put the layer
+// that sends them above the guard, so that the guard's refusals have them too.
 func (g *Guard) CORSHeaders() (allow, expose []string) {
 	allow = append(allow, g.policy.KeyHeaders...)
 	expose = append(expose, g.policy.KeyHeaders...)

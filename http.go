@@ -17,21 +17,22 @@ import (
 	"github.com/semelhq/semel/refusal"
 )
 
-// Wrap protects next. The path of a request is serve, below: its key, its principal, its body and fingerprint, then
-// the claim; what follows is a run of next, a replay, or a refusal. A request that comes from within a run of its own
-// operation, as where a guard is within another on the same store, is passed to next: the outer guard has claimed it.
+// Wrap protects next. The method serve, below, is the path of a request: its key, its principal, its body and
+// fingerprint, then the claim. What follows is a run of next, a replay, or a refusal. A request that comes from within
+// a run of its own operation is passed to next, because the outer guard has claimed it; this happens where a guard is
+// within another on the same store.
 //
-// What wraps the guard sees every request; what the guard wraps sees only those that run. So authentication, and
-// whatever else a repeat must pass too, belongs above the guard. A rate limiter, and a check that can be passed only
-// once, such as of a one-time token, belong below it: above, a repeat would spend the limit, or be refused its answer.
-// Nothing above may read the body, as r.FormValue does in many a check of a form's token, or what is read of it has to
-// be put back into r.Body: else a request with another body would be a repeat. The guard refuses such requests with 500
-// and [event.BodyConsumed], as far as it can tell. It can't if a part was read of a body whose length the client does
-// not declare. Compression belongs above: a stored answer is then compressed as each repeat accepts. http.StripPrefix
-// belongs below: the path is part of what a request was, as the guard sees it.
+// Layers above the guard see every request; layers below it see only the requests that run. So authentication belongs
+// above the guard, and so does everything else that a repeat must pass too. A rate limiter belongs below it, and so
+// does a check that can be passed only once, such as of a one-time token: above, a repeat would spend the limit, or be
+// refused its answer. No layer above may read the body, as r.FormValue does in many checks of a form's token, unless it
+// puts what it read back into r.Body: else a request with another body would be a repeat. The guard refuses such
+// requests with 500 and [event.BodyConsumed], as far as it can tell. It can't tell if a part was read of a body whose
+// length the client does not declare. Compression belongs above: a stored answer is then compressed as each repeat
+// accepts. http.StripPrefix belongs below: the path that the guard sees is part of what identifies a request.
 //
-// echo, gin and fiber write a part of their answers after their middlewares have returned, so there the guard is put in
-// by semelecho, semelgin and semelfiber, modules of their own.
+// echo, gin and fiber write a part of their answers after their middlewares have returned. There, use semelecho,
+// semelgin or semelfiber, which are modules of their own, to put the guard in.
 func (g *Guard) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s := takeResumption(r.Context()); s != nil {
@@ -52,7 +53,7 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 	})
 }
 
-// An exchange is one HTTP request of a protected method and what becomes of it.
+// An exchange is one HTTP request of a protected method, and its outcome.
 type exchange struct {
 	request
 	w http.ResponseWriter
@@ -61,27 +62,28 @@ type exchange struct {
 	keyHeader string // the header in which the key came, and is echoed
 	keyValue  string
 	unkeyed   bool
-	own       bool           // it comes from within the run that it asks for: a guard within a guard
+	own       bool           // the request comes from within the run that it asks for: a guard within a guard
 	async     bool           // the client asked not to wait for its answer, and the route lets it
-	question  bool           // it is about an operation ([Guard.Operations]), and runs nothing
-	asker     engine.Attempt // of a question, whose misses are counted
+	question  bool           // the request asks about an operation ([Guard.Operations]), and runs nothing
+	asker     engine.Attempt // who asks a question: misses are counted
 	alone     bool           // there is no client: a completer runs it
 	made      bool           // the correlation id was made, not sent
 	body      *requestbody.Body
-	copied    io.Writer         // gets what is read of the body; nil for nobody
-	spare     *requestbody.Body // that of an earlier exchange, to be used again
+	copied    io.Writer         // gets the bytes read from the body; nil for nobody
+	spare     *requestbody.Body // the body of an earlier exchange, to be used again
 
-	rec driver.Record // as it stands: after the claim, and after the settle if there is a run
+	rec driver.Record // its state after the claim, and after the settle if there is a run
 }
 
-// exchanges holds those that ran nothing, for their memory to be used again: most are repeats then.
+// exchanges holds exchanges that ran nothing, so that their memory can be used again: where there are many, most are
+// repeats.
 var exchanges = sync.Pool{New: func() any { return &exchange{} }}
 
 func takeExchange() *exchange { return exchanges.Get().(*exchange) }
 
-// release gives x back when its request has been answered, unless a handler, or another function of the user, may hold
-// on to a part of it. It is not called if one has thrown. The values of headers, which outlast x, have memory of their
-// own.
+// release gives x back when its request has been answered. It does not if a handler, or another function of the user,
+// may still hold a part of x. It is not called if such a function has panicked. The values of headers, which live
+// longer than x, have memory of their own.
 func (x *exchange) release() {
 	if x.run != nil || x.body != nil && !x.body.Reusable() {
 		return
@@ -96,7 +98,7 @@ func (x *exchange) release() {
 
 func (x *exchange) serve(next http.Handler) {
 	defer func() {
-		if x.run == nil { // a run closes it at its own end
+		if x.run == nil { // a run closes the body at its own end
 			x.closeBody()
 		}
 	}()
@@ -134,8 +136,8 @@ func (x *exchange) serve(next http.Handler) {
 	}
 }
 
-// correlate takes the request's correlation id, or makes one, which the handler sees in the request and the client in
-// the answer.
+// correlate takes the request's correlation id, or makes one. The handler sees it in the request, and the client in the
+// answer.
 func (x *exchange) correlate() {
 	name := x.g.headers.correlation
 	if name == "" {
@@ -149,7 +151,8 @@ func (x *exchange) correlate() {
 	x.w.Header()[name] = []string{x.ask.Correlation}
 }
 
-// newCorrelation makes a correlation id: 128 random bits. It is no secret, so it need not cost what a token does.
+// newCorrelation makes a correlation id: 128 random bits. It is not a secret, so a cheap source of random bits is
+// enough.
 func newCorrelation() string {
 	var id [16]byte
 	binary.LittleEndian.PutUint64(id[:8], rand.Uint64())
@@ -157,8 +160,8 @@ func newCorrelation() string {
 	return hex.EncodeToString(id[:])
 }
 
-// completed gives a copy of the request the correlation id and the key that were made for it. The caller's request, and
-// its header, stay as they are.
+// completed gives a copy of the request the correlation id and the key that were made for it. The caller's request and
+// its header do not change.
 func (x *exchange) completed(r *http.Request) {
 	if !x.made && !x.ask.minted {
 		return
@@ -176,7 +179,7 @@ func (x *exchange) completed(r *http.Request) {
 	r.Header = h
 }
 
-// plainID reports whether a correlation id may stand in logs and headers as it is.
+// plainID reports whether a correlation id can be written to logs and headers unchanged.
 func plainID(s string) bool {
 	if s == "" || len(s) > 128 {
 		return false

@@ -15,8 +15,8 @@ import (
 	"github.com/semelhq/semel/refusal"
 )
 
-// identify tells who asks for what: it fills x.ask, or says that the request carries no key or is part of the run that
-// it asks for, or refuses it. Nothing is run or stored before it has succeeded.
+// identify finds out who asks for what, and fills x.ask. Else it says that the request carries no key, or that it is
+// part of the run that it asks for, or it refuses the request. Nothing is run or stored before identify has succeeded.
 func (x *exchange) identify() *Problem {
 	g, p := x.g, x.g.policy
 	x.ask.kind = KindHTTP
@@ -60,7 +60,7 @@ func (x *exchange) identify() *Problem {
 		return nil
 	}
 	if len(x.r.Header["Early-Data"]) > 0 {
-		return g.problem(refusal.EarlyData, "") // whatever it says, it counts as 1 (RFC 8470, section 5.1)
+		return g.problem(refusal.EarlyData, "") // any value counts as 1 (RFC 8470, section 5.1)
 	}
 	if x.body == nil {
 		if problem := x.readBody(); problem != nil {
@@ -79,8 +79,8 @@ func (x *exchange) identify() *Problem {
 	return nil
 }
 
-// runs reports whether ctx is that of a run of the operation, which another guard on the same store has begun. Its
-// request has been claimed, and must not wait for itself.
+// runs reports whether ctx belongs to a run of the operation, which another guard on the same store has begun. The
+// request has been claimed by that run, and must not wait for itself.
 func (g *Guard) runs(ctx context.Context, id driver.ID) bool {
 	op := FromContext(ctx)
 	return op != nil && op.ask.ID == id && sameStore(op.run.Store(), g.engine.Store())
@@ -90,8 +90,8 @@ func sameStore(a, b driver.Store) bool {
 	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.ValueOf(a).Comparable() && a == b
 }
 
-// operationName is what a route is called that has no name of its own. A path is the client's choice: it is cut, and
-// left escaped, so that any store and log can take it.
+// operationName is the name of a route that has no name of its own. The client chooses the path: so it is cut, and left
+// escaped, so that any store and log can take it.
 func operationName(r *http.Request) string {
 	if r.Pattern != "" {
 		return r.Pattern
@@ -122,7 +122,7 @@ func (x *exchange) headerKey() (string, *Problem) {
 	return key, nil
 }
 
-// fieldKey adds the key that a field of the body carries.
+// fieldKey takes the key from a field of the body, if there is one. key is the key of the headers.
 func (x *exchange) fieldKey(key string) (string, *Problem) {
 	field := x.g.policy.KeyField
 	v, found, err := fingerprint.KeyField(x.body, x.r.Header["Content-Type"], field)
@@ -167,7 +167,7 @@ func (x *exchange) mintKey() (string, *Problem) {
 	return p.KeyFormat.compared(key), nil
 }
 
-// detailOf is the part of an error that follows the text of its kind, which the problem says already.
+// detailOf is the part of an error that follows the text of its kind. The problem has that text already.
 func detailOf(err, kind error) string {
 	_, detail, _ := strings.Cut(err.Error(), kind.Error()+": ")
 	return detail
@@ -199,7 +199,7 @@ func (x *exchange) readBody() *Problem {
 	return nil
 }
 
-// bodyProblem is the refusal of a request whose body could not be taken as it is.
+// bodyProblem is the refusal of a request whose body could not be accepted.
 func (g *Guard) bodyProblem(err error) *Problem {
 	switch {
 	case errors.Is(err, refusal.BodyTooLarge):
@@ -216,7 +216,7 @@ func (g *Guard) bodyProblem(err error) *Problem {
 		return p
 	case errors.Is(err, budget.ErrNoRoom):
 		p := g.problem(refusal.StoreUnavailable, budget.ErrNoRoom.Error()+"; ask again after the time in Retry-After").because(err)
-		p.shut = true // that is for the store's failures
+		p.shut = true // failing open is for the store's failures only
 		return p
 	case errors.Is(err, requestbody.ErrSpooled):
 		return g.problem(refusal.StoreUnavailable, "").because(err)
@@ -226,6 +226,6 @@ func (g *Guard) bodyProblem(err error) *Problem {
 
 func (x *exchange) closeBody() {
 	if x.body != nil {
-		x.body.Close() //nolint:errcheck // only a temporary file's removal can fail, and nobody can mend that here
+		x.body.Close() //nolint:errcheck // only the removal of a temporary file can fail, and nobody can correct that here
 	}
 }

@@ -9,9 +9,9 @@ import (
 )
 
 // KeyFormat says which keys a route accepts. The zero value accepts 1 to 255 visible ASCII characters other than quote,
-// backslash, comma and semicolon, in the quoted form or bare. Keys are case-sensitive, but for those of a UUID rule.
+// backslash, comma and semicolon, in the quoted form or bare. Keys are case-sensitive, except under a UUID rule.
 //
-// The format is that of the decoded key, so quoting widens nothing: a key that needs an escape breaks it.
+// The format is checked on the decoded key, so quoting allows no further keys: a key that needs an escape is refused.
 type KeyFormat struct {
 	// Strict accepts a header's value only in the quoted form of draft-ietf-httpapi-idempotency-key-header-07, an
 	// sf-string (RFC 9651, section 3.3.3). Keys that do not come in a header are not affected.
@@ -21,7 +21,7 @@ type KeyFormat struct {
 	// MaxLength is the length of the longest key accepted, 1 to 255 characters; with a UUID rule at least 36. Defaults
 	// to 255.
 	MaxLength int
-	// Check is asked about each key that keeps the rules above, and can refuse it. The text of its error is shown to
+	// Check is asked about each key that satisfies the rules above, and can refuse it. The text of its error is shown to
 	// the client in the 400. It is called concurrently.
 	Check func(key string) error
 }
@@ -29,9 +29,9 @@ type KeyFormat struct {
 // UUIDRule says whether a key must be a UUID.
 type UUIDRule uint8
 
-// The rules for UUIDs. A UUID has the text form and the variant of RFC 9562, section 4; in either case of its
-// hexadecimal digits it is the same key, and its owner sees it as it was sent. The nil and the max UUID, which are of
-// another variant, are refused: they are what a client sends that forgot to make one.
+// The rules for UUIDs. A UUID has the text form and the variant of RFC 9562, section 4. Its hexadecimal digits may be
+// in upper or lower case: it is the same key, and its owner sees it as it was sent. The nil and the max UUID, which are
+// of another variant, are refused: clients send them when they have forgotten to make a UUID.
 const (
 	AnyKey  UUIDRule = iota // any key
 	UUIDAny                 // a UUID of any version
@@ -56,16 +56,17 @@ func (f KeyFormat) validate() error {
 	return nil
 }
 
-// parseKey reads the key from the field lines of one header, in the form in which it is compared. Without a line there
-// is no key: it returns "" and no error. Anything else that is not exactly one valid key is an error which wraps
-// refusal.KeyInvalid and names the broken rule, so that a malformed key is never taken for none. The error never
-// repeats what the client sent, save for one visible character.
+// parseKey reads the key from the field lines of one header, and returns it in the form in which keys are compared.
+// Without a line there is no key: it returns "" and no error. Any other input that is not exactly one valid key is an
+// error that wraps refusal.KeyInvalid and names the broken rule. So a malformed key is never taken for no key.
+// The error never repeats the client's text, except for one visible character.
 func parseKey(lines []string, f *KeyFormat) (string, error) {
 	if len(lines) == 0 {
 		return "", nil
 	}
 	if len(lines) > 1 {
-		// Even equal ones: a hop that sees only the first, or only the last, would mean another operation.
+		// Equal lines are refused too: a hop that sees only the first line, or only the last, would see another operation
+		//
 		return "", keyInvalid("sent in %d field lines, want one", len(lines))
 	}
 	key := strings.Trim(lines[0], " \t") // OWS, RFC 9110, section 5.6.3
@@ -87,8 +88,8 @@ func parseKey(lines []string, f *KeyFormat) (string, error) {
 	return checkKey(key, f)
 }
 
-// checkKey returns a decoded key in the form in which it is compared, or which rule of the format it breaks, as an
-// error that wraps refusal.KeyInvalid.
+// checkKey returns a decoded key in the form in which keys are compared. If the key breaks a rule of the format, it
+// returns an error that names the rule and wraps refusal.KeyInvalid.
 func checkKey(key string, f *KeyFormat) (string, error) {
 	limit := f.MaxLength
 	if limit == 0 {
@@ -124,10 +125,10 @@ func checkKey(key string, f *KeyFormat) (string, error) {
 	return f.compared(key), nil
 }
 
-// compared returns a valid key in the form in which it is compared, and of which identities are made: a UUID, where
-// only they are keys, in lower case (RFC 9562, section 4).
+// compared returns a valid key in the form in which keys are compared, and from which identities are made. Where only
+// UUIDs are keys, this is the lower case (RFC 9562, section 4).
 func (f *KeyFormat) compared(key string) string {
-	if f.UUID == AnyKey || !isUUID(key) { // a key that was minted need not be one
+	if f.UUID == AnyKey || !isUUID(key) { // a minted key need not be a UUID
 		return key
 	}
 	return strings.ToLower(key)

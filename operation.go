@@ -14,30 +14,32 @@ import (
 	"github.com/semelhq/semel/refusal"
 )
 
-// An Operation is what a handler can know of its own run, and say about its outcome. Its methods are safe for
+// An Operation tells a handler about its own run, and lets it say what its outcome is. Its methods are safe for
 // concurrent use.
 //
-// A nil Operation is a run outside of any, as that of a request without a key: Key and ID give random values, each time
-// another, and the rest says nothing and does nothing. So a handler need not ask which it is.
+// A nil Operation is a run without an operation, such as that of a request without a key. Its Key and ID give random
+// values, a new one at each call. Its other methods return zero values and do nothing. So a handler need not ask which
+// it has.
 type Operation struct {
 	run      *engine.Run
 	ask      *ask
 	derive   *digest.Digester
 	steps    *stepOptions
-	observed bool // the run is only watched: its transactions and steps are the handler's alone
+	observed bool // the run is only observed: its transactions and steps belong to the handler alone
 	verdict  atomic.Uint32
 	refused  atomic.Pointer[refusal.Code]
-	result   *result // of the last DoTx; written in its transaction
+	result   *result // result of the last DoTx; written in its transaction
 }
 
-// begin makes op that of the request's run.
+// begin makes op the Operation of the request's run.
 func (q *request) begin(op *Operation, face engine.Face) {
 	op.run, op.ask, op.derive, op.steps = q.run, &q.ask, q.g.derive, &q.g.steps
 	q.run.Attach(op, face)
 }
 
-// FromContext returns the operation that a guarded handler runs in, or nil if ctx belongs to none, as for a request
-// without a key, or one that was run unprotected (Policy.FailOpen). A nil [Operation] can be used as any other.
+// FromContext returns the operation in which a guarded handler runs. It returns nil if ctx belongs to none, as for a
+// request without a key, or for one that ran unprotected (Policy.FailOpen). A nil [Operation] can be used like any
+// other.
 func FromContext(ctx context.Context) *Operation {
 	run := engine.FromContext(ctx)
 	if run == nil {
@@ -47,7 +49,7 @@ func FromContext(ctx context.Context) *Operation {
 	return op
 }
 
-// outside returns ctx without the operation that it may belong to, and without the report that it may ask for.
+// outside returns ctx without its operation and without its request for a report.
 func outside(ctx context.Context) context.Context {
 	if reportTo(ctx) != nil {
 		ctx = context.WithValue(ctx, reportKey{}, nil)
@@ -66,8 +68,8 @@ func (o *Operation) Attempt() int {
 	return o.run.Attempt()
 }
 
-// Fence orders the operation's runs: a later run has a larger one. A downstream that remembers the largest it has seen
-// can refuse what comes late from an earlier run. It is 0 outside of an operation.
+// Fence orders the operation's runs: a later run has a larger fence. A downstream that remembers the largest fence that
+// it has seen can refuse late calls of an earlier run. It is 0 outside of an operation.
 func (o *Operation) Fence() uint64 {
 	if o == nil {
 		return 0
@@ -75,8 +77,8 @@ func (o *Operation) Fence() uint64 {
 	return o.run.Fence()
 }
 
-// ID returns the operation's public id, as [driver.ID.String] writes it; outside of an operation one that no operation
-// has.
+// ID returns the operation's public id, as [driver.ID.String] writes it. Outside of an operation it returns an id that
+// no operation has.
 func (o *Operation) ID() string {
 	if o == nil {
 		var id driver.ID
@@ -94,9 +96,9 @@ func (o *Operation) Correlation() string {
 	return o.ask.Correlation
 }
 
-// Key returns a key derived from the operation and a name, in the form of a UUIDv8 (RFC 9562). It is the same for every
-// run of the operation, also after its record has expired, so it can stand in a UNIQUE column or be the idempotency key
-// of a downstream call; another name gives another key. Outside of an operation it is another one at each call: two
+// Key returns a key derived from the operation and a name, in the form of a UUIDv8 (RFC 9562). It is the same in every
+// run of the operation, also after its record has expired. So it can be stored in a UNIQUE column or be the idempotency
+// key of a downstream call. Another name gives another key. Outside of an operation each call returns another key: two
 // calls are two effects.
 func (o *Operation) Key(name string) string {
 	if o == nil {
@@ -121,12 +123,12 @@ func (o *Operation) ends(v Verdict) {
 	}
 }
 
-// asked is what the handler has asked for.
+// asked is the verdict that the handler has asked for.
 func (o *Operation) asked() Verdict { return Verdict(o.verdict.Load()) }
 
-// Refuse is Release for a handler that has run nothing, as when the service that it would have asked can't be reached.
-// The request then counts as refused, with this code, not as executed. Codes are labels of metrics, so there should be
-// few.
+// Refuse is Release for a handler that has run nothing, for example because it could not reach the service that it
+// needs. The request then counts as refused, with this code, not as executed. Codes are labels of metrics, so there
+// should be few of them.
 func (o *Operation) Refuse(c refusal.Code) {
 	if o != nil {
 		o.refused.Store(&c)
@@ -134,7 +136,7 @@ func (o *Operation) Refuse(c refusal.Code) {
 	}
 }
 
-// counts is what became of the request of a run that has ended with an answer.
+// counts returns the result and the code under which the request counts whose run has ended with an answer.
 func (o *Operation) counts() (event.Result, refusal.Code) {
 	if c := o.refused.Load(); c != nil && o.asked() == VerdictRelease {
 		return event.Refused, *c
@@ -142,16 +144,16 @@ func (o *Operation) counts() (event.Result, refusal.Code) {
 	return event.Executed, ""
 }
 
-// Retain asks that the outcome be kept for that long from its completion, if it is kept: an answer knows best how long
-// it is worth something. Policy.MinRetention and Policy.MaxRetention bound it. 0 or less asks for nothing.
+// Retain asks that the outcome, if it is kept, be kept for d from its completion. It is for handlers that know how long
+// their answer is of use. Policy.MinRetention and Policy.MaxRetention bound it. 0 or less asks for nothing.
 func (o *Operation) Retain(d time.Duration) {
 	if o != nil && d > 0 {
 		o.run.Retain(d)
 	}
 }
 
-// Lost says that there is no answer although there may have been an effect, as when a connection to an upstream broke.
-// What the handler has written is thrown away; Policy.OnLost decides. The error is for operators.
+// Lost says that there is no answer although there may have been an effect, for example because the connection to an
+// upstream broke. What the handler has written is thrown away; Policy.OnLost decides. The error is for operators.
 func (o *Operation) Lost(err error) {
 	if o != nil {
 		o.run.Lose(err)

@@ -16,29 +16,31 @@ import (
 	"github.com/semelhq/semel/refusal"
 )
 
-// Operations serves what became of operations, to their own principal only: an operation of another one, or of another
-// kind than an HTTP request, is as unknown as one that never was. Below [Options].Operations it answers GET and HEAD of
+// Operations tells principals what became of their own operations. An operation of another principal, or of another
+// kind than an HTTP request, is answered like one that never existed. Below [Options].Operations it answers GET and
+// HEAD of
 //
 //   - /{id}, an operation's public id: its status, a JSON document with the member state, which is running, succeeded,
 //     failed, unknown or expired;
-//   - the path itself, with a key in one of the policy's KeyHeaders: the same, for a client that has lost the id together
-//     with its answer. An operation whose method and path are part of its identity (PerOperation) is found by its id only;
-//   - /{id}/result: the stored answer, marked as a replay. A Location is as the handler wrote it, here and in the status: one
-//     that is relative is so to the first request.
+//   - the path itself, with a key in one of the policy's KeyHeaders: the same, for a client that has lost the id
+//     together with its answer. An operation whose method and path are part of its identity (PerOperation) is found by
+//     its id only;
+//   - /{id}/result: the stored answer, marked as a replay. A Location is as the handler wrote it, here and in the
+//     status; a relative one is relative to the first request.
 //
-// Mount it at the path and below it, with what authenticates the principal above:
+// Mount it at the path and below it, under the layer that authenticates the principal:
 //
 //	mux.Handle("/operations", operations)
 //	mux.Handle("/operations/", operations)
 //
-// Where a proxy makes the path another one for the server than for clients, http.StripPrefix takes that off.
+// If a proxy changes the path that clients use, http.StripPrefix takes off the part that was added.
 //
-// The policy is the one of the guard that it is called on: its AuthorizeReplay is asked before anything of a stored
-// answer but its status is shown, whatever the route of the operation has. If it has none, and a route has, nothing
-// else is shown. If the policy of any route has Credentials, how an operation has ended is told only to those of its
-// first request, or if AuthorizeReplay lets it: others get 403 replay-forbidden. Who asks about too many operations
-// that are unknown, or another caller's, gets 429 ([Options].MaxAttempts). Operations panics without
-// [Options].Operations.
+// The policy is that of the guard on which Operations is called. Its AuthorizeReplay is asked before more of a stored
+// answer is shown than its status, whatever the route of the operation has. If this policy has none, and that of a
+// route has one, only the status is shown. If the policy of any route has Credentials, the end of an operation is told
+// only to a request with the credentials of its first request, or if AuthorizeReplay allows it; others get 403
+// replay-forbidden. A client that asks about too many operations that are unknown, or another caller's, gets 429
+// ([Options].MaxAttempts). Operations panics without [Options].Operations.
 func (g *Guard) Operations() http.Handler {
 	if g.path == "" {
 		panic("semel: operations: Options.Operations does not say where they are asked about")
@@ -49,13 +51,14 @@ func (g *Guard) Operations() http.Handler {
 	})
 }
 
-// linkTo is where an operation is asked about.
+// linkTo is the path at which a client can ask about an operation.
 func (c *core) linkTo(id driver.ID) string {
 	return (&url.URL{Path: c.path}).EscapedPath() + "/" + id.String()
 }
 
-// linked adds to a refusal that leaves the outcome open where the operation is asked about. In one-commit mode there is
-// no record until the commit: asked about, such an operation would look as if it had never been.
+// linked adds a link to a refusal that leaves the outcome open: the path at which the client can ask about the
+// operation. It adds none in one-commit mode. There the operation has no record until the commit, and would look as if
+// it had never existed.
 func (x *exchange) linked(p *Problem) {
 	switch p.Code {
 	case refusal.InProgress, refusal.OutcomePending, refusal.OutcomeUnknown, refusal.NoAnswer:
@@ -95,8 +98,8 @@ func (x *exchange) tellOperation() {
 	}
 }
 
-// find returns the record of an operation of the request's principal, by its public id, or by the request's key if that
-// is empty.
+// find returns the record of an operation of the request's principal. name is its public id; if it is empty, the
+// request's key says which operation.
 func (x *exchange) find(name string) (driver.Record, *Problem) {
 	g, byKey := x.g, name == ""
 	var key string
@@ -139,11 +142,12 @@ func (x *exchange) find(name string) (driver.Record, *Problem) {
 	return rec, p
 }
 
-// missed counts a question about what the asker can't have: keys and ids can be guessed only so often.
+// missed counts a question about an operation that the asker can't have: this limits how often keys and ids can be
+// guessed.
 func (x *exchange) missed() { x.g.guesses.Count(x.asker, x.started) }
 
-// peerOf names the network that a connection comes from: its address, or of IPv6, of which a client has many, the first
-// 64 bits.
+// peerOf names the network from which a connection comes: its address, or for IPv6 the first 64 bits, because an IPv6
+// client has many addresses.
 func peerOf(remote string) string {
 	at, err := netip.ParseAddrPort(remote)
 	if err != nil {
@@ -158,8 +162,8 @@ func peerOf(remote string) string {
 	return addr.String()
 }
 
-// findByKey returns the record of a key. Where any key is one, a UUID may also have come to a route on which its case
-// does not count.
+// findByKey returns the record of a key. Where any text is a key, a UUID may also have been sent to a route on which
+// its case does not count.
 func (x *exchange) findByKey(scope, key string) (rec driver.Record, p *Problem) {
 	for _, k := range slices.Compact([]string{key, (&KeyFormat{UUID: UUIDAny}).compared(key)}) {
 		x.ask.ID = x.g.identity.ID(string(KindHTTP), scope, k)
@@ -170,7 +174,7 @@ func (x *exchange) findByKey(scope, key string) (rec driver.Record, p *Problem) 
 	return rec, p
 }
 
-// loadKnown reads the record, and refuses one that is not there.
+// loadKnown reads the record. It refuses the request if there is none.
 func (x *exchange) loadKnown() (driver.Record, *Problem) {
 	g := x.g
 	rec, p := x.load()
@@ -195,7 +199,8 @@ func (x *exchange) load() (rec driver.Record, p *Problem) {
 	return driver.Record{}, p.because(err)
 }
 
-// States of an operation, as its principal sees them. Clients rely on them: any but running says that it has ended.
+// States of an operation, as its principal sees them. Clients rely on them: each state but running says that the
+// operation has ended.
 const (
 	stateRunning   = "running"
 	stateSucceeded = "succeeded"
@@ -204,7 +209,8 @@ const (
 	stateExpired   = "expired"
 )
 
-// An operationStatus is what is shown of an operation: nothing that only operators may see, nor its key.
+// An operationStatus is the part of an operation that is shown. It holds nothing that only operators may see, and not
+// the key.
 type operationStatus struct {
 	ID        string           `json:"id"`
 	State     string           `json:"state"`
@@ -238,7 +244,7 @@ func (c *core) newOperationStatus(id driver.ID) *operationStatus {
 func (s *operationStatus) write(w http.ResponseWriter, status int) {
 	body, err := json.Marshal(s)
 	if err != nil {
-		panic("semel: marshal operation: " + err.Error()) // strings, ints and times of this era always marshal
+		panic("semel: marshal operation: " + err.Error()) // strings, ints and times of this era can always be marshalled
 	}
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
@@ -247,8 +253,8 @@ func (s *operationStatus) write(w http.ResponseWriter, status int) {
 	w.Write(append(body, '\n')) //nolint:errcheck // the client is gone; nobody is left to tell
 }
 
-// goesOn reports whether the operation has not ended: it runs, or it is finished without its client, because its
-// request is stored, and its run was lost or promised an end.
+// goesOn reports whether the operation has not ended. Either it runs; or its request is stored and its run was lost or
+// was promised an end, so that it is finished without its client.
 func goesOn(rec *driver.Record) bool {
 	switch rec.Reads(rec.OnLost) {
 	case driver.ReadsRunning:
@@ -290,7 +296,7 @@ func (x *exchange) tellStatus(rec *driver.Record) {
 	s.write(x.w, http.StatusOK)
 }
 
-// tellEnded tells how an operation has ended, by the answer that is stored.
+// tellEnded tells how an operation has ended, according to the stored answer.
 func (x *exchange) tellEnded(s *operationStatus, rec *driver.Record) *Problem {
 	if rec.State == driver.Done && rec.Retention < Forever/2 {
 		s.Expires = rec.Kept().Time()
@@ -314,7 +320,7 @@ func (x *exchange) tellEnded(s *operationStatus, rec *driver.Record) *Problem {
 		return x.withheld(err)
 	}
 	if s.State = stateSucceeded; answer.Status >= http.StatusBadRequest {
-		s.State = stateFailed // what lies in the clear may be somebody else's word
+		s.State = stateFailed // the status in the clear may have been written by somebody else
 	}
 	s.Result = &operationResult{Status: answer.Status, Href: s.Links.Result}
 	if err == nil {

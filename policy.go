@@ -21,76 +21,80 @@ import (
 type Policy struct {
 	// OnLost says what becomes of a run that was lost. Defaults to Hold.
 	OnLost LostPolicy
-	// OnError says what becomes of a written 5xx that is not released anyway. Defaults to what OnLost implies: Keep
-	// under Hold, Release under Rerun.
+	// OnError says what becomes of a written 5xx that is not released anyway. Its default follows from OnLost: Keep under
+	// Hold, Release under Rerun.
 	OnError ErrorPolicy
-	// EmptyOK says that a handler which returns without having written anything means 200 with an empty body, as for
-	// net/http. Not if the guard has ended its context, nor in a transaction ([RunTx]). Defaults to taking it for no
-	// answer: the run counts as lost, and its client is told 500 no-answer. A framework that writes its error after the
-	// guard has returned looks the same.
+	// EmptyOK says that a handler which returns without having written anything means 200 with an empty body, as in
+	// net/http. It does not apply if the guard has ended the handler's context, nor in a transaction ([RunTx]). By default
+	// nothing written means no answer: the run counts as lost, and its client is told 500 no-answer. A framework that
+	// writes its error after the guard has returned looks the same.
 	EmptyOK bool
 	// KeepOnlySuccess releases every answer that is not 2xx.
 	KeepOnlySuccess bool
-	// Decide, if set, has a say on each answer of the handler; see [Verdict]. What the handler itself asked for with
-	// [Operation].Keep or Release goes first. header and body are read-only, also later; body is nil where the answer was
-	// too large to keep.
+	// Decide, if set, has a say on each answer of the handler; see [Verdict]. A verdict that the handler itself asked for
+	// with [Operation].Keep or Release comes first. header and body are read-only, also later; body is nil if the answer
+	// was too large to keep.
 	Decide func(status int, header http.Header, body []byte) Verdict
 
-	// Methods, if any are named, are the only ones that are protected. A request of theirs without a key is treated as
-	// KeyOptional and Mint say. Defaults to POST and PATCH, and besides to every other unsafe method if the request
-	// carries a key: who sends one with a PUT or DELETE means it, and without one it passes. GET, HEAD, OPTIONS and TRACE
-	// can't be protected.
+	// Methods, if it names any, are the only methods that are protected. KeyOptional and Mint say how a request with one
+	// of them but without a key is treated. Defaults to POST and PATCH. By default every other unsafe method is protected
+	// too if the request carries a key, because a client that sends a key with a PUT or DELETE wants this; without a key
+	// such a request passes. GET, HEAD, OPTIONS and TRACE can't be protected.
 	Methods []string
-	// KeyHeaders are the names under which the key may come. Defaults to Idempotency-Key.
+	// KeyHeaders are the names of the headers that may carry the key. Defaults to Idempotency-Key.
 	KeyHeaders []string
 	// KeyField is a JSON Pointer to a string in the body that may carry the key as well, such as "/idempotency_key". In a
-	// form (application/x-www-form-urlencoded) it names a field, "/meta/key" also meta[key]. null is no key. Defaults to
-	// none.
+	// form (application/x-www-form-urlencoded) it names a field; "/meta/key" also names meta[key]. null is no key.
+	// Defaults to none.
 	//
-	// A body that says to be JSON, or a form, or has no Content-Type, and in which the field can't be told, is refused: a
-	// key that it may carry can't be told from none. So is one that is kept in a file (SpoolRequestAbove). One of another
-	// type has the field only if it is JSON all the same; else its key is in a header. A PUT, DELETE or the like that
-	// Methods does not name is looked into only if its Content-Type is that of JSON or of a form.
+	// A body with the Content-Type of JSON or of a form, or with none, is refused if it can't be told whether it has the
+	// field: a key that it may carry can't be told from no key. A body that is kept in a file (SpoolRequestAbove) is
+	// refused too. A body of another type has the field only if it is JSON all the same; else its key is in a header. The
+	// body of a PUT, DELETE or the like that Methods does not name is looked into only if its Content-Type is that of JSON
+	// or of a form.
 	KeyField string
-	// KeyOptional lets a request without a key run unprotected. Defaults to refusing it with 400, if its method needs a
-	// key (Methods).
+	// KeyOptional lets a request without a key run unprotected. Defaults to refusing such a request with 400, if its
+	// method needs a key (Methods).
 	KeyOptional bool
-	// Mint, if set, makes the key of a request that carries none, from what tells operations apart in it: an order number
-	// and the method, for example. body is the request's, decoded, and read-only; nil if it is kept in a file. The key is
-	// used, told in the answer and shown to the handler as if it had come in the first of KeyHeaders. "" leaves the
-	// request without a key; an error refuses it with 400, and its text is shown. Not in [Do]. Defaults to none.
+	// Mint, if set, makes the key of a request that carries none. It uses what tells operations apart in the request: an
+	// order number and the method, for example. body is the request's body, decoded and read-only; nil if it is kept in a
+	// file. The key is used, told in the answer and shown to the handler as if it had come in the first of KeyHeaders. ""
+	// leaves the request without a key. An error refuses it with 400, and the error's text is shown. Not in [Do]. Defaults
+	// to none.
 	Mint func(r *http.Request, body []byte) (string, error)
 	// KeyFormat says which keys are accepted.
 	KeyFormat KeyFormat
-	// PerOperation makes method and path part of the identity, so that one key may be used on several routes; in [Do], it
-	// is the operation's name. Defaults to refusing that with 422.
+	// PerOperation makes method and path part of the identity, so that one key may be used on several routes. In [Do], it
+	// makes the operation's name part of it. By default the same key on another route is refused with 422.
 	PerOperation bool
 	// Fingerprint says how requests are told apart.
 	Fingerprint FingerprintPolicy
-	// Operation names the route in records, events and logs. Defaults to the pattern of http.ServeMux, else method and
-	// path. In [Do] it is the name of what is asked for where the key has none ([Key].Operation), without a default.
+	// Operation names the route in records, events and logs. Defaults to the pattern of http.ServeMux, else to method and
+	// path. In [Do] it is the name of the operation if the key has none ([Key].Operation); there it has no default.
 	Operation string
 
-	// Lease is how long a run is owned without renewal; it is renewed every third of it. Defaults to 30 s.
+	// Lease is how long a run owns its record without renewal. It is renewed every third of this time. Defaults to 30 s.
 	Lease time.Duration
 	// MaxRun is the longest a run may take; it is the deadline of the handler's context. Defaults to 15 min.
 	MaxRun time.Duration
-	// Patience is the longest a client is kept waiting for its own run. Past it the client is told 504 outcome-pending,
-	// and the run goes on. Defaults to no limit.
+	// Patience is the longest that a client waits for its own run. After it the client is told 504 outcome-pending, and
+	// the run goes on. Defaults to no limit.
 	Patience time.Duration
-	// SettleWait is how long a client waits for its answer to become durable. Past it the client is told 503
+	// SettleWait is how long a client waits for its answer to become durable. After it the client is told 503
 	// outcome-pending, and settling goes on. Defaults to 5 s.
 	SettleWait time.Duration
-	// Retention is how long an outcome is kept, from its completion; [driver.Forever] is allowed. At least MaxRun + Lease.
-	// Defaults to 24 h.
+	// Retention is how long an outcome is kept, from its completion. It is at least MaxRun + Lease; [driver.Forever] is
+	// allowed. Defaults to 24 h.
 	Retention time.Duration
-	// MinRetention and MaxRetention bound what a handler asks for with [Operation.Retain]: what is outside is the nearer
-	// of them. At least MaxRun + Lease. Both default to Retention, so that a handler changes nothing.
+	// MinRetention and MaxRetention bound the time that a handler asks for with [Operation.Retain]; the nearer bound
+	// replaces a time outside of them. At least MaxRun + Lease. Both default to Retention, so that a handler changes
+	// nothing.
 	MinRetention, MaxRetention time.Duration
-	// Tombstone is how long a key is refused as expired after Retention, instead of standing for a new operation. Its
-	// record is small then: the answer is gone. [driver.Forever] is allowed. Defaults to not at all.
+	// Tombstone is how long after Retention a key is refused as expired. During this time it does not stand for a new
+	// operation. Its record is small then, because the answer is gone. [driver.Forever] is allowed. Defaults to no such
+	// time.
 	Tombstone time.Duration
-	// Wait is how long a request waits for another run of its operation before it is told 409. Defaults to not at all.
+	// Wait is how long a request waits for another run of its operation before it is told 409. Defaults to no wait.
 	Wait time.Duration
 	// MaxWait bounds the wait that a client may ask for with "Prefer: wait=N" (RFC 7240). Defaults to Wait.
 	MaxWait time.Duration
@@ -99,76 +103,78 @@ type Policy struct {
 
 	// MaxRequestBody is the largest request body in bytes, as sent and decoded. Defaults to 1 MiB.
 	MaxRequestBody int64
-	// SpoolRequestAbove is the size in bytes above which a request body is kept in a temporary file, and hashed as a
-	// stream, without canonicalising JSON and forms. Defaults to MaxRequestBody, that is never.
+	// SpoolRequestAbove is the size in bytes above which a request body is kept in a temporary file. Such a body is hashed
+	// as a stream, and its JSON or form is not canonicalised. Defaults to MaxRequestBody, that is never.
 	SpoolRequestAbove int64
-	// MaxResponseBody is the largest answer in bytes that is stored. A larger one is sent whole to its own client, from a
-	// temporary file, and repeats get replay-unavailable. Defaults to 1 MiB.
+	// MaxResponseBody is the largest answer in bytes that is stored. A larger answer is sent whole to its own client, from
+	// a temporary file, and repeats get replay-unavailable. Defaults to 1 MiB.
 	MaxResponseBody int64
-	// NoStore stores no answer and no result, for one that shows a secret once: whoever gets it is the only one. The
-	// operation is done without an answer, and repeats get replay-unavailable; so does a client that has lost its
+	// NoStore stores no answer and no result. It is for an answer that shows a secret once: only the first client gets it.
+	// The operation is done without an answer. Repeats get replay-unavailable; so does a client that has lost its
 	// connection. Answers that release the key are not affected. Above MaxResponseBody an answer waits in a temporary file
-	// for its outcome, as any does. Not with RespondAsync. Defaults to storing them.
+	// for its outcome, as on any route. Not with RespondAsync. Defaults to storing them.
 	NoStore bool
 	// CompressAbove is the size in bytes from which a stored body is compressed. Negative means never. Defaults to 8 KiB.
 	CompressAbove int
 
-	// OneCommit runs the handler in a transaction of the store's database, in which its outcome is recorded too: one
-	// commit, and nothing at all if the process dies before it. For handlers that have their effects there, through the
-	// store's own method, and are short. Only with a store that is a [driver.Transactor]. There is no lease and no record
-	// before the commit, so a request with another body meanwhile gets 409 or waits, and [Operation.Fence] orders only
-	// what was committed. OnLost does not matter: what was not committed did not happen. Not with Stream, Patience or
-	// ObserveOnly, nor with FailOpen: a handler whose database can't be asked could not work either, and one that waits in
-	// vain for its turn must not run beside the one that it waits for. Defaults to a lease and a record from the start.
+	// OneCommit runs the handler in a transaction of the store's database. The outcome is recorded in the same
+	// transaction: there is one commit, and if the process dies before it, nothing has happened. It is for short handlers
+	// that have their effects in that database, through the store's own method. It needs a store that is a
+	// [driver.Transactor]. Before the commit there is no lease and no record. So a request with another body meanwhile
+	// gets 409 or waits, and [Operation.Fence] orders only committed runs. OnLost does not matter: a run that was not
+	// committed did not happen. Not with Stream, Patience, ObserveOnly or FailOpen. With FailOpen, a handler whose
+	// database does not reply could not work either, and a request that waits in vain for its turn must not run beside the
+	// one that it waits for. Defaults to a lease and a record from the start.
 	OneCommit bool
-	// RespondAsync lets a client ask not to wait for its answer, with "Prefer: respond-async" (RFC 7240, section 4.1), or
-	// only for a while, with "wait=N" beside it: past that it is told 202 and where the operation can be asked about
-	// ([Options].Operations), and the run goes on. Its request is stored, encrypted, so that a [Completer] finishes it
-	// should its process die. Needs Rerun, [Options].Encryption, and a store that is a [driver.Lister]. Not with
-	// OneCommit, ObserveOnly, FailOpen or Stream. Requests that do not ask for it are not stored. Defaults to letting clients
-	// wait.
+	// RespondAsync lets a client ask not to wait for its answer, with "Prefer: respond-async" (RFC 7240, section 4.1).
+	// With "wait=N" beside it, the client waits at most for that time. Then it is told 202 and where it can ask about the
+	// operation ([Options].Operations), and the run goes on. The request is stored, encrypted, so that a [Completer]
+	// finishes it if its process dies. RespondAsync needs Rerun, [Options].Encryption, and a store that is a
+	// [driver.Lister]. Not with OneCommit, ObserveOnly, FailOpen or Stream. Requests that do not ask for it are not
+	// stored. Defaults to letting clients wait.
 	RespondAsync bool
-	// Complete stores the request of each operation, encrypted, so that a [Completer] can finish one whose run was lost
-	// though no client asks again. Needs what RespondAsync needs, but for Options.Operations. Not with OneCommit, ObserveOnly
-	// or FailOpen, and not for [Do]. Defaults to storing no request.
+	// Complete stores the request of each operation, encrypted. With it a [Completer] can finish an operation whose run
+	// was lost, even if no client asks again. It needs what RespondAsync needs, except for Options.Operations. Not with
+	// OneCommit, ObserveOnly or FailOpen, and not for [Do]. Defaults to storing no request.
 	Complete bool
-	// SealHeaders are request headers that are stored with a request, besides those that describe its body or make it
-	// conditional, those of Fingerprint, Accept, Accept-Language and the correlation id. Headers that carry credentials
-	// can't be, nor can such of Fingerprint. Defaults to no more.
+	// SealHeaders are further request headers that are stored with a request. These are always stored: headers that
+	// describe its body or make it conditional, the headers of Fingerprint, Accept, Accept-Language and the correlation
+	// id. Headers that carry credentials can't be stored, also if Fingerprint names them. Defaults to no further headers.
 	SealHeaders []string
-	// Redact lists JSON Pointers (RFC 6901) to fields that are not stored with a request, such as "/card/code". The token
-	// * stands for every element of an array: "/items/*/secret". In a form a pointer names a field, "card[code]" too.
-	// Names are matched in either case, as many handlers do. A [Completer] runs the request without them. A request that
-	// is to be stored, and whose body is neither JSON nor a form, or can't be taken apart, or holds two names in one
-	// object that are the same but for their case, is refused with 400. Answers are not redacted: a replay is true, or
-	// there is none. Needs RespondAsync or Complete. Defaults to none.
+	// Redact lists JSON Pointers (RFC 6901) to fields that are not stored with a request, such as "/card/code".
+	// The token * stands for every element of an array: "/items/*/secret". In a form a pointer names a field, also
+	// "card[code]". Upper and lower case of names do not matter, as for many handlers. A [Completer] runs the request
+	// without these fields. A request that is to be stored is refused with 400 if its body is neither JSON nor a form, or
+	// can't be parsed, or has two names in one object that are the same but for their case. Answers are not redacted: a
+	// replay is true, or there is none. Needs RespondAsync or Complete. Defaults to none.
 	Redact []string
 	// Problems, if not nil, is the form of the guard's own answers on this route. Defaults to that of [Options].
 	Problems *ProblemOptions
 
-	// Stream sends the answer as the handler writes it; the operation is never run again once the first byte may have
+	// Stream sends the answer while the handler writes it. The operation is never run again once the first byte may have
 	// left. Answers of type text/event-stream are always streamed. Defaults to buffering.
 	Stream bool
-	// StoreHeaders, if not nil, lists the only response headers that are stored. Defaults to all but those that must never
-	// be replayed: cookies, credentials, ids of requests and traces, rate limits, and what is the connection's. CORS
-	// headers are replayed to the origin that they name, or to all.
+	// StoreHeaders, if not nil, lists the only response headers that are stored. Defaults to all headers except those that
+	// must never be replayed: cookies, credentials, ids of requests and traces, rate limits, and headers of the
+	// connection. CORS headers are replayed to the origin that they name, or to all.
 	StoreHeaders []string
-	// Credentials are the request headers, and as "cookie:NAME" the cookies, that prove who sends a request, where what
-	// checks them is below the guard: a stored answer is then given only to a repeat with the same ones, none included,
-	// and others get 403 replay-forbidden and run nothing. A digest of them is stored with the answer, keyed by
-	// [Options].IdentitySecret. A renewed token, and a signature that differs from one attempt to the next, are other
-	// credentials; so are those of an answer that was stored without them, as by another policy or by [Guard.Reconcile].
-	// AuthorizeReplay, if set, decides about those. Not in [Do]. Defaults to none: whoever passes what stands above the
-	// guard, and has the key and the scope, may have the answer.
+	// Credentials are the request headers that prove who sends a request, and as "cookie:NAME" the cookies. They are for
+	// routes where the layer that checks them is below the guard. A stored answer is then given only to a repeat with the
+	// same credentials, or with none if the first request had none; others get 403 replay-forbidden and run nothing. A
+	// digest of the credentials is stored with the answer, keyed by [Options].IdentitySecret. A renewed token counts as
+	// other credentials, and so does a signature that differs from one attempt to the next. An answer that was stored
+	// without credentials, as by another policy or by [Guard.Reconcile], counts as one with other credentials.
+	// AuthorizeReplay, if set, decides about all these. Not in [Do]. Defaults to none: any request that passes the layers
+	// above the guard, and has the key and the scope, may have the answer.
 	Credentials []string
-	// AuthorizeReplay, if set, is asked before a stored answer is given to a request, with Credentials only to one with
-	// others than the first; an error refuses it with 403, or, if it is [refusal.OutcomePending], with 503: it could not
-	// be asked.
+	// AuthorizeReplay, if set, is asked before a stored answer is given to a request. With Credentials it is asked only if
+	// the request has other credentials than the first. An error refuses the request with 403. If the error is
+	// [refusal.OutcomePending], which means that the decision could not be made, it is 503.
 	AuthorizeReplay func(*http.Request) error
-	// FailOpen runs the handler unprotected when the store can't be asked, or has no room. Such answers carry
-	// "Idempotency-Status: bypassed". It does not open for a client that has gone, nor for a principal whose share is
-	// full, of what may be owed ([Options].PrincipalShare) or of the store ([driver.ErrShareFull]). Defaults to refusing
-	// with 503.
+	// FailOpen runs the handler unprotected if the store can't be asked, or has no room. Such answers carry
+	// "Idempotency-Status: bypassed". FailOpen does not apply to a client that has gone. It does not apply either to a
+	// principal that has used its whole share of the releases that may be owed ([Options].PrincipalShare) or of the store
+	// ([driver.ErrShareFull]). Defaults to refusing with 503.
 	FailOpen bool
 	// ObserveOnly records and reports what would happen, but never refuses and never replays.
 	ObserveOnly bool
@@ -187,7 +193,7 @@ const (
 	ReleaseErrors
 )
 
-// Verdict says what becomes of an answer.
+// A Verdict says what becomes of an answer.
 type Verdict uint8
 
 const (
@@ -197,9 +203,10 @@ const (
 	VerdictKeep
 	// VerdictRelease stores nothing and lets a repeat run. It is a promise that nothing happened.
 	VerdictRelease
-	// VerdictLost means that there may have been an effect: Policy.OnLost decides. The answer goes to its client.
+	// VerdictLost means that there may have been an effect: Policy.OnLost decides. The client of the run gets the answer.
 	VerdictLost
-	// VerdictUnknown means that there may have been an effect, and that only an operator can tell, whatever OnLost says.
+	// VerdictUnknown means that there may have been an effect, and that only an operator can find out, whatever OnLost
+	// says.
 	VerdictUnknown
 )
 
@@ -208,28 +215,28 @@ const (
 	defaultSettleWait    = 5 * time.Second
 	defaultMaxWaiters    = 64
 	defaultCompressAbove = 8 << 10
-	maxLimit             = 1 << 40 // far from where sums of limits overflow
+	maxLimit             = 1 << 40 // far below the size at which sums of limits overflow
 )
 
-// Validate reports what is wrong with the policy, all of it.
+// Validate returns an error that names everything that is wrong with the policy.
 func (p Policy) Validate() error {
 	_, err := p.compile()
 	return err
 }
 
-// A policy that was validated, with its defaults filled in and its tables built.
+// A policy is a Policy that was validated, with its defaults filled in and its tables built.
 type policy struct {
 	Policy
-	methods       map[string]bool // those that are protected without a key, too
-	named         bool            // no others are
+	methods       map[string]bool // methods that are protected, also without a key
+	named         bool            // no other methods are protected
 	fingerprinter *fingerprint.Fingerprinter
-	storeHeaders  map[string]bool       // nil: all but the never-list
-	sealHeaders   []string              // of Policy.Complete and RespondAsync
-	redactor      *fingerprint.Redactor // nil for nothing to leave out of what is stored
-	problems      *ProblemOptions       // the route's own; else the guard's, once it is known
+	storeHeaders  map[string]bool       // nil for all headers but the never-list
+	sealHeaders   []string              // stored with requests, by Policy.Complete and RespondAsync
+	redactor      *fingerprint.Redactor // nil if nothing is redacted
+	problems      *ProblemOptions       // the route's own, else the guard's; nil until that is known
 }
 
-// engine returns what the engine needs of the policy.
+// engine returns the part of the policy that the engine needs.
 func (p *policy) engine() engine.Policy {
 	return engine.Policy{
 		OnLost: p.OnLost, Lease: p.Lease, MaxRun: p.MaxRun, SettleWait: p.SettleWait, Retention: p.Retention,
@@ -405,12 +412,12 @@ func canonicalNames(names []string, field string, fail func(string, ...any)) []s
 	return out
 }
 
-// protects reports whether a request is the guard's to look at.
+// protects reports whether the guard has to look at a request.
 func (p *policy) protects(r *http.Request) bool {
 	return p.methods[r.Method] || !p.named && !safeMethod(r.Method) && p.mayBeKeyed(r)
 }
 
-// mayBeKeyed reports whether a request carries a key, as far as its header tells.
+// mayBeKeyed reports whether a request carries a key, as far as its headers show.
 func (p *policy) mayBeKeyed(r *http.Request) bool {
 	for _, name := range p.KeyHeaders {
 		if len(r.Header[name]) > 0 {

@@ -17,26 +17,26 @@ import (
 	"github.com/semelhq/semel/refusal"
 )
 
-// A Problem is a refusal: an answer of the guard's own, as application/problem+json (RFC 9457). It is also the error
-// that [Do] returns, and unwraps to its code.
+// A Problem is a refusal: an answer that the guard itself gives, as application/problem+json (RFC 9457). It is also the
+// error that [Do] returns, and unwraps to its code.
 type Problem struct {
 	Type      string       `json:"type"`
 	Title     string       `json:"title"`
 	Status    int          `json:"status"`
 	Detail    string       `json:"detail,omitempty"`
 	Code      refusal.Code `json:"code"`
-	Retryable bool         `json:"retryable"` // with the same key
+	Retryable bool         `json:"retryable"` // whether the client may try again with the same key
 
-	// Operation is where the operation can be asked about, a path below [Options].Operations; "" where there is none, or
-	// nothing is left open. It is also sent as a Link of relation "status" (RFC 8631).
+	// Operation is where a client can ask about the operation: a path below [Options].Operations. It is "" if there is no
+	// such path, or if no outcome is open. It is also sent as a Link of relation "status" (RFC 8631).
 	Operation string `json:"operation,omitempty"`
 
 	// RetryAfter is the Retry-After header, in whole seconds; zero means none.
 	RetryAfter time.Duration `json:"-"`
 
 	cause  error // for logs; never shown
-	shut   bool  // Policy.FailOpen does not open for it: the store works, or nobody is there to be served
-	stored bool  // the request of the run that is in progress is
+	shut   bool  // Policy.FailOpen does not apply: the store works, or no client is there to be served
+	stored bool  // the run in progress has a stored request
 }
 
 func (p *Problem) Error() string {
@@ -49,7 +49,7 @@ func (p *Problem) Error() string {
 	return s
 }
 
-// Unwrap returns the problem's code, and what caused it.
+// Unwrap returns the problem's code and its cause.
 func (p *Problem) Unwrap() []error {
 	errs := []error{p.Code}
 	if p.cause != nil {
@@ -63,7 +63,7 @@ type problemKind struct {
 	status    int
 	retryable bool
 	title     string
-	detail    string // where there is none that says more
+	detail    string // used if there is none that says more
 }
 
 var problemKinds = map[refusal.Code]problemKind{
@@ -171,30 +171,31 @@ var problemKinds = map[refusal.Code]problemKind{
 
 // ProblemOptions changes the form of the guard's own answers.
 type ProblemOptions struct {
-	// Base is put before a problem's short name to make its type, an absolute URI. Defaults to "urn:semel:problem:".
+	// Base is put before a problem's short name; the two together are the problem's type, an absolute URI. Defaults to
+	// "urn:semel:problem:".
 	Base string
 	// Status replaces the statuses of some codes; 400 to 599.
 	Status map[refusal.Code]int
 	// Documentation is the address of the API's page about idempotency, sent as a Link of relation "describedby" when a
 	// key is missing. Defaults to none.
 	Documentation string
-	// Write writes a problem in another form. Retry-After, Idempotency-Code and the guard's other headers are set in w's
-	// header before; Write sets Content-Type, calls WriteHeader with p.Status, and writes the body. Defaults to
+	// Write writes a problem in another form. Retry-After, Idempotency-Code and the guard's other headers are already set
+	// in w's header. Write sets Content-Type, calls WriteHeader with p.Status, and writes the body. Defaults to
 	// application/problem+json.
 	Write func(w http.ResponseWriter, r *http.Request, p *Problem)
 }
 
 const problemBase = "urn:semel:problem:"
 
-// compile reports what is wrong with the options, all of it, and returns them with their defaults. where names them in
-// errors.
+// compile returns the options with their defaults, and an error that names everything that is wrong with them. where
+// names the options in errors.
 func (o ProblemOptions) compile(where string) (*ProblemOptions, error) {
 	var errs []error
 	fail := func(format string, a ...any) { errs = append(errs, fmt.Errorf(where+": "+format, a...)) }
 	if u, err := url.Parse(o.Base); o.Base != "" && (err != nil || !u.IsAbs()) {
 		fail("Problems.Base %q is not the beginning of an absolute URI", o.Base)
 	}
-	// It stands between < and > in a Link (RFC 8288, section 3).
+	// The address stands between < and > in a Link (RFC 8288, section 3).
 	if _, err := url.Parse(o.Documentation); err != nil || strings.ContainsAny(o.Documentation, "<> \"") {
 		fail("Problems.Documentation %q is not a URI", o.Documentation)
 	}
@@ -209,12 +210,12 @@ func (o ProblemOptions) compile(where string) (*ProblemOptions, error) {
 	if o.Base == "" {
 		o.Base = problemBase
 	}
-	o.Status = maps.Clone(o.Status) // the caller may go on changing its own
+	o.Status = maps.Clone(o.Status) // the caller may change its own map later
 	return &o, errors.Join(errs...)
 }
 
-// problem makes the refusal of the given code. detail must be fit to be shown to the client (R-57); "" is that of the
-// code.
+// problem makes the refusal of the given code. detail must be fit to be shown to the client (R-57); if it is "", the
+// detail of the code is used.
 func (g *Guard) problem(code refusal.Code, detail string) *Problem {
 	k, form := problemKinds[code], g.policy.problems
 	if detail == "" {
@@ -241,7 +242,7 @@ func (p *Problem) because(err error) *Problem {
 	return p
 }
 
-// refusedBy is the problem that follows from a refusal of the engine's.
+// refusedBy returns the problem for a refusal of the engine.
 func (g *Guard) refusedBy(r *engine.Refusal) *Problem {
 	p := g.problem(r.Code, r.Detail).because(r.Cause)
 	p.shut, p.stored = r.Shut, r.Stored
@@ -251,12 +252,12 @@ func (g *Guard) refusedBy(r *engine.Refusal) *Problem {
 	return p
 }
 
-// opens reports whether the request that is refused is to run unprotected instead (R-63).
+// opens reports whether the refused request is to run unprotected instead (R-63).
 func (g *Guard) opens(p *Problem) bool {
 	return p.Code == refusal.StoreUnavailable && g.policy.FailOpen && !p.shut
 }
 
-// writeProblem answers with p. What the guard adds to each keyed answer is in w's header already.
+// writeProblem answers with p. w's header already has what the guard adds to each keyed answer.
 func (g *Guard) writeProblem(w http.ResponseWriter, r *http.Request, p *Problem) {
 	h, form := w.Header(), g.policy.problems
 	h.Del("Content-Length")
@@ -276,7 +277,7 @@ func (g *Guard) writeProblem(w http.ResponseWriter, r *http.Request, p *Problem)
 	}
 	body, err := json.Marshal(p)
 	if err != nil {
-		panic("semel: marshal problem: " + err.Error()) // strings, a bool and an int always marshal
+		panic("semel: marshal problem: " + err.Error()) // strings, a bool and an int can always be marshalled
 	}
 	h.Set("Content-Type", "application/problem+json")
 	h.Set("Content-Length", strconv.Itoa(len(body)+1))

@@ -13,11 +13,11 @@ import (
 	"github.com/semelhq/semel/internal/engine"
 )
 
-// An Inquiry is the question what became of an operation.
+// An Inquiry asks what became of an operation.
 type Inquiry struct {
 	ID driver.ID
-	// Fence is above that of every run so far. Who answers [FoundNever] promises to refuse the operation, should it still
-	// come, with a fence up to this one.
+	// Fence is above the fence of every run so far. To answer [FoundNever] is to promise: if the operation still comes,
+	// with a fence up to this one, it will be refused.
 	Fence       uint64
 	Attempt     int // runs started
 	Operation   string
@@ -25,39 +25,40 @@ type Inquiry struct {
 	Started     time.Time // of the last run, on the store's clock
 }
 
-// A Finding answers an [Inquiry]. The zero value says nothing: the operation stays unknown.
+// A Finding answers an [Inquiry]. The zero value finds nothing: the operation stays unknown.
 type Finding struct {
 	Found Found
-	// Answer is given with FoundDone, as it would have been sent: status (0 for a result of [Do], whose Body is its JSON),
-	// header, trailer and body, with no Codec. What must not be stored of it is left out, and all of it if the body is
-	// above Policy.MaxResponseBody. It must not be changed any more. Nil if the answer can't be told.
+	// Answer is given with FoundDone, as it would have been sent: status, header, trailer and body, with no Codec. For a
+	// result of [Do] the status is 0 and Body is the result's JSON. The parts that must not be stored are left out; if the
+	// body is above Policy.MaxResponseBody, the whole answer is. It must not be changed any more. Nil if the answer is not
+	// known.
 	Answer *driver.Response
 	Reason string // for operators
 }
 
-// Found is what an inquiry has brought to light.
+// Found says what an inquiry has found out.
 type Found uint8
 
 const (
-	// FoundNothing means that it can't be told yet.
+	// FoundNothing means that the outcome is not known yet.
 	FoundNothing Found = iota
 	// FoundDone means that the operation took effect.
 	FoundDone
-	// FoundNever means that it did not, and that it never will under a fence up to that of the inquiry.
+	// FoundNever means that the operation did not take effect, and never will under a fence up to that of the inquiry.
 	FoundNever
 )
 
-// Reconcile settles an operation that reads as unknown to this guard by asking what became of it. It does nothing to
-// any other. The store must be a [driver.Seizer].
+// Reconcile settles an operation that reads as unknown to this guard, by asking what became of it. It changes no other
+// operation. The store must be a [driver.Seizer].
 //
-// It raises the fence before it asks, so that what it learns is not overtaken by the lost run: from then on that run's
-// owner changes nothing. An operation that was done ends done, with the answer that was found; one that never happened
-// is free, and its next request runs. If nothing is found, ask fails or ctx ends it stays unknown, and can be asked
-// about again. Of several that decide at once, operators included, one wins and the others change nothing.
+// It raises the fence before it asks: from then on the owner of the lost run can change nothing, and the finding stays
+// true. An operation that was done ends done, with the answer that was found. One that never happened becomes free, and
+// its next request runs. If nothing is found, or ask fails, or ctx ends it, the operation stays unknown and can be
+// asked about again. If several callers decide at once, operators included, one wins and the others change nothing.
 //
-// It returns what the operation reads as now, together with the error that kept it from being decided, or from being
-// audited where the store is an [driver.Auditor]; as long as that is not known, ReadsUnknown. A settle whose reply is
-// lost is repeated until it is acknowledged or ctx ends.
+// It returns what the operation reads as now. As long as this is not known, it returns ReadsUnknown. With it comes the
+// error that kept the operation from being decided, or from being audited if the store is a [driver.Auditor]. A settle
+// whose reply is lost is repeated until it is acknowledged or ctx ends.
 func (g *Guard) Reconcile(ctx context.Context, id driver.ID, ask func(context.Context, Inquiry) (Finding, error)) (driver.Reading, error) {
 	if _, ok := g.engine.Store().(driver.Seizer); !ok {
 		return driver.ReadsUnknown, fmt.Errorf("semel: reconcile: the store, a %T, can't be seized: %w", g.engine.Store(), errors.ErrUnsupported)
@@ -79,7 +80,7 @@ func (g *Guard) Reconcile(ctx context.Context, id driver.ID, ask func(context.Co
 	return reads, err
 }
 
-// storedAnswer returns the stored form of an answer that was found, or nil if it can't be replayed.
+// storedAnswer returns the stored form of an answer that was found, or nil if the answer can't be replayed.
 func (g *Guard) storedAnswer(ctx context.Context, id driver.ID, rec *driver.Record, a *driver.Response) (*driver.Response, error) {
 	switch {
 	case a == nil:

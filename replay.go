@@ -14,8 +14,8 @@ import (
 	"github.com/semelhq/semel/refusal"
 )
 
-// replay answers a repeat with what the record holds: the first answer, marked. It comes before everything the handler
-// would check, preconditions included.
+// replay answers a repeat with what the record holds: the first answer, marked. It comes before everything that the
+// handler would check, including preconditions.
 func (x *exchange) replay(rec *driver.Record) {
 	status, problem := x.giveAgain(rec)
 	if problem != nil {
@@ -25,7 +25,8 @@ func (x *exchange) replay(rec *driver.Record) {
 	x.decided(x.r.Context(), decision{result: event.Replayed, status: status})
 }
 
-// giveAgain sends the stored answer, marked, and returns its status; or it says why that can't be given.
+// giveAgain sends the stored answer, marked, and returns its status. If the answer can't be given, it returns a problem
+// that says why.
 func (x *exchange) giveAgain(rec *driver.Record) (int, *Problem) {
 	stored, body, problem := x.replayable(rec)
 	if problem != nil {
@@ -38,11 +39,11 @@ func (x *exchange) giveAgain(rec *driver.Record) (int, *Problem) {
 		return 0, p
 	}
 	defer func() { x.g.held.Give(principal, held) }()
-	rec.Response = nil // while a slow client reads, only what it is sent is held
+	rec.Response = nil // while a slow client reads, hold only what is sent to it
 	h, status := x.w.Header(), stored.Status
 	x.replayFields(h, stored.Header)
 	if x.question {
-		h["Cache-Control"] = []string{"no-store"} // what may be kept of an answer to POST may not be of one to GET
+		h["Cache-Control"] = []string{"no-store"} // the stored cache headers were meant for POST, not for GET
 	}
 	body = x.decodeFor(h, body, &held)
 	for _, name := range x.g.headers.markers {
@@ -61,11 +62,12 @@ func (x *exchange) giveAgain(rec *driver.Record) (int, *Problem) {
 	return status, nil
 }
 
-// longestUnpacked bounds what is unpacked of a stored body, in bytes, where the route has no higher limit: an answer is
-// still replayed after the limit that it was stored under was lowered.
+// longestUnpacked is the largest size in bytes to which a stored body is unpacked, if the route has no higher limit. So
+// an answer is still replayed after its limit was lowered.
 const longestUnpacked = 64 << 20
 
-// replayable returns the stored answer, and its body as it was sent, or says why it can't be given.
+// replayable returns the stored answer, and its body as it was sent. If the answer can't be given, it returns a problem
+// that says why.
 func (x *exchange) replayable(rec *driver.Record) (*driver.Response, []byte, *Problem) {
 	g := x.g
 	if rec.Response == nil {
@@ -92,7 +94,7 @@ func (x *exchange) replayable(rec *driver.Record) (*driver.Response, []byte, *Pr
 	return stored, body, nil
 }
 
-// whyNoAnswer says why a record that is done has no answer.
+// whyNoAnswer says why the record of an operation that is done has no answer.
 func (g *Guard) whyNoAnswer() string {
 	if g.policy.NoStore {
 		return "answers of this kind are shown once and never stored"
@@ -100,10 +102,10 @@ func (g *Guard) whyNoAnswer() string {
 	return "the answer was too large, was streamed in part, or was lost"
 }
 
-// replayFields adds the stored fields that this request may have: what must not be replayed may be in records of
-// another version, or of another policy.
+// replayFields adds the stored fields that this request may have. It checks them again, because a record of another
+// version, or of another policy, may have fields that must not be replayed.
 func (x *exchange) replayFields(dst, stored http.Header) {
-	readable := x.mayRead(stored) && len(dst[answer.CORSPrefix+"Allow-Origin"]) == 0 // what is set above the guard is for this request
+	readable := x.mayRead(stored) && len(dst[answer.CORSPrefix+"Allow-Origin"]) == 0 // what layers above have set is for this request
 	for name, values := range stored {
 		if x.storable(name, nil) && (readable || !answer.IsCORS(name)) {
 			answer.SetField(dst, name, slices.Clone(values))
@@ -111,15 +113,15 @@ func (x *exchange) replayFields(dst, stored http.Header) {
 	}
 }
 
-// mayRead reports whether the stored answer was for pages of the request's origin, or of any: to others its CORS
-// headers say nothing.
+// mayRead reports whether the stored answer was for pages of the request's origin, or of any origin. For other origins
+// its CORS headers do not apply.
 func (x *exchange) mayRead(stored http.Header) bool {
 	allowed, origin := stored[answer.CORSPrefix+"Allow-Origin"], x.r.Header["Origin"]
 	return len(allowed) == 1 && (allowed[0] == "*" || len(origin) == 1 && allowed[0] == origin[0])
 }
 
-// decodeFor decodes a gzip answer for a client that does not accept gzip, if there is room for it. held is what
-// body has taken of the budget.
+// decodeFor decodes a gzip answer for a client that does not accept gzip, if there is room for it. held is the
+// part of the budget that body has taken.
 func (x *exchange) decodeFor(h http.Header, body []byte, held *int) []byte {
 	if !strings.EqualFold(h.Get("Content-Encoding"), "gzip") || answer.AcceptsGzip(x.r.Header["Accept-Encoding"]) {
 		return body
@@ -137,7 +139,7 @@ func (x *exchange) decodeFor(h http.Header, body []byte, held *int) []byte {
 	return plain
 }
 
-// keptHeaders adds what the answer of a done operation carries: until when it is kept, and that an error is
+// keptHeaders adds the headers that say how long the answer of a done operation is kept, and that an error is
 // final for this key.
 func (x *exchange) keptHeaders(dst http.Header, rec *driver.Record, status int) {
 	if rec.State == driver.Done && rec.Retention < Forever/2 {
@@ -155,7 +157,7 @@ func (x *exchange) setOwn(dst http.Header, name, value string) {
 	}
 }
 
-// writeLive sends a buffered answer, as the handler made it.
+// writeLive sends a buffered answer as the handler made it.
 func (c *capture) writeLive() error {
 	h := c.live.Header()
 	if c.shared {
@@ -168,7 +170,7 @@ func (c *capture) writeLive() error {
 	}
 	size, trailer := c.body.Size(), c.trailer()
 	if answer.BodyAllowed(c.status) && c.declared > size {
-		// The handler promised more than it wrote: net/http breaks the connection, if the answer has a length.
+		// The handler wrote less than it declared: net/http breaks the connection, if the answer has a length.
 		size, trailer = c.declared, nil
 		delete(h, "Trailer")
 		delete(h, "Transfer-Encoding")
@@ -186,7 +188,7 @@ func (c *capture) endLive() {
 	}
 	h := c.live.Header()
 	for name, values := range c.trailer() {
-		delete(h, name) // as a header it has gone out; with the prefix it counts once
+		delete(h, name) // as a header it has been sent; with the prefix it counts once
 		h[http.TrailerPrefix+name] = values
 	}
 }

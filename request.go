@@ -10,24 +10,24 @@ import (
 	"github.com/semelhq/semel/refusal"
 )
 
-// A request is somebody's asking for an operation, over HTTP or by [Do].
+// A request asks for an operation, over HTTP or by [Do].
 type request struct {
 	g       *Guard
 	started time.Time
 	ask     ask
-	run     *engine.Run // nil as long as there is none
+	run     *engine.Run // nil until there is one
 }
 
-// An ask is what a request asks for, and what it was made of.
+// An ask is what a request asks for, and the parts from which it was made.
 type ask struct {
 	engine.Ask
 	kind        Kind
 	scope, key  string
-	minted      bool        // the key was made of the request, not sent
-	credentials credentials // that an answer is stored with
+	minted      bool        // the key was made from the request, not sent
+	credentials credentials // stored with the answer
 }
 
-// enter asks for the operation. With neither a run nor a problem the answer is that of rec.
+// enter asks for the operation. If there is neither a run nor a problem, rec holds the answer.
 func (q *request) enter(ctx context.Context, rec *driver.Record) *Problem {
 	q.ask.Credentials = q.ask.credentials.digest
 	run, refused := q.g.route.Enter(ctx, &q.ask.Ask, rec)
@@ -41,8 +41,8 @@ func (q *request) enter(ctx context.Context, rec *driver.Record) *Problem {
 	return q.g.refusedBy(refused)
 }
 
-// told says what the client of a run that has ended is told in place of its answer: a problem, or with stored what the
-// record says. With neither it gets its answer.
+// told says what the client of a run that has ended gets instead of its answer: a problem, or, if stored is true, what
+// the record says. If there is neither, it gets its answer.
 func (q *request) told(d engine.Decision, how engine.Settlement) (p *Problem, stored bool) {
 	switch {
 	case how == engine.SettlePending:
@@ -61,7 +61,7 @@ func (q *request) told(d engine.Decision, how engine.Settlement) (p *Problem, st
 	return q.g.problem(refusal.OutcomeUnknown, "the run was lost; ask for the operation's status, or for its operator's decision"), false
 }
 
-// overtaken says why the client of a run does not get what the record says; nil if it does.
+// overtaken says why the client of a run does not get what the record says; nil if it does get it.
 func (q *request) overtaken(rec *driver.Record) *Problem {
 	if refused := q.g.route.Overtaken(&q.ask.Ask, rec); refused != nil {
 		return q.g.refusedBy(refused)
@@ -83,7 +83,7 @@ func (q *request) refusing(p *Problem) decision {
 	return decision{result: resultOf(p.Code, q.run), code: p.Code, err: p.cause}
 }
 
-// decided reports what became of the request.
+// decided reports the decision about the request.
 func (q *request) decided(ctx context.Context, d decision) {
 	if q.g.quiet {
 		return

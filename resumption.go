@@ -12,19 +12,19 @@ import (
 	"github.com/semelhq/semel/internal/storedrequest"
 )
 
-// A resumption is what a completer's request carries in its context to the guard of its route: an identity that was
-// settled when its client sent it. Neither scope nor key nor fingerprint are made again, so that they are the same
-// whatever the route's settings are by now.
+// A resumption is carried in the context of a completer's request to the guard of its route. It holds the identity that
+// the request had when its client sent it. Scope, key and fingerprint are not made again, so that they are the same
+// even if the route's settings have changed.
 type resumption struct {
 	core    *core
 	id      driver.ID
-	rec     driver.Record // as it was read just before; its operation was due
+	rec     driver.Record // as it was read just before, when its operation was due
 	request *storedrequest.Request
 
-	taken atomic.Bool // by the first guard: what a handler passes its context to is not meant
+	taken atomic.Bool // by the first guard: others, to which a handler passes its context, must not take it
 
 	mu  sync.Mutex
-	err error // why it was not run
+	err error // why the request was not run
 }
 
 type resumptionKey struct{}
@@ -50,16 +50,16 @@ func (s *resumption) failure() error {
 	return s.err
 }
 
-// continues reports whether the run that a claim has started, after which the record is rec, goes on with what was due.
-// A claim wins a free record whether or not it is owed, and one that was forgotten meanwhile. Being owed lasts, and the
-// claim of a lapsed record makes it owed: so it proves that nobody has ended the operation with an answer to its
-// client.
+// continues reports whether the run that a claim has started goes on with the operation that was due. rec is the record
+// after the claim. A claim also wins a free record, owed or not, and one that was forgotten meanwhile. Being owed
+// lasts, and the claim of a lapsed record makes the operation owed. So Owed proves that nobody has ended the operation
+// with an answer to its client.
 func (s *resumption) continues(rec *driver.Record) bool {
 	return rec.Created == s.rec.Created && rec.Owed
 }
 
-// resume runs next for a completer. The exchange is that of any request, but for what a client would be told and how
-// long it would wait: nobody is there.
+// resume runs next for a completer. The exchange is like that of any request, except that no client is there: nobody is
+// told anything, and nobody waits.
 func (g *Guard) resume(s *resumption, next http.Handler, w http.ResponseWriter, r *http.Request) {
 	p := *g.policy
 	switch {
@@ -71,7 +71,7 @@ func (g *Guard) resume(s *resumption, next http.Handler, w http.ResponseWriter, 
 		return
 	}
 	p.Patience = 0
-	p.Retention, p.Tombstone = max(s.rec.Retention, p.MaxRun+p.Lease), s.rec.Tombstone // as its client was told
+	p.Retention, p.Tombstone = max(s.rec.Retention, p.MaxRun+p.Lease), s.rec.Tombstone // as promised to its client
 	own := &Guard{core: g.core, policy: &p, route: g.route.With(p.engine())}
 	x := &exchange{request: request{g: own, started: time.Now()}, w: w, r: r, alone: true}
 	defer func() {
@@ -98,7 +98,7 @@ func (g *Guard) resume(s *resumption, next http.Handler, w http.ResponseWriter, 
 		problem := own.refusedBy(refused)
 		s.fail(problem)
 		x.refuse(problem)
-	case run == nil: // others were faster
+	case run == nil: // another claimant was faster
 	case !s.continues(&x.rec):
 		run.Unstarted()
 	default:

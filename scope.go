@@ -13,9 +13,9 @@ import (
 	"github.com/semelhq/semel/internal/structuredfield"
 )
 
-// A Scope tells who asks: the authenticated principal or tenant of an HTTP request. Two principals never meet, whatever
-// keys they choose. It must be stable: a refreshed access token of the same principal is the same principal. The zero
-// Scope is refused by [New].
+// A Scope tells who asks: the authenticated principal or tenant of an HTTP request. Two principals never get each
+// other's operations, whatever keys they choose. A Scope must be stable: with a refreshed access token, the same
+// principal is still the same principal. The zero Scope is refused by [New].
 type Scope struct {
 	of     func(*http.Request) (string, error)
 	single bool  // there is only one principal
@@ -35,7 +35,7 @@ func ScopeFunc(of func(*http.Request) (string, error)) Scope {
 }
 
 // ScopeContext takes the principal from the request's context, where the authentication middleware has put it under
-// key, as a string or fmt.Stringer: an account's id, or the subject of a verified JWT, but not the token itself.
+// key, as a string or fmt.Stringer. Use an account's id, or the subject of a verified JWT, but not the token itself.
 func ScopeContext(key any) Scope {
 	if key == nil {
 		return Scope{err: errors.New("scope: the context key is nil")}
@@ -57,7 +57,8 @@ func contextScope(ctx context.Context, key any) (string, error) {
 }
 
 // ScopeClientCert takes the principal from the subject of the verified TLS client certificate, as RFC 4514 writes it.
-// Who has signed it does not count: name only authorities that give one subject to one client.
+// The authority that has signed the certificate does not count: accept only authorities that give each subject to one
+// client only.
 var ScopeClientCert = Scope{of: func(r *http.Request) (string, error) {
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 || len(r.TLS.VerifiedChains[0]) == 0 {
 		return "", errors.New("scope: no verified client certificate")
@@ -70,8 +71,8 @@ var ScopeClientCert = Scope{of: func(r *http.Request) (string, error) {
 }}
 
 // ScopeTrustedHeader takes the principal from a request header that a trusted proxy sets. The header counts only if the
-// connection comes from one of the proxies' networks; without any given, from loopback. From elsewhere anybody could
-// write it, so a keyed request is refused.
+// connection comes from one of the proxies' networks; if none is given, only from loopback. Anybody else could write
+// the header, so from elsewhere a keyed request is refused.
 func ScopeTrustedHeader(name string, proxies ...netip.Prefix) Scope {
 	if !structuredfield.IsToken(name) {
 		return Scope{err: fmt.Errorf("scope: %q is not a header name", name)}
@@ -85,7 +86,7 @@ func ScopeTrustedHeader(name string, proxies ...netip.Prefix) Scope {
 			return Scope{err: errors.New("scope: a proxy's network is not valid")}
 		}
 		if p.Addr().Is4In6() && p.Bits() >= 96 {
-			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96) // peers are compared unmapped
+			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96) // addresses of peers are unmapped before they are compared
 		}
 		networks = append(networks, p)
 	}
@@ -105,9 +106,10 @@ func ScopeTrustedHeader(name string, proxies ...netip.Prefix) Scope {
 	}}
 }
 
-// ScopeAll takes the principal from all of the scopes together, such as a tenant and a user of it: two requests have
-// one principal if they agree in each. What one of them refuses is refused. Of a single scope it is that scope. The
-// text of a principal is that of each part, behind its length in bytes and a colon: "4:acme3:ann".
+// ScopeAll takes the principal from all of the scopes together, such as a tenant and one of its users. Two requests
+// have the same principal if they agree in each scope. If one scope refuses a request, it is refused. With a single
+// scope, ScopeAll is that scope. The text of a principal is that of each part, after its length in bytes and a colon:
+// "4:acme3:ann".
 func ScopeAll(scopes ...Scope) Scope {
 	var errs []error
 	for _, s := range scopes {
@@ -137,7 +139,7 @@ func ScopeAll(scopes ...Scope) Scope {
 			case part == "":
 				return "", errors.New("scope: one of several is empty")
 			}
-			// With its length before it, so that no two lists make one text.
+			// The length comes first, so that two different lists never make the same text.
 			all = fmt.Appendf(all, "%d:%s", len(part), part)
 		}
 		return string(all), nil

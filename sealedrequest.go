@@ -42,7 +42,7 @@ func (p *Policy) compileSealing(fail func(string, ...any)) []string {
 		{"OnLost Hold", p.OnLost == Hold},
 		{"OneCommit", p.OneCommit},
 		{"ObserveOnly", p.ObserveOnly},
-		{"FailOpen", p.FailOpen}, // what was run unprotected would be run again from the request of a claim that got no reply
+		{"FailOpen", p.FailOpen}, // it would run twice: unprotected, and from the request of a claim that got no reply
 	} {
 		if x.set {
 			fail("policy: RespondAsync and Complete do not go with %s", x.name)
@@ -61,8 +61,8 @@ func (p *Policy) compileSealing(fail func(string, ...any)) []string {
 	return names
 }
 
-// sealRequest prepares the request to be stored with the claim, on routes whose operations are finished without a
-// client.
+// sealRequest prepares the request to be stored with the claim. It does so on routes whose operations are finished
+// without a client.
 func (x *exchange) sealRequest() *Problem {
 	if !x.g.policy.Complete && !x.async {
 		return nil
@@ -74,7 +74,7 @@ func (x *exchange) sealRequest() *Problem {
 	return nil
 }
 
-// seal encrypts what is stored of the request.
+// seal encrypts the stored form of the request.
 func (x *exchange) seal() ([]byte, error) {
 	p := x.g.policy
 	s := storedrequest.Request{
@@ -97,11 +97,11 @@ func (x *exchange) seal() ([]byte, error) {
 	return s.Seal(x.g.keyring, x.ask.ID), nil
 }
 
-// bodyHeaders are those of the stored headers that are true of a body's very bytes only.
+// bodyHeaders are the stored headers that are true only for exactly these bytes of the body.
 var bodyHeaders = []string{"Content-Encoding", "Content-Digest", "Repr-Digest", "Digest", "Content-Md5"}
 
-// storedBody returns the body as it is stored. Without its redacted fields it is another one, of which header no longer
-// tells coding and digests.
+// storedBody returns the body as it is stored. If fields are redacted, the body differs from the one that was sent, so
+// storedBody removes from header what describes its coding and digests.
 func (x *exchange) storedBody(header http.Header) ([]byte, error) {
 	if redactor := x.g.policy.redactor; redactor != nil {
 		rest, had, err := redactor.Body(x.body, x.r.Header["Content-Type"])

@@ -14,8 +14,8 @@ import (
 	"github.com/semelhq/semel/refusal"
 )
 
-// shadow is Wrap in observe mode: next always runs, and answers as if there were no guard. What the guard
-// would have done is recorded and reported.
+// shadow is Wrap in observe mode: next always runs, and answers as if there were no guard. The guard records and
+// reports what it would have done.
 func (g *Guard) shadow(next http.Handler, w http.ResponseWriter, r *http.Request) {
 	x := &exchange{request: request{g: g, started: time.Now()}, w: shadowWriter{}, r: r}
 	var read bytes.Buffer
@@ -59,7 +59,7 @@ func (g *Guard) shadow(next http.Handler, w http.ResponseWriter, r *http.Request
 	next.ServeHTTP(w, r)
 }
 
-// unthrown returns what a hook has thrown as a refusal: what is observed is not in the way of next.
+// unthrown returns the panic of a hook as a refusal, so that observing does not disturb next.
 func (x *exchange) unthrown(f func() *Problem) (p *Problem) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -81,23 +81,23 @@ func (x *execution) shadowRun(next http.Handler, w http.ResponseWriter) {
 		x.removeForm()
 		rec.End(x.g.policy.EmptyOK)
 		if err := x.r.Context().Err(); err != nil && rec.Failed == nil {
-			rec.Failed = err // its client cut it off; under the guard it would have finished
+			rec.Failed = err // its client ended it; under the guard it would have finished
 		}
 		x.capture.record(rec, above)
-		// The answer is the handler's already; settling must not hold it back, nor Policy.Decide change it.
+		// The handler has already given the answer. Settling must not hold it back, and Policy.Decide must not change it.
 		go x.shadowSettle()
 	}()
 	next.ServeHTTP(rec.As(w), x.req)
 	x.returned = true
 }
 
-// shadowSettle records the outcome of a run whose handler returned or did not.
+// shadowSettle records the outcome of a run, whether its handler returned or not.
 func (x *execution) shadowSettle() {
 	d := x.run.Decide(engine.Ending{})
 	decided := false
 	defer x.capture.discard()
 	defer func() {
-		recover() //nolint:errcheck // what Policy.Decide throws; the run counts as lost
+		recover() //nolint:errcheck // a panic of Policy.Decide; the run counts as lost
 		if !decided {
 			x.run.Tell(event.Panic, nil)
 		}
@@ -124,15 +124,15 @@ func (x *exchange) watched(d decision) {
 	x.decided(x.r.Context(), d)
 }
 
-// shadowWriter takes what the guard would have added to the answer.
+// shadowWriter takes the headers that the guard would have added to the answer.
 type shadowWriter struct{}
 
 func (shadowWriter) Header() http.Header         { return http.Header{} }
 func (shadowWriter) WriteHeader(int)             {}
 func (shadowWriter) Write(p []byte) (int, error) { return len(p), nil }
 
-// record takes over an answer that was recorded, to decide what is stored of it. above is what the layers above the guard
-// had set before.
+// record takes over an answer that was recorded, to decide what is stored of it. above has the headers that the layers
+// above the guard had set before.
 func (c *capture) record(r *answer.Recorder, above http.Header) {
 	for name, values := range above {
 		if slices.Equal(r.Sent[name], values) {

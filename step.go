@@ -11,27 +11,33 @@ import (
 	"github.com/semelhq/semel/internal/thrown"
 )
 
-// Step runs fn once for a name within the operation of ctx: a recovery point. When fn has returned without an error its
-// result is saved with the operation's record, as of the run that owns it, and a later run of the operation, whichever
-// process has it, gets that result instead of running fn. An error of fn is returned as it is, and nothing is saved.
+// Step runs fn once for a name within the operation of ctx: it is a recovery point. When fn has returned without an
+// error, its result is saved with the operation's record, if the run still owns it. A later run of the operation, in
+// whatever process, gets that result instead of running fn. An error of fn is returned as it is, and nothing is saved.
 //
-// A process can die after fn's effect and before its result is saved. So what fn calls has to recognise a repetition:
-// by the key that [StepKey] finds in fn's context, which is the same in every run, and which package client sends by
-// itself. fn should have one effect; two calls that are not the same need a step each. It gets ctx's deadline and
-// cancellation.
+// A process can die after fn's effect and before its result is saved. So the service that fn calls has to recognise a
+// repetition. It does so by the key that [StepKey] finds in fn's context, which is the same in every run, and which
+// package client sends by itself. fn should have one effect; two different calls need a step each. fn gets ctx's
+// deadline and cancellation.
 //
-// A name stands for one step: 1 to 255 bytes of UTF-8 without NUL, not made from what may differ in a later run. Steps
-// may run at the same time. To tell what a change of the code has to go with, change the name.
+// A name stands for one step: 1 to 255 bytes of UTF-8 without NUL. Do not make it from anything that may differ in a
+// later run. Steps may run at the same time. If the code of a step changes so that older results do not fit, change the
+// name.
 //
-// Errors besides fn's: [ErrStepTaken] if the name was used before in this run; [ErrStepInTx] within a transaction, in
-// which a step could be undone that has had its effect elsewhere; [ErrSettled] once the operation has ended; the cause
-// of its end, if ctx or the run's own context has ended before fn began ([ErrFenced], [ErrLeaseLost], [ErrMaxRun]); one
-// that wraps [errors.ErrUnsupported] if the store is no [driver.StepStore]; one of the store, or of
-// [Options].StepCodec, if what is saved can't be read. In all these cases fn has not run, and the value is zero.
-// [ErrFenced] also comes if the run lost the operation while fn ran; and there is an error if the result can't be
-// encoded, is above Options.MaxStepResult, or can't be saved. Then fn may have had its effect, and its value is
-// returned along with the error: with that answered as a 5xx, or returned from the function of [Do], a later run under
-// [driver.Rerun] will come to the step again. If the run was fenced the value counts for nothing.
+// With these errors fn has not run, and the value is zero:
+//
+//   - [ErrStepTaken] if the name was used before in this run;
+//   - [ErrStepInTx] within a transaction: the step's effect is elsewhere, and the transaction could undo the step;
+//   - [ErrSettled] once the operation has ended;
+//   - the cause of the end ([ErrFenced], [ErrLeaseLost], [ErrMaxRun]), if ctx or the run's own context has ended before
+//     fn began;
+//   - one that wraps [errors.ErrUnsupported] if the store is no [driver.StepStore];
+//   - one of the store, or of [Options].StepCodec, if a saved result can't be read.
+//
+// After other errors fn may have had its effect, and its value is returned with the error. [ErrFenced] means that the
+// run lost the operation while fn ran: do not use the value then. There is also an error if the result can't be
+// encoded, is above Options.MaxStepResult, or can't be saved. If this error is answered as a 5xx, or returned from the
+// function of [Do], a later run under [driver.Rerun] comes to the step again.
 //
 // Without an operation, as for a request without a key, and in observe mode, fn just runs.
 func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, error)) (value T, err error) {
@@ -91,7 +97,7 @@ func decodeStep[T any](codec *stepOptions, name string, saved []byte) (T, error)
 	return value, nil
 }
 
-// StepKey returns the key that is derived for the step in whose function ctx is given: [Operation.Key] of its name. ok
+// StepKey returns the key that is derived for the step whose function got ctx: [Operation.Key] of the step's name. ok
 // is false outside of steps.
 func StepKey(ctx context.Context) (key string, ok bool) {
 	s, _ := ctx.Value(stepKey{}).(*step)
@@ -103,7 +109,7 @@ func StepKey(ctx context.Context) (key string, ok bool) {
 
 type stepKey struct{}
 
-// A step is one whose function runs.
+// A step is one call of Step whose function runs.
 type step struct {
 	op   *Operation
 	name string
@@ -111,7 +117,7 @@ type step struct {
 
 func stepError(name string, err error) error { return fmt.Errorf("semel: step %q: %w", name, err) }
 
-// checkName reports why a text can't be the name of a step, or of what a call of Do asks for.
+// checkName reports why a text can't be the name of a step, or of an operation of Do.
 func checkName(name string) error {
 	const longest = 255
 	switch {
@@ -125,9 +131,9 @@ func checkName(name string) error {
 	return nil
 }
 
-// A StepCodec encodes and decodes the results of steps. It is called concurrently. A later version of a program must be
-// able to decode what an earlier one encoded, as long as operations last. Unmarshal must not change data, and must copy
-// what it keeps of it: a store may share it.
+// A StepCodec encodes and decodes the results of steps. It is called concurrently. As long as operations last, a later
+// version of a program must be able to decode what an earlier version encoded. Unmarshal must not change data, and must
+// copy the parts of data that it keeps: a store may share data.
 type StepCodec interface {
 	Marshal(v any) ([]byte, error)
 	Unmarshal(data []byte, v any) error

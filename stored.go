@@ -9,7 +9,7 @@ import (
 	"github.com/semelhq/semel/internal/answer"
 )
 
-// storable reports whether a response header is stored, and replayed. named holds the headers that Connection names.
+// storable reports whether a response header is stored and replayed. named holds the headers that Connection names.
 func (x *exchange) storable(name string, named []string) bool {
 	name = http.CanonicalHeaderKey(name)
 	if answer.NeverReplayed(name) || slices.Contains(named, name) || name == x.g.headers.correlation ||
@@ -29,13 +29,13 @@ func (x *exchange) allStorable(fields http.Header, named []string) bool {
 	return true
 }
 
-// storedFields copies what is stored of header or trailer fields.
+// storedFields copies the header or trailer fields that are stored.
 func (x *exchange) storedFields(fields http.Header, named []string) http.Header {
 	return answer.Some(fields, func(name string) bool { return x.storable(name, named) })
 }
 
-// response makes the stored form of the captured answer, or nil if it can't be replayed. It shares nothing with the
-// live answer that middleware could change, but the body, which is read-only: if the headers are shared, the live
+// response makes the stored form of the captured answer, or nil if the answer can't be replayed. It shares with the
+// live answer only the body, which is read-only; middleware can change the rest. If the headers are shared, the live
 // answer gets a copy.
 func (c *capture) response() *driver.Response {
 	if c.whyNotStored() != nil {

@@ -7,30 +7,30 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// RunTx runs fn in a transaction of s in which the operation of ctx is settled too, so that effects and answer commit
-// together or not at all. It is what the packages of stores build their own method for handlers on.
+// RunTx runs fn in a transaction of s. The operation of ctx is settled in the same transaction, so that effects and
+// answer commit together or not at all. Packages of stores build their own method for handlers on it.
 //
-// The answer is what was written when fn returned; it is part of the transaction, so that what the handler writes later
-// gets [ErrSettled], and fn has to write one: [refusal.NoAnswer]. From the first transaction on nothing leaves before
-// the outcome is settled, on streaming routes too.
+// The answer is what was written when fn returned, and is part of the transaction. If the handler writes later, it gets
+// [ErrSettled]. If fn writes no answer, RunTx returns [refusal.NoAnswer]. From the first transaction on, no byte leaves
+// before the outcome is settled, on streaming routes too.
 //
 //   - fn returns nil, and its answer is one to keep: all commits.
-//   - fn returns an error, and has written a 4xx to keep, or, in [DoTx], returns a [Final] one: what fn did is undone,
-//     the record commits with that answer. RunTx returns fn's error.
-//   - Else all is rolled back. An answer below 400 is dropped, so that the handler can write another one, or try again;
-//     one from 400 on, if the handler does try again. RunTx returns fn's error, or one that wraps [driver.ErrRolledBack] if the
-//     answer was not one to keep.
+//   - fn returns an error, and has written a 4xx to keep; or, in [DoTx], it returns a [Final] error. What fn did is
+//     undone, and the record commits with that answer. RunTx returns fn's error.
+//   - Else all is rolled back. An answer below 400 is dropped, so that the handler can write another one, or try again.
+//     An answer from 400 on is dropped if the handler does try again. RunTx returns fn's error, or an error that wraps
+//     [driver.ErrRolledBack] if the answer was not one to keep.
 //
-// If the commit fails, RunTx returns its error instead; that wraps driver.ErrRolledBack if it is certain that nothing
-// has happened. Else the guard finds out before it answers: the client gets fn's answer if and only if the transaction
-// has committed.
+// If the commit fails, RunTx returns its error. The error wraps driver.ErrRolledBack if it is certain that nothing has
+// happened. Else the guard finds out before it answers: the client gets fn's answer if and only if the transaction has
+// committed.
 //
-// A handler that answers with less than 400 after a transaction that was rolled back, or not at all, is overruled: the
-// client is told 503 and may try again with the same key. A 5xx then releases the key, and so does a panic, unless
-// there may be an effect elsewhere: the operation has taken a derived key ([Operation.Key]), or says that it is lost
-// ([Operation.Lost]).
+// If the transaction was rolled back, and the handler then answers with less than 400 or not at all, its answer is
+// replaced: the client is told 503 and may try again with the same key. A 5xx then releases the key, and so does a
+// panic, unless there may be an effect elsewhere. That is so if the operation has taken a derived key
+// ([Operation.Key]), or has said that it is lost ([Operation.Lost]).
 //
-// Without an operation, as for a request without a key, it is a plain transaction.
+// Without an operation, as for a request without a key, RunTx runs fn in a plain transaction.
 func RunTx(ctx context.Context, s driver.Transactor, fn func(context.Context, driver.Tx) error) error {
 	op := FromContext(ctx)
 	if op == nil || op.observed {
@@ -66,7 +66,7 @@ func plainTx(ctx context.Context, s driver.Transactor, fn func(context.Context, 
 	return tx.Commit(ctx)
 }
 
-// A result is what the function of a DoTx returned.
+// A result is the value or error that the function of a DoTx returned.
 type result struct {
 	value any
 	err   error

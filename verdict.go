@@ -9,7 +9,7 @@ import (
 	"github.com/semelhq/semel/refusal"
 )
 
-// releasedStatus lists the statuses that promise that nothing happened.
+// releasedStatus reports whether a status promises that nothing happened.
 func releasedStatus(status int) bool {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired, http.StatusRequestTimeout,
@@ -20,8 +20,8 @@ func releasedStatus(status int) bool {
 	return false
 }
 
-// verdict decides what becomes of an answer: what the handler asked for, then what the route's own function says, then
-// the rules of.
+// verdict decides what becomes of an answer. First counts what the handler asked for, then the result of the route's
+// own function, then the rules of.
 func (p *policy) verdict(asked Verdict, status int, header http.Header, body []byte) Verdict {
 	if asked != VerdictDefault {
 		return asked
@@ -34,7 +34,7 @@ func (p *policy) verdict(asked Verdict, status int, header http.Header, body []b
 	return p.byRules(status, header)
 }
 
-// byRules decides by what the answer says of itself.
+// byRules decides by the status and the header of the answer.
 func (p *policy) byRules(status int, header http.Header) Verdict {
 	switch {
 	case foreignRefusal(header) != "":
@@ -49,9 +49,10 @@ func (p *policy) byRules(status int, header http.Header) Verdict {
 	return VerdictKeep
 }
 
-// foreignRefusal returns the code by which an answer is the refusal of another guard, "" if it is not one. None of them is
-// the operation's outcome: that guard has the key too, never runs it twice, and alone knows what has become of it. So
-// the next attempt asks it again, also where it says that there may have been an effect (R-42, R-59a).
+// foreignRefusal returns the code of the refusal if an answer is the refusal of another guard, else "". Such an answer
+// is never the operation's outcome. The other guard has the key too, never runs it twice, and alone knows what has
+// become of it. So the next attempt asks that guard again, even where its refusal says that there may have been an
+// effect (R-42, R-59a).
 func foreignRefusal(header http.Header) refusal.Code {
 	code := header[answer.CodeHeader]
 	if len(code) != 1 || !strings.HasPrefix(code[0], "IDEMPOTENCY_") {
