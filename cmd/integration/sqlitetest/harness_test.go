@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	_ "modernc.org/sqlite" // the driver
 
@@ -26,8 +25,6 @@ var (
 	saveStep = verbs.SaveStep
 	newClock = verbs.NewClock
 )
-
-var epoch = time.Date(2030, 2, 3, 4, 5, 6, 789e6, time.UTC)
 
 // newFile returns the path of a database in a folder of the test's own.
 func newFile(t testing.TB) string {
