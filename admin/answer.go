@@ -11,8 +11,8 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// neverGiven are headers of one exchange, which the server sets for each by itself, or which must not reach a second
-// client.
+// neverGiven are headers of one exchange. The server sets them by itself for each exchange, or they must not reach a
+// second client.
 var neverGiven = []string{
 	"Connection", "Content-Length", "Date", "Keep-Alive", "Set-Cookie", "Set-Cookie2", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
 }

@@ -12,27 +12,28 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// A Decision is by whom and why an operation is settled.
+// A Decision says who settles an operation, and why.
 type Decision struct {
 	Actor  string // who decides, 1 to 1000 bytes
 	Reason string // why, 1 to 1000 bytes
-	// Force decides also about an operation that a run owns. Its handler may still be at work: its outcome no longer
-	// counts, but its effects may come after the decision. Defaults to refusing that.
+	// Force also allows a decision about an operation that a run owns. The run's handler may still be at work: its outcome
+	// no longer counts, but its effects may come after the decision. Defaults to refusing such a decision.
 	Force bool
-	// Confirm is asked before anything is changed or written, with the operation as it is. An error refuses the decision,
-	// and is returned as it is. It may wait for a person: if the operation changes meanwhile, the decision ends with
+	// Confirm is called before anything is changed or written, with the operation as it is. An error refuses the decision,
+	// and is returned as it is. Confirm may wait for a person: if the operation changes meanwhile, the decision ends with
 	// [ErrChanged]. Defaults to no question.
 	Confirm func(ctx context.Context, before driver.Record) error
 }
 
-// A Change is an operation as it was and as it is now. Forgotten is one whose State is Absent.
+// A Change is an operation as it was and as it is now. If it was forgotten, the State of After is Absent.
 type Change struct{ Before, After driver.Record }
 
-// Complete settles an operation as done with the given answer, which every repeat gets from now on; with a nil answer
-// they are told that there is none (replay-unavailable). The answer's body is stored as it is, without a codec.
+// Complete settles an operation as done with the given answer. Every repeat gets this answer from now on; with a nil
+// answer repeats are told that there is none (replay-unavailable). The answer's body is stored as it is, without a
+// codec.
 //
 // The operation must be unknown, or lost under Rerun. If the change fails after the old run was fenced, the operation
-// is left unknown; deciding again works.
+// stays unknown, and can be decided about again.
 func (d *Desk) Complete(ctx context.Context, id driver.ID, answer *driver.Response, by Decision) (Change, error) {
 	if err := checkAnswer(answer); err != nil {
 		return Change{}, fmt.Errorf("complete: %w: %w", ErrInvalid, err)
@@ -42,21 +43,21 @@ func (d *Desk) Complete(ctx context.Context, id driver.ID, answer *driver.Respon
 	})
 }
 
-// Release sets an operation free, so that the next attempt runs it. It is the operator's promise that nothing happened,
-// and that nothing will: if the lost run has had its effect, the next one repeats it. An operation that was released
-// already stays as it is.
+// Release sets an operation free, so that the next attempt runs it. With it the operator promises that nothing
+// happened, and that nothing will: if the lost run has had its effect, the next run repeats the effect. If the
+// operation was released already, nothing changes.
 //
-// What is said of the change in [Desk.Complete] holds here too.
+// What [Desk.Complete] says about a change that fails is true here too.
 func (d *Desk) Release(ctx context.Context, id driver.ID, by Decision) (Change, error) {
 	return d.decide(ctx, id, "release", by, func(before driver.Record) (driver.Record, error) {
 		return d.settle(ctx, id, before, driver.Outcome{State: driver.Free, Error: "released by an operator"}, by.Force)
 	})
 }
 
-// Forget deletes an operation's record, so that its key is new: a repeat runs, whatever has happened before, and any
-// request may use the key.
+// Forget deletes an operation's record, so that its key is new. A repeat then runs, whatever has happened before, and
+// any request may use the key.
 //
-// What is said of the change in [Desk.Complete] holds here too.
+// What [Desk.Complete] says about a change that fails is true here too.
 func (d *Desk) Forget(ctx context.Context, id driver.ID, by Decision) (Change, error) {
 	return d.decide(ctx, id, "forget", by, func(before driver.Record) (driver.Record, error) {
 		return d.forget(ctx, id, before, by.Force)
@@ -99,7 +100,7 @@ func (d *Desk) decide(ctx context.Context, id driver.ID, action string, by Decis
 	}()
 	c.After, err = change(c.Before)
 	entry.Result = resultOf(err)
-	// Whoever asked may have gone; the entry that says what came of it is written all the same.
+	// The caller may have gone; the entry with the result is written all the same.
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditWait)
 	defer cancel()
 	unaudited := d.audit(ending, entry)
@@ -112,7 +113,7 @@ func (d *Desk) decide(ctx context.Context, id driver.ID, action string, by Decis
 	return c, nil
 }
 
-// resultOf is what the audit trail says of a change.
+// resultOf is what the audit trail says about the result of a change.
 func resultOf(err error) string {
 	switch {
 	case err == nil:
@@ -125,7 +126,7 @@ func resultOf(err error) string {
 
 const auditWait = 10 * time.Second
 
-// audit adds an entry. One whose acknowledgement was lost may stand twice.
+// audit adds an entry. If its acknowledgement was lost, the entry may be there twice.
 func (d *Desk) audit(ctx context.Context, e driver.AuditEntry) error {
 	if err := untilAcknowledged(ctx, func() error { return d.auditor.Audit(ctx, e) }); err != nil {
 		return fmt.Errorf("write the audit trail: %w", err)
@@ -205,12 +206,12 @@ func (d *Desk) forget(ctx context.Context, id driver.ID, before driver.Record, f
 	case err != nil:
 		return before, err
 	case !forgotten && after.State != driver.Absent:
-		return before, ErrChanged // and not this decision, whose first acknowledgement was lost
+		return before, ErrChanged // the record is there: this decision has not deleted it
 	}
 	return driver.Record{Now: after.Now}, nil
 }
 
-// seize takes an operation from whoever owned it, and makes sure that no run owned it since it was looked at.
+// seize takes an operation from whoever owned it. It makes sure that no run has owned it since Desk looked at it.
 func (d *Desk) seize(ctx context.Context, id driver.ID, before driver.Record, force bool) (rec driver.Record, err error) {
 	token := driver.NewToken()
 	err = untilAcknowledged(ctx, func() error {
@@ -223,7 +224,7 @@ func (d *Desk) seize(ctx context.Context, id driver.ID, before driver.Record, fo
 	case rec.Token != token:
 		return rec, ErrChanged
 	case !force && rec.LeaseEnd != before.LeaseEnd:
-		// A run began, or came back to life, between the look and the seizure: it may be at work.
+		// Between the look and the seizure a run began or renewed its lease: it may be at work.
 		return rec, fmt.Errorf("%w; it is held as unknown now", ErrChanged)
 	}
 	return rec, nil

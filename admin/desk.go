@@ -23,13 +23,13 @@ type Desk struct {
 
 // Options are a desk's settings. The zero value is valid.
 type Options struct {
-	// Encryption is that of the guards on the store: Show and List return answers and names in the clear where it has
-	// their key, and Complete encrypts the answer. Defaults to none.
+	// Encryption is the keyring of the guards on the store. With it, Show and List return in the clear the answers and
+	// names whose key it has, and Complete encrypts the answer. Defaults to none.
 	Encryption *keyring.Ring
 }
 
-// New returns a desk. The store must also be a [driver.Seizer], a [driver.Lister] and a [driver.Auditor]; the error
-// names what it is not.
+// New returns a desk. The store must also be a [driver.Seizer], a [driver.Lister] and a [driver.Auditor]. The error
+// names those that it is not.
 func New(store driver.Store, o Options) (*Desk, error) {
 	if store == nil {
 		return nil, errors.New("admin: store is nil")
@@ -54,8 +54,8 @@ func New(store driver.Store, o Options) (*Desk, error) {
 	return d, nil
 }
 
-// Show returns an operation's record and what was decided about it, the newest first. A record whose State is Absent
-// means that there is none; what was decided about it before is returned all the same.
+// Show returns an operation's record and the decisions about it, the newest first. If there is no operation, the
+// record's State is Absent; earlier decisions about it are returned all the same.
 func (d *Desk) Show(ctx context.Context, id driver.ID) (driver.Record, []driver.AuditEntry, error) {
 	rec, err := d.load(ctx, id)
 	if err != nil {
@@ -76,7 +76,7 @@ func (d *Desk) Show(ctx context.Context, id driver.ID) (driver.Record, []driver.
 	return rec, trail, nil
 }
 
-// open decrypts the record's answer and names; what can't be read stays as it is.
+// open decrypts the record's answer and names. If one can't be read, it stays as it is.
 func (d *Desk) open(id driver.ID, rec *driver.Record) {
 	d.openNames(id, rec)
 	d.openAnswer(id, rec)
@@ -89,12 +89,12 @@ func (d *Desk) openAnswer(id driver.ID, rec *driver.Record) {
 }
 
 func (d *Desk) openNames(id driver.ID, rec *driver.Record) {
-	d.keyring.OpenNames(id, rec) //nolint:errcheck // a name that can't be read shows that itself
+	d.keyring.OpenNames(id, rec) //nolint:errcheck // the stored form shows that a name can't be read
 }
 
-// List calls yield for the operations that match q, as [driver.Lister] does, without the store's own records. With a
-// keyring names are compared in the clear, which the store can't do: for q.Operation and q.Correlation it goes through
-// all that the other conditions select, and decrypts the names of each.
+// List calls yield for the operations that match q, as [driver.Lister] does, but leaves out the store's own records.
+// With a keyring, names are compared in the clear, which the store can't do. So for q.Operation and q.Correlation, List
+// goes through all records that match the other conditions, and decrypts the names of each.
 func (d *Desk) List(ctx context.Context, q driver.Query, yield func(driver.ID, driver.Record) bool) error {
 	limit, given := q.Limit, 0
 	q.Limit = 0 // the store's own records don't count

@@ -4,8 +4,8 @@ import "errors"
 
 // Sentinels of refusals. Nothing was changed, unless the error says so.
 var (
-	// ErrInvalid means that the decision itself is incomplete or makes no sense: no author, no reason, an answer that
-	// can't be replayed.
+	// ErrInvalid means that the decision itself is incomplete or not possible: it has no author, no reason, or an answer
+	// that can't be replayed.
 	ErrInvalid = errors.New("decision not valid")
 	// ErrNotFound means that there is no such operation, or that its retention is over.
 	ErrNotFound = errors.New("no such operation")
@@ -22,6 +22,6 @@ var (
 	ErrChanged = errors.New("the operation was changed meanwhile")
 )
 
-// refusals are the errors of a decision that was taken in, and refused. After any other error it may have been
-// executed.
+// refusals are the errors of a decision that was written to the audit trail and then refused. After any other error it
+// may have been executed.
 var refusals = []error{ErrNotFound, ErrAtWork, ErrEnded, ErrReleased, ErrBegun, ErrChanged}

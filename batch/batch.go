@@ -1,4 +1,4 @@
-// Package batch is [semel.Do] for many operations at once, each with its own key, run and result.
+// Package batch calls [semel.Do] for many operations at once, each with its own key, run and result.
 package batch
 
 import (
@@ -22,10 +22,10 @@ type Options struct {
 	Concurrency int
 }
 
-// defaultConcurrency is that of [Options].
+// defaultConcurrency is the default of [Options].Concurrency.
 const defaultConcurrency = 16
 
-// Result is what [semel.Do] has returned for an item, and reported.
+// Result is what [semel.Do] has returned and reported for an item.
 type Result[T any] struct {
 	Value T // zero if there is an error
 	semel.Report
@@ -33,20 +33,20 @@ type Result[T any] struct {
 }
 
 // Do runs fn(ctx, i) once for each items[i], and returns their results in the same order. Each item is a call of
-// [semel.Do], and gets what that returns; one that fails says nothing about the others. What an item's fn throws, a
-// panic or runtime.Goexit, is that item's error, a [*PanicError].
+// [semel.Do], and gets the result of that call; an item that fails says nothing about the others. If fn panics or calls
+// runtime.Goexit for an item, the item's error is a [*PanicError].
 //
-// At most o.Concurrency items are asked for or run at once. Items with the same Key.Scope and Key.Value have their turns
-// in their order, one after the other: with the same request, all but the first get its result; with another one, or
-// another Key.Operation, [refusal.KeyReused]. Nothing else is said about the order. An item that waits for a run
-// elsewhere (Policy.Wait) keeps its place meanwhile.
+// At most o.Concurrency items are asked for or run at once. Items with the same Key.Scope and Key.Value take turns in
+// their order, one after the other. If their request is the same, all but the first get the first one's result. If the
+// request or Key.Operation is another, they get [refusal.KeyReused]. Nothing else is said about the order. An item that
+// waits for a run elsewhere (Policy.Wait) keeps its place meanwhile.
 //
-// When ctx ends, items that have not begun are not run, and get [refusal.StoreUnavailable], without a claim; one that is
-// being claimed gets it once the store has replied. Those that run go on, and get [refusal.OutcomePending]. The same
-// error comes when Policy.Patience has passed since the item was asked for. Its run then keeps its place until fn has
-// returned. Only the next item of its key waits for that; it may find the run not yet settled, which is
-// [refusal.InProgress] without Policy.Wait. So fn may still be at work when Do has returned: [semel.Guard.Drain] waits
-// for that.
+// When ctx ends, items that have not begun are not run, and get [refusal.StoreUnavailable], without a claim. An item
+// that is being claimed gets this error once the store has replied. Items that run go on, and get
+// [refusal.OutcomePending]. The same error comes when Policy.Patience has passed since the item was asked for. Its run
+// then keeps its place until fn has returned. Only the next item with its key waits for that. That item may find the
+// run not yet settled: without Policy.Wait it gets [refusal.InProgress]. So fn may still be at work when Do has
+// returned; [semel.Guard.Drain] waits for it.
 func Do[T any](
 	ctx context.Context, g *semel.Guard, items []Item, o Options, fn func(ctx context.Context, i int) (T, error),
 ) []Result[T] {
@@ -96,8 +96,8 @@ func (b *batch[T]) turns() (first []int) {
 	return first
 }
 
-// take asks for an item, at a place that is the caller's, and gives the place to the next item of its key. It is the
-// item's goroutine, which may be ended by what Do throws.
+// take asks for an item, at a place that belongs to the caller, and gives the place to the next item with its key. It
+// runs on the item's goroutine, which a panic or Goexit from Do may end.
 func (b *batch[T]) take(i int) {
 	r, returned := &b.results[i], false
 	t := &thrower{ended: make(chan struct{})}
@@ -108,10 +108,10 @@ func (b *batch[T]) take(i int) {
 			}
 			*r = Result[T]{Err: &PanicError{Value: recover(), Stack: t.stack}}
 		}
-		p, _ := r.Err.(*semel.Problem) //nolint:errorlint // that of Do itself; another error's own methods may throw
+		p, _ := r.Err.(*semel.Problem) //nolint:errorlint // Do's own error; the methods of another error may panic
 		b.left.Done()                  // from here on the result is the caller's
 		if p != nil && p.Code == refusal.OutcomePending {
-			select { // only a run that fn was begun for is pending
+			select { // an item is pending only if fn was begun for it
 			case <-t.ended:
 			case <-b.ctx.Done(): // no item begins any more
 			}
@@ -132,14 +132,14 @@ func (b *batch[T]) take(i int) {
 	returned = true
 }
 
-// A thrower tells how an item's fn has ended.
+// A thrower records how an item's fn has ended.
 type thrower struct {
-	ended    chan struct{} // closed when fn has; the rest may be read then
+	ended    chan struct{} // closed when fn has ended; the rest may be read then
 	returned bool
-	stack    []byte // where it threw
+	stack    []byte // the stack at the panic or Goexit
 }
 
-// end is deferred around fn. What it throws goes on.
+// end is deferred around fn. It does not stop fn's panic or Goexit.
 func (t *thrower) end() {
 	if !t.returned {
 		t.stack = debug.Stack()

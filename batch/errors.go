@@ -3,10 +3,10 @@ package batch
 import "fmt"
 
 // PanicError is the error of an item whose function did not return. Its run is settled as lost: Policy.OnLost decides.
-// An item also gets it for what its Fingerprinter, or the store, has thrown.
+// An item also gets it if its Fingerprinter, or the store, has panicked or called runtime.Goexit.
 type PanicError struct {
-	Value any    // that it panicked with; nil if it ended by runtime.Goexit
-	Stack []byte // of the goroutine at that moment, as [runtime/debug.Stack] formats it
+	Value any    // the value of the panic; nil if it was runtime.Goexit
+	Stack []byte // the stack of the goroutine at that moment, as [runtime/debug.Stack] formats it
 }
 
 func (e *PanicError) Error() string {
@@ -18,6 +18,6 @@ func (e *PanicError) Error() string {
 
 // Unwrap returns the value, if it is an error.
 func (e *PanicError) Unwrap() error {
-	err, _ := e.Value.(error) // most are none
+	err, _ := e.Value.(error) // most values are not errors
 	return err
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/semelhq/semel/internal/wire"
 )
 
-// The binary form of a record, for stores that keep it as one string. It is a header of fixed size, so that a script
-// in a store can compare and change its fields in place, and a tail. Numbers in the header are big-endian, so that
-// fences and times compare as bytes too.
+// The binary form of a record, for stores that keep a record as one string. It is a header of fixed size and a tail.
+// The fixed size lets a script in a store compare and change the header's fields in place. Numbers in the header are
+// big-endian, so that fences and times can be compared as bytes too.
 //
 //	 at size
 //	  0    1  layout version
@@ -37,23 +37,23 @@ import (
 //	118    8  fingerprint settings
 //	126       tail
 //
-// The tail is a sequence of fields, each a tag byte, a length and a value, in ascending order of tags, without those
-// that are empty. Lengths and counts in the tail are unsigned varints in their shortest form. An answer is
+// The tail is a sequence of fields, in ascending order of tags, without empty fields. Each field is a tag byte, a
+// length and a value. Lengths and counts in the tail are unsigned varints in their shortest form. An answer is
 //
 //	status (2 bytes, big-endian), codec, header, trailer, body
 //
-// with codec as length and bytes; header and trailer as the number of names, and then for each name, in ascending
-// order, length and bytes, the number of values, and the values in their order as length and bytes; and the body as
-// all that is left.
+// where codec is its length and its bytes. Header and trailer begin with the number of names. Then, for each name in
+// ascending order, come its length and bytes, the number of values, and each value in its order as length and bytes.
+// The body is the rest.
 //
-// Every record has exactly one form, and every form that is accepted is the one of its record.
+// Every record has exactly one form, and a form is accepted only if it is the one form of its record.
 //
 // A later version adds tags above those known here, and raises the first byte. It raises the second byte if a reader
-// that passes over the new tags would go wrong; new flags and states always do. A reader keeps the tags that it does
-// not know, and the version, and writes them back.
+// that skips the new tags would go wrong; new flags and states always require this. A reader keeps the version and the
+// tags that it does not know, and writes them back.
 const (
-	layoutVersion  = 1 // what this version writes
-	layoutReadable = 1 // the lowest version that can read that
+	layoutVersion  = 1 // the version that this code writes
+	layoutReadable = 1 // the lowest version that can read that version
 
 	offVersion     = 0
 	offReadable    = 1
@@ -98,7 +98,7 @@ const (
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // AppendBinary appends the record's binary form to b. It implements [encoding.BinaryAppender]. Now is left out. It
-// fails only for a record that no sequence of verbs leads to, an absent one for example; b is then returned as it was.
+// fails only for a record to which no sequence of verbs leads, for example an absent one; b is then returned as it was.
 func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 	if err := r.check(); err != nil {
 		return b, fmt.Errorf("encode record: %w", err)
@@ -158,9 +158,9 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 }
 
 // UnmarshalBinary sets the record to the one whose binary form data is, with Now zero. It implements
-// [encoding.BinaryUnmarshaler]: nothing of data is retained. For data that is not the form of a record, or that only a
-// later version can read, it leaves the record as it was and returns an error that wraps [ErrUnreadable] and says what
-// is wrong, and where. It takes no more memory than a small multiple of data.
+// [encoding.BinaryUnmarshaler]: it keeps no part of data. If data is not the form of a record, or if only a later
+// version can read it, the record stays as it was. Then the error wraps [ErrUnreadable] and says what is wrong, and
+// where. It takes no more memory than a small multiple of data.
 func (r *Record) UnmarshalBinary(data []byte) error {
 	var n Record
 	if err := n.decode(data); err != nil {
@@ -170,7 +170,8 @@ func (r *Record) UnmarshalBinary(data []byte) error {
 	return nil
 }
 
-// check reports a combination of fields that no sequence of verbs leads to. It stands in for a checksum of the header.
+// check reports a combination of fields to which no sequence of verbs leads. It takes the place of a checksum of the
+// header.
 func (r *Record) check() error {
 	switch {
 	case r.State == Absent || r.State > Unknown:
@@ -189,7 +190,7 @@ func (r *Record) check() error {
 		return fmt.Errorf("%v with an answer", r.State)
 	case r.Created < 0, r.Started < 0, r.LeaseEnd < 0, r.Settled < 0:
 		return errors.New("time before 1970")
-	case r.Retention <= 0: // would make a record that is born expired
+	case r.Retention <= 0: // else the record would be expired from the start
 		return fmt.Errorf("retention is %d ns", r.Retention)
 	case r.Tombstone < 0:
 		return fmt.Errorf("tombstone is %d ns", r.Tombstone)
@@ -291,7 +292,7 @@ func (r *Record) decodeTail(d *wire.Decoder, version byte) {
 	}
 }
 
-// size returns how long the record's binary form is, and the answer in it.
+// size returns the length of the record's binary form, and that of the answer in it.
 func (r *Record) size() (total, answer int) {
 	total = recordHeadSize + wire.FieldSize(len(r.Operation)) + wire.FieldSize(len(r.Correlation)) + wire.FieldSize(len(r.Error)) +
 		wire.FieldSize(len(r.Sealed))
@@ -305,12 +306,12 @@ func (r *Record) size() (total, answer int) {
 	return total, answer
 }
 
-// answerHeadSize is what stands before an answer that is kept by itself: layout version, lowest version that can read
-// it, and the CRC-32C of what follows.
+// answerHeadSize is the size of the part before an answer that is stored by itself: layout version, lowest version that
+// can read it, and the CRC-32C of the rest.
 const answerHeadSize = 6
 
-// AppendBinary appends the answer's binary form to b, for stores that keep it apart from its record. It implements
-// [encoding.BinaryAppender], and does not fail.
+// AppendBinary appends the answer's binary form to b, for stores that keep answers apart from their records. It
+// implements [encoding.BinaryAppender], and does not fail.
 func (p *Response) AppendBinary(b []byte) ([]byte, error) {
 	start := len(b)
 	b = slices.Grow(b, answerHeadSize+p.size())
@@ -323,9 +324,9 @@ func (p *Response) AppendBinary(b []byte) ([]byte, error) {
 // MarshalBinary returns the answer's binary form. It implements [encoding.BinaryMarshaler], and does not fail.
 func (p *Response) MarshalBinary() ([]byte, error) { return p.AppendBinary(nil) }
 
-// UnmarshalBinary sets the answer to the one whose binary form data is. It implements [encoding.BinaryUnmarshaler]:
-// nothing of data is retained. For data that is not the form of an answer, or that only a later version can read, it
-// leaves the answer as it was and returns an error that wraps [ErrUnreadable] and says what is wrong, and where.
+// UnmarshalBinary sets the answer to the one whose binary form data is. It implements [encoding.BinaryUnmarshaler]: it
+// keeps no part of data. If data is not the form of an answer, or if only a later version can read it, the answer stays
+// as it was. Then the error wraps [ErrUnreadable] and says what is wrong, and where.
 func (p *Response) UnmarshalBinary(data []byte) error {
 	n, err := decodeAnswer(data)
 	if err != nil {

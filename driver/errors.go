@@ -11,14 +11,14 @@ var (
 	// ErrFull means that the store has no room. From Claim: for a new record; nothing was written. From Settle: for
 	// this answer; the guard settles again without an answer.
 	ErrFull = errors.New("store full")
-	// ErrShareFull is an ErrFull for the record's principal only: it has all the room that one may have. Policy.FailOpen
-	// does not open for it.
+	// ErrShareFull is an ErrFull for the record's principal only: the principal has used all the room that one principal
+	// may have. Policy.FailOpen does not apply to it.
 	ErrShareFull = fmt.Errorf("%w: the principal's share", ErrFull)
 	// ErrUnreadable means that the record exists but can't be read: corrupt, or of an unknown layout version. It is never
 	// treated as absent.
 	ErrUnreadable = errors.New("record unreadable")
-	// ErrHeld means that an Extend has not been executed yet, but that nobody else can write to the store before it is:
-	// this process holds the store's write lock in a transaction of its own. The lease is not lost.
+	// ErrHeld means that an Extend has not been executed yet, but that nobody else can write to the store before it is.
+	// The reason is that this process holds the store's write lock in a transaction of its own. The lease is not lost.
 	ErrHeld = errors.New("store held by a transaction of this process")
 	// ErrRolledBack means that a transaction did not commit, and never will.
 	ErrRolledBack = errors.New("transaction rolled back")

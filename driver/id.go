@@ -15,8 +15,8 @@ type ScopeID [16]byte
 // Scope returns the part that all operations of the same kind and scope share.
 func (id ID) Scope() ScopeID { return ScopeID(id[:16]) }
 
-// Reserved reports whether the ID is one of the store's own records, which stand for no operation: operators' listings
-// leave them out, and nobody decides about them. Their scope is all zeros, which no digest leads to.
+// Reserved reports whether the ID is that of one of the store's own records. They stand for no operation: operators'
+// listings leave them out, and nobody decides about them. Their scope is all zeros, which no digest gives.
 func (id ID) Reserved() bool { return id.Scope() == ScopeID{} }
 
 // String returns the operation's public id: base64url without padding, 64 characters.
@@ -32,13 +32,13 @@ func ParseID(s string) (ID, error) {
 	if err != nil {
 		return ID{}, fmt.Errorf("parse operation id: %w", err)
 	}
-	if n != len(id) { // the decoder passes over line ends, but an operation has one public id
+	if n != len(id) { // the decoder skips line ends, but an operation has only one public id
 		return ID{}, fmt.Errorf("parse operation id: %d bytes, want %d", n, len(id))
 	}
 	return id, nil
 }
 
-// MarshalText implements [encoding.TextMarshaler] with the public id, so that JSON and logs show that too.
+// MarshalText implements [encoding.TextMarshaler] with the public id, so that JSON and logs show the public id too.
 func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
 
 // UnmarshalText implements [encoding.TextUnmarshaler] as [ParseID] does.

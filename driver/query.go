@@ -10,16 +10,16 @@ import (
 // Query selects records for a [Lister]. Zero fields select all.
 type Query struct {
 	Scope       *ScopeID // only records of this kind and scope
-	Prefix      string   // only records whose public id begins so
-	Operation   string   // only records of this operation, such as "POST /payments", as it is stored: none whose name is sealed
+	Prefix      string   // only records whose public id begins with it
+	Operation   string   // only records of this operation, such as "POST /payments", as it is stored: no sealed name
 	Correlation string   // only records whose last run was started by the request with this correlation id, as it is stored
-	Reading     Reading  // only records that read so; zero (ReadsAbsent) selects all
+	Reading     Reading  // only records with this reading; zero (ReadsAbsent) selects all
 	Sealed      bool     // only records with a sealed request
-	Limit       int      // at most so many; 0 means no limit
+	Limit       int      // at most this many records; 0 means no limit
 }
 
 // Range returns the first and the last ID that Scope and Prefix allow; some is false if they allow none. A store whose
-// records are ordered by ID looks at these only.
+// records are ordered by ID looks only at the IDs between them.
 func (q *Query) Range() (first, last ID, some bool) {
 	last = ID(bytes.Repeat([]byte{0xff}, len(last)))
 	if q.Scope != nil {
@@ -46,7 +46,7 @@ func (q *Query) Range() (first, last ID, some bool) {
 	return first, last, less(first, last) <= 0
 }
 
-// Matches reports whether q selects a record, as it reads at rec.Now. Limit is its caller's.
+// Matches reports whether q selects a record, as it reads at rec.Now. It ignores Limit, which the caller has to count.
 func (q *Query) Matches(id ID, rec *Record) bool {
 	return rec.State != Absent &&
 		(q.Scope == nil || *q.Scope == id.Scope()) &&

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// State is the state of a record as it is stored. What a reader makes of it is a [Reading].
+// State is the state of a record as it is stored. What it means to a reader is a [Reading].
 type State uint8
 
 // The states of a record. The numbers are part of the record's layout.
 const (
 	Absent  State = iota // there is no record
-	Running              // a run owns it, or has lost its lease without anybody noticing
+	Running              // a run owns it, or its lease has run out and nobody has noticed
 	Done                 // ended, with an answer to replay or without one
 	Free                 // released: the next claim runs
 	Unknown              // may have taken effect; only an operator or reconcile moves it
@@ -30,14 +30,14 @@ func (s State) String() string {
 	return fmt.Sprintf("state(%d)", uint8(s))
 }
 
-// LostPolicy says what becomes of an operation whose run was lost: no answer, perhaps an effect.
+// LostPolicy says what becomes of an operation whose run was lost: it has no answer, but may have had an effect.
 type LostPolicy uint8
 
 const (
 	// Hold never runs it again: at most once. Repeats are told that the outcome is unknown, until an operator or
 	// reconcile decides.
 	Hold LostPolicy = iota
-	// Rerun runs it again. The handler must be safe to run again: transactional, resumable, or its downstream
+	// Rerun runs it again. The handler must be safe to run again: it is transactional, or resumable, or its downstream
 	// deduplicates by a derived key.
 	Rerun
 )
@@ -63,8 +63,8 @@ func NewToken() (t Token) {
 
 func (t Token) String() string { return hex.EncodeToString(t[:]) }
 
-// Time is an instant on the store's clock, in microseconds since the Unix epoch; zero means not set. It is a type of
-// its own so that it is never compared with a process's clock by mistake.
+// Time is an instant on the store's clock, in microseconds since the Unix epoch; zero means not set. It has its own
+// type so that it is never compared with a process's clock by mistake.
 type Time int64
 
 // TimeOf returns t as a Time.
@@ -78,7 +78,8 @@ func (t Time) Time() time.Time {
 	return time.UnixMicro(int64(t)).UTC()
 }
 
-// Add returns t+d. Forever added, or a sum beyond the largest Time, is that, so that it never comes.
+// Add returns t+d. If d is Forever, or the sum is beyond the largest Time, it returns the largest Time, which never
+// comes.
 func (t Time) Add(d time.Duration) Time {
 	us := Time(d / time.Microsecond)
 	if d == Forever || us > 0 && t > math.MaxInt64-us {
@@ -105,22 +106,22 @@ type Record struct {
 	OnLost LostPolicy // policy of the present run's owner
 	Begun  bool       // the first byte of a streamed answer may have left: never run again
 	Maybe  bool       // an earlier run under Rerun may have had its effect
-	Seized bool       // Unknown was written by Seize, whose owner may settle
-	Steps  bool       // results of steps are saved with it
-	Owed   bool       // its client was promised its end, or has lost an answer, and may not ask again: a completer's to do
-	Wrote  State      // the outcome that (Fence, Token) settled with; Absent if it has not
+	Seized bool       // Seize has written Unknown, and its owner may settle
+	Steps  bool       // results of steps are saved with the record
+	Owed   bool       // a completer must finish it: its client has a promise or lost an answer, and may not ask again
+	Wrote  State      // the outcome with which (Fence, Token) settled; Absent if it has not settled
 
 	Fence uint64 // grows with each run of the identity
 	Token Token  // the owner's
 
 	Fingerprint Fingerprint
-	Attempt     uint32 // runs started, those released by token not counted
+	Attempt     uint32 // runs started, without those that were released by token
 
 	Created   Time          // the operation's first claim
 	Started   Time          // the present run's claim
 	LeaseEnd  Time          // end of the present run's lease
 	Settled   Time          // when Done, Free or Unknown was written
-	Retention time.Duration // from Settled; at least DefaultRetention's meaning of Claim.Retention
+	Retention time.Duration // from Settled; never zero: a zero Claim.Retention means DefaultRetention
 	Tombstone time.Duration // from the end of Retention; 0 for none
 
 	Operation   string
@@ -129,26 +130,26 @@ type Record struct {
 	Response    *Response // the answer to replay; nil for done without an answer. Read-only
 	Sealed      []byte    // the request, encrypted, for a completer; nil if it is not stored. Read-only
 
-	// Now is the store's clock when it gave the record out. It is not stored.
+	// Now is the store's clock when the store returned the record. It is not stored.
 	Now Time
 
 	unknown string // fields of a newer layout, kept so that an older version loses nothing
 }
 
-// Response is an answer as it is stored. It is never changed once made, and may be shared.
+// Response is an answer as it is stored. It is never changed once it is made, and may be shared.
 type Response struct {
 	Status  int         // HTTP status; 0 for a result of Do
-	Header  http.Header // without what must not be replayed
+	Header  http.Header // without the headers that must not be replayed
 	Trailer http.Header
 	Body    []byte
-	Codec   string // name of the codec in which Body is stored, "" if as it was sent
+	Codec   string // name of the codec in which Body is stored; "" if it is stored as it was sent
 }
 
 // Owner returns who owns the record.
 func (r *Record) Owner() Owner { return Owner{Fence: r.Fence, Token: r.Token} }
 
-// Reading is what a record means to a reader at a given moment. It is derived, not stored: a running record whose
-// lease is over under Hold is unknown to every reader, while its own late owner may still settle it.
+// Reading is what a record means to a reader at a given moment. It is derived, not stored. For example, under Hold a
+// running record whose lease is over is unknown to every reader, while its own late owner may still settle it.
 type Reading uint8
 
 // What a record can mean.
@@ -170,8 +171,8 @@ func (r Reading) String() string {
 	return fmt.Sprintf("reading(%d)", uint8(r))
 }
 
-// Reads returns what the record means at r.Now to a caller with the given policy. Hold prevails if either the record
-// or the caller says so; a reader who will not run the operation passes the record's own OnLost.
+// Reads returns what the record means at r.Now to a caller with the given policy. If either the record or the caller
+// says Hold, Hold counts. A reader that will not run the operation passes the record's own OnLost.
 func (r *Record) Reads(caller LostPolicy) Reading {
 	hold := r.OnLost == Hold || caller == Hold
 	switch r.State {
@@ -201,7 +202,7 @@ func (r *Record) Reads(caller LostPolicy) Reading {
 // lapsed reports whether the lease of a running record is over.
 func (r *Record) lapsed(now Time) bool { return now >= r.LeaseEnd }
 
-// readsEnded is Reads for a record that ended, or began and lapsed.
+// readsEnded is Reads for a record that has ended, or that began and lapsed.
 func (r *Record) readsEnded() Reading {
 	switch {
 	case r.over(r.Now):
@@ -212,7 +213,7 @@ func (r *Record) readsEnded() Reading {
 	return ReadsDone
 }
 
-// Kept returns until when the answer of a record that ended, or began, is kept.
+// Kept returns the time until which the answer of a record is kept that has ended or begun.
 func (r *Record) Kept() Time {
 	switch {
 	case r.State == Done:
@@ -223,10 +224,10 @@ func (r *Record) Kept() Time {
 	return never
 }
 
-// past reports whether the retention of a record that ended (or began and lapsed) is over.
+// past reports whether the retention is over of a record that has ended, or that began and lapsed.
 func (r *Record) past(now Time) bool { return r.Kept() != never && now >= r.Kept() }
 
-// over reports whether its tombstone is over too.
+// over reports whether the record's tombstone is over too.
 func (r *Record) over(now Time) bool {
 	end := r.Kept().Add(r.Tombstone)
 	return end != never && now >= end

@@ -1,5 +1,5 @@
 package driver
 
-// SealedName is what the Operation and the Correlation of a [Record], and the Operation of an [AuditEntry], begin with
-// where they are encrypted ([Options].Encryption). No method and path begins so, nor can a client's correlation id.
-const SealedName = "sealed: " // and an envelope, as text
+// SealedName is the beginning of the encrypted ([Options].Encryption) Operation and Correlation of a [Record], and of
+// the encrypted Operation of an [AuditEntry]. No method and path begins with it, nor can a client's correlation id.
+const SealedName = "sealed: " // an envelope follows, as text

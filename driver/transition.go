@@ -6,11 +6,11 @@ import (
 )
 
 // The state machine, as pure functions of a record, the store's clock and a request. A store that reads, applies and
-// writes under one lock can use them as they are; a store that speaks in scripts or SQL repeats them there, and
-// storetest compares. Each clause is there because leaving it out breaks the invariant; docs/model has the traces.
+// writes under one lock can use them as they are. A store that uses scripts or SQL repeats them there, and storetest
+// compares. Each clause is needed: without it the invariant breaks, and docs/model has the traces.
 
-// Claim starts a run if the record allows it. It returns the record as it must be stored and true, or the record
-// unchanged and false. An absent record may carry in Fence the highest fence the store remembers for it.
+// Claim starts a run if the record allows it. It returns the record as it must be stored, and true; or the record
+// unchanged, and false. In an absent record, Fence may hold the highest fence that the store remembers for it.
 func (r Record) Claim(now Time, c Claim) (Record, bool) {
 	c.Lease = cmp.Or(max(c.Lease, 0), DefaultLease)
 	c.Retention = cmp.Or(max(c.Retention, 0), DefaultRetention)
@@ -18,19 +18,19 @@ func (r Record) Claim(now Time, c Claim) (Record, bool) {
 	r.Now = now
 	switch {
 	case r.State == Absent:
-		// A fence from the clock also grows over forget, sweep and failover.
+		// A fence from the clock grows even after forget, sweep and failover.
 		return r.fresh(now, c, max(uint64(now)/1000, r.Fence+1)), true
 	case r.over(now), r.unused() && r.Token != c.Token && !r.Fingerprint.Equal(c.Fingerprint):
 		return r.fresh(now, c, r.Fence+1), true
 	case r.past(now):
-		return r, false // only a tombstone is left, which says no more than that
+		return r, false // only a tombstone is left, which says nothing else
 	case !r.Fingerprint.Equal(c.Fingerprint):
 		return r, false
 	case r.Token == c.Token:
 		if r.State != Running {
-			return r, false // a token once settled is spent
+			return r, false // a token that has settled can't be used again
 		}
-		r.LeaseEnd = now.Add(c.Lease) // its own claim, whose reply was lost
+		r.LeaseEnd = now.Add(c.Lease) // the same claim again, whose reply was lost
 		return r, true
 	case r.Reads(c.OnLost) != ReadsFree:
 		return r, false
@@ -42,11 +42,11 @@ func (r Record) Claim(now Time, c Claim) (Record, bool) {
 	return r.started(now, c, r.Fence+1), true
 }
 
-// unused reports whether the record was released and remembers nothing. Its client was told that nothing happened, so
-// its key may stand for another request: a corrected one.
+// unused reports whether the record was released and nothing of it remains. Its client was told that nothing happened,
+// so its key may stand for another request: a corrected one.
 func (r *Record) unused() bool { return r.State == Free && !r.Maybe && !r.Steps && !r.Owed }
 
-// fresh makes the record of a new operation, which inherits nothing but the order of fences.
+// fresh makes the record of a new operation. It takes over nothing but the order of fences.
 func (r Record) fresh(now Time, c Claim, fence uint64) Record {
 	n := Record{Fingerprint: c.Fingerprint, Created: now, Operation: c.Operation, Sealed: c.Sealed, Now: now}
 	return n.started(now, c, fence)
@@ -63,12 +63,12 @@ func (r Record) started(now Time, c Claim, fence uint64) Record {
 	return r
 }
 
-// lose notes that a run is over whose owner has settled nothing, so that its client has no answer: whoever can finish
-// the operation, from its stored request, owes that.
+// lose notes that a run is over whose owner has not settled, so that its client has no answer. If the request is
+// stored, the operation can be finished from it, and this is owed from now on.
 func (r *Record) lose() { r.Owed = r.Owed || len(r.Sealed) > 0 }
 
-// Extend moves the lease of a running record, and sets Begun if asked to. It reports false, and changes nothing, for
-// any other owner or state: a late heartbeat must not reopen what was settled.
+// Extend moves the lease of a running record, and sets Begun if asked to. For any other owner or state it reports false
+// and changes nothing: a late heartbeat must not reopen a settled record.
 func (r Record) Extend(now Time, by Owner, x Extension) (Record, bool) {
 	r.Now = now
 	if r.State != Running || !r.ownedBy(by) || by.Above {
@@ -79,9 +79,9 @@ func (r Record) Extend(now Time, by Owner, x Extension) (Record, bool) {
 	return r, true
 }
 
-// Settle ends a run, or decides about a record that by has seized. It does not look at the lease: a late owner whom
-// nobody has replaced may still settle. Repeating the settle that this owner wrote reports true and changes nothing;
-// anything else reports false.
+// Settle ends a run, or decides about a record that by has seized. It does not look at the lease: a late owner that
+// nobody has replaced may still settle. If the owner repeats the settle that it has written, Settle reports true and
+// changes nothing; anything else reports false.
 func (r Record) Settle(now Time, by Owner, o Outcome) (Record, bool) {
 	r.Now = now
 	switch {
@@ -103,7 +103,7 @@ func (r Record) Settle(now Time, by Owner, o Outcome) (Record, bool) {
 		}
 		r.finish(o.Response)
 	case r.Begun:
-		// Bytes of an answer may be out: it can be neither run again nor called unknown.
+		// Bytes of an answer may have been sent: the operation can neither be run again nor be called unknown.
 		r.finish(nil)
 	case o.State == Unknown:
 		r.State = Unknown
@@ -123,13 +123,12 @@ func (r Record) Settle(now Time, by Owner, o Outcome) (Record, bool) {
 	return r, true
 }
 
-// finish makes the record done. Nothing is left to do, so that nobody needs the request any more.
+// finish makes the record done. Nothing is left to do, so nobody needs the request any more.
 func (r *Record) finish(answer *Response) {
 	r.State, r.Response, r.Sealed, r.Maybe, r.Owed = Done, answer, nil, false, false
 }
 
-// SaveStep notes that the result of a step is saved. It reports false, and changes nothing, for any other owner or
-// state.
+// SaveStep notes that the result of a step is saved. For any other owner or state it reports false and changes nothing.
 func (r Record) SaveStep(now Time, by Owner) (Record, bool) {
 	r.Now = now
 	if r.State != Running || !r.ownedBy(by) || by.Above {
@@ -139,9 +138,9 @@ func (r Record) SaveStep(now Time, by Owner) (Record, bool) {
 	return r, true
 }
 
-// Seize raises the fence and replaces the token of a record that is running (unless it is begun and its lease over:
-// then it counts as done), unknown, or free with Maybe, and makes it unknown. It reports false, and changes nothing,
-// for any other record. Repeated with the same token it reports true.
+// Seize raises the fence of a record, replaces its token, and makes it unknown. It does so if the record is running,
+// unknown, or free with Maybe; a begun record whose lease is over counts as done. For any other record it reports false
+// and changes nothing. Repeated with the same token it reports true.
 func (r Record) Seize(now Time, t Token) (Record, bool) {
 	r.Now = now
 	switch {
@@ -162,8 +161,8 @@ func (r Record) Seize(now Time, t Token) (Record, bool) {
 	return r, true
 }
 
-// Forgettable reports whether by may delete the record: it is done, or begun with its lease over, or free, or
-// seized by by.
+// Forgettable reports whether by may delete the record. It may if the record is done, or begun with its lease over, or
+// free, or seized by by.
 func (r *Record) Forgettable(now Time, by Owner) bool {
 	if !r.ownedBy(by) || by.Above {
 		return false
@@ -179,8 +178,8 @@ func (r *Record) Forgettable(now Time, by Owner) bool {
 	return false
 }
 
-// Swept returns what Sweep makes of an expired record, and true: a tombstone, which is the record without what was to
-// be replayed, or an absent one. Any other record it returns unchanged, with false.
+// Swept returns what Sweep makes of an expired record, and true. That is a tombstone, which is the record without the
+// data for replays, or an absent record. Any other record is returned unchanged, with false.
 func (r Record) Swept(now Time) (Record, bool) {
 	r.Now = now
 	switch {
@@ -193,14 +192,14 @@ func (r Record) Swept(now Time) (Record, bool) {
 	return Record{Now: now}, true
 }
 
-// Expired reports whether Sweep has to do with the record: nobody owns it and nobody has to decide about it.
+// Expired reports whether Sweep has to process the record: nobody owns it and nobody has to decide about it.
 func (r *Record) Expired(now Time) bool {
 	at := r.Expires()
 	return at != never && now >= at
 }
 
-// Expires returns from when on Sweep may delete the record, or what was to be replayed of it ([Record.Swept]), if
-// nothing changes it before. A record that waits for a decision never expires.
+// Expires returns the time from which Sweep may delete the record, or its data for replays ([Record.Swept]), if nothing
+// changes it before. A record that waits for a decision never expires.
 func (r *Record) Expires() Time {
 	switch r.State {
 	case Done:
@@ -227,7 +226,7 @@ func (r *Record) Expires() Time {
 	return never
 }
 
-// endedExpires is Expires for a record that ended, or began.
+// endedExpires is Expires for a record that has ended or begun.
 func (r *Record) endedExpires() Time {
 	if r.Response == nil && len(r.Sealed) == 0 && !r.Steps {
 		return r.Kept().Add(r.Tombstone) // there is nothing to strip

@@ -7,11 +7,11 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// Log writes one structured line an event: decisions at level Info, those whose result is unknown at Warn, because
-// somebody has to decide about the operation, dangerous events at Warn too, but BodyConsumed, a fault of the service's
-// set-up, at Error. Its fields are
-// event, result, code, digest (the operation's public id, a digest of scope and key; never the key), endpoint,
-// correlation, instance, attempt, fence, status, duration_ms, verb and error.
+// Log writes one structured line for each event. Decisions have level Info. A decision whose result is unknown has
+// level Warn, because somebody has to decide about the operation. Dangerous events have level Warn too, except that
+// BodyConsumed, a fault in the service's set-up, has level Error. The fields are event, result, code, digest (the
+// operation's public id, a digest of scope and key; never the key), endpoint, correlation, instance, attempt, fence,
+// status, duration_ms, verb and error.
 func Log(log *slog.Logger, instance string) Observer {
 	return &logObserver{log: log, instance: instance}
 }

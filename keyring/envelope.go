@@ -7,19 +7,19 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// What is stored beside an answer, steps and requests, is put into an envelope, which says how to read it:
+// Steps, requests and other texts beside an answer are stored in an envelope, which says how to read them:
 //
 //	0, then the text; or
 //	1, the length of a key's id in one byte, the id, the token of the owner that stored it, the nonce, and the text
 //	encrypted by that key
 //
-// The field is part of what the text is bound to, as are record and token, so that nothing can be moved unnoticed.
+// The text is bound to the field, and to record and token, so that nothing can be moved unnoticed.
 const (
 	envelopeOpen   = 0
 	envelopeSealed = 1
 )
 
-// SealField puts a text into an envelope; it is encrypted if there is a keyring.
+// SealField puts a text into an envelope. It encrypts the text if there is a keyring.
 func (k *Ring) SealField(field string, id driver.ID, t driver.Token, text []byte) []byte {
 	if k == nil {
 		return append([]byte{envelopeOpen}, text...)

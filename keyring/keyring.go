@@ -16,35 +16,36 @@ import (
 
 // A Key is one key of a [Ring].
 type Key struct {
-	// ID names the key in what it has encrypted: 1 to 64 visible ASCII characters. It must not name another key later.
+	// ID names the key in the texts that it has encrypted: 1 to 64 visible ASCII characters. It must not name another key
+	// later.
 	ID string
 	// Key is 32 random bytes.
 	Key []byte
 }
 
-// A Ring encrypts stored answers, steps, requests, names of operations and correlation ids at rest: whoever reads the
-// store learns an answer's status, sizes, times, the names of steps and the errors of runs without an answer, and
-// nothing else of them. It is AES-256-GCM. Each text is encrypted under a key of its own, derived from the ring's first
-// one, from the record's id, and from a token, so that the number of texts under one key has no limit in practice; and
-// it is bound to those and to its field, so that it can't be moved unnoticed.
+// A Ring encrypts stored answers, steps, requests, names of operations and correlation ids at rest. A reader of the
+// store then learns only an answer's status, sizes, times, the names of steps and the errors of runs without an answer.
+// The cipher is AES-256-GCM. Each text is encrypted under a key of its own, derived from the ring's first key, from the
+// record's id, and from a token. So the number of texts under one key has no limit in practice. The text is also bound
+// to record, token and field, so that it can't be moved unnoticed.
 //
-// To rotate, give each process the new key as a later one, then put it first, and keep the old ones until the longest
-// retention has passed, seven times that where requests or steps are stored, and nothing from before is unknown any
-// more.
+// To rotate, first give each process the new key as a later one; then put it first. Keep the old keys until the longest
+// retention has passed (seven times that if requests or steps are stored), and until no operation from before is
+// unknown any more.
 //
-// What is not encrypted is refused as unreadable, so that whoever can write into the store can't have an answer or a
-// step of his own taken for one of ours. Where there was no keyring before, [Ring.AllowPlain] is for the change-over.
-// Whoever puts a whole row back that was there before can't be told.
+// A text that is not encrypted is refused as unreadable. So somebody who can write into the store can't put an answer
+// or a step of his own there. For the change from a store without a keyring there is [Ring.AllowPlain]. The Ring can't
+// notice if somebody puts back a whole row that was there before.
 //
-// A Ring is safe for concurrent use. A nil one encrypts nothing.
+// A Ring is safe for concurrent use. A nil Ring encrypts nothing.
 type Ring struct {
 	first string
 	keys  map[string][]byte
-	plain bool // what is not encrypted can be read
+	plain bool // texts that are not encrypted can be read
 }
 
 const (
-	sealedCodec  = "aes-256-gcm:" // and the key's id
+	sealedCodec  = "aes-256-gcm:" // the key's id follows
 	longestKeyID = 64
 	aesKeySize   = 32
 )
@@ -78,9 +79,9 @@ func New(keys ...Key) (*Ring, error) {
 	return k, nil
 }
 
-// AllowPlain returns a keyring with the same keys that also reads what is not encrypted, but for requests. It is for
-// stores that were used without a keyring, until the longest retention has passed, seven times that where steps are
-// stored; each such read is told by [event.PlainStored].
+// AllowPlain returns a keyring with the same keys that also reads texts that are not encrypted, except for requests. It
+// is for stores that were used without a keyring, until the longest retention has passed, or seven times that if steps
+// are stored. Each such read is reported as [event.PlainStored].
 func (k *Ring) AllowPlain() *Ring {
 	if k == nil {
 		return nil
@@ -88,12 +89,12 @@ func (k *Ring) AllowPlain() *Ring {
 	return &Ring{first: k.first, keys: k.keys, plain: true}
 }
 
-// readsPlain reports whether what is not encrypted can be read.
+// readsPlain reports whether texts that are not encrypted can be read.
 func (k *Ring) readsPlain() bool { return k == nil || k.plain }
 
 var errNotEncrypted = errors.New("it is not encrypted, and there is a keyring")
 
-// Seal returns the encrypted form of an answer of the operation, as the owner with that token settles it. A nil answer
+// Seal returns the encrypted form of an answer of the operation, for the owner with that token to settle. A nil answer
 // stays nil.
 func (k *Ring) Seal(id driver.ID, t driver.Token, answer *driver.Response) *driver.Response {
 	if k == nil || answer == nil || strings.HasPrefix(answer.Codec, sealedCodec) {
@@ -101,7 +102,7 @@ func (k *Ring) Seal(id driver.ID, t driver.Token, answer *driver.Response) *driv
 	}
 	plain, err := answer.AppendBinary(nil)
 	if err != nil {
-		panic("semel: " + err.Error()) // it does not fail
+		panic("semel: " + err.Error()) // AppendBinary does not fail
 	}
 	bound := boundTo("answer", id, t)
 	aead := k.aead(k.first, bound)
@@ -111,8 +112,9 @@ func (k *Ring) Seal(id driver.ID, t driver.Token, answer *driver.Response) *driv
 	return &driver.Response{Status: answer.Status, Codec: sealedCodec + k.first, Body: body}
 }
 
-// Open returns the answer of a record, decrypted if it is encrypted; nil if there is none. An error, also for one that
-// is not encrypted unless the keyring is nil or of [Ring.AllowPlain], wraps [driver.ErrUnreadable].
+// Open returns the answer of a record, decrypted if it is encrypted; nil if there is none. An error wraps
+// [driver.ErrUnreadable]. It is also an error if the answer is not encrypted, unless the keyring is nil or of
+// [Ring.AllowPlain].
 func (k *Ring) Open(id driver.ID, rec *driver.Record) (*driver.Response, error) {
 	if rec.Response == nil {
 		return nil, nil
@@ -143,7 +145,7 @@ func (k *Ring) Open(id driver.ID, rec *driver.Record) (*driver.Response, error) 
 	return answer, nil
 }
 
-// aead returns the cipher of what is bound so, under its own key.
+// aead returns the cipher for a text that is bound to bound, under the text's own key.
 func (k *Ring) aead(name string, bound []byte) cipher.AEAD {
 	mac := hmac.New(sha256.New, k.keys[name])
 	mac.Write(bound)
@@ -158,7 +160,7 @@ func (k *Ring) aead(name string, bound []byte) cipher.AEAD {
 	return aead
 }
 
-// boundTo is what is encrypted belongs to: the record, the run and the field.
+// boundTo is what an encrypted text is bound to: the record, the run and the field.
 func boundTo(field string, id driver.ID, t driver.Token) []byte {
 	b := append([]byte("semel "+field+" 1\x00"), id[:]...)
 	return append(b, t[:]...)

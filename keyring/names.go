@@ -9,8 +9,8 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// SealNames encrypts the names of a claim. Its token binds them: the operation's stays when the next run replaces the
-// correlation id.
+// SealNames encrypts the names of a claim, and binds them to the claim's token. The operation's name keeps its token
+// when the next run replaces the correlation id.
 func (k *Ring) SealNames(id driver.ID, c *driver.Claim) {
 	if k == nil {
 		return
@@ -32,8 +32,8 @@ const (
 )
 
 // OpenNames decrypts the Operation and the Correlation of a record. A name that can't be read stays as it is stored,
-// and the error wraps [driver.ErrUnreadable]: its key is not in the keyring, it was not stored for this record, or it
-// is not encrypted, unless the keyring is nil or of [Ring.AllowPlain].
+// and the error wraps [driver.ErrUnreadable]. Then its key is not in the keyring, or it was not stored for this record,
+// or it is not encrypted although the keyring is neither nil nor of [Ring.AllowPlain].
 func (k *Ring) OpenNames(id driver.ID, rec *driver.Record) error {
 	operation, err := k.openName(operationField, id, rec.Operation)
 	if err == nil {

@@ -9,13 +9,14 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// An entry is a record as it is kept: what most records have in 224 bytes, what few have behind a pointer.
+// An entry is a record as the store keeps it. The fields that most records have take 224 bytes; the fields that few
+// records have are behind a pointer.
 type entry struct {
 	id    driver.ID
 	next  *entry // the next entry with the same index key
-	usage *usage // its principal's; nil for the store's own
+	usage *usage // the usage of its principal; nil for the store's own records
 	pos   uint32 // 1 + its place in the shard's queue; 0 if it is in none
-	live  uint32 // 1 + its place among the shard's live ones; 0 if it is not one of them
+	live  uint32 // 1 + its place among the shard's live entries; 0 if it is not one of them
 
 	fence       uint64
 	token       driver.Token
@@ -32,13 +33,13 @@ type entry struct {
 	onLost  driver.LostPolicy
 	marks   marks
 
-	operation   unique.Handle[string] // few operations, many records
+	operation   unique.Handle[string] // few different operations for many records
 	correlation string
 	response    *driver.Response
 	rare        *rare
 }
 
-// rare is the part that few records have.
+// rare holds the fields that few records have.
 type rare struct {
 	err       string
 	sealed    []byte
@@ -55,7 +56,7 @@ const (
 	owed
 )
 
-// record returns what e holds, with the given clock; a nil entry is an absent record.
+// record returns the record in e, with the given clock; a nil entry is an absent record.
 func (e *entry) record(now driver.Time) driver.Record {
 	if e == nil {
 		return driver.Record{Now: now}
@@ -88,7 +89,8 @@ func (e *entry) record(now driver.Time) driver.Record {
 	return r
 }
 
-// set stores rec in e. Its texts are copied, so that a short one does not keep alive the request that it was cut from.
+// set stores rec in e. It copies the texts, so that a short text does not keep in memory the request that it is a part
+// of.
 func (e *entry) set(rec *driver.Record) {
 	e.state, e.onLost, e.wrote = rec.State, rec.OnLost, rec.Wrote
 	e.marks = 0
@@ -133,7 +135,7 @@ func (e *entry) set(rec *driver.Record) {
 	}
 }
 
-// stepsWeight is what saved steps count towards Options.MaxBytes. It goes with Record.Steps.
+// stepsWeight is how much saved steps count towards Options.MaxBytes. Only a record with Steps set has any.
 func (e *entry) stepsWeight() (n int64) {
 	if e == nil || e.rare == nil {
 		return 0
@@ -144,7 +146,7 @@ func (e *entry) stepsWeight() (n int64) {
 	return n
 }
 
-// growth returns by how much the weight of a record grows if rec is written in the place of old.
+// growth returns by how much the weight of a record grows if rec replaces old.
 func (e *entry) growth(old, rec *driver.Record) int64 {
 	n := weight(rec) - weight(old)
 	if old.Steps && !rec.Steps {
@@ -153,7 +155,7 @@ func (e *entry) growth(old, rec *driver.Record) int64 {
 	return n
 }
 
-// weight is what a record without its steps counts towards Options.MaxBytes.
+// weight is how much a record without its steps counts towards Options.MaxBytes.
 func weight(rec *driver.Record) int64 {
 	n := len(rec.Correlation) + len(rec.Error) + len(rec.Sealed)
 	if strings.HasPrefix(rec.Operation, driver.SealedName) {

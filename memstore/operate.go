@@ -42,7 +42,7 @@ func (s *Store) Forget(ctx context.Context, id driver.ID, by driver.Owner) (bool
 	return true, nil
 }
 
-// List implements [driver.Lister]. No lock is held while yield runs, so that it may use the store.
+// List implements [driver.Lister]. No lock is held while yield runs, so yield may use the store.
 func (s *Store) List(ctx context.Context, q driver.Query, yield func(driver.ID, driver.Record) bool) error {
 	first, last, some := q.Range()
 	if !some {

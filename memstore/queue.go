@@ -17,7 +17,7 @@ type appointment struct {
 
 const never = driver.Time(math.MaxInt64)
 
-// set moves e to the given time, in or out of the queue.
+// set moves e to the given time. It puts e into the queue or takes it out if needed.
 func (q *queue) set(e *entry, at driver.Time) {
 	switch {
 	case at == never && e.pos == 0:
@@ -45,7 +45,7 @@ func (q *queue) remove(e *entry) {
 	}
 }
 
-// up moves what stands at i towards the front as far as it belongs, and returns where it stands then.
+// up moves the element at i as far to the front as it belongs, and returns its new place.
 func (q queue) up(i int) int {
 	a := q[i]
 	for i > 0 {
@@ -60,7 +60,7 @@ func (q queue) up(i int) int {
 	return i
 }
 
-// down moves what stands at i towards the end as far as it belongs.
+// down moves the element at i as far to the end as it belongs.
 func (q queue) down(i int) {
 	a := q[i]
 	for {

@@ -9,7 +9,8 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// enter counts a new record of so many bytes, and returns the usage of its principal. Without room it counts nothing.
+// enter counts a new record of the given size, and returns the usage of its principal. If there is no room it counts
+// nothing.
 func (s *Store) enter(id *driver.ID, bytes int64) (*usage, error) {
 	u, ok := s.usages.join(id)
 	if !ok {
@@ -27,8 +28,8 @@ func (s *Store) enter(id *driver.ID, bytes int64) (*usage, error) {
 	return u, nil
 }
 
-// reserve counts bytes of a record, which may be negative. If it is strict, it counts nothing and returns an error
-// where that would go beyond a bound.
+// reserve adds bytes to the count; bytes may be negative. With strict, it counts nothing and returns an error if a
+// bound would be passed.
 func (s *Store) reserve(u *usage, bytes int64, strict bool) error {
 	if u != nil && !add(&u.bytes, bytes, s.shareBytes, strict) {
 		return driver.ErrShareFull
@@ -60,8 +61,8 @@ func add(counter *atomic.Int64, n, limit int64, strict bool) bool {
 	}
 }
 
-// expire removes at most limit records of sh that have expired, or what was to be replayed of them, and returns how
-// many. The shard's lock is held: what it touches is neither being claimed nor owned.
+// expire removes at most limit expired records of sh, or their data for replays, and returns how many. The shard's lock
+// is held, so nobody claims or owns these records meanwhile.
 func (s *Store) expire(sh *shard, now driver.Time, limit int) int {
 	n := 0
 	for n < limit && len(sh.queue) > 0 && sh.queue[0].at <= now {
@@ -72,7 +73,7 @@ func (s *Store) expire(sh *shard, now driver.Time, limit int) int {
 		} else {
 			grown := e.growth(&before, &rec)
 			sh.write(e, &rec)
-			s.reserve(e.usage, grown, false) //nolint:errcheck // it is not strict
+			s.reserve(e.usage, grown, false) //nolint:errcheck // without strict it can't fail
 		}
 		n++
 	}
@@ -83,7 +84,7 @@ func (s *Store) expire(sh *shard, now driver.Time, limit int) int {
 func (s *Store) remove(sh *shard, e *entry) {
 	rec := e.record(0)
 	sh.remove(e)
-	s.reserve(e.usage, -weight(&rec)-e.stepsWeight(), false) //nolint:errcheck // it is not strict
+	s.reserve(e.usage, -weight(&rec)-e.stepsWeight(), false) //nolint:errcheck // without strict it can't fail
 	s.records.Add(-1)
 	s.usages.leave(e.usage)
 }
@@ -99,7 +100,8 @@ func (s *Store) makeRoom() bool {
 	return n > 0
 }
 
-// pass visits every shard once. Passes begin at different shards, so that those who work at once spread.
+// pass visits every shard once. Passes begin at different shards, so that concurrent passes do not meet at the same
+// one.
 func (s *Store) pass() iter.Seq[*shard] {
 	return func(yield func(*shard) bool) {
 		start := s.turn.Add(1)
@@ -111,8 +113,8 @@ func (s *Store) pass() iter.Seq[*shard] {
 	}
 }
 
-// Sweep implements [driver.Store]. It visits the shards in turn and never keeps more than one locked. It returns what
-// it has removed also if ctx ends meanwhile.
+// Sweep implements [driver.Store]. It visits the shards one after the other and never holds more than one lock. If ctx
+// ends meanwhile, it still returns how many records it has removed.
 func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
 	n := 0
 	for sh := range s.pass() {

@@ -7,21 +7,22 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// A shard holds the records whose ids say so. All its fields are guarded by mu.
+// A shard holds a part of the records; their ids say which. All its fields are guarded by mu.
 type shard struct {
 	mu    sync.Mutex
-	index map[uint64]*entry // by part of the id; entries that share it are chained
+	index map[uint64]*entry // by part of the id; entries with the same part are chained
 	queue queue             // the records that expire
-	live  []*entry          // those stored as running or unknown, in no order
+	live  []*entry          // entries stored as running or unknown, in no order
 
-	// floor is the highest fence of any record that was removed, so that a key claimed again within the same
-	// millisecond is fenced higher too.
+	// floor is the highest fence of any removed record. A key that is claimed again within the same millisecond gets a
+	// higher fence too.
 	floor uint64
 
-	_ [64]byte // keeps the lock off its neighbour's cache line
+	_ [64]byte // keeps the lock off the cache line of the next shard
 }
 
-// The first 16 bytes of an id are its scope's and often the same; the rest is a digest, of which any part is as good.
+// The first 16 bytes of an id are its scope's and often the same. The rest is a digest, and each part of it serves
+// equally well.
 func (s *Store) shard(id driver.ID) *shard { return &s.shards[id[24]%shardCount] }
 
 func indexKey(id *driver.ID) uint64 { return binary.LittleEndian.Uint64(id[16:24]) }
@@ -50,7 +51,7 @@ func (sh *shard) write(e *entry, rec *driver.Record) {
 	sh.note(e, rec.State == driver.Running || rec.State == driver.Unknown)
 }
 
-// note keeps e among the live entries, or out of them.
+// note adds e to the live entries, or removes it from them.
 func (sh *shard) note(e *entry, live bool) {
 	switch {
 	case live == (e.live > 0):

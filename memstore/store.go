@@ -17,19 +17,19 @@ type Options struct {
 	// its answer. Defaults to 1 000 000.
 	MaxRecords int
 
-	// MaxBytes limits the sum of what records hold beyond their fixed size: answers, steps, sealed requests and names,
-	// correlation ids and error texts, 1 or more. Only a new record, a step and an answer are ever refused for it.
+	// MaxBytes limits the sum of what records hold beyond their fixed size: answers, steps, sealed requests, names,
+	// correlation ids and error texts, 1 or more. Only a new record, a step and an answer are ever refused because of it.
 	// Defaults to 256 MiB.
 	MaxBytes int64
 
 	// PrincipalShare is the largest part of MaxRecords, and of MaxBytes, that one principal's records may take; above 0,
-	// at most 1. What goes beyond it is refused with [driver.ErrShareFull]. A store that one principal has for itself, as
-	// under semel.SingleTenant, can be given all of it: it can't tell whether others are still to come. Defaults to 0.5.
+	// at most 1. Beyond it a record is refused with [driver.ErrShareFull]. If a store has only one principal, as under
+	// semel.SingleTenant, it can be 1: the store itself can't know whether other principals will come. Defaults to 0.5.
 	PrincipalShare float64
 
 	// Clock tells the time and never goes back. It is called concurrently, under a lock: it must not use the store.
-	// Defaults to the machine's clock as it stands in Open, moved on by the monotonic clock, so that setting the machine's
-	// clock ends no lease and no retention early.
+	// Defaults to the machine's clock at the time of Open, moved on by the monotonic clock. So setting the machine's clock
+	// ends no lease and no retention early.
 	Clock func() time.Time
 }
 
@@ -41,12 +41,12 @@ const (
 	// shardCount is a power of two, far above the number of cores, so that verbs seldom wait for each other.
 	shardCount = 64
 
-	// reclaimPerClaim is how many expired records of its shard a claim that adds a record may remove: more than one, so
-	// that a backlog shrinks.
+	// reclaimPerClaim is how many expired records of its shard a claim may remove when it adds a record. It is more than
+	// one, so that a backlog shrinks.
 	reclaimPerClaim = 4
 
-	// reclaimPerShard is how many expired records are removed from one shard before the store says that it is full, and
-	// sweepBatch how many while Sweep keeps a shard's lock.
+	// reclaimPerShard is how many expired records are removed from one shard before the store says that it is full.
+	// sweepBatch is how many are removed while Sweep holds a shard's lock.
 	reclaimPerShard = 16
 	sweepBatch      = 64
 )
@@ -116,14 +116,14 @@ func newStore(o Options) *Store {
 	return s
 }
 
-// Len returns the number of records, expired ones that have not been removed included.
+// Len returns the number of records. Expired records that have not been removed count too.
 func (s *Store) Len() int { return int(s.records.Load()) }
 
 // now must be called with a shard's lock held, so that the times of one record never go back.
 func (s *Store) now() driver.Time { return driver.TimeOf(s.clock()) }
 
 // Claim implements [driver.Store]. It fails with [driver.ErrFull] for a record that is absent or past its retention, if
-// there is no room for it, or none in its principal's share, after a bounded search for expired records.
+// the store or its principal's share has no room for it. Before that it does a bounded search for expired records.
 func (s *Store) Claim(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
 	if err := ctx.Err(); err != nil {
 		return driver.Record{}, false, fmt.Errorf("memstore: claim: %w", err)
@@ -145,7 +145,7 @@ func (s *Store) claim(id driver.ID, c driver.Claim) (driver.Record, bool, error)
 	now := s.now()
 	e := sh.find(id)
 	old := e.record(now)
-	// An operation that begins may be refused for want of room; the next run of one brings nothing with it.
+	// An operation that begins may be refused because there is no room; its later runs add nothing.
 	begins := old.Reads(c.OnLost) == driver.ReadsAbsent || !old.Fingerprint.Equal(c.Fingerprint)
 	if e == nil {
 		old.Fence = sh.floor
@@ -168,7 +168,7 @@ func (s *Store) claim(id driver.ID, c driver.Claim) (driver.Record, bool, error)
 		e = sh.insert(id)
 		e.usage = u
 	}
-	rec.Sealed = bytes.Clone(rec.Sealed) // the claim's bytes stay the caller's
+	rec.Sealed = bytes.Clone(rec.Sealed) // the claim's bytes belong to the caller
 	sh.write(e, &rec)
 	return rec, true, nil
 }

@@ -7,14 +7,14 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// A usage is what one principal's records take of the store.
+// A usage counts what one principal's records take of the store.
 type usage struct {
 	scope          driver.ScopeID
 	records, bytes atomic.Int64
 }
 
-// usages holds the usage of each principal that has records. Records are joined under mu, for reading where that goes,
-// so that none joins a usage that is being removed.
+// usages holds the usage of each principal that has records. A record joins under mu, locked for reading where
+// possible, so that no record joins a usage that is being removed.
 type usages struct {
 	limit int64 // records of one principal
 
@@ -22,8 +22,8 @@ type usages struct {
 	of map[driver.ScopeID]*usage
 }
 
-// join counts a record of the principal, and returns its usage; ok is false if that has no room. The store's own
-// records are no principal's and have no usage.
+// join counts a record of the principal, and returns its usage; ok is false if the usage has no room. The store's own
+// records belong to no principal and have no usage.
 func (s *usages) join(id *driver.ID) (u *usage, ok bool) {
 	if id.Reserved() {
 		return nil, true

@@ -1,9 +1,9 @@
-// Package refusal names what a guard refuses a request for. The names are the same in the member "code" of a problem,
-// in the header Idempotency-Code, in events, and as errors.
+// Package refusal names the reasons for which a guard refuses a request. The names are the same in the member "code" of
+// a problem, in the header Idempotency-Code, in events, and as errors.
 package refusal
 
-// A Code names a refusal. It stands in the member "code" of a problem, and in the header Idempotency-Code of every
-// refusal, whatever its form. It is also the error that such a refusal unwraps to, so that callers can use errors.Is.
+// A Code names a refusal. It is the member "code" of a problem, and the header Idempotency-Code of every refusal,
+// whatever the refusal's form. Such a refusal also unwraps to it as an error, so that callers can use errors.Is.
 type Code string
 
 // The codes of a guard. A gateway, or a service, may have codes of its own.
@@ -12,7 +12,7 @@ const (
 	KeyMissing Code = "IDEMPOTENCY_KEY_REQUIRED"
 	// KeyInvalid means that the key breaks the route's key format.
 	KeyInvalid Code = "IDEMPOTENCY_KEY_INVALID"
-	// ScopeInvalid means that the principal of a keyed request could not be told.
+	// ScopeInvalid means that the principal of a keyed request could not be found.
 	ScopeInvalid Code = "IDEMPOTENCY_SCOPE_INVALID"
 	// KeyReused means that the key was used before with another request.
 	KeyReused Code = "IDEMPOTENCY_KEY_REUSED"
@@ -23,8 +23,8 @@ const (
 	// OutcomeUnknown means that the operation may have taken effect and that its run was lost.
 	OutcomeUnknown Code = "IDEMPOTENCY_OUTCOME_UNKNOWN"
 	// NoAnswer means that a handler returned without having written a status or a byte. From [RunTx] it means that the
-	// function in the transaction returned nil without an answer, and that the transaction was rolled back: what is
-	// written later could not be a part of it.
+	// function in the transaction returned nil without an answer, and that the transaction was rolled back: an answer that
+	// is written later could not be a part of it.
 	NoAnswer Code = "IDEMPOTENCY_NO_ANSWER"
 	// ReplayUnavailable means that the operation has ended but that its answer can't be given again.
 	ReplayUnavailable Code = "IDEMPOTENCY_REPLAY_UNAVAILABLE"
@@ -42,12 +42,12 @@ const (
 	DigestMismatch Code = "IDEMPOTENCY_DIGEST_MISMATCH"
 	// EarlyData means that the request came as TLS early data, which an attacker can replay.
 	EarlyData Code = "IDEMPOTENCY_EARLY_DATA"
-	// RequestUnreadable means that the connection broke while the request's body was read, or that fields of it which the
-	// policy names can't be told; nothing was run.
+	// RequestUnreadable means that the connection broke while the request's body was read. Or the policy names fields of
+	// the body that can't be found with certainty. Nothing was run.
 	RequestUnreadable Code = "IDEMPOTENCY_REQUEST_UNREADABLE"
-	// BodyConsumed means that something above the guard, or the scope, has read the request's body; nothing was run.
+	// BodyConsumed means that a layer above the guard, or the scope, has read the request's body; nothing was run.
 	BodyConsumed Code = "IDEMPOTENCY_BODY_CONSUMED"
-	// OperationNotFound means that there is no such operation, or that it is another principal's.
+	// OperationNotFound means that there is no such operation, or that it belongs to another principal.
 	OperationNotFound Code = "IDEMPOTENCY_OPERATION_NOT_FOUND"
 	// StoreUnavailable means that the store could not be asked; nothing was run.
 	StoreUnavailable Code = "IDEMPOTENCY_STORE_UNAVAILABLE"
