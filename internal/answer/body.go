@@ -11,14 +11,14 @@ import (
 	"github.com/semelhq/semel/internal/requestbody"
 )
 
-// ErrTooLarge means that an answer is above the limit of what is stored.
+// ErrTooLarge means that an answer is above the limit up to which answers are stored.
 var ErrTooLarge = errors.New("the answer is larger than Policy.MaxResponseBody")
 
-// SniffLen is how much http.DetectContentType looks at, in bytes.
+// SniffLen is how many bytes http.DetectContentType looks at.
 const SniffLen = 512
 
-// A Body is what has been written of an answer's body. Up to Limit, and while there is room in Held, it is in memory.
-// Beyond, it is in a temporary file, from which it can be sent, or it is dropped.
+// A Body is the written part of an answer's body. Up to Limit, and while there is room in Held, it is in memory. Beyond
+// that it is in a temporary file, from which it can be sent, or it is dropped.
 type Body struct {
 	Limit       int64 // in bytes
 	Held, Files *budget.Budget
@@ -26,29 +26,30 @@ type Body struct {
 	Dir         string // of the temporary file
 
 	memory  []byte
-	begin   []byte // the first bytes of one that is no longer in memory
+	begin   []byte // the first bytes of a body that is no longer in memory
 	file    *os.File
 	named   bool // the file still has its name
 	size    int64
 	filed   int   // bytes in the file
-	taken   int   // of Held
-	why     error // it is not whole in memory
-	failed  bool  // the file has: nothing more is kept
-	written int64 // when it failed
+	taken   int   // taken of Held
+	why     error // why the body is not whole in memory
+	failed  bool  // the file has failed: nothing more is kept
+	written int64 // size of the body when the file failed
 	rest    []byte
 }
 
 // Size returns how many bytes were written.
 func (b *Body) Size() int64 { return b.size }
 
-// WhyNotWhole says why the body is not whole in memory: [ErrTooLarge], or [budget.ErrNoRoom]. Nil if it is.
+// WhyNotWhole says why the body is not whole in memory: [ErrTooLarge], or [budget.ErrNoRoom]. It returns nil if the
+// body is whole.
 func (b *Body) WhyNotWhole() error { return b.why }
 
 // Bytes returns the body; nil if it is not whole in memory.
 func (b *Body) Bytes() []byte {
 	switch {
 	case b.why != nil:
-		return nil //nolint:nilerr // that nothing is kept is no failure
+		return nil //nolint:nilerr // keeping nothing is no failure
 	case b.memory == nil:
 		return []byte{}
 	}
@@ -63,8 +64,8 @@ func (b *Body) Begin() []byte {
 	return b.memory[:min(len(b.memory), SniffLen)]
 }
 
-// Append adds to a body. What does not stay in memory goes to the temporary file if filed says so, and is dropped else.
-// An error means that the file has failed; what had been written before can still be had by [Body.Salvage].
+// Append adds to a body. The part that does not stay in memory goes to the temporary file if filed is true; else it is
+// dropped. An error means that the file has failed. [Body.Salvage] can still write what was written before.
 func Append[T []byte | string](b *Body, p T, filed bool) error {
 	before := b.size
 	b.size += int64(len(p))
@@ -78,7 +79,7 @@ func Append[T []byte | string](b *Body, p T, filed bool) error {
 		}
 		return nil
 	case b.why != nil:
-		return nil //nolint:nilerr // that nothing is kept is no failure
+		return nil //nolint:nilerr // keeping nothing is no failure
 	case b.size > b.Limit:
 		b.why = ErrTooLarge
 	case hold(b, p):
@@ -120,7 +121,7 @@ func (b *Body) makeFile(parts ...[]byte) error {
 	if err != nil {
 		return err
 	}
-	// Where the system lets an open file lose its name, not even a process that is killed leaves the answer behind.
+	// Where the system allows an open file without a name, the answer does not stay behind even if the process is killed.
 	b.file, b.named = f, os.Remove(f.Name()) != nil
 	for _, part := range parts {
 		if err := b.toFile(part); err != nil {
@@ -140,7 +141,8 @@ func (b *Body) toFile(p []byte) error {
 	return err
 }
 
-// Salvage writes what there was before the file failed. whole is false if that could not be read; an error of w is none.
+// Salvage writes the bytes from before the file failed. whole is false if they could not be read; an error of w does
+// not count.
 func (b *Body) Salvage(w io.Writer) (whole bool) {
 	var from io.Reader = bytes.NewReader(b.rest)
 	if b.rest == nil && b.written > 0 {
@@ -149,7 +151,7 @@ func (b *Body) Salvage(w io.Writer) (whole bool) {
 	return readWhole(w, from, b.written) == nil
 }
 
-// Send writes the body. The only error is that of a file that can't be read whole.
+// Send writes the body. It returns an error only if the file can't be read whole.
 func (b *Body) Send(w io.Writer) error {
 	if b.file == nil {
 		w.Write(b.memory) //nolint:errcheck // the client has gone
@@ -158,7 +160,7 @@ func (b *Body) Send(w io.Writer) error {
 	return readWhole(w, io.NewSectionReader(b.file, 0, b.size), b.size)
 }
 
-// readWhole copies so many bytes. An error of w is the client's, who has gone.
+// readWhole copies size bytes. An error of w is ignored: the client has gone.
 func readWhole(w io.Writer, from io.Reader, size int64) error {
 	src := requestbody.WatchedReader{Reader: from}
 	n, err := io.Copy(w, &src)
@@ -168,7 +170,7 @@ func readWhole(w io.Writer, from io.Reader, size int64) error {
 	return src.Err
 }
 
-// Lend returns how much the body has taken of Held, which the caller gives back from now on.
+// Lend returns how much the body has taken of Held. From now on the caller has to give it back.
 func (b *Body) Lend() (taken int) {
 	taken, b.taken = b.taken, 0
 	return taken
@@ -176,23 +178,23 @@ func (b *Body) Lend() (taken int) {
 
 func (b *Body) giveMemory() { b.Held.Give(b.Principal, b.Lend()) }
 
-// Close gives back what the body holds. Its size stays.
+// Close gives back what the body holds. Size still returns its size.
 func (b *Body) Close() {
 	b.memory, b.rest = nil, nil
 	b.giveMemory()
 	if b.file == nil {
 		return
 	}
-	b.file.Close() //nolint:errcheck // it was only written for this answer
+	b.file.Close() //nolint:errcheck // the file was only written for this answer
 	if b.named {
-		os.Remove(b.file.Name()) //nolint:errcheck // nobody can mend that here
+		os.Remove(b.file.Name()) //nolint:errcheck // nobody can correct that here
 	}
 	b.file = nil
 	b.Files.Give(b.Principal, b.filed)
 	b.filed = 0
 }
 
-// Reset is Close, of a body to which nothing was written.
+// Reset is Close, and leaves a body to which nothing was written.
 func (b *Body) Reset() {
 	b.Close()
 	b.size, b.begin, b.why, b.failed = 0, nil, nil, false

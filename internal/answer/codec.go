@@ -18,16 +18,17 @@ type Codec interface {
 	Decode(stored []byte, limit int64) ([]byte, error)
 }
 
-// Codecs finds a codec by the name that a record gives. Gzip is always known, so that a record survives a change of
+// Codecs finds a codec by the name in a record. Gzip is always known, so that a record can be read after a change of
 // Options.Codec.
 type Codecs struct {
 	write  Codec
-	name   string // of write
+	name   string // name of write
 	byName map[string]Codec
 	failed func(error)
 }
 
-// NewCodecs returns one that writes with c; nil for gzip. failed is told what keeps a body from being compressed.
+// NewCodecs returns Codecs that compress with c; with gzip if c is nil. failed is told the error that keeps a body from
+// being compressed.
 func NewCodecs(c Codec, failed func(error)) Codecs {
 	if c == nil {
 		c = gzipCodec{}
@@ -36,14 +37,14 @@ func NewCodecs(c Codec, failed func(error)) Codecs {
 	return Codecs{write: c, name: name, failed: failed, byName: map[string]Codec{gzipCodec{}.Name(): gzipCodec{}, name: c}}
 }
 
-// A body larger than many samples is compressed only if its beginning shrinks: an image or an archive would cost the
-// processor much for nothing.
+// A body larger than many samples is compressed only if its beginning shrinks. For an image or an archive compressing
+// would cost much processor time and save nothing.
 const (
 	codecSample = 64 << 10 // bytes
 	manySamples = 8
 )
 
-// Pack compresses a body of at least threshold bytes; it returns the body and "" where that does not help.
+// Pack compresses a body of at least threshold bytes. If that does not make it smaller, it returns the body and "".
 func (c *Codecs) Pack(body []byte, threshold int) ([]byte, string) {
 	if threshold < 0 || len(body) < threshold || len(body) == 0 {
 		return body, ""
@@ -64,7 +65,7 @@ func (c *Codecs) Pack(body []byte, threshold int) ([]byte, string) {
 	return packed, c.name
 }
 
-// What a codec throws says no more than an error of its.
+// A panic of a codec counts as an error of the codec.
 
 func encode(c Codec, body []byte) (packed []byte, err error) {
 	defer thrown.Catch(&err)
@@ -76,7 +77,7 @@ func decode(c Codec, stored []byte, limit int64) (body []byte, err error) {
 	return c.Decode(stored, limit)
 }
 
-// Unpack returns a stored body as it was sent. One that can't be is an error that wraps driver.ErrUnreadable.
+// Unpack returns a stored body as it was sent. If it can't, the error wraps driver.ErrUnreadable.
 func (c *Codecs) Unpack(r *driver.Response, limit int64) ([]byte, error) {
 	if r.Codec == "" {
 		return r.Body, nil

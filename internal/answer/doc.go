@@ -1,3 +1,3 @@
-// Package answer has what a guard keeps of a handler's answer and gives again: its body, in memory or in a file, its
-// fields but those that belong to one exchange, and how it goes out.
+// Package answer has the parts of a handler's answer that a guard keeps and replays: its body, in memory or in a file,
+// and its fields, without those that belong to one exchange. It also sends an answer.
 package answer

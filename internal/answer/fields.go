@@ -7,8 +7,8 @@ import (
 )
 
 // neverStored are the response headers that must not be replayed, because they belong to one exchange: to its
-// connection, its moment, its principal's session, or its trace. Others are known by a part of their names; see
-// ofOneExchange.
+// connection, its time, its principal's session, or its trace. Others are recognised by a part of their names;
+// see ofOneExchange.
 var neverStored = map[string]bool{
 	"Set-Cookie": true, "Set-Cookie2": true, "Date": true, "Server": true, "Alt-Svc": true, "Strict-Transport-Security": true,
 	"Www-Authenticate": true, "Authentication-Info": true,
@@ -23,8 +23,8 @@ var neverStored = map[string]bool{
 
 var neverStoredPrefixes = []string{"Proxy-", "X-B3-", http.TrailerPrefix}
 
-// ofOneExchange are the words, and the pairs of them, that name credentials, or an exchange's ids, or its rate limit.
-// APIs put them into names of their own. The words of a name are what is between its hyphens.
+// ofOneExchange are the words, and pairs of words, that name credentials, or an exchange's ids, or its rate limit. APIs
+// use them as parts of their own header names. The words of a name are the parts between its hyphens.
 var ofOneExchange = set(
 	"Authorization", "Token", "Csrf", "Xsrf", "Csrftoken", "Xsrftoken", "Authtoken", "Accesstoken", "Refreshtoken", "Jwt",
 	"Bearer", "Secret", "Password", "Credential", "Credentials", "Session", "Sessionid", "Cookie", "Apikey", "Api-Key", "Access-Key",
@@ -32,7 +32,8 @@ var ofOneExchange = set(
 	"Ratelimit", "Rate-Limit", "Call-Limit",
 )
 
-// listTokens are the words of a name that tell that its token says where a list goes on, and is no credential.
+// listTokens are words in a header's name. With one of them, the token says where a list continues, and is no
+// credential.
 var listTokens = set("Page", "Continuation", "Next", "Cursor", "Sync")
 
 func set(names ...string) map[string]bool {
@@ -43,11 +44,11 @@ func set(names ...string) map[string]bool {
 	return m
 }
 
-// CodeHeader names a guard's refusal to clients and to other guards, which need not know the form of its body.
+// CodeHeader names a guard's refusal to clients and to other guards. They need not know the form of its body.
 const CodeHeader = "Idempotency-Code"
 
-// CredentialsField is where the digest of a request's credentials stands among stored headers. It is no header's name: no
-// handler can send one, and net/http would not send it.
+// CredentialsField is the name under which the digest of a request's credentials is stored among the headers. It is not
+// a valid header name: no handler can send it, and net/http would not send it.
 const CredentialsField = ":credentials"
 
 // NeverReplayed reports whether a response header belongs to one exchange. The name is in canonical form.
@@ -64,7 +65,7 @@ func NeverReplayed(name string) bool {
 		}
 	}
 	list := false
-	before, from := 0, 0 // where the word before begins, and this one
+	before, from := 0, 0 // the starts of the previous word and of this word
 	for from <= len(name) {
 		to := len(name)
 		if n := strings.IndexByte(name[from:], '-'); n >= 0 {
@@ -80,10 +81,10 @@ func NeverReplayed(name string) bool {
 	return false
 }
 
-// CORSPrefix is that of the headers that say which pages may read an answer.
+// CORSPrefix is the prefix of the headers that say which pages may read an answer.
 const CORSPrefix = "Access-Control-"
 
-// IsCORS reports whether a header says which pages may read the answer, and what of it.
+// IsCORS reports whether a header says which pages may read the answer, and which parts of it.
 func IsCORS(name string) bool { return strings.HasPrefix(name, CORSPrefix) }
 
 // FieldNames returns the field names that a list-valued header names, in canonical form.
@@ -107,13 +108,13 @@ func AddFields(dst, answer http.Header) {
 	}
 }
 
-// layered are the headers to which several layers add: the handler can't see what the layers above it have set, so it
+// layered are the headers to which several layers add. The handler can't see what the layers above it have set, so it
 // must not replace that.
 var layered = map[string]bool{
 	"Link": true, "Server-Timing": true, "Set-Cookie": true, "Vary": true, "Www-Authenticate": true,
 }
 
-// SetField sets a header of the handler's answer on the live one, over what was there.
+// SetField sets a header of the handler's answer on the live answer, and replaces what was there.
 func SetField(dst http.Header, name string, values []string) {
 	before := dst[name]
 	if len(before) == 0 || len(values) == 0 || !layered[name] {
@@ -129,16 +130,16 @@ func SetField(dst http.Header, name string, values []string) {
 	dst[name] = both
 }
 
-// CopyFields adds stored fields to dst. It copies them: what is stored is shared, and must not be within reach of whoever
-// changes the answer's header later.
+// CopyFields adds stored fields to dst. It copies them, because stored fields are shared: whoever changes the answer's
+// header later must not change them.
 func CopyFields(dst, stored http.Header) {
 	for name, values := range stored {
 		SetField(dst, name, slices.Clone(values))
 	}
 }
 
-// Some returns a copy of those fields that are to be kept. A name without values is kept: it keeps net/http from adding
-// the field by itself.
+// Some returns a copy of the fields that keep selects. It also keeps a name without values, which stops net/http from
+// adding the field by itself.
 func Some(fields http.Header, keep func(name string) bool) http.Header {
 	var some http.Header
 	for name, values := range fields {
@@ -154,7 +155,7 @@ func Some(fields http.Header, keep func(name string) bool) http.Header {
 }
 
 // Trailers returns the trailers that a handler has set in its header, under their own names. announced are the lines of
-// Trailer that it has sent.
+// the header Trailer that the handler has sent.
 func Trailers(header http.Header, announced []string) http.Header {
 	var t http.Header
 	set := func(name string, values []string) {

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// AcceptsGzip reads Accept-Encoding (RFC 9110, section 12.5.3). Without the header a client gets no coding, which is
-// always acceptable.
+// AcceptsGzip reads Accept-Encoding (RFC 9110, section 12.5.3). Without the header it reports false: a client always
+// accepts a body without a coding.
 func AcceptsGzip(lines []string) bool {
 	accepts := false
 	for _, line := range lines {
@@ -33,7 +33,7 @@ func AcceptsGzip(lines []string) bool {
 	return accepts
 }
 
-// Gunzip decodes a body, if it can be and has at most limit bytes then.
+// Gunzip decodes a body. ok is false if the body can't be decoded, or has more than limit bytes then.
 func Gunzip(body []byte, limit int64) (plain []byte, ok bool) {
 	zr, err := gzip.NewReader(bytes.NewReader(body))
 	if err != nil {
@@ -43,7 +43,7 @@ func Gunzip(body []byte, limit int64) (plain []byte, ok bool) {
 	return plain, err == nil && int64(len(plain)) <= limit
 }
 
-// Decoded takes from a header what describes the encoded bytes of a body that is sent decoded.
+// Decoded removes from a header what describes the encoded bytes of a body that is sent decoded.
 func Decoded(h http.Header) {
 	for _, name := range []string{"Content-Encoding", "Content-Digest", "Repr-Digest", "Digest", "Content-Md5"} {
 		delete(h, name)

@@ -8,21 +8,21 @@ import (
 	"sync"
 )
 
-// A Recorder passes an answer through and remembers it. It protects nothing, so the handler may reach through it. What it
-// remembers is read once [Recorder.End] was called: from then on a goroutine that the handler has left behind changes
-// nothing of it.
+// A Recorder passes an answer through and remembers it. It protects nothing, so the handler may reach the writer below
+// it. Call [Recorder.End] before you read what it remembers: from then on a goroutine that the handler has left behind
+// can't change that.
 type Recorder struct {
 	http.ResponseWriter
 	mu       sync.Mutex
 	over     bool
 	Body     *Body
 	Status   int         // 0 before it was written
-	Sent     http.Header // as it was then
+	Sent     http.Header // as it was when the status was written
 	Hijacked bool
 	Failed   error // the answer was not sent as the handler wrote it
 }
 
-// As returns the recorder with the optional interfaces that w has, by which a handler may choose what it does.
+// As returns the recorder with those optional interfaces that w has. A handler may look at them to choose what it does.
 func (r *Recorder) As(w http.ResponseWriter) http.ResponseWriter {
 	_, flushes := w.(http.Flusher)
 	switch {
@@ -50,7 +50,7 @@ func (r hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 
 func (r *Recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// End ends the recording. Silence means 200 if emptyOK says so.
+// End ends the recording. If nothing was written, this means 200 if emptyOK is true.
 func (r *Recorder) End(emptyOK bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,7 +63,7 @@ func (r *Recorder) End(emptyOK bool) {
 	r.over = true
 }
 
-// note remembers the status and headers, which go out from now on. It is called with r.mu held.
+// note remembers the status and headers, which are sent from now on. It is called with r.mu held.
 func (r *Recorder) note(status int) {
 	if r.Status == 0 && !r.over {
 		r.Status, r.Sent = status, r.Header().Clone()
@@ -101,13 +101,13 @@ func (r *Recorder) Write(p []byte) (int, error) {
 // WriteString is Write.
 func (r *Recorder) WriteString(s string) (int, error) { return r.Write([]byte(s)) }
 
-// FlushError sends what was written, as http.ResponseController asks for it.
+// FlushError sends what was written, in the form that http.ResponseController expects.
 func (r *Recorder) FlushError() error {
 	r.sends(http.StatusOK)
 	return http.NewResponseController(r.ResponseWriter).Flush()
 }
 
-// CanHijack reports whether a connection can be taken over from under w.
+// CanHijack reports whether the connection below w can be taken over.
 func CanHijack(w http.ResponseWriter) bool {
 	for {
 		switch t := w.(type) {

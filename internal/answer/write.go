@@ -13,8 +13,8 @@ func BodyAllowed(status int) bool {
 	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
 }
 
-// Write sends status, body and trailers. An answer with trailers has no Content-Length, since they need chunks. The
-// only error is that of body, if that can't be read whole.
+// Write sends status, body and trailers. An answer with trailers has no Content-Length, because trailers need chunks.
+// It returns an error only if body can't be read whole.
 func Write(w http.ResponseWriter, status int, trailer http.Header, size int64, body func(io.Writer) error) error {
 	h := w.Header()
 	if !BodyAllowed(status) {

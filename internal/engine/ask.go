@@ -15,23 +15,23 @@ type Ask struct {
 	Operation   string
 	Correlation string
 	Wait        time.Duration // how long to wait for another run
-	Sealed      []byte        // the request, for a completer; nil where none is stored
-	Credentials string        // digest of those that the request has: part of what counts as one attempt
+	Sealed      []byte        // the request, for a completer; nil if it is not stored
+	Credentials string        // digest of the request's credentials: an attempt is counted with it
 }
 
-// About returns an event about the operation that is asked for.
+// About returns an event about the operation that a asks for.
 func (a *Ask) About(kind event.Kind, err error) event.Event {
 	return event.Event{Kind: kind, ID: a.ID, Operation: a.Operation, Correlation: a.Correlation, Err: err}
 }
 
-// Tell tells of an operation that is asked for, and of which rec is the record.
+// Tell tells the observer about an operation that is asked for. rec is the operation's record.
 func (e *Engine) Tell(ctx context.Context, a *Ask, rec *driver.Record, kind event.Kind, err error) {
 	told := a.About(kind, err)
 	told.Attempt, told.Fence = rec.Attempt, rec.Fence
 	e.observer.Observe(context.WithoutCancel(ctx), told)
 }
 
-// Tell tells of the run.
+// Tell tells the observer about the run.
 func (r *Run) Tell(kind event.Kind, err error) { r.observer.Observe(r.base, r.About(kind, err)) }
 
 // About returns an event about the run.

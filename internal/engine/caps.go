@@ -12,7 +12,7 @@ import (
 	"github.com/semelhq/semel/refusal"
 )
 
-// withinCaps refuses a request that is repeated too often, or that would add a key to a principal who has too many
+// withinCaps refuses a request that is repeated too often, or that would add a key to a principal that has too many
 // . Both are counted in this process.
 func (r *Route) withinCaps(ctx context.Context, a *Ask, now time.Time) *Refusal {
 	if left := r.attempts.Count(Attempt{a.ID, a.Fingerprint.Canonical, a.Credentials}, now); left > 0 {
@@ -22,11 +22,11 @@ func (r *Route) withinCaps(ctx context.Context, a *Ask, now time.Time) *Refusal 
 	if left == 0 {
 		return nil
 	}
-	// Repeats of keys that are there already are still answered.
+	// Repeats of existing keys are still answered.
 	rec, err := r.Load(ctx, a.ID)
 	switch {
 	case errors.Is(err, driver.ErrUnreadable):
-		return nil // it is there; the claim says what that means (R-41a)
+		return nil // the record exists; the claim says what it means (R-41a)
 	case err != nil:
 		return unavailable(ctx, err)
 	case rec.Reads(rec.OnLost) != driver.ReadsAbsent:
@@ -35,16 +35,15 @@ func (r *Route) withinCaps(ctx context.Context, a *Ask, now time.Time) *Refusal 
 	return &Refusal{Code: refusal.TooManyKeys, RetryAfter: WholeSeconds(left)}
 }
 
-// An Attempt is what is counted as one: the same request under the same key, with the same credentials. By the key
-// alone whoever knows it could lock its owner out, with any body.
+// An Attempt is what counts as the same attempt: the same request under the same key, with the same credentials. If
+// only the key counted, anybody who knows a key could lock its owner out, with any body.
 type Attempt struct {
 	ID          driver.ID
 	Request     [16]byte
 	Credentials string
 }
 
-// Attempts counts attempts within a minute. It is approximate on the safe side of memory: when there are more
-// than it has room for, the rest is not counted.
+// Attempts counts attempts within a minute. Its memory is bounded: attempts for which there is no room are not counted.
 type Attempts struct {
 	max    int
 	seed   maphash.Seed
@@ -57,14 +56,14 @@ type attemptShard struct {
 	counts map[uint64]int32
 }
 
-const attemptKeys = 1 << 15 // a shard
+const attemptKeys = 1 << 15 // for each shard
 
-// NewAttempts returns a counter of so many; negative for any number.
+// NewAttempts returns a counter that allows limit attempts; a negative limit allows any number.
 func NewAttempts(limit int) *Attempts {
 	return &Attempts{max: limit, seed: maphash.MakeSeed()}
 }
 
-// Count adds one attempt; it returns how long to wait if that is one too many, else 0.
+// Count adds one attempt. It returns how long to wait if that attempt is one too many, else 0.
 func (c *Attempts) Count(a Attempt, now time.Time) time.Duration { return c.count(a, now, 1) }
 
 // Look returns how long to wait if one more attempt would be too many, else 0.
@@ -92,9 +91,9 @@ func (c *Attempts) count(a Attempt, now time.Time, add int32) time.Duration {
 	return 0
 }
 
-// liveKeyCounter counts the live keys of each principal: those that this process has seen begin and whose retention is
-// not over, to a sixteenth of the retention. When there are more principals than it has room for, it forgets of a few
-// the one with the fewest: whoever is at the cap stays there, however many others come.
+// liveKeyCounter counts the live keys of each principal. These are the keys that this process has seen begin and whose
+// retention is not over, to a sixteenth of the retention. If there is no room for another principal, it looks at a few
+// principals and forgets the one with the fewest keys. So a principal at its cap stays there, however many others come.
 type liveKeyCounter struct {
 	max  int // 0 or less means no limit
 	slot time.Duration
@@ -178,7 +177,7 @@ func (p *liveKeys) live(at int64) (n int32, oldest int64) {
 	return n, oldest
 }
 
-// full returns how long to wait if the principal has as many live keys as it may, else 0.
+// full returns how long to wait if the principal already has the largest number of live keys, else 0.
 func (c *liveKeyCounter) full(s driver.ScopeID, now time.Time) time.Duration {
 	if c.max <= 0 {
 		return 0

@@ -11,15 +11,15 @@ import (
 	"github.com/semelhq/semel/refusal"
 )
 
-// A reply that took longer than this part of the lease is too old to start a handler on.
+// A reply that took longer than this part of the lease is too late to start a handler.
 const leaseMargin = 0.8
 
-// marginOf returns 80 % of a lease: what an owner allows itself between sending the last acknowledged claim or extend
-// and having stopped.
+// marginOf returns 80 % of a lease. Within this time after it has sent the last acknowledged claim or extend, an owner
+// has to stop.
 func marginOf(lease time.Duration) time.Duration { return time.Duration(float64(lease) * leaseMargin) }
 
-// Enter asks for the operation until there is an answer: a run to execute, or a refusal, or, with neither, the record of
-// an operation that is done, which is left in rec.
+// Enter asks for the operation until there is an answer: a run to execute, or a refusal. If there is neither, the
+// operation is done, and rec holds its record.
 func (r *Route) Enter(ctx context.Context, a *Ask, rec *driver.Record) (*Run, *Refusal) {
 	now := time.Now()
 	if refused := r.withinCaps(ctx, a, now); refused != nil {
@@ -48,7 +48,7 @@ func (r *Route) Enter(ctx context.Context, a *Ask, rec *driver.Record) (*Run, *R
 		case refused.Code != refusal.InProgress:
 			return nil, refused
 		case rec.Reads(r.Policy.OnLost) != driver.ReadsRunning:
-			// This claim's own token was spent meanwhile, by a release that overtook it. Nothing was run.
+			// A release that overtook this claim has spent the claim's own token. Nothing was run.
 			if raced++; raced == claimTries {
 				return nil, &Refusal{Code: refusal.StoreUnavailable, Shut: true}
 			}
@@ -68,8 +68,8 @@ func (r *Route) Enter(ctx context.Context, a *Ask, rec *driver.Record) (*Run, *R
 	}
 }
 
-// recorded says what the record of an operation means for a request that is not to run it: nil if that gets the stored
-// answer.
+// recorded says what an operation's record means for a request that is not to run it; nil if the request gets the
+// stored answer.
 func (r *Route) recorded(a *Ask, rec *driver.Record) *Refusal {
 	reads := rec.Reads(r.Policy.OnLost)
 	switch {
@@ -91,8 +91,8 @@ func (r *Route) recorded(a *Ask, rec *driver.Record) *Refusal {
 	return InProgress(rec)
 }
 
-// Overtaken says what the record means for the client of a run that does not own it any more, or whose answer could not
-// be kept: nil if that gets the stored answer.
+// Overtaken says what the record means for the client of a run that no longer owns it, or whose answer could not be
+// kept; nil if the client gets the stored answer.
 func (r *Route) Overtaken(a *Ask, rec *driver.Record) *Refusal {
 	refused := r.recorded(a, rec)
 	if refused == nil || refused.Code == refusal.InProgress && rec.Reads(r.Policy.OnLost) != driver.ReadsAbsent {
@@ -101,8 +101,8 @@ func (r *Route) Overtaken(a *Ask, rec *driver.Record) *Refusal {
 	return &Refusal{Code: refusal.OutcomeUnknown}
 }
 
-// Claim sends a claim until it is acknowledged, a bounded number of times. The record as it stands then is left in rec.
-// It ends within its window, not with ctx: the store's reply decides what is to be done. If the client has gone by then,
+// Claim sends a claim until it is acknowledged, a bounded number of times. It leaves the resulting record in rec. It
+// ends within its window, not with ctx: the store's reply decides what has to be done. If the client has gone by then,
 // nothing is run.
 func (r *Route) Claim(ctx context.Context, a *Ask, rec *driver.Record) (*Run, *Refusal) {
 	if refused := r.mayClaim(ctx, a); refused != nil {
@@ -112,7 +112,7 @@ func (r *Route) Claim(ctx context.Context, a *Ask, rec *driver.Record) (*Run, *R
 		return nil, refused
 	}
 	if r.Policy.OneCommit {
-		return r.claimTx(ctx, a, rec) // it may wait for another one's commit, and is bounded by the store's connections
+		return r.claimTx(ctx, a, rec) // it may wait for the commit of another, and the store's connections bound it
 	}
 	if !r.claims.take(ctx, a.ID.Scope(), 1, min(claimWindow, r.life)) {
 		if ctx.Err() != nil {
@@ -133,7 +133,7 @@ func (r *Route) Claim(ctx context.Context, a *Ask, rec *driver.Record) (*Run, *R
 	return r.judge(ctx, &c, rec)
 }
 
-// mayClaim refuses what is asked for a client that has gone, or while too many releases are owed.
+// mayClaim refuses a request whose client has gone, or that comes while too many releases are owed.
 func (r *Route) mayClaim(ctx context.Context, a *Ask) *Refusal {
 	if ctx.Err() != nil {
 		return unavailable(ctx, ctx.Err())
@@ -142,14 +142,14 @@ func (r *Route) mayClaim(ctx context.Context, a *Ask) *Refusal {
 	case budget.HasRoom:
 		return nil
 	case budget.AllFull:
-		// Releases are left over for a while when a store works again, and clients choose when they ask.
+		// When a store works again, some releases are still left for a while, and clients choose when they ask.
 		return r.crowded(ctx, a, r.Policy.FailOpen, "too many claims got no reply")
 	}
 	return r.crowded(ctx, a, false, "too many claims got no reply")
 }
 
-// crowded refuses what there is no room for. Who fails open does so only if the store does not reply: it is asked, in a
-// way that leaves nothing to be owed, if that may be the reason.
+// crowded refuses a request for which there is no room. A request fails open only if the store does not reply. If that
+// may be the reason, crowded asks the store in a way that leaves nothing to be owed.
 func (r *Route) crowded(ctx context.Context, a *Ask, look bool, why string) *Refusal {
 	if look {
 		if _, err := r.Load(ctx, a.ID); err != nil && !errors.Is(err, driver.ErrUnreadable) {
@@ -159,13 +159,13 @@ func (r *Route) crowded(ctx context.Context, a *Ask, look bool, why string) *Ref
 	return &Refusal{Code: refusal.StoreUnavailable, Detail: why + "; ask again after the time in Retry-After", Shut: true}
 }
 
-// A claiming is a claim on its way. Each copy of it has the same token, so that a claim whose reply was lost is
+// A claiming is a claim on its way. All its copies have the same token, so that a claim whose reply was lost is
 // recognised.
 type claiming struct {
 	ask    *Ask
 	claim  driver.Claim
-	copies int       // that were sent
-	sent   time.Time // the last of them
+	copies int       // copies that were sent
+	sent   time.Time // when the last copy was sent
 	owned  bool
 	err    error
 }
@@ -193,8 +193,8 @@ func (r *Route) send(ctx context.Context, c *claiming, rec *driver.Record) {
 	}
 }
 
-// judge says what came of a claim that was answered, or is given up. One that may have been executed without this
-// process running it is released.
+// judge says what came of a claim that was answered or given up. If the claim may have been executed, but this process
+// does not run the operation, judge releases it.
 func (r *Route) judge(ctx context.Context, c *claiming, rec *driver.Record) (*Run, *Refusal) {
 	late := c.owned && time.Since(c.sent) > marginOf(r.Policy.Lease)
 	switch won := c.err == nil && c.owned && !late; {
@@ -220,7 +220,7 @@ func (r *Route) judge(ctx context.Context, c *claiming, rec *driver.Record) (*Ru
 	return nil, nil
 }
 
-// claimOf returns what the store is asked for, with a token of its own.
+// claimOf returns the claim to send to the store, with a token of its own.
 func (r *Route) claimOf(a *Ask) driver.Claim {
 	p := &r.Policy
 	c := driver.Claim{

@@ -2,19 +2,19 @@ package engine
 
 import "github.com/semelhq/semel/driver"
 
-// An Ending is how the handler, or the function, of a run has ended.
+// An Ending says how the handler, or the function, of a run has ended.
 type Ending struct {
 	Returned bool // no panic, no Goexit
-	Success  bool // it gave no error: an answer that says that something was done, or none
-	// Decide decides by the answer. It is called only where the answer matters. With nothing it is certain that nothing has
-	// happened: then an error frees the operation.
+	Success  bool // it gave no error: its answer says that something was done, or it gave none
+	// Decide decides by the answer. It is called only if the answer matters. If nothing is set, it is certain that nothing
+	// has happened: then an error frees the operation.
 	Decide func(nothing bool) Decision
 }
 
-// A Decision is what a run is settled with, and what that means for its own client.
+// A Decision is the outcome with which a run is settled, and what it means for the run's own client.
 type Decision struct {
 	Outcome driver.Outcome
-	Lost    bool // no answer, perhaps an effect
+	Lost    bool // no answer, but perhaps an effect
 	Nothing bool // no effect: the client is told so, whatever the answer was
 }
 
@@ -22,7 +22,7 @@ type Decision struct {
 func (r *Run) Decide(e Ending) Decision {
 	d := r.decide(e)
 	if r.Policy.OneCommit && d.Outcome.State != driver.Done && d.Lost {
-		d.Lost, d.Nothing = false, true // nothing of it will be recorded, so there is no doubt
+		d.Lost, d.Nothing = false, true // nothing of the run will be recorded, so there is no doubt
 	}
 	return d
 }
@@ -47,7 +47,7 @@ func (r *Run) decide(e Ending) Decision {
 	return e.Decide(nothing)
 }
 
-// DecideLost is the decision about a run that has no answer, perhaps an effect.
+// DecideLost is the decision about a run that has no answer, but perhaps an effect.
 func (r *Run) DecideLost(why string) Decision {
 	return Decision{Outcome: r.Policy.lost(why), Lost: true}
 }

@@ -15,23 +15,23 @@ import (
 	"github.com/semelhq/semel/keyring"
 )
 
-// Config is what an [Engine] is made of.
+// Config has the parts of which an [Engine] is made.
 type Config struct {
 	Store    driver.Store
-	Observer event.Observer // must not throw
+	Observer event.Observer // must not panic or call runtime.Goexit
 	Breaker  driver.Breaker // nil for none
 	Keyring  *keyring.Ring  // nil for none
 	Mark     driver.Fingerprint
-	Life     time.Duration // the longest that a request to the store is under way
+	Life     time.Duration // the longest that a request to the store may be under way
 
 	MaxAttempts int     // of the same request in a minute; negative for any number
-	MaxReleases int     // that are owed
-	MaxWaiting  int     // requests that wait for another run
-	Share       float64 // of MaxReleases and MaxWaiting, that one principal may take
-	Single      bool    // there is only one principal, so that nobody takes turns
+	MaxReleases int     // releases that may be owed
+	MaxWaiting  int     // requests that may wait for another run
+	Share       float64 // the part of MaxReleases and MaxWaiting that one principal may take
+	Single      bool    // there is only one principal, so no turns are taken
 }
 
-// An Engine is a store and what is shared by all who use it in this process.
+// An Engine is a store, with everything that its users in this process share.
 type Engine struct {
 	store    driver.Store
 	observer event.Observer
@@ -42,8 +42,8 @@ type Engine struct {
 
 	attempts *Attempts
 	waiting  waiting
-	claims   turns // number
-	answers  turns // bytes that are settled
+	claims   turns // counts claims
+	answers  turns // counts bytes of answers
 	releases releases
 	work     work
 }
@@ -64,18 +64,18 @@ func New(c Config) *Engine {
 	return e
 }
 
-// Policy is what the engine needs to know of a route's policy.
+// Policy is the part of a route's policy that the engine needs.
 type Policy struct {
 	OnLost                     driver.LostPolicy
 	Lease, MaxRun, SettleWait  time.Duration
 	Retention, Tombstone       time.Duration
-	MinRetention, MaxRetention time.Duration // bounds of what a run may ask for
+	MinRetention, MaxRetention time.Duration // bounds of the retention that a run may ask for
 	MaxWaiters                 int           // for one operation
 	OneCommit                  bool
-	FailOpen                   bool // who is refused because the store does not reply is run unprotected
+	FailOpen                   bool // a request is run unprotected if it is refused because the store does not reply
 }
 
-// lost is what a run is settled with that has no answer, perhaps an effect.
+// lost is the outcome of a run that has no answer, but perhaps an effect.
 func (p *Policy) lost(why string) driver.Outcome {
 	return driver.Outcome{State: p.lostState(), Error: why, Owed: p.OnLost == driver.Rerun}
 }
@@ -94,7 +94,7 @@ type Route struct {
 	keys   *liveKeyCounter
 }
 
-// Route returns a route on which each principal may have so many live keys; 0 or less for any number.
+// Route returns a route on which each principal may have maxKeys live keys; 0 or less means any number.
 func (e *Engine) Route(p Policy, maxKeys int) *Route {
 	return &Route{Engine: e, Policy: p, keys: newKeyCounter(maxKeys, p.Retention)}
 }
@@ -102,14 +102,14 @@ func (e *Engine) Route(p Policy, maxKeys int) *Route {
 // MaxKeys returns how many live keys a principal may have on the route.
 func (r *Route) MaxKeys() int { return r.keys.max }
 
-// With returns a route with another policy, which counts the same keys.
+// With returns a route with another policy. It shares the count of live keys with r.
 func (r *Route) With(p Policy) *Route { return &Route{Engine: r.Engine, Policy: p, keys: r.keys} }
 
 // Store returns the store itself, for its optional interfaces.
 func (e *Engine) Store() driver.Store { return e.store }
 
-// Run sweeps the store at intervals until ctx ends, and returns ctx's error. After each batch it rests as long as that
-// took, so that claims are not held up by a backlog.
+// Run sweeps the store at intervals until ctx ends, and returns ctx's error. After each batch it rests as long as the
+// batch took, so that a backlog does not hold up claims.
 func (e *Engine) Run(ctx context.Context, every time.Duration) error {
 	const batch = 1000
 	if store, ok := e.store.(driver.Waker); ok {
@@ -138,7 +138,7 @@ func (e *Engine) Run(ctx context.Context, every time.Duration) error {
 	}
 }
 
-// listen wakes those who wait for what another process has settled.
+// listen wakes the requests that wait for an operation which another process has settled.
 func (e *Engine) listen(ctx context.Context, store driver.Waker) {
 	for {
 		err := wake(ctx, store, e.waiting.wake)
@@ -157,8 +157,8 @@ func wake(ctx context.Context, store driver.Waker, look func(driver.ID)) (err er
 	return store.Wake(ctx, look)
 }
 
-// Drain waits until every run has ended, every outcome is durable or given up, and every claim that was given up has been
-// released, the second copy of that release included. It returns an error if ctx ends before.
+// Drain waits until every run has ended, every outcome is durable or given up, and every claim that was given up has
+// been released, including the second copy of that release. It returns an error if ctx ends before.
 func (e *Engine) Drain(ctx context.Context) error {
 	if n, err := e.work.wait(ctx); err != nil {
 		return fmt.Errorf("%d runs or releases under way: %w", n, err)
@@ -169,7 +169,7 @@ func (e *Engine) Drain(ctx context.Context) error {
 // Stats says what an engine is doing.
 type Stats struct {
 	Running   int           // runs whose outcome is not settled
-	OldestRun time.Duration // age of the one that began first; 0 if there is none
+	OldestRun time.Duration // age of the oldest of these runs; 0 if there is none
 	Waiters   int           // requests that wait for another run
 	Releases  int           // claims that were given up and are still being released
 }
@@ -193,8 +193,8 @@ func (e *Engine) OpenAnswer(ctx context.Context, id driver.ID, rec *driver.Recor
 	return answer, err
 }
 
-// OpenNames decrypts a record's names, where somebody acts on them. An error wraps [driver.ErrUnreadable], and has been
-// told.
+// OpenNames decrypts a record's names, for those who act on the names. An error wraps [driver.ErrUnreadable], and the
+// observer has been told.
 func (e *Engine) OpenNames(ctx context.Context, id driver.ID, rec *driver.Record) error {
 	stored := rec.Operation
 	err := e.keyring.OpenNames(id, rec)
@@ -219,7 +219,8 @@ func (e *Engine) openStep(ctx context.Context, name string, id driver.ID, envelo
 	return result, err
 }
 
-// plain tells that something was not encrypted. Without a keyring nothing is.
+// plain tells the observer that something was not encrypted. Without a keyring nothing is encrypted, so it tells
+// nothing.
 func (e *Engine) plain(ctx context.Context, verb string, id driver.ID) {
 	if e.keyring != nil {
 		e.observer.Observe(ctx, event.Event{Kind: event.PlainStored, Verb: verb, ID: id})

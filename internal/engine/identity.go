@@ -13,26 +13,26 @@ import (
 	"github.com/semelhq/semel/internal/pause"
 )
 
-// An identityLook is the look that an engine takes at the identity secret's check value before it claims anything. With
+// An identityLook checks the identity secret before an engine claims anything: it looks at the check value. With
 // another secret every key would be new, and every repeat would run again.
 type identityLook struct {
 	mark driver.Fingerprint // the check value of this engine's secret
-	good atomic.Bool        // the store was made with it; no other result lasts
+	good atomic.Bool        // the store has this check value; no other result is remembered
 
 	mu    sync.Mutex
-	under *looking // nil if nobody looks
+	under *looking // the look under way; nil if there is none
 }
 
-// A looking is one look, for all who wait for it.
+// A looking is one look. All who wait share it.
 type looking struct {
 	over chan struct{} // closed when err may be read
 	err  error
 }
 
-// SecretKnown spares the engine its look.
+// SecretKnown says that the engine need not look.
 func (e *Engine) SecretKnown() { e.identity.good.Store(true) }
 
-// KnowsSecret refuses what is asked of a store that was made with another identity secret, or whose check value can't
+// KnowsSecret refuses a request if the store was first used with another identity secret, or if its check value can't
 // be read. It waits for a look under way, within a claim's window.
 func (e *Engine) KnowsSecret(ctx context.Context) *Refusal {
 	i := &e.identity
@@ -61,7 +61,7 @@ func (e *Engine) KnowsSecret(ctx context.Context) *Refusal {
 	return refused
 }
 
-// lookAtIdentity is detached from any request, so that no client's end is that of others' look.
+// lookAtIdentity is detached from any request: if a client leaves, the look goes on for the others.
 func (e *Engine) lookAtIdentity(l *looking) {
 	defer e.work.done()
 	defer func() {
@@ -85,20 +85,22 @@ func (e *Engine) lookAtIdentity(l *looking) {
 	}
 }
 
-// identityID is where every storage keeps the check value of its identity secret: the same under every secret, or it
-// would not be found under another one.
+// identityID is where every storage keeps the check value of its identity secret. It is the same under every secret;
+// else it would not be found under another secret.
 var identityID = func() (id driver.ID) {
 	copy(id[len(driver.ScopeID{}):], "semel identity check")
 	return id
 }()
 
-// CheckIdentity compares the check value of a storage with that of a secret, and writes it where there is none.
+// CheckIdentity compares the check value of a storage with that of a secret. It writes the check value if there is
+// none.
 func CheckIdentity(ctx context.Context, store driver.Store, mark driver.Fingerprint) error {
 	rec, err := LoadIdentity(ctx, store, mark)
 	if err != nil || rec.State == driver.Done {
 		return err
 	}
-	// A record left running by a process that died binds as well as a finished one, and runs again: nothing is at stake.
+	// If a process died and left the record running, the record counts like a finished one, and the check may run again:
+	// it has no effect that could be repeated.
 	c := driver.Claim{
 		Fingerprint: mark, Token: driver.NewToken(), Retention: driver.Forever, OnLost: driver.Rerun, Operation: "identity check",
 	}
@@ -111,7 +113,7 @@ func CheckIdentity(ctx context.Context, store driver.Store, mark driver.Fingerpr
 		return fmt.Errorf("check the identity secret: claim: %w", err)
 	}
 	if err := compareIdentity(&rec, mark); err != nil || !owned {
-		return err // another process writes the same value
+		return err // another process is writing the same value
 	}
 	err = untilAcknowledged(ctx, func(ctx context.Context) error {
 		_, _, err := store.Settle(ctx, identityID, rec.Owner(), driver.Outcome{State: driver.Done})
@@ -123,7 +125,8 @@ func CheckIdentity(ctx context.Context, store driver.Store, mark driver.Fingerpr
 	return nil
 }
 
-// LoadIdentity returns the check value's record, and an error if it could not be read or was made with another secret.
+// LoadIdentity returns the check value's record. It returns an error if the record could not be read or was made with
+// another secret.
 func LoadIdentity(ctx context.Context, store driver.Store, mark driver.Fingerprint) (rec driver.Record, err error) {
 	err = untilAcknowledged(ctx, func(ctx context.Context) error {
 		rec, err = store.Load(ctx, identityID)
@@ -142,7 +145,7 @@ func compareIdentity(rec *driver.Record, mark driver.Fingerprint) error {
 	return nil
 }
 
-// untilAcknowledged is repeat without an engine, of which a tool has none.
+// untilAcknowledged is repeat for callers without an engine, such as tools.
 func untilAcknowledged(ctx context.Context, verb func(context.Context) error) error {
 	for try := 1; ; try++ {
 		err := contained(ctx, verb)

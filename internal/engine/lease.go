@@ -12,10 +12,10 @@ import (
 )
 
 // A lease keeps a run's record owned while its handler lives and until its outcome is settled. It renews the record
-// every third of the lease. When a renewal is refused it cancels the run: somebody else owns the record. Under Rerun it
-// also cancels the run when 80 % of the lease has passed, on this process's monotonic clock, since the last
-// acknowledged claim or renewal was sent: from then on somebody else may own it. Under Hold nobody else will run it, so
-// the handler goes on.
+// every third of the lease. If a renewal is refused, somebody else owns the record: the lease cancels the run. Under
+// Rerun it also cancels the run when 80 % of the lease has passed, on this process's monotonic clock, since the last
+// acknowledged claim or renewal was sent: from then on somebody else may own the record. Under Hold nobody else will
+// run the operation, so the handler goes on.
 type lease struct {
 	run *Run
 
@@ -26,9 +26,9 @@ type lease struct {
 	margin   *time.Timer // fires at 80 %; nil under Hold, and before the first renewal
 	handling bool        // the handler has not ended
 	stopped  bool        // settled, fenced or given up: no more renewals
-	doubtful bool        // may be settled: a refused renewal does not say that somebody else owns the record
-	resting  bool        // past MaxRun while the handler goes on: no renewals until it ends
-	paused   bool        // in a transaction that a renewal would make fail
+	doubtful bool        // the record may be settled: a refused renewal does not mean that somebody else owns it
+	resting  bool        // past MaxRun, and the handler still runs: no renewals until it ends
+	paused   bool        // in a transaction: a renewal would make it fail
 }
 
 // start takes over the lease of a claim that was sent at the given time.
@@ -39,11 +39,11 @@ func (l *lease) start(r *Run, sent time.Time) {
 	l.beat = time.AfterFunc(l.interval()-time.Since(sent), l.renew)
 }
 
-// none is the lease of a run in one-commit mode: its transaction holds the record.
+// none is the lease of a run in one-commit mode, where the transaction holds the record.
 func (l *lease) none(r *Run) { l.run, l.stopped = r, true }
 
-// resume starts the renewals again, of a run whose transaction did not commit, or may not have. Its handler has not
-// ended. A renewal from before may still be under way; two at once do no harm.
+// resume starts the renewals again for a run whose transaction did not commit, or may not have committed. The run's
+// handler has not ended. An earlier renewal may still be under way; two at once do no harm.
 func (l *lease) resume(doubtful bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -58,7 +58,7 @@ func (l *lease) resume(doubtful bool) {
 
 func (l *lease) interval() time.Duration { return l.run.Policy.Lease / 3 }
 
-// renew sends one renewal. It runs on the timer's goroutine, and arms the timer itself.
+// renew sends one renewal. It runs on the timer's goroutine, and sets the timer for the next renewal.
 func (l *lease) renew() {
 	l.mu.Lock()
 	if l.stopped || l.paused {
@@ -74,14 +74,14 @@ func (l *lease) renew() {
 	l.mu.Unlock()
 	replied := false
 	defer func() {
-		if !replied { // in time, or the store has ended this goroutine
+		if !replied { // no reply in time, or the store has ended this goroutine
 			l.again(pause.Jitter(l.run.Policy.Lease / 10))
 		}
 	}()
 	replied = l.extend(l.interval()) == nil
 }
 
-// extend sends one renewal. It returns an error if that got no reply within the given time; a refusal ends the lease.
+// extend sends one renewal. It returns an error if no reply came within the given time. A refusal ends the lease.
 func (l *lease) extend(within time.Duration) error {
 	l.sending.Lock()
 	defer l.sending.Unlock()
@@ -118,7 +118,8 @@ func (r *Run) extend(until time.Time, x driver.Extension) (owned bool, sent time
 	return owned, sent, errors.Join(err, held)
 }
 
-// MarkBegun makes it durable that the first byte of a streamed answer may leave. Only if that is acknowledged may it.
+// MarkBegun makes it durable that the first byte of a streamed answer may leave. The byte may leave only if this is
+// acknowledged.
 func (r *Run) MarkBegun() error {
 	t := r.within(r.Policy.SettleWait)
 	for try := 1; ; try++ {
@@ -136,12 +137,12 @@ func (r *Run) MarkBegun() error {
 	}
 }
 
-// pause renews the lease, and then not again until goOn. The margin goes on.
+// pause renews the lease, and then not again until goOn. The margin keeps running.
 func (l *lease) pause() error {
 	l.mu.Lock()
 	if l.paused = true; l.stopped {
 		l.mu.Unlock()
-		return nil // whoever stopped it has cancelled the run, or there is none
+		return nil // what stopped it has cancelled the run, or there is no lease
 	}
 	l.beat.Stop()
 	l.mu.Unlock()
@@ -191,7 +192,7 @@ func (l *lease) again(after time.Duration) {
 	}
 }
 
-// fenced cancels the run: the store has refused its owner.
+// fenced cancels the run, because the store has refused its owner.
 func (l *lease) fenced() {
 	l.mu.Lock()
 	doubtful := l.doubtful
@@ -201,8 +202,8 @@ func (l *lease) fenced() {
 	}
 }
 
-// tooLate cancels the handler when the margin has passed. Renewals go on: as long as nobody has taken the record over,
-// they keep it from being taken while the handler comes to its end.
+// tooLate cancels the handler when the margin has passed. Renewals go on: if nobody has taken over the record, they
+// keep others from taking it while the handler ends.
 func (l *lease) tooLate() {
 	l.mu.Lock()
 	late := !l.stopped && l.handling && time.Since(l.acked) >= marginOf(l.run.Policy.Lease)
@@ -213,7 +214,7 @@ func (l *lease) tooLate() {
 	}
 }
 
-// handlerEnded begins the second part of the lease, in which the outcome is settled; MaxRun no longer counts.
+// handlerEnded begins the second part of the lease, in which the outcome is settled. MaxRun no longer counts.
 func (l *lease) handlerEnded() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -227,7 +228,7 @@ func (l *lease) handlerEnded() {
 	}
 }
 
-// stop ends the renewals; it reports whether they had not ended before. A renewal under way may still arrive; the store
+// stop ends the renewals. It reports whether they were still going on. A renewal under way may still arrive; the store
 // refuses it, because the record is no longer running or no longer this run's.
 func (l *lease) stop() bool {
 	l.mu.Lock()

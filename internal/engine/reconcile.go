@@ -9,7 +9,7 @@ import (
 	"github.com/semelhq/semel/event"
 )
 
-// Results of reconcile in the audit trail, besides why it was refused.
+// Results of reconcile in the audit trail. A reason for a refusal may be there too.
 const (
 	auditActor = "reconcile"
 	auditAsked = "asked"
@@ -18,16 +18,16 @@ const (
 	auditNever = "never"
 )
 
-// A Finding is what an inquiry has brought to light about an operation whose outcome is unknown.
+// A Finding is what an inquiry has found out about an operation whose outcome is unknown.
 type Finding struct {
-	Found  bool             // else it stays unknown
-	Answer *driver.Response // of one that has happened, if it is to be stored
-	Never  bool             // it has not happened, and never will
+	Found  bool             // else the operation stays unknown
+	Answer *driver.Response // if the operation has happened: its answer, if that is to be stored
+	Never  bool             // the operation has not happened, and never will
 	Reason string           // for operators
 }
 
-// Reconcile settles an operation that reads as unknown on this route by asking what became of it (R-75a). The store must
-// be a [driver.Seizer]. ask gets the record as it was seized, with its names in the clear.
+// Reconcile settles an operation that reads as unknown on this route, by asking what became of it (R-75a). The store
+// must be a [driver.Seizer]. ask gets the record as it was seized, with its names in the clear.
 func (r *Route) Reconcile(ctx context.Context, id driver.ID, ask func(context.Context, *driver.Record) (Finding, error)) (driver.Reading, error) {
 	c := reconciliation{Route: r, id: id, token: driver.NewToken()}
 	if mine, err := c.seize(ctx); err != nil {
@@ -35,8 +35,8 @@ func (r *Route) Reconcile(ctx context.Context, id driver.ID, ask func(context.Co
 	} else if !mine {
 		return c.reads(), nil
 	}
-	// Nothing is decided that the trail does not show to have been asked. Before the seize an entry would often have no
-	// sequel; what the seize itself changes, no request can see.
+	// Nothing is decided before the trail shows that the operation was asked about. An entry from before the seize would
+	// often have no result after it. Requests can't see what the seize itself changes.
 	if err := c.begin(ctx); err != nil {
 		return driver.ReadsUnknown, err
 	}
@@ -59,10 +59,10 @@ type reconciliation struct {
 	token driver.Token
 	rec   driver.Record
 	named driver.Record // rec with its names in the clear
-	last  string        // result of the trail's newest entry, if that is reconcile's
+	last  string        // result of the trail's newest entry, if reconcile wrote that entry
 }
 
-// seize makes the record this call's own, if it reads as unknown; it reports whether it is.
+// seize takes the record for this call, if it reads as unknown. It reports whether it did.
 func (c *reconciliation) seize(ctx context.Context) (mine bool, err error) {
 	if err := c.few(ctx, "load", func(ctx context.Context) (err error) {
 		c.rec, err = c.store.Load(ctx, c.id)
@@ -77,8 +77,8 @@ func (c *reconciliation) seize(ctx context.Context) (mine bool, err error) {
 		return false, err
 	}
 	read := c.rec
-	// Since it was read a renewal of its owner's may have come through after all. Then that run is cancelled, and what it
-	// did has to be asked about like that of any other.
+	// Since the record was read, a late renewal by its owner may have been executed. The run is cancelled then, and its
+	// effect has to be asked about like that of any other run.
 	if err := c.few(ctx, "seize", func(ctx context.Context) (err error) {
 		c.rec, err = c.store.(driver.Seizer).Seize(ctx, c.id, c.token)
 		return err
@@ -86,7 +86,7 @@ func (c *reconciliation) seize(ctx context.Context) (mine bool, err error) {
 		return false, fmt.Errorf("seize the record: %w", err)
 	}
 	if c.rec.Operation != read.Operation || c.rec.Correlation != read.Correlation {
-		err = c.open(ctx) // another run has come meanwhile
+		err = c.open(ctx) // another run has started meanwhile
 	}
 	operation, correlation := c.named.Operation, c.named.Correlation
 	c.named = c.rec
@@ -94,7 +94,7 @@ func (c *reconciliation) seize(ctx context.Context) (mine bool, err error) {
 	return c.rec.Token == c.token, err
 }
 
-// open reads the names of what is to be asked about. Without them nobody is asked.
+// open decrypts the names of the operation. Without them nobody is asked.
 func (c *reconciliation) open(ctx context.Context) error {
 	c.named = c.rec
 	if err := c.OpenNames(ctx, c.id, &c.named); err != nil {
@@ -127,12 +127,12 @@ func (c *reconciliation) settle(ctx context.Context, o driver.Outcome, result, r
 		result = "refused: it was decided elsewhere, and reads as " + c.reads().String()
 	}
 	c.waiting.wake(c.id)
-	return c.reads(), c.audit(context.WithoutCancel(ctx), result, reason) // what is done is noted, whoever has left
+	return c.reads(), c.audit(context.WithoutCancel(ctx), result, reason) // the result is noted, even if the caller left
 }
 
 func (c *reconciliation) reads() driver.Reading { return c.rec.Reads(c.Policy.OnLost) }
 
-// begin notes in the trail that the operation is asked about, unless that is what stands there last.
+// begin notes in the trail that the operation is asked about, unless the newest entry already says so.
 func (c *reconciliation) begin(ctx context.Context) error {
 	auditor, ok := c.store.(driver.Auditor)
 	if !ok {
@@ -154,7 +154,7 @@ func (c *reconciliation) begin(ctx context.Context) error {
 	return c.audit(ctx, auditAsked, "its outcome is unknown")
 }
 
-// later notes the first time that nothing was found; an operation may be asked about for days.
+// later notes only the first time that nothing was found, because an operation may be asked about for days.
 func (c *reconciliation) later(ctx context.Context, reason string) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -180,14 +180,14 @@ func (c *reconciliation) audit(ctx context.Context, result, reason string) error
 	return nil
 }
 
-// few asks the store, a bounded number of times.
+// few asks the store a bounded number of times.
 func (c *reconciliation) few(ctx context.Context, verb string, f func(context.Context) error) error {
 	return c.repeat(ctx, c.Engine.few(), request{verb: verb, id: c.id}, f)
 }
 
-// End claims an operation and settles it at once, if continues says that its record still is what it was. It returns the
-// record as it stands then, and whether it did both. A settle that gets no reply goes on without it, and counts as done:
-// nobody else would tell of it.
+// End claims an operation and settles it at once, if continues says that its record has not changed. It returns the
+// record after that, and whether it did both. If a settle gets no reply, it goes on in the background and counts as
+// done: nobody else would report it.
 func (r *Route) End(ctx context.Context, a *Ask, o driver.Outcome, continues func(*driver.Record) bool) (driver.Record, bool, error) {
 	var rec driver.Record
 	run, refused := r.Claim(ctx, a, &rec)

@@ -12,11 +12,11 @@ import (
 // A Refusal says why an operation was not run.
 type Refusal struct {
 	Code       refusal.Code
-	Detail     string        // fit to be shown to the client; "" for that of the code
-	RetryAfter time.Duration // 0 for that of the code
+	Detail     string        // fit to be shown to the client; "" for the detail of the code
+	RetryAfter time.Duration // 0 for the time of the code
 	Cause      error         // for logs
-	Shut       bool          // who fails open does not open for it: the store works, or nobody is there to be served
-	Stored     bool          // the request of the run that is in progress is
+	Shut       bool          // FailOpen does not apply: the store works, or no client is there to be served
+	Stored     bool          // the run in progress has a stored request
 }
 
 func (r *Refusal) Error() string {
@@ -30,7 +30,7 @@ func (r *Refusal) Error() string {
 	return s
 }
 
-// Unwrap returns the code, and what caused the refusal.
+// Unwrap returns the code and the cause of the refusal.
 func (r *Refusal) Unwrap() []error {
 	if r.Cause == nil {
 		return []error{r.Code}
@@ -38,7 +38,7 @@ func (r *Refusal) Unwrap() []error {
 	return []error{r.Code, r.Cause}
 }
 
-// unavailable refuses what could not be claimed.
+// unavailable refuses a request that could not be claimed.
 func unavailable(ctx context.Context, err error) *Refusal {
 	return &Refusal{
 		Code: refusal.StoreUnavailable, Cause: err,
@@ -46,13 +46,13 @@ func unavailable(ctx context.Context, err error) *Refusal {
 	}
 }
 
-// InProgress refuses a repeat while another run goes on: Retry-After is that run's age, within what is left of
-// its lease.
+// InProgress refuses a repeat while another run goes on. Retry-After is the age of that run, but not more than
+// the rest of its lease.
 func InProgress(rec *driver.Record) *Refusal {
 	return &Refusal{Code: refusal.InProgress, RetryAfter: RetryAfter(rec), Stored: len(rec.Sealed) > 0}
 }
 
-// RetryAfter is when to ask again about a run in progress, in whole seconds.
+// RetryAfter returns after what time to ask again about a run in progress, in whole seconds.
 func RetryAfter(rec *driver.Record) time.Duration {
 	left := min(rec.LeaseEnd.Sub(rec.Now), 30*time.Second)
 	age := max(rec.Now.Sub(rec.Started), time.Second)

@@ -12,19 +12,19 @@ import (
 	"github.com/semelhq/semel/internal/pause"
 )
 
-// releases are the releases-by-token that this process owes: of claims that it gave up, or sent more than once. Each is
-// sent until acknowledged, and once more when a request's life has passed since the last copy of the claim was sent,
-// because a copy that was under way may have been executed after the first release. The releases are detached from any
-// request and counted as work.
+// releases are the releases-by-token that this process owes, for claims that it gave up or sent more than once. Each is
+// sent until it is acknowledged. It is sent once more when a request's life has passed since the last copy of the claim
+// was sent, because a copy that was under way may have been executed after the first release. Releases are detached
+// from any request and counted as work.
 type releases struct {
 	engine *Engine
 
 	mu      sync.Mutex
-	shares  budget.Shares // of all that is queued or being sent
+	shares  budget.Shares // of all releases that are queued or being sent
 	queue   dueHeap
-	busy    int // being sent
+	busy    int // number of releases being sent
 	running bool
-	wake    chan struct{} // tells the dispatcher that the head has changed or a sender is free
+	wake    chan struct{} // tells the dispatcher that the first release has changed or a sender is free
 }
 
 const (
@@ -32,18 +32,18 @@ const (
 	longestReleasePause = 5 * time.Second
 )
 
-// A release is one that is owed.
+// A release is one release that is owed.
 type release struct {
 	id    driver.ID
 	by    driver.Owner
-	sent  time.Time // the last copy of the claim
+	sent  time.Time // when the last copy of the claim was sent
 	due   time.Time
 	again bool // the first release was acknowledged; this is the second copy
 	tries int
 }
 
-// full reports whether the principal may claim: what it claims may come to be owed. So memory stays bounded, although
-// whatever is owed is kept.
+// full reports whether the principal may claim, since each claim may come to owe a release. So memory stays bounded,
+// although every owed release is kept.
 func (q *releases) full(p driver.ScopeID) budget.Fullness {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -61,8 +61,8 @@ func (q *releases) add(id driver.ID, t driver.Token, sent time.Time) {
 	q.addAbove(id, driver.Owner{Token: t}, sent)
 }
 
-// addAbove takes over the release of copies of a claim. ran.Fence is the last fence under which this process has started
-// the handler, 0 for never.
+// addAbove takes over the release of copies of a claim. ran.Fence is the last fence under which this process has
+// started the handler; 0 if it never has.
 func (q *releases) addAbove(id driver.ID, ran driver.Owner, sent time.Time) {
 	by := ran
 	by.Above = true
@@ -91,7 +91,7 @@ func (q *releases) nudge() {
 	}
 }
 
-// dispatch runs while anything is owed.
+// dispatch runs while any release is owed.
 func (q *releases) dispatch() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -128,7 +128,7 @@ func (q *releases) send(r *release) {
 	err = q.free(context.Background(), longestReleasePause, r.id, r.by)
 }
 
-// sent says what is still owed of a release that was sent.
+// sent decides what is still owed after a release was sent.
 func (q *releases) sent(r *release, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -158,7 +158,7 @@ func (q *releases) free(ctx context.Context, within time.Duration, id driver.ID,
 		return err
 	})
 	if errors.Is(err, driver.ErrUnreadable) {
-		return nil // an answer too, and no later one would differ
+		return nil // this is an answer too, and a later one would be the same
 	}
 	if err == nil {
 		e.waiting.wake(id)
@@ -166,8 +166,8 @@ func (q *releases) free(ctx context.Context, within time.Duration, id driver.ID,
 	return err
 }
 
-// giveBack releases a claim that was won and whose handler is not started. Nothing is owed if the store replies, and no
-// other copy of the claim may be under way.
+// giveBack releases a claim that was won and whose handler is not started. If the store replies, nothing is owed; but
+// no other copy of the claim may be under way.
 func (q *releases) giveBack(ctx context.Context, id driver.ID, token driver.Token, copies int, sent time.Time) {
 	owe := true
 	q.engine.work.add()

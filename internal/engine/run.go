@@ -18,7 +18,7 @@ type Run struct {
 	attempt int
 	began   time.Time // when the last copy of its claim was sent
 
-	base context.Context // the values of who asked, without its cancellation
+	base context.Context // the values of the caller's context, without its cancellation
 	ctx  lazyctx.Context // base with the run, and with MaxRun as its deadline
 
 	face     Face
@@ -31,30 +31,31 @@ type Run struct {
 	resent   bool        // the claim was sent more than once: a copy may still arrive
 	promised atomic.Bool // its client was told that it will be finished
 
-	retain  atomic.Int64               // asked for; 0 for the policy's
-	lost    atomic.Pointer[lostReason] // the handler says that there is no answer, perhaps an effect
+	retain  atomic.Int64               // the retention asked for; 0 for the policy's
+	lost    atomic.Pointer[lostReason] // the handler says that there is no answer, but perhaps an effect
 	touched atomic.Bool                // there may be an effect elsewhere
 
-	before, after *Run // in the list of runs under way
+	before, after *Run // neighbours in the list of runs under way
 }
 
 type lostReason struct{ err error }
 
-// A Face is what a run needs of who asked for it. Mark, Rewind and Freeze are called to settle while the handler still
-// runs, on the goroutine of the transaction, of which there is one at a time.
+// A Face is what a run needs of its caller. Mark, Rewind and Freeze are called to settle while the handler still runs.
+// They are called on the goroutine of the transaction; there is one transaction at a time.
 type Face interface {
-	// Mark begins what Rewind takes back: the answer written since.
+	// Mark sets the state of the answer to which Rewind returns.
 	Mark() error
-	// Rewind drops the answer; unless all, an error that was answered stays.
+	// Rewind drops the answer written since Mark. If all is false, an error that was answered stays.
 	Rewind(all bool)
-	// Freeze ends the answer, and says what the run would be settled with if the handler returned now; keep is false if
-	// that goes only without the effects.
+	// Freeze ends the answer. It returns the outcome with which the run would be settled if the handler returned now. keep
+	// is false if that outcome is possible only without the effects.
 	Freeze(err error) (o driver.Outcome, keep bool, failed error)
-	// Ended is called once the outcome is durable, or was given up.
+	// Ended is called once the outcome is durable or was given up.
 	Ended()
 }
 
-// newRun makes the run that a claim, sent at the given time, has won, and starts its lease. It must be settled.
+// newRun makes the run of a claim that has won, and starts its lease. The claim was sent at the given time. The run
+// must be settled.
 func (r *Route) newRun(ctx context.Context, a *Ask, rec *driver.Record, token driver.Token, sent time.Time) *Run {
 	run := &Run{
 		Route: r, ask: a, began: sent, attempt: int(rec.Attempt),
@@ -78,19 +79,19 @@ func (r *Route) newRun(ctx context.Context, a *Ask, rec *driver.Record, token dr
 
 type runKey struct{}
 
-// FromContext returns the run in which ctx is, or nil.
+// FromContext returns the run to which ctx belongs, or nil.
 func FromContext(ctx context.Context) *Run {
 	r, _ := ctx.Value(runKey{}).(*Run)
 	return r
 }
 
-// WithRun returns ctx within a run; nil takes it out of the one that it is in.
+// WithRun returns ctx within a run. With nil, the result belongs to no run.
 func WithRun(ctx context.Context, r *Run) context.Context { return context.WithValue(ctx, runKey{}, r) }
 
-// Attach has the run refer to what its user keeps of it, and to its face; nil for none.
+// Attach gives the run its user's own value, and its face; nil for none.
 func (r *Run) Attach(holder any, face Face) { r.holder, r.face = holder, face }
 
-// Attached returns what Attach was given.
+// Attached returns the value that Attach was given.
 func (r *Run) Attached() any { return r.holder }
 
 // Context returns the handler's context. It ends after MaxRun, and when somebody else owns the operation.
@@ -102,16 +103,16 @@ func (r *Run) Attempt() int { return r.attempt }
 // Fence orders the operation's runs.
 func (r *Run) Fence() uint64 { return r.owner.Fence }
 
-// ID returns the operation's.
+// ID returns the operation's ID.
 func (r *Run) ID() driver.ID { return r.ask.ID }
 
 // Sealed reports whether the operation's request is stored.
 func (r *Run) Sealed() bool { return r.sealed }
 
-// Promise notes that the operation is to be finished, whoever goes.
+// Promise notes that the operation has to be finished, whoever leaves.
 func (r *Run) Promise() { r.promised.Store(true) }
 
-// Retain asks that the outcome be kept for so long, if it is kept. The policy has bounds for that.
+// Retain asks that the outcome, if it is kept, be kept for d. The policy bounds d.
 func (r *Run) Retain(d time.Duration) { r.retain.Store(int64(d)) }
 
 // Lose says that there is no answer although there may have been an effect.
@@ -120,32 +121,32 @@ func (r *Run) Lose(err error) { r.lost.Store(&lostReason{err}) }
 // IsLost reports whether Lose was called.
 func (r *Run) IsLost() bool { return r.lost.Load() != nil }
 
-// Touch notes that there may be an effect elsewhere, which no rollback takes back.
+// Touch notes that there may be an effect elsewhere, which no rollback undoes.
 func (r *Run) Touch() { r.touched.Store(true) }
 
-// Close ends the part of a run that may have transactions and steps. It waits for a transaction that the handler has left
-// behind.
+// Close ends the part of a run in which transactions and steps are allowed. It waits for a transaction that the handler
+// has left behind.
 func (r *Run) Close() { r.joint.close() }
 
-// HandlerEnded begins the part of a run in which its outcome is settled: it is closed, and MaxRun no longer counts. What
-// decides about the outcome, and can hang as the handler can, comes before.
+// HandlerEnded begins the part of a run in which its outcome is settled: it is closed, and MaxRun no longer counts.
+// Call it after the code that decides about the outcome, because that code can hang like the handler.
 func (r *Run) HandlerEnded() {
 	r.Close()
 	r.lease.handlerEnded()
 }
 
-// Unstarted gives up the claim of a run whose handler was not started, so that it does not count as one.
+// Unstarted gives up the claim of a run whose handler was not started, so that it does not count as a run.
 func (r *Run) Unstarted() {
 	copies := 1
 	if r.resent {
 		copies++
 	}
-	r.resent = false // giveBack sees to all copies
+	r.resent = false // giveBack releases all copies
 	defer r.ended(driver.Record{}, true)
 	r.releases.giveBack(r.base, r.ask.ID, r.owner.Token, copies, r.began)
 }
 
-// retention returns how long a kept outcome is kept; 0 for as long as the claim said.
+// retention returns how long a kept outcome is kept; 0 for the time that the claim said.
 func (r *Run) retention() time.Duration {
 	d := time.Duration(r.retain.Load())
 	if d == 0 {

@@ -9,37 +9,37 @@ import (
 	"github.com/semelhq/semel/event"
 )
 
-// Settlement says what has come of the settle of a run.
+// Settlement says what came of the settle of a run.
 type Settlement uint8
 
-// What has come of a settle.
+// What came of a settle.
 const (
 	SettleAcknowledged Settlement = iota // durable, as this run's outcome
 	SettleFenced                         // refused: the record is no longer this run's
 	SettlePending                        // not acknowledged yet; settling goes on without the client
 	SettleRolledBack                     // the run's transaction did not commit: nothing has happened
-	SettleLost                           // it did not commit, but there may be an effect elsewhere
+	SettleLost                           // the transaction did not commit, but there may be an effect elsewhere
 )
 
 // Settle makes the outcome durable. It runs on a context that the client can't cancel. It sends the settle until it is
-// acknowledged: for SettleWait while the client waits, then up to MaxRun after the first try without it. The claim is
-// never freed instead, whatever fails. The record is as it stands after the settle.
+// acknowledged: first for SettleWait, while the client waits; then without the client, up to MaxRun after the first
+// try. Whatever fails, the claim is never freed instead. The returned record is the one after the settle.
 //
-// What a transaction has committed is the outcome, whatever o is.
+// If a transaction has committed, its outcome counts, whatever o is.
 func (r *Run) Settle(o driver.Outcome) (driver.Record, Settlement) {
 	first := time.Now()
 	replied := false
 	defer func() {
-		if !replied { // in time, or the store has ended this goroutine
+		if !replied { // no reply in time, or the store has ended this goroutine
 			go r.settleLater(first.Add(r.Policy.MaxRun), o)
 		}
 	}()
 	j := &r.joint
 	if r.Policy.OneCommit && j.state < doubtful {
 		switch {
-		case j.open == nil: // it was rolled back
+		case j.open == nil: // the transaction was rolled back
 		case o.State == driver.Done:
-			r.commit(j.open, o) //nolint:errcheck // it has told the observer
+			r.commit(j.open, o) //nolint:errcheck // commit has told the observer
 		default:
 			r.rollback(j.open)
 		}
@@ -61,7 +61,7 @@ func (r *Run) Settle(o driver.Outcome) (driver.Record, Settlement) {
 		o = r.uncommitted()
 	}
 	r.stored(&o)
-	// Whoever has had an answer does not expect more; without the request nobody could finish it.
+	// A client that has had an answer does not expect more. Without the stored request nobody could finish the operation.
 	o.Owed = o.State != driver.Done && r.sealed && (o.Owed || r.promised.Load())
 	rec, owned, ok := r.trySettle(first.Add(r.Policy.SettleWait), &o)
 	if replied = ok; ok {
@@ -70,7 +70,7 @@ func (r *Run) Settle(o driver.Outcome) (driver.Record, Settlement) {
 	return driver.Record{}, SettlePending
 }
 
-// stored makes an outcome what the store gets of it.
+// stored changes an outcome into the one that the store gets.
 func (r *Run) stored(o *driver.Outcome) {
 	if o.State == driver.Done {
 		o.Retention = r.retention()
@@ -85,7 +85,7 @@ func (r *Run) conclude(rec driver.Record, owned bool) (driver.Record, Settlement
 	return r.ended(rec, owned)
 }
 
-// settleLater goes on without the client. A store that ends its goroutine does not end the settle.
+// settleLater goes on without the client. If the store ends its goroutine, the settle does not end.
 func (r *Run) settleLater(until time.Time, o driver.Outcome) {
 	returned := false
 	defer func() {
@@ -110,7 +110,7 @@ func (r *Run) abandonSettle() {
 	r.Tell(event.SettleAbandoned, context.DeadlineExceeded)
 }
 
-// trySettle sends the settle until it is acknowledged or the time has come. No copy of it is under way for longer than a
+// trySettle sends the settle until it is acknowledged or the time is over. No copy of it is under way for longer than a
 // request's life.
 func (r *Run) trySettle(until time.Time, o *driver.Outcome) (rec driver.Record, owned, acknowledged bool) {
 	t := tries{until: until}
@@ -121,7 +121,7 @@ func (r *Run) trySettle(until time.Time, o *driver.Outcome) (rec driver.Record, 
 		case err == nil:
 			return rec, owned, true
 		case errors.Is(err, driver.ErrFull) && o.Response != nil:
-			// The answer can't be stored, but that there was one can: a marker always fits.
+			// The answer can't be stored. The fact that there was one can: a marker always fits.
 			r.Tell(event.NotReplayable, err)
 			o.Response = nil
 		case err == errNoTurn || !t.wait(r.base, try): //nolint:errorlint // it is not wrapped
@@ -136,7 +136,7 @@ func (r *Run) sendSettle(t tries, o *driver.Outcome) (rec driver.Record, owned b
 		if !r.answers.take(r.base, r.ask.ID.Scope(), n, time.Until(t.until)) {
 			return driver.Record{}, false, errNoTurn
 		}
-		defer r.answers.give(r.ask.ID.Scope(), n) // also where the store ends this goroutine
+		defer r.answers.give(r.ask.ID.Scope(), n) // also if the store ends this goroutine
 	}
 	err = r.askUntil(r.base, t.cut(r.life), request{verb: "settle", id: r.ask.ID}, func(ctx context.Context) (err error) {
 		if r.Policy.OneCommit {
@@ -152,7 +152,7 @@ func (r *Run) sendSettle(t tries, o *driver.Outcome) (rec driver.Record, owned b
 // errNoTurn means that nothing was sent.
 var errNoTurn = errors.New("other answers of the principal are being stored")
 
-// ended ends the run: its lease, its contexts, and what Drain waits for.
+// ended ends the run: its lease and its contexts. Drain no longer waits for it.
 func (r *Run) ended(rec driver.Record, owned bool) (driver.Record, Settlement) {
 	r.lease.stop()
 	r.ctx.End(nil)

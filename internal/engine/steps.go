@@ -9,16 +9,16 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// steps are what a run knows of its operation's.
+// steps are what a run knows about its operation's steps.
 type steps struct {
 	mu    sync.Mutex
-	saved map[string][]byte // by earlier runs; nil as long as they are not read
-	some  bool              // there are some
-	taken map[string]bool   // by this run
-	late  map[string]bool   // a save of this run got no reply: it may still be executed
+	saved map[string][]byte // by earlier runs; nil until they are read
+	some  bool              // there are saved steps
+	taken map[string]bool   // names used by this run
+	late  map[string]bool   // steps that this run saved without a reply: the save may still be executed
 }
 
-// TakeStep reserves a name for this run, and returns the result that an earlier run has saved, if one has.
+// TakeStep reserves a name for this run. It returns the result that an earlier run has saved, if there is one.
 func (r *Run) TakeStep(ctx context.Context, name string) (result []byte, found bool, err error) {
 	switch _, keeps := r.store.(driver.StepStore); {
 	case !keeps:
@@ -58,7 +58,7 @@ func (r *Run) TakeStep(ctx context.Context, name string) (result []byte, found b
 	return result, found, nil
 }
 
-// mayStart says why no step should be begun any more, nor its result be taken: the run, or the caller, has been told to
+// mayStart says why no step may be begun any more, and no result be taken: the run, or the caller, has been told to
 // stop.
 func (r *Run) mayStart(ctx context.Context) error {
 	for _, c := range []context.Context{&r.ctx, ctx} {
@@ -69,7 +69,7 @@ func (r *Run) mayStart(ctx context.Context) error {
 	return nil
 }
 
-// GiveStepBack lets a name be used again: its step has not been saved.
+// GiveStepBack lets a name be used again, because its step has not been saved.
 func (r *Run) GiveStepBack(name string) {
 	s := &r.steps
 	s.mu.Lock()
@@ -77,7 +77,7 @@ func (r *Run) GiveStepBack(name string) {
 	delete(s.taken, name)
 }
 
-// doubt has the steps read again before the next one: one may have been saved whose save got no reply.
+// doubt makes the next step read the steps again: a save that got no reply may have been executed.
 func (s *steps) doubt(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,8 +88,8 @@ func (s *steps) doubt(name string) {
 	s.late[name] = true
 }
 
-// SavedFirst returns the result that stays of a step whose save was just acknowledged, if that may be another one: of a
-// save in this run that got no reply, and was executed after the step had been read again.
+// SavedFirst returns the result that counts for a step whose save was just acknowledged. It may be the result of
+// another save: one of this run that got no reply, and was executed after the steps had been read again.
 func (r *Run) SavedFirst(name string) (result []byte, doubted bool, err error) {
 	s := &r.steps
 	s.mu.Lock()
@@ -106,7 +106,7 @@ func (r *Run) SavedFirst(name string) (result []byte, doubted bool, err error) {
 
 func stepField(name string) string { return "step " + name }
 
-// loadSteps reads what earlier runs have saved. Its caller holds the lock.
+// loadSteps reads the results that earlier runs have saved. The caller holds the lock.
 func (r *Run) loadSteps(ctx context.Context) error {
 	var saved map[string][]byte
 	err := r.repeat(ctx, r.few(), request{verb: "steps", id: r.ask.ID}, func(ctx context.Context) (err error) {
@@ -122,8 +122,8 @@ func (r *Run) loadSteps(ctx context.Context) error {
 	return nil
 }
 
-// SaveStep makes the result of a step durable. It tries for SettleWait, whatever becomes of the handler's context: the
-// effect is there.
+// SaveStep makes the result of a step durable. It tries for SettleWait, even if the handler's context ends: the step
+// has had its effect.
 func (r *Run) SaveStep(name string, result []byte) error {
 	envelope := r.keyring.SealField(stepField(name), r.ask.ID, r.owner.Token, result)
 	owned, err := false, errEnded

@@ -12,16 +12,17 @@ import (
 	"github.com/semelhq/semel/internal/thrown"
 )
 
-// A request is one verb that is asked of the store.
+// A request is one verb that the engine sends to the store.
 type request struct {
 	verb      string // for events
 	id        driver.ID
-	refusable bool // by the breaker; what ends a run never is
+	refusable bool // the breaker may refuse it; a request that ends a run is never refused
 }
 
-// askUntil makes one request to the store. It is cut off when ctx ends, or at until, which is not later than a request's
-// life from now. What the store throws is an error, which says nothing about whether the verb was executed. A failure is
-// told, unless ctx has ended: then it was the caller who gave up. What the breaker refuses is a [notAsked], and not told.
+// askUntil makes one request to the store. The request ends when ctx ends, or at until, which is not later than a
+// request's life from now. If the store panics or ends the goroutine, this is an error, and does not say whether the
+// verb was executed. The observer is told about a failure, unless ctx has ended: then the caller gave up. If the
+// breaker refuses the request, the error is a [notAsked], and the observer is not told.
 func (e *Engine) askUntil(ctx context.Context, until time.Time, q request, f func(context.Context) error) error {
 	if q.refusable && e.breaker != nil {
 		done, err := e.allow()
@@ -36,7 +37,7 @@ func (e *Engine) askUntil(ctx context.Context, until time.Time, q request, f fun
 	return e.try(ctx, until, q, f)
 }
 
-// errEnded is what came of a request whose goroutine the store has ended.
+// errEnded is the error of a request whose goroutine the store has ended.
 var errEnded = errors.New("the store ended the goroutine")
 
 func (e *Engine) try(ctx context.Context, until time.Time, q request, f func(context.Context) error) error {
@@ -54,7 +55,7 @@ func contained(ctx context.Context, f func(context.Context) error) (err error) {
 	return f(ctx)
 }
 
-// Failed tells that something stored could not be written or read.
+// Failed tells the observer that stored data could not be written or read.
 func (e *Engine) Failed(ctx context.Context, verb string, id driver.ID, err error) {
 	kind := event.StoreError
 	if errors.Is(err, driver.ErrUnreadable) {
@@ -63,23 +64,24 @@ func (e *Engine) Failed(ctx context.Context, verb string, id driver.ID, err erro
 	e.observer.Observe(ctx, event.Event{Kind: kind, Verb: verb, ID: id, Err: err})
 }
 
-// isAnswer reports whether an error is what the store says, so that asking again would bring the same.
+// isAnswer reports whether an error is an answer of the store, so that another try would bring the same.
 func isAnswer(err error) bool {
 	return wasAsked(err) && (errors.Is(err, driver.ErrFull) || errors.Is(err, driver.ErrUnreadable))
 }
 
-// A notAsked is the error of a request that the breaker has refused. Whatever that error is, the store has said nothing.
+// A notAsked is the error of a request that the breaker has refused. Whatever the error inside is, the store has said
+// nothing.
 type notAsked struct{ err error }
 
 func (n *notAsked) Error() string { return n.err.Error() }
 func (n *notAsked) Unwrap() error { return n.err }
 
 func wasAsked(err error) bool {
-	_, not := err.(*notAsked) //nolint:errorlint // one that the store returns is none of this engine's
+	_, not := err.(*notAsked) //nolint:errorlint // not errors.As: if the store returns one, it is not this engine's
 	return !not
 }
 
-// allow asks the breaker. One that throws is as none.
+// allow asks the breaker. If the breaker panics, it is treated as if there were none.
 func (e *Engine) allow() (done func(error), err error) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -90,7 +92,7 @@ func (e *Engine) allow() (done func(error), err error) {
 	return e.breaker.Allow()
 }
 
-// report tells the breaker what came of a request.
+// report tells the breaker the result of a request.
 func (e *Engine) report(done func(error), err error) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -103,25 +105,25 @@ func (e *Engine) report(done func(error), err error) {
 	done(err)
 }
 
-// tries bound how often, and how long, a request is repeated whose reply was lost.
+// tries says how often, and how long, a request is repeated if its reply was lost.
 type tries struct {
 	most  int       // 0 for any number
-	until time.Time // no try and no pause ends later; zero for when ctx ends
+	until time.Time // no try and no pause ends later; if zero, ctx alone ends them
 }
 
-// few is for a verb on whose reply somebody waits who can be refused.
+// few is for a verb whose reply somebody waits for, if that caller can be refused.
 func (e *Engine) few() tries { return tries{claimTries, time.Now().Add(min(claimWindow, e.life))} }
 
-// within is for a verb that has to be acknowledged, in so much time.
+// within is for a verb that has to be acknowledged within d.
 func (e *Engine) within(d time.Duration) tries { return tries{0, time.Now().Add(min(d, e.life))} }
 
 const (
-	firstPause  = 20 * time.Millisecond // between two tries; each further one is twice as long, up to a second
+	firstPause  = 20 * time.Millisecond // the pause after the first try; each further one is twice as long, up to a second
 	claimTries  = 3
-	claimWindow = 2 * time.Second // for all tries
+	claimWindow = 2 * time.Second // for all tries together
 )
 
-// repeat makes a request until it is answered, as often as t allows and ctx lasts.
+// repeat makes a request until it is answered, as often as t allows and until ctx ends.
 func (e *Engine) repeat(ctx context.Context, t tries, q request, f func(context.Context) error) error {
 	for try := 1; ; try++ {
 		err := e.askUntil(ctx, t.cut(e.life), q, f)
@@ -131,7 +133,7 @@ func (e *Engine) repeat(ctx context.Context, t tries, q request, f func(context.
 	}
 }
 
-// cut returns when a try that begins now is cut off.
+// cut returns when a try that begins now has to end.
 func (t tries) cut(life time.Duration) time.Time {
 	end := time.Now().Add(life)
 	if !t.until.IsZero() && t.until.Before(end) {
@@ -140,7 +142,7 @@ func (t tries) cut(life time.Duration) time.Time {
 	return end
 }
 
-// wait waits after a try. It reports false if there is to be no other one: ctx has ended, or the time has come.
+// wait waits after a try. It reports false if there must be no further try: ctx has ended, or the time is over.
 func (t tries) wait(ctx context.Context, try int) bool {
 	d := pause.Jitter(pause.Backoff(firstPause, time.Second, try))
 	if t.until.IsZero() {
@@ -149,7 +151,7 @@ func (t tries) wait(ctx context.Context, try int) bool {
 	return pause.For(ctx, min(d, time.Until(t.until))) && time.Now().Before(t.until)
 }
 
-// Load reads a record, if the breaker lets it. It ends within a claim's window, not with ctx.
+// Load reads a record, if the breaker allows it. It ends within a claim's window, not with ctx.
 func (e *Engine) Load(ctx context.Context, id driver.ID) (rec driver.Record, err error) {
 	until := time.Now().Add(min(claimWindow, e.life))
 	err = e.askUntil(context.WithoutCancel(ctx), until, request{"load", id, true}, func(ctx context.Context) (err error) {

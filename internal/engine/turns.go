@@ -9,37 +9,38 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// turns bounds how much of one principal is asked of the store at once, in this process. More of it waits, and what
-// others ask is not queued behind it. Who waits for a turn has sent nothing.
+// turns limits how much each principal asks of the store at once, in this process. If a principal asks for more, the
+// rest waits, and requests of others are not queued behind it. A request that waits for a turn has sent nothing.
 type turns struct {
-	each int // 0 for any amount
+	each int // 0 for no limit
 
 	mu   sync.Mutex
 	busy map[driver.ScopeID]*lane
 }
 
 const (
-	// claimsAtOnce is each principal's number of claims. A store that takes a millisecond for one does 16 000 of them a
-	// second.
+	// claimsAtOnce is how many claims each principal may have under way. If a store takes a millisecond for a claim, this
+	// allows 16 000 of them a second.
 	claimsAtOnce = 16
 
-	// answersAtOnce is how many bytes of each principal's answers are on their way to the store. A larger one goes alone.
+	// answersAtOnce is how many bytes of each principal's answers may be on their way to the store. A larger answer goes
+	// alone.
 	answersAtOnce = 4 << 20
-	smallAnswer   = 64 << 10 // in bytes; up to that an answer needs no turn
+	smallAnswer   = 64 << 10 // in bytes; an answer up to this size needs no turn
 )
 
 type lane struct {
-	n     int       // under way
-	queue list.List // of *turn
+	n     int       // the amount under way
+	queue list.List // elements are of type *turn
 }
 
 type turn struct {
 	n    int
-	come chan struct{} // closed when it has come
+	come chan struct{} // closed when the turn has come
 }
 
-// take waits for a turn with n, until ctx ends or the time has come; then it reports false. Whoever has got one gives
-// it back.
+// take waits for a turn for the amount n. It reports false if ctx ends first, or longest has passed. A caller that has
+// got a turn gives it back.
 func (t *turns) take(ctx context.Context, p driver.ScopeID, n int, longest time.Duration) bool {
 	if t.each == 0 {
 		return true
@@ -73,17 +74,17 @@ func (t *turns) take(ctx context.Context, p driver.ScopeID, n int, longest time.
 	defer t.mu.Unlock()
 	select {
 	case <-mine.come:
-		return true // it has come meanwhile
+		return true // the turn has come meanwhile
 	default:
 		l.queue.Remove(place)
-		t.next(l) // a smaller one may have stood behind it
+		t.next(l) // a smaller one may have waited behind it
 		return false
 	}
 }
 
 func (t *turns) fits(l *lane, n int) bool { return l.n == 0 || l.n+n <= t.each }
 
-// next hands turns to those who have waited longest, as far as they fit. Where some wait, there is something under way.
+// next gives turns to those that have waited longest, as long as they fit. If some wait, something is under way.
 func (t *turns) next(l *lane) {
 	for first := l.queue.Front(); first != nil && t.fits(l, first.Value.(*turn).n); first = l.queue.Front() {
 		one := l.queue.Remove(first).(*turn)

@@ -14,35 +14,35 @@ import (
 	"github.com/semelhq/semel/refusal"
 )
 
-// A joint is what a run knows of the transactions in which it works.
+// A joint is what a run knows about the transactions in which it works.
 type joint struct {
-	working atomic.Bool // one is under way
-	closed  atomic.Bool // no step any more: the operation is settled, or its handler has ended
+	working atomic.Bool // a transaction is under way
+	closed  atomic.Bool // no more steps: the operation is settled, or its handler has ended
 
-	mu    sync.Mutex    // held while one is under way
+	mu    sync.Mutex    // held while a transaction is under way
 	over  bool          // the handler has ended: no more transactions
-	open  driver.Tx     // in one-commit mode, while it is under way
-	claim *driver.Claim // that it was begun with
+	open  driver.Tx     // the transaction of one-commit mode, while it is under way
+	claim *driver.Claim // the claim with which it was begun
 	state jointState
-	// Of the last transaction that was to commit.
+	// Of the last transaction that tried to commit.
 	outcome driver.Outcome
-	rec     *driver.Record // once it has committed
+	rec     *driver.Record // set once it has committed
 }
 
-// close is called when the handler has ended. It waits for a transaction that the handler has left behind; from then on
-// there are no more, and the rest may be read without mu.
+// close is called when the handler has ended. It waits for a transaction that the handler has left behind. After it
+// there are no more transactions, and the other fields may be read without mu.
 func (j *joint) close() {
 	j.closed.Store(true)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.over = true
-	j.closed.Store(true) // a commit that has failed meanwhile may have taken it back
+	j.closed.Store(true) // a commit that has failed meanwhile may have set it to false
 }
 
 type jointState uint8
 
 const (
-	untried    jointState = iota // there was none
+	untried    jointState = iota // there was no transaction
 	rolledBack                   // the last transaction has left no trace
 	doubtful                     // its commit got no reply
 	committed                    // the operation is settled
@@ -77,13 +77,14 @@ func (r *Route) claimTx(ctx context.Context, a *Ask, rec *driver.Record) (*Run, 
 	return run, nil
 }
 
-// Committed reports whether a transaction has settled the run, or may have: then its answer is that of the transaction.
+// Committed reports whether a transaction has settled the run, or may have settled it. Then the run's answer is that of
+// the transaction.
 func (r *Run) Committed() bool { return r.joint.state >= doubtful }
 
-// inTx reports whether the run works in a transaction at this moment, or always does.
+// inTx reports whether the run works in a transaction now, or always does.
 func (r *Run) inTx() bool { return r.Policy.OneCommit || r.joint.working.Load() }
 
-// Transact runs fn in a transaction of s in which the run is settled too.
+// Transact runs fn in a transaction of s. The run is settled in the same transaction.
 func (r *Run) Transact(ctx context.Context, s driver.Transactor, fn func(context.Context, driver.Tx) error) (err error) {
 	j := &r.joint
 	if !j.mu.TryLock() {
@@ -101,7 +102,7 @@ func (r *Run) Transact(ctx context.Context, s driver.Transactor, fn func(context
 	if err := r.face.Mark(); err != nil {
 		return err
 	}
-	j.state = rolledBack // until it is known better
+	j.state = rolledBack // until more is known
 	tx := j.open
 	if tx == nil {
 		if snapshots, ok := s.(driver.Snapshotter); ok && snapshots.HoldsSnapshot() {
@@ -146,8 +147,8 @@ func (r *Run) Transact(ctx context.Context, s driver.Transactor, fn func(context
 	return err
 }
 
-// takeBack ends a transaction without a trace, and drops what was written in it. In one-commit mode only its effects
-// are undone: the handler may still give an answer to keep.
+// takeBack ends a transaction without a trace, and drops the answer written in it. In one-commit mode only the
+// transaction's effects are undone: the handler may still give an answer to keep.
 func (r *Run) takeBack(tx driver.Tx) {
 	r.face.Rewind(false)
 	if r.joint.open == nil {
@@ -163,20 +164,20 @@ func (r *Run) takeBack(tx driver.Tx) {
 	}
 }
 
-// commit settles the run in the transaction, which commits that. The run's renewals pause, since on a record that is
-// done they would be refused.
+// commit settles the run in the transaction and so commits the transaction. The run's renewals pause, because they
+// would be refused once the record is done.
 func (r *Run) commit(tx driver.Tx, o driver.Outcome) error {
 	j := &r.joint
 	r.stored(&o)
 	j.open, j.outcome = nil, o
-	defer r.rollback(tx) // however this ends; after the commit it does nothing
+	defer r.rollback(tx) // whatever happens; after the commit it does nothing
 	ctx := lazyctx.For(r.base, r.Policy.SettleWait)
 	defer ctx.End(nil)
 	renews := r.lease.stop()
 	j.state = doubtful
 	j.closed.Store(true)
 	defer func() {
-		if renews && j.state != committed { // also where the store ends this goroutine
+		if renews && j.state != committed { // also if the store ends this goroutine
 			r.lease.resume(j.state == doubtful)
 		}
 	}()
@@ -222,15 +223,16 @@ func (r *Run) commit(tx driver.Tx, o driver.Outcome) error {
 	return fmt.Errorf("settle and commit: %w", err)
 }
 
-// elsewhere reports whether there may be an effect that no rollback takes back: of this run, or of a step of an earlier
-// one.
+// elsewhere reports whether there may be an effect that no rollback undoes: an effect of this run, or of a step of an
+// earlier run.
 func (r *Run) elsewhere() bool { return r.stepped || r.touched.Load() || r.lost.Load() != nil }
 
-// provesNothing reports whether the run's last transaction has left no trace, and nothing else can have either.
+// provesNothing reports whether certainly nothing has happened: the run's last transaction has left no trace, and there
+// can be no effect elsewhere.
 func (r *Run) provesNothing() bool { return r.joint.state == rolledBack && !r.elsewhere() }
 
-// uncommitted is what a run is settled with about whose commit there is no reply: if it is accepted, the transaction
-// has not committed.
+// uncommitted is the outcome with which a run is settled if its commit got no reply. If the store accepts it, the
+// transaction has not committed.
 func (r *Run) uncommitted() driver.Outcome {
 	if r.elsewhere() {
 		return r.Policy.lost("its transaction was rolled back, but there may be an effect elsewhere")
@@ -238,11 +240,11 @@ func (r *Run) uncommitted() driver.Outcome {
 	return driver.Outcome{State: driver.Free, Error: "its transaction was rolled back"}
 }
 
-// errStillOpen means that a transaction that may be the one in question has not ended.
+// errStillOpen means that a transaction has not ended that may be the one in question.
 var errStillOpen = errors.New("the operation's transaction has not ended yet")
 
-// askCommitted asks, in one-commit mode, what became of a commit that got no reply; owned says that there was none. It
-// is the same claim once more: it would win.
+// askCommitted asks, in one-commit mode, what became of a commit that got no reply. owned says that there was no
+// commit. It asks by sending the same claim again: without a commit, the claim would win.
 func (r *Run) askCommitted(ctx context.Context) (rec driver.Record, owned bool, err error) {
 	tx, rec, owned, err := r.store.(driver.Transactor).BeginClaim(ctx, r.ask.ID, *r.joint.claim)
 	switch {
@@ -255,14 +257,15 @@ func (r *Run) askCommitted(ctx context.Context) (rec driver.Record, owned bool, 
 		return rec, true, nil
 	case rec.State == driver.Running && rec.Token == driver.Token{}:
 		return driver.Record{}, false, errStillOpen
-	case rec.Token != r.owner.Token: // another run has begun since, so this one has not been recorded
+	case rec.Token != r.owner.Token: // another run has started since, so this run was not recorded
 		return rec, true, nil
 	}
 	return rec, false, nil
 }
 
-// resolve ends a run about whose commit the store has answered. With a lease its question was a settle by
-// compare-and-set: that waits until the transaction has ended, and is refused if the transaction has settled the run.
+// resolve ends a run after the store has answered what became of its commit. With a lease, the question was a settle by
+// compare-and-set. The store executes it only after the transaction has ended, and refuses it if the transaction has
+// settled the run.
 func (r *Run) resolve(rec driver.Record, owned bool) (driver.Record, Settlement) {
 	switch {
 	case !owned && rec.State == driver.Done && rec.Token == r.owner.Token:

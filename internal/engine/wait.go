@@ -9,8 +9,9 @@ import (
 	"github.com/semelhq/semel/internal/budget"
 )
 
-// waiting holds the requests that wait for another run of their operation. A waiter never writes. Within a process it
-// is woken when the owner settles; for owners elsewhere one waiter of a key looks into the store for all of them.
+// waiting holds the requests that wait for another run of their operation. A waiter never writes. If the owner is in
+// the same process, its settle wakes the waiters. For owners in other processes, one waiter for each key looks into the
+// store for all of them.
 type waiting struct {
 	mu     sync.Mutex
 	keys   map[driver.ID]*waitlist
@@ -20,8 +21,8 @@ type waiting struct {
 type waitlist struct {
 	n        int
 	changed  chan struct{} // closed on a wake-up, then replaced
-	turn     chan struct{} // holds a token: who takes it polls for the others
-	interval time.Duration // until the next poll; owned by who holds the turn
+	turn     chan struct{} // holds a token: the waiter that takes it polls for the others
+	interval time.Duration // until the next poll; owned by the holder of the turn
 }
 
 const (
@@ -29,15 +30,15 @@ const (
 	pollLast  = 500 * time.Millisecond
 )
 
-// A ticket is one waiter's place. It remembers which wake-ups it has not seen.
+// A ticket is one waiter's place. It knows which wake-ups the waiter has not seen.
 type ticket struct {
 	id      driver.ID
 	list    *waitlist
 	changed chan struct{}
 }
 
-// join takes a place for the operation, or returns nil if all are taken. It is called before the record is read again,
-// so that no wake-up is missed.
+// join takes a place for the operation, or returns nil if all places are taken. It is called before the record is read
+// again, so that no wake-up is missed.
 func (w *waiting) join(id driver.ID, limit int) *ticket {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -90,8 +91,7 @@ func (w *waiting) wake(id driver.ID) {
 	}
 }
 
-// wait returns true when the record may have changed from what rec shows, and false when the deadline or ctx came
-// first.
+// wait returns true when the record may differ from rec, and false if the deadline or ctx came first.
 func (w *waiting) wait(ctx context.Context, t *ticket, e *Engine, rec *driver.Record, deadline time.Time) bool {
 	defer func() {
 		w.mu.Lock()
@@ -126,7 +126,7 @@ func (w *waiting) wait(ctx context.Context, t *ticket, e *Engine, rec *driver.Re
 		case err != nil:
 			continue
 		case rec.Token == driver.Token{} && (reading == driver.ReadsAbsent || reading == driver.ReadsFree):
-			return true // claimed by a transaction that has not committed: only a claim can tell whether it has ended
+			return true // a transaction that has not committed holds the claim: only a claim can tell whether it has ended
 		case now.Owner() != rec.Owner(), now.State != rec.State, reading != driver.ReadsRunning:
 			t.list.interval = pollFirst
 			w.wake(t.id)

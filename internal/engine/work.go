@@ -8,7 +8,7 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// work counts what Drain waits for: runs, settles that go on, releases that are owed.
+// work counts what Drain waits for: runs, settles that go on, and releases that are owed.
 type work struct {
 	mu   sync.Mutex
 	n    int
@@ -77,7 +77,7 @@ func (w *work) done() {
 	}
 }
 
-// wait returns when nothing is under way, or with what is left when ctx ends.
+// wait returns when nothing is under way. If ctx ends first, it returns how much is left, and an error.
 func (w *work) wait(ctx context.Context) (left int, err error) {
 	for {
 		w.mu.Lock()
@@ -100,8 +100,9 @@ func (w *work) wait(ctx context.Context) (left int, err error) {
 	}
 }
 
-// settles reports whether a run of this process may still come to settle the record that by owns. It knows better than
-// whoever could be asked. After twice MaxRun its handler has not obeyed its deadline, or its settle was abandoned.
+// settles reports whether a run of this process may still settle the record that by owns. This process knows that
+// better than anybody who could be asked. After twice MaxRun the run no longer counts: its handler has not obeyed its
+// deadline, or its settle was abandoned.
 func (w *work) settles(by driver.Owner) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

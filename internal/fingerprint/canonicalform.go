@@ -11,35 +11,35 @@ import (
 	"github.com/semelhq/semel/internal/structuredfield"
 )
 
-// maxFormPairs is how many pairs a query or form may have to be canonicalised. It bounds what sorting them costs.
+// maxFormPairs is how many pairs a query or form may have to be canonicalised. It bounds the cost of sorting them.
 const maxFormPairs = 10_000
 
-// A formPair is a name and its value, by their places in buf. buf[order:orderEnd] decides where it stands: its name up
-// to a bracket, folded if it has letters beyond ASCII.
+// A formPair is a name and its value, by their places in buf. buf[order:orderEnd] decides the pair's place in the
+// order: it is the name up to a bracket, folded if it has letters beyond ASCII.
 type formPair struct{ start, name, end, order, orderEnd int32 }
 
-// query leaves the pairs of a query in normal order in c.pairs, and reports whether it could, as it can if the query is
-// one that a form would have made. Names are decoded to find their order; pairs are compared as they are written,
-// because a plus sign means a space to some servers only.
+// query puts the pairs of a query in normal order into c.pairs, and reports whether it could. It can if a form would
+// have written the query that way. Names are decoded to find their order. Pairs are compared as they are written,
+// because only some servers read a plus sign as a space.
 func (c *canonicalizer) query(query string) bool {
 	c.pairs = c.pairs[:0]
 	if query == "" {
 		return true
 	}
-	// The text stands before what is decoded from it.
+	// The text comes first in buf, then what is decoded from it.
 	c.buf = append(c.buf[:0], query...)
 	return c.split(c.buf, true)
 }
 
-// form leaves the pairs of a body of application/x-www-form-urlencoded, decoded, in normal order in c.pairs, and
-// reports whether it could. It can't if the body is something else that was sent as a form by mistake, such as JSON by
-// a client that calls everything one: its handler reads it as it is, where 1+1 is not 1 1.
+// form puts the pairs of a body of application/x-www-form-urlencoded, decoded and in normal order, into c.pairs, and
+// reports whether it could. It can't if something else was sent as a form by mistake, such as JSON by a client that
+// gives every body this type. The handler of such a body reads it as it is, where 1+1 is not 1 1.
 func (c *canonicalizer) form(body []byte) bool {
 	c.pairs, c.buf = c.pairs[:0], c.buf[:0]
 	return c.split(body, false)
 }
 
-// split reads pairs, which are in buf already or are appended to it.
+// split reads pairs. They are in buf already or are appended to it.
 func (c *canonicalizer) split(src []byte, asWritten bool) bool {
 	n := bytes.Count(src, []byte("&")) + 1
 	if n > maxFormPairs || len(src) > 1<<29 || !urlEncoded(src) {
@@ -55,7 +55,7 @@ func (c *canonicalizer) split(src []byte, asWritten bool) bool {
 		}
 		name, value, whole := bytes.Cut(pair, []byte("="))
 		if !whole && !asWritten {
-			return false // to some servers it has an empty value, to others none
+			return false // for some servers it has an empty value, for others none
 		}
 		p := formPair{start: int32(len(c.buf))}
 		if !c.unescape(name) {
@@ -73,9 +73,9 @@ func (c *canonicalizer) split(src []byte, asWritten bool) bool {
 		c.pairs = append(c.pairs, p)
 	}
 	order := func(a, b formPair) int {
-		// Pairs of one name keep their order, and so do names in brackets after the same one: servers build lists and
-		// records from them, in which order matters. To some of them names in either case are one.
-		// Empty pairs take no place, so that the next one begins where they do.
+		// Pairs with the same name keep their order, and so do names in brackets after the same name: servers build lists and
+		// records from them, and order matters there. Some servers ignore the case of names. Empty pairs take no place: the
+		// next pair begins where they do.
 		return cmp.Or(compareUpper(c.buf[a.order:a.orderEnd], c.buf[b.order:b.orderEnd]), cmp.Compare(a.start, b.start), cmp.Compare(a.end, b.end))
 	}
 	if !slices.IsSortedFunc(c.pairs, order) {
@@ -84,7 +84,7 @@ func (c *canonicalizer) split(src []byte, asWritten bool) bool {
 	return true
 }
 
-// place finds what decides where a pair stands.
+// place finds the part of a pair that decides its place in the order.
 func (c *canonicalizer) place(p *formPair) {
 	root, _, _ := bytes.Cut(c.buf[p.start:p.name], []byte("["))
 	p.order, p.orderEnd = p.start, p.start+int32(len(root))
@@ -95,7 +95,7 @@ func (c *canonicalizer) place(p *formPair) {
 	}
 }
 
-// compareUpper compares two texts, with ASCII letters in upper case.
+// compareUpper compares two texts, with ASCII letters as upper case.
 func compareUpper(a, b []byte) int {
 	for i := range min(len(a), len(b)) {
 		if x, y := upper(a[i]), upper(b[i]); x != y {
@@ -112,9 +112,9 @@ func upper(b byte) byte {
 	return b
 }
 
-// urlEncoded reports whether a text holds only what may stand in a form or query: the characters of a query (RFC 3986,
-// section 3.4), and the brackets of nested names, which are often left as they are. No semicolon, which separates pairs
-// to some servers only. Everything else is escaped by whoever makes a form.
+// urlEncoded reports whether a text holds only characters that may occur in a form or query: the characters of a query
+// (RFC 3986, section 3.4), and the brackets of nested names, which are often not escaped. A semicolon is not allowed,
+// because it separates pairs for some servers only. Whoever makes a form escapes everything else.
 func urlEncoded(s []byte) bool {
 	for _, b := range s {
 		if !structuredfield.IsLower(b|0x20) && !structuredfield.IsDigit(b) && strings.IndexByte("%&=+-._~!$'()*,:@/?[]", b) < 0 {
@@ -148,7 +148,7 @@ func (c *canonicalizer) unescape(s []byte) bool {
 	return true
 }
 
-// writePairs writes what query or form left.
+// writePairs writes the pairs that query or form has found.
 func (c *canonicalizer) writePairs(s *digest.Digest) {
 	s.Uint(uint64(len(c.pairs)))
 	for _, p := range c.pairs {

@@ -16,16 +16,16 @@ import (
 // maxJSONDepth is how deep arrays and objects may be nested in a body that is canonicalised.
 const maxJSONDepth = 256
 
-// jsonRules say what does not count in a JSON document.
+// jsonRules say which parts of a JSON document do not count.
 type jsonRules struct {
-	pointers     *pointerNode // what the pointers lead to
-	names        [][]byte     // member names in escaped form, at any depth and in either case
-	anyCase      bool         // the pointers name members in either case
+	pointers     *pointerNode // the places to which the pointers lead
+	names        [][]byte     // member names in escaped form, at any depth, in upper or lower case
+	anyCase      bool         // the pointers match members in upper or lower case
 	nullIsAbsent bool
-	duplicates   bool // names that stand twice are let pass; the order of the members is then undefined
+	duplicates   bool // names may occur twice; the order of the members is then undefined
 }
 
-// exclusive reports whether the rules name something that does not count.
+// exclusive reports whether the rules name a part that does not count.
 func (r *jsonRules) exclusive() bool { return r.pointers != nil || len(r.names) > 0 }
 
 func (r *jsonRules) exclude(tokens []string) {
@@ -35,35 +35,35 @@ func (r *jsonRules) exclude(tokens []string) {
 	r.pointers.add(tokens, r.anyCase)
 }
 
-// A canonicalizer brings JSON documents, queries and forms into canonical form. It is used by one goroutine, taken from
-// a pool and released to it, so that small requests need no memory of their own.
+// A canonicalizer brings JSON documents, queries and forms into canonical form. One goroutine uses it at a time. It is
+// taken from a pool and returned to the pool, so that small requests need no memory of their own.
 //
-// Canonical JSON is the document without white space, with the members of each object sorted by name, each string with
-// no escapes but those that it needs, and each number as it was written. Two documents have the same canonical form
-// only if they mean the same to every reader: where readers differ (RFC 8259 leaves duplicate names and lone surrogates
-// open) there is none. Many readers, encoding/json among them, match names in either case, so that the order of two
-// that differ in nothing else decides which value counts: they are duplicates too. It is not the form of RFC 8785,
-// which rounds numbers to float64.
+// Canonical JSON is the document without white space. The members of each object are sorted by name, each string has
+// only the escapes that it needs, and each number is as it was written. Two documents have the same canonical form only
+// if they mean the same to every reader. Where readers differ there is none: RFC 8259 leaves duplicate names and lone
+// surrogates open. Many readers, such as encoding/json, ignore the case of names. If two names differ only in case,
+// their order decides which value counts: so they are duplicates too. This is not the form of RFC 8785, which rounds
+// numbers to float64.
 type canonicalizer struct {
 	src []byte
 	pos int
 	out []byte // the result; shares memory with buf or moved
 
 	rules   *jsonRules
-	buf     []byte         // the document, as canonical as can be without moving members
-	members []jsonMember   // of the objects that are open
-	active  []*pointerNode // where the pointers have got to, in the values that are open
-	objects []jsonObject   // those whose members are to be moved or left out
-	ordered []jsonMember   // their members
-	moved   []byte         // the document after that
+	buf     []byte         // the document, as canonical as possible without moving members
+	members []jsonMember   // members of the objects that are open
+	active  []*pointerNode // places that the pointers have reached, in the values that are open
+	objects []jsonObject   // objects whose members have to be moved or left out
+	ordered []jsonMember   // the members of these objects
+	moved   []byte         // the document after the members were moved
 
 	folded    []uint64 // hashes of the folded names of one object
-	ambiguous bool     // there is no canonical form because two names of an object are, or may be taken for, the same
+	ambiguous bool     // no canonical form: two names of an object are the same, or some reader takes them so
 
 	pairs []formPair
 }
 
-// A jsonMember is a member of an object, by its place in buf. The name's quotes are inside.
+// A jsonMember is a member of an object, by its place in buf. The name includes its quotes.
 type jsonMember struct {
 	start, nameEnd, end int32
 	excluded            bool
@@ -86,7 +86,7 @@ func (c *canonicalizer) release() {
 	}
 }
 
-// forget lets go of the request, and reports whether c is small enough to be kept.
+// forget drops all references to the request, and reports whether c is small enough to be kept.
 func (c *canonicalizer) forget() bool {
 	const enough = 32 << 10
 	if max(cap(c.buf), cap(c.moved), cap(c.members)*16, cap(c.ordered)*16, cap(c.objects)*16, cap(c.active)*8,
@@ -97,15 +97,15 @@ func (c *canonicalizer) forget() bool {
 	return true
 }
 
-// json leaves the canonical form of a document in c.out, and reports whether it has one. It takes time and memory in
-// proportion to its length, but for the sorting of members.
+// json puts the canonical form of a document into c.out, and reports whether it has one. Time and memory are
+// proportional to its length, except for the sorting of members.
 func (c *canonicalizer) json(src []byte, rules *jsonRules) bool {
 	if !c.document(src, rules) {
 		return false
 	}
 	c.out = c.buf
 	if len(c.objects) > 0 {
-		// Objects were noted as they closed; they are met in the order in which they open.
+		// Objects were noted in the order in which they close; move needs them in the order in which they open.
 		slices.SortFunc(c.objects, func(a, b jsonObject) int { return cmp.Compare(a.start, b.start) })
 		c.moved = slices.Grow(c.moved[:0], len(c.buf))
 		c.move(0, int32(len(c.buf)))
@@ -116,7 +116,7 @@ func (c *canonicalizer) json(src []byte, rules *jsonRules) bool {
 
 // document reads a document into buf, and reports whether it is valid.
 func (c *canonicalizer) document(src []byte, rules *jsonRules) bool {
-	// Places in buf, which is never longer than src, are kept in 32 bits.
+	// Places in buf are kept in 32 bits; buf is never longer than src.
 	if len(src) > math.MaxInt32 || !utf8.Valid(src) {
 		return false
 	}
@@ -133,7 +133,7 @@ func (c *canonicalizer) document(src []byte, rules *jsonRules) bool {
 	return c.pos == len(c.src)
 }
 
-// value reads the value at pos, which lies within depth arrays and objects.
+// value reads the value at pos. depth is the number of arrays and objects around it.
 func (c *canonicalizer) value(depth int, at pointerSet) bool {
 	c.space()
 	if c.pos == len(c.src) {
@@ -206,8 +206,9 @@ func (c *canonicalizer) object(depth int, at pointerSet) bool {
 	return true
 }
 
-// sameNames reports whether two of an object's members, which are sorted by name, have names that some reader takes for
-// the same. inOrder says that they were sorted without repetition, plain that no name has another one in either case.
+// sameNames reports whether some reader takes the names of two members for the same. The members are those of one
+// object, sorted by name. inOrder says that they were sorted without repetition, plain that no two names differ only in
+// case.
 func (c *canonicalizer) sameNames(members []jsonMember, inOrder, plain bool) bool {
 	for i := 1; i < len(members) && !inOrder; i++ {
 		if bytes.Equal(c.name(members[i-1]), c.name(members[i])) {
@@ -217,8 +218,8 @@ func (c *canonicalizer) sameNames(members []jsonMember, inOrder, plain bool) boo
 	if plain || len(members) < 2 {
 		return false
 	}
-	// Each name is folded once, so that many long ones cost no more than their length. That hashes of two collide only has
-	// the body compared byte by byte.
+	// Each name is folded once, so that the cost of many long names is proportional to their length. If two hashes
+	// collide, the only result is that the body is compared byte by byte.
 	c.folded = c.folded[:0]
 	for _, m := range members {
 		c.folded = append(c.folded, foldedHash(c.name(m)))
@@ -232,7 +233,7 @@ func (c *canonicalizer) sameNames(members []jsonMember, inOrder, plain bool) boo
 	return false
 }
 
-// member reads a member. One that is excluded stays in buf until its object is moved: its name still counts as a
+// member reads a member. An excluded member stays in buf until its object is moved: its name still counts as a
 // duplicate of others.
 func (c *canonicalizer) member(depth int, at pointerSet) (m jsonMember, ok bool) {
 	if c.pos == len(c.src) || c.src[c.pos] != '"' {
@@ -266,7 +267,8 @@ func (c *canonicalizer) member(depth int, at pointerSet) (m jsonMember, ok bool)
 	return m, true
 }
 
-// name returns a member's name without its quotes. Names are compared as they are escaped, which tells apart the same.
+// name returns a member's name without its quotes. Names are compared in escaped form: two escaped names are equal
+// exactly if the names are.
 func (c *canonicalizer) name(m jsonMember) []byte { return c.buf[m.start+1 : m.nameEnd-1] }
 
 func (c *canonicalizer) array(depth int, at pointerSet) bool {
@@ -306,8 +308,8 @@ func (c *canonicalizer) array(depth int, at pointerSet) bool {
 	return true
 }
 
-// follow adds to active where the pointers at a value have got to in its member or element of that name, and reports
-// whether one of them ends there.
+// follow adds to active the places that the pointers at a value reach in its member or element of that name. It reports
+// whether one of the pointers ends there.
 func (c *canonicalizer) follow(at pointerSet, name []byte) (end bool) {
 	if c.rules.anyCase {
 		name = []byte(fold(string(name)))
@@ -321,8 +323,8 @@ func (c *canonicalizer) follow(at pointerSet, name []byte) (end bool) {
 	return end
 }
 
-// move appends buf[from:to] to moved, with the members of its objects in order. Each byte is copied once, however deep
-// it lies.
+// move appends buf[from:to] to moved, with the members of its objects in order. Each byte is copied once, at whatever
+// depth it is.
 func (c *canonicalizer) move(from, to int32) {
 	for {
 		i, _ := slices.BinarySearchFunc(c.objects, from, func(o jsonObject, at int32) int { return cmp.Compare(o.start, at) })
@@ -354,7 +356,7 @@ func (c *canonicalizer) space() {
 	}
 }
 
-// take moves past b if it stands at pos.
+// take moves past b if b is at pos.
 func (c *canonicalizer) take(b byte) bool {
 	if c.pos < len(c.src) && c.src[c.pos] == b {
 		c.pos++
@@ -405,7 +407,7 @@ func (c *canonicalizer) digits() bool {
 
 // string moves past the string that begins at pos, and appends it to dst with its quotes.
 func (c *canonicalizer) string(dst []byte) ([]byte, bool) {
-	from := c.pos // of what is not yet in dst
+	from := c.pos // start of the part that is not yet in dst
 	for i := c.pos + 1; i < len(c.src); {
 		switch b := c.src[i]; {
 		case b == '"':
@@ -428,7 +430,7 @@ func (c *canonicalizer) string(dst []byte) ([]byte, bool) {
 	return dst, false
 }
 
-// unescape reads the escape with which s begins. A size of 0 means that there is none, or that it is of half a
+// unescape reads the escape with which s begins. A size of 0 means that there is none, or that it is half of a
 // surrogate pair.
 func unescape(s []byte) (r rune, size int) {
 	if len(s) < 2 {
@@ -494,7 +496,7 @@ func hexValue(b byte) (n byte, ok bool) {
 	return 0, false
 }
 
-// appendJSONRune appends what stands for r in a canonical string, which is never longer than any other way to write it.
+// appendJSONRune appends the canonical form of r in a string. It is never longer than any other way to write r.
 func appendJSONRune(dst []byte, r rune) []byte {
 	const digits = "0123456789abcdef"
 	switch r {

@@ -15,15 +15,15 @@ import (
 const (
 	// maxBoundary is the length of the longest boundary (RFC 2046, section 5.1.1).
 	maxBoundary = 70
-	// maxPartHeader bounds a part's header in bytes, and a line of it.
+	// maxPartHeader bounds a part's header in bytes, and each line of it.
 	maxPartHeader = 8 << 10
 )
 
-// multipartDigest returns a digest of the parts of a multipart body in their order: each with its header, by
-// field name, and its content. It reports false for a body that is not written exactly as RFC 2046 says, because
-// lenient readers see different parts in it. An error is one of reading body.
+// multipartDigest returns a digest of the parts of a multipart body in their order: each part with its header,
+// by field name, and its content. It reports false for a body that is not written exactly as RFC 2046 says, because
+// lenient readers see different parts in it. An error means that body could not be read.
 //
-// The body is read as a stream, in a small part of memory whatever its size.
+// The body is read as a stream, with little memory whatever its size.
 func multipartDigest(d *digest.Digester, body io.Reader, boundary string) (sum [sha256.Size]byte, ok bool, err error) {
 	if len(boundary) > maxBoundary {
 		return sum, false, nil
@@ -44,7 +44,7 @@ func multipartDigest(d *digest.Digester, body io.Reader, boundary string) (sum [
 	return sum, !m.malformed && m.err == nil, m.err
 }
 
-// A multipartReader is done after the first fault.
+// A multipartReader stops at the first fault.
 type multipartReader struct {
 	in        *bufio.Reader
 	delimiter []byte // without the line break before it
@@ -56,7 +56,7 @@ type multipartReader struct {
 
 type partField struct{ name, value []byte }
 
-// fail notes why reading ends: an error of the source, or else the body's form.
+// fail notes why reading ends: an error of the source, or a fault in the body's form.
 func (m *multipartReader) fail(err error) bool {
 	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, bufio.ErrBufferFull) {
 		m.malformed = true
@@ -76,8 +76,8 @@ func (m *multipartReader) opening() (more bool) {
 	return m.next()
 }
 
-// next moves past what follows a delimiter, and reports whether there is another part. It is the last one if two dashes
-// follow, with nothing but a line break after them.
+// next moves past the rest of a delimiter's line, and reports whether there is another part. There is none if two
+// dashes follow the delimiter, with nothing but a line break after them.
 func (m *multipartReader) next() (more bool) {
 	got, err := m.in.Peek(5)
 	switch {
@@ -90,7 +90,7 @@ func (m *multipartReader) next() (more bool) {
 	return m.fail(err)
 }
 
-// header writes a part's header fields, sorted by name, those of one name in their order.
+// header writes a part's header fields, sorted by name. Fields of the same name keep their order.
 func (m *multipartReader) header(s *digest.Digest) {
 	m.text, m.fields = slices.Grow(m.text[:0], maxPartHeader), m.fields[:0]
 	for {
@@ -116,10 +116,10 @@ func (m *multipartReader) header(s *digest.Digest) {
 	}
 }
 
-// field reads a line of a header, and reports whether it is one. A folded line isn't.
+// field reads a line of a header, and reports whether it is a field. A folded line isn't.
 func (m *multipartReader) field(line []byte) bool {
 	start := len(m.text)
-	m.text = append(m.text, line...) // within its capacity, so that earlier fields stay where they are
+	m.text = append(m.text, line...) // within the capacity, so that earlier fields are not moved
 	name, value, ok := bytes.Cut(m.text[start:], []byte(":"))
 	if !ok || !structuredfield.IsToken(string(name)) || bytes.ContainsAny(value, "\x00\r") {
 		return false
@@ -133,33 +133,33 @@ func (m *multipartReader) field(line []byte) bool {
 	return true
 }
 
-// content writes what comes before the next delimiter, and moves past that.
+// content writes the bytes before the next delimiter, and moves past the delimiter.
 func (m *multipartReader) content(w io.Writer) bool {
 	if m.malformed || m.err != nil {
 		return false
 	}
 	for {
 		got, err := m.in.Peek(m.in.Size())
-		// What looks like a delimiter but stands within a line is taken for one by some readers.
+		// Some readers take text within a line for a delimiter if it looks like one.
 		if i := bytes.Index(got, m.delimiter); i >= 0 {
 			if i < 2 || string(got[i-2:i]) != "\r\n" {
 				return m.fail(nil)
 			}
-			w.Write(got[:i-2]) //nolint:errcheck // a digest, or nothing
+			w.Write(got[:i-2]) //nolint:errcheck // w is a digest, or nothing
 			m.discard(i + len(m.delimiter))
 			return true
 		}
 		if err != nil {
 			return m.fail(err)
 		}
-		// The end may be the beginning of a delimiter and of the line break before it.
+		// The last bytes may be the beginning of a delimiter and of the line break before it.
 		n := len(got) - len(m.delimiter) - 1
-		w.Write(got[:n]) //nolint:errcheck // a digest, or nothing
+		w.Write(got[:n]) //nolint:errcheck // w is a digest, or nothing
 		m.discard(n)
 	}
 }
 
-// discard moves past n bytes that were peeked at, which can't fail.
+// discard moves past n bytes that were peeked at. It can't fail.
 func (m *multipartReader) discard(n int) {
 	m.in.Discard(n) //nolint:errcheck // they are in the buffer
 }

@@ -18,8 +18,8 @@ import (
 
 // CheckContentDigest compares the body as it was sent with its Content-Digest (RFC 9530, section 2), if there is one.
 // An error wraps refusal.DigestMismatch, unless a body in a temporary file can't be read. Algorithms other than sha-256
-// and sha-512 are passed over; a field that can't be read refuses the request, as RFC 9651, section 4.2, allows: its
-// sender wanted the body checked.
+// and sha-512 are ignored. If the field itself can't be read the request is refused, as RFC 9651, section 4.2, allows:
+// its sender wanted the body checked.
 func CheckContentDigest(h http.Header, b *requestbody.Body) error {
 	lines := h["Content-Digest"]
 	if len(lines) == 0 {
@@ -41,7 +41,7 @@ func CheckContentDigest(h http.Header, b *requestbody.Body) error {
 	return nil
 }
 
-// contentDigests are the algorithms of RFC 9530 that withstand an attacker.
+// contentDigests are the algorithms of RFC 9530 that are safe against an attacker.
 var contentDigests = map[string]func() hash.Hash{"sha-256": sha256.New, "sha-512": sha512.New}
 
 var (
@@ -49,7 +49,7 @@ var (
 	errDigestValue = errors.New("a digest is not a byte sequence")
 )
 
-// parseContentDigest returns the digests by algorithm, of those that are known. A name that stands again replaces the
+// parseContentDigest returns the digests of the known algorithms, by algorithm. If a name occurs again it replaces the
 // first, as in any dictionary (RFC 9651, section 4.2.2).
 func parseContentDigest(s string) (map[string]string, error) {
 	digests := map[string]string{}
@@ -102,7 +102,7 @@ func byteSequence(s string) (string, error) {
 	return string(value), nil
 }
 
-// skipMember returns what follows the item or inner list with which s begins.
+// skipMember returns the text after the item or inner list with which s begins.
 func skipMember(s string) (rest string, ok bool) {
 	if !strings.HasPrefix(s, "(") {
 		return structuredfield.SkipBareItem(s)
@@ -121,7 +121,7 @@ func skipMember(s string) (rest string, ok bool) {
 	}
 }
 
-// skipParameters returns what follows the parameters with which s begins.
+// skipParameters returns the text after the parameters with which s begins.
 func skipParameters(s string) (rest string, ok bool) {
 	for strings.HasPrefix(s, ";") {
 		s = strings.TrimLeft(s[1:], " ")

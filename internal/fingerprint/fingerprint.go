@@ -1,4 +1,5 @@
-// Package fingerprint says what a request was: whether it is the same as another one, and what a field of it holds.
+// Package fingerprint identifies what a request asks for: whether it is the same as another request, and what a field
+// of it holds.
 package fingerprint
 
 import (
@@ -18,7 +19,7 @@ import (
 	"github.com/semelhq/semel/internal/structuredfield"
 )
 
-// A Policy says how requests are told apart. Its fields are those of the public one, which explains them.
+// A Policy says how requests are told apart. Its fields are those of semel.FingerprintPolicy, which explains them.
 type Policy struct {
 	Exact        bool
 	Exclude      []string
@@ -28,27 +29,27 @@ type Policy struct {
 	Host         bool
 }
 
-// The domains of the digests name the version of each algorithm. The raw one never changes: it is what recognises a
-// repeat after an upgrade. Whoever changes anything that the canonical one covers changes settingsDomain.
+// The domains of the digests name the version of each algorithm. The raw domain never changes: it recognises a repeat
+// after an upgrade. If you change anything that the canonical digest covers, change settingsDomain.
 const (
 	rawDomain       = "semel request raw 1"
 	canonicalDomain = "semel request canonical 1"
 	settingsDomain  = "semel request settings 2"
 )
 
-// Tags of a body in a digest, so that a body that was canonicalised never equals one that was not.
+// Tags of a body in a digest. With them a canonicalised body never equals one that was not canonicalised.
 const (
-	bodyRaw       = 1 + iota // without its content coding
-	bodyOpaque               // as sent, after the name of a coding that can't be undone
+	bodyRaw       = 1 + iota // the body without its content coding
+	bodyOpaque               // the body as sent, after the name of a coding that can't be undone
 	bodyJSON                 // canonical JSON
 	bodyForm                 // pairs in normal order
 	bodyMultipart            // digest of the parts
 )
 
-// conditionalHeaders make another request of the same body.
+// conditionalHeaders make the same body another request.
 var conditionalHeaders = [...]string{"If-Match", "If-None-Match", "If-Unmodified-Since"}
 
-// A Fingerprinter is a validated fingerprintPolicy. It is safe for concurrent use.
+// A Fingerprinter is a validated Policy. It is safe for concurrent use.
 type Fingerprinter struct {
 	exact    bool
 	host     bool
@@ -57,7 +58,7 @@ type Fingerprinter struct {
 	settings [sha256.Size]byte
 }
 
-// New reports all that is wrong with the policy.
+// New reports everything that is wrong with the policy.
 func New(p Policy) (*Fingerprinter, error) {
 	f := &Fingerprinter{exact: p.Exact, host: p.Host, json: jsonRules{nullIsAbsent: p.NullIsAbsent}}
 	var errs []error
@@ -118,7 +119,8 @@ func sortedSet(list []string) []string {
 	return slices.Compact(list)
 }
 
-// TargetPath returns the target of a request without its query. One that is no path, as "x:payments/1", has none.
+// TargetPath returns the target of a request without its query. A target that is not a path, such as "x:payments/1",
+// has no query.
 func TargetPath(r *http.Request) string {
 	if r.URL.Opaque != "" {
 		return r.URL.Scheme + ":" + r.URL.Opaque
@@ -126,8 +128,8 @@ func TargetPath(r *http.Request) string {
 	return r.URL.EscapedPath()
 }
 
-// Of returns the fingerprint of a request whose body was read as b. It fails only if a body in a temporary file can't
-// be read, or if what doesn't count in the body can't be told, with errAmbiguous.
+// Of returns the fingerprint of a request whose body was read as b. It fails only in two cases: a body in a temporary
+// file can't be read; or the parts of the body that don't count can't be found, which is ErrAmbiguous.
 func (f *Fingerprinter) Of(d *digest.Digester, r *http.Request, b *requestbody.Body) (driver.Fingerprint, error) {
 	c := takeCanonicalizer()
 	defer c.release()
@@ -208,7 +210,7 @@ func (f *Fingerprinter) Of(d *digest.Digester, r *http.Request, b *requestbody.B
 	return fp, nil
 }
 
-// writeHeaders writes the header fields that count besides Content-Type; conditions are the lines of
+// writeHeaders writes the header fields that count besides Content-Type. conditions are the lines of
 // conditionalHeaders.
 func (f *Fingerprinter) writeHeaders(s *digest.Digest, conditions [][]string, h http.Header) {
 	for _, lines := range conditions {
@@ -221,7 +223,7 @@ func (f *Fingerprinter) writeHeaders(s *digest.Digest, conditions [][]string, h 
 	}
 }
 
-// openBody begins a body that follows as it is.
+// openBody begins a body that follows unchanged.
 func openBody(s *digest.Digest, b *requestbody.Body) {
 	if b.Opaque != "" {
 		s.Uint(bodyOpaque)
@@ -232,8 +234,8 @@ func openBody(s *digest.Digest, b *requestbody.Body) {
 	s.Uint(uint64(b.PlainSize))
 }
 
-// canonicalize brings the body into canonical form and says which it has: that of JSON is left in c.out, that of a form
-// in c's pairs, and of multipart a digest is returned. With bodyRaw there is none.
+// canonicalize brings the body into canonical form and says which form it has. The form of JSON is left in c.out, that
+// of a form in c's pairs; of a multipart body a digest is returned. With bodyRaw there is no canonical form.
 func (f *Fingerprinter) canonicalize(d *digest.Digester, c *canonicalizer, m *mediaType, b *requestbody.Body) (form uint64, parts string, err error) {
 	switch {
 	case f.exact || b.Opaque != "":
@@ -260,7 +262,7 @@ func (f *Fingerprinter) canonicalize(d *digest.Digester, c *canonicalizer, m *me
 }
 
 // settingsFor returns the digest of the settings under which b was canonicalised. The size above which a body is
-// spooled is one of them: it decides which bodies keep their raw form.
+// spooled is one of these settings, because it decides which bodies keep their raw form.
 func (f *Fingerprinter) settingsFor(b *requestbody.Body) (settings [8]byte) {
 	if b.SpoolAbove == 0 {
 		copy(settings[:], f.settings[:])

@@ -6,12 +6,12 @@ import (
 	"unicode/utf8"
 )
 
-// fold brings a name into the form by which names are compared without case.
+// fold brings a name into the form in which names are compared without case.
 func fold(name string) string { return strings.Map(foldRune, name) }
 
-// foldRune maps runes that some reader takes for the same letter to one of them: the simple case folding of Unicode,
-// which encoding/json and strings.EqualFold use, and the simple mappings to upper and lower case, by which others
-// compare; to those ı and İ are an i.
+// foldRune maps all runes that some reader takes for the same letter to one of them. It uses the simple case folding of
+// Unicode, as encoding/json and strings.EqualFold do, and the simple mappings to upper and lower case, which other
+// readers use. To those readers ı and İ are an i.
 func foldRune(r rune) rune {
 	switch {
 	case r >= 'a' && r <= 'z':
@@ -27,7 +27,7 @@ func foldRune(r rune) rune {
 	return least
 }
 
-// foldsToItself reports whether all names that differ from this one in case only have an upper-case or a non-ASCII
+// foldsToItself reports whether every name that differs from this one only in case has an upper-case or a non-ASCII
 // letter.
 func foldsToItself(name []byte) bool {
 	for _, b := range name {
@@ -38,7 +38,8 @@ func foldsToItself(name []byte) bool {
 	return true
 }
 
-// foldedHash is the 64-bit FNV-1a hash of a folded name: the same in every process, as what depends on it must be.
+// foldedHash is the 64-bit FNV-1a hash of a folded name. It has to be the same in every process, because fingerprints
+// depend on it.
 func foldedHash(name []byte) uint64 {
 	const offset, prime = 14695981039346656037, 1099511628211
 	h := uint64(offset)

@@ -34,14 +34,14 @@ func ParseJSONPointer(pointer string) ([]string, error) {
 	return tokens, nil
 }
 
-// A pointerNode is a place in a JSON document that pointers lead through or to. Its map's keys are tokens in the
-// escaped form in which the canonicalizer writes names.
+// A pointerNode is a place in a JSON document to which, or through which, pointers lead. The keys of its map are tokens
+// in the escaped form in which the canonicalizer writes names.
 type pointerNode struct {
 	next map[string]*pointerNode
 	end  bool
 }
 
-// add adds a pointer below n; its tokens are folded, as names are then, if case does not matter.
+// add adds a pointer below n. If case does not matter, its tokens are folded, as names are then.
 func (n *pointerNode) add(tokens []string, anyCase bool) {
 	for _, token := range tokens {
 		key := string(appendJSONEscaped(nil, token))
@@ -64,7 +64,7 @@ func (n *pointerNode) add(tokens []string, anyCase bool) {
 // everyElement is the token that stands for every element of an array. In an object it is an ordinary name.
 const everyElement = "*"
 
-// Errors of what looks for fields in bodies.
+// Errors of the functions that look for fields in bodies.
 var (
 	errFieldUnreadable = errors.New("body is in a content coding that can't be undone")
 	errFieldSpooled    = errors.New("body is too large to look for it")
@@ -73,7 +73,7 @@ var (
 	errFieldNoString   = errors.New("not a string")
 )
 
-// Elsewhere in the body a name may stand twice.
+// Elsewhere in the body a name may occur twice.
 var fieldRules = jsonRules{duplicates: true}
 
 // bodyField returns the string as JSON text, nil if there is none or it is null.
@@ -114,7 +114,7 @@ func bodyField(b *requestbody.Body, tokens []string) ([]byte, error) {
 }
 
 // find returns where the member or element that token names begins, in the value at c.pos. The document is known to be
-// valid. A member whose name differs from the token in case only is none, but beside the one that is meant it is
+// valid. A member whose name differs from the token only in case is not the member; beside it, it makes the field
 // ambiguous.
 func (c *canonicalizer) find(token string) (at int, found bool, err error) {
 	c.space()

@@ -12,10 +12,11 @@ import (
 	"github.com/semelhq/semel/internal/requestbody"
 )
 
-// KeyField returns the string to which a JSON Pointer leads in a body: in a form the field that it names, else in JSON
-// . It is found only if there is exactly one meaning: a malformed body, a name that stands twice on the way, in
-// either case, or a value that is neither a string nor null is an error, so that a malformed key is never taken for
-// none. An empty body has no fields, nor has one that says to be neither, and is not JSON.
+// KeyField returns the string to which a JSON Pointer leads in a body. In a form the pointer names a field; other
+// bodies are read as JSON. The string is found only if there is exactly one meaning. It is an error if the body
+// is malformed, if a name on the way occurs twice, in upper or lower case, or if the value is neither a string nor
+// null. So a malformed key is never taken for no key. An empty body has no fields. Nor has a body whose type is
+// neither JSON nor a form and which is not JSON.
 func KeyField(b *requestbody.Body, contentType []string, pointer string) (value string, found bool, err error) {
 	tokens, err := ParseJSONPointer(pointer)
 	if err != nil {
@@ -24,7 +25,7 @@ func KeyField(b *requestbody.Body, contentType []string, pointer string) (value 
 	media := ParseMediaType(contentType)
 	if media.Form() && b.Opaque == "" && !b.Streamed && urlEncoded(b.Plain) {
 		value, found, err = formField(b.Plain, tokens)
-	} else { // a form that is none is JSON by a client that calls everything one
+	} else { // also for a body that is called a form but is none: some clients call JSON a form
 		var quoted []byte
 		if quoted, err = bodyField(b, tokens); err == nil && quoted != nil {
 			found, err = true, json.Unmarshal(quoted, &value)
@@ -39,7 +40,7 @@ func KeyField(b *requestbody.Body, contentType []string, pointer string) (value 
 	return value, found, nil
 }
 
-// hasNoFields reports whether a body says to be neither JSON nor a form. One without a type may be either.
+// hasNoFields reports whether the type of a body is neither JSON nor a form. A body without a type may be either.
 func (m *mediaType) hasNoFields() bool {
 	return m.name != "" && m.name != "application/json" && !strings.HasSuffix(m.name, "+json") && m.name != "application/x-www-form-urlencoded"
 }
@@ -75,13 +76,13 @@ func formField(src []byte, tokens []string) (value string, found bool, err error
 	return value, found, nil
 }
 
-// isFormField reports whether tokens name a form's field of that name.
+// isFormField reports whether tokens name the field of that name in a form.
 func isFormField(name string, tokens []string) bool {
 	return len(tokens) == 1 && tokens[0] == name || slices.Equal(formPath(name), tokens)
 }
 
-// formPath returns the tokens of a form field's name. Servers build records and lists of names in brackets: card[code]
-// is taken for /card/code as well as for what it is.
+// formPath returns the tokens of a form field's name. Servers build records and lists from names in brackets:
+// card[code] counts as /card/code and as the literal name.
 func formPath(name string) []string {
 	first, rest, nested := strings.Cut(name, "[")
 	if !nested {

@@ -10,17 +10,18 @@ import (
 	"github.com/semelhq/semel/internal/structuredfield"
 )
 
-// A mediaType is a Content-Type in normal form: type and parameter names in lower case, parameters sorted by name, and
-// charset=utf-8, the default of the types that are canonicalised, left out.
+// A mediaType is a Content-Type in normal form. Type and parameter names are in lower case, and parameters are sorted
+// by name. charset=utf-8, the default of the types that are canonicalised, is left out.
 type mediaType struct {
 	sent     []string // the field lines
-	name     string   // "" if there is not exactly one that can be read
-	params   []string // names and values in turn
+	name     string   // "" if there is not exactly one type that can be read
+	params   []string // alternating names and values
 	boundary string
-	charset  string // other than UTF-8
+	charset  string // if other than UTF-8
 }
 
-// ParseMediaType reads the field lines of Content-Type; nil if they are none that counts.
+// ParseMediaType reads the field lines of Content-Type. The result has no name if there is not exactly one type that
+// can be read.
 func ParseMediaType(sent []string) mediaType {
 	m := mediaType{sent: sent}
 	if len(sent) != 1 {
@@ -28,7 +29,7 @@ func ParseMediaType(sent []string) mediaType {
 	}
 	name, rest, _ := strings.Cut(sent[0], ";")
 	if rest = strings.TrimSpace(rest); rest == "" || strings.EqualFold(rest, "charset=utf-8") {
-		// What nearly every JSON client sends is read without the allocations of mime.ParseMediaType.
+		// The type that nearly every JSON client sends is read without the allocations of mime.ParseMediaType.
 		name = strings.ToLower(strings.TrimSpace(name))
 		if kind, sub, ok := strings.Cut(name, "/"); ok && structuredfield.IsToken(kind) && structuredfield.IsToken(sub) {
 			m.name = name
@@ -63,8 +64,8 @@ func (m *mediaType) multipart() bool {
 	return strings.HasPrefix(m.name, "multipart/") && m.boundary != ""
 }
 
-// write writes the type. The boundary is left out where the body is compared by its parts; elsewhere it decides what a
-// lenient reader makes of the body.
+// write writes the type. The boundary is left out if the body is compared by its parts. Else it counts, because it
+// decides how a lenient reader reads the body.
 func (m *mediaType) write(s *digest.Digest, withoutBoundary bool) {
 	if m.name == "" {
 		s.Flag(false)

@@ -10,15 +10,15 @@ import (
 	"github.com/semelhq/semel/internal/requestbody"
 )
 
-// A Redactor leaves named fields out of request bodies before they are stored, whatever the case of their names:
-// many handlers read them in either.
+// A Redactor removes named fields from request bodies before they are stored. It ignores the case of their
+// names, because many handlers do.
 type Redactor struct {
 	json     jsonRules
 	pointers [][]string // the same, folded, for forms
 }
 
-// NewRedactor reports all that is wrong with the pointers. Without any there is nothing to leave out, and it returns
-// nil.
+// NewRedactor reports everything that is wrong with the pointers. Without pointers there is nothing to remove, and it
+// returns nil.
 func NewRedactor(pointers []string) (*Redactor, error) {
 	if len(pointers) == 0 {
 		return nil, nil
@@ -44,15 +44,16 @@ func NewRedactor(pointers []string) (*Redactor, error) {
 	return r, errors.Join(errs...)
 }
 
-// ErrRedact means that a body's fields can't be told, so that the request can't be stored without some of them.
+// ErrRedact means that a body's fields can't be found with certainty, so that the request can't be stored without some
+// of them.
 var ErrRedact = errors.New("some fields of the request are not to be stored, but can't be told")
 
 var errFieldNoForm = errors.New("body holds what no form does, so that its fields can't be told")
 
 var errRedactKind = errors.New("body is neither JSON nor a form in UTF-8, so that its fields can't be told")
 
-// Body returns a body without the named fields, and whether it had any: one that had none is to be stored as it was
-// sent. In a body that can't be taken apart they can't be found, which is an error: what is not to be stored never is.
+// Body returns a body without the named fields, and whether it had any. A body that had none is to be stored as it was
+// sent. If a body can't be parsed, its fields can't be found. That is an error, so that these fields are never stored.
 func (r *Redactor) Body(b *requestbody.Body, contentType []string) (rest []byte, had bool, err error) {
 	media := ParseMediaType(contentType)
 	switch {
@@ -109,10 +110,10 @@ func (r *Redactor) form(src []byte) (rest []byte, had bool, err error) {
 	return bytes.Join(kept, []byte("&")), had, nil
 }
 
-// names reports whether a pointer leads to the field of that name, or to what it is a part of.
+// names reports whether a pointer leads to the field of that name, or to something that contains the field.
 func (r *Redactor) names(name string) bool {
 	name = fold(name)
-	path := append(formPath(name), "") // one that stands several times is a list, with or without brackets
+	path := append(formPath(name), "") // a field that occurs several times is a list, with or without brackets
 	return slices.ContainsFunc(r.pointers, func(pointer []string) bool {
 		if len(pointer) == 1 && pointer[0] == name {
 			return true

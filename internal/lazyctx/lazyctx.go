@@ -8,18 +8,18 @@ import (
 )
 
 // A Context ends at a given time, with its parent, or when it is ended. It is context.WithDeadlineCause and
-// WithCancelCause in one, made only when somebody asks for Done: a store that answers at once, or a handler that does not
-// wait, never pays for the timers. It behaves as they do, except that its parent is blamed if both its parent and its time
-// have ended before anybody looked. What stands above mu does not change once it is in use.
+// WithCancelCause in one, but is made only when somebody asks for Done. So a store that answers at once, or a handler
+// that does not wait, never pays for the timers. It behaves as they do, with one exception: if both its parent and its
+// time have ended before anybody looked, the parent is the cause. The fields above mu do not change once it is in use.
 type Context struct {
 	Parent context.Context
 	At     time.Time
-	Cause  error // when the time has come; nil means none of its own
-	Key    any   // of Held, for Value; nil for none
+	Cause  error // the cause when the time has come; nil means the usual one
+	Key    any   // Value returns Held for this key; nil for none
 	Held   any
 
 	mu     sync.Mutex
-	real   context.Context // nil until needed
+	real   context.Context // nil until it is needed
 	cancel context.CancelCauseFunc
 	stop   context.CancelFunc
 	ended  bool
@@ -38,11 +38,11 @@ func (c *Context) made() context.Context {
 	if c.real == nil {
 		parent := c.Parent
 		if c.ended {
-			parent = context.WithoutCancel(parent) // may have ended since, and must not be the reason
+			parent = context.WithoutCancel(parent) // parent may have ended since, and must not be the reason
 		}
 		causal, cancel := context.WithCancelCause(parent)
 		if c.ended {
-			cancel(nil) // before the deadline is added, which may have passed since
+			cancel(nil) // before the deadline is added, because the deadline may have passed since
 		}
 		c.cancel = cancel
 		c.real, c.stop = context.WithDeadlineCause(causal, c.At, c.Cause)
@@ -50,13 +50,13 @@ func (c *Context) made() context.Context {
 	return c.real
 }
 
-// over reports whether the time has come or the parent has ended, so that the real context ends as soon as it is made.
+// over reports whether the time has come or the parent has ended. Then the real context ends as soon as it is made.
 func (c *Context) over() bool { return c.Parent.Err() != nil || time.Until(c.At) <= 0 }
 
 // End cancels the context. A nil cause means that it is no longer needed.
 func (c *Context) End(cause error) {
 	if cause != nil || c.over() {
-		c.made() // keeps why it ended
+		c.made() // keeps the reason why it ended
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,7 +67,7 @@ func (c *Context) End(cause error) {
 	}
 }
 
-// Deadline returns the earlier one of its own and its parent's.
+// Deadline returns the earlier of its own deadline and its parent's.
 func (c *Context) Deadline() (time.Time, bool) {
 	if at, ok := c.Parent.Deadline(); ok && at.Before(c.At) {
 		return at, true
@@ -94,7 +94,7 @@ func (c *Context) Err() error {
 	return nil
 }
 
-// Value returns what is held under the context's own key, or its parent's value.
+// Value returns Held for the context's own key, and the parent's value for others.
 func (c *Context) Value(key any) any {
 	if c.Key != nil && key == c.Key {
 		return c.Held

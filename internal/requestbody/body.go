@@ -1,4 +1,4 @@
-// Package requestbody reads the body of a request once, into memory or a temporary file, for whoever reads it again.
+// Package requestbody reads the body of a request once, into memory or a temporary file, so that it can be read again.
 package requestbody
 
 import (
@@ -27,15 +27,15 @@ type Options struct {
 	Length int64    // the Content-Length, 0 or negative if unknown; it is not trusted
 	Coding []string // the field lines of Content-Encoding
 
-	Principal driver.ScopeID // on whose account it is; zero if that is not known yet
-	Held      *budget.Budget // of bytes in memory; nil for no end
-	Files     *budget.Budget // of bytes in temporary files; nil for no end
+	Principal driver.ScopeID // the principal whose budget is used; zero if it is not known yet
+	Held      *budget.Budget // of bytes in memory; nil for no limit
+	Files     *budget.Budget // of bytes in temporary files; nil for no limit
 
-	Reuse *Body // one that is over, whose memory may be used again; nil for none
+	Reuse *Body // a body no longer in use, whose memory may be used again; nil for none
 }
 
 // A Body is a request's body, read whole. Once somebody has read it, or may have, its bytes are never used for another
-// request: a handler that keeps reading after it returned sees its own body or none.
+// request. A handler that still reads after it has returned sees its own body or none.
 type Body struct {
 	// As it was sent, in memory or in a file.
 	Data     []byte
@@ -46,16 +46,16 @@ type Body struct {
 	taken    account
 	closed   atomic.Bool
 	opened   atomic.Bool
-	first    bodyReader // given to the first who opens it: most bodies are read once
+	first    bodyReader // for the first Open: most bodies are read once
 
-	// Without its content coding, which is "gzip", "deflate" or "" for none. If it can't be undone, opaque names it and
-	// the body stays as it was sent.
+	// Without its content coding, which is "gzip", "deflate" or "" for none. If the coding can't be undone, Opaque names
+	// it and the body stays as it was sent.
 	coding     string
 	Opaque     string
 	Plain      []byte // nil if streamed
 	PlainSize  int64
 	Streamed   bool  // too large for memory
-	SpoolAbove int64 // the size above which bodies are streamed, 0 if none is
+	SpoolAbove int64 // the size above which bodies are streamed; 0 if none is
 }
 
 // An account is what a body has taken of the budgets.
@@ -100,9 +100,8 @@ func (f filing) Write(p []byte) (int, error) {
 	return f.Writer.Write(p)
 }
 
-// Read reads a body. One that is larger than the limit, as sent or decoded, is an error that wraps
-// refusal.BodyTooLarge; no more memory is taken than has been read, whatever length the client claims. A nil src is an
-// empty body.
+// Read reads a body. If the body is larger than the limit, as sent or decoded, the error wraps refusal.BodyTooLarge.
+// Whatever length the client claims, Read takes no more memory than it has read. A nil src is an empty body.
 func Read(src io.Reader, o Options) (*Body, error) {
 	if o.Limit <= 0 {
 		o.Limit = 1 << 20
@@ -140,12 +139,12 @@ func Read(src io.Reader, o Options) (*Body, error) {
 		return nil, tooLarge("", o.Limit)
 	default:
 		if err := b.spool(data, src, &o); err != nil {
-			b.Close() //nolint:errcheck // the body is refused for the first error
+			b.Close() //nolint:errcheck // the request is refused for the first error
 			return nil, err
 		}
 	}
 	if err := b.decode(&o); err != nil {
-		b.Close() //nolint:errcheck // the body is refused for the first error
+		b.Close() //nolint:errcheck // the request is refused for the first error
 		return nil, err
 	}
 	return b, nil
@@ -155,10 +154,10 @@ func tooLarge(how string, limit int64) error {
 	return fmt.Errorf("read request body: %w: more than %d bytes%s", refusal.BodyTooLarge, limit, how)
 }
 
-// ErrSpooled means that the temporary file of a request's body has failed, which is not the request's fault.
+// ErrSpooled means that the temporary file of a request's body has failed. The request did not cause this.
 var ErrSpooled = errors.New("spooled request body")
 
-// readError tells a limit that somebody set before from other errors.
+// readError distinguishes the limit that somebody set before from other errors.
 func readError(err error) error {
 	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
 		return tooLarge("", large.Limit)
@@ -168,18 +167,19 @@ func readError(err error) error {
 
 const longestReused = 16 << 10
 
-// Reusable reports whether nobody can have a part of the body, which is over, and its memory is worth to be kept.
+// Reusable reports whether nobody can still hold a part of the body, which is no longer in use, and whether its memory
+// is worth keeping.
 func (b *Body) Reusable() bool {
 	return !b.Lent && !b.opened.Load() && b.file == nil && cap(b.Data) <= longestReused
 }
 
-// readUpTo reads src to its end, or one byte or more beyond limit, into room if that is large enough. What it takes
-// goes on the account; the error is errNoRoom if that is too much.
+// readUpTo reads src to its end, or one byte or more beyond limit. It reads into room if that is large enough. The
+// memory that it takes is counted in taken; the error is budget.ErrNoRoom if that is too much.
 func readUpTo(src io.Reader, room []byte, limit, hint int64, taken *account) ([]byte, error) {
 	const unknown, most = 512, 16 << 10 // first steps
 	first := int64(unknown)
 	if hint > 0 {
-		first = min(hint, most) + 1 // one to spare, in which to see the end
+		first = min(hint, most) + 1 // one byte more, in which to see the end
 	}
 	buf := room
 	if first = min(first, limit+1); first > int64(cap(room)) {
@@ -209,16 +209,16 @@ func readUpTo(src io.Reader, room []byte, limit, hint int64, taken *account) ([]
 	}
 }
 
-// spool writes what was read and the rest of src to a temporary file.
+// spool writes head, which was already read, and the rest of src to a temporary file.
 func (b *Body) spool(head []byte, src io.Reader, o *Options) (err error) {
 	if b.file, err = os.CreateTemp(o.Dir, "semel-body-*"); err != nil {
 		return fmt.Errorf("%w: write: %w", ErrSpooled, err)
 	}
-	// Where the system lets an open file lose its name, not even a process that is killed leaves the body behind.
+	// Where the system allows an open file without a name, the body does not stay behind even if the process is killed.
 	b.unlinked = os.Remove(b.file.Name()) == nil
 	rest := WatchedReader{Reader: io.LimitReader(src, o.Limit-int64(len(head))+1)}
 	n, err := io.Copy(filing{b.file, &b.taken}, io.MultiReader(bytes.NewReader(head), &rest))
-	b.taken.held.Give(b.taken.principal, b.taken.n) // of what was read before
+	b.taken.held.Give(b.taken.principal, b.taken.n) // the memory of head
 	b.taken.n = 0
 	switch {
 	case rest.Err != nil:
@@ -299,7 +299,7 @@ func (b *Body) inflate(o *Options) (ok bool, err error) {
 	case errors.Is(err, budget.ErrNoRoom):
 		return false, fmt.Errorf("read request body: %w", err)
 	case err != nil:
-		return false, nil //nolint:nilerr // not well-formed, which is no failure: the body counts as it was sent
+		return false, nil //nolint:nilerr // a body that is not well-formed is no failure: it counts as it was sent
 	case size > o.Limit:
 		return false, tooLarge(" decoded", o.Limit)
 	}
@@ -307,9 +307,10 @@ func (b *Body) inflate(o *Options) (ok bool, err error) {
 	return true, nil
 }
 
-// An inflater undoes one gzip or zlib stream, after which nothing may follow: readers differ in what they make of it.
+// An inflater undoes one gzip or zlib stream. Nothing may follow the stream, because readers differ in what they make
+// of it.
 type inflater struct {
-	src    *bufio.Reader // one with ReadByte, of which decoders take no more than they need
+	src    *bufio.Reader // has ReadByte, so that decoders take no more bytes than they need
 	coding string
 	r      io.Reader
 }
@@ -345,7 +346,7 @@ func (i *inflater) open() error {
 	return err
 }
 
-// Sent returns a reader of the bytes as sent. A file that has become shorter is an error.
+// Sent returns a reader of the bytes as sent. If the file has become shorter, reading it is an error.
 func (b *Body) Sent() io.Reader {
 	if b.file != nil {
 		return &bodyReader{body: b}
@@ -379,7 +380,7 @@ func (b *Body) Stream(w io.Writer) error {
 // Size returns how many bytes were sent.
 func (b *Body) Size() int64 { return b.N }
 
-// Open returns a reader of the bytes as sent, from the first one on. Several may be read at once.
+// Open returns a reader of the bytes as sent, from the first one on. Several readers may be used at once.
 func (b *Body) Open() io.ReadCloser {
 	if b.opened.Swap(true) {
 		return &bodyReader{body: b}
@@ -388,8 +389,8 @@ func (b *Body) Open() io.ReadCloser {
 	return &b.first
 }
 
-// Close removes the temporary file. Readers return http.ErrBodyReadAfterClose from then on. It is called concurrently
-// with them, and may be called again.
+// Close removes the temporary file. From then on readers return http.ErrBodyReadAfterClose. It may be called while they
+// read, and may be called again.
 func (b *Body) Close() error {
 	if b.closed.Swap(true) {
 		return nil
@@ -408,7 +409,7 @@ func (b *Body) Close() error {
 	return nil
 }
 
-// A bodyReader is what a handler reads. As with the bodies of net/http, Close may be called while Read is.
+// A bodyReader is the body that a handler reads. As with the bodies of net/http, Close may be called during Read.
 type bodyReader struct {
 	body   *Body
 	at     int64

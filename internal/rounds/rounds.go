@@ -1,5 +1,6 @@
 // Package rounds looks into a store again and again for operations that are due, and does them: a bounded number at a
-// time, the oldest first. What was done in vain is done again ever more rarely, so that it holds up nothing else.
+// time, the oldest first. An operation that was done without success is tried again at growing intervals, so that it
+// holds up nothing else.
 package rounds
 
 import (
@@ -12,34 +13,37 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// Settings are those of [Rounds]. Unless a field says otherwise it is required, and called by [Rounds.Run] alone.
+// Settings are the settings of [Rounds]. Unless a field says otherwise it is required, and called by [Rounds.Run]
+// alone.
 type Settings struct {
 	Lister driver.Lister
 	Query  driver.Query
-	// Listing is the longest that one look may take. What it has shown before it was cut off is done all the same.
+	// Listing is the longest that one look may take. Operations that it has found before it was cut off are done all the
+	// same.
 	Listing time.Duration
-	// Due says from when on, on the store's clock, an operation may be done; false if it must not be. fence is what the
-	// last Do of it in vain has returned, 0 for none. Due may change rec; the operation's name is taken from there.
+	// Due says from what time, on the store's clock, an operation may be done; false if it must not be done. fence is the
+	// fence that the operation's last Do without success has returned, 0 for none. Due may change rec; the operation's
+	// name is taken from rec.
 	Due func(id driver.ID, rec *driver.Record, fence uint64) (at driver.Time, due bool)
-	// Do does one operation. It returns whether that was in vain, and the fence that it has raised, 0 for none. It is
-	// called concurrently, once at a time for one operation. If it ends its goroutine that was in vain.
+	// Do does one operation. It returns whether that failed, and the fence that it has raised, 0 for none. It is called
+	// concurrently, but once at a time for one operation. If it ends its goroutine it has failed.
 	Do func(ctx context.Context, o Operation) (again bool, fence uint64)
-	// Concurrency is how many are done at once.
+	// Concurrency is how many operations are done at once.
 	Concurrency int
-	// Most is how many a look finds at most. Of more that is due the youngest are left for the next look.
+	// Most is how many operations a look finds at most. If more are due, the youngest are left for the next look.
 	Most int
-	// Delay is how long an operation rests after it was done in vain so many times, from 1 on.
+	// Delay is how long an operation rests after the given number of tries without success, from 1 on.
 	Delay func(tries int) time.Duration
 	// Least is the rest that [Rounds.Tell] does not shorten.
 	Least time.Duration
-	// Rest is how long to wait after a look that took so long, once all that it found was begun; more says that there was
-	// more than it could find.
+	// Rest is how long to wait after a look, once all that it found was begun. took is how long the look took; more says
+	// that there was more than it could find.
 	Rest func(took time.Duration, more bool) time.Duration
-	// Looked is told of each look that ctx has not cut off, and why it failed.
+	// Looked is told of each look that ctx has not cut off, and why the look failed.
 	Looked func(ctx context.Context, err error)
 }
 
-// An Operation is one that is to be done.
+// An Operation is an operation that has to be done.
 type Operation struct {
 	ID   driver.ID
 	Name string
@@ -53,17 +57,18 @@ type Rounds struct {
 	doing    int
 	round    uint64
 	memories map[driver.ID]*memory
-	kept     int // memories at most, and as many as are being done
+	kept     int // the most memories, besides those of operations that are being done
 }
 
-// A memory is what a process knows of an operation that it does or has done in vain: the record shows nothing of that.
+// A memory is what a process knows about an operation that it does, or has done without success. The record shows
+// nothing of that.
 type memory struct {
 	busy  bool
-	tries int       // in vain
-	at    time.Time // of the last one's end
-	until time.Time // it rests
+	tries int       // tries without success
+	at    time.Time // when the last try ended
+	until time.Time // the operation rests until then
 	fence uint64
-	round uint64 // in which it was last seen
+	round uint64 // the round in which it was last seen
 }
 
 type ended struct {
@@ -73,8 +78,8 @@ type ended struct {
 }
 
 const (
-	// maxMemories bounds what is remembered. While there is no room for more, what is due is taken in any order, so that
-	// operations that are forgotten can't stand before the rest for ever.
+	// maxMemories bounds what is remembered. While there is no room for more, due operations are taken in any order, so
+	// that operations that are forgotten can't stay before the others for ever.
 	maxMemories = 16_384
 	maxTold     = 256
 )
@@ -87,8 +92,8 @@ func New(s Settings) *Rounds {
 	}
 }
 
-// Tell says that somebody waits for an operation: it is done before all others, whether it rests or not. It never
-// blocks; what there is no room for is left to the next look. It may be called concurrently, also before Run.
+// Tell says that somebody waits for an operation. It is done before all others, whether it rests or not. Tell never
+// blocks; if there is no room, the operation is left to the next look. It may be called concurrently, also before Run.
 func (r *Rounds) Tell(o Operation) {
 	select {
 	case r.told <- o:
@@ -96,12 +101,12 @@ func (r *Rounds) Tell(o Operation) {
 	}
 }
 
-// Run works until ctx ends, and returns when all that it has begun has ended. Run it once.
+// Run works until ctx ends. It returns when everything that it has begun has ended. Run it once.
 func (r *Rounds) Run(ctx context.Context) {
 	var (
 		found []found
 		rest  time.Duration
-		look  = time.NewTimer(0) // runs while found is empty
+		look  = time.NewTimer(0) // the timer runs while found is empty
 	)
 	defer look.Stop()
 	defer func() {
@@ -114,7 +119,7 @@ func (r *Rounds) Run(ctx context.Context) {
 		if r.doing == r.Concurrency {
 			told = nil
 		} else if len(told) == 0 && len(found) > 0 {
-			if r.rested(found[0].ID) { // nobody has told of it since
+			if r.rested(found[0].ID) { // Tell has not been called for it since
 				r.begin(ctx, found[0].Operation)
 			}
 			if found = found[1:]; len(found) == 0 {
@@ -163,7 +168,7 @@ func (r *Rounds) begin(ctx context.Context, o Operation) {
 	}()
 }
 
-// makeRoom forgets any one operation if there are too many. It is done sooner again.
+// makeRoom forgets any one operation if there are too many. That operation is then tried again sooner.
 func (r *Rounds) makeRoom() {
 	if len(r.memories)-r.doing < r.kept {
 		return
@@ -192,12 +197,12 @@ func (r *Rounds) end(e ended) {
 	}
 }
 
-// look returns what is due, the oldest first; more says that this is not all.
+// look returns the operations that are due, the oldest first; more says that these are not all.
 func (r *Rounds) look(ctx context.Context) (list []found, more bool) {
 	r.round++
 	full := len(r.memories)-r.doing >= r.kept
 	var due oldest
-	in := map[driver.ID]bool{} // due: a record that changes meanwhile may be listed twice
+	in := map[driver.ID]bool{} // ids that are due: a record that changes meanwhile may be listed twice
 	bounded, cancel := context.WithTimeout(ctx, r.Listing)
 	defer cancel()
 	err := r.Lister.List(bounded, r.Query, func(id driver.ID, rec driver.Record) bool {
@@ -224,7 +229,7 @@ func (r *Rounds) look(ctx context.Context) (list []found, more bool) {
 	if ctx.Err() == nil {
 		r.Looked(ctx, err)
 	}
-	if err == nil || errors.Is(err, driver.ErrUnreadable) { // then only records that can't be read are missing
+	if err == nil || errors.Is(err, driver.ErrUnreadable) { // in this case only records that can't be read are missing
 		r.forget()
 	} else {
 		more = false
@@ -236,7 +241,7 @@ func (r *Rounds) look(ctx context.Context) (list []found, more bool) {
 	return list, more && !full
 }
 
-// forget drops operations that are no longer listed, unless somebody has just told of them.
+// forget drops operations that are no longer listed, except those that Tell has just named.
 func (r *Rounds) forget() {
 	for id, m := range r.memories {
 		if m.round < r.round && !m.busy && time.Since(m.at) >= r.Least {
@@ -245,13 +250,13 @@ func (r *Rounds) forget() {
 	}
 }
 
-// A found operation is due.
+// A found is an operation that is due.
 type found struct {
 	Operation
-	rank int64 // the least first
+	rank int64 // the lowest comes first
 }
 
-// oldest is a heap, the youngest on top.
+// oldest is a heap with the youngest on top.
 type oldest []found
 
 func (h oldest) Len() int           { return len(h) }

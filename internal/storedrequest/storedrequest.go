@@ -1,4 +1,4 @@
-// Package storedrequest has the form in which a request is stored, encrypted, so that its operation can be finished
+// Package storedrequest has the encrypted form in which a request is stored, so that its operation can be finished
 // without its client.
 package storedrequest
 
@@ -16,10 +16,11 @@ import (
 	"github.com/semelhq/semel/keyring"
 )
 
-// A Request is what is stored of a request. It has no credentials: whoever finishes it has its own. Only their digest is kept, for the answer.
+// A Request is the stored part of a request. It has no credentials: whoever finishes the operation has credentials of
+// its own. Only a digest of the client's is kept, for the answer.
 type Request struct {
 	Scope     string
-	Key       string // what the operation's identity and its derived keys are made of, whatever the route's settings become
+	Key       string // the source of the operation's identity and derived keys, even if the route's settings change
 	KeyHeader string
 	KeyValue  string // as it stood in the header
 	Method    string
@@ -31,7 +32,8 @@ type Request struct {
 
 const field = "request"
 
-// Seal encrypts the request. It outlasts the run that claims with it, so it is bound to a token of its own.
+// Seal encrypts the request. The stored request lasts longer than the run that claims with it, so it is bound to a
+// token of its own.
 func (s *Request) Seal(k *keyring.Ring, id driver.ID) []byte {
 	return k.SealField(field, id, driver.NewToken(), s.append(nil))
 }
@@ -48,8 +50,9 @@ func (s *Request) append(b []byte) []byte {
 	return append(b, s.Body...)
 }
 
-// Open decrypts the request of a record. One that is not encrypted was not stored by a guard: whoever can write
-// to the store must not have a request run by the service itself. An error wraps [driver.ErrUnreadable].
+// Open decrypts the request of a record. A request that is not encrypted was not stored by a guard, and is refused:
+// somebody who can write to the store must not be able to make the service itself run a request. An error wraps
+// [driver.ErrUnreadable].
 func Open(k *keyring.Ring, id driver.ID, rec *driver.Record) (*Request, error) {
 	if keyring.IsPlain(rec.Sealed) {
 		return nil, fmt.Errorf("open stored %s: %w: it is not encrypted", field, driver.ErrUnreadable)
@@ -74,7 +77,7 @@ func Open(k *keyring.Ring, id driver.ID, rec *driver.Record) (*Request, error) {
 	return &s, nil
 }
 
-// HTTP makes the request again, without a context of its own and without credentials.
+// HTTP makes the HTTP request again, without a context of its own and without credentials.
 func (s *Request) HTTP() (*http.Request, error) {
 	u, err := url.ParseRequestURI(s.Target)
 	if err != nil {
