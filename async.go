@@ -11,7 +11,7 @@ import (
 
 // heedPreferences says how long the request waits for another run: the route's wait, or what the client prefers within
 // the route's bound. With "respond-async", where the route allows it, the request also waits that long for its
-// own run before it is told 202, or not at all if the client sends no "wait".
+// own run before it is told 202. It does not wait at all if the client sends no "wait".
 func (x *exchange) heedPreferences() {
 	p, prefers := x.g.policy, prefer.Of(x.r.Header["Prefer"])
 	wait := p.Wait

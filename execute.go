@@ -164,7 +164,7 @@ func (x *execution) finish() {
 // files of its own request.
 func (x *execution) removeForm() {
 	if f := x.req.MultipartForm; f != nil {
-		f.RemoveAll() //nolint:errcheck // temporary files; nobody can mend that here
+		f.RemoveAll() //nolint:errcheck // temporary files; nobody can correct that here
 	}
 }
 

@@ -400,8 +400,8 @@ func (c *core) compile(p Policy) (*policy, error) {
 func (g *Guard) Run(ctx context.Context) error { return g.engine.Run(ctx, g.sweep) }
 
 // Drain waits until every run has ended, every outcome is durable or given up, and every claim that was given up has
-// been released, including the second copy of that release (up to [Options].RequestLife later). It returns an error if
-// ctx ends before. It does not stop new requests: shut the server down first.
+// been released. This includes the second copy of that release (up to [Options].RequestLife later). It returns an error
+// if ctx ends before. It does not stop new requests: shut the server down first.
 func (g *Guard) Drain(ctx context.Context) error {
 	if err := g.engine.Drain(ctx); err != nil {
 		return fmt.Errorf("semel: drain: %w", err)

@@ -122,9 +122,9 @@ type Policy struct {
 	// that have their effects in that database, through the store's own method. It needs a store that is a
 	// [driver.Transactor]. Before the commit there is no lease and no record. So a request with another body meanwhile
 	// gets 409 or waits, and [Operation.Fence] orders only committed runs. OnLost does not matter: a run that was not
-	// committed did not happen. Not with Stream, Patience, ObserveOnly or FailOpen. With FailOpen, a handler whose
-	// database does not reply could not work either, and a request that waits in vain for its turn must not run beside the
-	// one that it waits for. Defaults to a lease and a record from the start.
+	// committed did not happen. Not with Stream, Patience, ObserveOnly or FailOpen. FailOpen would not help: a handler
+	// whose database does not reply could not work either. And a request that gets no turn must not run beside the request
+	// that it waits for. Defaults to a lease and a record from the start.
 	OneCommit bool
 	// RespondAsync lets a client ask not to wait for its answer, with "Prefer: respond-async" (RFC 7240, section 4.1).
 	// With "wait=N" beside it, the client waits at most for that time. Then it is told 202 and where it can ask about the
@@ -141,11 +141,11 @@ type Policy struct {
 	// describe its body or make it conditional, the headers of Fingerprint, Accept, Accept-Language and the correlation
 	// id. Headers that carry credentials can't be stored, also if Fingerprint names them. Defaults to no further headers.
 	SealHeaders []string
-	// Redact lists JSON Pointers (RFC 6901) to fields that are not stored with a request, such as "/card/code".
-	// The token * stands for every element of an array: "/items/*/secret". In a form a pointer names a field, also
-	// "card[code]". Upper and lower case of names do not matter, as for many handlers. A [Completer] runs the request
-	// without these fields. A request that is to be stored is refused with 400 if its body is neither JSON nor a form, or
-	// can't be parsed, or has two names in one object that are the same but for their case. Answers are not redacted: a
+	// Redact lists JSON Pointers (RFC 6901) to fields that are not stored with a request, such as "/card/code". The token
+	// * stands for every element of an array: "/items/*/secret". In a form a pointer names a field, also "card[code]".
+	// Upper and lower case of names do not matter, as for many handlers. A [Completer] runs the request without these
+	// fields. A request that is to be stored is refused with 400 if its body is neither JSON nor a form, or can't be
+	// parsed. It is refused too if two names in one object are the same but for their case. Answers are not redacted: a
 	// replay is true, or there is none. Needs RespondAsync or Complete. Defaults to none.
 	Redact []string
 	// Problems, if not nil, is the form of the guard's own answers on this route. Defaults to that of [Options].

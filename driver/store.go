@@ -178,8 +178,8 @@ type Counts struct {
 type Owner struct {
 	Fence uint64
 	Token Token
-	// Above matches any fence above Fence, instead of exactly that fence. It makes the release-by-token of a guard that
-	// gave up on a claim. It is used only with Settle to Free.
+	// Above matches any fence above Fence, instead of exactly that fence. It is for the release-by-token of a guard that
+	// gave up on a claim, and is used only with Settle to Free.
 	Above bool
 }
 

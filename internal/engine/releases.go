@@ -14,8 +14,8 @@ import (
 
 // releases are the releases-by-token that this process owes, for claims that it gave up or sent more than once. Each is
 // sent until it is acknowledged. It is sent once more when a request's life has passed since the last copy of the claim
-// was sent, because a copy that was under way may have been executed after the first release. Releases are detached
-// from any request and counted as work.
+// was sent. The reason is that a copy that was under way may have been executed after the first release. Releases are
+// detached from any request and counted as work.
 type releases struct {
 	engine *Engine
 
