@@ -22,6 +22,7 @@ import (
 	"github.com/semelhq/semel/internal/defaults"
 	"github.com/semelhq/semel/internal/digest"
 	"github.com/semelhq/semel/internal/engine"
+	"github.com/semelhq/semel/internal/httpdate"
 	"github.com/semelhq/semel/keyring"
 )
 
@@ -53,6 +54,7 @@ type core struct {
 	authorizes atomic.Bool // some policy has AuthorizeReplay
 	compares   atomic.Bool // some policy has Credentials
 
+	dates   httpdate.Writer
 	guesses *engine.Attempts // for questions about operations
 	held    budget.Budget    // memory of bodies, both of requests and answers
 	files   budget.Budget    // temporary files of requests and answers

@@ -71,6 +71,7 @@ type exchange struct {
 	body      *requestbody.Body
 	copied    io.Writer         // gets the bytes read from the body; nil for nobody
 	spare     *requestbody.Body // the body of an earlier exchange, to be used again
+	values    []string          // see value
 
 	rec driver.Record // its state after the claim, and after the settle if there is a run
 }
@@ -148,7 +149,7 @@ func (x *exchange) correlate() {
 	} else {
 		x.ask.Correlation, x.made = newCorrelation(), true
 	}
-	x.w.Header()[name] = []string{x.ask.Correlation}
+	x.w.Header()[name] = x.value(x.ask.Correlation)
 }
 
 // newCorrelation makes a correlation id: 128 random bits. It is not a secret, so a cheap source of random bits is
@@ -158,6 +159,17 @@ func newCorrelation() string {
 	binary.LittleEndian.PutUint64(id[:8], rand.Uint64())
 	binary.LittleEndian.PutUint64(id[8:], rand.Uint64())
 	return hex.EncodeToString(id[:])
+}
+
+// value returns the values of a header that has one. The values of an answer share memory: an allocation for each
+// header would be half of what a replay allocates.
+func (x *exchange) value(v string) []string {
+	if len(x.values) == cap(x.values) {
+		x.values = make([]string, 0, 8) // most answers need no more
+	}
+	n := len(x.values)
+	x.values = append(x.values, v)
+	return x.values[n : n+1 : n+1]
 }
 
 // completed gives a copy of the request the correlation id and the key that were made for it. The caller's request and
@@ -171,10 +183,10 @@ func (x *exchange) completed(r *http.Request) {
 		h = http.Header{}
 	}
 	if x.made {
-		h[x.g.headers.correlation] = []string{x.ask.Correlation}
+		h[x.g.headers.correlation] = x.value(x.ask.Correlation)
 	}
 	if x.ask.minted {
-		h[x.keyHeader] = []string{x.keyValue}
+		h[x.keyHeader] = x.value(x.keyValue)
 	}
 	r.Header = h
 }
@@ -226,8 +238,8 @@ func (x *exchange) tell(p *Problem) {
 
 // keyedHeaders adds what every keyed answer carries.
 func (x *exchange) keyedHeaders(h http.Header) {
-	h[x.keyHeader] = []string{x.keyValue}
+	h[x.keyHeader] = x.value(x.keyValue)
 	if _, set := h["Cache-Control"]; !set {
-		h["Cache-Control"] = []string{"no-store"}
+		h["Cache-Control"] = x.value("no-store")
 	}
 }

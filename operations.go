@@ -300,7 +300,7 @@ func (x *exchange) tellStatus(rec *driver.Record) {
 func (x *exchange) tellEnded(s *operationStatus, rec *driver.Record) *Problem {
 	if rec.State == driver.Done && rec.Retention < Forever/2 {
 		s.Expires = rec.Kept().Time()
-		x.setOwn(x.w.Header(), x.g.headers.expires, rec.Kept().Time().Format(http.TimeFormat))
+		x.setOwn(x.w.Header(), x.g.headers.expires, x.g.dates.Format(rec.Kept().Time()))
 	}
 	if rec.Response == nil {
 		s.State, s.Detail = stateUnknown, "it has ended, but with which answer can't be told"

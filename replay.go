@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/semelhq/semel/driver"
@@ -43,11 +44,11 @@ func (x *exchange) giveAgain(rec *driver.Record) (int, *Problem) {
 	h, status := x.w.Header(), stored.Status
 	x.replayFields(h, stored.Header)
 	if x.question {
-		h["Cache-Control"] = []string{"no-store"} // the stored cache headers were meant for POST, not for GET
+		h["Cache-Control"] = x.value("no-store") // the stored cache headers were meant for POST, not for GET
 	}
 	body = x.decodeFor(h, body, &held)
 	for _, name := range x.g.headers.markers {
-		h[name] = []string{"true"}
+		h[name] = x.value("true")
 	}
 	x.keptHeaders(h, rec, status)
 	var trailer http.Header
@@ -55,7 +56,7 @@ func (x *exchange) giveAgain(rec *driver.Record) (int, *Problem) {
 		trailer = http.Header{}
 		x.replayFields(trailer, stored.Trailer)
 	}
-	answer.Write(x.w, status, trailer, int64(len(body)), func(w io.Writer) error { //nolint:errcheck // memory can be read
+	answer.Write(x.w, status, trailer, x.value(strconv.Itoa(len(body))), func(w io.Writer) error { //nolint:errcheck // memory can be read
 		w.Write(body) //nolint:errcheck // the client has gone
 		return nil
 	})
@@ -108,7 +109,12 @@ func (x *exchange) replayFields(dst, stored http.Header) {
 	readable := x.mayRead(stored) && len(dst[answer.CORSPrefix+"Allow-Origin"]) == 0 // what layers above have set is for this request
 	for name, values := range stored {
 		if x.storable(name, nil) && (readable || !answer.IsCORS(name)) {
-			answer.SetField(dst, name, slices.Clone(values))
+			if len(values) == 1 {
+				values = x.value(values[0])
+			} else {
+				values = slices.Clone(values)
+			}
+			answer.SetField(dst, name, values)
 		}
 	}
 }
@@ -143,7 +149,7 @@ func (x *exchange) decodeFor(h http.Header, body []byte, held *int) []byte {
 // final for this key.
 func (x *exchange) keptHeaders(dst http.Header, rec *driver.Record, status int) {
 	if rec.State == driver.Done && rec.Retention < Forever/2 {
-		x.setOwn(dst, x.g.headers.expires, rec.Kept().Time().Format(http.TimeFormat))
+		x.setOwn(dst, x.g.headers.expires, x.g.dates.Format(rec.Kept().Time()))
 	}
 	if status >= 500 {
 		x.setOwn(dst, x.g.headers.retryable, "false")
@@ -153,7 +159,7 @@ func (x *exchange) keptHeaders(dst http.Header, rec *driver.Record, status int) 
 // setOwn sets a header of the guard's own, if it has a name.
 func (x *exchange) setOwn(dst http.Header, name, value string) {
 	if name != "" {
-		dst[name] = []string{value}
+		dst[name] = x.value(value)
 	}
 }
 
@@ -175,7 +181,7 @@ func (c *capture) writeLive() error {
 		delete(h, "Trailer")
 		delete(h, "Transfer-Encoding")
 	}
-	return answer.Write(c.live, c.status, trailer, size, c.body.Send)
+	return answer.Write(c.live, c.status, trailer, c.x.value(strconv.FormatInt(size, 10)), c.body.Send)
 }
 
 // endLive ends a streamed answer: the byte that was held back, and the trailers.

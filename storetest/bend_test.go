@@ -2,7 +2,8 @@ package storetest
 
 import "github.com/semelhq/semel/driver"
 
-// A call is what a fault sees of a verb, and bends: what the verb looks at, or what it stores. What a verb has not is nil.
+// A call is what a fault sees of a verb, and bends: what the verb looks at, or what it stores. What a verb has not is
+// nil.
 type call struct {
 	old       driver.Record  // as it was read
 	rec       *driver.Record // as the verb sees it, or stores it

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strconv"
 )
 
 // BodyAllowed reports whether an answer of that status has a body (RFC 9110, section 6.4.1).
@@ -13,9 +12,10 @@ func BodyAllowed(status int) bool {
 	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
 }
 
-// Write sends status, body and trailers. An answer with trailers has no Content-Length, because trailers need chunks.
-// It returns an error only if body can't be read whole.
-func Write(w http.ResponseWriter, status int, trailer http.Header, size int64, body func(io.Writer) error) error {
+// Write sends status, body and trailers. length is the Content-Length of a body; it becomes a header's value. An answer
+// with trailers has no Content-Length, because trailers need chunks. It returns an error only if body can't be read
+// whole.
+func Write(w http.ResponseWriter, status int, trailer http.Header, length []string, body func(io.Writer) error) error {
 	h := w.Header()
 	if !BodyAllowed(status) {
 		if status != http.StatusNotModified {
@@ -37,7 +37,7 @@ func Write(w http.ResponseWriter, status int, trailer http.Header, size int64, b
 	if len(h["Trailer"]) > 0 || len(h["Transfer-Encoding"]) > 0 {
 		delete(h, "Content-Length")
 	} else {
-		h["Content-Length"] = []string{strconv.FormatInt(size, 10)}
+		h["Content-Length"] = length
 	}
 	w.WriteHeader(status)
 	if err := body(w); err != nil {
