@@ -394,7 +394,7 @@ BEGIN
 			state = 4, seized = true, wrote = 0, fence = v.fence + 1, token = p_token, settled = t, expires = NULL,
 			owed = v.owed OR v.state = 1 AND v.sealed IS NOT NULL
 		WHERE r.id = p_id AND r.state = v.state AND r.fence = v.fence AND r.token = v.token AND r.lease_end = v.lease_end
-			AND r.begun = v.begun
+			AND r.begun = v.begun AND r.seized = v.seized
 		RETURNING true, true, t, {columns} INTO v;
 		IF FOUND THEN
 			RETURN v;
