@@ -1,6 +1,7 @@
 package semel
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,6 +19,9 @@ import (
 
 // Key identifies an operation of [Do]: who asks, what is asked for, and the key that the caller chose.
 type Key struct {
+	// Kind keeps the operations of one face from those of others: the same scope and value of two kinds are two operations.
+	// KindHTTP is refused: a result of Do is no answer to an HTTP request. Defaults to [KindDo].
+	Kind  Kind
 	Scope string // principal or tenant; not empty
 	// Operation names what is asked for, such as "send invoice" or "/shop.Payments/Charge": the function, not the call. It
 	// is part of the comparison: the same key with another name is [refusal.KeyReused], so that no function gets another
@@ -120,7 +124,7 @@ type call struct {
 
 // name fills in the operation's name. An error is about the call, not about what its caller asks for.
 func (c *call) name(key Key) error {
-	c.ask.kind, c.ask.Operation = KindDo, key.Operation
+	c.ask.kind, c.ask.Operation = cmp.Or(key.Kind, KindDo), key.Operation
 	if key.Operation == "" {
 		c.ask.Operation = c.g.policy.Operation
 	}
@@ -139,6 +143,9 @@ func (c *call) identify(key Key, of Fingerprinter) *Problem {
 	g, p := c.g, c.g.policy
 	if key.Scope == "" {
 		return g.problem(refusal.ScopeInvalid, "the scope is empty")
+	}
+	if key.Kind == KindHTTP {
+		return g.problem(refusal.ScopeInvalid, "the kind of an operation of Do can't be http")
 	}
 	value, err := checkKey(key.Value, &p.KeyFormat)
 	if err != nil {
@@ -160,7 +167,7 @@ func (c *call) identify(key Key, of Fingerprinter) *Problem {
 	if p.PerOperation {
 		c.ask.key += "\x00" + c.ask.Operation // a key holds no NUL
 	}
-	c.ask.ID = g.identity.ID(string(KindDo), c.ask.scope, c.ask.key)
+	c.ask.ID = g.identity.ID(string(c.ask.kind), c.ask.scope, c.ask.key)
 	if c.ask.Wait = p.Wait; p.Patience > 0 {
 		c.ask.Wait = min(p.Wait, p.Patience)
 	}

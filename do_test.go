@@ -903,3 +903,35 @@ func TestR60_TheCapsHoldForDo(t *testing.T) {
 		}
 	})
 }
+
+// A consumer or a saga of the same name as a caller's scope never gets the caller's result.
+func TestDoKeepsTheKindsOfOperationsApart(t *testing.T) {
+	t.Parallel()
+	s := memstore.New()
+	g, _ := newGuard(t, s, semel.Policy{})
+	for _, kind := range []semel.Kind{"", semel.KindMessage, semel.KindSaga} {
+		key := theKey
+		key.Kind = kind
+		for range 2 {
+			got, err := semel.Do(t.Context(), g, key, semel.Bytes("pay 7"), func(context.Context) (semel.Kind, error) { return kind, nil })
+			if got != kind || err != nil {
+				t.Errorf("kind %q: got %q, %v", kind, got, err)
+			}
+		}
+		if kind == "" {
+			kind = semel.KindDo
+		}
+		if rec := recordOf(t, s, semel.Identify(nil, kind, "alice", "k")); rec.State != driver.Done || rec.Attempt != 1 {
+			t.Errorf("kind %q: the record is %+v", kind, rec)
+		}
+	}
+	key := theKey
+	key.Kind = semel.KindHTTP
+	_, err := semel.Do(t.Context(), g, key, semel.Bytes("pay 7"), func(context.Context) (string, error) {
+		t.Error("an HTTP operation was run by Do")
+		return "", nil
+	})
+	if !errors.Is(err, refusal.ScopeInvalid) {
+		t.Errorf("kind http: %v", err)
+	}
+}

@@ -11,8 +11,10 @@ type Kind string
 
 // The kinds of operations.
 const (
-	KindHTTP Kind = "http"
-	KindDo   Kind = "do"
+	KindHTTP    Kind = "http"
+	KindDo      Kind = "do"
+	KindMessage Kind = "message" // of package consumer
+	KindSaga    Kind = "saga"    // of package saga
 )
 
 // Identify returns the ID of the operation (kind, scope, key) under an identity secret, as a guard with that secret

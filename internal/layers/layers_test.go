@@ -19,7 +19,7 @@ var floors = [][]string{
 	{"refusal", "history", "internal/brake", "internal/defaults", "internal/httpdate", "internal/lazyctx", "internal/pause", "internal/prefer", "internal/thrown", "internal/wire", "internal/structuredfield", "internal/certsubject", "internal/command", "internal/npm", "internal/proof", "internal/servers"},
 	{"driver"},
 	{"event", "keyring", "internal/digest", "internal/budget", "internal/rounds", "internal/verbs", "memstore", "redisstore", "tieredstore", "storetest"},
-	{"internal/requestbody"},
+	{"internal/requestbody", "outbox"},
 	{"internal/fingerprint", "internal/engine", "internal/answer"},
 	{"internal/storedrequest"},
 	{"."},
