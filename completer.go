@@ -12,6 +12,7 @@ import (
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/internal/pause"
 	"github.com/semelhq/semel/internal/rounds"
+	"github.com/semelhq/semel/internal/storedrequest"
 )
 
 // A Completer finishes operations whose client does not ask again. These are operations whose run was lost and whose
@@ -23,8 +24,8 @@ import (
 // A Completer is made by [Guard.Completer]. Several may work on one store.
 type Completer struct {
 	guard   *Guard
-	reader  *Guard // reads records as their own owners do
-	handler http.Handler
+	reader  *Guard       // reads records as their own owners do
+	handler http.Handler // nil if it serves calls of Do alone
 	lister  driver.Lister
 	o       CompleterOptions
 }
@@ -36,8 +37,13 @@ type CompleterOptions struct {
 	// which the service itself runs the request for the scope of the client, in the form that the layers between the
 	// completer's handler and the guard expect. The request carries none of the client's credentials. Principal may change
 	// r, or return another request. An error leaves the operation for later. It is called concurrently. ctx, which is also
-	// r's context, ends after Policy.MaxRun, but does not end the run that follows. Required.
+	// r's context, ends after Policy.MaxRun, but does not end the run that follows. Required with a handler.
 	Principal func(ctx context.Context, r *http.Request, scope string) (*http.Request, error)
+	// Do has the functions that finish stored calls of [Do] (Policy.Complete), by their kind. A function calls Do with ctx,
+	// the same key and the same request: that call becomes the operation's next run. What the function returns is of no
+	// account, as the outcome shows in the record. It is called concurrently; ctx ends as for Principal. Calls of kinds
+	// that are not named here are left to other completers.
+	Do map[Kind]func(ctx context.Context, key Key, request []byte) error
 	// Interval is the time between two looks into the store. Each interval is shortened at random, by up to a half.
 	// Defaults to 5 s.
 	Interval time.Duration
@@ -71,8 +77,8 @@ const (
 
 // Completer returns a completer of the operations in the guard's store. h serves their requests. It is the routes that
 // clients use, guarded by this guard or by guards made from it, without the layers above that authenticate clients. All
-// that h serves must be guarded: an unguarded route would be run without protection. Nothing is started; see
-// [Completer.Run].
+// that h serves must be guarded: an unguarded route would be run without protection. h may be nil for a completer of
+// calls of [Do] alone (CompleterOptions.Do). Nothing is started; see [Completer.Run].
 //
 // The store must be a [driver.Lister], and [Options].Encryption set.
 func (g *Guard) Completer(h http.Handler, o CompleterOptions) (*Completer, error) {
@@ -84,11 +90,19 @@ func (g *Guard) Completer(h http.Handler, o CompleterOptions) (*Completer, error
 	if g.keyring == nil {
 		fail("Options.Encryption is needed: without it no request is stored")
 	}
-	if h == nil {
-		fail("the handler is nil")
+	if h == nil && len(o.Do) == 0 {
+		fail("the handler is nil, and Do has no function: there is nothing to finish")
 	}
-	if o.Principal == nil {
+	if h != nil && o.Principal == nil {
 		fail("Principal is nil: say who runs the requests")
+	}
+	for kind, f := range o.Do {
+		switch {
+		case kind == "" || kind == KindHTTP:
+			fail("Do[%q]: no call of Do is of that kind", kind)
+		case f == nil:
+			fail("Do[%q] is nil", kind)
+		}
 	}
 	for _, d := range []struct {
 		name  string
@@ -156,7 +170,13 @@ const (
 func (c *Completer) rounds(q driver.Query, due func(*driver.Record) (driver.Time, bool), do func(context.Context, driver.ID) (failed bool)) *rounds.Rounds {
 	return rounds.New(rounds.Settings{
 		Lister: c.lister, Query: q, Listing: completerListing, Most: completerMost,
-		Due:         func(_ driver.ID, rec *driver.Record, _ uint64) (driver.Time, bool) { return due(rec) },
+		Due: func(id driver.ID, rec *driver.Record, _ uint64) (at driver.Time, is bool) {
+			if at, is = due(rec); is && q.Sealed {
+				s, err := storedrequest.Open(c.guard.keyring, id, rec)
+				is = err != nil || c.serves(s)
+			}
+			return at, is
+		},
 		Do:          func(ctx context.Context, o rounds.Operation) (again bool, fence uint64) { return do(ctx, o.ID), 0 },
 		Concurrency: c.o.Concurrency,
 		Delay:       c.delay,

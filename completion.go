@@ -25,14 +25,21 @@ func (c *Completer) complete(ctx context.Context, id driver.ID) (failed bool) {
 	if at, due := c.completionDue(&rec); !due || rec.Now < at {
 		return false
 	}
+	s, err := storedrequest.Open(c.guard.keyring, id, &rec)
+	if err == nil && !c.serves(s) {
+		return false // another completer's
+	}
 	if c.guard.engine.OpenNames(ctx, id, &rec) != nil {
 		rec.Operation, rec.Correlation = "", "" // the stored request is run, and has names of its own
 	}
 	return c.attempt(ctx, id, &rec, func() error {
-		if c.exhausted(&rec) {
+		switch {
+		case c.exhausted(&rec):
 			return c.giveUp(ctx, id, &rec)
+		case err != nil:
+			return err
 		}
-		return c.resume(ctx, id, &rec)
+		return c.resume(ctx, id, &rec, s)
 	})
 }
 
@@ -59,13 +66,12 @@ func (c *Completer) event(ctx context.Context, kind event.Kind, id driver.ID, re
 }
 
 // resume serves the stored request of a record that was just read.
-func (c *Completer) resume(ctx context.Context, id driver.ID, rec *driver.Record) error {
-	s, err := storedrequest.Open(c.guard.keyring, id, rec)
-	if err != nil {
-		return err
+func (c *Completer) resume(ctx context.Context, id driver.ID, rec *driver.Record, s *storedrequest.Request) error {
+	if s.Kind != "" {
+		return c.call(ctx, id, rec, s)
 	}
 	if c.guard.identity.ID(string(KindHTTP), s.Scope, s.Key) != id {
-		return fmt.Errorf("the stored request is that of another operation, or of another identity secret: %w", driver.ErrUnreadable)
+		return errForeignRequest
 	}
 	r, err := s.HTTP()
 	if err != nil {
@@ -75,6 +81,8 @@ func (c *Completer) resume(ctx context.Context, id driver.ID, rec *driver.Record
 	defer cancel()
 	return c.serve(bounded, r, &resumption{core: c.guard.core, id: id, rec: *rec, request: s})
 }
+
+var errForeignRequest = fmt.Errorf("the stored request is that of another operation, or of another identity secret: %w", driver.ErrUnreadable)
 
 // serve has the handler answer a request that has no client.
 func (c *Completer) serve(ctx context.Context, r *http.Request, s *resumption) (err error) {

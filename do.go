@@ -8,12 +8,13 @@ import (
 	"fmt"
 	"net/http"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/event"
-	"github.com/semelhq/semel/internal/defaults"
 	"github.com/semelhq/semel/internal/engine"
+	"github.com/semelhq/semel/internal/storedrequest"
 	"github.com/semelhq/semel/refusal"
 )
 
@@ -56,6 +57,12 @@ func Final(err error) error {
 		return nil
 	}
 	return &finalError{err}
+}
+
+// IsFinal reports whether [Final] has marked an error, or one that it wraps.
+func IsFinal(err error) bool {
+	var final *finalError
+	return errors.As(err, &final)
 }
 
 type finalError struct{ err error }
@@ -101,7 +108,7 @@ func Do[T any](ctx context.Context, g *Guard, key Key, of Fingerprinter, fn func
 	var rec driver.Record
 	p := c.identify(key, of)
 	if p == nil {
-		p = c.enter(ctx, &rec)
+		p = c.obtain(&rec)
 	}
 	switch {
 	case c.run != nil:
@@ -138,8 +145,8 @@ func (c *call) name(key Key) error {
 	return err
 }
 
-// identify fills in what identifies the operation that the call asks for.
-func (c *call) identify(key Key, of Fingerprinter) *Problem {
+// locate fills in the identity of the operation.
+func (c *call) locate(key Key) *Problem {
 	g, p := c.g, c.g.policy
 	if key.Scope == "" {
 		return g.problem(refusal.ScopeInvalid, "the scope is empty")
@@ -151,8 +158,24 @@ func (c *call) identify(key Key, of Fingerprinter) *Problem {
 	if err != nil {
 		return g.problem(refusal.KeyInvalid, detailOf(err, refusal.KeyInvalid)).because(err)
 	}
+	c.ask.kind = cmp.Or(key.Kind, KindDo)
+	c.ask.scope, c.ask.key = key.Scope, value
+	if p.PerOperation {
+		c.ask.key += "\x00" + cmp.Or(c.ask.Operation, key.Operation, p.Operation) // a key holds no NUL
+	}
+	c.ask.ID = g.identity.ID(string(c.ask.kind), c.ask.scope, c.ask.key)
+	return nil
+}
+
+// identify fills in what identifies the operation that the call asks for.
+func (c *call) identify(key Key, of Fingerprinter) *Problem {
+	if p := c.locate(key); p != nil {
+		return p
+	}
+	g, p := c.g, c.g.policy
 	b, err := of.FingerprintBytes()
 	if err != nil {
+		c.ask.ID = driver.ID{}
 		return g.problem(refusal.RequestUnreadable, "").because(fmt.Errorf("fingerprint the request: %w", err))
 	}
 	d := g.identity.Start("semel do request 1")
@@ -163,11 +186,12 @@ func (c *call) identify(key Key, of Fingerprinter) *Problem {
 	c.ask.Fingerprint.Canonical = c.ask.Fingerprint.Raw
 	copy(c.ask.Fingerprint.Settings[:], "do 2") // in "do 1", operations could have no name
 
-	c.ask.scope, c.ask.key = key.Scope, value
-	if p.PerOperation {
-		c.ask.key += "\x00" + c.ask.Operation // a key holds no NUL
+	if p.Complete {
+		value, _, _ := strings.Cut(c.ask.key, "\x00")
+		c.ask.Correlation = value // it names the operation for operators once the stored request is gone
+		s := storedrequest.Request{Kind: string(c.ask.kind), Operation: c.ask.Operation, Scope: key.Scope, Key: value, Body: b}
+		c.ask.Sealed = s.Seal(g.keyring, c.ask.ID)
 	}
-	c.ask.ID = g.identity.ID(string(c.ask.kind), c.ask.scope, c.ask.key)
 	if c.ask.Wait = p.Wait; p.Patience > 0 {
 		c.ask.Wait = min(p.Wait, p.Patience)
 	}
@@ -204,6 +228,9 @@ type brokenBy struct{ value any } // that it panicked with; nil if it ended by r
 func runJob[T any](c *call, fn func(context.Context) (T, error)) (T, error) {
 	j := &job[T]{call: c, policy: c.g.policy, ended: make(chan struct{})}
 	c.begin(&j.op, j)
+	if c.run.Sealed() {
+		c.run.Promise()
+	}
 	go j.do(fn)
 	err := j.wait()
 	switch {
@@ -293,16 +320,19 @@ func (j *job[T]) decide(nothing bool, value T, result error) driver.Outcome {
 	p, v := j.policy, j.op.asked()
 	if v == VerdictDefault {
 		v = VerdictKeep
-		if result != nil && !isFinal(result) && (nothing || p.byRules(http.StatusInternalServerError, nil) == VerdictRelease) {
+		if result != nil && !IsFinal(result) && (nothing || p.byRules(http.StatusInternalServerError, nil) == VerdictRelease) {
 			v = VerdictRelease
 		}
 	}
-	if v == VerdictRelease {
+	if v == VerdictRelease || v == VerdictUnknown {
 		why := "released"
+		if v == VerdictUnknown {
+			why = "said to be unknown"
+		}
 		if result != nil {
 			why = result.Error()
 		}
-		return driver.Outcome{State: driver.Free, Error: why}
+		return driver.Outcome{State: p.stateFor(v), Error: why}
 	}
 	if p.NoStore {
 		return driver.Outcome{State: driver.Done}
@@ -318,11 +348,6 @@ func (j *job[T]) decide(nothing bool, value T, result error) driver.Outcome {
 	r := &driver.Response{}
 	r.Body, r.Codec = j.g.codecs.Pack(body, p.CompressAbove)
 	return driver.Outcome{State: driver.Done, Response: r}
-}
-
-func isFinal(err error) bool {
-	var final *finalError
-	return errors.As(err, &final)
 }
 
 // Mark, Rewind and Ended have nothing to do: decide is asked again about the function's result.
@@ -341,7 +366,7 @@ func (j *job[T]) Freeze(err error) (driver.Outcome, bool, error) {
 		return driver.Outcome{}, false, fmt.Errorf("%w: in Do a transaction has to know the result: use DoTx, or the store's own Do", refusal.NoAnswer)
 	}
 	value, _ := r.value.(T) // r.value is nil if T is an interface and the value is nil
-	return j.decide(false, value, r.err), err == nil || isFinal(err), nil
+	return j.decide(false, value, r.err), err == nil || IsFinal(err), nil
 }
 
 // result is what the call returns once its run has ended. It is not used if the run is broken.
@@ -357,6 +382,9 @@ func (j *job[T]) result() (value T, err error) {
 			p = p.because(j.err)
 		}
 		return refused[T](j.call, p)
+	}
+	if j.op.asked() == VerdictUnknown && j.err == nil {
+		return refused[T](j.call, j.call.g.problem(refusal.OutcomeUnknown, "the function has said so"))
 	}
 	result, code := j.op.counts()
 	j.decided(j.ctx, decision{result: result, code: code})
@@ -401,15 +429,7 @@ func replayResult[T any](c *call, rec *driver.Record) (value T, err error) {
 	if rec.State != driver.Done || rec.Response == nil {
 		return refused[T](c, c.g.problem(refusal.ReplayUnavailable, ""))
 	}
-	var s storedJSON
-	var body []byte
-	answer, err := c.g.engine.OpenAnswer(c.ctx, c.ask.ID, rec)
-	if err == nil {
-		body, err = c.g.codecs.Unpack(answer, max(c.g.policy.MaxResponseBody, defaults.MaxResponseBody))
-	}
-	if err == nil {
-		err = json.Unmarshal(body, &s)
-	}
+	s, err := c.g.openResult(c.ctx, c.ask.ID, rec)
 	if err == nil && s.Error == nil {
 		err = json.Unmarshal(s.Value, &value)
 	}

@@ -117,6 +117,10 @@ func (o *Operation) Keep() { o.ends(VerdictKeep) }
 // nothing happened.
 func (o *Operation) Release() { o.ends(VerdictRelease) }
 
+// Unknown asks that the outcome be unknown: the operation is not run again before an operator or reconcile has decided.
+// It is for a handler that can neither go on nor say that nothing happened.
+func (o *Operation) Unknown() { o.ends(VerdictUnknown) }
+
 func (o *Operation) ends(v Verdict) {
 	if o != nil {
 		o.verdict.Store(uint32(v))

@@ -135,7 +135,10 @@ type Policy struct {
 	RespondAsync bool
 	// Complete stores the request of each operation, encrypted. With it a [Completer] can finish an operation whose run
 	// was lost, even if no client asks again. It needs what RespondAsync needs, except for Options.Operations. Not with
-	// OneCommit, ObserveOnly or FailOpen, and not for [Do]. Defaults to storing no request.
+	// OneCommit, ObserveOnly or FailOpen. Defaults to storing no request.
+	//
+	// In [Do] it stores the bytes of the Fingerprinter, and makes the call a job that lasts: an error that is not [Final]
+	// says that the operation has not ended, and a completer runs it again (CompleterOptions.Do).
 	Complete bool
 	// SealHeaders are further request headers that are stored with a request. These are always stored: headers that
 	// describe its body or make it conditional, the headers of Fingerprint, Accept, Accept-Language and the correlation

@@ -29,14 +29,30 @@ type resumption struct {
 
 type resumptionKey struct{}
 
-// takeResumption returns the resumption that the request is meant for, or nil.
+// takeResumption returns the resumption that a request over HTTP is meant for, or nil.
 func takeResumption(ctx context.Context) *resumption {
 	s, _ := ctx.Value(resumptionKey{}).(*resumption)
-	if s == nil || s.taken.Swap(true) {
+	if s == nil || s.request.Kind != "" || s.taken.Swap(true) {
 		return nil
 	}
 	return s
 }
+
+// mayResume returns a policy for a run without its client, or why there can't be one.
+func (s *resumption) mayResume(g *Guard) (p policy, err error) {
+	p = *g.policy
+	switch {
+	case g.core != s.core:
+		return p, errors.New("the guard of its route is not one of the completer's")
+	case p.OnLost != Rerun, p.OneCommit, p.ObserveOnly:
+		return p, errNoLongerRun
+	}
+	p.Patience = 0
+	p.Retention, p.Tombstone = max(s.rec.Retention, p.MaxRun+p.Lease), s.rec.Tombstone // as promised to its client
+	return p, nil
+}
+
+var errNoLongerRun = errors.New("the policy of its route no longer allows to run it again")
 
 func (s *resumption) fail(err error) {
 	s.mu.Lock()
@@ -61,17 +77,14 @@ func (s *resumption) continues(rec *driver.Record) bool {
 // resume runs next for a completer. The exchange is like that of any request, except that no client is there: nobody is
 // told anything, and nobody waits.
 func (g *Guard) resume(s *resumption, next http.Handler, w http.ResponseWriter, r *http.Request) {
-	p := *g.policy
-	switch {
-	case g.core != s.core:
-		s.fail(errors.New("the guard of its route is not one of the completer's"))
-		return
-	case !p.protects(r), p.OnLost != Rerun, p.OneCommit, p.ObserveOnly:
-		s.fail(errors.New("the policy of its route no longer allows to run it again"))
+	p, err := s.mayResume(g)
+	if err == nil && !p.protects(r) {
+		err = errNoLongerRun
+	}
+	if err != nil {
+		s.fail(err)
 		return
 	}
-	p.Patience = 0
-	p.Retention, p.Tombstone = max(s.rec.Retention, p.MaxRun+p.Lease), s.rec.Tombstone // as promised to its client
 	own := &Guard{core: g.core, policy: &p, route: g.route.With(p.engine())}
 	x := &exchange{request: request{g: own, started: time.Now()}, w: w, r: r, alone: true}
 	defer func() {

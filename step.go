@@ -97,6 +97,21 @@ func decodeStep[T any](codec *stepOptions, name string, saved []byte) (T, error)
 	return value, nil
 }
 
+// SavedSteps returns the names of the steps that earlier runs of ctx's operation have saved, in order. A later run can
+// tell from them how far the operation has come, for example which version of the code has begun it. It returns none
+// without an operation.
+func SavedSteps(ctx context.Context) ([]string, error) {
+	op := FromContext(ctx)
+	if op == nil || op.observed {
+		return nil, nil
+	}
+	names, err := op.run.SavedSteps(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("semel: saved steps: %w", err)
+	}
+	return names, nil
+}
+
 // StepKey returns the key that is derived for the step whose function got ctx: [Operation.Key] of the step's name. ok
 // is false outside of steps.
 func StepKey(ctx context.Context) (key string, ok bool) {

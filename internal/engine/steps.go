@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/semelhq/semel/driver"
@@ -56,6 +58,19 @@ func (r *Run) TakeStep(ctx context.Context, name string) (result []byte, found b
 	}
 	s.taken[name] = true
 	return result, found, nil
+}
+
+// SavedSteps returns the names of the steps that earlier runs have saved, in order.
+func (r *Run) SavedSteps(ctx context.Context) ([]string, error) {
+	s := &r.steps
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.stepped && s.saved == nil {
+		if err := r.loadSteps(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return slices.Sorted(maps.Keys(s.saved)), nil
 }
 
 // mayStart says why no step may be begun any more, and no result be taken: the run, or the caller, has been told to

@@ -24,6 +24,7 @@ var floors = [][]string{
 	{"internal/storedrequest"},
 	{"."},
 	{"admin", "batch", "client", "semeltest", "sqlitestore", "pgstore", "semelecho", "semelgin", "semelfiber"},
+	{"saga"},
 	{"internal/frameworktest"},
 }
 

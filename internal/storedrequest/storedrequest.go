@@ -19,6 +19,10 @@ import (
 // A Request is the stored part of a request. It has no credentials: whoever finishes the operation has credentials of
 // its own. Only a digest of the client's is kept, for the answer.
 type Request struct {
+	// Kind and Operation are those of a call of Do; both are empty for a request over HTTP. A call has no more than its
+	// scope, its key and, as Body, the bytes of its request.
+	Kind, Operation string
+
 	Scope     string
 	Key       string // the source of the operation's identity and derived keys, even if the route's settings change
 	KeyHeader string
@@ -38,11 +42,22 @@ func (s *Request) Seal(k *keyring.Ring, id driver.ID) []byte {
 	return k.SealField(field, id, driver.NewToken(), s.append(nil))
 }
 
-const version = 1
+// The versions of the binary form.
+const (
+	versionHTTP = 1
+	versionCall = 2
+)
 
 // append appends the request's binary form.
 func (s *Request) append(b []byte) []byte {
-	b = append(b, version)
+	if s.Kind != "" {
+		b = append(b, versionCall)
+		for _, text := range []string{s.Kind, s.Operation, s.Scope, s.Key} {
+			b = wire.AppendString(b, text)
+		}
+		return append(b, s.Body...)
+	}
+	b = append(b, versionHTTP)
 	for _, text := range []string{s.Scope, s.Key, s.KeyHeader, s.KeyValue, s.Method, s.Target, s.Host} {
 		b = wire.AppendString(b, text)
 	}
@@ -61,15 +76,24 @@ func Open(k *keyring.Ring, id driver.ID, rec *driver.Record) (*Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(text) == 0 || text[0] != version {
+	var s Request
+	d := wire.Decoder{Data: text, At: 1}
+	read := func(fields ...*string) {
+		for _, field := range fields {
+			*field = string(d.Bytes("text"))
+		}
+	}
+	switch {
+	case len(text) > 0 && text[0] == versionHTTP:
+		read(&s.Scope, &s.Key, &s.KeyHeader, &s.KeyValue, &s.Method, &s.Target, &s.Host)
+		s.Header = d.Fields("header")
+	case len(text) > 0 && text[0] == versionCall:
+		if read(&s.Kind, &s.Operation, &s.Scope, &s.Key); s.Kind == "" && d.Err == nil {
+			d.Err = errors.New("a call without a kind")
+		}
+	default:
 		return nil, fmt.Errorf("open stored request: %w: its form is unknown", driver.ErrUnreadable)
 	}
-	d := wire.Decoder{Data: text, At: 1}
-	var s Request
-	for _, field := range []*string{&s.Scope, &s.Key, &s.KeyHeader, &s.KeyValue, &s.Method, &s.Target, &s.Host} {
-		*field = string(d.Bytes("text"))
-	}
-	s.Header = d.Fields("header")
 	if d.Err != nil {
 		return nil, fmt.Errorf("open stored request: %w: %w", driver.ErrUnreadable, d.Err)
 	}

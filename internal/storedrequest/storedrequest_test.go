@@ -58,6 +58,27 @@ func TestR61_TheFormOfAStoredRequest(t *testing.T) {
 	}
 }
 
+func someCall() *Request {
+	return &Request{Kind: "saga", Operation: "saga a", Scope: "a", Key: "k", Body: []byte("body")}
+}
+
+// A stored call of Do is opened by later versions too.
+func TestR85_TheFormOfAStoredCall(t *testing.T) {
+	t.Parallel()
+	k, want := ringOf(t, firstKey), someCall()
+	if got := hex.EncodeToString(want.append(nil)); got != "02"+"0473616761"+"06736167612061"+"0161"+"016b"+"626f6479" {
+		t.Errorf("stored as %s", got)
+	}
+	got, err := Open(k, sealedID, &driver.Record{Sealed: want.Seal(k, sealedID)})
+	if err != nil || got.Kind != "saga" || got.Operation != "saga a" || got.Scope != "a" || got.Key != "k" || string(got.Body) != "body" {
+		t.Errorf("opened as %+v, %v", got, err)
+	}
+	nameless := k.SealField(field, sealedID, sealedToken, []byte{versionCall, 0, 0, 0, 0})
+	if got, err := Open(k, sealedID, &driver.Record{Sealed: nameless}); !errors.Is(err, driver.ErrUnreadable) {
+		t.Errorf("without a kind: %+v, %v", got, err)
+	}
+}
+
 const goldenEnvelope = "0101610102030405060708090a0b0c0d0e0f1000000000000000000000000090620000ce872c151a735d878a1a89efe0991be51b114b6a" +
 	"e52f88b9dd98683ab40e19c40bd7191ce4b5287b18a3f82addef6ae078a97e37d114f7e42af3482b3e77e211363e4c7dc13d74099ee3a0" +
 	"417f36d2d02e285fc4e086b29b477422ad4aa6ffaa8d45d2def9effc77167d2930e32829"
@@ -139,7 +160,9 @@ func TestStoredRequestsAreMadeAgain(t *testing.T) {
 func FuzzStoredRequest(f *testing.F) {
 	k := ringOf(f, firstKey)
 	f.Add(someRequest().append(nil))
-	f.Add([]byte{version})
+	f.Add(someCall().append(nil))
+	f.Add([]byte{versionHTTP})
+	f.Add([]byte{versionCall, 0, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, text []byte) {
 		s, err := Open(k, sealedID, &driver.Record{Sealed: k.SealField(field, sealedID, sealedToken, text)})
 		if err != nil {
