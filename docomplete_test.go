@@ -116,7 +116,9 @@ func TestACallOfDoWhoseProcessDiedIsTakenOver(t *testing.T) {
 		stop := j.complete(t, semel.KindSaga, semel.CompleterOptions{})
 		time.Sleep(10 * time.Minute)
 		close(over)
-		<-told
+		if err := <-told; err == nil {
+			t.Error("the dead process has told a result")
+		}
 		stop()
 		drained(t, dead)
 		if want := []string{"a pay 7 2"}; !slices.Equal(j.ran(), want) {
@@ -165,9 +167,12 @@ func TestACompleterLeavesOtherKindsAlone(t *testing.T) {
 func TestACompletersFunctionThatDoesNotCallDoHasFailed(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]func(j *jobs, ctx context.Context, key semel.Key, request []byte) error{
-		"does nothing":    func(*jobs, context.Context, semel.Key, []byte) error { return nil },
-		"panics":          func(*jobs, context.Context, semel.Key, []byte) error { panic("no") },
-		"another key":     func(j *jobs, ctx context.Context, _ semel.Key, b []byte) error { _, err := j.do(ctx, sagaKey("b"), b); return err },
+		"does nothing": func(*jobs, context.Context, semel.Key, []byte) error { return nil },
+		"panics":       func(*jobs, context.Context, semel.Key, []byte) error { panic("no") },
+		"another key": func(j *jobs, ctx context.Context, _ semel.Key, b []byte) error {
+			_, err := j.do(ctx, sagaKey("b"), b)
+			return err
+		},
 		"another context": func(j *jobs, _ context.Context, _ semel.Key, _ []byte) error { return errors.New("no such saga") },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -180,7 +185,9 @@ func TestACompletersFunctionThatDoesNotCallDoHasFailed(t *testing.T) {
 					}
 					return "paid", nil
 				}}
-				j.do(t.Context(), sagaKey("a"), []byte("pay 7")) //nolint:errcheck // it fails
+				if _, err := j.do(t.Context(), sagaKey("a"), []byte("pay 7")); err == nil {
+					t.Fatal("it did not fail")
+				}
 				stop := finish(t, g, nil, semel.CompleterOptions{Do: map[semel.Kind]func(context.Context, semel.Key, []byte) error{
 					semel.KindSaga: func(ctx context.Context, key semel.Key, request []byte) error { return f(j, ctx, key, request) },
 				}})
@@ -264,7 +271,9 @@ func TestLookTellsWhatIsKnownOfACall(t *testing.T) {
 			return "", semel.Final(&codedError{"limit", "above the limit"})
 		}
 		for range 2 {
-			j.do(t.Context(), sagaKey("a"), []byte("x")) //nolint:errcheck // it fails
+			if _, err := j.do(t.Context(), sagaKey("a"), []byte("x")); err == nil {
+				t.Fatal("it did not fail")
+			}
 		}
 		status, err := g.Look(t.Context(), sagaKey("a"))
 		must(t, err)
