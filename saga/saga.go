@@ -40,8 +40,8 @@ type Status[S any] struct {
 	ID          string // as it was started
 	Operation   string // the public id of its operation, for operators' tools
 	State       State
-	Value       S        // the state after the last step; zero before the end
-	Failure     *Failure // why it was compensated; nil before the end
+	Value       S        // the state after the last step; zero before the end, and if it was too large to be kept
+	Failure     *Failure // why it was compensated; nil before the end, and if the state was too large
 	Saved       []string // names of the steps that are saved, in alphabetical order; "undo " begins that of a compensation
 	Error       string   // of the last run, if the saga goes on in another one or is stuck
 	Attempts    int      // its runs, from 1
@@ -140,17 +140,21 @@ func (s *Saga[S]) status(call *semel.CallStatus) (*Status[S], error) {
 	case driver.ReadsUnknown:
 		status.State = Stuck
 	case driver.ReadsDone:
+		status.EndedAt = call.Ended
+		if status.State = Done; phase(call.Steps) == Compensating {
+			status.State = Compensated
+		}
 		var end ending
-		if err := call.Result(&end); err != nil {
+		switch err := call.Result(&end); {
+		case errors.Is(err, semel.ErrNoResult):
+			return status, nil // it was too large to be kept
+		case err != nil:
 			return nil, err
 		}
 		if err := json.Unmarshal(end.State, &status.Value); err != nil {
 			return nil, fmt.Errorf("decode its state: %w", err)
 		}
-		status.State, status.Failure, status.EndedAt = Done, end.Failure, call.Ended
-		if end.Failure != nil {
-			status.State = Compensated
-		}
+		status.Failure = end.Failure
 	}
 	return status, nil
 }

@@ -124,7 +124,7 @@ var ring = func() *keyring.Ring {
 
 func newGuard(t testing.TB, s driver.Store) *semel.Guard {
 	t.Helper()
-	g, err := semel.New(s, semel.SingleTenant, semel.Hold, semel.Options{Encryption: ring, IdentitySecret: []byte("a secret that nobody guesses, ever"), Observer: event.Log(slog.New(slog.DiscardHandler), "test")})
+	g, err := semel.New(s, semel.SingleTenant, semel.Hold, semel.Options{MaxStepResult: 2 << 20, Encryption: ring, IdentitySecret: []byte("a secret that nobody guesses, ever"), Observer: event.Log(slog.New(slog.DiscardHandler), "test")})
 	must(t, err)
 	return g
 }
