@@ -128,11 +128,11 @@ func (b *batch) fail(e *Entry, err error) {
 
 // delay returns how long a message waits that has failed.
 func (r *Relay) delay(attempts int, err error) time.Duration {
-	var told *retryError
-	if errors.As(err, &told) {
-		return told.after
+	own := min(max(r.o.Backoff(attempts), 0), maxDelay)
+	if told := (*retryError)(nil); errors.As(err, &told) {
+		return max(told.after, own)
 	}
-	return min(max(r.o.Backoff(attempts), 0), maxDelay)
+	return own
 }
 
 // settle stores the results, and tries that for as long as the lease lasts. What is not stored is sent again.

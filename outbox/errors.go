@@ -17,8 +17,9 @@ var (
 	ErrRefused = errors.New("message was refused for good")
 )
 
-// RetryAfter returns an error for a Publisher that says when the message is to be sent again. It wraps err. The relay
-// then takes after in the place of its own backoff, at most for 10 years.
+// RetryAfter returns an error for a Publisher that says how long the message is to wait at least, up to 10 years. It
+// wraps err. The relay waits for longer if its own backoff does: a broker that always asks for a second must not use up
+// the attempts of a message within a minute.
 func RetryAfter(after time.Duration, err error) error {
 	return &retryError{min(max(after, 0), maxDelay), err}
 }
