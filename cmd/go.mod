@@ -22,6 +22,7 @@ require (
 	github.com/semelhq/semel/pgstore v0.0.0
 	github.com/semelhq/semel/verify v0.0.0
 	github.com/sony/gobreaker/v2 v2.4.0
+	github.com/standard-webhooks/standard-webhooks/libraries v0.0.1
 	modernc.org/sqlite v1.62.0
 )
 
