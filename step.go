@@ -65,7 +65,7 @@ func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, 
 		return value, err
 	}
 	r.Touch()
-	if value, err = fn(context.WithValue(ctx, stepKey{}, &step{op, name})); err != nil {
+	if value, err = fn(context.WithValue(ctx, stepKey{}, &step{op: op, name: name})); err != nil {
 		return value, err
 	}
 	result, err := codec.marshal(value)
@@ -112,22 +112,36 @@ func SavedSteps(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// StepKey returns the key that is derived for the step whose function got ctx: [Operation.Key] of the step's name. ok
-// is false outside of steps.
+// StepKey returns the key that is derived for the step whose function got ctx: [Operation.Key] of the step's name, or
+// the key of [WithStepKey]. ok is false outside of steps.
 func StepKey(ctx context.Context) (key string, ok bool) {
 	s, _ := ctx.Value(stepKey{}).(*step)
-	if s == nil || FromContext(ctx) != s.op {
+	switch {
+	case s == nil || FromContext(ctx) != s.op:
 		return "", false
+	case s.given != "":
+		return s.given, true
 	}
 	return s.op.Key(s.name), true
 }
 
+// WithStepKey returns a context in which [StepKey] returns the given key, up to the next operation or step within. It is
+// for engines that run steps which are none of [Step], such as a workflow's, under keys of their own. An empty key is
+// none.
+func WithStepKey(ctx context.Context, key string) context.Context {
+	if key == "" {
+		return context.WithValue(ctx, stepKey{}, (*step)(nil))
+	}
+	return context.WithValue(ctx, stepKey{}, &step{op: FromContext(ctx), given: key})
+}
+
 type stepKey struct{}
 
-// A step is one call of Step whose function runs.
+// A step is one call of Step whose function runs, or a key that was given instead.
 type step struct {
-	op   *Operation
-	name string
+	op    *Operation
+	name  string
+	given string
 }
 
 func stepError(name string, err error) error { return fmt.Errorf("semel: step %q: %w", name, err) }

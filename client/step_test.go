@@ -171,3 +171,34 @@ func TestR72_WhatTheBaseSendsIsNotOfTheStep(t *testing.T) {
 		t.Errorf("the shop's own step sent %q, want %q once", inner, innerKey)
 	}
 }
+
+// TestAStepOfAnotherEngineSendsTheKeyThatItWasGiven: the way of a workflow's activity. An operation within has its own.
+func TestAStepOfAnotherEngineSendsTheKeyThatItWasGiven(t *testing.T) {
+	t.Parallel()
+	downstream := statuses(201, 201, 201)
+	c := newClient(t, downstream, client.Options{Bare: true, Key: func(*http.Request) string { return "own" }})
+	send := func(ctx context.Context) {
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://bank.example/charges", strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := c.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+	}
+	given := semel.WithStepKey(t.Context(), "of-the-workflow")
+	send(given)
+	send(semel.WithStepKey(given, ""))
+	_, err := semel.Do(given, newGuard(t, semel.Policy{}), semel.Key{Scope: "shop", Operation: "pay", Value: "k"}, semel.Bytes(""), func(ctx context.Context) (int, error) {
+		send(ctx)
+		return 1, nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if want := []string{"of-the-workflow", "own", "own"}; !slices.Equal(downstream.keys(), want) {
+		t.Errorf("sent with the keys %q, want %q", downstream.keys(), want)
+	}
+}

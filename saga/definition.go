@@ -21,6 +21,9 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/internal/digest"
 )
 
 // A Step is one step of a saga, and what takes it back. S is the saga's state: whatever the steps tell each other.
@@ -142,6 +145,16 @@ func (d *Definition[S]) Version() string { return d.version }
 
 // Steps returns the steps in order, with the defaults filled in.
 func (d *Definition[S]) Steps() []Step[S] { return append([]Step[S](nil), d.steps...) }
+
+// StepKey returns the key that is derived for a step of the saga that was started as id, or for the step's compensation:
+// what [Key] returns in its context, with a guard whose Options.DerivationSecret is secret. It is for other engines that
+// run the definition, and for those who look for an effect by its key.
+func (d *Definition[S]) StepKey(secret []byte, id, step string, undo bool) string {
+	if undo {
+		step = undoPrefix + step
+	}
+	return digest.New(secret).DerivedKey(string(semel.KindSaga), d.name, id, step)
+}
 
 // outline tells definitions apart that have the same version.
 func (d *Definition[S]) outline() string {

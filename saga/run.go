@@ -16,34 +16,15 @@ import (
 )
 
 // Key returns the key that is derived for the call of Do or Undo whose context it is: from the saga and the step, and
-// for Undo another one. It is the same each time the call is tried, in whatever process. ok is false outside of both.
-func Key(ctx context.Context) (key string, ok bool) {
-	if key, ok := ctx.Value(keyKey{}).(string); ok {
-		return key, true
-	}
-	return semel.StepKey(ctx)
-}
-
-// WithKey returns a context in which [Key] returns the given key. It is for other engines that run a definition.
-func WithKey(ctx context.Context, key string) context.Context {
-	return context.WithValue(ctx, keyKey{}, key)
-}
-
-type keyKey struct{}
+// for Undo another one ([Definition.StepKey]). It is the same each time the call is tried, in whatever process. ok is
+// false outside of both.
+func Key(ctx context.Context) (key string, ok bool) { return semel.StepKey(ctx) }
 
 // Names of the saved steps besides those of the definition: a compensation, and the failure that it is for.
 const (
 	undoPrefix   = "undo "
 	failedPrefix = "failed "
 )
-
-// StepName returns the name from which the key of a step, or of its compensation, is derived.
-func StepName(step string, undo bool) string {
-	if undo {
-		return undoPrefix + step
-	}
-	return step
-}
 
 // A saved is what is stored of a step: the state after it, or why it failed, and the definition under which it ran.
 type saved struct {

@@ -209,6 +209,37 @@ func TestR85_ASagaEndsDoneWithTheStateOfItsLastStep(t *testing.T) {
 	})
 }
 
+// Another engine that runs the definition derives the same keys.
+func TestR85_TheKeyOfAStepIsDerivedFromSagaIDAndStepAlone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		secret := []byte("a secret that nobody guesses, ever")
+		g, err := semel.New(memstore.New(), semel.SingleTenant, semel.Hold, semel.Options{Encryption: ring, DerivationSecret: secret})
+		must(t, err)
+		r, err := saga.New(g, saga.Options{})
+		must(t, err)
+		var keys []string
+		note := func(ctx context.Context, _ *order) error {
+			key, _ := saga.Key(ctx)
+			keys = append(keys, key)
+			return nil
+		}
+		d, err := saga.Define("place-order", saga.Step[order]{Name: "charge", Do: note, Undo: note},
+			saga.Step[order]{Name: "ship", Do: func(context.Context, *order) error { return semel.Final(errors.New("no")) }})
+		must(t, err)
+		orders, err := saga.Register(r, d)
+		must(t, err)
+		_, err = orders.Start(t.Context(), "order-17", order{})
+		must(t, err)
+		_, err = orders.Wait(t.Context(), "order-17")
+		must(t, err)
+		want := []string{d.StepKey(secret, "order-17", "charge", false), d.StepKey(secret, "order-17", "charge", true)}
+		if !slices.Equal(keys, want) || want[0] == want[1] || want[0] == d.StepKey(nil, "order-17", "charge", false) || want[0] == d.StepKey(secret, "order-18", "charge", false) {
+			t.Errorf("the steps had the keys %q, want %q", keys, want)
+		}
+	})
+}
+
 func TestR85_AFinalRefusalIsNotTriedAgainAndWhatCameBeforeIsCompensatedInReverse(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
