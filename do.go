@@ -59,7 +59,8 @@ func Final(err error) error {
 	return &finalError{err}
 }
 
-// IsFinal reports whether [Final] has marked an error, or one that it wraps.
+// IsFinal reports whether [Final] has marked err, or an error that err wraps. The stored error that a repeat gets is not
+// marked.
 func IsFinal(err error) bool {
 	var final *finalError
 	return errors.As(err, &final)

@@ -163,6 +163,40 @@ func TestDoReplaysAFinalErrorWithItsMessageAndCode(t *testing.T) {
 	}
 }
 
+func TestARunIsToldWhyTheLastOneEnded(t *testing.T) {
+	t.Parallel()
+	g, _ := newGuard(t, memstore.New(), semel.Policy{OnError: semel.ReleaseErrors})
+	for i, want := range []string{"", "attempt 1", "attempt 2", "attempt 3"} {
+		semel.Do(t.Context(), g, theKey, semel.Bytes("pay 7"), func(ctx context.Context) (int, error) { //nolint:errcheck // its error is the next one's
+			op := semel.FromContext(ctx)
+			if got := op.LastError(); got != want || op.Attempt() != i+1 {
+				t.Errorf("run %d: the last error is %q, want %q", op.Attempt(), got, want)
+			}
+			return 0, fmt.Errorf("attempt %d", op.Attempt())
+		})
+	}
+	var none *semel.Operation
+	if none.LastError() != "" {
+		t.Error("a nil operation has a last error")
+	}
+}
+
+func TestAFinalErrorIsKnownUntilItIsReplayed(t *testing.T) {
+	t.Parallel()
+	g, _ := newGuard(t, memstore.New(), semel.Policy{})
+	for _, final := range []bool{true, false} {
+		_, err := semel.Do(t.Context(), g, theKey, semel.Bytes("pay 7"), func(context.Context) (int, error) {
+			return 0, fmt.Errorf("pay: %w", semel.Final(errDeclined))
+		})
+		if semel.IsFinal(err) != final {
+			t.Errorf("%v: final is %v, want %v", err, !final, final)
+		}
+	}
+	if semel.IsFinal(nil) || semel.IsFinal(errDeclined) {
+		t.Error("an error that nobody has marked is final")
+	}
+}
+
 func TestR43_DoTreatsAnErrorAsA5xx(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {

@@ -68,6 +68,15 @@ func (o *Operation) Attempt() int {
 	return o.run.Attempt()
 }
 
+// LastError is the text of the error with which the last run ended that was released, or lost, and that the store was
+// told of. A run that ended with its process tells nothing. It is "" if there was no such run.
+func (o *Operation) LastError() string {
+	if o == nil {
+		return ""
+	}
+	return o.run.LastError()
+}
+
 // Fence orders the operation's runs: a later run has a larger fence. A downstream that remembers the largest fence that
 // it has seen can refuse late calls of an earlier run. It is 0 outside of an operation.
 func (o *Operation) Fence() uint64 {

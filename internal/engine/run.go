@@ -16,6 +16,7 @@ type Run struct {
 	ask     *Ask // not changed once there is a run
 	owner   driver.Owner
 	attempt int
+	last    string    // why an earlier run ended without an answer
 	began   time.Time // when the last copy of its claim was sent
 
 	base context.Context // the values of the caller's context, without its cancellation
@@ -58,7 +59,7 @@ type Face interface {
 // must be settled.
 func (r *Route) newRun(ctx context.Context, a *Ask, rec *driver.Record, token driver.Token, sent time.Time) *Run {
 	run := &Run{
-		Route: r, ask: a, began: sent, attempt: int(rec.Attempt),
+		Route: r, ask: a, began: sent, attempt: int(rec.Attempt), last: rec.Error,
 		owner: driver.Owner{Fence: rec.Fence, Token: token},
 		base:  context.WithoutCancel(ctx),
 	}
@@ -99,6 +100,9 @@ func (r *Run) Context() context.Context { return &r.ctx }
 
 // Attempt counts the operation's runs, from 1.
 func (r *Run) Attempt() int { return r.attempt }
+
+// LastError is why an earlier run ended without an answer; "" if none did, or if it did not tell.
+func (r *Run) LastError() string { return r.last }
 
 // Fence orders the operation's runs.
 func (r *Run) Fence() uint64 { return r.owner.Fence }

@@ -23,6 +23,7 @@ var floors = [][]string{
 	{"internal/fingerprint", "internal/engine", "internal/answer", "outbox/outboxtest"},
 	{"internal/storedrequest"},
 	{"."},
+	{"consumer"},
 	{"admin", "batch", "client", "outbox/webhook", "semeltest", "sqlitestore", "pgstore", "semelecho", "semelgin", "semelfiber"},
 	{"saga"},
 	{"internal/frameworktest"},
