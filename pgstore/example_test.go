@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/consumer"
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/pgstore"
 )
@@ -47,4 +48,32 @@ func Example() {
 	})
 	http.Handle("POST /payments", guard.Wrap(pay))
 	http.Handle("POST /transfers", guard.Route(semel.Policy{OneCommit: true}).Wrap(pay))
+}
+
+// The stock is changed once for each message, in one commit with the mark that the message is handled.
+func ExampleInbox() {
+	ctx := context.Background()
+	pool, err := pgxpool.New(ctx, "postgres://stock@localhost/stock")
+	if err != nil {
+		log.Fatal(err)
+	}
+	store, err := pgstore.Open(ctx, pool, pgstore.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	guard, err := semel.New(store, semel.SingleTenant, driver.Hold, semel.Options{Policy: semel.Policy{OneCommit: true}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	stock, err := consumer.New(guard, "stock", consumer.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	delivered := consumer.Message{ID: "m1", Payload: []byte("hat"), Deliveries: 1}
+	result := pgstore.Inbox(ctx, stock, store, delivered, func(ctx context.Context, tx pgx.Tx, m consumer.Message) error {
+		_, err := tx.Exec(ctx, "UPDATE stock SET pieces = pieces - 1 WHERE item = $1", string(m.Payload))
+		return err
+	})
+	log.Print(result.Outcome, result.Action)
 }

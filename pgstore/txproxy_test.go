@@ -23,7 +23,8 @@ type cutter struct {
 
 // A cut decides what becomes of a COMMIT whose client is gone. The server has executed what came before it.
 type cut struct {
-	statement string // what is waited for in the place of a COMMIT
+	statement string       // what is waited for in the place of a COMMIT
+	batches   atomic.Int64 // if above 0: the batch of statements with that number is, whatever is in it
 
 	ready  func()      // returns when the server has executed what came before the COMMIT; nil: the COMMIT is not held back
 	commit bool        // it is passed on after that; else the server's connection is closed
@@ -84,6 +85,7 @@ func (c *cutter) serve(client net.Conn) {
 			}
 		}
 	}()
+	begins := false // the next message begins a batch
 	for first := true; ; first = false {
 		message, err := readMessage(client, first)
 		if err != nil {
@@ -95,9 +97,12 @@ func (c *cutter) serve(client net.Conn) {
 		if !first && message[0] == 'S' {
 			c.trips.Add(1)
 		}
-		if cut := c.armed.Load(); cut != nil && !first && executes(message, cmp.Or(cut.statement, commitSQL)) && c.armed.CompareAndSwap(cut, nil) {
+		if cut := c.armed.Load(); cut != nil && !first && cut.meets(message, begins) && c.armed.CompareAndSwap(cut, nil) {
 			deaf.Store(true)
-			rest := append(message, readRest(client)...)
+			rest := message
+			if message[0] != 'Q' {
+				rest = append(rest, readRest(client)...)
+			}
 			if cut.ready != nil {
 				cut.ready()
 				client.Close()
@@ -111,10 +116,19 @@ func (c *cutter) serve(client net.Conn) {
 			close(cut.gone)
 			return
 		}
+		begins = first || message[0] == 'S' || message[0] == 'Q'
 		if _, err := server.Write(message); err != nil {
 			return
 		}
 	}
+}
+
+// meets reports whether a message is the first of what is to be cut off.
+func (c *cut) meets(message []byte, begins bool) bool {
+	if c.batches.Load() > 0 {
+		return begins && message[0] != 'X' && c.batches.Add(-1) == 0
+	}
+	return executes(message, cmp.Or(c.statement, commitSQL))
 }
 
 // executes reports whether a message is the first of those that execute a statement: an unnamed one, or the use of the

@@ -44,7 +44,11 @@ func openDB(t testing.TB, path, params string) *sql.DB {
 }
 
 func openFile(path, params string) (*sql.DB, error) {
-	return sql.Open("sqlite", "file:"+(&url.URL{Path: path}).EscapedPath()+"?"+params)
+	return sql.Open("sqlite", dataSource(path, params))
+}
+
+func dataSource(path, params string) string {
+	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + params
 }
 
 // openStore opens a store with a DB of its own.

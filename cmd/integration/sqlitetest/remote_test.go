@@ -25,6 +25,13 @@ import (
 const serverVariable = "SEMEL_SQLITETEST_SERVER"
 
 func TestMain(m *testing.M) {
+	if told := os.Getenv(victimVariable); told != "" {
+		if err := liveAsVictim(told); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if os.Getenv(serverVariable) != "" {
 		if err := serve(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
