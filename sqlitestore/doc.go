@@ -8,6 +8,9 @@
 //
 // Handlers that work in the same database let their effects commit together with the answer: see [Store.Tx].
 //
+// Messages that must leave exactly when their data is committed are added to the outbox in the database: see
+// [OpenOutbox].
+//
 // Space of deleted records is used again, and the file keeps the largest size that it had. VACUUM, run by an operator
 // while no process uses the file, gives the rest back to the file system.
 package sqlitestore

@@ -5,9 +5,11 @@ import (
 	"database/sql"
 	"log"
 	"net/http"
+	"time"
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/outbox"
 	"github.com/semelhq/semel/sqlitestore"
 )
 
@@ -45,4 +47,38 @@ func Example() {
 	})
 	http.Handle("POST /payments", guard.Wrap(pay))
 	http.Handle("POST /transfers", guard.Route(semel.Policy{OneCommit: true}).Wrap(pay))
+}
+
+func ExampleOpenOutbox() {
+	ctx := context.Background()
+	db, err := sql.Open("sqlite", "orders.db")
+	if err != nil {
+		log.Fatal(err)
+	}
+	store, err := sqlitestore.Open(ctx, db, sqlitestore.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	box, err := sqlitestore.OpenOutbox(store, outbox.Options{Keep: 7 * 24 * time.Hour})
+	if err != nil {
+		log.Fatal(err)
+	}
+	publish := outbox.Func(16, func(ctx context.Context, m *outbox.Message) error {
+		return nil // send it, with m.ID as the id by which a broker or a consumer recognises a repetition
+	})
+	relay, err := outbox.NewRelay(box, publish, outbox.RelayOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	go func() { log.Fatal(relay.Run(ctx)) }()
+
+	err = store.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, "INSERT INTO orders (id) VALUES (?)", "order-7"); err != nil {
+			return err
+		}
+		return box.Add(ctx, tx, outbox.Message{Topic: "orders", Key: "order-7", Payload: []byte(`{"order":"placed"}`)})
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
 }

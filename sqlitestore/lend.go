@@ -159,8 +159,11 @@ func (c *lentConn) CheckNamedValue(v *sqldriver.NamedValue) error {
 }
 
 // check refuses a statement that would begin or end a transaction. It looks at the first word only: it is there to
-// catch a mistake.
+// catch a mistake. It notes that a message is added to the outbox.
 func (c *lentConn) check(query string) error {
+	if query == insertMessage {
+		c.t.adds.Store(true)
+	}
 	word := firstWord(query)
 	for _, ends := range []string{"BEGIN", "COMMIT", "END"} {
 		if strings.EqualFold(word, ends) {

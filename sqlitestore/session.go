@@ -41,6 +41,14 @@ const (
 	deleteSteps
 	selectMeta
 	updateMeta
+	nextTopic
+	nextLane
+	dueInLane
+	headsOfLane
+	behindHead
+	leaseMessage
+	firstOfKey
+	makeHead
 	statements
 )
 
@@ -56,6 +64,15 @@ var texts = [statements]string{
 	deleteSteps:   "DELETE FROM semel_steps WHERE id = ?",
 	selectMeta:    "SELECT clock, fence FROM semel_meta",
 	updateMeta:    "UPDATE semel_meta SET clock = max(clock, ?), fence = max(fence, ?), records = records + ?",
+
+	nextTopic:    "SELECT topic, tenant FROM semel_outbox WHERE state = 1 AND topic > ? ORDER BY topic, tenant LIMIT 1",
+	nextLane:     "SELECT topic, tenant FROM semel_outbox WHERE state = 1 AND (topic, tenant) > (?, ?) ORDER BY topic, tenant LIMIT 1",
+	dueInLane:    "SELECT 1 FROM semel_outbox WHERE state = 1 AND topic = ? AND tenant = ? AND head = 1 AND due <= ? LIMIT 1",
+	headsOfLane:  "SELECT " + messageColumns + " FROM semel_outbox WHERE state = 1 AND topic = ? AND tenant = ? AND head = 1 AND due <= ? ORDER BY due, seq LIMIT ?",
+	behindHead:   "SELECT " + messageColumns + " FROM semel_outbox WHERE open = 1 AND key <> '' AND topic = ? AND tenant = ? AND key = ? AND seq > ? ORDER BY seq LIMIT ?",
+	leaseMessage: "UPDATE semel_outbox SET token = ?, due = ? WHERE seq = ?",
+	firstOfKey:   "SELECT min(seq) FROM semel_outbox WHERE open = 1 AND key <> '' AND topic = ? AND tenant = ? AND key = ?",
+	makeHead:     "UPDATE semel_outbox SET head = ? WHERE seq = ? AND head <> ?",
 }
 
 // pragmas of the store's own connections; they hold for one connection each.

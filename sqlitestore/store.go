@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/bell"
 )
 
 // Options are a store's settings. The zero value is valid.
@@ -42,6 +43,7 @@ type Store struct {
 	sessions int           // how many there are
 	closed   chan struct{}
 	begins   chan struct{} // held by the one that takes a connection for a transaction
+	messages bell.Bell     // rung when the outbox may have messages
 }
 
 var (

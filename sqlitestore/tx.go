@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/driver"
@@ -41,7 +42,8 @@ type transaction struct {
 	unit    *unit // on one of the application's connections
 	marked  tally
 	state   txState
-	lenient int // 1 more than the connection's own setting of synchronous, if that must be set again
+	lenient int         // 1 more than the connection's own setting of synchronous, if that must be set again
+	adds    atomic.Bool // messages to the outbox
 }
 
 type txState uint8
@@ -242,6 +244,9 @@ func (t *transaction) Commit(context.Context) error {
 	if err == nil {
 		t.pass(calls)
 		t.end()
+		if t.adds.Load() {
+			t.store.messages.Ring()
+		}
 		return nil
 	}
 	// The frames of a commit that has failed may be in the log, and would count if the machine went down now. Once others

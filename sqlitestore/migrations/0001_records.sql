@@ -41,6 +41,33 @@ CREATE TABLE semel_audit (
 );
 CREATE INDEX semel_audit_id ON semel_audit (id);
 
+-- The outbox. Messages are added in the transactions of the application. There is one writer at a time, so they are
+-- committed in the order in which they are added.
+CREATE TABLE semel_outbox (
+	seq      INTEGER PRIMARY KEY AUTOINCREMENT,
+	id       TEXT    NOT NULL UNIQUE,
+	topic    TEXT    NOT NULL,
+	tenant   TEXT    NOT NULL,
+	key      TEXT    NOT NULL,
+	payload  BLOB    NOT NULL,
+	headers  BLOB,
+	sealed   INTEGER NOT NULL, -- 1 if payload and headers are encrypted
+	state    INTEGER NOT NULL, -- 1 pending, 2 dead, 3 sent
+	open     INTEGER NOT NULL, -- 1 if later ones of its key wait for it: it is pending, or dead and holds the key
+	head     INTEGER NOT NULL, -- 1 if it waits for no other: it has no key, or is the oldest open one of its key
+	attempts INTEGER NOT NULL,
+	error    TEXT    NOT NULL,
+	since    INTEGER NOT NULL, -- from when on it could be sent
+	due      INTEGER NOT NULL, -- of a pending one: from when on it may be leased; the end of its lease if it has one
+	token    BLOB,             -- of its lease; NULL if it has none
+	ended    INTEGER,          -- when it was sent or died
+	expires  INTEGER           -- when a sent one may be deleted
+);
+CREATE INDEX semel_outbox_lanes ON semel_outbox (topic, tenant, head, due) WHERE state = 1;
+CREATE INDEX semel_outbox_keys ON semel_outbox (topic, tenant, key) WHERE open = 1 AND key <> '';
+CREATE INDEX semel_outbox_dead ON semel_outbox (id) WHERE state = 2;
+CREATE INDEX semel_outbox_sent ON semel_outbox (expires) WHERE state = 3;
+
 -- The store itself, in one row.
 CREATE TABLE semel_meta (
 	one     INTEGER PRIMARY KEY CHECK (one = 1),

@@ -39,6 +39,10 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if path := os.Getenv(relayVariable); path != "" {
+		fmt.Fprintln(os.Stderr, relayUntilKilled(path))
+		os.Exit(1)
+	}
 	os.Exit(m.Run())
 }
 
