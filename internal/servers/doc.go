@@ -1,4 +1,4 @@
-// Package servers starts real PostgreSQL, Redis, PgBouncer, Prometheus and nginx servers for tests and measurements,
+// Package servers starts real PostgreSQL, Redis, RabbitMQ, PgBouncer, Prometheus and nginx servers for tests and measurements,
 // and hurts them.
 //
 // Each server listens on a free port of 127.0.0.1 and keeps its files in a folder of its own. It outlives a Kill, a

@@ -51,6 +51,19 @@ func reserve(port int) bool {
 	return true
 }
 
+// passingPort returns a port on which nobody listens, at any address. It is for servers that want a port for themselves
+// at all addresses, if it may be another one each time that they start.
+func passingPort() int {
+	for range 1000 {
+		port := endPort + rand.IntN(busOffset)
+		if l, err := net.Listen("tcp", ":"+strconv.Itoa(port)); err == nil {
+			l.Close()
+			return port
+		}
+	}
+	return 0 // the server says what is wrong with it
+}
+
 func isFree(port int) bool {
 	l, err := net.Listen("tcp", loopback(port))
 	if err != nil {

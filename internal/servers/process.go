@@ -79,7 +79,7 @@ func (p *process) start() error {
 	}
 	cmd := p.command()
 	cmd.Dir, cmd.Stdout, cmd.Stderr = p.dir, log, log
-	cmd.Env = append(os.Environ(), "LC_ALL=C") // so that the log can be understood
+	cmd.Env = append(append(os.Environ(), "LC_ALL=C"), cmd.Env...) // so that the log can be understood
 	// A group of its own: an interrupt from the terminal is for the one who started it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: p.who}
 	if err := cmd.Start(); err != nil {
