@@ -24,7 +24,7 @@ var floors = [][]string{
 	{"internal/storedrequest"},
 	{"."},
 	{"consumer"},
-	{"admin", "batch", "client", "outbox/webhook", "semeltest", "sqlitestore", "pgstore", "semelecho", "semelgin", "semelfiber"},
+	{"admin", "batch", "client", "outbox/webhook", "semeltest", "sqlitestore", "pgstore", "semelecho", "semelgin", "semelfiber", "semelwatermill"},
 	{"saga"},
 	{"internal/frameworktest"},
 }
