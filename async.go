@@ -42,7 +42,7 @@ type parting struct {
 // whose request is stored is promised to be finished.
 func (x *execution) parting() parting {
 	switch patience := x.g.policy.Patience; {
-	case x.async && x.run.Sealed():
+	case x.async && len(x.run.Sealed()) > 0:
 		return parting{x.ask.Wait, x.departAccepted}
 	case patience > 0:
 		return parting{patience, x.departImpatient}

@@ -33,6 +33,9 @@ type Key struct {
 }
 
 // A Fingerprinter describes a request in bytes. The bytes of two requests are equal exactly if the requests are.
+//
+// A Fingerprinter may also have a method StoredRequest() []byte. Then Policy.Complete stores these bytes instead. They
+// may hold more than what is compared, such as the version of the code that began the operation.
 type Fingerprinter interface {
 	FingerprintBytes() ([]byte, error)
 }
@@ -188,6 +191,9 @@ func (c *call) identify(key Key, of Fingerprinter) *Problem {
 	copy(c.ask.Fingerprint.Settings[:], "do 2") // in "do 1", operations could have no name
 
 	if p.Complete {
+		if stored, ok := of.(interface{ StoredRequest() []byte }); ok {
+			b = stored.StoredRequest()
+		}
 		value, _, _ := strings.Cut(c.ask.key, "\x00")
 		c.ask.Correlation = value // it names the operation for operators once the stored request is gone
 		s := storedrequest.Request{Kind: string(c.ask.kind), Operation: c.ask.Operation, Scope: key.Scope, Key: value, Body: b}
@@ -229,7 +235,7 @@ type brokenBy struct{ value any } // that it panicked with; nil if it ended by r
 func runJob[T any](c *call, fn func(context.Context) (T, error)) (T, error) {
 	j := &job[T]{call: c, policy: c.g.policy, ended: make(chan struct{})}
 	c.begin(&j.op, j)
-	if c.run.Sealed() {
+	if len(c.run.Sealed()) > 0 {
 		c.run.Promise()
 	}
 	go j.do(fn)

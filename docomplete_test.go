@@ -324,3 +324,71 @@ func must(t testing.TB, err error) {
 		t.Fatal(err)
 	}
 }
+
+// Whoever ends a completer can end the process: nothing of it runs any more.
+func TestACompleterOfCallsWaitsForItsRuns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g, _ := newFinishing(t, memstore.New(), finishing())
+		under, over := make(chan struct{}), make(chan struct{})
+		j := &jobs{g: g, fn: func(_ context.Context, attempt int) (string, error) {
+			if attempt == 1 {
+				return "", errors.New("not yet")
+			}
+			close(under)
+			<-over
+			return "paid", nil
+		}}
+		if _, err := j.do(t.Context(), sagaKey("a"), []byte("pay 7")); err == nil {
+			t.Fatal("it did not fail")
+		}
+		stop := j.complete(t, semel.KindSaga, semel.CompleterOptions{})
+		<-under
+		ended := make(chan struct{})
+		go func() { stop(); close(ended) }()
+		synctest.Wait()
+		select {
+		case <-ended:
+			t.Error("it has not waited")
+		default:
+		}
+		close(over)
+		<-ended
+		if status, err := g.Look(t.Context(), sagaKey("a")); err != nil || status.Reading != driver.ReadsDone {
+			t.Errorf("when it had ended: %+v, %v", status, err)
+		}
+		drained(t, g)
+	})
+}
+
+// A versioned request says more in its stored form than what is compared.
+type versioned struct{ version, request string }
+
+func (v versioned) FingerprintBytes() ([]byte, error) { return []byte(v.request), nil }
+func (v versioned) StoredRequest() []byte             { return []byte(v.version + " " + v.request) }
+
+func TestALaterRunGetsTheStoredFormWithWhichTheOperationBegan(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g, _ := newFinishing(t, memstore.New(), finishing())
+		do := func(version string, attempts int) (string, error) {
+			return semel.Do(t.Context(), g, sagaKey("a"), versioned{version, "pay 7"}, func(ctx context.Context) (string, error) {
+				b, err := semel.StoredRequest(ctx)
+				if semel.FromContext(ctx).Attempt() < attempts {
+					err = errors.Join(err, errors.New("not yet"))
+				}
+				return string(b), err
+			})
+		}
+		if _, err := do("v1", 2); err == nil {
+			t.Error("the first call did not fail")
+		}
+		if got, err := do("v2", 2); got != "v1 pay 7" || err != nil {
+			t.Errorf("the second run got %q, %v", got, err)
+		}
+		if b, err := semel.StoredRequest(t.Context()); b != nil || err != nil {
+			t.Errorf("outside: %q, %v", b, err)
+		}
+		drained(t, g)
+	})
+}

@@ -3,6 +3,7 @@ package semel
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/internal/engine"
@@ -10,6 +11,22 @@ import (
 	"github.com/semelhq/semel/internal/thrown"
 	"github.com/semelhq/semel/refusal"
 )
+
+// StoredRequest returns the request that was stored when the operation of ctx began (Policy.Complete), in the form that
+// its [Fingerprinter] gave it then. In a later run that can be another form than the one of this run's own call. Of a
+// request over HTTP it is the body. It is nil if none is stored, as outside of an operation. An error wraps
+// [driver.ErrUnreadable].
+func StoredRequest(ctx context.Context) ([]byte, error) {
+	op := FromContext(ctx)
+	if op == nil || len(op.run.Sealed()) == 0 {
+		return nil, nil
+	}
+	s, err := storedrequest.Open(op.core.keyring, op.run.ID(), &driver.Record{Sealed: op.run.Sealed()})
+	if err != nil {
+		return nil, fmt.Errorf("semel: stored request: %w", err)
+	}
+	return s.Body, nil
+}
 
 // serves reports whether a stored request is one that the completer can finish.
 func (c *Completer) serves(s *storedrequest.Request) bool {
@@ -62,7 +79,7 @@ func (c *call) resume(s *resumption, rec *driver.Record) *Problem {
 	case refused != nil:
 		return c.g.refusedBy(refused)
 	case run != nil && s.continues(rec):
-		c.run = run
+		c.run, c.ctx = run, context.WithoutCancel(c.ctx) // whoever ends the completer waits for the runs that it has started
 		return nil
 	case run != nil:
 		run.Unstarted()

@@ -23,8 +23,7 @@ import (
 type Operation struct {
 	run      *engine.Run
 	ask      *ask
-	derive   *digest.Digester
-	steps    *stepOptions
+	core     *core
 	observed bool // the run is only observed: its transactions and steps belong to the handler alone
 	verdict  atomic.Uint32
 	refused  atomic.Pointer[refusal.Code]
@@ -33,7 +32,7 @@ type Operation struct {
 
 // begin makes op the Operation of the request's run.
 func (q *request) begin(op *Operation, face engine.Face) {
-	op.run, op.ask, op.derive, op.steps = q.run, &q.ask, q.g.derive, &q.g.steps
+	op.run, op.ask, op.core = q.run, &q.ask, q.g.core
 	q.run.Attach(op, face)
 }
 
@@ -116,7 +115,7 @@ func (o *Operation) Key(name string) string {
 		return digest.UUIDv8(sum)
 	}
 	o.run.Touch()
-	return o.derive.DerivedKey(string(o.ask.kind), o.ask.scope, o.ask.key, name)
+	return o.core.derive.DerivedKey(string(o.ask.kind), o.ask.scope, o.ask.key, name)
 }
 
 // Keep asks that the answer be stored and replayed, whatever its status.

@@ -137,7 +137,7 @@ type Policy struct {
 	// was lost, even if no client asks again. It needs what RespondAsync needs, except for Options.Operations. Not with
 	// OneCommit, ObserveOnly or FailOpen. Defaults to storing no request.
 	//
-	// In [Do] it stores the bytes of the Fingerprinter, and makes the call a job that lasts: an error that is not [Final]
+	// In [Do] it stores what the Fingerprinter gives, and makes the call a job that lasts: an error that is not [Final]
 	// says that the operation has not ended, and a completer runs it again (CompleterOptions.Do).
 	Complete bool
 	// SealHeaders are further request headers that are stored with a request. These are always stored: headers that

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/internal/thrown"
 )
 
@@ -48,7 +49,7 @@ func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, 
 	if op == nil || op.observed {
 		return fn(ctx)
 	}
-	r, codec := op.run, op.steps
+	r, codec := op.run, &op.core.steps
 	saved, found, err := r.TakeStep(ctx, name)
 	if err != nil {
 		return value, stepError(name, err)
@@ -95,6 +96,12 @@ func decodeStep[T any](codec *stepOptions, name string, saved []byte) (T, error)
 		return zero, stepError(name, fmt.Errorf("decode the saved result: %w", err))
 	}
 	return value, nil
+}
+
+// KeepsSteps reports whether the guard's store is a [driver.StepStore], without which [Step] fails.
+func (g *Guard) KeepsSteps() bool {
+	_, ok := g.engine.Store().(driver.StepStore)
+	return ok
 }
 
 // SavedSteps returns the names of the steps that earlier runs of ctx's operation have saved, in order. A later run can

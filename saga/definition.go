@@ -36,16 +36,18 @@ type Step[S any] struct {
 	// [Key], which package client sends by itself.
 	//
 	// An error that [semel.Final] has marked says that the service refused, and that nothing happened: it is not tried
-	// again, and the steps before are compensated. Any other error is tried again, as Retry says. When that is exhausted,
-	// the step may have taken effect, so that it is compensated too.
+	// again, and the steps before are compensated. So is this one, if it may have been called before: an earlier call can
+	// have had the effect. Any other error is tried again, as Retry says. When that is exhausted, the step may have taken
+	// effect, so that it is compensated too. A panic counts as an error.
 	Do func(ctx context.Context, state *S) error
-	// Undo takes the step back. It has to succeed if there is nothing to take back. It is tried again, as Retry says. When
+	// Undo takes the step back. It has to succeed if there is nothing to take back, and a call of Do that arrives later has
+	// to be refused then: it can be that of a process that is thought dead. It is tried again, as Retry says. When
 	// that is exhausted, the saga rests and a runner tries again, until Options.MaxAttempts; then it is stuck, until an
 	// operator has it tried again ([Saga.Retry]). After a final error it is stuck at once. Defaults to nothing to undo.
 	Undo func(ctx context.Context, state *S) error
 	// Retry says how often Do and Undo are tried again within one run.
 	Retry Retry
-	// Timeout bounds one call of Do or Undo. Defaults to what is left of Options.MaxRun.
+	// Timeout is when the context of one call of Do or Undo ends. Defaults to what is left of Options.MaxRun.
 	Timeout time.Duration
 }
 
@@ -82,9 +84,10 @@ type Definition[S any] struct {
 	name    string
 	version string
 	steps   []Step[S]
+	outline string // tells definitions apart that have the same version
 }
 
-// ErrDefinition means that a definition is not valid, or that none is registered under which a saga has begun.
+// ErrDefinition means that a definition is not valid, or that the one under which a saga has begun is not registered.
 var ErrDefinition = errors.New("saga definition")
 
 // Define makes the definition of a saga. Its name has 1 to 100 letters, digits and "._-", and belongs to one set of
@@ -122,12 +125,14 @@ func Define[S any](name string, steps ...Step[S]) (*Definition[S], error) {
 	if len(errs) > 0 {
 		return nil, fmt.Errorf("define saga %q: %w: %w", name, ErrDefinition, errors.Join(errs...))
 	}
+	d.outline = outline(d.steps)
 	return d, nil
 }
 
 // WithVersion returns the definition under another version. A saga keeps the version with which it began. Change the
 // version whenever steps are added, removed, renamed or put into another order, and register the earlier definition
-// beside the new one as long as sagas of it run. It is 1 to 100 letters, digits and "._-". Defaults to "1".
+// beside the new one as long as sagas of it run. A process that lacks the version leaves the saga to others, and reports
+// [event.CompletionFailed]. It is 1 to 100 letters, digits and "._-". Defaults to "1".
 func (d *Definition[S]) WithVersion(version string) (*Definition[S], error) {
 	if err := checkName(version); err != nil {
 		return nil, fmt.Errorf("define saga %q: %w: its version: %w", d.name, ErrDefinition, err)
@@ -156,10 +161,9 @@ func (d *Definition[S]) StepKey(secret []byte, id, step string, undo bool) strin
 	return digest.New(secret).DerivedKey(string(semel.KindSaga), d.name, id, step)
 }
 
-// outline tells definitions apart that have the same version.
-func (d *Definition[S]) outline() string {
+func outline[S any](steps []Step[S]) string {
 	sum := sha256.New()
-	for _, step := range d.steps {
+	for _, step := range steps {
 		fmt.Fprintln(sum, step.Name, step.Undo != nil)
 	}
 	return hex.EncodeToString(sum.Sum(nil)[:8])

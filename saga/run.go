@@ -26,10 +26,8 @@ const (
 	failedPrefix = "failed "
 )
 
-// A saved is what is stored of a step: the state after it, or why it failed, and the definition under which it ran.
+// A saved is what is stored of a step: the state after it, or why it failed.
 type saved struct {
-	Version string          `json:"version"`
-	Outline string          `json:"outline"`
 	State   json.RawMessage `json:"state,omitempty"`
 	Failure *Failure        `json:"failure,omitempty"`
 }
@@ -37,8 +35,8 @@ type saved struct {
 // A Failure says why a saga is compensated.
 type Failure struct {
 	Step  string `json:"step"`  // the one that failed, or before which the saga was cancelled
-	Error string `json:"error"` // of its last try
-	// Final says that the step has refused, so that nothing of it has to be taken back.
+	Error string `json:"error"` // of its last try, up to 4 KiB
+	// Final says that nothing of the step has to be taken back: it refused the first time it was called, or was not called.
 	Final     bool `json:"final,omitempty"`
 	Cancelled bool `json:"cancelled,omitempty"`
 }
@@ -49,21 +47,68 @@ type ending struct {
 	Failure *Failure        `json:"failure,omitempty"`
 }
 
+// A beginning is what is stored of a saga when it begins: its input, and the definition under which it runs to its end.
+type beginning struct {
+	Version string          `json:"version"`
+	Outline string          `json:"outline"`
+	Input   json.RawMessage `json:"input"`
+
+	stored []byte // its own encoding
+}
+
+func (d *Definition[S]) begin(input []byte) (*beginning, error) {
+	b := &beginning{Version: d.version, Outline: d.outline, Input: input}
+	var err error
+	if b.stored, err = json.Marshal(b); err != nil {
+		return nil, fmt.Errorf("encode its input: %w", err)
+	}
+	return b, nil
+}
+
+func decodeBeginning(stored []byte) (*beginning, error) {
+	b := &beginning{stored: stored}
+	if err := json.Unmarshal(stored, b); err != nil {
+		return nil, fmt.Errorf("decode its beginning: %w", err)
+	}
+	return b, nil
+}
+
+// FingerprintBytes returns the input: a saga that is started again under a later definition is the same saga.
+func (b *beginning) FingerprintBytes() ([]byte, error) { return b.Input, nil }
+
+// StoredRequest returns what a later run goes by.
+func (b *beginning) StoredRequest() []byte { return b.stored }
+
+// definition returns the definition under which a saga began.
+func (s *Saga[S]) definition(b *beginning) (*Definition[S], error) {
+	for _, d := range s.definitions {
+		switch {
+		case d.version != b.Version:
+		case d.outline != b.Outline:
+			return nil, fmt.Errorf("%w: the steps of version %q are others than those with which it began", ErrDefinition, d.version)
+		default:
+			return d, nil
+		}
+	}
+	return nil, fmt.Errorf("%w: it began under version %q, which is not registered here", ErrDefinition, b.Version)
+}
+
 // An execution is one run of a saga.
 type execution[S any] struct {
 	*Saga[S]
 	id         string
 	definition *Definition[S]
 	had        []string // names that earlier runs have saved
-	first      *saved   // the result by which the definition was found
 	state      []byte   // after the last step, encoded
+	// first says that no earlier run has called the step that comes next, or its compensation.
+	first bool
 }
 
-// run runs a saga to its end. An error says that it has not ended: a later run goes on.
-func (s *Saga[S]) run(ctx context.Context, id string, input []byte) (ending, error) {
-	x := &execution[S]{Saga: s, id: id, definition: s.definitions[0], state: input}
-	if err := x.begunUnder(ctx); err != nil {
-		semel.FromContext(ctx).Unknown()
+// run runs a saga to its end. An error says that it has not ended: a later run goes on. It is never final, because a
+// final error of Do is an end.
+func (s *Saga[S]) run(ctx context.Context, id string) (ending, error) {
+	x, err := s.execution(ctx, id)
+	if err != nil {
 		return ending{}, err
 	}
 	failure, after, err := x.forwards(ctx)
@@ -78,45 +123,28 @@ func (s *Saga[S]) run(ctx context.Context, id string, input []byte) (ending, err
 	return ending{x.state, failure}, nil
 }
 
-// begunUnder finds the definition under which the saga began, by what earlier runs have saved.
-func (x *execution[S]) begunUnder(ctx context.Context) (err error) {
-	if x.had, err = semel.SavedSteps(ctx); err != nil || len(x.had) == 0 {
-		return err
+func (s *Saga[S]) execution(ctx context.Context, id string) (*execution[S], error) {
+	// The record's beginning counts, not that of this call: another process may have begun the saga, under another version.
+	stored, err := semel.StoredRequest(ctx)
+	if err != nil {
+		return nil, err
 	}
-	for _, d := range x.definitions {
-		name := d.steps[0].Name
-		if !slices.Contains(x.had, name) {
-			name = failedPrefix + name
-		}
-		if !slices.Contains(x.had, name) {
-			continue
-		}
-		if x.first == nil {
-			if x.first, err = x.recall(ctx, name); err != nil {
-				return err
-			}
-		}
-		switch {
-		case x.first.Version != d.version:
-		case x.first.Outline != d.outline():
-			return fmt.Errorf("%w: the steps of version %q are others than those with which it began", ErrDefinition, d.version)
-		default:
-			x.definition = d
-			return nil
-		}
+	began, err := decodeBeginning(stored)
+	if err != nil {
+		return nil, err
 	}
-	began := "one whose steps are unknown"
-	if x.first != nil {
-		began = fmt.Sprintf("version %q", x.first.Version)
+	x := &execution[S]{Saga: s, id: id, state: began.Input, first: semel.FromContext(ctx).Attempt() == 1}
+	if x.definition, err = s.definition(began); err != nil {
+		return nil, err
 	}
-	return fmt.Errorf("%w: it began under %s, which is not registered", ErrDefinition, began)
+	if x.had, err = semel.SavedSteps(ctx); err != nil {
+		return nil, err
+	}
+	return x, nil
 }
 
 // recall returns a result that an earlier run has saved.
 func (x *execution[S]) recall(ctx context.Context, name string) (*saved, error) {
-	if x.first != nil && (name == x.definition.steps[0].Name || name == failedPrefix+x.definition.steps[0].Name) {
-		return x.first, nil // a step's result is taken once in a run
-	}
 	return semel.Step(ctx, name, func(context.Context) (*saved, error) {
 		return nil, fmt.Errorf("the saved step %q is gone", name)
 	})
@@ -151,12 +179,12 @@ func (x *execution[S]) forward(ctx context.Context, step *Step[S]) (*Failure, er
 		}
 		return nil, err
 	}
-	failure, err := x.try(ctx, step, step.Name, step.Do)
+	failure, _, err := x.try(ctx, step, step.Name, step.Do)
 	if failure == nil || err != nil {
 		return nil, err
 	}
 	_, err = semel.Step(ctx, failedPrefix+step.Name, func(context.Context) (*saved, error) {
-		return x.saved(nil, failure), nil
+		return &saved{Failure: failure}, nil
 	})
 	return failure, err
 }
@@ -177,12 +205,12 @@ func (x *execution[S]) backwards(ctx context.Context, why *Failure, steps int) e
 			x.state = result.State
 			continue
 		}
-		failure, err := x.try(ctx, step, name, step.Undo)
+		failure, refused, err := x.try(ctx, step, name, step.Undo)
 		if err != nil {
 			return err
 		}
 		if failure != nil {
-			if failure.Final {
+			if refused {
 				semel.FromContext(ctx).Unknown()
 			}
 			return fmt.Errorf("compensate step %q: %s (compensated because step %q failed: %s)", step.Name, failure.Error, why.Step, why.Error)
@@ -191,37 +219,33 @@ func (x *execution[S]) backwards(ctx context.Context, why *Failure, steps int) e
 	return nil
 }
 
-func (x *execution[S]) saved(state json.RawMessage, failure *Failure) *saved {
-	return &saved{Version: x.definition.version, Outline: x.definition.outline(), State: state, Failure: failure}
-}
-
 // try calls Do or Undo of a step until it succeeds, refuses, or has failed often enough. An error ends the run.
-func (x *execution[S]) try(ctx context.Context, step *Step[S], name string, call func(context.Context, *S) error) (*Failure, error) {
+func (x *execution[S]) try(ctx context.Context, step *Step[S], name string, call func(context.Context, *S) error) (failure *Failure, refused bool, err error) {
 	for tries := 1; ; tries++ {
 		if err := x.mayTry(ctx, name == step.Name); err != nil {
 			if errors.Is(err, errCancelled) {
-				// What was tried before may have taken effect.
-				return &Failure{Step: step.Name, Error: err.Error(), Final: tries == 1, Cancelled: true}, nil
+				return &Failure{Step: step.Name, Error: err.Error(), Final: x.first, Cancelled: true}, false, nil
 			}
-			return nil, err
+			return nil, false, err
 		}
-		var failed error
+		var failed *failedCall
 		result, err := semel.Step(ctx, name, func(ctx context.Context) (*saved, error) {
-			var state json.RawMessage
-			if state, failed = x.call(ctx, step, call); failed != nil {
+			var after []byte
+			if after, failed = x.call(ctx, step, call); failed != nil {
 				return nil, failed
 			}
-			return x.saved(state, nil), nil
+			return &saved{State: after}, nil
 		})
 		switch {
 		case err == nil:
-			x.state = result.State
-			return nil, nil
+			x.state, x.first = result.State, true
+			return nil, false, nil
 		case failed == nil, ctx.Err() != nil:
-			return nil, err // nothing was tried, or what it did could not be saved
-		case semel.IsFinal(failed), step.Retry.Attempts > 0 && tries >= step.Retry.Attempts:
-			return &Failure{Step: step.Name, Error: failed.Error(), Final: semel.IsFinal(failed) && tries == 1}, nil
+			return nil, false, err // nothing was tried, or what it did could not be saved
+		case failed.final, step.Retry.Attempts > 0 && tries >= step.Retry.Attempts:
+			return &Failure{Step: step.Name, Error: failed.text, Final: failed.final && x.first}, failed.final, nil
 		}
+		x.first = false
 		select {
 		case <-time.After(pause.Jitter(pause.Backoff(step.Retry.Backoff, step.Retry.MaxBackoff, tries))):
 		case <-x.runner.stopping:
@@ -254,9 +278,33 @@ func (x *execution[S]) mayTry(ctx context.Context, forward bool) error {
 	return nil
 }
 
+// A failedCall says that a call of Do or Undo has failed. It wraps nothing: a final error of a step is no final error of
+// the saga.
+type failedCall struct {
+	text  string
+	final bool
+}
+
+func (f *failedCall) Error() string { return f.text }
+
+// longestError bounds the text of an error, so that it can be saved whatever a service answers.
+const longestError = 4 << 10
+
+func callFailed(err error) *failedCall {
+	text := err.Error()
+	if len(text) > longestError {
+		text = text[:longestError] + " …"
+	}
+	return &failedCall{strings.ToValidUTF8(text, "\uFFFD"), semel.IsFinal(err)}
+}
+
 // call calls Do or Undo once, and returns the state after it, encoded.
-func (x *execution[S]) call(ctx context.Context, step *Step[S], call func(context.Context, *S) error) (after []byte, err error) {
-	defer thrown.Catch(&err)
+func (x *execution[S]) call(ctx context.Context, step *Step[S], call func(context.Context, *S) error) (after []byte, failed *failedCall) {
+	defer func() {
+		if value := recover(); value != nil {
+			after, failed = nil, callFailed(thrown.Error(value))
+		}
+	}()
 	if step.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, step.Timeout)
@@ -264,13 +312,14 @@ func (x *execution[S]) call(ctx context.Context, step *Step[S], call func(contex
 	}
 	var state S
 	if err := json.Unmarshal(x.state, &state); err != nil {
-		return nil, fmt.Errorf("decode the state before the step: %w", err)
+		return nil, callFailed(fmt.Errorf("decode the state before the step: %w", err))
 	}
 	if err := call(ctx, &state); err != nil {
-		return nil, err
+		return nil, callFailed(err)
 	}
-	if after, err = json.Marshal(state); err != nil {
-		return nil, fmt.Errorf("encode the state after the step: %w", err)
+	after, err := json.Marshal(state)
+	if err != nil {
+		return nil, callFailed(fmt.Errorf("encode the state after the step: %w", err))
 	}
 	return after, nil
 }

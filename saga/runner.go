@@ -46,8 +46,11 @@ type Runner struct {
 	stop      sync.Once
 
 	mu    sync.Mutex
-	sagas map[string]func(ctx context.Context, key semel.Key, request []byte) error
+	sagas map[string]func(ctx context.Context, key semel.Key, b *beginning) error
 }
+
+// maxEnding lets every end be stored: the state in it was stored as the result of a step, which has a limit of its own.
+const maxEnding = 1 << 30
 
 // New returns a runner. The guard's store has to keep steps and to be listable, as all of semel's are but the memory
 // store's cache; and the guard needs Options.Encryption, because the inputs of sagas are stored. A saga uses nothing of
@@ -56,23 +59,33 @@ func New(guard *semel.Guard, o Options) (*Runner, error) {
 	const day = 24 * time.Hour
 	o.Retention = cmp.Or(o.Retention, 30*day)
 	o.MaxAttempts = cmp.Or(o.MaxAttempts, 30)
-	r := &Runner{o: o, stopping: make(chan struct{}), sagas: map[string]func(context.Context, semel.Key, []byte) error{}}
-	policy := semel.Policy{OnLost: semel.Rerun, Complete: true, Retention: o.Retention, Lease: o.Lease, MaxRun: o.MaxRun}
+	r := &Runner{o: o, stopping: make(chan struct{}), sagas: map[string]func(context.Context, semel.Key, *beginning) error{}}
+	policy := semel.Policy{
+		OnLost: semel.Rerun, Complete: true, Retention: o.Retention, Lease: o.Lease, MaxRun: o.MaxRun,
+		MaxResponseBody: maxEnding,
+	}
 	completing := semel.CompleterOptions{
 		Do:       map[semel.Kind]func(context.Context, semel.Key, []byte) error{semel.KindSaga: r.resume},
 		Interval: o.Interval, Backoff: o.Backoff, MaxBackoff: o.MaxBackoff, MaxAttempts: o.MaxAttempts, Concurrency: o.Concurrency,
 	}
 	_, err := guard.Completer(nil, completing) // says what the guard lacks
-	if err = errors.Join(policy.Validate(), err); err != nil {
+	if err = errors.Join(policy.Validate(), err); !guard.KeepsSteps() {
+		err = errors.Join(err, fmt.Errorf("the guard's store keeps no steps: %w", errors.ErrUnsupported))
+	}
+	if err != nil {
 		return nil, fmt.Errorf("new saga runner: %w", err)
 	}
 	r.guard = guard.Route(policy)
-	r.marks = guard.Route(semel.Policy{OnLost: semel.Rerun, Retention: o.Retention, Lease: o.Lease, MaxRun: o.MaxRun})
+	marking := semel.Policy{OnLost: semel.Rerun, Retention: o.Retention, Lease: o.Lease, MaxRun: o.MaxRun, Wait: cancelWait}
+	r.marks = guard.Route(marking)
 	if r.completer, err = r.guard.Completer(nil, completing); err != nil {
 		return nil, fmt.Errorf("new saga runner: %w", err)
 	}
 	return r, nil
 }
+
+// cancelWait is how long a call of Cancel waits for another one of the same saga.
+const cancelWait = 5 * time.Second
 
 // Run goes on with sagas that no process runs, until ctx ends: those of dead processes, those whose last run has ended
 // without an end, and those that an operator has set free. Then it has the runs of this process stop at the next step,
@@ -88,14 +101,19 @@ func (r *Runner) Run(ctx context.Context) error {
 // errStopping ends a run because its process ends. Another run goes on with the saga.
 var errStopping = errors.New("the process is stopping")
 
-func (r *Runner) resume(ctx context.Context, key semel.Key, input []byte) error {
+// resume goes on with a saga whose run has ended without an end. It leaves a saga that it can't run to other processes.
+func (r *Runner) resume(ctx context.Context, key semel.Key, request []byte) error {
 	r.mu.Lock()
 	run := r.sagas[key.Scope]
 	r.mu.Unlock()
 	if run == nil {
 		return fmt.Errorf("saga %q: %w: it is not registered here", key.Scope, ErrDefinition)
 	}
-	return run(ctx, key, input)
+	b, err := decodeBeginning(request)
+	if err != nil {
+		return err
+	}
+	return run(ctx, key, b)
 }
 
 // Register makes a saga known to a runner. Sagas begin under the first definition. The earlier ones are those under
@@ -109,6 +127,8 @@ func Register[S any](r *Runner, definition *Definition[S], earlier ...*Definitio
 			return nil, fmt.Errorf("register saga: %w: it is nil", ErrDefinition)
 		case d.name != definition.name:
 			return nil, fmt.Errorf("register saga %q: %w: an earlier one has the name %q", definition.name, ErrDefinition, d.name)
+		case len(d.steps) == 0:
+			return nil, fmt.Errorf("register saga %q: %w: it has no steps", d.name, ErrDefinition)
 		case versions[d.version]:
 			return nil, fmt.Errorf("register saga %q: %w: two have the version %q", d.name, ErrDefinition, d.version)
 		}
@@ -119,10 +139,11 @@ func Register[S any](r *Runner, definition *Definition[S], earlier ...*Definitio
 	if r.sagas[definition.name] != nil {
 		return nil, fmt.Errorf("register saga %q: %w: the name is registered already", definition.name, ErrDefinition)
 	}
-	r.sagas[definition.name] = func(ctx context.Context, key semel.Key, input []byte) error {
-		_, err := semel.Do(ctx, r.guard, key, semel.Bytes(input), func(ctx context.Context) (ending, error) {
-			return s.run(ctx, key.Value, input)
-		})
+	r.sagas[definition.name] = func(ctx context.Context, key semel.Key, b *beginning) error {
+		if _, err := s.definition(b); err != nil {
+			return err
+		}
+		_, err := semel.Do(ctx, r.guard, key, b, func(ctx context.Context) (ending, error) { return s.run(ctx, key.Value) })
 		return err
 	}
 	return s, nil

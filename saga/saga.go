@@ -80,19 +80,24 @@ func (s *Saga[S]) failed(what, id string, err error) error {
 // with an equal input returns the same saga, whatever its state. With another input the error is [ErrOtherInput]. After
 // any other error the saga may have been started all the same: start it again.
 //
-// ctx bounds the wait, not the saga; the steps get its values.
+// ctx bounds the wait, not the saga. The steps get its values as long as this process runs the saga; another run has
+// none of them, so that what a step needs belongs into the input or the state.
 func (s *Saga[S]) Start(ctx context.Context, id string, input S) (*Status[S], error) {
 	body, err := json.Marshal(input)
 	if err != nil {
 		return nil, s.failed("start", id, fmt.Errorf("encode its input: %w", err))
 	}
+	beginning, err := s.definitions[0].begin(body)
+	if err != nil {
+		return nil, s.failed("start", id, err)
+	}
 	begun, ended := make(chan string, 1), make(chan error, 1)
 	go func() {
 		err := errors.New("a step has ended its goroutine")
 		defer func() { ended <- err }()
-		_, err = semel.Do(context.WithoutCancel(ctx), s.runner.guard, s.key(id), semel.Bytes(body), func(ctx context.Context) (ending, error) {
+		_, err = semel.Do(context.WithoutCancel(ctx), s.runner.guard, s.key(id), beginning, func(ctx context.Context) (ending, error) {
 			begun <- semel.FromContext(ctx).ID()
-			return s.run(ctx, id, body)
+			return s.run(ctx, id)
 		})
 	}()
 	select {
@@ -196,12 +201,13 @@ func (s *Saga[S]) Cancel(ctx context.Context, id string) error {
 }
 
 // List calls yield for the sagas that are remembered, in no particular order, until yield returns false. With states
-// it gives only those in one of them.
+// it gives only those in one of them. An error names each saga that could not be read; yield got all others.
 func (s *Saga[S]) List(ctx context.Context, yield func(*Status[S]) bool, states ...State) error {
 	wanted := func(any ...State) bool {
 		return len(states) == 0 || slices.ContainsFunc(any, func(s State) bool { return slices.Contains(states, s) })
 	}
 	var found []semel.Key
+	var unreadable []error
 	err := s.runner.guard.LookAll(ctx, semel.KindSaga, s.name(), func(call *semel.CallStatus) bool {
 		perhaps := []State{Running, Compensating}
 		switch call.Reading {
@@ -210,7 +216,11 @@ func (s *Saga[S]) List(ctx context.Context, yield func(*Status[S]) bool, states 
 		case driver.ReadsUnknown:
 			perhaps = []State{Stuck}
 		}
-		if call.Key.Value != "" && wanted(perhaps...) {
+		switch {
+		case !wanted(perhaps...):
+		case call.Key.Value == "":
+			unreadable = append(unreadable, fmt.Errorf("operation %s: its id can't be read", call.ID))
+		default:
 			found = append(found, call.Key)
 		}
 		return true
@@ -221,16 +231,16 @@ func (s *Saga[S]) List(ctx context.Context, yield func(*Status[S]) bool, states 
 	for _, key := range found {
 		status, err := s.Status(ctx, key.Value)
 		switch {
-		case errors.Is(err, ErrNotFound):
-			continue // it has gone meanwhile
-		case err != nil:
+		case errors.Is(err, ErrNotFound): // it has gone meanwhile
+		case ctx.Err() != nil:
 			return err
-		}
-		if wanted(status.State) && !yield(status) {
+		case err != nil:
+			unreadable = append(unreadable, err)
+		case wanted(status.State) && !yield(status):
 			return nil
 		}
 	}
-	return nil
+	return errors.Join(unreadable...)
 }
 
 // Retry has a stuck saga go on: what failed is tried again. An operator decides this, who is written down with a reason

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -31,6 +30,7 @@ type ledger struct {
 	mu      sync.Mutex
 	calls   []string
 	effects map[string]string // by key
+	journal []string          // what has changed something: a compensation without its effect changes nothing
 	fail    map[string]func(call int) error
 }
 
@@ -60,6 +60,11 @@ func (l *ledger) call(ctx context.Context, what string) error {
 	if had, ok := l.effects[key]; ok && had != what {
 		return fmt.Errorf("%s has the key of %s", what, had)
 	}
+	if _, had := l.effects[key]; !had {
+		if effect, undo := strings.CutPrefix(what, "undo "); !undo || slices.Contains(l.journal, effect) {
+			l.journal = append(l.journal, what)
+		}
+	}
 	l.effects[key] = what
 	return nil
 }
@@ -73,6 +78,12 @@ func (l *ledger) took(what string) (n int) {
 		}
 	}
 	return n
+}
+
+func (l *ledger) wrote() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.journal)
 }
 
 func (l *ledger) called() []string {
@@ -122,9 +133,13 @@ var ring = func() *keyring.Ring {
 	return k
 }()
 
-func newGuard(t testing.TB, s driver.Store) *semel.Guard {
+const maxState = 2 << 20
+
+func newGuard(t testing.TB, s driver.Store, o event.Observer) *semel.Guard {
 	t.Helper()
-	g, err := semel.New(s, semel.SingleTenant, semel.Hold, semel.Options{MaxStepResult: 2 << 20, Encryption: ring, IdentitySecret: []byte("a secret that nobody guesses, ever"), Observer: event.Log(slog.New(slog.DiscardHandler), "test")})
+	g, err := semel.New(s, semel.SingleTenant, semel.Hold, semel.Options{
+		Encryption: ring, IdentitySecret: []byte("a secret that nobody guesses, ever"), MaxStepResult: maxState, Observer: o,
+	})
 	must(t, err)
 	return g
 }
@@ -149,6 +164,7 @@ func (a *audited) AuditTrail(context.Context, *driver.ID, int, func(driver.Audit
 
 // A process is a runner on a store.
 type process struct {
+	failures
 	guard  *semel.Guard
 	runner *saga.Runner
 	orders *saga.Saga[order]
@@ -157,7 +173,8 @@ type process struct {
 
 func newProcess(t testing.TB, s driver.Store, o saga.Options, d *saga.Definition[order], earlier ...*saga.Definition[order]) *process {
 	t.Helper()
-	p := &process{guard: newGuard(t, s)}
+	p := &process{}
+	p.guard = newGuard(t, s, &p.failures)
 	var err error
 	if p.runner, err = saga.New(p.guard, o); err != nil {
 		t.Fatal(err)
@@ -449,71 +466,109 @@ func TestASagaIsCancelledBeforeItsNextStep(t *testing.T) {
 	})
 }
 
+// failures are the completions that have failed, as the observer of a guard is told them.
+type failures struct {
+	mu   sync.Mutex
+	errs []string
+}
+
+func (f *failures) Observe(_ context.Context, e event.Event) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if e.Kind == event.CompletionFailed {
+		f.errs = append(f.errs, e.Err.Error())
+	}
+}
+
+func (f *failures) told() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return strings.Join(f.errs, "; ")
+}
+
+// A process that lacks the definition under which a saga began leaves it alone, loudly; a process that has it goes on.
 func TestASagaKeepsTheDefinitionWithWhichItBegan(t *testing.T) {
 	t.Parallel()
+	version := func(t *testing.T, d *saga.Definition[order], version string) *saga.Definition[order] {
+		d, err := d.WithVersion(version)
+		must(t, err)
+		return d
+	}
 	for _, c := range []struct {
 		name string
-		next func(t *testing.T, l *ledger, v1 *saga.Definition[order]) (*saga.Definition[order], []*saga.Definition[order])
-		want saga.State
+		next func(t *testing.T, l *ledger) *saga.Definition[order]
+		also bool // the first definition is registered too
 		err  string
 	}{
-		{"registered beside the new one", func(t *testing.T, l *ledger, v1 *saga.Definition[order]) (*saga.Definition[order], []*saga.Definition[order]) {
-			d, err := l.define(t, "check", "charge", "ship").WithVersion("2")
-			must(t, err)
-			return d, []*saga.Definition[order]{v1}
-		}, saga.Done, ""},
-		{"the same first step", func(t *testing.T, l *ledger, v1 *saga.Definition[order]) (*saga.Definition[order], []*saga.Definition[order]) {
-			d, err := l.define(t, "charge", "check", "ship").WithVersion("2")
-			must(t, err)
-			return d, []*saga.Definition[order]{v1}
-		}, saga.Done, ""},
-		{"no longer registered", func(t *testing.T, l *ledger, _ *saga.Definition[order]) (*saga.Definition[order], []*saga.Definition[order]) {
-			d, err := l.define(t, "check", "charge", "ship").WithVersion("2")
-			must(t, err)
-			return d, nil
-		}, saga.Stuck, "steps are unknown"},
-		{"no longer registered, with the same first step", func(t *testing.T, l *ledger, _ *saga.Definition[order]) (*saga.Definition[order], []*saga.Definition[order]) {
-			d, err := l.define(t, "charge", "check", "ship").WithVersion("2")
-			must(t, err)
-			return d, nil
-		}, saga.Stuck, `version "1"`},
-		{"changed under the same version", func(t *testing.T, l *ledger, _ *saga.Definition[order]) (*saga.Definition[order], []*saga.Definition[order]) {
-			return l.define(t, "charge", "check", "ship"), nil
-		}, saga.Stuck, "are others than those with which it began"},
+		{"registered beside the new one", func(t *testing.T, l *ledger) *saga.Definition[order] {
+			return version(t, l.define(t, "check", "charge", "ship"), "2")
+		}, true, ""},
+		{"the same first step", func(t *testing.T, l *ledger) *saga.Definition[order] {
+			return version(t, l.define(t, "charge", "check", "ship"), "2")
+		}, true, ""},
+		{"no longer registered", func(t *testing.T, l *ledger) *saga.Definition[order] {
+			return version(t, l.define(t, "check", "charge", "ship"), "2")
+		}, false, `it began under version "1", which is not registered here`},
+		{"changed under the same version", func(t *testing.T, l *ledger) *saga.Definition[order] {
+			return l.define(t, "charge", "check", "ship")
+		}, false, "are others than those with which it began"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				l := newLedger()
-				s := memstore.New()
-				v1 := l.define(t, "charge", "reserve", "ship")
-				l.fail["reserve"] = func(n int) error { return []error{errors.New("not now"), nil}[min(n, 2)-1] }
-				slow, err := saga.Define("place-order", append(v1.Steps()[:1], func() saga.Step[order] {
-					step := v1.Steps()[1]
-					step.Retry.Backoff, step.Retry.MaxBackoff = time.Hour, time.Hour
-					return step
-				}(), v1.Steps()[2])...)
-				must(t, err)
-				p := newProcess(t, s, saga.Options{}, slow)
-				_, err = p.orders.Start(t.Context(), "a", order{})
-				must(t, err)
-				synctest.Wait()
-				p.end() // between two tries of its second step
+		for _, step := range []string{"charge", "reserve"} {
+			t.Run(c.name+", in "+step, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					l := newLedger()
+					s := memstore.New()
+					v1 := l.define(t, "charge", "reserve", "ship")
+					steps := v1.Steps()
+					for i := range steps {
+						steps[i].Retry.Backoff, steps[i].Retry.MaxBackoff = time.Hour, time.Hour
+					}
+					slow, err := saga.Define("place-order", steps...)
+					must(t, err)
+					l.fail[step] = func(n int) error { return []error{errors.New("not now"), nil}[min(n, 2)-1] }
+					p := newProcess(t, s, saga.Options{}, slow)
+					_, err = p.orders.Start(t.Context(), "a", order{})
+					must(t, err)
+					synctest.Wait()
+					p.end() // between two tries of the step
 
-				d, earlier := c.next(t, l, v1)
-				q := newProcess(t, s, saga.Options{}, d, earlier...)
-				defer q.end()
-				got := q.ends(t, "a")
-				if got.State != c.want || !strings.Contains(got.Error, c.err) {
-					t.Errorf("ended: %+v", got)
-				}
-				if n := l.took("check"); n != 0 {
-					t.Errorf("a step of the other version was done %d times", n)
-				}
-				if c.want == saga.Done && (l.took("charge") != 1 || l.took("reserve") != 1 || l.took("ship") != 1) {
-					t.Errorf("called: %v", l.called())
-				}
+					var earlier []*saga.Definition[order]
+					if c.also {
+						earlier = append(earlier, v1)
+					}
+					q := newProcess(t, s, saga.Options{}, c.next(t, l), earlier...)
+					defer q.end()
+					if c.err != "" {
+						time.Sleep(24 * time.Hour)
+						if status, err := q.orders.Status(t.Context(), "a"); err != nil || status.State != saga.Running || status.Attempts != 1 {
+							t.Errorf("without its definition: %+v, %v", status, err)
+						}
+						if !strings.Contains(q.told(), c.err) {
+							t.Errorf("told: %q", q.told())
+						}
+						// A start that takes the saga over can't go on either.
+						_, err := q.orders.Start(t.Context(), "a", order{})
+						must(t, err)
+						synctest.Wait()
+						if status, err := q.orders.Status(t.Context(), "a"); err != nil || status.State != saga.Running || !strings.Contains(status.Error, c.err) {
+							t.Errorf("started again: %+v, %v", status, err)
+						}
+						r := newProcess(t, s, saga.Options{}, v1)
+						defer r.end()
+						q = r
+					}
+					if got := q.ends(t, "a"); got.State != saga.Done {
+						t.Errorf("ended: %+v", got)
+					}
+					if n := l.took("check"); n != 0 {
+						t.Errorf("a step of the other version was done %d times", n)
+					}
+					if l.took("charge") != 1 || l.took("reserve") != 1 || l.took("ship") != 1 {
+						t.Errorf("called: %v", l.called())
+					}
+				})
 			})
-		})
+		}
 	}
 }

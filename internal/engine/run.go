@@ -28,7 +28,7 @@ type Run struct {
 	lease    lease
 	steps    steps
 	stepped  bool        // earlier runs have saved steps
-	sealed   bool        // its request is stored
+	sealed   []byte      // its request, if it is stored
 	resent   bool        // the claim was sent more than once: a copy may still arrive
 	promised atomic.Bool // its client was told that it will be finished
 
@@ -63,7 +63,7 @@ func (r *Route) newRun(ctx context.Context, a *Ask, rec *driver.Record, token dr
 		owner: driver.Owner{Fence: rec.Fence, Token: token},
 		base:  context.WithoutCancel(ctx),
 	}
-	run.stepped, run.steps.some, run.sealed = rec.Steps, rec.Steps, len(rec.Sealed) > 0
+	run.stepped, run.steps.some, run.sealed = rec.Steps, rec.Steps, rec.Sealed
 	run.ctx.Parent, run.ctx.At, run.ctx.Cause = run.base, sent.Add(r.Policy.MaxRun), ErrMaxRun
 	run.ctx.Key, run.ctx.Held = runKey{}, run
 	r.work.begin(run)
@@ -110,8 +110,8 @@ func (r *Run) Fence() uint64 { return r.owner.Fence }
 // ID returns the operation's ID.
 func (r *Run) ID() driver.ID { return r.ask.ID }
 
-// Sealed reports whether the operation's request is stored.
-func (r *Run) Sealed() bool { return r.sealed }
+// Sealed returns the operation's stored request, encrypted as it was when the operation began; nil if none is stored.
+func (r *Run) Sealed() []byte { return r.sealed }
 
 // Promise notes that the operation has to be finished, whoever leaves.
 func (r *Run) Promise() { r.promised.Store(true) }

@@ -62,7 +62,7 @@ func (r *Run) Settle(o driver.Outcome) (driver.Record, Settlement) {
 	}
 	r.stored(&o)
 	// A client that has had an answer does not expect more. Without the stored request nobody could finish the operation.
-	o.Owed = o.State != driver.Done && r.sealed && (o.Owed || r.promised.Load())
+	o.Owed = o.State != driver.Done && len(r.sealed) > 0 && (o.Owed || r.promised.Load())
 	rec, owned, ok := r.trySettle(first.Add(r.Policy.SettleWait), &o)
 	if replied = ok; ok {
 		return r.conclude(rec, owned)
