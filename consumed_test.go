@@ -176,7 +176,7 @@ func TestField04_ABodyThatWasReadAboveIsRefused(t *testing.T) {
 				if n := seen.count(event.BodyConsumed); n != refused {
 					t.Errorf("%d events of %d refusals", n, refused)
 				}
-				for _, e := range seen.list {
+				for _, e := range seen.all() {
 					if e.Kind == event.BodyConsumed && (!errors.Is(e.Err, refusal.BodyConsumed) || !strings.Contains(e.Err.Error(), "put r.Body back") || e.Operation == "" || e.Correlation == "") {
 						t.Errorf("reported as %+v", e)
 					}

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -74,6 +75,13 @@ func (e *events) count(kind event.Kind) (n int) {
 		}
 	}
 	return n
+}
+
+// all returns what was seen so far.
+func (e *events) all() []event.Event {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.list)
 }
 
 // results returns the results of the decisions, in order.

@@ -102,7 +102,7 @@ func TestR15_RawKeysReachNeitherStoreNorLogsNorEvents(t *testing.T) {
 			look("a claim", c)
 		}
 		seen.mu.Lock()
-		for _, e := range seen.list {
+		for _, e := range seen.all() {
 			look("an event of "+string(e.Kind), fmt.Sprintf("%+v", e))
 		}
 		if len(seen.list) < 20 {

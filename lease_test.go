@@ -406,7 +406,7 @@ func TestR47_AResultThatHangsOutlivesMaxRunNoMoreThanAFunction(t *testing.T) {
 		if !errors.Is(err, refusal.OutcomeUnknown) {
 			t.Errorf("a repeat got %v, want that it is unknown", err)
 		}
-		for _, e := range seen.list {
+		for _, e := range seen.all() {
 			if e.Kind == event.Decision && e.Status != 0 {
 				t.Errorf("a call that was refused has the status %d", e.Status)
 			}

@@ -161,7 +161,7 @@ func TestAttack08_ACompleterTellsNoForgedName(t *testing.T) {
 				want = ""
 			}
 			var told []string
-			for _, e := range seen.list {
+			for _, e := range seen.all() {
 				if e.Kind == event.CompletionFailed {
 					told = append(told, e.Operation)
 				}

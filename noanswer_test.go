@@ -165,7 +165,7 @@ func TestField02_R32a_AHandlerThatIsCutShortIsLost(t *testing.T) {
 						if effects != 0 || seen.count(event.NoAnswer) != 1 {
 							t.Errorf("%d effects, %d events", effects, seen.count(event.NoAnswer))
 						}
-						for _, e := range seen.list {
+						for _, e := range seen.all() {
 							if e.Kind == event.NoAnswer && !errors.Is(e.Err, c.why) {
 								t.Errorf("the event says %v, want %v", e.Err, c.why)
 							}
