@@ -61,12 +61,9 @@ func (b *Outbox) Add(ctx context.Context, tx *sql.Tx, messages ...outbox.Message
 	}
 	var now driver.Time
 	err := tx.QueryRowContext(ctx, tellTime, int64(b.store.clock.tell())).Scan(&now)
-	if err == nil {
-		b.store.clock.reach(now)
-		for i := range rows {
-			if err = add(ctx, tx, &rows[i], now); err != nil {
-				break
-			}
+	for i := range rows {
+		if err == nil {
+			err = add(ctx, tx, &rows[i], now)
 		}
 	}
 	if errors.Is(err, sql.ErrTxDone) {

@@ -28,7 +28,9 @@ func (b *Outbox) lease(ctx context.Context, q outbox.LeaseRequest) ([]outbox.Ent
 	}
 	var lanes []outbox.Lane
 	err := b.store.read(ctx, func(c *session) (err error) {
-		lanes, err = c.dueLanes(ctx, &q, b.store.clock.tell())
+		if err = c.tellTime(b.store.clock); err == nil {
+			lanes, err = c.dueLanes(ctx, &q, b.store.clock.tell())
+		}
 		return err
 	})
 	if err != nil || len(lanes) == 0 {
@@ -57,6 +59,21 @@ func (b *Outbox) lease(ctx context.Context, q outbox.LeaseRequest) ([]outbox.Ent
 		return all, false, nil
 	})
 	return all, err
+}
+
+// tellTime moves a clock to the latest time in the database: a process whose clock is ahead may have added messages.
+func (s *session) tellTime(c *clock) error {
+	st, err := s.stmt(selectMeta)
+	if err != nil {
+		return err
+	}
+	var mark driver.Time
+	var fence uint64
+	if err := st.QueryRowContext(detached).Scan(&mark, &fence); err != nil {
+		return interpretError(err)
+	}
+	c.reach(mark)
+	return nil
 }
 
 func laneLimit(q *outbox.LeaseRequest, lane outbox.Lane) int {
