@@ -33,7 +33,7 @@ type Relay struct {
 
 // RelayOptions are the settings of a [Relay]. The zero value is valid.
 type RelayOptions struct {
-	// Batch is how many messages are given to the Publisher at once at most. Defaults to 256.
+	// Batch is how many messages are given to the Publisher at once at most. Defaults to 512.
 	Batch int
 	// Bytes is how large the payloads of a batch are at most, in all, unless one message is larger. Defaults to 8 MiB.
 	Bytes int
@@ -96,7 +96,7 @@ func NewRelay(s Store, p Publisher, o RelayOptions) (*Relay, error) {
 	if o.Rate < 0 || math.IsNaN(o.Rate) || math.IsInf(o.Rate, 0) {
 		fail("Rate is %v, want messages in a second, or 0 for no limit", o.Rate)
 	}
-	o.Batch = cmp.Or(o.Batch, 256)
+	o.Batch = cmp.Or(o.Batch, 512)
 	o.Bytes = cmp.Or(o.Bytes, 8<<20)
 	o.Concurrency = cmp.Or(o.Concurrency, 4)
 	o.PublishTimeout = cmp.Or(o.PublishTimeout, 10*time.Second)

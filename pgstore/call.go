@@ -38,6 +38,9 @@ func orNull(b []byte) []byte {
 // text adds a string as a bytea.
 func (c *call) text(s string) *call { return c.add(pgtype.ByteaOID, append([]byte{}, s...)) }
 
+// string adds a string as a text.
+func (c *call) string(s string) *call { return c.add(pgtype.TextOID, append([]byte{}, s...)) }
+
 func (c *call) int8(n int64) *call {
 	return c.add(pgtype.Int8OID, binary.BigEndian.AppendUint64(nil, uint64(n)))
 }
@@ -55,6 +58,44 @@ func (c *call) bool(b bool) *call {
 		return c.add(pgtype.BoolOID, []byte{1})
 	}
 	return c.add(pgtype.BoolOID, []byte{0})
+}
+
+// texts adds an array of text.
+func (c *call) texts(all []string) *call {
+	values := make([][]byte, len(all))
+	for i, s := range all {
+		values[i] = []byte(s)
+	}
+	return c.array(pgtype.TextArrayOID, pgtype.TextOID, values)
+}
+
+// int8s adds an array of bigint.
+func (c *call) int8s(all []int64) *call {
+	values := make([][]byte, len(all))
+	for i, n := range all {
+		values[i] = binary.BigEndian.AppendUint64(nil, uint64(n))
+	}
+	return c.array(pgtype.Int8ArrayOID, pgtype.Int8OID, values)
+}
+
+// array adds an array without NULLs.
+func (c *call) array(oid, element uint32, values [][]byte) *call {
+	dimensions := uint32(1)
+	if len(values) == 0 {
+		dimensions = 0
+	}
+	b := binary.BigEndian.AppendUint32(nil, dimensions)
+	b = binary.BigEndian.AppendUint32(b, 0) // no NULLs
+	b = binary.BigEndian.AppendUint32(b, element)
+	if dimensions > 0 {
+		b = binary.BigEndian.AppendUint32(b, uint32(len(values)))
+		b = binary.BigEndian.AppendUint32(b, 1) // the first index
+	}
+	for _, v := range values {
+		b = binary.BigEndian.AppendUint32(b, uint32(len(v)))
+		b = append(b, v...)
+	}
+	return c.add(oid, b)
 }
 
 // run executes the call in a round trip of its own, and calls read with each row, whose values are in the binary format

@@ -8,9 +8,14 @@
 // Results of steps are in a table of their own, which the verbs touch only where a record says that it has some: an
 // operation without steps costs no more for them. They go when the record does.
 //
+// # The outbox
+//
+// [OpenOutbox] returns an outbox in the same schema, for messages that are sent when the transaction that has added them
+// is committed; see package outbox.
+//
 // # The schema
 //
 // [Open] makes and migrates the schema; [Migrations] prints it for those who do that by hand. Migrations add before
 // they remove, so that programs of neighbouring versions can run on one schema. The view "operations" shows the records
-// to people.
+// to people, "outbox_events" the messages to change data capture.
 package pgstore

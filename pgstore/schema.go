@@ -64,6 +64,7 @@ func inSchema(template, schema string) string {
 	return strings.NewReplacer(
 		"{schema}", pgx.Identifier{schema}.Sanitize(),
 		"{channel}", "'"+schema+"'",
+		"{outbox_channel}", "'"+outboxChannel(schema)+"'",
 		"{columns}", recordColumns,
 	).Replace(template)
 }

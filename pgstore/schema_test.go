@@ -6,7 +6,10 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/outbox"
 )
 
 func TestSchemaNamesAreChecked(t *testing.T) {
@@ -132,6 +135,18 @@ func TestARoleNeedsNoMoreThanTheTables(t *testing.T) {
 	}
 	if _, err := clerk.Count(context.Background()); err != nil {
 		t.Errorf("count: %v", err)
+	}
+	b := newOutbox(t, clerk, OutboxOptions{})
+	if err := clerk.Tx(context.Background(), func(ctx context.Context, tx pgx.Tx) error {
+		return b.Add(ctx, tx, outbox.Message{ID: "1", Topic: "a"})
+	}); err != nil {
+		t.Errorf("add: %v", err)
+	}
+	if all, err := b.Lease(context.Background(), outbox.LeaseRequest{Lanes: 1, Limit: 1, Max: 1, Bytes: 1}); len(all) != 1 || err != nil {
+		t.Errorf("lease: %d messages, %v", len(all), err)
+	}
+	if n, err := b.Drop(context.Background(), "1"); n != 1 || err != nil {
+		t.Errorf("drop: %d, %v", n, err)
 	}
 	if _, err := Open(context.Background(), clerk.app, Options{Schema: newSchema()}); !errors.Is(err, ErrDenied) {
 		t.Errorf("making a schema: %v", err)

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/bell"
 )
 
 // Options are a store's settings. The zero value is valid.
@@ -69,6 +70,7 @@ type Store struct {
 	sql    statements
 	pooled atomic.Bool  // PgBouncer, or another pooler, stands before the server
 	parted atomic.Int64 // when partitions were seen to last, in seconds since the Unix epoch
+	bell   bell.Bell    // rung when there may be messages in the outbox
 }
 
 var (
@@ -88,6 +90,8 @@ type statements struct {
 	audit, trail, trailOf                                        string
 	count                                                        string
 	begin, finish                                                string // of transactions
+	outboxAdd, outboxLease, outboxSettle                         string
+	outboxRequeue, outboxDrop, outboxClean, outboxStats          string
 }
 
 func newStatements(schema string) statements {
@@ -113,6 +117,14 @@ func newStatements(schema string) statements {
 		count:      in(countRecords),
 		begin:      in("SELECT {schema}.begin_1($1, $2, $3, $4)"),
 		finish:     in("SELECT {schema}.finish_1(" + placeholders(28) + ")"),
+
+		outboxAdd:     in("SELECT {schema}.outbox_add_1(" + placeholders(9) + ")"),
+		outboxLease:   in(selectEntries + "{schema}.outbox_lease_1(" + placeholders(12) + ") o"),
+		outboxSettle:  in("SELECT {schema}.outbox_settle_1(" + placeholders(7) + ")"),
+		outboxRequeue: in("SELECT {schema}.outbox_requeue_1($1)"),
+		outboxDrop:    in("SELECT {schema}.outbox_drop_1($1)"),
+		outboxClean:   in("SELECT {schema}.outbox_clean_1($1)"),
+		outboxStats:   in(countMessages),
 	}
 }
 

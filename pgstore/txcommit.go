@@ -52,6 +52,9 @@ func (t *transaction) commit(ctx context.Context, before *call, read func(row []
 	case committed:
 		// Whatever came after that: the server says so when the commit is durable.
 		t.end()
+		if t.rings {
+			t.store.bell.Ring()
+		}
 		return unread
 	case ended:
 		t.end()

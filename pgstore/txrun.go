@@ -26,6 +26,7 @@ type transaction struct {
 	inner   pgx.Tx        // the same as pgx sees it; nil until it is needed
 	claimed *claimed      // in one-commit mode
 	fresh   bool          // nothing was done in it yet
+	rings   bool          // something was added to the outbox
 
 	prepared [4]*pgconn.StatementDescription
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/semelhq/semel/driver"
 )
@@ -20,33 +21,39 @@ func (s *Store) Wake(ctx context.Context, settled func(driver.ID)) error {
 	if !s.notify {
 		return fmt.Errorf("pgstore: wake: Options.Notify is not set: %w", errors.ErrUnsupported)
 	}
-	err := s.listen(ctx, settled)
+	err := s.listenTo(ctx, s.schema, func() {}, func(n *pgconn.Notification) error {
+		id, err := notified(n.Payload)
+		if err == nil {
+			settled(id)
+		}
+		return err
+	})
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	return fmt.Errorf("pgstore: wake: %w", interpretError(err))
 }
 
-func (s *Store) listen(ctx context.Context, settled func(driver.ID)) error {
+// listenTo calls each with every notification of a channel, and ready when none will be missed from then on.
+func (s *Store) listenTo(ctx context.Context, channel string, ready func(), each func(*pgconn.Notification) error) error {
 	pooled, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return err
 	}
 	conn := pooled.Hijack()
 	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // nothing is owed on it
-	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{s.schema}.Sanitize()); err != nil {
+	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {
 		return err
 	}
+	ready()
 	for {
 		n, err := conn.WaitForNotification(ctx)
 		if err != nil {
 			return err
 		}
-		id, err := notified(n.Payload)
-		if err != nil {
+		if err := each(n); err != nil {
 			return err
 		}
-		settled(id)
 	}
 }
 

@@ -2,6 +2,7 @@ package outboxtest
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -119,7 +120,7 @@ func (h handle) add(messages ...outbox.Message) {
 	h.e.Helper()
 	tx := h.begin()
 	if err := tx.Add(messages...); err != nil {
-		h.e.Fatalf("Add: %v", err)
+		h.e.Fatalf("Add: %v", errors.Join(err, tx.Rollback()))
 	}
 	h.e.must("commit", tx.Commit())
 }

@@ -80,6 +80,44 @@ CREATE INDEX audit_id ON {schema}.audit (id, seq);
 -- snapshot.
 CREATE SEQUENCE {schema}.fences;
 
+-- The outbox. Relays work on what is committed. "due" is the time at which they have to do with a pending message, 0 for
+-- one that waits for nothing: a clock that is set back keeps nobody from it. "not_before" is the message's own time, of
+-- its delay or after a failed attempt; "due" is later if it is behind another one of its key that waits. Of a sent message
+-- "due" is the time to delete it. No index has a column that a lease changes, and there is room for a second version of
+-- each row, so that a lease is a HOT update.
+CREATE TABLE {schema}.outbox (
+	seq        bigint   NOT NULL GENERATED ALWAYS AS IDENTITY, -- the order
+	since      bigint   NOT NULL, -- from when on it could be sent
+	not_before bigint   NOT NULL,
+	due        bigint   NOT NULL,
+	lease_end  bigint   NOT NULL, -- 0: it is not leased
+	ended      bigint   NOT NULL, -- when it was sent or died
+	attempts   integer  NOT NULL,
+	state      smallint NOT NULL, -- 1 pending, 2 dead, 3 sent
+	holds      boolean  NOT NULL, -- it is dead and keeps later ones of its key back
+	sealed     boolean  NOT NULL, -- headers and payload are encrypted
+	token      bytea, -- of the lease
+	id         text COLLATE "C" NOT NULL PRIMARY KEY,
+	topic      text COLLATE "C" NOT NULL,
+	key        text COLLATE "C" NOT NULL, -- empty: none
+	tenant     text COLLATE "C" NOT NULL, -- empty: none
+	error      text COLLATE "C" NOT NULL, -- of the last attempt
+	headers    bytea, -- a JSON object, if it is not encrypted
+	payload    bytea NOT NULL
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);
+
+CREATE INDEX outbox_due ON {schema}.outbox (topic, tenant, due, seq) WHERE state = 1;
+CREATE INDEX outbox_key ON {schema}.outbox (topic, tenant, key, seq) WHERE key <> '' AND (state = 1 OR holds);
+CREATE INDEX outbox_dead ON {schema}.outbox (id) WHERE state = 2;
+CREATE INDEX outbox_sent ON {schema}.outbox (due) WHERE state = 3;
+
+-- The outbox in the words of Debezium's outbox event router.
+CREATE VIEW {schema}.outbox_events AS SELECT
+	id, topic AS aggregatetype, key AS aggregateid, topic AS type, payload, tenant,
+	CASE WHEN NOT sealed THEN convert_from(headers, 'UTF8')::jsonb END AS headers,
+	timestamptz '1970-01-01 00:00:00+00' + since / 1000000 * interval '1 second' + since % 1000000 * interval '1 microsecond' AS timestamp
+FROM {schema}.outbox;
+
 -- The store itself, in one row.
 CREATE TABLE {schema}.meta (
 	one      boolean PRIMARY KEY CHECK (one),
@@ -709,4 +747,248 @@ BEGIN
 	IF p_notify THEN
 		PERFORM pg_notify({channel}, encode(p_id, 'base64'));
 	END IF;
+END $$;
+
+-- The outbox
+
+-- Adds a message in the transaction of its caller.
+CREATE FUNCTION {schema}.outbox_add_1(p_id text, p_topic text, p_key text, p_tenant text, p_headers bytea, p_payload bytea, p_sealed boolean, p_delay bigint, p_notify boolean)
+RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+	t      bigint := {schema}.clock_1();
+	v_time bigint := {schema}.after_1(t, p_delay);
+	v_due  bigint := CASE WHEN p_delay > 0 THEN v_time ELSE 0 END;
+BEGIN
+	INSERT INTO {schema}.outbox (since, not_before, due, lease_end, ended, attempts, state, holds, sealed, id, topic, key, tenant, error, headers, payload)
+	VALUES (v_time, v_due, v_due, 0, 0, 0, 1, false, p_sealed, p_id, p_topic, p_key, p_tenant, '', p_headers, p_payload);
+	IF p_notify THEN
+		PERFORM pg_notify({outbox_channel}, '');
+	END IF;
+END $$;
+
+-- Leases messages, lane by lane, from the lane behind (p_topic, p_tenant) on. Of each lane it first locks candidates, and
+-- then, in a later snapshot, leases those whose older unsent ones of the same key are all among them: nobody else can
+-- lease, send or put back what it has locked. A crash of the server may lose the lease, which only makes others send the
+-- messages again, so the commit does not wait for the disk. Its plans must not depend on what the table once was.
+CREATE FUNCTION {schema}.outbox_lease_1(
+	p_token bytea, p_lease bigint, p_topic text, p_tenant text, p_lanes integer, p_limit integer, p_max integer, p_bytes bigint,
+	p_skip text[], p_topics text[], p_tenants text[], p_limits bigint[]
+) RETURNS SETOF {schema}.outbox LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+	t        bigint := {schema}.clock_1();
+	v_end    bigint := {schema}.after_1(t, p_lease);
+	begin_topic  text COLLATE "C" := p_topic;
+	begin_tenant text COLLATE "C" := p_tenant;
+	v_topic  text COLLATE "C" := p_topic;
+	v_tenant text COLLATE "C" := p_tenant;
+	skipped  boolean := false; -- all of v_topic
+	wrapped  boolean := false;
+	lane     record;
+	room     bigint; -- how many of the lane may be leased
+	total    bigint := 0;
+	lanes    integer := 0;
+	taken    integer;
+	look     integer;
+	timed    record; -- candidates whose time has come
+	fresh    record; -- candidates without a time
+	timed_due bigint;
+	timed_seq bigint;
+	fresh_seq bigint;
+	tids     tid[];
+	seqs     bigint[];
+	keys     text[];
+	sizes    bigint[];
+	bound    record; -- of each key the oldest unsent message that is no candidate
+	wait     record; -- those of them that wait by themselves
+	chosen   tid[];
+BEGIN
+	PERFORM set_config('synchronous_commit', 'off', true);
+	WHILE total < p_max AND lanes < p_lanes LOOP
+		IF skipped THEN
+			SELECT o.topic, o.tenant, o.due INTO lane FROM {schema}.outbox o
+			WHERE o.state = 1 AND o.topic > v_topic ORDER BY o.topic, o.tenant, o.due LIMIT 1;
+		ELSE
+			SELECT o.topic, o.tenant, o.due INTO lane FROM {schema}.outbox o
+			WHERE o.state = 1 AND (o.topic, o.tenant) > (v_topic, v_tenant) ORDER BY o.topic, o.tenant, o.due LIMIT 1;
+		END IF;
+		IF NOT FOUND THEN
+			EXIT WHEN wrapped;
+			wrapped := true;
+			skipped := false;
+			v_topic := '';
+			v_tenant := '';
+			CONTINUE;
+		END IF;
+		v_topic := lane.topic;
+		v_tenant := lane.tenant;
+		EXIT WHEN wrapped AND (v_topic > begin_topic OR v_topic = begin_topic AND v_tenant > begin_tenant);
+		skipped := v_topic = ANY (p_skip);
+		CONTINUE WHEN skipped OR lane.due > t;
+		room := p_limit;
+		IF cardinality(p_topics) > 0 THEN
+			SELECT coalesce(min(l.most), room) INTO room FROM unnest(p_topics, p_tenants, p_limits) l(topic, tenant, most)
+			WHERE l.topic = v_topic AND l.tenant = v_tenant;
+		END IF;
+		room := least(room, p_max - total);
+		CONTINUE WHEN room <= 0;
+		taken := 0;
+		timed_due := 0;
+		timed_seq := 9223372036854775807; -- behind all without a time
+		fresh_seq := 0;
+		FOR try IN 1..10 LOOP -- until something is found that is not blocked
+			look := CASE try WHEN 1 THEN room ELSE 1000 END;
+			SELECT array_agg(c.ctid) AS tids, array_agg(c.seq) AS seqs, array_agg(c.key) AS keys, array_agg(c.size) AS sizes,
+				max(c.due) AS last, count(*) AS n INTO timed
+			FROM (
+				SELECT o.ctid, o.seq, o.key, o.due, octet_length(o.payload)::bigint AS size FROM {schema}.outbox o
+				WHERE o.state = 1 AND o.topic = v_topic AND o.tenant = v_tenant AND (o.due, o.seq) > (timed_due, timed_seq) AND o.due <= t
+					AND o.lease_end <= t
+				ORDER BY o.due, o.seq LIMIT (look + 1) / 2 FOR UPDATE SKIP LOCKED
+			) c;
+			SELECT array_agg(c.ctid) AS tids, array_agg(c.seq) AS seqs, array_agg(c.key) AS keys, array_agg(c.size) AS sizes,
+				max(c.seq) AS last, count(*) AS n INTO fresh
+			FROM (
+				SELECT o.ctid, o.seq, o.key, octet_length(o.payload)::bigint AS size FROM {schema}.outbox o
+				WHERE o.state = 1 AND o.topic = v_topic AND o.tenant = v_tenant AND o.due = 0 AND o.seq > fresh_seq AND o.lease_end <= t
+				ORDER BY o.due, o.seq LIMIT look - timed.n FOR UPDATE SKIP LOCKED
+			) c;
+			EXIT WHEN timed.n + fresh.n = 0;
+			tids := coalesce(timed.tids, '{}') || coalesce(fresh.tids, '{}');
+			seqs := coalesce(timed.seqs, '{}') || coalesce(fresh.seqs, '{}');
+			keys := coalesce(timed.keys, '{}') || coalesce(fresh.keys, '{}');
+			sizes := coalesce(timed.sizes, '{}') || coalesce(fresh.sizes, '{}');
+			SELECT coalesce(array_agg(b.key), '{}') AS keys, coalesce(array_agg(b.seq), '{}') AS seqs, coalesce(array_agg(b.id), '{}') AS ids INTO bound
+			FROM (
+				SELECT DISTINCT ON (k.key) k.key, b.seq, b.id
+				FROM (SELECT k.key, max(k.seq) AS seq, count(*) AS n FROM unnest(keys, seqs) k(key, seq) WHERE k.key <> '' GROUP BY k.key) k
+				CROSS JOIN LATERAL ( -- so many, before its youngest candidate, that one is no candidate if there is such a one
+					SELECT o.seq, o.id FROM {schema}.outbox o
+					WHERE o.topic = v_topic AND o.tenant = v_tenant AND o.key = k.key AND o.key <> '' AND (o.state = 1 OR o.holds) AND o.seq < k.seq
+					ORDER BY o.seq LIMIT k.n
+				) b
+				LEFT JOIN unnest(seqs) c(seq) ON c.seq = b.seq
+				WHERE c.seq IS NULL
+				ORDER BY k.key, b.seq
+			) b;
+			SELECT array_agg(e.tid) INTO chosen
+			FROM (
+				SELECT c.tid, row_number() OVER w AS place, sum(c.size) OVER w AS size
+				FROM unnest(tids, seqs, keys, sizes) c(tid, seq, key, size) LEFT JOIN unnest(bound.keys, bound.seqs) b(key, seq) ON b.key = c.key
+				WHERE b.seq IS NULL OR c.seq < b.seq
+				WINDOW w AS (ORDER BY c.seq)
+			) e
+			WHERE e.place <= room AND (e.place = 1 OR e.size <= p_bytes);
+			IF chosen IS NOT NULL THEN
+				RETURN QUERY WITH leased AS (
+					UPDATE {schema}.outbox o SET lease_end = v_end, token = p_token WHERE o.ctid = ANY (chosen) RETURNING o.*
+				) SELECT * FROM leased l ORDER BY l.seq;
+				taken := cardinality(chosen);
+			END IF;
+			IF cardinality(bound.keys) > 0 THEN
+				-- What is behind a message that waits for long is moved to that one's time, or nobody would find what comes
+				-- behind it. The lock keeps an operator from ending the wait meanwhile.
+				SELECT array_agg(b.key) AS keys, array_agg(b.seq) AS seqs, array_agg(b.due) AS dues INTO wait
+				FROM (
+					SELECT o.key, o.seq, CASE WHEN o.holds THEN 9223372036854775807 ELSE o.due END AS due FROM {schema}.outbox o
+					WHERE o.id = ANY (bound.ids) AND (o.holds OR o.state = 1 AND o.due > t + 1000000)
+					FOR SHARE SKIP LOCKED
+				) b;
+				IF wait.keys IS NOT NULL THEN
+					UPDATE {schema}.outbox o SET due = greatest(b.due, o.not_before)
+					FROM unnest(seqs, keys) c(seq, key) JOIN unnest(wait.keys, wait.seqs, wait.dues) b(key, seq, due) ON b.key = c.key
+					WHERE o.ctid = ANY (tids) AND o.seq = c.seq AND c.seq > b.seq;
+				END IF;
+			END IF;
+			EXIT WHEN taken > 0 OR timed.n + fresh.n < look / 2;
+			IF timed.n > 0 THEN
+				timed_due := timed.last;
+				timed_seq := 9223372036854775807;
+			END IF;
+			fresh_seq := coalesce(fresh.last, fresh_seq);
+		END LOOP;
+		IF taken > 0 THEN
+			total := total + taken;
+			lanes := lanes + 1;
+		END IF;
+	END LOOP;
+END $$;
+
+-- What became of leased messages: those that are sent, and the others with 2 failed, 3 given up, 4 put back, 5 given up and
+-- holding its key.
+CREATE FUNCTION {schema}.outbox_settle_1(p_token bytea, p_keep bigint, p_sent text[], p_ids text[], p_outcomes bigint[], p_delays bigint[], p_errors text[])
+RETURNS void LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+	t bigint := {schema}.clock_1();
+BEGIN
+	IF p_keep = 0 THEN
+		DELETE FROM {schema}.outbox o WHERE o.id = ANY (p_sent) AND o.state = 1 AND o.token = p_token;
+	ELSE
+		UPDATE {schema}.outbox o SET state = 3, token = NULL, lease_end = 0, due = {schema}.after_1(t, p_keep), ended = t, error = ''
+		WHERE o.id = ANY (p_sent) AND o.state = 1 AND o.token = p_token;
+	END IF;
+	IF cardinality(p_ids) > 0 THEN
+		UPDATE {schema}.outbox o SET
+			state = CASE WHEN r.outcome IN (3, 5) THEN 2 ELSE 1 END,
+			token = NULL,
+			lease_end = 0,
+			attempts = o.attempts + CASE WHEN r.outcome = 4 THEN 0 ELSE 1 END,
+			not_before = CASE WHEN r.outcome = 2 THEN {schema}.after_1(t, r.delay) ELSE o.not_before END,
+			due = CASE WHEN r.outcome = 2 THEN {schema}.after_1(t, r.delay) ELSE o.not_before END,
+			ended = CASE WHEN r.outcome IN (3, 5) THEN t ELSE 0 END,
+			error = CASE WHEN r.outcome = 4 THEN o.error ELSE r.error END,
+			holds = r.outcome = 5 AND o.key <> ''
+		FROM unnest(p_ids, p_outcomes, p_delays, p_errors) r(id, outcome, delay, error)
+		WHERE o.id = ANY (p_ids) AND o.id = r.id AND o.state = 1 AND o.token = p_token;
+	END IF;
+END $$;
+
+-- Lets those behind a message go that an operator has requeued or dropped. They may have been moved to its time.
+CREATE FUNCTION {schema}.outbox_freed_1(p_topics text[], p_tenants text[], p_keys text[]) RETURNS void LANGUAGE sql VOLATILE AS $$
+	UPDATE {schema}.outbox o SET due = o.not_before
+	FROM (SELECT DISTINCT u.topic, u.tenant, u.key FROM unnest(p_topics, p_tenants, p_keys) u(topic, tenant, key) WHERE u.key <> '') f
+	WHERE o.topic = f.topic AND o.tenant = f.tenant AND o.key = f.key AND o.key <> '' AND o.state = 1 AND o.due <> o.not_before
+$$;
+
+CREATE FUNCTION {schema}.outbox_requeue_1(p_ids text[]) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+	t    bigint := {schema}.clock_1();
+	done record;
+BEGIN
+	WITH requeued AS (
+		UPDATE {schema}.outbox o SET
+			attempts = CASE o.state WHEN 2 THEN 0 ELSE o.attempts END, state = 1, token = NULL, lease_end = 0, not_before = 0, due = 0, ended = 0,
+			holds = false
+		WHERE o.id = ANY (p_ids) AND (o.state = 2 OR o.state = 1 AND o.lease_end <= t)
+		RETURNING o.topic, o.tenant, o.key
+	)
+	SELECT array_agg(r.topic) AS topics, array_agg(r.tenant) AS tenants, array_agg(r.key) AS keys, count(*)::integer AS n INTO done FROM requeued r;
+	PERFORM {schema}.outbox_freed_1(done.topics, done.tenants, done.keys);
+	RETURN done.n;
+END $$;
+
+CREATE FUNCTION {schema}.outbox_drop_1(p_ids text[]) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+	t    bigint := {schema}.clock_1();
+	done record;
+BEGIN
+	WITH dropped AS (
+		DELETE FROM {schema}.outbox o WHERE o.id = ANY (p_ids) AND (o.state <> 1 OR o.lease_end <= t)
+		RETURNING o.topic, o.tenant, o.key
+	)
+	SELECT array_agg(d.topic) AS topics, array_agg(d.tenant) AS tenants, array_agg(d.key) AS keys, count(*)::integer AS n INTO done FROM dropped d;
+	PERFORM {schema}.outbox_freed_1(done.topics, done.tenants, done.keys);
+	RETURN done.n;
+END $$;
+
+-- Deletes sent messages that were kept long enough.
+CREATE FUNCTION {schema}.outbox_clean_1(p_limit integer) RETURNS integer LANGUAGE plpgsql VOLATILE SET plan_cache_mode = force_custom_plan AS $$
+DECLARE
+	deleted integer;
+BEGIN
+	DELETE FROM {schema}.outbox o WHERE o.ctid = ANY (ARRAY(
+		SELECT s.ctid FROM {schema}.outbox s WHERE s.state = 3 AND s.due <= {schema}.clock_1() ORDER BY s.due LIMIT p_limit FOR UPDATE SKIP LOCKED
+	));
+	GET DIAGNOSTICS deleted = ROW_COUNT;
+	RETURN deleted;
 END $$;
