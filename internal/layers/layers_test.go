@@ -26,7 +26,7 @@ var floors = [][]string{
 	{"consumer"},
 	{"admin", "batch", "client", "outbox/webhook", "semeltest", "sqlitestore", "pgstore", "semelecho", "semelgin", "semelfiber", "semelwatermill"},
 	{"saga"},
-	{"internal/frameworktest"},
+	{"internal/frameworktest", "semeltemporal", "semeltemporal/internal/ledger"},
 }
 
 // wired are the folders that put the others together. Nobody imports them but they themselves.
