@@ -1,0 +1,12 @@
+// Package messages shows an outbox and a consumer on three brokers: NATS JetStream, Kafka, and RabbitMQ by Watermill.
+// Its tests restart the brokers, lose acknowledgements and fail handlers, and count effects.
+package messages
+
+import (
+	"context"
+
+	"github.com/semelhq/semel/consumer"
+)
+
+// A Handler handles one message, and says what its broker has to be told.
+type Handler func(context.Context, consumer.Message) consumer.Result
