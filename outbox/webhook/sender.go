@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/semelhq/semel/outbox"
@@ -81,7 +82,7 @@ const (
 //
 // Proxies of the environment are not used: the sender could not see to which address they connect.
 type Sender struct {
-	outbox.Publisher
+	publisher outbox.Publisher
 	endpoints Endpoints
 	o         Options
 	client    http.Client
@@ -129,8 +130,14 @@ func New(endpoints Endpoints, o Options) (*Sender, error) {
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
-	s.Publisher = outbox.Func(o.Concurrency, s.send)
+	s.publisher = outbox.Func(o.Concurrency, s.send)
 	return s, nil
+}
+
+// Publish sends each message of a batch. The error of one that was refused for good wraps [outbox.ErrRefused]; where a
+// receiver has said when to try again, the error is one of [outbox.RetryAfter].
+func (s *Sender) Publish(ctx context.Context, batch []*outbox.Message) []error {
+	return s.publisher.Publish(ctx, batch)
 }
 
 // RelayOptions returns settings for the relay that has the sender. They let a message be tried 12 times within 5 to 6
@@ -155,7 +162,7 @@ func backoff(attempts int) time.Duration {
 	return d + rand.N(d/10)
 }
 
-// send sends one message. Where a receiver has said when to try again, the error says so too (outbox.RetryAfter).
+// send sends one message.
 func (s *Sender) send(ctx context.Context, m *outbox.Message) error {
 	if err := checkID(m.ID); err != nil {
 		return fmt.Errorf("webhook %s: %w: %w", m.ID, outbox.ErrRefused, err)
@@ -181,7 +188,7 @@ func (s *Sender) send(ctx context.Context, m *outbox.Message) error {
 	return nil
 }
 
-// request makes the request of an attempt. Its errors are of the endpoint's settings.
+// request makes the request of an attempt. Its errors are of the endpoint's settings, unless they are final.
 func (s *Sender) request(m *outbox.Message, e *Endpoint) (*http.Request, error) {
 	u, err := url.Parse(e.URL)
 	switch {
@@ -202,6 +209,9 @@ func (s *Sender) request(m *outbox.Message, e *Endpoint) (*http.Request, error) 
 		if http.CanonicalHeaderKey(name) == "Content-Type" {
 			r.Header.Set("Content-Type", value)
 		}
+	}
+	if strings.ContainsFunc(r.Header.Get("Content-Type"), func(c rune) bool { return c < ' ' || c > '~' }) {
+		return nil, fmt.Errorf("%w: its Content-Type is not ASCII", outbox.ErrRefused)
 	}
 	if err := Sign(r.Header, m.ID, time.Now(), m.Payload, e.Secrets...); err != nil {
 		return nil, err

@@ -186,6 +186,17 @@ func TestWhatIsWrongWithAnEndpointOrAMessageIsSaid(t *testing.T) {
 	}
 }
 
+// What no request can carry is the fault of the message, and not a failure of its endpoint.
+func TestAContentTypeThatCannotBeSentIsRefused(t *testing.T) {
+	t.Parallel()
+	r := &registry{Endpoint: webhook.Endpoint{ID: "acme", URL: "https://example.com", Secrets: []string{knownSecret}}}
+	s := newSender(t, r.find, webhook.Options{Failing: r.failing})
+	m := outbox.Message{ID: "m", Headers: map[string]string{"Content-Type": "application/jsön"}}
+	if err := send(t, s, m); !errors.Is(err, outbox.ErrRefused) || r.notes > 0 {
+		t.Errorf("%v, %d notes; want it refused, and nothing noted", err, r.notes)
+	}
+}
+
 // What an endpoint's function throws is the failure of its message alone, and never a delivery.
 func TestFunctionsThatThrowFailTheirMessageOnly(t *testing.T) {
 	t.Parallel()
