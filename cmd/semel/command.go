@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -40,6 +41,7 @@ type commandLine struct {
 	Gateway gatewayCommand   `cmd:"" help:"Protect an HTTP service: a reverse proxy that runs each keyed request once."`
 	Demo    demoCommand      `cmd:"" help:"Show what semel does: a payment service and the gateway, on this machine."`
 	Keys    keysCommand      `cmd:"" help:"Look at operations, and decide about those whose outcome is unknown."`
+	Outbox  outboxCommand    `cmd:"" help:"Look at the messages of an outbox, send dead letters again, and find commits without a message."`
 	Migrate migrateCommand   `cmd:"" help:"Bring a store's schema to the version that this program needs."`
 }
 
@@ -84,7 +86,11 @@ func (m *Main) Run(ctx context.Context, args []string) (status int) {
 	case "migrate":
 		err = m.migrate(ctx, &line.Migrate)
 	default:
-		err = m.keys(ctx, name, &line.Keys)
+		if strings.HasPrefix(name, "outbox ") {
+			err = m.outbox(ctx, name, &line.Outbox)
+		} else {
+			err = m.keys(ctx, name, &line.Keys)
+		}
 	}
 	if err != nil {
 		return m.fail(err, name)

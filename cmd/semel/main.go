@@ -2,6 +2,7 @@
 //
 //	semel gateway   protect a service
 //	semel keys      look at operations, and decide about those whose outcome is unknown
+//	semel outbox    look at messages that are to be sent, and decide about dead letters
 //	semel migrate   bring a store up to date
 //	semel demo      see what that means, on this machine
 package main

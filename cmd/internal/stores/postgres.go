@@ -1,6 +1,7 @@
 package stores
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,7 +44,7 @@ func (a *address) openPostgres(ctx context.Context, o Options) (*Opened, error) 
 		app.Close()
 		return nil, err
 	}
-	return &Opened{Store: s, Lasts: true, closers: []func() error{
+	return &Opened{Store: s, Lasts: true, postgres: app, schema: cmp.Or(own.Schema, "semel"), closers: []func() error{
 		func() error { app.Close(); return nil },
 		s.Close,
 	}}, nil

@@ -32,7 +32,7 @@ func openSQLite(ctx context.Context, path string, o sqlitestore.Options) (*Opene
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	return &Opened{Store: s, Lasts: true, Path: path, closers: []func() error{db.Close, s.Close}}, nil
+	return &Opened{Store: s, Lasts: true, Path: path, sqlite: db, closers: []func() error{db.Close, s.Close}}, nil
 }
 
 // Closing any descriptor of a database's file drops the locks that SQLite has on it, unless those belong to their own

@@ -3,12 +3,15 @@ package stores
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
 	"strconv"
 	"strings"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/memstore"
@@ -25,6 +28,10 @@ type Opened struct {
 	CheckCache func(ctx context.Context) error
 
 	closers []func() error
+
+	sqlite   *sql.DB // the database that the store is in, if it is one
+	postgres *pgxpool.Pool
+	schema   string // in postgres
 }
 
 // Close closes the store. It waits for what is under way in it.
