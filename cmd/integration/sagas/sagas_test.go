@@ -239,9 +239,7 @@ func (r *run) start() {
 			}
 			both.Wait()
 			if dice < 2 {
-				if err := r.orders.Cancel(r.t.Context(), id); err != nil && !errors.Is(err, saga.ErrEnded) && r.t.Context().Err() == nil {
-					r.t.Errorf("cancel: %v", err)
-				}
+				r.cancelled(id)
 			}
 		})
 	}
@@ -257,6 +255,18 @@ func (r *run) started(id string, at int) {
 		time.Sleep(20 * time.Millisecond)
 	}
 	r.t.Errorf("%s can't be started", id)
+}
+
+// cancelled cancels a saga, once the store replies in time.
+func (r *run) cancelled(id string) {
+	var err error
+	for until := time.Now().Add(longest); time.Now().Before(until); {
+		if err = r.orders.Cancel(r.t.Context(), id); err == nil || errors.Is(err, saga.ErrEnded) {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	r.t.Errorf("cancel: %v", err)
 }
 
 func (r *run) post(id, order string, at int) (status int) {
