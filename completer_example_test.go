@@ -2,6 +2,7 @@ package semel_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"net/http"
@@ -77,4 +78,64 @@ func lose(h http.Handler, path, key string) {
 	r.Header.Set("X-Account", "acme")
 	r.Header.Set("Idempotency-Key", key)
 	h.ServeHTTP(httptest.NewRecorder(), r)
+}
+
+// invoice is a job: its first run finds the printer away.
+func invoice(ctx context.Context, guard *semel.Guard, key semel.Key, request []byte) (string, error) {
+	return semel.Do(ctx, guard, key, semel.Bytes(request), func(ctx context.Context) (string, error) {
+		if semel.FromContext(ctx).Attempt() == 1 {
+			return "", errors.New("the printer is away")
+		}
+		return fmt.Sprintf("printed %s", request), nil
+	})
+}
+
+// A call of Do is stored, and run again until it ends.
+func ExampleCompleterOptions_do() {
+	keyring, err := keyring.New(keyring.Key{ID: "2026-11", Key: []byte("thirty-two bytes, kept elsewhere")})
+	if err != nil {
+		log.Fatal(err)
+	}
+	guard, err := semel.New(memstore.New(), semel.SingleTenant, semel.Rerun, semel.Options{
+		Encryption: keyring,
+		Policy:     semel.Policy{Complete: true},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	completer, err := guard.Completer(nil, semel.CompleterOptions{
+		Do: map[semel.Kind]func(context.Context, semel.Key, []byte) error{
+			semel.KindDo: func(ctx context.Context, key semel.Key, request []byte) error {
+				_, err := invoice(ctx, guard, key, request)
+				return err
+			},
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	var running sync.WaitGroup
+	key := semel.Key{Scope: "tenant-7", Operation: "print invoice", Value: "invoice-2031"}
+	_, err = invoice(ctx, guard, key, []byte("2031"))
+	fmt.Println(err)
+	running.Go(func() { completer.Run(ctx) }) //nolint:errcheck // it returns how ctx ended
+	for {
+		status, err := guard.Look(ctx, key)
+		if err != nil {
+			log.Fatal(err)
+		}
+		var printed string
+		if status.Result(&printed) == nil {
+			fmt.Println(printed)
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	cancel()
+	running.Wait()
+	// Output:
+	// the printer is away
+	// printed 2031
 }
