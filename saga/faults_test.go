@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -411,4 +412,40 @@ func TestAListTellsOfTheSagasThatItCanNotRead(t *testing.T) {
 			t.Errorf("listed %v, %v", listed, err)
 		}
 	})
+}
+
+// A cancellation is asked for by several at once. All of them are told that it is noted.
+func TestASagaIsCancelledBySeveralAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLedger()
+		s := memstore.New()
+		d := l.define(t, "charge", "ship")
+		p, q := newProcess(t, &slow{s}, saga.Options{}, d), newProcess(t, &slow{s}, saga.Options{}, d)
+		defer p.end()
+		defer q.end()
+		var wg sync.WaitGroup
+		for i := range 10 {
+			wg.Go(func() {
+				time.Sleep(time.Duration(i) * 10 * time.Millisecond)
+				if err := []*process{p, q}[i%2].orders.Cancel(t.Context(), "a"); err != nil {
+					t.Errorf("cancel: %v", err)
+				}
+			})
+		}
+		wg.Wait()
+		_, err := p.orders.Start(t.Context(), "a", order{})
+		must(t, err)
+		if got := p.ends(t, "a"); got.State != saga.Compensated || !got.Failure.Cancelled || len(l.called()) != 0 {
+			t.Errorf("ended: %+v, %v", got, l.called())
+		}
+	})
+}
+
+// A slow store takes a moment to settle.
+type slow struct{ *memstore.Store }
+
+func (s *slow) Settle(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (driver.Record, bool, error) {
+	time.Sleep(100 * time.Millisecond)
+	return s.Store.Settle(ctx, id, by, o)
 }

@@ -26,8 +26,8 @@ type Options struct {
 	// Backoff is how long a saga rests whose run has ended without an end; it doubles with each run, up to MaxBackoff.
 	// Defaults to 1 s and 5 min.
 	Backoff, MaxBackoff time.Duration
-	// MaxAttempts is how many runs a saga has before it counts as stuck. Negative means no limit. Defaults to 30, which
-	// with the other defaults is about two hours.
+	// MaxAttempts is how many runs a saga has before it counts as stuck, those that ended with their process included.
+	// Negative means no limit. Defaults to 30, which with the other defaults is about two hours.
 	MaxAttempts int
 	// Concurrency is how many sagas a runner goes on with at once. Those that are started here do not count. Defaults to 8.
 	Concurrency int
