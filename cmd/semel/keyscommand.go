@@ -326,7 +326,7 @@ func exists(address string) error {
 		return nil
 	}
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("store %q: there is no file %s, and only the gateway makes one", address, file)
+		return fmt.Errorf("store %q: there is no file %s, and this command makes none", address, file)
 	}
 	return nil
 }

@@ -306,6 +306,16 @@ func TestR83_CommitsWithoutAMessageAreFound(t *testing.T) {
 			}
 		}
 		contains(t, b.must("check", "SELECT 'placed-2' AS id"), "All 1 rows")
+		if address, ok := strings.CutSuffix(b.address, "&schema=shop"); ok { // another outbox, in the schema by default
+			other, err := stores.Open(t.Context(), address, stores.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer other.Close() //nolint:errcheck // it has done what it was for
+			if status, _, stderr := run(t, "outbox", "--store", address, "check", "SELECT 'placed-2' AS id"); status != 1 || !strings.Contains(stderr, "1 of 1 rows") {
+				t.Errorf("exit status %d, %q", status, stderr)
+			}
+		}
 	})
 }
 
