@@ -50,12 +50,16 @@ stress: ## load two gateways on one store, kill one, count effects (RATE=50 DURA
 flood: ## let one principal attack a gateway on each store: 20 000 hang-ups, 100 000 keys, 300 slow bodies, 300 slow readers, all at once (FLOODFLAGS='--keys 1000000')
 	go run ./cmd/integration/fleet/run --flood hangups,keys,bodies,readers,all --rate $(or $(RATE),2500) --store all $(FLOODFLAGS)
 
+.PHONY: temporal
+temporal: ## run 500 sagas on a real Temporal server, with faults and with workers stopped all the time (SEED=7); the first time builds the server, minutes long
+	cd semeltemporal/servertest && GOWORK=off go vet . && GOWORK=off SEED=$(SEED) go test -count 1 -v -timeout 15m .
+
 .PHONY: test-long
 test-long: ## the same in their long form: more seeds, more stores, more load, alerts by their own clocks
 	@SEMEL_LONG=1 scripts/test $(TESTFLAGS)
 
 .PHONY: proof
-proof: test-long model verify-bugs chaos stress flood fuzz ## everything that is slow, one after the other (about two hours): test-long, model, verify-bugs, chaos, stress, flood, fuzz
+proof: test-long temporal model verify-bugs chaos stress flood fuzz ## everything that is slow, one after the other (about two hours): test-long, temporal, model, verify-bugs, chaos, stress, flood, fuzz
 
 .PHONY: bench-large
 bench-large: ## measure growth and sweeping with millions of records (needs 20 GB of disk, and a quiet hour)
@@ -73,3 +77,4 @@ fmt: ## format every Go file
 tidy: ## tidy every module
 	@scripts/each go mod tidy
 	cd tools && GOWORK=off go mod tidy
+	cd semeltemporal/servertest && GOWORK=off go mod tidy

@@ -142,8 +142,9 @@ func (s *Saga[S]) describe(ctx context.Context, id string) (*client.WorkflowExec
 }
 
 // Status tells how far a saga is. The error is [saga.ErrNotFound] if there is none. While the saga runs, a worker is
-// asked, and has to be there. A saga that no worker can go on with is stuck, and so is one whose workflow was ended from
-// outside, for example terminated. Operation is the id of the workflow.
+// asked, and has to be there. A saga that the workers can't go on with, because its version is not registered, counts as
+// running, and Error says so. One whose workflow was ended from outside, for example terminated, is stuck. Operation is
+// the id of the workflow.
 func (s *Saga[S]) Status(ctx context.Context, id string) (*saga.Status[S], error) {
 	status, err := s.status(ctx, id)
 	if err != nil {
@@ -188,15 +189,14 @@ func (s *Saga[S]) ended(ctx context.Context, seen *client.WorkflowExecutionDescr
 }
 
 func (s *Saga[S]) progress(ctx context.Context, seen *client.WorkflowExecutionDescription, status *saga.Status[S]) error {
-	if task := seen.RawResponse.GetPendingWorkflowTask(); task.GetAttempt() > 1 {
-		if why, err := s.refused(ctx, seen); err != nil || why != "" {
-			status.State, status.Error = saga.Stuck, why
-			return err
-		}
-	}
 	p, err := s.ask(ctx, seen)
 	if err != nil {
-		return err
+		why, unread := s.refused(ctx, seen)
+		if unread != nil || why == "" {
+			return errors.Join(err, unread)
+		}
+		status.Error = why
+		return nil
 	}
 	status.Saved, status.Error, status.Attempts = slices.Sorted(slices.Values(p.Saved)), p.Error, 1+p.Rounds
 	switch {
@@ -221,7 +221,7 @@ func (s *Saga[S]) ask(ctx context.Context, seen *client.WorkflowExecutionDescrip
 	return p, nil
 }
 
-// refused returns why no worker can go on with a saga, "" if that is not known.
+// refused returns why workers can't go on with a saga, "" if that is not known.
 func (s *Saga[S]) refused(ctx context.Context, seen *client.WorkflowExecutionDescription) (why string, err error) {
 	events := s.client.GetWorkflowHistory(ctx, seen.WorkflowExecution.ID, seen.WorkflowExecution.RunID, false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 	for events.HasNext() {
@@ -285,8 +285,7 @@ func (s *Saga[S]) Cancel(ctx context.Context, id string) error {
 }
 
 // Retry has a stuck compensation tried again. The workflow's history keeps who has decided, and why; neither may be
-// empty. The error is [saga.ErrNotStuck] if no compensation is stuck: a saga that no worker can go on with goes on by
-// itself, once its version is registered.
+// empty. The error is [saga.ErrNotStuck] if no compensation is stuck.
 func (s *Saga[S]) Retry(ctx context.Context, id, actor, reason string) error {
 	if actor == "" || reason == "" {
 		return s.failed("retry", id, errors.New("who decides, and why, is empty"))
