@@ -52,6 +52,7 @@ func main() {
 		{"P-8 PostgreSQL", postgresOneCommit},
 		{"P-9 PostgreSQL", postgresJoined},
 		{"P-10 PostgreSQL", postgresReplay},
+		{"P-15 outbox", outboxRelay},
 		{"P-16 PostgreSQL", postgresInbox},
 		{"P-11 P-12 gateway, memory", gatewayOn("memory://")},
 		{"P-11 P-12 gateway, SQLite", gatewayOn("sqlite://")},

@@ -64,6 +64,7 @@ type RelayOptions struct {
 const (
 	pollFirst   = 25 * time.Millisecond  // the time between two looks into the store,
 	pollLongest = 500 * time.Millisecond // growing to this while there is nothing to do
+	gather      = 5 * time.Millisecond   // after a look that has found little, unless a batch ends before
 	storePause  = 5 * time.Second        // the longest time between two looks into a store that fails
 	storeTime   = 10 * time.Second       // for one call of the store
 	lanePause   = time.Second            // the first pause of a lane in which everything fails,
@@ -167,7 +168,11 @@ func (s *shift) work(ctx context.Context) {
 			continue
 		case n > 0:
 			failed, idle = 0, pollFirst
-			continue
+			if n >= s.relay.o.Batch/4 {
+				continue
+			}
+			// There is not much, or the rest is behind what is being sent: let it become more.
+			changed, idle = nil, gather
 		}
 		failed = 0
 		timer := time.NewTimer(s.sleep(idle))
@@ -178,7 +183,7 @@ func (s *shift) work(ctx context.Context) {
 		case e := <-s.ended:
 			s.end(e)
 		case <-timer.C:
-			idle = min(2*idle, pollLongest)
+			idle = max(pollFirst, min(2*idle, pollLongest))
 		}
 		timer.Stop()
 	}

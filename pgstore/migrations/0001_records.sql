@@ -789,6 +789,7 @@ DECLARE
 	total    bigint := 0;
 	lanes    integer := 0;
 	taken    integer;
+	moved    integer; -- to the time of what they are behind
 	look     integer;
 	timed    record; -- candidates whose time has come
 	fresh    record; -- candidates without a time
@@ -837,7 +838,7 @@ BEGIN
 		timed_seq := 9223372036854775807; -- behind all without a time
 		fresh_seq := 0;
 		FOR try IN 1..10 LOOP -- until something is found that is not blocked
-			look := CASE try WHEN 1 THEN room ELSE 1000 END;
+			look := CASE try WHEN 1 THEN room ELSE greatest(room, 500) END;
 			SELECT array_agg(c.ctid) AS tids, array_agg(c.seq) AS seqs, array_agg(c.key) AS keys, array_agg(c.size) AS sizes,
 				max(c.due) AS last, count(*) AS n INTO timed
 			FROM (
@@ -885,6 +886,7 @@ BEGIN
 				) SELECT * FROM leased l ORDER BY l.seq;
 				taken := cardinality(chosen);
 			END IF;
+			moved := 0;
 			IF cardinality(bound.keys) > 0 THEN
 				-- What is behind a message that waits for long is moved to that one's time, or nobody would find what comes
 				-- behind it. The lock keeps an operator from ending the wait meanwhile.
@@ -898,9 +900,10 @@ BEGIN
 					UPDATE {schema}.outbox o SET due = greatest(b.due, o.not_before)
 					FROM unnest(seqs, keys) c(seq, key) JOIN unnest(wait.keys, wait.seqs, wait.dues) b(key, seq, due) ON b.key = c.key
 					WHERE o.ctid = ANY (tids) AND o.seq = c.seq AND c.seq > b.seq;
+					GET DIAGNOSTICS moved = ROW_COUNT;
 				END IF;
 			END IF;
-			EXIT WHEN taken > 0 OR timed.n + fresh.n < look / 2;
+			EXIT WHEN taken > 0 OR timed.n + fresh.n < look / 2 OR try > 1 AND moved = 0;
 			IF timed.n > 0 THEN
 				timed_due := timed.last;
 				timed_seq := 9223372036854775807;
