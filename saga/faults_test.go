@@ -449,3 +449,35 @@ func (s *slow) Settle(ctx context.Context, id driver.ID, by driver.Owner, o driv
 	time.Sleep(100 * time.Millisecond)
 	return s.Store.Settle(ctx, id, by, o)
 }
+
+// A saga that can't get over a step is given up by those who cancel it and have it tried again.
+func TestASagaThatIsStuckInAStepIsGivenUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLedger()
+		s := &audited{Store: memstore.New()}
+		desk, err := admin.New(s, admin.Options{Encryption: ring})
+		must(t, err)
+		l.fail["ship"] = func(int) error { return errors.New("it does not answer") }
+		steps := l.define(t, "charge", "ship").Steps()
+		steps[1].Retry = saga.Retry{Attempts: -1}
+		d, err := saga.Define("place-order", steps...)
+		must(t, err)
+		p := newProcess(t, s, saga.Options{Desk: desk, MaxRun: time.Minute, MaxAttempts: 2}, d)
+		defer p.end()
+		_, err = p.orders.Start(t.Context(), "a", order{})
+		must(t, err)
+		if got := p.ends(t, "a"); got.State != saga.Stuck || got.Attempts != 2 || !strings.Contains(got.Error, "given up after 2 runs") {
+			t.Fatalf("ended: %+v", got)
+		}
+		must(t, p.orders.Cancel(t.Context(), "a"))
+		must(t, p.orders.Retry(t.Context(), "a", admin.Decision{Actor: "ada", Reason: "nobody wants it any more"}))
+		time.Sleep(time.Minute)
+		if got := p.ends(t, "a"); got.State != saga.Compensated || !got.Failure.Cancelled {
+			t.Errorf("ended: %+v", got)
+		}
+		if want := []string{"charge", "undo charge"}; !slices.Equal(l.wrote(), want) {
+			t.Errorf("wrote %v", l.wrote())
+		}
+	})
+}
