@@ -91,8 +91,14 @@ func (k *known[S]) timed(ctx context.Context, step *saga.Step[S], undo bool, c *
 	if after, err = json.Marshal(state); err != nil {
 		return nil, fmt.Errorf("encode the state after the step: %w", err)
 	}
+	if len(after) > maxState {
+		return nil, fmt.Errorf("encode the state after the step: it has %d bytes, want at most %d", len(after), maxState)
+	}
 	return after, nil
 }
+
+// maxState bounds inputs and states. Temporal would end a workflow that starts an activity with more than 2 MiB.
+const maxState = 1 << 20
 
 // heartbeat shows that the worker lives, so that the call of a dead one is made again after a lease.
 func heartbeat(ctx context.Context, lease time.Duration, ended <-chan struct{}) {

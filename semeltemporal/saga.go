@@ -84,8 +84,9 @@ func (s *Saga[S]) plan(id string, input []byte) plan {
 }
 
 // Start starts a saga, and returns once Temporal has it. The id is as in package saga: 1 to 255 visible ASCII characters
-// other than quote, backslash, comma and semicolon. A repeated start with an equal input returns the same saga, whatever
-// its state, for as long as the namespace's retention lasts after its end. With another input the error is
+// other than quote, backslash, comma and semicolon. The input, and each state, has up to 1 MiB as JSON. A repeated start
+// with an equal input returns the same saga, whatever its state, for as long as the namespace's retention lasts after its
+// end. With another input the error is
 // [saga.ErrOtherInput]. After any other error the saga may have been started all the same: start it again.
 func (s *Saga[S]) Start(ctx context.Context, id string, input S) (*saga.Status[S], error) {
 	if err := checkID(id); err != nil {
@@ -94,6 +95,9 @@ func (s *Saga[S]) Start(ctx context.Context, id string, input S) (*saga.Status[S
 	body, err := json.Marshal(input)
 	if err != nil {
 		return nil, s.failed("start", id, fmt.Errorf("encode its input: %w", err))
+	}
+	if len(body) > maxState {
+		return nil, s.failed("start", id, fmt.Errorf("encode its input: it has %d bytes, want at most %d", len(body), maxState))
 	}
 	sum := sha256.Sum256(body)
 	digest := hex.EncodeToString(sum[:])

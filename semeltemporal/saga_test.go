@@ -274,8 +274,26 @@ func TestASagaGoesOnInAnotherRunWhenItsHistoryIsLong(t *testing.T) {
 		next = semeltemporal.EmptyPlan()
 		must(t, converter.GetDefaultDataConverter().FromPayloads(long.Input, next))
 	}
-	if want := []string{"charge", "reserve", "reserve", "undo reserve", "undo charge", "undo charge"}; runs != 3 || !slices.Equal(l.Calls("a"), want) {
-		t.Errorf("ended in %d runs by %q, want 3 by %q", runs, l.Calls("a"), want)
+	if want := []string{"charge", "reserve", "reserve", "undo reserve", "undo charge", "undo charge"}; runs != 7 || !slices.Equal(l.Calls("a"), want) {
+		t.Errorf("ended in %d runs by %q, want 7 by %q", runs, l.Calls("a"), want)
+	}
+}
+
+// Temporal would end the workflow whose next activity gets too much, with nothing compensated.
+func TestAStateThatIsTooLargeForTemporalIsAnError(t *testing.T) {
+	t.Parallel()
+	l := failing(nil)
+	d, err := saga.Define("place-order", l.Step("charge", saga.Retry{}), saga.Step[ledger.Order]{
+		Name: "grow", Retry: saga.Retry{Attempts: 1},
+		Do: func(_ context.Context, o *ledger.Order) error {
+			o.Done = append(o.Done, strings.Repeat("x", 1<<20))
+			return nil
+		},
+	})
+	must(t, err)
+	end := run(t, environment(t, d), d)
+	if end.Failure == nil || end.Failure.Step != "grow" || !strings.Contains(end.Failure.Error, "want at most 1048576") || !slices.Equal(l.Effects("a"), []string{"charge", "undo charge"}) {
+		t.Errorf("ended: %+v, with %q", end.Failure, l.Effects("a"))
 	}
 }
 
@@ -350,6 +368,10 @@ func TestWhatIsNotValidIsRefused(t *testing.T) {
 		{made(semeltemporal.Options{Backoff: time.Minute, MaxBackoff: time.Second}), "rest from 1m0s to 1s"},
 		{started(""), "its id is not"},
 		{started("a b"), "its id is not"},
+		{func() error {
+			_, err := orders.Start(t.Context(), "a", ledger.Order{ID: strings.Repeat("x", 1<<20)})
+			return err
+		}(), "encode its input: it has"},
 		{started(strings.Repeat("x", 256)), "its id is not"},
 		{func() error { _, err := louds.Start(t.Context(), "a", nil); return err }(), "encode its input"},
 		{orders.Retry(t.Context(), "a", "", "why not"), "who decides"},

@@ -209,10 +209,9 @@ func (p *plan) broken(f *failed) time.Duration {
 
 // rest waits. If the workflow's history has become long, the error has another run go on.
 func (p *plan) rest(ctx workflow.Context, d time.Duration) error {
-	if d == 0 {
-		return nil
+	if d > 0 {
+		_ = workflow.Sleep(ctx, d) // cut short by a cancellation, which the next step finds
 	}
-	_ = workflow.Sleep(ctx, d) // cut short by a cancellation, which the next step finds
 	if ctx.Err() == nil && workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
 		return workflow.NewContinueAsNewError(ctx, workflowName(p.Saga), *p)
 	}
