@@ -467,7 +467,7 @@ func TestASagaThatIsStuckInAStepIsGivenUp(t *testing.T) {
 		defer p.end()
 		_, err = p.orders.Start(t.Context(), "a", order{})
 		must(t, err)
-		if got := p.ends(t, "a"); got.State != saga.Stuck || got.Attempts != 2 || !strings.Contains(got.Error, "given up after 2 runs") {
+		if got := p.ends(t, "a"); got.State != saga.Stuck || !strings.Contains(got.Error, "given up after 2 runs") {
 			t.Fatalf("ended: %+v", got)
 		}
 		must(t, p.orders.Cancel(t.Context(), "a"))
