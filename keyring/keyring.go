@@ -1,4 +1,5 @@
-// Package keyring encrypts what a store keeps: answers, steps, requests, paths and correlation ids.
+// Package keyring encrypts what a store keeps: answers, steps, requests, paths and correlation ids, and the messages of
+// an outbox.
 package keyring
 
 import (
@@ -31,7 +32,7 @@ type Key struct {
 //
 // To rotate, first give each process the new key as a later one; then put it first. Keep the old keys until the longest
 // retention has passed (seven times that if requests or steps are stored), and until no operation from before is
-// unknown any more.
+// unknown any more. With an outbox, keep them also until all messages from before are sent or dropped.
 //
 // A text that is not encrypted is refused as unreadable. So somebody who can write into the store can't put an answer
 // or a step of his own there. For the change from a store without a keyring there is [Ring.AllowPlain]. The Ring can't
