@@ -208,19 +208,22 @@ func (s *shift) lease(ctx context.Context) (int, error) {
 		s.end(<-s.ended)
 	}
 	o := &s.relay.o
-	room := min(cap(s.ended)-s.running, o.Concurrency)
+	room := min(cap(s.ended)-s.running, o.Concurrency) // of lanes, which may all be of the topic that has the least room
+	var full []string
+	for topic, n := range s.busy {
+		if n >= o.Concurrency {
+			full = append(full, topic)
+		} else {
+			room = min(room, o.Concurrency-n)
+		}
+	}
 	most := s.throttle.allows(room * o.Batch)
 	if room == 0 || most == 0 {
 		return 0, nil
 	}
 	q := LeaseRequest{
 		Token: driver.NewToken(), Lease: o.Lease, After: s.after, Lanes: room, Limit: o.Batch, Max: most, Bytes: o.Bytes,
-		Limits: s.limits(),
-	}
-	for topic, n := range s.busy {
-		if n >= o.Concurrency {
-			q.Skip = append(q.Skip, topic)
-		}
+		Skip: full, Limits: s.limits(),
 	}
 	leased := time.Now()
 	// A call that is cut off may have leased all the same, so the end of ctx leaves it its time.
