@@ -100,6 +100,9 @@ func (e *ReplayedError) Code() string { return e.code }
 // [refusal.StoreUnavailable] as soon as the store has replied, within seconds. If fn panics or calls runtime.Goexit, Do
 // does the same, once the outcome is settled.
 //
+// A transaction that fn begins ([RunTx]) settles the operation in its commit. So the result has to be known in it: use
+// [DoTx], or no result, which is a T of struct{}. What such an fn returns after the commit is not told.
+//
 // The parts of the policy that are about HTTP requests and answers do not apply, nor does Policy.ObserveOnly.
 func Do[T any](ctx context.Context, g *Guard, key Key, of Fingerprinter, fn func(context.Context) (T, error)) (value T, err error) {
 	c := call{request: request{g: g, started: time.Now()}, ctx: ctx}
@@ -221,6 +224,7 @@ type job[T any] struct {
 	err      error
 	returned bool
 	settled  bool      // the settle returned: how says with what result
+	frozen   *result   // with which the last transaction tried to commit
 	broken   *brokenBy // by fn, or by the code that read or stored its result
 	decision engine.Decision
 	rec      driver.Record
@@ -298,9 +302,9 @@ func (j *job[T]) settle() {
 		j.run.Tell(event.Panic, panicError(j.broken.value))
 	}
 	j.rec, j.how = j.run.Settle(j.decision.Outcome)
-	if r := j.op.result; j.how == engine.SettleAcknowledged && r != nil && j.run.Committed() {
-		j.value, _ = r.value.(T) // r.value is nil if T is an interface and the value is nil
-		j.err = r.err
+	if j.how == engine.SettleAcknowledged && j.run.Committed() && j.frozen != nil {
+		j.value, _ = j.frozen.value.(T) // it is nil if T is an interface and the value is nil
+		j.err = j.frozen.err
 	}
 	j.settled = true
 }
@@ -369,11 +373,21 @@ func (j *job[T]) Freeze(err error) (driver.Outcome, bool, error) {
 	switch {
 	case r == nil && err != nil:
 		return driver.Outcome{State: driver.Free}, false, nil //nolint:nilerr // the error is the caller's decision
+	case r == nil && onlyValue[T]():
+		r = &result{}
 	case r == nil:
 		return driver.Outcome{}, false, fmt.Errorf("%w: in Do a transaction has to know the result: use DoTx, or the store's own Do", refusal.NoAnswer)
 	}
+	j.frozen = r
 	value, _ := r.value.(T) // r.value is nil if T is an interface and the value is nil
 	return j.decide(false, value, r.err), err == nil || IsFinal(err), nil
+}
+
+// onlyValue reports whether T is struct{}: whatever the function returns without an error is known before it returns.
+func onlyValue[T any]() bool {
+	var value T
+	_, only := any(value).(struct{})
+	return only
 }
 
 // result is what the call returns once its run has ended. It is not used if the run is broken.

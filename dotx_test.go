@@ -223,6 +223,40 @@ func TestR31_RunTxInDoHasNoAnswer(t *testing.T) {
 	})
 }
 
+// Where there is no result, any transaction of the function settles the operation.
+func TestR31_RunTxInDoOfNoResultSettles(t *testing.T) {
+	t.Parallel()
+	inEachMode(t, func(t *testing.T, m txMode) {
+		s := newTransactor(t)
+		g, _ := newGuard(t, s, m.policy)
+		times := 0
+		do := func(inTx, after error) error {
+			_, err := semel.Do(t.Context(), g, theKey, semel.Bytes("pay 7"), func(ctx context.Context) (struct{}, error) {
+				times++
+				err := semel.RunTx(ctx, s, func(_ context.Context, tx driver.Tx) error {
+					effect(tx, "paid")
+					return inTx
+				})
+				return struct{}{}, errors.Join(err, after)
+			})
+			return err
+		}
+		if err := do(errDeclined, nil); !errors.Is(err, errDeclined) {
+			t.Errorf("got %v, want that it was rolled back", err)
+		}
+		s.wantEffects()
+		for range 2 {
+			if err := do(nil, errDeclined); err != nil {
+				t.Errorf("got %v, want what was committed", err)
+			}
+		}
+		s.wantEffects("paid")
+		if times != 2 {
+			t.Errorf("it has run %d times, want 2", times)
+		}
+	})
+}
+
 // A result whose type is an interface may hold nothing.
 func TestDoTxWithInterfacesThatHoldNothing(t *testing.T) {
 	t.Parallel()

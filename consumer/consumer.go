@@ -56,7 +56,7 @@ func New(g *semel.Guard, name string, o Options) (*Consumer, error) {
 
 // Handle runs fn for the message, unless the message was handled before, and returns what the broker has to be told. It
 // is a [semel.Do] whose key is the message's id: fn gets a context that ends after Policy.MaxRun and not with ctx, and
-// may use [semel.Step] and derived keys. "Handled" is recorded after fn has returned nil, never before.
+// may use [semel.Step], derived keys and a transaction of the store. "Handled" is recorded after fn has returned nil, never before.
 //
 // An error of fn says that nothing has happened, under Hold too: the message comes again, and its runs are counted. An
 // error that [semel.Final] has marked says that no other run is of use: the message is dead at once. If fn panics or
@@ -69,8 +69,8 @@ func New(g *semel.Guard, name string, o Options) (*Consumer, error) {
 // If ctx ends first, fn goes on, and the message is [Busy]; [semel.Guard.Drain] waits for fn.
 func (c *Consumer) Handle(ctx context.Context, m Message, fn func(context.Context, Message) error) Result {
 	return c.handle(ctx, m, func(ctx context.Context, g *semel.Guard, d *delivery) error {
-		_, err := semel.Do(ctx, g, d.key, d.request, func(ctx context.Context) (handled, error) {
-			return handled{}, c.begin(ctx, d, func() error { return fn(ctx, d.Message) })
+		_, err := semel.Do(ctx, g, d.key, d.request, func(ctx context.Context) (struct{}, error) {
+			return struct{}{}, c.begin(ctx, d, func() error { return fn(ctx, d.Message) })
 		})
 		return err
 	})
@@ -85,15 +85,12 @@ func (c *Consumer) Handle(ctx context.Context, m Message, fn func(context.Contex
 // a redelivery (Message.Deliveries above 1) is run with a lease.
 func (c *Consumer) HandleTx(ctx context.Context, s driver.Transactor, m Message, fn func(context.Context, driver.Tx, Message) error) Result {
 	return c.handle(ctx, m, func(ctx context.Context, g *semel.Guard, d *delivery) error {
-		_, err := semel.DoTx(ctx, g, s, d.key, d.request, func(ctx context.Context, tx driver.Tx) (handled, error) {
-			return handled{}, c.begin(ctx, d, func() error { return fn(ctx, tx, d.Message) })
+		_, err := semel.DoTx(ctx, g, s, d.key, d.request, func(ctx context.Context, tx driver.Tx) (struct{}, error) {
+			return struct{}{}, c.begin(ctx, d, func() error { return fn(ctx, tx, d.Message) })
 		})
 		return err
 	})
 }
-
-// handled is the stored result of a message.
-type handled struct{}
 
 // A delivery is one delivery of a message.
 type delivery struct {

@@ -17,13 +17,13 @@ func (c *Consumer) note(ctx context.Context, d *delivery) error {
 		g = c.notes
 	}
 	return call(func() error {
-		_, err := semel.Do(semel.WithReport(ctx, &d.report), g, d.key, d.request, func(run context.Context) (handled, error) {
+		_, err := semel.Do(semel.WithReport(ctx, &d.report), g, d.key, d.request, func(run context.Context) (struct{}, error) {
 			attempt := semel.FromContext(run).Attempt()
 			d.attempt.Store(int64(attempt))
 			if !semel.IsFinal(d.failed) && attempt < c.o.MaxAttempts {
-				return handled{}, d.failed
+				return struct{}{}, d.failed
 			}
-			return handled{}, c.bury(ctx, run, d, d.failed)
+			return struct{}{}, c.bury(ctx, run, d, d.failed)
 		})
 		return err
 	})
@@ -39,9 +39,9 @@ func (c *Consumer) letter(ctx context.Context, d *delivery, reason error) error 
 	key := d.key
 	key.Value = letterOf(d.ID, d.request)
 	return call(func() error {
-		_, err := semel.Do(ctx, c.notes, key, semel.Bytes(nil), func(run context.Context) (handled, error) {
+		_, err := semel.Do(ctx, c.notes, key, semel.Bytes(nil), func(run context.Context) (struct{}, error) {
 			d.attempt.Store(int64(semel.FromContext(run).Attempt()))
-			return handled{}, c.bury(ctx, run, d, reason)
+			return struct{}{}, c.bury(ctx, run, d, reason)
 		})
 		if _, before := err.(*semel.ReplayedError); before { //nolint:errorlint // the guard's own, as it returns it
 			d.buried.Store(true)

@@ -95,5 +95,6 @@ func (o *Options) policy(p semel.Policy) semel.Policy {
 	return semel.Policy{
 		OnLost: p.OnLost, OnError: semel.ReleaseErrors, Lease: p.Lease, MaxRun: p.MaxRun, SettleWait: p.SettleWait,
 		Retention: o.Retention, Tombstone: p.Tombstone, Wait: o.Hold, MaxWaiters: p.MaxWaiters, OneCommit: p.OneCommit,
+		KeyHeaders: p.KeyHeaders, // unused, but the defaults may be taken for something else
 	}
 }

@@ -113,6 +113,25 @@ func TestR81_RunsThatAreRolledBackCount(t *testing.T) {
 	}
 }
 
+// A clock that is set back makes no handled message new, and keeps none from being handled.
+func TestR81_TheDatabasesClockIsSetBack(t *testing.T) {
+	t.Parallel()
+	eachInbox(t, server.URL(), func(b *inbox) {
+		clock := mover{pool: b.app}
+		b.fail = errors.New("out of hats")
+		b.want(b.deliver("m1", 1), consumer.Failed, 0)
+		b.want(b.deliver("m2", 1), consumer.Failed, 0)
+		b.fail = nil
+		b.want(b.deliver("m1", 2), consumer.Done, 1)
+		clock.advance(b.store.schema, -time.Hour)
+		b.want(b.deliver("m1", 3), consumer.Duplicate, 1)
+		b.want(b.deliver("m2", 2), consumer.Done, 2)
+		b.want(b.deliver("m3", 1), consumer.Done, 3)
+		b.want(b.deliver("m3", 2), consumer.Duplicate, 3)
+		b.idle()
+	})
+}
+
 // A statement that fails spoils the transaction, and not the message's record.
 func TestR81_AHandlerWhoseStatementFailsCounts(t *testing.T) {
 	t.Parallel()

@@ -117,6 +117,31 @@ func TestR81_AnInboxCommitsEffectAndMarkTogether(t *testing.T) {
 	})
 }
 
+// A handler may begin the transaction itself, after what is not part of it.
+func TestR81_AHandlersOwnTransactionMarksItsMessage(t *testing.T) {
+	t.Parallel()
+	eachInbox(t, func(t *testing.T, b *inbox) {
+		undone, late := errors.New("out of hats"), errors.New("after the commit")
+		for i, c := range []struct {
+			inTx, after error
+			want        consumer.Outcome
+			effects     int
+		}{{undone, nil, consumer.Failed, 0}, {nil, late, consumer.Done, 1}, {nil, nil, consumer.Duplicate, 1}} {
+			r := b.Handle(t.Context(), consumer.Message{ID: "m1", Deliveries: i + 1}, func(ctx context.Context, _ consumer.Message) error {
+				err := b.store.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error { return errors.Join(order(ctx, tx, "m1"), c.inTx) })
+				return errors.Join(err, c.after)
+			})
+			var orders int
+			if err := b.db.QueryRow("SELECT count(*) FROM orders").Scan(&orders); err != nil {
+				t.Fatal(err)
+			}
+			if r.Outcome != c.want || orders != c.effects {
+				t.Errorf("delivery %d: %+v, %d orders; want %v and %d", i+1, r, orders, c.want, c.effects)
+			}
+		}
+	})
+}
+
 func TestR81_RunsOfAnInboxThatAreRolledBackCount(t *testing.T) {
 	t.Parallel()
 	eachInbox(t, func(t *testing.T, b *inbox) {
@@ -131,6 +156,33 @@ func TestR81_RunsOfAnInboxThatAreRolledBackCount(t *testing.T) {
 			t.Errorf("%+v, %d runs, dead: %v", r, b.runs, b.dead)
 		}
 	})
+}
+
+// A clock that is set back makes no handled message new, and keeps none from being handled.
+func TestR81_TheMachinesClockIsSetBack(t *testing.T) {
+	t.Parallel()
+	for _, oneCommit := range []bool{false, true} {
+		db := openDB(t, newFile(t), "")
+		execSQL(t, db, inboxTables)
+		clock := newClock()
+		b, err := newInbox(db, oneCommit, sqlitestore.Options{Clock: clock.Now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.deliver("m1", 1)
+		clock.Advance(-time.Hour)
+		for i, want := range []consumer.Outcome{consumer.Done, consumer.Duplicate} {
+			if r := b.deliver("m1", 2+i); r.Outcome != consumer.Duplicate || b.effects(t, "m1") != 1 {
+				t.Errorf("handled before: %+v, %d effects", r, b.effects(t, "m1"))
+			}
+			if r := b.deliver("m2", 1+i); r.Outcome != want || b.effects(t, "m2") != 1 {
+				t.Errorf("new: %+v, %d effects", r, b.effects(t, "m2"))
+			}
+		}
+		if err := b.store.Close(); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // A victim is a process that handles one message and dies at a point.
