@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -189,8 +190,8 @@ func (c *client) ask(ctx context.Context, id driver.ID, a call, networked bool) 
 		r, err = verb(ctx)
 	}
 	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		r = reply{lost: true} // who leaves may take down a connection that others use too
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		r = reply{lost: true} // who leaves may take down a connection, or the making of one, that others need too
 	case err != nil:
 		return fmt.Errorf("%s: %w", a, err)
 	}
