@@ -15,12 +15,12 @@ import (
 )
 
 // startKafka starts a broker that speaks Kafka's protocol.
-func startKafka(t *testing.T) (addr string) {
+func startKafka(t *testing.T) (addr string, restart func()) {
 	t.Helper()
 	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(4, "orders"))
 	must(t, err)
 	t.Cleanup(c.Close)
-	return c.ListenAddrs()[0]
+	return c.ListenAddrs()[0], nil
 }
 
 type kafkaBroker struct {

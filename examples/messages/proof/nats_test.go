@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"testing"
 	"time"
 
@@ -18,19 +19,30 @@ import (
 const stream = "ORDERS"
 
 // startNATS starts a server that keeps its streams on disk.
-func startNATS(t *testing.T) (url string) {
+func startNATS(t *testing.T) (url string, restart func()) {
 	t.Helper()
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true})
-	must(t, err)
-	s.Start()
-	t.Cleanup(func() {
+	options := server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true}
+	start := func() *server.Server {
+		o := options // the server writes into it
+		s, err := server.NewServer(&o)
+		must(t, err)
+		s.Start()
+		if !s.ReadyForConnections(time.Minute) {
+			t.Fatal("the server does not start")
+		}
+		return s
+	}
+	s := start()
+	options.Port = s.Addr().(*net.TCPAddr).Port
+	stop := func() {
 		s.Shutdown()
 		s.WaitForShutdown()
-	})
-	if !s.ReadyForConnections(time.Minute) {
-		t.Fatal("the server does not start")
 	}
-	return s.ClientURL()
+	t.Cleanup(func() { stop() })
+	return s.ClientURL(), func() {
+		stop()
+		s = start()
+	}
 }
 
 type natsBroker struct {

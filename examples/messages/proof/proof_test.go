@@ -28,7 +28,7 @@ func TestR81_R83_EachMessageHasItsEffectOnceOnEachConsumer(t *testing.T) {
 	for _, c := range []struct {
 		broker      string
 		short, long int
-		start       func(t *testing.T) string
+		start       func(t *testing.T) (address string, restart func())
 	}{
 		{"nats", 600, 10_000, startNATS},
 		{"kafka", 200, 2_000, startKafka},
@@ -52,23 +52,29 @@ func TestR81_R83_EachMessageHasItsEffectOnceOnEachConsumer(t *testing.T) {
 					n = c.short
 					t.Parallel()
 				}
-				(&proof{storage: address(t), broker: c.broker + "=" + c.start(t), least: n}).run(t)
+				at, restart := c.start(t)
+				(&proof{storage: address(t), broker: c.broker + "=" + at, restart: restart, least: n}).run(t)
 			})
 		}
 	}
 }
 
-func startRabbit(t *testing.T) (url string) {
+func startRabbit(t *testing.T) (url string, restart func()) {
+	t.Helper()
 	r, err := servers.NewRabbitMQ()
 	must(t, err)
 	t.Cleanup(func() { must(t, r.Close()) })
-	return r.URL()
+	return r.URL(), func() {
+		must(t, r.Kill())
+		must(t, r.Start())
+	}
 }
 
 type proof struct {
 	storage, broker string
-	least           int // messages
-	messages        int // those that were sent, at last
+	restart         func() // the broker; nil if it stays up
+	least           int    // messages
+	messages        int    // those that were sent, at last
 }
 
 const customers = 40
@@ -113,6 +119,12 @@ func (p *proof) run(t *testing.T) {
 				}
 			}
 		})
+	}
+	if p.restart != nil {
+		for int(placed.Load()) < p.least/2 && !t.Failed() {
+			time.Sleep(10 * time.Millisecond)
+		}
+		p.restart()
 	}
 	producers.Wait()
 	p.messages = int(placed.Load())
