@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/redis/go-redis/v9"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -111,4 +112,26 @@ func TestR80_OrdersTakeEffectOnceByRabbitMQ(t *testing.T) {
 	// The server is not restarted here: Watermill's connection writes a field that it reads elsewhere when it connects
 	// again, which is a data race (ConnectionWrapper.connected of watermill-amqp 3.0.2). Package proof restarts it.
 	s.takesEffectOnce(broker{restart: func() {}})
+}
+
+func TestR80_OrdersTakeEffectOnceByRedisStreams(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	server, err := servers.NewRedis("--appendonly", "yes", "--appendfsync", "always")
+	must(t, err)
+	t.Cleanup(func() { must(t, server.Close()) })
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { client.Close() })
+	must(t, client.XGroupCreateMkStream(t.Context(), "orders", "email", "0").Err())
+
+	s.relay(ToRedis(client))
+	s.run(func(ctx context.Context) error {
+		return FromRedis(ctx, client, "orders", "email", "a", 200*time.Millisecond, func(ctx context.Context, m consumer.Message) consumer.Result {
+			return s.handle(ctx, m, s.mail)
+		})
+	})
+	s.takesEffectOnce(broker{restart: func() {
+		must(t, server.Kill())
+		must(t, server.Start())
+	}})
 }
