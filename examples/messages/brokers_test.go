@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -18,7 +17,6 @@ import (
 
 	"github.com/semelhq/semel/consumer"
 	"github.com/semelhq/semel/internal/servers"
-	"github.com/semelhq/semel/semelwatermill"
 )
 
 func TestR80_OrdersTakeEffectOnceByNATS(t *testing.T) {
@@ -100,18 +98,14 @@ func TestR80_OrdersTakeEffectOnceByRabbitMQ(t *testing.T) {
 	rabbit, err := servers.NewRabbitMQ()
 	must(t, err)
 	t.Cleanup(func() { must(t, rabbit.Close()) })
-	publisher, err := ToRabbitMQ(rabbit.URL())
-	must(t, err)
-
-	s.relay(publisher)
+	s.relay(ToRabbitMQ(rabbit.URL(), "orders"))
 	s.run(func(ctx context.Context) error {
-		return FromRabbitMQ(ctx, rabbit.URL(), "orders", s.handle, func(m *message.Message) error {
-			return s.mail(m.Context(), semelwatermill.Message(m))
-		})
+		return FromRabbitMQ(ctx, rabbit.URL(), "orders", func(ctx context.Context, m consumer.Message) consumer.Result { return s.handle(ctx, m, s.mail) })
 	})
-	// The server is not restarted here: Watermill's connection writes a field that it reads elsewhere when it connects
-	// again, which is a data race (ConnectionWrapper.connected of watermill-amqp 3.0.2). Package proof restarts it.
-	s.takesEffectOnce(broker{restart: func() {}})
+	s.takesEffectOnce(broker{restart: func() {
+		must(t, rabbit.Kill())
+		must(t, rabbit.Start())
+	}})
 }
 
 func TestR80_OrdersTakeEffectOnceByRedisStreams(t *testing.T) {

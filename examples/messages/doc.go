@@ -1,5 +1,5 @@
-// Package messages shows an outbox and a consumer on four brokers: NATS JetStream, Kafka, Redis Streams, and RabbitMQ by
-// Watermill. Its tests restart brokers, lose acknowledgements and fail handlers, and count effects.
+// Package messages shows an outbox and a consumer on four brokers: NATS JetStream, Kafka, Redis Streams and RabbitMQ. Its
+// tests restart the brokers, lose acknowledgements and fail handlers, and count effects.
 package messages
 
 import (
