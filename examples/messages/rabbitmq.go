@@ -101,7 +101,10 @@ func receive(ctx context.Context, ch *amqp.Channel, queue string, handle Handler
 				d.Ack(false) //nolint:errcheck // what RabbitMQ does not hear is another delivery
 				return
 			}
-			time.Sleep(r.Delay)
+			select {
+			case <-time.After(r.Delay):
+			case <-ctx.Done():
+			}
 			d.Nack(false, true) //nolint:errcheck // the same
 		})
 	}
