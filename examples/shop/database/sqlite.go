@@ -1,0 +1,118 @@
+package database
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+
+	"modernc.org/sqlite"
+
+	"github.com/semelhq/semel/consumer"
+	"github.com/semelhq/semel/outbox"
+	"github.com/semelhq/semel/sqlitestore"
+)
+
+// SQLite's locks are those of each descriptor, so that nothing that opens and closes the file beside it drops them.
+var _, _ = sqlite.OFDLocking(true)
+
+type sqliteBackend struct {
+	db     *sql.DB
+	store  *sqlitestore.Store
+	outbox *sqlitestore.Outbox
+}
+
+func openSQLite(ctx context.Context, path, schema string) (_ *DB, err error) {
+	if path, err = filepath.Abs(path); err != nil {
+		return nil, fmt.Errorf("open the database: %w", err)
+	}
+	// A transaction that writes takes the lock when it begins: one that took it later could find that its reads are old.
+	options := "?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=foreign_keys(ON)&_txlock=immediate"
+	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: path}).EscapedPath()+options)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, db.Close())
+		}
+	}()
+	b := &sqliteBackend{db: db}
+	if b.store, err = sqlitestore.Open(ctx, db, sqlitestore.Options{}); err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	if b.outbox, err = sqlitestore.OpenOutbox(b.store, outbox.Options{}); err == nil {
+		_, err = db.ExecContext(ctx, schema)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, errors.Join(err, b.store.Close()))
+	}
+	return &DB{Queries: sqliteQueries{db}, Store: b.store, Outbox: b.outbox, backend: b}, nil
+}
+
+func (b *sqliteBackend) Tx(ctx context.Context, fn func(context.Context, Tx) error) error {
+	return b.store.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error { return fn(ctx, sqliteQueries{tx}) })
+}
+
+func (b *sqliteBackend) Write(ctx context.Context, fn func(Tx) error) error {
+	tx, err := b.db.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	defer tx.Rollback() //nolint:errcheck // after the commit it does nothing
+	if err := fn(sqliteQueries{tx}); err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("commit: %w", err)
+	}
+	b.outbox.Wake()
+	return nil
+}
+
+func (b *sqliteBackend) Send(ctx context.Context, tx Tx, messages ...outbox.Message) error {
+	return b.outbox.Add(ctx, tx.(sqliteQueries).on.(*sql.Tx), messages...)
+}
+
+func (b *sqliteBackend) Inbox(ctx context.Context, c *consumer.Consumer, m consumer.Message, fn func(context.Context, Tx, consumer.Message) error) consumer.Result {
+	return sqlitestore.Inbox(ctx, c, b.store, m, func(ctx context.Context, tx *sql.Tx, m consumer.Message) error {
+		return fn(ctx, sqliteQueries{tx}, m)
+	})
+}
+
+func (b *sqliteBackend) Close() error { return errors.Join(b.store.Close(), b.db.Close()) }
+
+// sqliteQueries runs statements on a *sql.DB or a *sql.Tx.
+type sqliteQueries struct {
+	on interface {
+		ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+		QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+		QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+	}
+}
+
+func (q sqliteQueries) Exec(ctx context.Context, query string, args ...any) (int64, error) {
+	r, err := q.on.ExecContext(ctx, query, args...)
+	if err != nil {
+		return 0, err
+	}
+	return r.RowsAffected()
+}
+
+func (q sqliteQueries) Query(ctx context.Context, query string, args ...any) (Rows, error) {
+	rows, err := q.on.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	return sqliteRows{rows}, nil
+}
+
+func (q sqliteQueries) QueryRow(ctx context.Context, query string, args ...any) interface{ Scan(to ...any) error } {
+	return q.on.QueryRowContext(ctx, query, args...)
+}
+
+type sqliteRows struct{ *sql.Rows }
+
+func (r sqliteRows) Close() { r.Rows.Close() } //nolint:errcheck // Err tells what is wrong with the rows

@@ -1,0 +1,183 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/semelhq/semel/examples/shop/host"
+	"github.com/semelhq/semel/internal/servers"
+)
+
+// Servers that all tests share. Each stage has a database, a key space and streams of its own.
+var (
+	postgresServer = servers.Shared[*servers.Postgres]{Start: func() (*servers.Postgres, error) { return servers.NewPostgres(servers.PostgresOptions{}) }}
+	redisServer    = servers.Shared[*servers.Redis]{Start: func() (*servers.Redis, error) { return servers.NewRedis() }}
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if err := errors.Join(postgresServer.Close(), redisServer.Close()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// onBoth runs a test on SQLite, and on PostgreSQL, Redis and NATS, with two instances each.
+func onBoth(t *testing.T, test func(t *testing.T, s *stage)) {
+	for _, kind := range []string{"SQLite", "PostgreSQL"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			c := host.Config{Instances: 2}
+			if kind == "PostgreSQL" {
+				c.Database, c.Cache, c.NATS = newDatabase(t), "redis://"+redisServer.Get(t).Addr(), newNATS(t)
+			}
+			test(t, newStage(t, c))
+		})
+	}
+}
+
+// A stage is a shop that serves, until its test ends.
+type stage struct {
+	t    *testing.T
+	urls []string
+	host *host.Host
+	data string
+	keys atomic.Int64
+}
+
+func newStage(t *testing.T, c host.Config) *stage {
+	t.Helper()
+	c.Data, c.Listen, c.Log = t.TempDir(), "localhost:0", slog.New(slog.DiscardHandler)
+	h, err := host.Open(t.Context(), c)
+	must(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- h.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := errors.Join(<-ended, h.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return &stage{t: t, urls: h.URLs, host: h, data: c.Data}
+}
+
+// newKey returns a key that no request has had.
+func (s *stage) newKey() string { return fmt.Sprintf("key-%d", s.keys.Add(1)) }
+
+// A reply is what the shop has answered.
+type reply struct {
+	Status int
+	Header http.Header
+	Body   []byte
+}
+
+func (r *reply) String() string { return fmt.Sprintf("%d %s", r.Status, bytes.TrimSpace(r.Body)) }
+
+// decode reads a JSON body.
+func decode[T any](t *testing.T, r *reply) (v T) {
+	t.Helper()
+	if err := json.Unmarshal(r.Body, &v); err != nil {
+		t.Fatalf("%v in %s", err, r)
+	}
+	return v
+}
+
+// call sends a request to an instance, as alice of acme unless the header says otherwise. A body that is no string is sent
+// as JSON.
+func (s *stage) call(instance int, method, path, key string, body any, header http.Header) *reply {
+	s.t.Helper()
+	r, err := s.try(instance, method, path, key, body, header)
+	must(s.t, err)
+	return r
+}
+
+func (s *stage) try(instance int, method, path, key string, body any, header http.Header) (*reply, error) {
+	text, ok := body.(string)
+	if !ok && body != nil {
+		encoded, err := json.Marshal(body)
+		if err != nil {
+			return nil, err
+		}
+		text = string(encoded)
+	}
+	r, err := http.NewRequestWithContext(context.Background(), method, s.urls[instance%len(s.urls)]+"/api/v1"+path, strings.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	if text != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	if key != "" {
+		r.Header["idempotency-key"] = []string{`"` + key + `"`} // net/http resends a request if it finds the header
+	}
+	token, err := s.host.Keys.Token("acme", "alice", time.Hour)
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	maps.Copy(r.Header, header)
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close() //nolint:errcheck // it was read
+	got := &reply{Status: res.StatusCode, Header: res.Header}
+	got.Body, err = io.ReadAll(res.Body)
+	return got, err
+}
+
+// newDatabase makes a database on the shared server.
+func newDatabase(t *testing.T) (address string) {
+	t.Helper()
+	name := fmt.Sprintf("shop_%d", databases.Add(1))
+	u, err := url.Parse(postgresServer.Get(t).URL())
+	must(t, err)
+	conn, err := pgx.Connect(t.Context(), u.String())
+	must(t, err)
+	defer conn.Close(context.Background()) //nolint:errcheck // it was used
+	_, err = conn.Exec(t.Context(), "CREATE DATABASE "+name)
+	must(t, err)
+	u.Path = name
+	return u.String()
+}
+
+var databases atomic.Int64
+
+// newNATS starts a server.
+func newNATS(t *testing.T) (address string) {
+	t.Helper()
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: filepath.Join(t.TempDir(), "nats"), NoLog: true, NoSigs: true})
+	must(t, err)
+	s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	if !s.ReadyForConnections(time.Minute) {
+		t.Fatal("NATS does not start")
+	}
+	return s.ClientURL()
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

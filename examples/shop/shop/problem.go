@@ -1,0 +1,105 @@
+package shop
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/semelhq/semel"
+)
+
+// A Problem is a refusal by the shop (RFC 9457). The guard's refusals have the same form.
+type Problem struct {
+	Type      string  `json:"type" format:"uri" doc:"The kind of problem: urn:shop:problem: and the code" example:"urn:shop:problem:out_of_stock"`
+	Title     string  `json:"title" doc:"The status in words" example:"Conflict"`
+	Status    int     `json:"status" minimum:"400" maximum:"599" doc:"The status of the answer" example:"409"`
+	Code      string  `json:"code" doc:"The kind of problem, for programs" example:"out_of_stock"`
+	Detail    string  `json:"detail,omitempty" doc:"What is wrong" example:"only 2 of book-1 are left"`
+	Retryable bool    `json:"retryable" doc:"The same request may be sent again under the same key: nothing has happened"`
+	Errors    []Fault `json:"errors,omitempty" doc:"Each fault of the request"`
+}
+
+// A Fault is what is wrong with one field.
+type Fault struct {
+	Field   string `json:"field" doc:"Where it is" example:"body.amount"`
+	Message string `json:"message" doc:"What is wrong with it" example:"expected integer"`
+}
+
+func (p *Problem) Error() string { return p.Detail }
+
+// GetStatus implements huma.StatusError.
+func (p *Problem) GetStatus() int { return p.Status }
+
+// ContentType implements huma.ContentTypeFilter.
+func (*Problem) ContentType(string) string { return "application/problem+json" }
+
+// refuse returns a refusal that is kept: a repeat gets it too.
+func refuse(status int, code, detail string) *Problem {
+	return (&Problem{Status: status, Code: code, Detail: detail}).filled()
+}
+
+// filled fills in what follows from code and status.
+func (p *Problem) filled() *Problem {
+	p.Type, p.Title = "urn:shop:problem:"+p.Code, http.StatusText(p.Status)
+	return p
+}
+
+// A simple is the other form of refusals; see Options.SimpleErrors.
+type simple struct {
+	Success bool        `json:"success"`
+	Error   simpleError `json:"error"`
+}
+
+type simpleError struct {
+	Code    string  `json:"code"`
+	Message string  `json:"message"`
+	Fields  []Fault `json:"fields,omitempty"`
+}
+
+func (p *Problem) simple() *simple {
+	return &simple{Error: simpleError{Code: p.Code, Message: p.Detail, Fields: p.Errors}}
+}
+
+// writeProblem is for what stands above the API.
+func (s *Shop) writeProblem(w http.ResponseWriter, p *Problem) {
+	var body any = p.filled()
+	w.Header().Set("Content-Type", "application/problem+json")
+	if s.o.SimpleErrors {
+		w.Header().Set("Content-Type", "application/json")
+		body = p.simple()
+	}
+	w.WriteHeader(p.Status)
+	json.NewEncoder(w).Encode(body) //nolint:errcheck // the client has gone
+}
+
+// guardProblems has the guard's refusals in the form of the shop's.
+func (o *Options) guardProblems() semel.ProblemOptions {
+	if !o.SimpleErrors {
+		return semel.ProblemOptions{}
+	}
+	return semel.ProblemOptions{Write: func(w http.ResponseWriter, _ *http.Request, p *semel.Problem) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(p.Status)
+		json.NewEncoder(w).Encode(simple{Error: simpleError{Code: string(p.Code), Message: p.Detail}}) //nolint:errcheck // the client has gone
+	}}
+}
+
+// newProblem makes problems of what huma has found wrong.
+func newProblem(status int, detail string, errs ...error) huma.StatusError {
+	p := &Problem{Status: status, Detail: detail, Code: "invalid"}
+	switch {
+	case status == http.StatusUnprocessableEntity:
+		p.Status = http.StatusBadRequest // 422 is for a key that was used for another request
+	case status >= 500:
+		p.Code = "internal"
+	}
+	for _, err := range errs {
+		if d, ok := err.(huma.ErrorDetailer); ok {
+			p.Errors = append(p.Errors, Fault{d.ErrorDetail().Location, d.ErrorDetail().Message})
+		} else if err != nil && status < 500 {
+			p.Errors = append(p.Errors, Fault{Message: err.Error()})
+		}
+	}
+	return p.filled()
+}

@@ -1,0 +1,26 @@
+CREATE TABLE IF NOT EXISTS products (
+	id    TEXT   NOT NULL PRIMARY KEY,
+	name  TEXT   NOT NULL,
+	price BIGINT NOT NULL,
+	stock BIGINT NOT NULL CHECK (stock >= 0)
+);
+
+-- row_key is derived from the operation that has made the order. It is the last line of defence: a request that comes after its
+-- operation was forgotten finds the row.
+CREATE TABLE IF NOT EXISTS orders (
+	tenant   TEXT   NOT NULL,
+	id       TEXT   NOT NULL,
+	row_key  TEXT   NOT NULL UNIQUE,
+	state    TEXT   NOT NULL,
+	version  BIGINT NOT NULL,
+	currency TEXT   NOT NULL,
+	total    BIGINT NOT NULL,
+	lines    TEXT   NOT NULL,
+	note     TEXT   NOT NULL,
+	created  BIGINT NOT NULL,
+	PRIMARY KEY (tenant, id)
+);
+
+INSERT INTO products (id, name, price, stock) VALUES
+	('book-1', 'A book', 2450, 1000), ('pen-1', 'A pen', 190, 1000), ('mug-1', 'A mug', 1290, 1000)
+	ON CONFLICT (id) DO NOTHING;

@@ -1,0 +1,147 @@
+// Package shop is an order, payment and pricing service that stays correct when clients double-click, networks lose
+// answers, processes die and messages come twice. Each of its files shows one way to that: see docs/patterns.md.
+package shop
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/examples/shop/database"
+	"github.com/semelhq/semel/keyring"
+	"github.com/semelhq/semel/tieredstore"
+)
+
+//go:embed schema/*.sql
+var schemas embed.FS
+
+// Schema returns the SQL that makes the shop's tables where they are missing.
+func Schema() string {
+	files, err := fs.Glob(schemas, "schema/*.sql")
+	var all strings.Builder
+	for _, name := range files {
+		var text []byte
+		if text, err = schemas.ReadFile(name); err == nil {
+			all.Write(text)
+		}
+	}
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	return all.String()
+}
+
+// Secrets belong to a shop's data: all its processes have the same, and they never change.
+type Secrets struct {
+	Identity   []byte // keys the digests by which operations are found; at least 16 bytes
+	Derivation []byte // keys the derived keys; at least 16 bytes
+	Encryption []byte // of stored requests; 32 bytes
+	Webhook    string // signs webhooks: "whsec_…"
+}
+
+// Options are what a shop is made of. The caller opens and closes it.
+type Options struct {
+	DB        *database.DB
+	Cache     tieredstore.Cache   // answers repeats before the database does; may be nil
+	Broker    jetstream.JetStream // may be nil: then messages wait in the outbox
+	Processor string              // URL of the card processor
+	Auth      Auth
+	Secrets   Secrets
+	// Webhook is where it is told that a payment has completed. "" means nowhere.
+	Webhook string
+	// AtMostOnce never runs a payment again whose outcome is unknown. It asks the card processor instead.
+	AtMostOnce bool
+	// SimpleErrors gives refusals as {"success":false,"error":{"code","message"}}.
+	SimpleErrors bool
+	// IntentLife is how long a payment intent may be confirmed. Defaults to 15 minutes.
+	IntentLife time.Duration
+	// Lease is how long after a process's death its operations are taken over. Defaults to 30 s.
+	Lease time.Duration
+	// Crash is called at each named point before and after an effect. It may end the process. Defaults to nothing.
+	Crash func(point string)
+	Log   *slog.Logger // defaults to slog.Default()
+}
+
+// Shop is one process's part of the service. Several may work on one database.
+type Shop struct {
+	o     Options
+	db    *database.DB
+	guard *semel.Guard
+	api   huma.API
+	mux   *http.ServeMux
+	loops []func(context.Context) error // what Run runs
+}
+
+// New returns the shop. It runs nothing yet.
+func New(o Options) (*Shop, error) {
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if o.Crash == nil {
+		o.Crash = func(string) {}
+	}
+	if o.IntentLife == 0 {
+		o.IntentLife = 15 * time.Minute
+	}
+	ring, err := keyring.New(keyring.Key{ID: "shop", Key: o.Secrets.Encryption})
+	if err != nil {
+		return nil, fmt.Errorf("make the keyring: %w", err)
+	}
+	store := o.DB.Store
+	if o.Cache != nil {
+		store = tieredstore.New(store, tieredstore.Options{Cache: o.Cache})
+	}
+	s := &Shop{o: o, db: o.DB, mux: http.NewServeMux()}
+	// Each call says by its policy what becomes of a run that was lost. Rerun is right for what is in one transaction, and for
+	// what is resumable.
+	s.guard, err = semel.New(store, semel.ScopeFunc(scope), semel.Rerun, semel.Options{
+		IdentitySecret: o.Secrets.Identity, DerivationSecret: o.Secrets.Derivation, Encryption: ring,
+		Operations: base + "/operations", Problems: o.guardProblems(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make the guard: %w", err)
+	}
+	s.loops = append(s.loops, s.guard.Run)
+	api := http.NewServeMux()
+	s.api = humago.New(api, s.config())
+	s.mux.Handle(base+"/", s.authenticate(api))
+	s.mux.Handle("/", api) // the description of the API
+	operations := s.guard.Operations()
+	api.Handle(base+"/operations", operations)
+	api.Handle(base+"/operations/", operations)
+	s.orders()
+	return s, nil
+}
+
+// ServeHTTP serves the API.
+func (s *Shop) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
+
+// OpenAPI returns the description of the API as OpenAPI 3.1, in JSON.
+func (s *Shop) OpenAPI() ([]byte, error) { return s.api.OpenAPI().MarshalJSON() }
+
+// Run does what has to be done beside requests, until ctx ends: it sweeps, sends messages and handles them, and goes on
+// with the sagas of dead processes.
+func (s *Shop) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, loop := range s.loops {
+		g.Go(func() error { return loop(ctx) })
+	}
+	return g.Wait()
+}
+
+// Drain waits for the runs that go on after their clients have gone.
+func (s *Shop) Drain(ctx context.Context) error { return s.guard.Drain(ctx) }
+
+// crash ends the process, if it is to end at that point.
+func (s *Shop) crash(point string) { s.o.Crash(point) }
