@@ -113,6 +113,7 @@ func (c *serveCommand) Run(ctx context.Context, out io.Writer) error {
 	for _, url := range h.URLs {
 		fmt.Fprintf(out, "serving at %s\n", url)
 	}
+	fmt.Fprintf(out, "card processor at %s\n", h.Processor)
 	return h.Run(ctx)
 }
 

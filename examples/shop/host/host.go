@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/semelhq/semel/examples/shop/database"
+	"github.com/semelhq/semel/examples/shop/processor"
 	"github.com/semelhq/semel/examples/shop/shop"
 	"github.com/semelhq/semel/redisstore"
 )
@@ -42,10 +43,11 @@ type Config struct {
 
 // Host is a shop that is open.
 type Host struct {
-	Keys   *Keys
-	Shops  []*shop.Shop
-	URLs   []string // of the instances
-	Broker jetstream.JetStream
+	Keys      *Keys
+	Shops     []*shop.Shop
+	URLs      []string // of the instances
+	Broker    jetstream.JetStream
+	Processor string // URL
 
 	listeners []net.Listener
 	databases []*database.DB
@@ -69,6 +71,12 @@ func Open(ctx context.Context, c Config) (_ *Host, err error) {
 	if err := h.openBroker(ctx, c); err != nil {
 		return nil, err
 	}
+	if c.Processor == "" {
+		if c.Processor, err = h.openProcessor(ctx, filepath.Join(c.Data, "processor.jsonl")); err != nil {
+			return nil, err
+		}
+	}
+	h.Processor = c.Processor
 	if c.Database == "" {
 		c.Database = filepath.Join(c.Data, "shop.db")
 	}
@@ -78,6 +86,23 @@ func Open(ctx context.Context, c Config) (_ *Host, err error) {
 		}
 	}
 	return h, nil
+}
+
+// openProcessor starts a simulated card processor in this process. It is spoken to over HTTP all the same.
+func (h *Host) openProcessor(ctx context.Context, ledger string) (address string, err error) {
+	p, err := processor.Open(processor.Options{Ledger: ledger})
+	if err != nil {
+		return "", fmt.Errorf("open the card processor: %w", err)
+	}
+	h.closers = append(h.closers, p.Close)
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("open the card processor: %w", err)
+	}
+	server := &http.Server{Handler: p.Handler(), ReadHeaderTimeout: 10 * time.Second}
+	go server.Serve(l) //nolint:errcheck // it ends by Close
+	h.closers = append(h.closers, server.Close)
+	return "http://" + l.Addr().String(), nil
 }
 
 // openInstance opens one more shop on the same database.
