@@ -88,6 +88,9 @@ func (s *Shop) createOrder(ctx context.Context, in *struct{ Body NewOrder }) (*c
 	if err := insertOrder(ctx, tx, op.Key("row"), &o); err != nil {
 		return nil, err
 	}
+	if err := s.send(ctx, tx, Event{Type: OrderPlaced, ID: o.ID, Amount: o.Total, Currency: o.Currency}); err != nil {
+		return nil, err
+	}
 	s.crash("orders.create.inserted")
 	return created(&o), nil
 }
