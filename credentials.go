@@ -51,7 +51,7 @@ func credentialNames(names []string, fail func(string, ...any)) []string {
 
 // credentialsOf returns the credentials that a request of the operation has. Their digest is bound to the operation: a
 // reader of the store can't tell that the same client asked for two operations.
-func credentialsOf(d *digest.Digester, id driver.ID, names []string, r *http.Request) credentials {
+func credentialsOf(d *digest.Digester, id *driver.ID, names []string, r *http.Request) credentials {
 	if len(names) == 0 {
 		return credentials{}
 	}
@@ -96,7 +96,7 @@ func (x *exchange) mayHave(answer *driver.Response) error {
 	compares := x.compares()
 	if compares {
 		kept := storedCredentials(answer.Header)
-		given := credentialsOf(x.g.identity, x.ask.ID, kept.names, x.r)
+		given := credentialsOf(x.g.identity, &x.ask.ID, kept.names, x.r)
 		if kept.digest != "" && hmac.Equal([]byte(kept.digest), []byte(given.digest)) {
 			return nil
 		}

@@ -237,6 +237,38 @@ func TestAFunctionOfDoSaysThatItsOutcomeIsUnknown(t *testing.T) {
 	})
 }
 
+// A silentSteps is a store that does not reply when it is asked for steps, or panics.
+type silentSteps struct {
+	*memstore.Store
+	panics bool
+}
+
+func (s silentSteps) Steps(ctx context.Context, _ driver.ID) (map[string][]byte, error) {
+	if s.panics {
+		panic("no steps today")
+	}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func TestLookEndsWhateverTheStoreDoes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for _, panics := range []bool{false, true} {
+			s := silentSteps{memstore.New(), panics}
+			g, _ := newFinishing(t, s, finishing())
+			j := &jobs{g: g, fn: func(ctx context.Context, _ int) (string, error) {
+				return semel.Step(ctx, "one", func(context.Context) (string, error) { return "done", nil })
+			}}
+			_, err := j.do(t.Context(), sagaKey("a"), []byte("x"))
+			must(t, err)
+			if _, err := g.Look(t.Context(), sagaKey("a")); err == nil || !strings.Contains(err.Error(), "read its steps") {
+				t.Errorf("panics %t: %v", panics, err)
+			}
+		}
+	})
+}
+
 func TestLookTellsWhatIsKnownOfACall(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -74,7 +74,7 @@ func (x *exchange) identify() *Problem {
 	if x.ask.Fingerprint, err = p.fingerprinter.Of(g.identity, x.r, x.body); err != nil {
 		return g.bodyProblem(err)
 	}
-	x.ask.credentials = credentialsOf(g.identity, x.ask.ID, p.Credentials, x.r)
+	x.ask.credentials = credentialsOf(g.identity, &x.ask.ID, p.Credentials, x.r)
 	x.heedPreferences()
 	return nil
 }

@@ -105,8 +105,8 @@ func newCallStatus(id driver.ID, rec *driver.Record) *CallStatus {
 
 func (g *Guard) callStatus(ctx context.Context, id driver.ID, rec *driver.Record) (*CallStatus, error) {
 	s := newCallStatus(id, rec)
-	if steps, ok := g.engine.Store().(driver.StepStore); ok && rec.Steps {
-		saved, err := steps.Steps(ctx, id)
+	if _, keeps := g.engine.Store().(driver.StepStore); keeps && rec.Steps {
+		saved, err := g.engine.Steps(ctx, id)
 		if err != nil {
 			return nil, fmt.Errorf("read its steps: %w", err)
 		}

@@ -164,7 +164,8 @@ func (r *Route) crowded(ctx context.Context, a *Ask, look bool, why string) *Ref
 type claiming struct {
 	ask    *Ask
 	claim  driver.Claim
-	copies int       // copies that were sent
+	base   context.Context // the values of the caller's context, without its cancellation
+	copies int             // copies that were sent
 	sent   time.Time // when the last copy was sent
 	owned  bool
 	err    error
@@ -174,6 +175,7 @@ type claiming struct {
 func (r *Route) send(ctx context.Context, c *claiming, rec *driver.Record) {
 	var full error
 	t, detached := r.few(), context.WithoutCancel(ctx)
+	c.base = detached
 	for try := 1; ; try++ {
 		c.err = r.askUntil(detached, t.until, request{"claim", c.ask.ID, true}, func(ctx context.Context) (err error) {
 			c.copies++
@@ -202,7 +204,7 @@ func (r *Route) judge(ctx context.Context, c *claiming, rec *driver.Record) (*Ru
 		r.releases.giveBack(ctx, c.ask.ID, c.claim.Token, c.copies, c.sent)
 		return nil, unavailable(ctx, ctx.Err())
 	case won:
-		run := r.newRun(ctx, c.ask, rec, c.claim.Token, c.sent)
+		run := r.newRun(c.base, c.ask, rec, c.claim.Token, c.sent)
 		run.resent = c.copies > 1
 		return run, nil
 	}

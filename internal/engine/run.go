@@ -55,13 +55,13 @@ type Face interface {
 	Ended()
 }
 
-// newRun makes the run of a claim that has won, and starts its lease. The claim was sent at the given time. The run
-// must be settled.
-func (r *Route) newRun(ctx context.Context, a *Ask, rec *driver.Record, token driver.Token, sent time.Time) *Run {
+// newRun makes the run of a claim that has won, and starts its lease. base has the values of the caller's context, and
+// is never cancelled. The claim was sent at the given time. The run must be settled.
+func (r *Route) newRun(base context.Context, a *Ask, rec *driver.Record, token driver.Token, sent time.Time) *Run {
 	run := &Run{
 		Route: r, ask: a, began: sent, attempt: int(rec.Attempt), last: rec.Error,
 		owner: driver.Owner{Fence: rec.Fence, Token: token},
-		base:  context.WithoutCancel(ctx),
+		base:  base,
 	}
 	run.stepped, run.steps.some, run.sealed = rec.Steps, rec.Steps, rec.Sealed
 	run.ctx.Parent, run.ctx.At, run.ctx.Cause = run.base, sent.Add(r.Policy.MaxRun), ErrMaxRun

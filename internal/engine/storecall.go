@@ -161,6 +161,16 @@ func (e *Engine) Load(ctx context.Context, id driver.ID) (rec driver.Record, err
 	return rec, err
 }
 
+// Steps reads the results of an operation's steps, as Load reads its record. The engine's store must keep steps.
+func (e *Engine) Steps(ctx context.Context, id driver.ID) (saved map[string][]byte, err error) {
+	until := time.Now().Add(min(claimWindow, e.life))
+	err = e.askUntil(context.WithoutCancel(ctx), until, request{"steps", id, true}, func(ctx context.Context) (err error) {
+		saved, err = e.store.(driver.StepStore).Steps(ctx, id)
+		return err
+	})
+	return saved, err
+}
+
 // List is [driver.Lister].List of the engine's store, which must be one.
 func (e *Engine) List(ctx context.Context, q driver.Query, yield func(driver.ID, driver.Record) bool) error {
 	return contained(ctx, func(ctx context.Context) error { return e.store.(driver.Lister).List(ctx, q, yield) })

@@ -56,8 +56,8 @@ func (r *Route) claimTx(ctx context.Context, a *Ask, rec *driver.Record) (*Run, 
 		tx    driver.Tx
 		owned bool
 	)
-	until := sent.Add(min(r.Policy.SettleWait, r.life))
-	err := r.askUntil(context.WithoutCancel(ctx), until, request{"claim", a.ID, true}, func(ctx context.Context) (err error) {
+	until, base := sent.Add(min(r.Policy.SettleWait, r.life)), context.WithoutCancel(ctx)
+	err := r.askUntil(base, until, request{"claim", a.ID, true}, func(ctx context.Context) (err error) {
 		tx, *rec, owned, err = r.store.(driver.Transactor).BeginClaim(ctx, a.ID, c)
 		return err
 	})
@@ -72,7 +72,7 @@ func (r *Route) claimTx(ctx context.Context, a *Ask, rec *driver.Record) (*Run, 
 		r.rollback(ctx, a.ID, tx)
 		return nil, unavailable(ctx, ctx.Err())
 	}
-	run := r.newRun(ctx, a, rec, c.Token, sent)
+	run := r.newRun(base, a, rec, c.Token, sent)
 	run.joint.open, run.joint.claim = tx, &c
 	return run, nil
 }
