@@ -166,7 +166,7 @@ type claiming struct {
 	claim  driver.Claim
 	base   context.Context // the values of the caller's context, without its cancellation
 	copies int             // copies that were sent
-	sent   time.Time // when the last copy was sent
+	sent   time.Time       // when the last copy was sent
 	owned  bool
 	err    error
 }
