@@ -11,6 +11,7 @@ require (
 	github.com/nats-io/nats-server/v2 v2.15.3
 	github.com/nats-io/nats.go v1.55.0
 	github.com/redis/rueidis v1.0.79
+	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	github.com/semelhq/semel v0.0.0
 	github.com/semelhq/semel/pgstore v0.0.0
 	golang.org/x/sync v0.24.0

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -33,7 +34,11 @@ var (
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if err := errors.Join(postgresServer.Close(), redisServer.Close()); err != nil {
+	err := errors.Join(postgresServer.Close(), redisServer.Close())
+	if npmFolder != "" {
+		err = errors.Join(err, os.RemoveAll(npmFolder))
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
@@ -61,6 +66,9 @@ type stage struct {
 	host *host.Host
 	data string
 	keys atomic.Int64
+
+	mu       sync.Mutex
+	contract *contract
 }
 
 func newStage(t *testing.T, c host.Config) *stage {
@@ -77,7 +85,11 @@ func newStage(t *testing.T, c host.Config) *stage {
 			t.Error(err)
 		}
 	})
-	return &stage{t: t, urls: h.URLs, host: h, data: c.Data}
+	text, err := h.Shops[0].OpenAPI()
+	must(t, err)
+	described, err := newContract(text)
+	must(t, err)
+	return &stage{t: t, urls: h.URLs, host: h, data: c.Data, contract: described}
 }
 
 // newKey returns a key that no request has had.
@@ -141,8 +153,15 @@ func (s *stage) try(instance int, method, path, key string, body any, header htt
 	}
 	defer res.Body.Close() //nolint:errcheck // it was read
 	got := &reply{Status: res.StatusCode, Header: res.Header}
-	got.Body, err = io.ReadAll(res.Body)
-	return got, err
+	if got.Body, err = io.ReadAll(res.Body); err != nil {
+		return nil, err
+	}
+	s.mu.Lock() // a compiler of schemas is not for concurrent use
+	defer s.mu.Unlock()
+	if err := s.contract.broken(r, got); err != nil {
+		s.t.Errorf("it is not as /openapi.json says: %v", err)
+	}
+	return got, nil
 }
 
 // newDatabase makes a database on the shared server.

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"net/http"
+	"slices"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -18,18 +20,26 @@ const base = "/api/v1"
 
 func init() {
 	huma.NewError = newProblem // what huma itself refuses has the form of the shop's refusals
+	huma.DefaultArrayNullable = false
 }
 
 // config describes the API. The paths of its operations begin with base.
 func (s *Shop) config() huma.Config {
 	c := huma.DefaultConfig("Shop", "1.0.0")
-	c.DocsPath, c.OpenAPIPath, c.SchemasPath = "/docs", "/openapi", ""
+	c.DocsPath, c.OpenAPIPath, c.SchemasPath = "", "/openapi", ""
 	c.CreateHooks = nil // no $schema in answers: they are stored and replayed
 	c.Info.Description = "Orders, payments, pricing, charges, intents, points and bulk imports that take effect once, however often they are asked for."
+	c.Info.License = &huma.License{Name: "Apache 2.0", Identifier: "Apache-2.0"}
+	c.Servers = []*huma.Server{{URL: "/", Description: "The shop that serves this description"}}
 	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer", BearerFormat: "JWT"}}
 	c.Security = []map[string][]string{{"token": {}}}
-	c.Transformers = append(c.Transformers, func(_ huma.Context, _ string, v any) (any, error) {
+	for _, tag := range slices.Sorted(maps.Keys(tags)) {
+		c.Tags = append(c.Tags, &huma.Tag{Name: tag, Description: tags[tag]})
+	}
+	s.components(c.Components)
+	c.Transformers = append(c.Transformers, func(ctx huma.Context, _ string, v any) (any, error) {
 		if p, ok := v.(*Problem); ok && s.o.SimpleErrors {
+			ctx.SetHeader("Content-Type", "application/json")
 			return p.simple(), nil
 		}
 		return v, nil
@@ -46,7 +56,7 @@ type call struct {
 	// [txOf]. nil is for a call that needs no key: one that has no effect, or whose repeat has the same effect by nature.
 	once     *semel.Policy
 	maxBody  int64 // in bytes; 64 KiB by default
-	refusals []int // statuses of the shop's own refusals, besides 400 and 401
+	refusals []int // statuses of the shop's own refusals, besides 400 and 401, and of further successes
 }
 
 // register adds a call to the API.
@@ -54,18 +64,18 @@ func register[I, O any](s *Shop, c call, handler func(context.Context, *I) (*O, 
 	op := huma.Operation{
 		OperationID: c.id, Method: c.method, Path: base + c.path, Summary: c.summary, Tags: []string{c.tag},
 		DefaultStatus: c.status, MaxBodyBytes: cmp.Or(c.maxBody, 64<<10),
-		Errors: append([]int{http.StatusBadRequest, http.StatusUnauthorized}, c.refusals...),
 	}
+	s.describe(&op, &c)
 	if c.once != nil {
 		p := *c.once
 		p.MaxRequestBody, p.Decide = op.MaxBodyBytes, releaseInvalid
-		describeKey(&op)
 		op.Middlewares = append(op.Middlewares, once(s.guard.Route(p)))
 		if p.OneCommit {
 			op.Middlewares = append(op.Middlewares, s.inTx)
 		}
 	}
 	huma.Register(s.api, op, handler)
+	s.describeOthers(s.described(op.Method, op.Path), &c)
 }
 
 // once is a guard as a middleware of huma.
@@ -80,7 +90,7 @@ func once(g *semel.Guard) func(huma.Context, func(huma.Context)) {
 
 // releaseInvalid lets a client correct a request that was not valid, and send it under the same key: nothing has happened.
 func releaseInvalid(status int, _ http.Header, _ []byte) semel.Verdict {
-	if status == http.StatusBadRequest {
+	if status == http.StatusBadRequest || status == http.StatusUnsupportedMediaType {
 		return semel.VerdictRelease
 	}
 	return semel.VerdictDefault
@@ -106,16 +116,6 @@ func (s *Shop) inTx(ctx huma.Context, next func(huma.Context)) {
 	if err != nil && !errors.Is(err, errRefused) { // then the guard has an answer
 		s.o.Log.ErrorContext(ctx.Context(), "a transaction has failed", "operation", ctx.Operation().OperationID, "error", err)
 	}
-}
-
-// describeKey tells clients about the key of a call, and about the guard's answers.
-func describeKey(op *huma.Operation) {
-	op.Parameters = append(op.Parameters, &huma.Param{
-		Name: "Idempotency-Key", In: "header", Required: true,
-		Description: "Names the operation: the same in each attempt, new for each new wish. A repeat gets the first answer.",
-		Schema:      &huma.Schema{Type: huma.TypeString, MinLength: ptr(1), MaxLength: ptr(255)},
-	})
-	op.Errors = append(op.Errors, http.StatusConflict, http.StatusUnprocessableEntity, http.StatusServiceUnavailable)
 }
 
 func ptr[T any](v T) *T { return &v }

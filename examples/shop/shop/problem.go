@@ -16,7 +16,8 @@ type Problem struct {
 	Status    int     `json:"status" minimum:"400" maximum:"599" doc:"The status of the answer" example:"409"`
 	Code      string  `json:"code" doc:"The kind of problem, for programs" example:"out_of_stock"`
 	Detail    string  `json:"detail,omitempty" doc:"What is wrong" example:"only 2 of book-1 are left"`
-	Retryable bool    `json:"retryable" doc:"The same request may be sent again under the same key: nothing has happened"`
+	Retryable bool    `json:"retryable" doc:"The same request may be sent again under the same key"`
+	Operation string  `json:"operation,omitempty" doc:"Where to ask what became of the operation"`
 	Errors    []Fault `json:"errors,omitempty" doc:"Each fault of the request"`
 }
 
@@ -45,20 +46,21 @@ func (p *Problem) filled() *Problem {
 	return p
 }
 
-// A simple is the other form of refusals; see Options.SimpleErrors.
-type simple struct {
-	Success bool        `json:"success"`
-	Error   simpleError `json:"error"`
+// A Refusal is the other form of refusals; see Options.SimpleErrors.
+type Refusal struct {
+	Success bool         `json:"success" enum:"false"`
+	Error   RefusalError `json:"error"`
 }
 
-type simpleError struct {
-	Code    string  `json:"code"`
-	Message string  `json:"message"`
-	Fields  []Fault `json:"fields,omitempty"`
+// A RefusalError says what is wrong.
+type RefusalError struct {
+	Code    string  `json:"code" doc:"The kind of problem, for programs" example:"out_of_stock"`
+	Message string  `json:"message" doc:"What is wrong" example:"only 2 of book-1 are left"`
+	Fields  []Fault `json:"fields,omitempty" doc:"Each fault of the request"`
 }
 
-func (p *Problem) simple() *simple {
-	return &simple{Error: simpleError{Code: p.Code, Message: p.Detail, Fields: p.Errors}}
+func (p *Problem) simple() *Refusal {
+	return &Refusal{Error: RefusalError{Code: p.Code, Message: p.Detail, Fields: p.Errors}}
 }
 
 // writeProblem is for what stands above the API.
@@ -75,13 +77,14 @@ func (s *Shop) writeProblem(w http.ResponseWriter, p *Problem) {
 
 // guardProblems has the guard's refusals in the form of the shop's.
 func (o *Options) guardProblems() semel.ProblemOptions {
+	const page = "/docs"
 	if !o.SimpleErrors {
-		return semel.ProblemOptions{}
+		return semel.ProblemOptions{Documentation: page}
 	}
-	return semel.ProblemOptions{Write: func(w http.ResponseWriter, _ *http.Request, p *semel.Problem) {
+	return semel.ProblemOptions{Documentation: page, Write: func(w http.ResponseWriter, _ *http.Request, p *semel.Problem) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(p.Status)
-		json.NewEncoder(w).Encode(simple{Error: simpleError{Code: string(p.Code), Message: p.Detail}}) //nolint:errcheck // the client has gone
+		json.NewEncoder(w).Encode(Refusal{Error: RefusalError{Code: string(p.Code), Message: p.Detail}}) //nolint:errcheck // the client has gone
 	}}
 }
 
@@ -103,3 +106,31 @@ func newProblem(status int, detail string, errs ...error) huma.StatusError {
 	}
 	return p.filled()
 }
+
+// known refuses paths that mux does not have, and methods that a path does not have, in the form of the shop's refusals.
+func (s *Shop) known(mux *http.ServeMux) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, pattern := mux.Handler(r); pattern != "" {
+			mux.ServeHTTP(w, r)
+			return
+		}
+		answer := unwritten{header: http.Header{}}
+		mux.ServeHTTP(&answer, r)
+		p := &Problem{Status: http.StatusNotFound, Code: "not_found", Detail: "there is nothing at " + r.URL.Path}
+		if answer.status == http.StatusMethodNotAllowed {
+			w.Header()["Allow"] = answer.header["Allow"]
+			p = &Problem{Status: answer.status, Code: "not_allowed", Detail: r.URL.Path + " has no " + r.Method}
+		}
+		s.writeProblem(w, p)
+	})
+}
+
+// unwritten is an answer of which only status and header matter.
+type unwritten struct {
+	header http.Header
+	status int
+}
+
+func (u *unwritten) Header() http.Header         { return u.header }
+func (u *unwritten) WriteHeader(status int)      { u.status = status }
+func (u *unwritten) Write(b []byte) (int, error) { return len(b), nil }

@@ -115,12 +115,16 @@ func New(o Options) (*Shop, error) {
 	s.loops = append(s.loops, s.guard.Run)
 	api := http.NewServeMux()
 	s.api = humago.New(api, s.config())
-	s.mux.Handle(base+"/", s.authenticate(api))
-	s.mux.Handle("/", api) // the description of the API
-	operations := s.guard.Operations()
-	api.Handle(base+"/operations", operations)
-	api.Handle(base+"/operations/", operations)
+	s.mux.Handle(base+"/", s.authenticate(s.known(api)))
+	s.mux.Handle("/", s.known(api)) // the description of the API
+	s.operations(api)
 	s.orders()
+	if o.SimpleErrors {
+		delete(s.api.OpenAPI().Components.Schemas.Map(), "Problem") // huma describes it with each call
+	}
+	if err := s.servePage(api); err != nil {
+		return nil, err
+	}
 	return s, nil
 }
 

@@ -1,0 +1,200 @@
+package shop
+
+// What the description of the API says about every call: the key, the headers of the guard, and refusals. huma adds what it
+// finds in the types of inputs and outputs.
+
+import (
+	"cmp"
+	"maps"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/semelhq/semel/refusal"
+)
+
+// codes are those of the shop's own refusals. Clients go by them, so they never change their meaning.
+var codes = []string{
+	"internal", "invalid", "not_found", "not_allowed", "order_not_found", "out_of_stock", "unauthorized",
+}
+
+// guardCodes are those of the guard's refusals: see docs/codes.md.
+var guardCodes = []refusal.Code{
+	refusal.KeyMissing, refusal.KeyInvalid, refusal.ScopeInvalid, refusal.KeyReused, refusal.InProgress, refusal.OutcomePending,
+	refusal.OutcomeUnknown, refusal.NoAnswer, refusal.ReplayUnavailable, refusal.KeyExpired, refusal.TooManyAttempts, refusal.BodyTooLarge,
+	refusal.DigestMismatch, refusal.EarlyData, refusal.RequestUnreadable, refusal.OperationNotFound, refusal.StoreUnavailable,
+}
+
+// tags say what there is.
+var tags = map[string]string{
+	"orders":     "What somebody wants to have.",
+	"operations": "What became of requests that were sent with a key, also for a client that has lost the answer.",
+}
+
+// What every call may be refused with, and what those that have a body or a key may be refused with too.
+var (
+	anyRefusals   = []int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusInternalServerError}
+	bodyRefusals  = []int{http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType}
+	keyedRefusals = []int{
+		http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusTooEarly,
+		http.StatusTooManyRequests, http.StatusServiceUnavailable,
+	}
+)
+
+// components describes what calls share.
+func (s *Shop) components(c *huma.Components) {
+	text := func(doc string, example any) *huma.Header {
+		return &huma.Header{Description: doc, Schema: &huma.Schema{Type: huma.TypeString, Examples: []any{example}}}
+	}
+	yes := text("Marks an answer that was given before.", "true")
+	yes.Schema.Enum = []any{"true"}
+	no := text("Marks a failure that is kept: a repeat gets it too.", "false")
+	no.Schema.Enum = []any{"false"}
+	code := text("Names a refusal by the guard. No other answer has it.", refusal.KeyReused)
+	code.Schema.Enum = anys(guardCodes)
+	c.Headers = map[string]*huma.Header{
+		"Idempotency-Key":       text("The key of the request, as it was sent.", `"9b2f0a52-8b0d-4f2c-9c0e-0a1d6f9f7c11"`),
+		"Idempotent-Replayed":   yes,
+		"Idempotency-Expires":   text("Until when a repeat gets the same answer.", "Mon, 30 Nov 2026 12:00:00 GMT"),
+		"Idempotency-Retryable": no,
+		"Idempotency-Code":      code,
+		"X-Correlation-Id":      text("The request's own, or a new one. It is the same in logs and messages.", "6f1d9c0b7a534e0f8b2f4f3f3a1b2c4d"),
+		"Cache-Control":         text("Answers to requests with a key are not for caches.", "no-store"),
+		"Link":                  text("The page about idempotency, or the operation.", `</docs>; rel="describedby"`),
+		"WWW-Authenticate":      text("What is missing.", `Bearer realm="shop"`),
+		"Retry-After":           {Description: "When to ask again, in seconds.", Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: ptr(0.0), Examples: []any{1}}},
+	}
+	c.Parameters = map[string]*huma.Param{
+		"Idempotency-Key": {
+			Name: "Idempotency-Key", In: "header", Required: true,
+			Description: "Names the operation: the same in each attempt, new for each new wish. A repeat gets the first answer. " +
+				"A string in quotes (RFC 9651), or 1 to 255 visible ASCII characters without quote, backslash, comma and semicolon.",
+			Schema: &huma.Schema{Type: huma.TypeString, MinLength: ptr(1), MaxLength: ptr(512)},
+			Examples: map[string]*huma.Example{
+				"quoted": {Summary: "A UUID as a structured field", Value: `"9b2f0a52-8b0d-4f2c-9c0e-0a1d6f9f7c11"`},
+				"bare":   {Summary: "The same key, as many clients send it", Value: "9b2f0a52-8b0d-4f2c-9c0e-0a1d6f9f7c11"},
+			},
+		},
+	}
+	c.Schemas.Schema(reflect.TypeFor[Problem](), true, "Problem")
+	fields := c.Schemas.Map()["Problem"].Properties
+	if s.o.SimpleErrors {
+		c.Schemas.Schema(reflect.TypeFor[Refusal](), true, "Refusal")
+		fields = c.Schemas.Map()["RefusalError"].Properties
+	}
+	fields["code"].Enum = append(anys(codes), anys(guardCodes)...)
+	c.Responses = map[string]*huma.Response{}
+}
+
+// refusal refers to the shared response with a status.
+func (s *Shop) refusal(status int) *huma.Response {
+	all, name := s.api.OpenAPI().Components.Responses, strings.NewReplacer(" ", "", "-", "").Replace(http.StatusText(status))
+	if all[name] == nil {
+		headers := refs("Idempotency-Code", "Idempotency-Key", "Idempotent-Replayed", "Idempotency-Expires", "X-Correlation-Id", "Cache-Control", "Link")
+		switch {
+		case status == http.StatusUnauthorized:
+			headers = refs("WWW-Authenticate")
+		case status == http.StatusConflict || status == http.StatusTooManyRequests:
+			maps.Copy(headers, refs("Retry-After"))
+		case status >= http.StatusInternalServerError:
+			maps.Copy(headers, refs("Retry-After", "Idempotency-Retryable"))
+		}
+		media, schema := "application/problem+json", "Problem"
+		if s.o.SimpleErrors {
+			media, schema = "application/json", "Refusal"
+		}
+		all[name] = &huma.Response{Description: http.StatusText(status), Headers: headers, Content: map[string]*huma.MediaType{
+			media: {Schema: &huma.Schema{Ref: "#/components/schemas/" + schema}, Example: s.example(status)},
+		}}
+	}
+	return &huma.Response{Ref: "#/components/responses/" + name}
+}
+
+// example is a refusal with a status.
+func (s *Shop) example(status int) any {
+	p := refuse(status, "invalid", "see code")
+	switch status {
+	case http.StatusBadRequest:
+		p = refuse(status, string(refusal.KeyMissing), "send one, and the same one with each attempt")
+		p.Type, p.Title = "urn:semel:problem:key-missing", "an idempotency key is required"
+	case http.StatusUnprocessableEntity:
+		p = refuse(status, string(refusal.KeyReused), "a key stands for one request: send the first one again, or choose a new key")
+		p.Type, p.Title = "urn:semel:problem:key-reused", "the idempotency key was used with another request"
+	case http.StatusUnauthorized:
+		p = refuse(status, "unauthorized", "the token is not valid")
+	case http.StatusInternalServerError:
+		p = refuse(status, "internal", "unexpected error occurred")
+	}
+	if s.o.SimpleErrors {
+		return p.simple()
+	}
+	return p
+}
+
+// describe says how a call is refused, and what stands in the headers of its answers.
+func (s *Shop) describe(op *huma.Operation, c *call) {
+	status := cmp.Or(c.status, http.StatusOK)
+	success, refusals := &huma.Response{Description: http.StatusText(status), Headers: map[string]*huma.Header{}}, slices.Concat(anyRefusals, c.refusals)
+	op.Responses = map[string]*huma.Response{strconv.Itoa(status): success}
+	if op.Method != http.MethodGet && op.Method != http.MethodDelete {
+		refusals = append(refusals, bodyRefusals...)
+	}
+	if c.once != nil {
+		refusals = append(refusals, keyedRefusals...)
+		op.Parameters = append(op.Parameters, &huma.Param{Ref: "#/components/parameters/Idempotency-Key"})
+		success.Headers = refs("Idempotency-Key", "Idempotent-Replayed", "Idempotency-Expires", "X-Correlation-Id", "Cache-Control")
+		if c.once.RespondAsync {
+			op.Parameters = append(op.Parameters, prefer)
+			op.Responses["202"] = s.accepted()
+		}
+	}
+	for _, status := range refusals {
+		if status >= http.StatusBadRequest {
+			op.Responses[strconv.Itoa(status)] = s.refusal(status)
+		}
+	}
+}
+
+// describeOthers describes the other successes of a call: they are like the first one, but for those that have no body.
+func (s *Shop) describeOthers(op *huma.Operation, c *call) {
+	success := *op.Responses[strconv.Itoa(cmp.Or(c.status, http.StatusOK))]
+	for _, status := range c.refusals {
+		if status >= http.StatusBadRequest {
+			continue
+		}
+		other := success
+		if other.Description = http.StatusText(status); status == http.StatusNotModified || status == http.StatusNoContent {
+			other.Content = nil
+		}
+		op.Responses[strconv.Itoa(status)] = &other
+	}
+}
+
+// described returns the description of a call that huma has registered.
+func (s *Shop) described(method, path string) *huma.Operation {
+	p := s.api.OpenAPI().Paths[path]
+	return map[string]*huma.Operation{
+		http.MethodGet: p.Get, http.MethodPost: p.Post, http.MethodPut: p.Put, http.MethodPatch: p.Patch, http.MethodDelete: p.Delete,
+	}[method]
+}
+
+// refs refers to shared headers.
+func refs(names ...string) map[string]*huma.Header {
+	all := map[string]*huma.Header{}
+	for _, name := range names {
+		all[name] = &huma.Header{Ref: "#/components/headers/" + name}
+	}
+	return all
+}
+
+// anys is for schemas.
+func anys[T ~string](values []T) (all []any) {
+	for _, v := range values {
+		all = append(all, string(v))
+	}
+	return all
+}
