@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -47,6 +48,11 @@ func TestMain(m *testing.M) {
 
 // onBoth runs a test on SQLite, and on PostgreSQL, Redis and NATS, with two instances each.
 func onBoth(t *testing.T, test func(t *testing.T, s *stage)) {
+	onEach(t, func(t *testing.T, c host.Config) { test(t, newStage(t, c)) })
+}
+
+// onEach is onBoth for a test that changes the configuration before it opens its stage.
+func onEach(t *testing.T, test func(t *testing.T, c host.Config)) {
 	for _, kind := range []string{"SQLite", "PostgreSQL"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
@@ -54,7 +60,7 @@ func onBoth(t *testing.T, test func(t *testing.T, s *stage)) {
 			if kind == "PostgreSQL" {
 				c.Database, c.Cache, c.NATS = newDatabase(t), "redis://"+redisServer.Get(t).Addr(), newNATS(t)
 			}
-			test(t, newStage(t, c))
+			test(t, c)
 		})
 	}
 }
@@ -184,14 +190,29 @@ var databases atomic.Int64
 // newNATS starts a server.
 func newNATS(t *testing.T) (address string) {
 	t.Helper()
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: filepath.Join(t.TempDir(), "nats"), NoLog: true, NoSigs: true})
-	must(t, err)
-	s.Start()
-	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	if !s.ReadyForConnections(time.Minute) {
-		t.Fatal("NATS does not start")
+	address, _ = newRestartableNATS(t)
+	return address
+}
+
+// newRestartableNATS starts a server that can be restarted, at its address and with its files.
+func newRestartableNATS(t *testing.T) (address string, restart func()) {
+	t.Helper()
+	o := &server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: filepath.Join(t.TempDir(), "nats"), NoLog: true, NoSigs: true}
+	var s *server.Server
+	start := func() {
+		var err error
+		s, err = server.NewServer(o)
+		must(t, err)
+		s.Start()
+		if !s.ReadyForConnections(time.Minute) {
+			t.Fatal("NATS does not start")
+		}
 	}
-	return s.ClientURL()
+	stop := func() { s.Shutdown(); s.WaitForShutdown() }
+	start()
+	t.Cleanup(func() { stop() })
+	o.Port = s.Addr().(*net.TCPAddr).Port
+	return s.ClientURL(), func() { stop(); start() }
 }
 
 func must(t *testing.T, err error) {

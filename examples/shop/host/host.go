@@ -77,6 +77,9 @@ func Open(ctx context.Context, c Config) (_ *Host, err error) {
 		}
 	}
 	h.Processor = c.Processor
+	if err := os.MkdirAll(mailIn(c.Data), 0o700); err != nil {
+		return nil, fmt.Errorf("make the mail folder: %w", err)
+	}
 	if c.Database == "" {
 		c.Database = filepath.Join(c.Data, "shop.db")
 	}
@@ -87,6 +90,9 @@ func Open(ctx context.Context, c Config) (_ *Host, err error) {
 	}
 	return h, nil
 }
+
+// mailIn returns the folder of the mails.
+func mailIn(data string) string { return filepath.Join(data, "mail") }
 
 // openProcessor starts a simulated card processor in this process. It is spoken to over HTTP all the same.
 func (h *Host) openProcessor(ctx context.Context, ledger string) (address string, err error) {
@@ -115,7 +121,7 @@ func (h *Host) openInstance(ctx context.Context, c Config, n int) error {
 	h.closers = append(h.closers, db.Close)
 	o := shop.Options{
 		DB: db, Broker: h.Broker, Processor: c.Processor, Auth: shop.Auth{Key: h.Keys.public(), InsecureDev: c.InsecureDev}, Secrets: h.Keys.secrets(),
-		Webhook: c.Webhook, AtMostOnce: c.AtMostOnce, SimpleErrors: c.SimpleErrors, IntentLife: c.IntentLife, Lease: c.Lease, Crash: c.Crash, Log: c.Log,
+		Webhook: c.Webhook, Mail: mailIn(c.Data), AtMostOnce: c.AtMostOnce, SimpleErrors: c.SimpleErrors, IntentLife: c.IntentLife, Lease: c.Lease, Crash: c.Crash, Log: c.Log,
 	}
 	if c.Cache != "" {
 		client, err := openRedis(c.Cache)
@@ -158,6 +164,9 @@ func after(address string, n int) (string, error) {
 	}
 	return net.JoinHostPort(host, fmt.Sprint(first)), nil
 }
+
+// DB returns the database.
+func (h *Host) DB() *database.DB { return h.databases[0] }
 
 // Run serves until ctx ends, then ends in order: no new requests, then the runs that go on, then what is beside them.
 func (h *Host) Run(ctx context.Context) error {

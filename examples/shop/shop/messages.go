@@ -9,11 +9,16 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/examples/shop/database"
 	"github.com/semelhq/semel/outbox"
+	"github.com/semelhq/semel/outbox/webhook"
 )
 
 // What happens, as Event.Type. Each is also the subject of its messages in NATS.
@@ -49,7 +54,7 @@ func (s *Shop) send(ctx context.Context, tx database.Tx, e Event) error {
 	if err != nil {
 		return fmt.Errorf("send %s: %w", e.Type, err)
 	}
-	headers := map[string]string{"Content-Type": "application/json"}
+	headers := map[string]string{"Content-Type": "application/json", "Tenant": e.Tenant}
 	if op := semel.FromContext(ctx); op != nil {
 		headers["Operation"], headers["Correlation"] = op.ID(), op.Correlation()
 	}
@@ -63,4 +68,57 @@ func (s *Shop) send(ctx context.Context, tx database.Tx, e Event) error {
 		return fmt.Errorf("send %s: %w", e.Type, err)
 	}
 	return nil
+}
+
+// relay sends what is in the outbox, until ctx ends.
+func (s *Shop) relay(ctx context.Context) error {
+	hook, err := s.webhook()
+	if err != nil {
+		return err
+	}
+	broker := outbox.Func(64, s.publish)
+	relay, err := outbox.NewRelay(s.db.Outbox, publisher(func(ctx context.Context, batch []*outbox.Message) []error {
+		if batch[0].Topic == webhookTopic { // all messages of a batch have one topic
+			return hook.Publish(ctx, batch)
+		}
+		return broker.Publish(ctx, batch)
+	}), outbox.RelayOptions{Observe: outbox.LogTo(s.o.Log)})
+	if err != nil {
+		return fmt.Errorf("make the relay: %w", err)
+	}
+	return relay.Run(ctx)
+}
+
+// publish sends a message to NATS. Its id is the one by which JetStream drops a second send.
+func (s *Shop) publish(ctx context.Context, m *outbox.Message) error {
+	msg := nats.NewMsg(m.Topic)
+	msg.Data = m.Payload
+	for name, value := range m.Headers {
+		msg.Header.Set(name, value)
+	}
+	if _, err := s.o.Broker.PublishMsg(ctx, msg, jetstream.WithMsgID(m.ID)); err != nil {
+		return err
+	}
+	s.crash("messages.published")
+	return nil
+}
+
+// webhook returns what sends signed messages to the subscriber.
+func (s *Shop) webhook() (outbox.Publisher, error) {
+	endpoint := webhook.Endpoint{ID: "subscriber", URL: s.o.Webhook, Secrets: []string{s.o.Secrets.Webhook}, Disabled: s.o.Webhook == ""}
+	sender, err := webhook.New(func(context.Context, *outbox.Message) (webhook.Endpoint, error) { return endpoint, nil }, webhook.Options{
+		// The address is the operator's own, and not one that a client has given. So it may be on this machine.
+		AllowHTTP: true, AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make the sender of webhooks: %w", err)
+	}
+	return sender, nil
+}
+
+// publisher is a function as an [outbox.Publisher].
+type publisher func(ctx context.Context, batch []*outbox.Message) []error
+
+func (p publisher) Publish(ctx context.Context, batch []*outbox.Message) []error {
+	return p(ctx, batch)
 }

@@ -60,6 +60,8 @@ type Options struct {
 	Secrets   Secrets
 	// Webhook is where it is told that a payment has completed. "" means nowhere.
 	Webhook string
+	// Mail is the folder that mails are written to. "" means none.
+	Mail string
 	// AtMostOnce never runs a payment again whose outcome is unknown. It asks the card processor instead.
 	AtMostOnce bool
 	// SimpleErrors gives refusals as {"success":false,"error":{"code","message"}}.
@@ -94,6 +96,9 @@ func New(o Options) (*Shop, error) {
 	if o.IntentLife == 0 {
 		o.IntentLife = 15 * time.Minute
 	}
+	if o.Lease == 0 {
+		o.Lease = 30 * time.Second
+	}
 	ring, err := keyring.New(keyring.Key{ID: "shop", Key: o.Secrets.Encryption})
 	if err != nil {
 		return nil, fmt.Errorf("make the keyring: %w", err)
@@ -119,6 +124,7 @@ func New(o Options) (*Shop, error) {
 	s.mux.Handle("/", s.known(api)) // the description of the API
 	s.operations(api)
 	s.orders()
+	s.messages()
 	if o.SimpleErrors {
 		delete(s.api.OpenAPI().Components.Schemas.Map(), "Problem") // huma describes it with each call
 	}
