@@ -147,11 +147,7 @@ func (s *stage) try(instance int, method, path, key string, body any, header htt
 	if key != "" {
 		r.Header["idempotency-key"] = []string{`"` + key + `"`} // net/http resends a request if it finds the header
 	}
-	token, err := s.host.Keys.Token("acme", "alice", time.Hour)
-	if err != nil {
-		return nil, err
-	}
-	r.Header.Set("Authorization", "Bearer "+token)
+	r.Header.Set("Authorization", s.bearer("acme", "alice"))
 	maps.Copy(r.Header, header)
 	res, err := http.DefaultClient.Do(r)
 	if err != nil {
@@ -168,6 +164,15 @@ func (s *stage) try(instance int, method, path, key string, body any, header htt
 		s.t.Errorf("it is not as /openapi.json says: %v", err)
 	}
 	return got, nil
+}
+
+// bearer returns a header that proves who somebody is.
+func (s *stage) bearer(tenant, user string) string {
+	token, err := s.host.Keys.Token(tenant, user, time.Hour)
+	if err != nil {
+		s.t.Error(err)
+	}
+	return "Bearer " + token
 }
 
 // newDatabase makes a database on the shared server.

@@ -74,7 +74,13 @@ func register[I, O any](s *Shop, c call, handler func(context.Context, *I) (*O, 
 			op.Middlewares = append(op.Middlewares, s.inTx)
 		}
 	}
-	huma.Register(s.api, op, handler)
+	huma.Register(s.api, op, func(ctx context.Context, in *I) (*O, error) {
+		out, err := handler(ctx, in)
+		if p := huma.StatusError(nil); err != nil && !errors.As(err, &p) {
+			s.o.Log.ErrorContext(ctx, "a call has failed", "operation", c.id, "error", err)
+		}
+		return out, err
+	})
 	s.describeOthers(s.described(op.Method, op.Path), &c)
 }
 

@@ -1,8 +1,10 @@
 package shop
 
 // Key and constraint. An order is made in one transaction, together with the answer under the client's key: there is one
-// commit, and if the process dies before it, nothing has happened. Stock is taken by one conditional update a line, so
-// that two orders never sell the last item twice.
+// commit, and if the process dies before it, nothing has happened. Stock is taken by one conditional update a product (see
+// stock.go), so that two orders never sell the last item twice.
+//
+// What changes an order is in orderchanges.go, what moves it on is in ordermoves.go.
 
 import (
 	"context"
@@ -12,7 +14,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -30,13 +31,13 @@ type Line struct {
 	Quantity int64  `json:"quantity" minimum:"1" maximum:"1000"`
 }
 
-// NewOrder is what a client orders.
+// NewOrder is what a client orders. It names no prices: those are the shop's.
 type NewOrder struct {
 	Lines []Line `json:"lines" minItems:"1" maxItems:"100"`
 	Note  string `json:"note,omitempty" maxLength:"500"`
 }
 
-// Order is an order as it stands. Its states are: pending, confirmed, cancelled, and those of its saga (see place.go).
+// Order is an order as it stands. Its states are: pending, confirmed, cancelled, deleted, and those of its saga (see place.go).
 type Order struct {
 	ID       string    `json:"id" format:"uuid"`
 	State    string    `json:"state" example:"pending"`
@@ -54,9 +55,11 @@ type createdOrder struct {
 	Body     Order
 }
 
+// foundOrder has no body if its status is 304.
 type foundOrder struct {
-	ETag string `header:"ETag"`
-	Body Order
+	Status int
+	ETag   string `header:"ETag"`
+	Body   Order
 }
 
 func (s *Shop) orders() {
@@ -65,14 +68,21 @@ func (s *Shop) orders() {
 		status: http.StatusCreated, once: inOneCommit, refusals: []int{http.StatusConflict},
 	}, s.createOrder)
 	register(s, call{
+		id: "list-orders", method: http.MethodGet, path: "/orders", tag: "orders", summary: "List orders, the newest first",
+	}, s.listOrders)
+	register(s, call{
 		id: "get-order", method: http.MethodGet, path: "/orders/{id}", tag: "orders", summary: "Look at an order",
-		refusals: []int{http.StatusNotFound},
+		refusals: []int{http.StatusNotFound, http.StatusNotModified},
 	}, s.getOrder)
+	register(s, call{
+		id: "list-products", method: http.MethodGet, path: "/products", tag: "orders", summary: "List what can be ordered",
+	}, s.listProducts)
+	s.orderChanges()
+	s.orderMoves()
 }
 
 func (s *Shop) createOrder(ctx context.Context, in *struct{ Body NewOrder }) (*createdOrder, error) {
 	op, tx := semel.FromContext(ctx), txOf(ctx)
-	o := Order{ID: uuid.Must(uuid.NewV7()).String(), State: "pending", Lines: in.Body.Lines, Note: in.Body.Note, Created: now(), version: 1}
 	// The operation may have been forgotten, and its order be there.
 	earlier, err := findOrder(ctx, tx, "row_key = $1", op.Key("row"))
 	switch {
@@ -81,18 +91,24 @@ func (s *Shop) createOrder(ctx context.Context, in *struct{ Body NewOrder }) (*c
 	case !errors.Is(err, sql.ErrNoRows):
 		return nil, err
 	}
-	if o.Total, o.Currency, err = takeStock(ctx, tx, o.Lines); err != nil {
+	o := newOrder(uuid.Must(uuid.NewV7()), in.Body)
+	if o.Total, o.Currency, err = moveStock(ctx, tx, nil, o.Lines); err != nil {
 		return nil, err
 	}
 	s.crash("orders.create.taken")
-	if err := insertOrder(ctx, tx, op.Key("row"), &o); err != nil {
-		return nil, err
-	}
-	if err := s.send(ctx, tx, Event{Type: OrderPlaced, ID: o.ID, Amount: o.Total, Currency: o.Currency}); err != nil {
+	if _, err := insertOrder(ctx, tx, op.Key("row"), o); err != nil {
 		return nil, err
 	}
 	s.crash("orders.create.inserted")
-	return created(&o), nil
+	return created(o), s.sendPlaced(ctx, tx, o)
+}
+
+func (s *Shop) sendPlaced(ctx context.Context, tx database.Tx, o *Order) error {
+	return s.send(ctx, tx, Event{Type: OrderPlaced, ID: o.ID, Amount: o.Total, Currency: o.Currency})
+}
+
+func newOrder(id uuid.UUID, of NewOrder) *Order {
+	return &Order{ID: id.String(), State: "pending", Lines: of.Lines, Note: of.Note, Created: now(), version: 1}
 }
 
 func created(o *Order) *createdOrder {
@@ -100,71 +116,115 @@ func created(o *Order) *createdOrder {
 }
 
 func (s *Shop) getOrder(ctx context.Context, in *struct {
-	ID string `path:"id" format:"uuid"`
+	ID          uuid.UUID `path:"id" format:"uuid"`
+	IfNoneMatch string    `header:"If-None-Match" doc:"The ETag of the order that the client has" example:"\"1\""`
 },
 ) (*foundOrder, error) {
-	o, err := findOrder(ctx, s.db, "tenant = $1 AND id = $2", principal(ctx).Tenant, in.ID)
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil, refuse(http.StatusNotFound, "order_not_found", "there is no order "+in.ID)
-	}
+	o, err := s.order(ctx, s.db, in.ID)
 	if err != nil {
 		return nil, err
 	}
-	return &foundOrder{ETag: o.etag(), Body: *o}, nil
+	if matches(in.IfNoneMatch, o.etag(), weakly) {
+		return &foundOrder{Status: http.StatusNotModified, ETag: o.etag()}, nil
+	}
+	return found(o), nil
 }
 
-// takeStock takes what the lines ask for, and returns what it costs.
-func takeStock(ctx context.Context, tx database.Tx, lines []Line) (total int64, currency string, err error) {
-	// In one order for all, or two transactions could wait for each other.
-	lines = slices.SortedFunc(slices.Values(lines), func(a, b Line) int { return strings.Compare(a.Product, b.Product) })
-	for _, l := range lines {
-		var price int64
-		err := tx.QueryRow(ctx, "UPDATE products SET stock = stock - $1 WHERE id = $2 AND stock >= $1 RETURNING price", l.Quantity, l.Product).Scan(&price)
-		if errors.Is(err, sql.ErrNoRows) {
-			semel.FromContext(ctx).Release() // nothing has happened, and there may be more of it later
-			return 0, "", refuse(http.StatusConflict, "out_of_stock", fmt.Sprintf("there are not %d of %s", l.Quantity, l.Product))
-		}
-		if err != nil {
-			return 0, "", fmt.Errorf("take stock: %w", err)
-		}
-		total += l.Quantity * price
+func found(o *Order) *foundOrder { return &foundOrder{Status: http.StatusOK, ETag: o.etag(), Body: *o} }
+
+type orderPage struct {
+	Link string `header:"Link" doc:"rel=\"next\" is the next page"`
+	Body struct {
+		Orders []Order `json:"orders"`
+		Next   string  `json:"next,omitempty" doc:"The cursor of the next page; missing on the last one"`
 	}
-	return total, "EUR", nil
 }
 
-func insertOrder(ctx context.Context, tx database.Tx, rowKey string, o *Order) error {
-	lines, err := json.Marshal(o.Lines)
-	if err != nil {
-		return fmt.Errorf("encode the lines: %w", err)
-	}
-	_, err = tx.Exec(ctx, "INSERT INTO orders (tenant, id, row_key, state, version, currency, total, lines, note, created) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
-		principal(ctx).Tenant, o.ID, rowKey, o.State, o.version, o.Currency, o.Total, string(lines), o.Note, o.Created.UnixMilli())
-	if err != nil {
-		return fmt.Errorf("insert the order: %w", err)
-	}
-	return nil
+// orderCursor is the last order of a page.
+type orderCursor struct {
+	Created int64
+	ID      string
 }
+
+func (s *Shop) listOrders(ctx context.Context, in *struct{ Page }) (*orderPage, error) {
+	after := orderCursor{Created: 1<<63 - 1}
+	if err := in.read(&after); err != nil {
+		return nil, err
+	}
+	orders, err := findOrders(ctx, s.db, "tenant = $1 AND state <> 'deleted' AND (created, id) < ($2, $3) ORDER BY created DESC, id DESC LIMIT $4",
+		principal(ctx).Tenant, after.Created, after.ID, in.Limit+1)
+	if err != nil {
+		return nil, err
+	}
+	out := &orderPage{}
+	if len(orders) > in.Limit {
+		orders = orders[:in.Limit]
+		last := orders[in.Limit-1]
+		out.Body.Next, out.Link = in.next("/orders", orderCursor{last.Created.UnixMilli(), last.ID})
+	}
+	out.Body.Orders = orders
+	return out, nil
+}
+
+// order finds an order that was not deleted.
+func (s *Shop) order(ctx context.Context, q database.Queries, id uuid.UUID) (*Order, error) {
+	o, err := findOrder(ctx, q, "tenant = $1 AND id = $2 AND state <> 'deleted'", principal(ctx).Tenant, id.String())
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, refuse(http.StatusNotFound, "order_not_found", "there is no order "+id.String())
+	}
+	return o, err
+}
+
+// insertOrder reports false if the tenant has an order of that id. The row key is nil if the client has named the order.
+func insertOrder(ctx context.Context, tx database.Tx, rowKey any, o *Order) (inserted bool, err error) {
+	n, err := tx.Exec(ctx, `INSERT INTO orders (tenant, id, row_key, state, version, currency, total, lines, note, created)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (tenant, id) DO NOTHING`,
+		principal(ctx).Tenant, o.ID, rowKey, o.State, o.version, o.Currency, o.Total, encode(o.Lines), o.Note, o.Created.UnixMilli())
+	if err != nil {
+		return false, fmt.Errorf("insert the order: %w", err)
+	}
+	return n > 0, nil
+}
+
+const orderColumns = "id, state, version, currency, total, lines, note, created"
 
 func findOrder(ctx context.Context, q database.Queries, where string, args ...any) (*Order, error) {
+	o, err := scanOrder(q.QueryRow(ctx, "SELECT "+orderColumns+" FROM orders WHERE "+where, args...))
+	if err != nil {
+		return nil, fmt.Errorf("find the order: %w", err)
+	}
+	return o, nil
+}
+
+func findOrders(ctx context.Context, q database.Queries, where string, args ...any) ([]Order, error) {
+	orders, err := scanAll(scanOrder)(q.Query(ctx, "SELECT "+orderColumns+" FROM orders WHERE "+where, args...))
+	if err != nil {
+		return nil, fmt.Errorf("find orders: %w", err)
+	}
+	return orders, nil
+}
+
+func scanOrder(row scanner) (*Order, error) {
 	var (
 		o       Order
 		lines   string
 		created int64
 	)
-	err := q.QueryRow(ctx, "SELECT id, state, version, currency, total, lines, note, created FROM orders WHERE "+where, args...).
-		Scan(&o.ID, &o.State, &o.version, &o.Currency, &o.Total, &lines, &o.Note, &created)
+	err := row.Scan(&o.ID, &o.State, &o.version, &o.Currency, &o.Total, &lines, &o.Note, &created)
 	if err == nil {
 		err = json.Unmarshal([]byte(lines), &o.Lines)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("find the order: %w", err)
-	}
 	o.Created = time.UnixMilli(created).UTC()
-	return &o, nil
+	return &o, err
 }
 
-// etag is strong: an order's version changes with each change.
+// etag is strong: an order's version changes with each change, and its id is never used again.
 func (o *Order) etag() string { return fmt.Sprintf(`"%d"`, o.version) }
+
+// is reports whether an order is what a client wants it to be.
+func (o *Order) is(want NewOrder) bool {
+	return o.Note == want.Note && slices.Equal(o.Lines, want.Lines)
+}
 
 // now is the time in the precision in which it is stored.
 func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }

@@ -40,6 +40,13 @@ func refuse(status int, code, detail string) *Problem {
 	return (&Problem{Status: status, Code: code, Detail: detail}).filled()
 }
 
+// invalid refuses a request because of one of its fields.
+func invalid(field, message string) *Problem {
+	p := refuse(http.StatusBadRequest, "invalid", field+": "+message)
+	p.Errors = []Fault{{field, message}}
+	return p
+}
+
 // filled fills in what follows from code and status.
 func (p *Problem) filled() *Problem {
 	p.Type, p.Title = "urn:shop:problem:"+p.Code, http.StatusText(p.Status)
