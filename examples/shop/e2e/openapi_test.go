@@ -252,7 +252,7 @@ func TestARefusalHasTheChosenForm(t *testing.T) {
 				"invalid 400":                         s.call(0, "POST", "/orders", s.newKey(), `{"lines":[]}`, nil),
 				"invalid 415":                         s.call(0, "POST", "/orders", s.newKey(), order, http.Header{"Content-Type": {"text/csv"}}),
 				"order_not_found 404":                 s.call(0, "GET", "/orders/0198c2e0-0000-7000-8000-000000000000", "", nil, nil),
-				"out_of_stock 409":                    s.call(0, "POST", "/orders", s.newKey(), `{"lines":[{"product":"none","quantity":1}]}`, nil),
+				"out_of_stock 409":                    s.call(0, "POST", "/orders", s.newKey(), `{"lines":[{"product":"book-1","quantity":1000}]}`, nil),
 				"unauthorized 401":                    s.call(0, "POST", "/orders", s.newKey(), order, none),
 				"not_found 404":                       s.call(0, "GET", "/unknown", "", nil, nil),
 				"not_allowed 405":                     s.call(0, "TRACE", "/orders", "", nil, nil),

@@ -19,7 +19,19 @@ import (
 
 // codes are those of the shop's own refusals. Clients go by them, so they never change their meaning.
 var codes = []string{
-	"internal", "invalid", "not_found", "not_allowed", "order_not_found", "out_of_stock", "unauthorized",
+	"changed",
+	"illegal_move",
+	"internal",
+	"invalid",
+	"not_allowed",
+	"not_found",
+	"order_deleted",
+	"order_exists",
+	"order_not_found",
+	"order_not_pending",
+	"out_of_stock",
+	"precondition_required",
+	"unauthorized",
 }
 
 // guardCodes are those of the guard's refusals: see docs/codes.md.

@@ -86,7 +86,9 @@ func shortOf(ctx context.Context, tx database.Tx, product string, lines []Line) 
 		return err
 	}
 	semel.FromContext(ctx).Release() // nothing has happened, and there may be more of it later
-	return refuse(http.StatusConflict, "out_of_stock", fmt.Sprintf("only %d of %s are left", left, product))
+	p := refuse(http.StatusConflict, "out_of_stock", fmt.Sprintf("only %d of %s are left", left, product))
+	p.Retryable = true
+	return p
 }
 
 func unknownProduct(product string, lines []Line) error {
