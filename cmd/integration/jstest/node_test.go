@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/semelhq/semel/internal/npm"
 )
 
 // client is the folder of the JavaScript client.
@@ -15,7 +17,7 @@ var result = regexp.MustCompile(`(?m)^ *(not ok|ok) \d+ - (.*?)( # (?:SKIP|TODO)
 
 func TestR65_TheClientsOwnTestsPassInNode(t *testing.T) {
 	t.Parallel()
-	node, err := node()
+	node, err := npm.Node()
 	if err != nil {
 		t.Fatal(err)
 	}

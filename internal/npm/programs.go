@@ -1,4 +1,4 @@
-package jstest
+package npm
 
 import (
 	"context"
@@ -41,8 +41,8 @@ const machine = runtime.GOOS + "/" + runtime.GOARCH
 // minNode is the oldest major version of Node.js on which the client has to run.
 const minNode = 20
 
-// node returns the path of a Node.js that is new enough.
-var node = sync.OnceValues(func() (string, error) {
+// Node returns the path of a Node.js on which the JavaScript client runs: the machine's own, or npm's.
+var Node = sync.OnceValues(func() (string, error) {
 	said := "there is none"
 	if path, err := exec.LookPath("node"); err == nil {
 		version, err := version(path)
@@ -63,14 +63,15 @@ var node = sync.OnceValues(func() (string, error) {
 	return filepath.Join(dir, "node"), nil
 })
 
-// chromium returns the path of a Chromium that runs, and what it needs in its environment.
-func chromium(fonts string) (path string, env []string, err error) {
+// Chromium returns the path of a Chromium that runs, the machine's own or npm's, and what it needs in its environment. fonts is
+// a folder that it may use.
+func Chromium(fonts string) (path string, env []string, err error) {
 	if path := ownChromium(); path != "" {
 		return path, nil, nil
 	}
 	dir, err := chromiumOfNPM()
 	if err != nil {
-		return "", nil, fmt.Errorf("the JavaScript client is tested in Chromium; here is none that runs outside a snap,"+
+		return "", nil, fmt.Errorf("pages are tested in Chromium; here is none that runs outside a snap,"+
 			" and in place of it: %w; install it (Debian: apt-get install chromium; Fedora: dnf install chromium;"+
 			" macOS: brew install --cask chromium; Ubuntu: google-chrome-stable, or let npm reach a registry once)", err)
 	}
@@ -106,7 +107,7 @@ func ownChromium() string {
 // chromiumOfNPM returns the folder with npm's: the program, and the libraries and fonts that small machines lack.
 var chromiumOfNPM = sync.OnceValues(func() (string, error) {
 	return fromNPM(chromiums, func(from, to string) error {
-		node, err := node()
+		node, err := Node()
 		if err != nil {
 			return err
 		}
@@ -168,7 +169,7 @@ func fromNPM(packages map[string]pkg, make func(from, to string) error) (string,
 
 // version returns what a program says to --version. An error means that it does not run.
 func version(path string, env ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, "--version")
 	cmd.Env = append(os.Environ(), env...)
