@@ -1,5 +1,6 @@
 import { Budget } from "./budget.js";
 import { Call } from "./call.js";
+import { keyOf } from "./key.js";
 import { KeyStore } from "./keystore.js";
 import { Operation } from "./operation.js";
 import { compile } from "./options.js";
@@ -16,9 +17,10 @@ export function createClient(options = {}) {
     return (await prepare(url, init).run()).response;
   }
 
-  function operation(name) {
+  function operation(name, { key } = {}) {
     if (typeof name !== "string" || name === "") throw new TypeError("idempotent client: an operation needs a name");
-    return new Operation(name, keys, underWay, prepare);
+    keyOf(key); // or throws what is wrong with it
+    return new Operation(name, key, keys, underWay, prepare);
   }
 
   return Object.freeze({ idempotentFetch, operation });

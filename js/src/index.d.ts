@@ -179,8 +179,12 @@ export interface Client {
    * only if it is marked as kept (Idempotency-Retryable: false) or as a replay (Idempotent-Replayed: true).
    */
   idempotentFetch(url: string | URL, init?: KeyedCallInit): Promise<Answer>;
-  /** The operation of a name. Its key is kept in the storage from before the first request until there is a definite answer. */
-  operation(name: string): Operation;
+  /**
+   * The operation of a name. Its key is kept in the storage from before the first request until there is a definite answer. Each
+   * wish has a random key, unless the caller derives one, from what is wanted: then a call after the answer, and one in another
+   * tab, are the same wish.
+   */
+  operation(name: string, options?: { key?: string | Key }): Operation;
 }
 
 /** Returns a client; throws a TypeError that says all that is wrong with the options. */

@@ -1,5 +1,5 @@
-import { IdempotencyError, Reason } from "./errors.js";
-import { newKey } from "./key.js";
+import { Code, IdempotencyError, Reason } from "./errors.js";
+import { keyOf, newKey } from "./key.js";
 import { limitOf, unlessAborted } from "./limit.js";
 
 /**
@@ -10,9 +10,12 @@ export class Operation {
   #keys;
   #underWay;
   #prepare;
+  #derived;
 
-  constructor(name, keys, underWay, prepare) {
+  /** derived is the key that the caller has for the operation; undefined means that each wish gets a random one. */
+  constructor(name, derived, keys, underWay, prepare) {
     this.name = name;
+    this.#derived = derived;
     this.#keys = keys;
     this.#underWay = underWay;
     this.#prepare = prepare;
@@ -41,7 +44,11 @@ export class Operation {
 
   #begin(url, init) {
     const kept = this.key;
-    const key = kept ?? newKey();
+    const derived = keyOf(this.#derived);
+    if (kept && derived && kept.value !== derived.value) {
+      throw new IdempotencyError({ code: Code.keyInvalid, detail: "what became of the operation's last key, another one, is not known" });
+    }
+    const key = kept ?? derived ?? newKey();
     const call = this.#prepare(url, init, { name: this.name, key });
     if (!kept) this.#keys.keep(this.name, key);
     const answer = this.#run(call, kept).finally(() => this.#underWay.delete(this.name));

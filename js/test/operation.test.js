@@ -46,6 +46,46 @@ test("operations of different names have different keys", async () => {
   assert.notEqual(keys()[0], keys()[1]);
 });
 
+test("R-65: with a derived key, a call after the answer and one in another tab are the same wish", async () => {
+  const [first, second] = [shop([ok, ok], { storage: new MemoryStorage() }), shop([ok])];
+  const operation = first.client.operation("checkout-42", { key: "order-42" });
+  await operation.fetch(url, payment);
+  await operation.fetch(url, payment);
+  await second.client.operation("checkout-42", { key: { value: "order-42", made: Date.now() - 1000 } }).fetch(url, payment);
+  assert.deepEqual([...first.keys(), ...second.keys()], Array(3).fill('"order-42"'));
+});
+
+test("R-65: a derived key is kept like any other, with its age, until there is an answer", async () => {
+  const storage = new MemoryStorage();
+  const before = shop([{ network: true }], { storage, ...exhausted });
+  await assert.rejects(before.client.operation("checkout-42", { key: "order-42" }).fetch(url, payment), { reason: "attempts" });
+  const after = shop([ok], { storage });
+  const operation = after.client.operation("checkout-42", { key: { value: "order-42", made: 0 } });
+  assert.ok(operation.key.made > 0);
+  await operation.fetch(url, payment);
+  assert.equal(operation.key, undefined);
+  await assert.rejects(operation.fetch(url, payment), { reason: "retention", attempts: 0 });
+});
+
+test("another derived key does not replace one whose outcome is not known", async () => {
+  const storage = new MemoryStorage();
+  const { client, server } = shop([{ network: true }, ok], { storage, ...exhausted });
+  await assert.rejects(client.operation("checkout-42", { key: "order-42" }).fetch(url, payment));
+  const other = client.operation("checkout-42", { key: "order-43" });
+  await assert.rejects(other.fetch(url, payment), { code: "IDEMPOTENCY_KEY_INVALID", attempts: 0 });
+  assert.equal(server.requests.length, 1);
+  other.forget();
+  await other.fetch(url, payment);
+  assert.equal(server.requests[1].key, '"order-43"');
+});
+
+test("a derived key that can't be sent is refused at once", () => {
+  const { client } = shop([]);
+  for (const key of ["", "ä", 42, { value: "order-42", made: "today" }]) {
+    assert.throws(() => client.operation("checkout-42", { key }), { code: "IDEMPOTENCY_KEY_INVALID" });
+  }
+});
+
 test("R-65: a second call while one is under way sends nothing, and gets the same answer", async () => {
   let answer;
   const slow = () => new Promise((done) => (answer = () => done(new Response('{"id":1}', { status: 201 }))));
