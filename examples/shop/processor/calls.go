@@ -374,5 +374,5 @@ func (r *refusal) write(w http.ResponseWriter) { writeJSON(w, r.status, r.body()
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	json.NewEncoder(w).Encode(v)
+	json.NewEncoder(w).Encode(v) //nolint:errcheck // the client has gone
 }

@@ -60,7 +60,7 @@ func (l *ledgerFile) open(path string, yield func(Entry) error) (err error) {
 	}
 	defer func() {
 		if err != nil {
-			l.f.Close()
+			err = errors.Join(err, l.f.Close())
 		}
 	}()
 	lines := bufio.NewReader(l.f)
@@ -127,7 +127,7 @@ func syncFolder(path string) error {
 	if err != nil {
 		return err
 	}
-	defer d.Close()
+	defer d.Close() //nolint:errcheck // it was only read
 	if err := d.Sync(); err != nil && !errors.Is(err, os.ErrInvalid) {
 		return err
 	}
