@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -71,7 +72,9 @@ type stage struct {
 	urls []string
 	host *host.Host
 	data string
-	keys atomic.Int64
+	// database is the address of the shop's.
+	database string
+	keys     atomic.Int64
 
 	mu       sync.Mutex
 	contract *contract
@@ -95,7 +98,7 @@ func newStage(t *testing.T, c host.Config) *stage {
 	must(t, err)
 	described, err := newContract(text)
 	must(t, err)
-	return &stage{t: t, urls: h.URLs, host: h, data: c.Data, contract: described}
+	return &stage{t: t, urls: h.URLs, host: h, data: c.Data, database: cmp.Or(c.Database, filepath.Join(c.Data, "shop.db")), contract: described}
 }
 
 // newKey returns a key that no request has had.

@@ -68,7 +68,10 @@ func register[I, O any](s *Shop, c call, handler func(context.Context, *I) (*O, 
 	s.describe(&op, &c)
 	if c.once != nil {
 		p := *c.once
-		p.MaxRequestBody, p.Decide = op.MaxBodyBytes, releaseInvalid
+		p.MaxRequestBody = op.MaxBodyBytes
+		if p.Decide == nil {
+			p.Decide = releaseInvalid
+		}
 		op.Middlewares = append(op.Middlewares, once(s.guard.Route(p)))
 		if p.OneCommit {
 			op.Middlewares = append(op.Middlewares, s.inTx)

@@ -20,9 +20,11 @@ import (
 // codes are those of the shop's own refusals. Clients go by them, so they never change their meaning.
 var codes = []string{
 	"changed",
+	"declined",
 	"illegal_move",
 	"internal",
 	"invalid",
+	"no_answer_from_processor",
 	"not_allowed",
 	"not_found",
 	"order_deleted",
@@ -30,7 +32,13 @@ var codes = []string{
 	"order_not_found",
 	"order_not_pending",
 	"out_of_stock",
+	"payment_in_progress",
+	"payment_not_found",
+	"payment_not_paid",
+	"payment_not_prepared",
 	"precondition_required",
+	"refund_too_large",
+	"refused_by_processor",
 	"unauthorized",
 }
 
@@ -44,6 +52,7 @@ var guardCodes = []refusal.Code{
 // tags say what there is.
 var tags = map[string]string{
 	"orders":     "What somebody wants to have.",
+	"payments":   "Money that is held, taken and given back.",
 	"operations": "What became of requests that were sent with a key, also for a client that has lost the answer.",
 }
 

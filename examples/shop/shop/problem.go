@@ -47,6 +47,13 @@ func invalid(field, message string) *Problem {
 	return p
 }
 
+// again returns a refusal after which the same request is worth sending again, under the same key.
+func again(status int, code, detail string) *Problem {
+	p := refuse(status, code, detail)
+	p.Retryable = true
+	return p
+}
+
 // filled fills in what follows from code and status.
 func (p *Problem) filled() *Problem {
 	p.Type, p.Title = "urn:shop:problem:"+p.Code, http.StatusText(p.Status)

@@ -80,6 +80,7 @@ type Shop struct {
 	o     Options
 	db    *database.DB
 	guard *semel.Guard
+	cards *cards
 	api   huma.API
 	mux   *http.ServeMux
 	loops []func(context.Context) error // what Run runs
@@ -118,12 +119,16 @@ func New(o Options) (*Shop, error) {
 		return nil, fmt.Errorf("make the guard: %w", err)
 	}
 	s.loops = append(s.loops, s.guard.Run)
+	if s.cards, err = newCards(o.Processor); err != nil {
+		return nil, err
+	}
 	api := http.NewServeMux()
 	s.api = humago.New(api, s.config())
 	s.mux.Handle(base+"/", s.authenticate(s.known(api)))
 	s.mux.Handle("/", s.known(api)) // the description of the API
 	s.operations(api)
 	s.orders()
+	s.payments()
 	s.messages()
 	if o.SimpleErrors {
 		delete(s.api.OpenAPI().Components.Schemas.Map(), "Problem") // huma describes it with each call
@@ -131,7 +136,7 @@ func New(o Options) (*Shop, error) {
 	if err := s.servePage(api); err != nil {
 		return nil, err
 	}
-	return s, nil
+	return s, s.complete(api)
 }
 
 // ServeHTTP serves the API.
