@@ -20,6 +20,8 @@ import (
 // codes are those of the shop's own refusals. Clients go by them, so they never change their meaning.
 var codes = []string{
 	"changed",
+	"charge_exists",
+	"charge_not_found",
 	"declined",
 	"illegal_move",
 	"internal",
@@ -36,6 +38,7 @@ var codes = []string{
 	"payment_not_found",
 	"payment_not_paid",
 	"payment_not_prepared",
+	"points_out_of_range",
 	"precondition_required",
 	"refund_too_large",
 	"refused_by_processor",
@@ -53,6 +56,8 @@ var guardCodes = []refusal.Code{
 var tags = map[string]string{
 	"orders":     "What somebody wants to have.",
 	"payments":   "Money that is held, taken and given back.",
+	"charges":    "Amounts that are charged to accounts, under names of the client's.",
+	"points":     "What customers collect: a ledger for each account.",
 	"operations": "What became of requests that were sent with a key, also for a client that has lost the answer.",
 }
 

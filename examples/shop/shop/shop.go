@@ -129,6 +129,8 @@ func New(o Options) (*Shop, error) {
 	s.operations(api)
 	s.orders()
 	s.payments()
+	s.charges()
+	s.points()
 	s.messages()
 	if o.SimpleErrors {
 		delete(s.api.OpenAPI().Components.Schemas.Map(), "Problem") // huma describes it with each call
