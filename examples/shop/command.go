@@ -28,10 +28,11 @@ const (
 )
 
 type commandLine struct {
-	Version kong.VersionFlag `help:"Print the version and exit."`
-	Serve   serveCommand     `cmd:"" help:"Serve the API, the checkout page and a simulated card processor."`
-	Token   tokenCommand     `cmd:"" help:"Print a token for the API."`
-	OpenAPI openAPICommand   `cmd:"" name:"openapi" help:"Print the description of the API, OpenAPI 3.1."`
+	Version  kong.VersionFlag `help:"Print the version and exit."`
+	Serve    serveCommand     `cmd:"" help:"Serve the API, the checkout page and a simulated card processor."`
+	Token    tokenCommand     `cmd:"" help:"Print a token for the API."`
+	OpenAPI  openAPICommand   `cmd:"" name:"openapi" help:"Print the description of the API, OpenAPI 3.1."`
+	Exercise exerciseCommand  `cmd:"" help:"List the exercises of docs/patterns.md, or mark one."`
 }
 
 // exited is thrown by the parser when --help or --version has been answered.

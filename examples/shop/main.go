@@ -3,6 +3,7 @@
 //	shop serve    serve the API, the checkout page and a simulated card processor
 //	shop token    print a token for the API
 //	shop openapi  print the description of the API
+//	shop exercise list the exercises of docs/patterns.md, or mark one
 package main
 
 import (
