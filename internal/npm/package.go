@@ -102,7 +102,7 @@ func untar(r io.Reader, dir string) error {
 	if err != nil {
 		return err
 	}
-	defer root.Close()
+	defer root.Close() //nolint:errcheck // nothing was written through it
 	for t := tar.NewReader(r); ; {
 		head, err := t.Next()
 		switch {
