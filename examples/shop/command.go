@@ -81,7 +81,8 @@ type serveCommand struct {
 	NATS         string        `placeholder:"URL" help:"nats://… instead of a server in this process."`
 	Processor    string        `placeholder:"URL" help:"http://… of a card processor instead of a simulated one in this process."`
 	Webhook      string        `placeholder:"URL" help:"Where to tell that a payment has completed."`
-	InsecureDev  bool          `help:"Believe the header X-Tenant-ID instead of asking for a token."`
+	InsecureDev  bool          `help:"Believe the header X-Tenant-ID instead of asking for a token. With it goes all that --dev gives."`
+	Dev          bool          `help:"Let anybody who opens the page pay, see the card processor's ledger and break things. Not for production."`
 	AtMostOnce   bool          `help:"Never run a payment again whose outcome is unknown: ask the card processor."`
 	SimpleErrors bool          `help:"Refuse with {success, error: {code, message}} instead of problem documents (RFC 9457)."`
 	IntentLife   time.Duration `default:"15m" help:"How long a payment intent may be confirmed."`
@@ -101,7 +102,7 @@ func (c *serveCommand) config() host.Config {
 	}
 	return host.Config{
 		Data: c.Data, Database: c.Database, Cache: c.Cache, NATS: c.NATS, Processor: c.Processor, Listen: c.Listen, Instances: c.Instances,
-		InsecureDev: c.InsecureDev, AtMostOnce: c.AtMostOnce, SimpleErrors: c.SimpleErrors, Webhook: c.Webhook, IntentLife: c.IntentLife, Lease: c.Lease, Crash: crash,
+		Dev: c.Dev, InsecureDev: c.InsecureDev, AtMostOnce: c.AtMostOnce, SimpleErrors: c.SimpleErrors, Webhook: c.Webhook, IntentLife: c.IntentLife, Lease: c.Lease, Crash: crash,
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/semelhq/semel/examples/shop/database"
 	"github.com/semelhq/semel/examples/shop/processor"
 	"github.com/semelhq/semel/examples/shop/shop"
+	"github.com/semelhq/semel/examples/shop/web"
 	"github.com/semelhq/semel/redisstore"
 )
 
@@ -30,6 +31,8 @@ type Config struct {
 	Processor string // http://… of a card processor; "" means a simulated one in this process
 	Listen    string // address of the first instance; others have the ports after it
 	Instances int    // defaults to 1
+	// Dev gives anybody who opens the page a token, the card processor's ledger and its faults; see [web.Dev].
+	Dev bool
 	// The rest is as in [shop.Options].
 	InsecureDev  bool
 	AtMostOnce   bool
@@ -49,6 +52,7 @@ type Host struct {
 	Broker    jetstream.JetStream
 	Processor string // URL
 
+	pages     []http.Handler // the instances, with their checkout pages
 	listeners []net.Listener
 	databases []*database.DB
 	closers   []func() error
@@ -144,9 +148,24 @@ func (h *Host) openInstance(ctx context.Context, c Config, n int) error {
 		return fmt.Errorf("listen: %w", err)
 	}
 	h.Shops = append(h.Shops, s)
+	h.pages = append(h.pages, web.Handler(s, h.dev(c)))
 	h.listeners = append(h.listeners, l)
 	h.URLs = append(h.URLs, "http://"+l.Addr().String())
 	return nil
+}
+
+// dev is what the page may have that is for development only.
+func (h *Host) dev(c Config) *web.Dev {
+	if !c.Dev && !c.InsecureDev {
+		return nil
+	}
+	return &web.Dev{Processor: c.Processor, Session: func() (map[string]string, error) {
+		if c.InsecureDev {
+			return map[string]string{"X-Tenant-ID": "acme"}, nil
+		}
+		token, err := h.Keys.Token("acme", "visitor", 24*time.Hour)
+		return map[string]string{"Authorization": "Bearer " + token}, err
+	}}
 }
 
 // after returns the address with the port n higher, unless any port will do.
@@ -178,7 +197,7 @@ func (h *Host) Run(ctx context.Context) error {
 	}
 	serving, serve := errgroup.WithContext(ctx)
 	for i, s := range h.Shops {
-		server := &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute}
+		server := &http.Server{Handler: h.pages[i], ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute}
 		serving.Go(func() error {
 			if err := server.Serve(h.listeners[i]); !errors.Is(err, http.ErrServerClosed) {
 				return fmt.Errorf("serve: %w", err)
