@@ -27,6 +27,7 @@ var codes = []string{
 	"internal",
 	"invalid",
 	"no_answer_from_processor",
+	"key_reused",
 	"not_allowed",
 	"not_found",
 	"order_deleted",
@@ -40,6 +41,7 @@ var codes = []string{
 	"payment_not_prepared",
 	"points_out_of_range",
 	"precondition_required",
+	"price_not_found",
 	"refund_too_large",
 	"refused_by_processor",
 	"unauthorized",
@@ -57,6 +59,7 @@ var tags = map[string]string{
 	"orders":     "What somebody wants to have.",
 	"payments":   "Money that is held, taken and given back.",
 	"charges":    "Amounts that are charged to accounts, under names of the client's.",
+	"pricing":    "What things cost.",
 	"points":     "What customers collect: a ledger for each account.",
 	"operations": "What became of requests that were sent with a key, also for a client that has lost the answer.",
 }

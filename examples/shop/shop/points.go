@@ -68,6 +68,8 @@ func (s *Shop) addPoints(ctx context.Context, in *struct {
 	// The operation may have been forgotten, and its entry be there.
 	earlier, err := scanEntry(tx.QueryRow(ctx, "SELECT "+entryColumns+" FROM point_entries WHERE tenant = $1 AND account = $2 AND request_id = $3", tenant, in.Account, op.Key("row")))
 	switch {
+	case err == nil && earlier.NewEntry != in.Body:
+		return nil, reused()
 	case err == nil:
 		return &entryAnswer{*earlier}, nil
 	case !errors.Is(err, sql.ErrNoRows):

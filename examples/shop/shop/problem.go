@@ -54,6 +54,11 @@ func again(status int, code, detail string) *Problem {
 	return p
 }
 
+// reused refuses a key that has stood for another request, for a guard that has forgotten it.
+func reused() *Problem {
+	return refuse(http.StatusUnprocessableEntity, "key_reused", "the key has stood for another request: choose a new one")
+}
+
 // filled fills in what follows from code and status.
 func (p *Problem) filled() *Problem {
 	p.Type, p.Title = "urn:shop:problem:"+p.Code, http.StatusText(p.Status)

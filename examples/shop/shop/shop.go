@@ -131,6 +131,7 @@ func New(o Options) (*Shop, error) {
 	s.payments()
 	s.charges()
 	s.points()
+	s.pricing()
 	s.messages()
 	if o.SimpleErrors {
 		delete(s.api.OpenAPI().Components.Schemas.Map(), "Problem") // huma describes it with each call
