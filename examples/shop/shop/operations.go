@@ -52,8 +52,12 @@ func (s *Shop) operations(mux *http.ServeMux) {
 	id := &huma.Param{Name: "id", In: "path", Required: true, Description: "The operation's id", Schema: &huma.Schema{Type: huma.TypeString}}
 	s.describeQuestion("find-operation", "/operations", "Find an operation by its key", status, &huma.Param{Ref: "#/components/parameters/Idempotency-Key"})
 	s.describeQuestion("get-operation", "/operations/{id}", "Ask what became of an operation", status, id)
+	stored := refs("Idempotent-Replayed", "Idempotency-Expires", "X-Correlation-Id", "Cache-Control")
+	for _, name := range []string{"ETag", "Location"} {
+		stored[name] = &huma.Header{Description: "That of the stored answer", Schema: &huma.Schema{Type: huma.TypeString}}
+	}
 	s.describeQuestion("get-operation-result", "/operations/{id}/result", "Get the stored answer of an operation", &huma.Response{
-		Description: "The answer, with the status it had", Headers: refs("Idempotent-Replayed", "Idempotency-Expires", "X-Correlation-Id", "Cache-Control"),
+		Description: "The answer, with the status it had", Headers: stored,
 		Content: map[string]*huma.MediaType{"application/json": {Schema: &huma.Schema{}}},
 	}, id)
 }

@@ -2,7 +2,6 @@ package etag
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 
 	"github.com/semelhq/semel/examples/shop/exercises/drill"
@@ -13,11 +12,8 @@ func solved(ctx context.Context, db *drill.DB, id, match, text string) (status i
 	if match == "" {
 		return http.StatusPreconditionRequired, nil
 	}
-	var version int64
-	if _, err := fmt.Sscanf(match, `"%d"`, &version); err != nil {
-		return http.StatusPreconditionFailed, nil
-	}
-	changed, err := db.Exec(ctx, "UPDATE notes SET text = $3, version = version + 1 WHERE id = $1 AND version = $2", id, version, text)
+	const update = `UPDATE notes SET text = $3, version = version + 1 WHERE id = $1 AND '"' || version || '"' = $2`
+	changed, err := db.Exec(ctx, update, id, match, text)
 	if err == nil && changed == 0 {
 		return http.StatusPreconditionFailed, nil
 	}
