@@ -131,3 +131,9 @@ func (c *cards) void(ctx context.Context, key client.Key, authorization string) 
 func (c *cards) refund(ctx context.Context, key client.Key, r processor.Return) (receipt, error) {
 	return c.post(ctx, key, "/refunds", r)
 }
+
+// noAnswer says that a call of the card processor failed. Money may have moved.
+func (s *Shop) noAnswer(ctx context.Context, err error) *Problem {
+	s.o.Log.WarnContext(ctx, "the card processor gives no answer", "error", err)
+	return again(http.StatusBadGateway, "no_answer_from_processor", "the card processor gives no answer")
+}

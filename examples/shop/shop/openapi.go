@@ -24,6 +24,11 @@ var codes = []string{
 	"charge_not_found",
 	"declined",
 	"illegal_move",
+	"intent_ended",
+	"intent_exists",
+	"intent_expired",
+	"intent_in_progress",
+	"intent_not_found",
 	"internal",
 	"invalid",
 	"no_answer_from_processor",
@@ -57,6 +62,7 @@ var guardCodes = []refusal.Code{
 // tags say what there is.
 var tags = map[string]string{
 	"orders":     "What somebody wants to have.",
+	"intents":    "Payments in two steps: the money is held, then taken or let go of.",
 	"payments":   "Money that is held, taken and given back.",
 	"charges":    "Amounts that are charged to accounts, under names of the client's.",
 	"pricing":    "What things cost.",

@@ -210,8 +210,7 @@ func (s *Shop) ask(ctx context.Context, m *movement) (said receipt, err error) {
 		said, err = s.cards.refund(ctx, key, processor.Return{Charge: p.charge, Amount: m.amount, Reference: p.ID})
 	}
 	if err != nil {
-		s.o.Log.WarnContext(ctx, "the card processor gives no answer", "payment", p.ID, "kind", m.kind, "error", err)
-		return said, again(http.StatusBadGateway, "no_answer_from_processor", "the card processor gives no answer")
+		return said, s.noAnswer(ctx, err)
 	}
 	return said, nil
 }

@@ -132,6 +132,7 @@ func New(o Options) (*Shop, error) {
 	s.charges()
 	s.points()
 	s.pricing()
+	s.intents()
 	s.messages()
 	if o.SimpleErrors {
 		delete(s.api.OpenAPI().Components.Schemas.Map(), "Problem") // huma describes it with each call
