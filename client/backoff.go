@@ -13,14 +13,6 @@ func FullJitter(base, limit time.Duration) Backoff {
 	}
 }
 
-// AdditiveJitter keeps to the delay, and adds a little: min(limit, base·2^retry + random·base).
-func AdditiveJitter(base, limit time.Duration) Backoff {
-	return func(retry int, random float64) time.Duration {
-		d := exponential(base, limit, retry)
-		return min(limit, d+min(limit-d, time.Duration(random*float64(base)))) // the sum can't overflow
-	}
-}
-
 // exponential returns min(limit, base·2^n).
 func exponential(base, limit time.Duration, n int) time.Duration {
 	for ; n > 0 && base < limit; n-- {

@@ -53,6 +53,11 @@ func bodyOf(r *http.Request, repeats bool, limit int64) (body, error) {
 	return b, nil
 }
 
+// streamed reports whether a request's body would have to be read into memory to be sent again, and may be too large.
+func streamed(r *http.Request, limit int64) bool {
+	return r.Body != nil && r.Body != http.NoBody && r.GetBody == nil && (r.ContentLength <= 0 || r.ContentLength > limit)
+}
+
 // next returns the body for an attempt.
 func (b *body) next() (io.ReadCloser, error) {
 	if !b.used || b.again == nil { // without again there is nothing to send, or only once

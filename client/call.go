@@ -13,13 +13,16 @@ func (h *hop) run() (*http.Response, error) {
 	c := h.c
 	defer h.body.drop()
 	status := h.statusURL()
+	if c.asks {
+		return h.ask(status)
+	}
 	ask := false // about the operation, before sending again
 	for {
 		if h.keyed && !c.fresh(time.Now()) { // a computer may have slept over any delay
 			c.reason = ReasonRetention
 			return nil, c.fail(nil)
 		}
-		h.number = c.retries + 1
+		h.number = c.retries + c.waits + 1
 		kind, rep := KindRequest, reply{}
 		if ask {
 			kind, rep = KindStatus, h.question(status, c.text)
@@ -63,6 +66,9 @@ func (h *hop) run() (*http.Response, error) {
 			}
 			return h.end(&rep)
 		}
+		if rep.err == nil || !unsent(rep.err) {
+			c.maybe = true
+		}
 		if err := c.pause(h.ctx, &rep, next.delay); err != nil {
 			return nil, c.fail(err)
 		}
@@ -84,14 +90,42 @@ func (h *hop) attempt() reply {
 	if rep.answer != nil {
 		h.c.last = rep.answer
 	}
+	if rep.err == nil || !unsent(rep.err) {
+		h.c.arrived = true
+	}
+	rep.verdict = h.judge(&rep)
+	h.c.verdict, h.c.doc = rep.verdict, rep.doc
 	return rep
+}
+
+// judge says what the answer to the request itself comes to. What the caller says goes before the rules for every server,
+// and after the guard's own code.
+func (h *hop) judge(rep *reply) Verdict {
+	c := h.c
+	if rep.err != nil {
+		return ""
+	}
+	status, header := rep.res.StatusCode, rep.res.Header
+	if c.text != "" && !rep.doc.guards() && c.t.o.classifies() {
+		if v := c.t.o.classify(rep.told(), c.maybe); v != "" {
+			return v
+		}
+	}
+	v := judge(status, header, rep.doc, h.keyed)
+	if v == VerdictAnswer && c.text != "" && c.open(status, header, h.header) {
+		return VerdictUnknown
+	}
+	return v
 }
 
 func (h *hop) retryable(rep *reply) bool {
 	if rep.err != nil {
 		return transient(rep.err)
 	}
-	return retryable(rep.res.StatusCode, rep.res.Header, rep.doc, h.keyed)
+	if rep.verdict == "" { // the answer to a question
+		return judge(rep.res.StatusCode, rep.res.Header, rep.doc, h.keyed).again()
+	}
+	return rep.verdict.again()
 }
 
 // step is what follows an attempt.
@@ -112,10 +146,17 @@ func (h *hop) next(rep *reply) step {
 			c.retryAt = now.Add(asked)
 		}
 	}
-	delay := max(0, asked, o.Backoff(c.retries, o.Random()))
+	waits := rep.verdict == VerdictInProgress
+	delay := asked
+	if waits {
+		orDefault(&delay, defaultPollEvery)
+		delay = max(delay, o.Backoff(c.waits, o.Random()))
+	} else {
+		delay = max(0, delay, o.Backoff(c.retries, o.Random()))
+	}
 	deadline, bounded := h.ctx.Deadline()
 	switch {
-	case c.retries+1 >= o.MaxAttempts:
+	case !waits && c.retries+1 >= o.MaxAttempts:
 		c.reason = ReasonAttempts
 	case asked > o.MaxRetryAfter:
 		c.reason = ReasonRetryAfter
@@ -123,6 +164,9 @@ func (h *hop) next(rep *reply) step {
 		c.reason = ReasonDeadline
 	case h.keyed && !c.fresh(now.Add(delay)):
 		c.reason = ReasonRetention
+	case waits:
+		c.waits++
+		return step{again: true, delay: delay}
 	case !c.t.budget.withdraw():
 		c.reason = ReasonBudget
 	default:
@@ -161,7 +205,7 @@ func (c *call) fail(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) && c.reason == "" {
 		c.reason = ReasonDeadline
 	}
-	return &Error{Key: c.key, Attempts: c.sent, Reason: c.reason, RetryAt: c.retryAt, Err: err}
+	return &Error{Key: c.key, Attempts: c.sent, NotSent: !c.arrived, Reason: c.reason, RetryAt: c.retryAt, Err: err}
 }
 
 func (h *hop) report(kind AttemptKind, rep *reply, next step) {

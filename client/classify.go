@@ -5,7 +5,9 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"mime"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -92,7 +94,7 @@ func (d *document) problem(status int, h http.Header) *semel.Problem {
 	return p
 }
 
-// again says of the guard's codes whether the same request under the same key may fare better.
+// again has the guard's codes after which the same request under the same key may fare better.
 var again = map[refusal.Code]bool{
 	refusal.InProgress:       true,
 	refusal.OutcomePending:   true,
@@ -101,44 +103,68 @@ var again = map[refusal.Code]bool{
 	refusal.EarlyData:        true,
 	refusal.StoreUnavailable: true,
 	refusal.NoAnswer:         true, // unless the problem says that it may not
-
-	refusal.KeyMissing:        false,
-	refusal.KeyInvalid:        false,
-	refusal.ScopeInvalid:      false,
-	refusal.KeyReused:         false,
-	refusal.OutcomeUnknown:    false,
-	refusal.ReplayUnavailable: false,
-	refusal.KeyExpired:        false,
-	refusal.ReplayForbidden:   false,
-	refusal.BodyTooLarge:      false,
-	refusal.DigestMismatch:    false,
-	refusal.RequestUnreadable: false,
-	refusal.BodyConsumed:      false,
-	refusal.OperationNotFound: false,
 }
 
-// retryable reports whether a response is worth another attempt. The code of one of the guard's own problems
-// decides, since a server may give it another status; then what the server says in so many words; then the status.
-func retryable(status int, h http.Header, d *document, keyed bool) bool {
-	if d != nil {
-		if yes, known := again[d.Code]; known {
-			return yes && (d.Code != refusal.NoAnswer || d.Retryable == nil || *d.Retryable)
-		}
-		if d.Retryable != nil && !*d.Retryable {
-			return false
-		}
+// A Verdict says what an answer to a request with a key means.
+type Verdict string
+
+// The verdicts that Options.Classify may give.
+const (
+	VerdictAnswer     Verdict = "answer"      // the operation's own answer, whatever its status
+	VerdictRetry      Verdict = "retry"       // the same request under the same key may fare better
+	VerdictInProgress Verdict = "in-progress" // the operation runs: to be asked again, which is no attempt
+	VerdictReused     Verdict = "reused"      // the key was used for another request
+	VerdictUnknown    Verdict = "unknown"     // it leaves open what became of the operation
+
+	refused Verdict = "refused" // by the guard
+)
+
+// again reports whether an answer is worth another attempt.
+func (v Verdict) again() bool { return v == VerdictRetry || v == VerdictInProgress }
+
+// err returns the error that a verdict stands for, nil if it has an answer or the guard's own problem says it.
+func (v Verdict) err(status int) error {
+	switch v {
+	case VerdictInProgress:
+		return refusal.InProgress
+	case VerdictReused:
+		return refusal.KeyReused
+	case VerdictUnknown:
+		return fmt.Errorf("%d: %w", status, refusal.OutcomePending)
 	}
-	if kept(h) {
-		return false
+	return nil
+}
+
+// guards reports whether a code is one of the guard's: its problem is no answer of the operation.
+func (d *document) guards() bool {
+	return d != nil && strings.HasPrefix(string(d.Code), "IDEMPOTENCY_")
+}
+
+// judge says what an answer to a request comes to. The guard's code goes first, since a server may give it another
+// status; then what the server says in so many words; then the status. keyed says that the request has a key.
+func judge(status int, h http.Header, d *document, keyed bool) Verdict {
+	if d.guards() {
+		switch {
+		case d.Code == refusal.InProgress:
+			return VerdictInProgress
+		case again[d.Code] && (d.Code != refusal.NoAnswer || d.Retryable == nil || *d.Retryable):
+			return VerdictRetry
+		}
+		return refused
+	}
+	if d != nil && d.Retryable != nil && !*d.Retryable || kept(h) {
+		return VerdictAnswer
 	}
 	switch status {
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests,
 		http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		return true
+		return VerdictRetry
 	case http.StatusConflict:
-		return keyed && inProgress(h, d)
+		if keyed && inProgress(h, d) {
+			return VerdictInProgress
+		}
 	}
-	return false
+	return VerdictAnswer
 }
 
 // kept reports whether an answer is said to be kept, so that it will only be replayed.
@@ -149,10 +175,31 @@ func kept(h http.Header) bool {
 // replayed reports whether an answer was given before.
 func replayed(h http.Header) bool { return h.Get("Idempotent-Replayed") == "true" }
 
-// open reports whether a status leaves open what became of the operation. Whatever stands between may answer with any
-// 5xx after it has passed the request on, and so may a server that has failed halfway; only one that is kept, or
-// replayed, will stay.
-func open(status int, h http.Header) bool { return status >= 500 && !kept(h) && !replayed(h) }
+// open reports whether an answer to the call leaves open what became of the operation. Whatever stands between may answer
+// with any 5xx after it has passed the request on, and so may a server that has failed halfway. And once an earlier attempt
+// may have arrived, what is said before the key is looked at, or by somebody else, says nothing of that one: a login that
+// is asked for, a refusal whose code is not known, an answer to which a redirect has led. Only what a guard marks is about
+// the operation.
+func (c *call) open(status int, h, sent http.Header) bool {
+	if kept(h) || replayed(h) {
+		return false
+	}
+	page := strings.Contains(media(h), "html") && isJSON(media(sent)) // such as a login's
+	switch {
+	case status >= 500, page && status < 400:
+		return true
+	case !c.maybe, h.Get("Idempotency-Retryable") != "":
+		return false
+	case page, c.moved:
+		return true
+	}
+	switch status {
+	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired,
+		http.StatusConflict, http.StatusExpectationFailed, http.StatusUnprocessableEntity:
+		return true
+	}
+	return false
+}
 
 // inProgress reports whether a 409 means that the same call is being worked on, and not a conflict of the
 // application's, which repeating can't solve. Servers that don't say so in a problem say when to come again.
@@ -169,8 +216,19 @@ func lost(status int, d *document) bool {
 	return status == http.StatusGatewayTimeout || d != nil && d.Code == refusal.OutcomePending
 }
 
+// unsent reports whether the error of an attempt says that nothing of it can have arrived: no connection was made.
+func unsent(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && (op.Op == "dial" || op.Op == "proxyconnect") || !transient(err)
+}
+
 // transient reports whether the error of an attempt is of the network, and not of the request or of who answers there.
 func transient(err error) bool {
+	for _, text := range [...]string{"unsupported protocol scheme", "no Host in request URL"} { // of http.Transport, without a type
+		if strings.Contains(err.Error(), text) {
+			return false
+		}
+	}
 	if errors.Is(err, http.ErrSchemeMismatch) || errors.Is(err, ErrBodyNotRepeatable) ||
 		errors.Is(err, errAskElsewhere) {
 		return false

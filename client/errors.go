@@ -18,8 +18,8 @@ var (
 	ErrBodyNotRepeatable = errors.New("request body can't be sent again")
 	// ErrAnswerTooLarge means that the server has answered with more than Options.MaxAnswer. Trying again won't help.
 	ErrAnswerTooLarge = errors.New("answer larger than allowed")
-	// ErrCrossOrigin means that a redirect leads to another origin, where the key may not go unless Options.CrossOrigin is
-	// set. Nothing was sent there.
+	// ErrCrossOrigin means that a redirect leads to another origin, where the key may not go unless Options.CrossOrigin
+	// names it. Nothing was sent there.
 	ErrCrossOrigin = errors.New("redirect of a request with a key to another origin")
 )
 
@@ -55,6 +55,8 @@ type Error struct {
 	Key Key
 	// Attempts is how often the request was sent, over all hops of redirects; 0 means that nothing was.
 	Attempts int
+	// NotSent says that nothing of this call can have arrived: it was not sent, or no connection was made.
+	NotSent bool
 	// Reason says why it was not sent again; "" if that was not worth it.
 	Reason Reason
 	// RetryAt is when the server said to come again; the zero value if it did not, or only ever did in a streamed answer.

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -83,8 +82,6 @@ func (o *orders) pay(ctx context.Context, hc *http.Client, url string, order ord
 	switch {
 	case err == nil && answer.Status < 300:
 		o.set(order.id, "paid")
-	case err == nil && slices.Contains([]int{401, 403, 407}, answer.Status):
-		o.set(order.id, "pending") // an earlier attempt may have been let in: mend the credentials, keep the key
 	case err == nil:
 		o.set(order.id, "declined") // by the application: a definite answer as well
 	case errors.Is(err, refusal.KeyReused):

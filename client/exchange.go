@@ -18,10 +18,12 @@ const drainTime = 100 * time.Millisecond
 
 // reply is what came of one request.
 type reply struct {
-	res  *http.Response // nil with an error
-	err  error
-	doc  *document // a problem, or the state of an operation that was asked about
-	took time.Duration
+	res     *http.Response // nil with an error
+	err     error
+	doc     *document // a problem, or the state of an operation that was asked about
+	text    []byte    // what was read of the body
+	verdict Verdict   // of an answer to the request itself
+	took    time.Duration
 
 	answer *Answer            // where it was read to its end
 	cancel context.CancelFunc // ends the reading of an answer that was not
@@ -87,7 +89,7 @@ func (rep *reply) read(c *call, question bool) error {
 		}
 		rep.look(rep.answer.Body, state)
 		rep.answer.Problem = rep.doc.problem(res.StatusCode, res.Header)
-	case problem || state:
+	case problem || state || res.StatusCode >= 400 && c.text != "" && c.t.o.classifies():
 		text, err := io.ReadAll(io.LimitReader(res.Body, peekLimit))
 		rest := io.Reader(res.Body)
 		if err != nil {
@@ -101,7 +103,19 @@ func (rep *reply) read(c *call, question bool) error {
 	return nil
 }
 
+// told is the answer as Options.Classify gets it.
+func (rep *reply) told() *Answer {
+	if rep.answer != nil {
+		return rep.answer
+	}
+	return &Answer{
+		Status: rep.res.StatusCode, Header: rep.res.Header, Body: rep.text, URL: rep.res.Request.URL,
+		Problem: rep.doc.problem(rep.res.StatusCode, rep.res.Header), Replayed: replayed(rep.res.Header),
+	}
+}
+
 func (rep *reply) look(text []byte, state bool) {
+	rep.text = text
 	if state {
 		rep.doc = readDocument(text)
 		return

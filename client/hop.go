@@ -28,9 +28,16 @@ type call struct {
 	step        string   // the key of the step in which the call is made; "" outside of steps
 	origin      *url.URL // of the first hop
 	foreign     bool     // a redirect has led elsewhere; what comes back from there is not trusted with the key again
+	maybe       bool     // an attempt under the key may have arrived before the one under way
+	moved       bool     // a redirect that is not the operation's own answer has led to another request
+	asks        bool     // only about the operation
 
 	sent    int // requests, over all hops
+	arrived bool
 	retries int
+	waits   int // for an operation that runs: no attempt is spent by that
+	verdict Verdict
+	doc     *document // of the last answer
 	reason  Reason
 	retryAt time.Time
 	last    *Answer // whole only
@@ -62,7 +69,8 @@ func (s sentBy) Value(k any) any {
 // callOf returns the call that a request belongs to: a new one, unless Do says so or http.Client makes the request for
 // a redirect.
 func (t *Transport) callOf(r *http.Request) *call {
-	if c, ok := r.Context().Value(doContext{}).(*call); ok && c.t == t && (!c.begun || r.Response != nil) {
+	if c, ok := r.Context().Value(doContext{}).(*call); ok && (c.t == nil || c.t == t) && (!c.begun || r.Response != nil) {
+		c.t = t
 		return c // and not to what CheckRedirect sends with the context of the hop to come
 	}
 	if r.Response != nil && r.Response.Request != nil {
@@ -105,15 +113,18 @@ func (c *call) hop(r *http.Request) (*hop, error) {
 		if err := c.begin(r, own, id); err != nil {
 			return nil, err
 		}
-	case !o.CrossOrigin && !sameOrigin(c.origin, r.URL):
+	case !sameOrigin(c.origin, r.URL) && !slices.Contains(o.CrossOrigin, r.URL.Scheme+"://"+r.URL.Host):
 		c.foreign = true
+	}
+	if redirected && c.text != "" && !keepsBody(r.Response) && !(r.Response != nil && replayed(r.Response.Header)) {
+		c.moved = true
 	}
 	if c.foreign && c.text != "" && !safe(r.Method) {
 		// Without its key it could take effect there each time that the call is made.
 		return nil, c.failed(fmt.Errorf("client: %w: %s://%s", ErrCrossOrigin, r.URL.Scheme, r.URL.Host))
 	}
 	h.keyed = c.text != "" && !safe(r.Method) && (!redirected || keepsBody(r.Response))
-	h.again = h.keyed || safe(r.Method)
+	h.again = h.keyed || safe(r.Method) || c.text == "" && (r.Method == http.MethodPut || r.Method == http.MethodDelete)
 	switch {
 	case h.keyed:
 		h.header[o.Header] = []string{c.text}
@@ -130,7 +141,10 @@ func (c *call) hop(r *http.Request) (*hop, error) {
 		conceal(h.header)
 	}
 	var err error
-	h.body, err = bodyOf(r, h.again && o.MaxAttempts > 1, o.MaxBody)
+	if (!h.keyed || o.MaxAttempts == 1) && streamed(r, o.MaxBody) {
+		h.again = false
+	}
+	h.body, err = bodyOf(r, h.again, o.MaxBody)
 	return h, err
 }
 
@@ -167,19 +181,21 @@ func (c *call) begin(r *http.Request, own, id []string) error {
 		if c.key.Value != "" && c.key.Value != value {
 			return fmt.Errorf("client: %w: the header %s holds another one", refusal.KeyInvalid, o.Header)
 		}
+		c.maybe = c.key.Value == "" || c.key.take()
 		c.key.Value, c.text = value, own[0]
 	case given.Value != "":
-		c.key = given
+		c.key, c.maybe = given, given.take()
 		c.text, err = encode(given.Value, o.Bare)
 	case !slices.Contains(o.Methods, r.Method):
 	case inStep:
-		c.key = Key{Value: derived}
+		c.key, c.maybe = Key{Value: derived}, true
 		c.text, err = encode(derived, o.Bare)
 	case o.Key == nil:
 		c.key = NewKey()
 		c.text, err = encode(c.key.Value, o.Bare)
 	default:
 		if c.key = (Key{Value: o.Key(r)}); c.key.Value != "" {
+			c.maybe = true
 			c.text, err = encode(c.key.Value, o.Bare)
 		}
 	}

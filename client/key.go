@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/semelhq/semel/refusal"
@@ -22,17 +23,25 @@ type Key struct {
 	Value string `json:"value"`
 	// Made is when the key was made, and so the time from which Options.MaxAge counts. The zero value means now.
 	Made time.Time `json:"made"`
+
+	unsent *atomic.Bool // shared by all copies; nil, as of a key that was kept or derived: it may have been sent
 }
 
-// NewKey makes a key: a random UUID (version 4, RFC 9562).
+// NewKey makes a key: a random UUID (version 4, RFC 9562). Until it is sent for the first time, the process knows that no
+// earlier request can have had it.
 func NewKey() Key {
 	var u [16]byte
 	rand.Read(u[:])
 	u[6] = u[6]&0x0f | 0x40
 	u[8] = u[8]&0x3f | 0x80
 	value := fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
-	return Key{Value: value, Made: time.Now().Round(0)} // a wall clock's time: it is compared across processes
+	unsent := &atomic.Bool{}
+	unsent.Store(true)
+	return Key{Value: value, Made: time.Now().Round(0), unsent: unsent} // a wall clock's time: it is compared across processes
 }
+
+// take takes the key for a call, and reports whether it may have been sent before.
+func (k Key) take() bool { return k.unsent == nil || !k.unsent.Swap(false) }
 
 // Digest stands for the key in logs and metrics: 16 hexadecimal digits of its SHA-256, "" if there is no key.
 func (k Key) Digest() string {

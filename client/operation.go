@@ -1,15 +1,16 @@
 package client
 
 import (
+	"errors"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
 )
 
-// within returns u if it may be asked about an operation: on the request's own origin, or wherever CrossOrigin allows.
+// within returns u if it may be asked about an operation: if it is of the request's own origin.
 func (h *hop) within(u *url.URL) *url.URL {
-	if h.c.t.o.CrossOrigin || sameOrigin(h.r.URL, u) {
+	if sameOrigin(h.r.URL, u) {
 		return u
 	}
 	return nil
@@ -63,9 +64,8 @@ func (h *hop) askAt(u *url.URL, key string) reply {
 	if u.Host != h.r.URL.Host {
 		r.Host = ""
 	}
-	stranger := !sameOrigin(h.r.URL, u) && (c.t.status == nil || !sameOrigin(h.r.URL.ResolveReference(c.t.status), u))
 	for name, lines := range h.header {
-		if asksToo(name) && (!stranger || c.tells(name)) {
+		if asksToo(name) {
 			r.Header[name] = append([]string(nil), lines...)
 		}
 	}
@@ -87,11 +87,29 @@ func asksToo(name string) bool {
 	return !strings.HasPrefix(name, "Content-") && !strings.HasPrefix(name, "If-")
 }
 
-// tells reports whether a request's header goes along to an origin that only a server has named: none that may
-// authenticate the caller.
-func (c *call) tells(name string) bool {
-	name = http.CanonicalHeaderKey(name)
-	return name == c.t.o.CorrelationHeader || name == "User-Agent" || strings.HasPrefix(name, "Accept")
+// ask asks about the operation, and sends nothing else.
+func (h *hop) ask(status *url.URL) (*http.Response, error) {
+	if status == nil {
+		return nil, h.c.fail(errors.New("client: Options.StatusURL, of the request's own origin, says where to ask"))
+	}
+	for {
+		h.number = h.c.retries + 1
+		rep := h.question(status, h.c.text)
+		next := step{}
+		if h.ctx.Err() == nil && h.retryable(&rep) {
+			next = h.next(&rep)
+		}
+		h.report(KindStatus, &rep, next)
+		if !next.again {
+			if h.c.last = rep.answer; told(&rep) {
+				h.c.state = rep.doc.State
+			}
+			return h.end(&rep)
+		}
+		if err := h.c.pause(h.ctx, &rep, next.delay); err != nil {
+			return nil, h.c.fail(err)
+		}
+	}
 }
 
 // running reports whether an answer about an operation says that it has not ended: 202, or the state running.

@@ -43,8 +43,13 @@ type Options struct {
 	MaxRetryAfter time.Duration
 	// Budget bounds the repeats of all calls together.
 	Budget Budget
-	// AttemptTimeout is how long one attempt may wait for the head of its answer; with [Do], for all of it. Defaults to no
-	// limit but the context's.
+	// Classify says what an answer to a request with a key means, where the rules for every server don't know: "" leaves
+	// it to them. sent says that an attempt under the key may have arrived before this one. Except with [Do], a has only the
+	// first 64 KiB of the body, and none below 400. It is called concurrently. A guard's own refusals (Idempotency-Code)
+	// are not asked about. Defaults to the rules.
+	Classify func(a *Answer, sent bool) Verdict
+	// AttemptTimeout is how long one attempt may wait for the head of its answer; with [Do], for all of it. A negative one
+	// is no limit but the context's. Defaults to 30 s.
 	AttemptTimeout time.Duration
 
 	// MaxBody is the size in bytes up to which a request body without GetBody is kept in memory, so that it can be sent
@@ -61,15 +66,13 @@ type Options struct {
 	// lost: it knows the operations by key. An operation that runs is asked about again until it has ended, every second
 	// unless PollEvery is set. One that has failed and of which nothing is kept (state failed, and retryable true) means
 	// that the request is sent again, as does an answer without a member "state", such as 404 for a key that was never
-	// seen. Any other state ends the call with what was told of it. It may be relative to the request's URL; one of
-	// another origin is asked only with CrossOrigin. Defaults to sending the request again.
+	// seen. Any other state ends the call with what was told of it. It may be relative to the request's URL; another origin
+	// than that is not asked. Defaults to sending the request again.
 	StatusURL string
-	// CrossOrigin lets key and correlation id go along when a redirect leads to another origin, and asks there about an
-	// operation if a 202 names it there, or StatusURL does. Credentials, and other headers of the request than Accept-*
-	// and User-Agent, go with a question no further than the origins of the request and of StatusURL. Defaults to ending
-	// the call there, with [ErrCrossOrigin], and not asking. A redirect to a safe method (303) is followed in any case,
-	// without both.
-	CrossOrigin bool
+	// CrossOrigin names the other origins, such as "https://eu.api.example", to which key, correlation id and body go along
+	// when a redirect (307, 308) leads there. Defaults to none: the call ends there, with [ErrCrossOrigin]. A redirect to a
+	// safe method (303) is followed in any case, without all three.
+	CrossOrigin []string
 
 	// OnAttempt is told about each attempt when it has ended. It is called concurrently, and the call waits for it.
 	OnAttempt func(Attempt)
@@ -100,6 +103,7 @@ const (
 	DefaultBudgetBurst       = 10
 	DefaultMaxBody           = 1 << 20
 	DefaultMaxAnswer         = 1 << 20
+	DefaultAttemptTimeout    = 30 * time.Second
 
 	defaultPollEvery = time.Second
 )
@@ -141,7 +145,6 @@ func (o Options) compile() (Options, *url.URL, error) {
 	}{
 		{"MaxAge", &o.MaxAge, DefaultMaxAge},
 		{"MaxRetryAfter", &o.MaxRetryAfter, DefaultMaxRetryAfter},
-		{"AttemptTimeout", &o.AttemptTimeout, 0},
 		{"PollEvery", &o.PollEvery, 0},
 	} {
 		if *d.value < 0 {
@@ -149,6 +152,13 @@ func (o Options) compile() (Options, *url.URL, error) {
 		}
 		orDefault(d.value, d.def)
 	}
+	orDefault(&o.AttemptTimeout, DefaultAttemptTimeout)
+	for _, origin := range o.CrossOrigin {
+		if u, err := url.Parse(origin); err != nil || u.Scheme == "" || u.Host == "" || u.Scheme+"://"+u.Host != origin {
+			fail("CrossOrigin: %q is not an origin, such as https://api.example", origin)
+		}
+	}
+	o.CrossOrigin = slices.Clone(o.CrossOrigin)
 	for _, n := range []struct {
 		name  string
 		value *int64
@@ -192,6 +202,12 @@ func (o Options) compile() (Options, *url.URL, error) {
 	}
 	return o, status, errors.Join(errs...)
 }
+
+// classifies reports whether somebody knows more of the server than the rules for every one.
+func (o *Options) classifies() bool { return o.Classify != nil }
+
+// classify asks whoever does; "" if they leave it to the rules.
+func (o *Options) classify(a *Answer, sent bool) Verdict { return o.Classify(a, sent) }
 
 func orDefault[T comparable](v *T, def T) {
 	var zero T

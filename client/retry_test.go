@@ -55,8 +55,8 @@ func TestCase27_InProgressIsAskedAgainAndUnkeyedIsNot(t *testing.T) {
 	})
 }
 
-// with a key a PUT or DELETE is protected, so it is sent again; without one it may have had its effect.
-func TestField16_KeyedPutAndDeleteAreSentAgain(t *testing.T) {
+// With a key a PUT or DELETE is protected, and without one it is idempotent (RFC 9110, section 9.2.2): it is sent again.
+func TestField16_PutAndDeleteAreSentAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		for _, method := range []string{http.MethodPut, http.MethodDelete} {
@@ -67,11 +67,23 @@ func TestField16_KeyedPutAndDeleteAreSentAgain(t *testing.T) {
 			if status, _, err := fetch(newClient(t, net, client.Options{}), r); status != 204 || err != nil || len(net.requests()) != 3 {
 				t.Errorf("%s: %d, %v after %d requests, want 204 after 3", method, status, err, len(net.requests()))
 			}
-			net = statuses(503, 204)
+			net = statuses(0, 503, 204)
 			r = post(t, "{}")
-			r.Method = method
-			if status, _, err := fetch(newClient(t, net, client.Options{}), r); status != 503 || err != nil || len(net.requests()) != 1 {
-				t.Errorf("%s without a key: %d, %v after %d requests, want 503 after one", method, status, err, len(net.requests()))
+			r.Method, r.GetBody = method, nil
+			if status, _, err := fetch(newClient(t, net, client.Options{}), r); status != 204 || err != nil || len(net.requests()) != 3 {
+				t.Errorf("%s without a key: %d, %v after %d requests, want 204 after 3", method, status, err, len(net.requests()))
+			}
+			for _, got := range net.requests() {
+				if got.body != "{}" || got.header.Get("Idempotency-Key") != "" {
+					t.Errorf("%s without a key: sent %q with %v", method, got.body, got.header)
+				}
+			}
+			net = statuses(0)
+			r = post(t, "{}")
+			r.Method, r.GetBody = method, nil
+			_, _, err := fetch(newClient(t, net, client.Options{MaxBody: 1}), r)
+			if !errors.Is(err, errBroken) || len(net.requests()) != 1 {
+				t.Errorf("%s with a body that can't be kept: %v after %d requests, want it sent once", method, err, len(net.requests()))
 			}
 		}
 	})
@@ -168,15 +180,15 @@ func TestR67_NoDelayPassesTheDeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		started := time.Now()
-		hc := newClient(t, statuses(503), client.Options{Backoff: client.AdditiveJitter(time.Second, time.Minute)})
-		hc.Timeout = 2500 * time.Millisecond // the first retry comes after 2s, the next would after 3s more
+		hc := newClient(t, statuses(503), client.Options{Backoff: client.FullJitter(2*time.Second, time.Minute)})
+		hc.Timeout = 2500 * time.Millisecond // the first retry comes after 2s, the next would after 4s more
 		status, _, err := fetch(hc, post(t, "{}"))
 		if status != 503 || err != nil || time.Since(started) != 2*time.Second {
 			t.Errorf("%d, %v after %v; want the last 503 after 2s", status, err, time.Since(started))
 		}
 
 		started = time.Now()
-		hc.Transport = newClient(t, statuses(0), client.Options{Backoff: client.AdditiveJitter(time.Second, time.Minute)}).Transport
+		hc.Transport = newClient(t, statuses(0), client.Options{Backoff: client.FullJitter(2*time.Second, time.Minute)}).Transport
 		_, _, err = fetch(hc, post(t, "{}"))
 		if e := checkError(t, err, client.ReasonDeadline); !errors.Is(err, errBroken) || time.Since(started) != 2*time.Second {
 			t.Errorf("%v after %v; want the last error after 2s", e, time.Since(started))
@@ -527,7 +539,7 @@ func TestOptionsAreValidated(t *testing.T) {
 		{client.Options{MaxAttempts: -1}, "MaxAttempts"},
 		{client.Options{MaxAge: -1}, "MaxAge"},
 		{client.Options{MaxRetryAfter: -1}, "MaxRetryAfter"},
-		{client.Options{AttemptTimeout: -1}, "AttemptTimeout"},
+		{client.Options{CrossOrigin: []string{"https://a.example/"}}, "CrossOrigin"},
 		{client.Options{PollEvery: -1}, "PollEvery"},
 		{client.Options{MaxBody: -1}, "MaxBody"},
 		{client.Options{MaxAnswer: -1}, "MaxAnswer"},

@@ -51,36 +51,21 @@ func seconds(text string) (time.Duration, bool) {
 	return time.Duration(n) * time.Second, true
 }
 
-// rateLimitReset reads how many seconds the quota needs to come back, if it is used up, from the fields of
-// draft-ietf-httpapi-ratelimit-headers: RateLimit, a list of policies with the parameters r and t, in older drafts a
-// dictionary of remaining and reset; or RateLimit-Remaining and RateLimit-Reset, older still. A quota of which the rest
-// is not told is used up if the status is 429.
-func rateLimitReset(status int, h http.Header) (time.Duration, bool) {
-	var longest time.Duration
-	found := false
-	take := func(remaining, reset string) {
-		d, ok := seconds(reset)
-		left, told := seconds(remaining)
+// rateLimitReset reads how many seconds the quotas that are used up need to come back, from RateLimit of
+// draft-ietf-httpapi-ratelimit-headers: a list of policies with the parameters r and t. A quota of which the rest is not
+// told is used up if the status is 429.
+func rateLimitReset(status int, h http.Header) (longest time.Duration, found bool) {
+	for _, policy := range strings.Split(strings.Join(h.Values("RateLimit"), ","), ",") {
+		parameters := map[string]string{}
+		for _, part := range strings.Split(policy, ";")[1:] {
+			name, value, _ := strings.Cut(strings.Trim(part, " \t"), "=")
+			parameters[name] = value
+		}
+		d, ok := seconds(parameters["t"])
+		left, told := seconds(parameters["r"])
 		if ok && (told && left == 0 || !told && status == http.StatusTooManyRequests) {
 			longest, found = max(longest, d), true
 		}
 	}
-	take(h.Get("RateLimit-Remaining"), h.Get("RateLimit-Reset"))
-	dictionary := map[string]string{}
-	for _, policy := range strings.Split(strings.Join(h.Values("RateLimit"), ","), ",") {
-		parameters := map[string]string{}
-		for i, part := range strings.Split(policy, ";") {
-			name, value, ok := strings.Cut(strings.Trim(part, " \t"), "=")
-			switch {
-			case !ok:
-			case i == 0:
-				dictionary[name] = value
-			default:
-				parameters[name] = value
-			}
-		}
-		take(parameters["r"], parameters["t"])
-	}
-	take(dictionary["remaining"], dictionary["reset"])
 	return longest, found
 }

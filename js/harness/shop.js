@@ -1,6 +1,8 @@
 import { createClient } from "../src/index.js";
 import { Server } from "./server.js";
 
+globalThis.window ??= {}; // operations need no scope in what looks like a page
+
 export const url = "https://api.example/payments";
 export const payment = { method: "POST", body: '{"amount":5}' };
 

@@ -1,129 +1,116 @@
-import { checkBody, keepBody } from "./body.js";
-import { codeOfState, isGuards, lost, nothingKept, open, refused, replayed, retryable, running, told } from "./classify.js";
+import { codeOfState, isGuards, judge, lost, nothingKept, refused, replayed, running, told } from "./classify.js";
 import { Code, IdempotencyError, Reason } from "./errors.js";
-import { exchange } from "./exchange.js";
-import { decode, encode, keyOf, newKey, randomUUID } from "./key.js";
+import { responseOf } from "./exchange.js";
+import { decode, encode, newKey, randomUUID } from "./key.js";
 import { limitOf, sleep, untilOnline } from "./limit.js";
 import { isSafe } from "./options.js";
 import { poll, polledAt, question, statusAt } from "./poll.js";
+import { follow } from "./redirect.js";
 import { retryAfter } from "./retryafter.js";
 import { tell } from "./tell.js";
+
+const wait = 1000; // milliseconds, for an operation that runs, if the server does not say
 
 /** One logical call: a request and its repeats. */
 export class Call {
   sent = 0;
   retries = 0;
+  waits = 0; // for an operation that runs: no attempt is spent by that
   number = 1; // of the attempt under way
   reason = undefined;
   retryAt = undefined; // milliseconds since 1970
   last = undefined; // the reply whose response is the last answer
   state = undefined; // of the operation, where it was asked about
+  maybe = false; // an attempt under the key may have arrived before the one that is judged
 
-  /**
-   * Throws what is wrong with a call, before anything of it is kept or sent. owner, undefined if none, is the operation that it
-   * is of: its name, and the key under which it is made.
-   */
-  constructor(options, budget, url, init, owner) {
-    if (typeof url !== "string" && !(url instanceof URL)) {
-      throw new TypeError("idempotent call: want an address and an init; a Request's body can be sent only once");
+  /** Throws what is wrong with a call before anything of it is kept or sent. operation is the name of that which it is of. */
+  constructor(options, budget, request, operation) {
+    const { url, method, headers, init, body, signal } = request;
+    new Request(url, { ...init, signal: undefined, duplex: "half" }); // throws what fetch would throw on each attempt
+    Object.assign(this, { options, budget, operation, url, method, headers, body, init: { ...init, headers }, given: signal });
+    this.limit = limitOf(request);
+    this.own = !globalThis.location || url.origin === globalThis.location.origin;
+    // A redirect of a page's request to another origin then fails before anything is sent there.
+    if (globalThis.location && this.own && options.crossOrigin.length === 0) this.init.mode ??= "same-origin";
+    const { correlationHeader = this.own ? "X-Correlation-Id" : null } = options;
+    if (correlationHeader !== null) {
+      this.correlation = headers.get(correlationHeader) || randomUUID();
+      headers.set(correlationHeader, this.correlation); // it travels with the key (R-72)
     }
-    if (init === null || typeof init !== "object" || init instanceof Request) {
-      throw new TypeError("idempotent call: want an init that is an object, and no Request");
-    }
-    const { key, timeout: _, ...rest } = init;
-    this.options = options;
-    this.budget = budget;
-    this.operation = owner?.name;
-    this.url = new URL(url, globalThis.document?.baseURI ?? globalThis.location?.href);
-    this.method = (rest.method ?? "GET").toUpperCase();
-    this.headers = new Headers(rest.headers);
-    this.init = { ...rest, method: this.method, headers: this.headers };
-    if (owner && key !== undefined) throw new TypeError("idempotent call: an operation has a key of its own");
-    if (owner && isSafe(this.method)) throw new TypeError("idempotent call: an operation needs an unsafe method");
-    this.#correlate();
-    this.#takeKey(url, init, owner?.key ?? keyOf(key));
-    this.keyed = this.text !== undefined;
-    this.repeats = this.keyed || isSafe(this.method);
-    if (this.keyed && rest.mode === "no-cors") {
-      throw new TypeError('idempotent call: in the mode "no-cors" the platform drops the key');
-    }
-    if (this.repeats) {
-      checkBody(rest.body);
-      new Request(this.url, { ...this.init, signal: undefined }); // throws what fetch would throw on each attempt
-    }
-    this.limit = limitOf(init);
   }
 
   get signal() {
     return this.limit.signal;
   }
 
-  #correlate() {
-    const name = this.options.correlationHeader;
-    if (name === null) return;
-    this.correlation = this.headers.get(name) || randomUUID();
-    this.headers.set(name, this.correlation); // it travels with the key (R-72)
-  }
-
-  /** Decides on the key: what the caller put into the header wins. given is the one that was kept, undefined if none. */
-  #takeKey(url, init, given) {
-    const o = this.options;
-    if (isSafe(this.method)) return;
-    const own = this.headers.get(o.header);
-    if (own !== null) {
-      const value = decode(own);
-      if (given && given.value !== value) {
-        throw new IdempotencyError({ code: Code.keyInvalid, detail: `the header ${o.header} holds another key` });
+  /**
+   * Decides on the key and on the bytes that are sent. What the caller put into the request wins. given is the key that was kept,
+   * undefined if none, and maybe says that it may have been sent before, as any may that the client has not made.
+   */
+  async use(given, maybe) {
+    const { header, field, bare, methods, keyFor } = this.options;
+    const { body, type } = (await this.body) ?? {};
+    let content = body;
+    if (isSafe(this.method)) {
+      given = undefined;
+    } else {
+      const fields = field && (await fieldsOf(body));
+      const own = fields ? fields.members[field] : this.headers.get(header);
+      if (own != null) {
+        const value = fields ? own : decode(own);
+        if (given && given.value !== value) invalid("the request holds another key");
+        given ??= { value, made: Date.now() };
+        this.text = own;
+        maybe ??= true;
+      } else if (!given && methods.includes(this.method)) {
+        given = keyFor ? { value: keyFor(this.url, this.init), made: Date.now() } : newKey();
+        maybe = Boolean(keyFor);
+        if (given.value === "") given = undefined;
       }
-      this.key = { value, made: given?.made ?? Date.now() };
-      this.text = own;
-      return;
+      if (given) this.text ??= encode(given.value, bare);
+      if (given && own == null && fields) content = fields.and(field, given.value);
+      if (given && !fields) this.headers.set(header, this.text);
     }
-    if (given) {
-      this.key = given;
-    } else if (o.methods.includes(this.method)) {
-      this.key = o.keyFor ? { value: o.keyFor(url, init), made: Date.now() } : newKey();
+    this.key = given;
+    this.keyed = given !== undefined;
+    this.maybe = Boolean(this.keyed && maybe);
+    this.repeats = this.keyed || (this.body !== undefined && (isSafe(this.method) || ["PUT", "DELETE"].includes(this.method)));
+    if (this.keyed && this.init.mode === "no-cors") {
+      throw new TypeError('idempotent call: in the mode "no-cors" the platform drops the key');
     }
-    if (!this.key?.value && !given) {
-      this.key = undefined;
-      return;
+    if (this.keyed && !this.body) {
+      const detail = "the request's body is a stream, which can't be sent again: nothing was sent";
+      throw new IdempotencyError({ code: Code.bodyNotRepeatable, detail });
     }
-    this.text = encode(this.key.value, o.bare);
-    this.headers.set(o.header, this.text);
+    if (this.body) this.init.body = content;
+    if (type && !this.headers.has("Content-Type")) this.headers.set("Content-Type", type);
   }
 
-  /** Makes the call, once; rejects with an IdempotencyError if it ends without an answer of the operation's own. */
+  /** Makes the call, once. Rejects if it ends without an answer of the operation's own. */
   async run() {
     try {
       this.budget.deposit();
-      if (this.repeats) await this.#keepBody();
-      return this.#end(await this.#send());
+      return this.#end(await this.#attempts());
     } finally {
       this.limit.close();
     }
   }
 
-  async #keepBody() {
-    const { body, type } = await keepBody(this.init.body);
-    this.init.body = body;
-    if (type && !this.headers.has("Content-Type")) this.headers.set("Content-Type", type);
-  }
-
-  async #send() {
+  /** Sends the request until it has an answer that is final, or may not be sent again. */
+  async #attempts() {
     try {
-      return await this.#attempts();
+      return await this.#repeat();
     } catch (error) {
       if (!this.signal.aborted) throw error;
       return { failed: true, error: this.signal.reason };
     }
   }
 
-  /** Sends the request until it has an answer that is final, or may not be sent again. */
-  async #attempts() {
+  async #repeat() {
     const status = statusAt(this);
     let ask = false; // about the operation, before sending again
     for (;;) {
-      this.number = this.retries + 1;
+      this.number = this.retries + this.waits + 1;
       const network = !this.options.waitOnline || (await untilOnline(this.signal));
       this.signal.throwIfAborted();
       if (!this.fresh(Date.now())) {
@@ -144,7 +131,7 @@ export class Call {
           this.note(reply);
           return reply;
         }
-        if (!reply.failed && !this.retryable(reply)) {
+        if (!reply.failed && !this.again(reply)) {
           this.report(kind, reply, 0); // never seen, not kept, or nobody there who would know
           ask = false;
           this.state = undefined;
@@ -157,16 +144,17 @@ export class Call {
         if (location) return (await poll(this, kind, reply, location)).reply;
         ask = status !== undefined && (reply.failed || lost(reply.response.status, reply.document));
       }
-      if (!network && reply.failed && this.repeats && this.retryable(reply)) {
+      if (!network && reply.failed && this.repeats && this.again(reply)) {
         this.report(kind, reply, 0); // the browser was right, and that costs no attempt
         continue;
       }
-      const delay = this.repeats && this.retryable(reply) ? this.#next(reply) : undefined;
+      const delay = this.repeats && this.again(reply) ? this.#next(reply) : undefined;
       this.report(kind, reply, delay);
       if (delay === undefined) {
         if (kind === "status") this.note(reply);
         return reply;
       }
+      this.maybe = true;
       await sleep(delay, this.signal);
     }
   }
@@ -174,37 +162,34 @@ export class Call {
   async #attempt() {
     this.sent++;
     this.retryAt = undefined;
-    const reply = await exchange(this, this.url.href, this.init, false);
+    const reply = await follow(this, this.url, this.init, false);
     if (!reply.failed) this.last = reply;
+    reply.verdict = await judge(this, reply);
     return reply;
   }
 
-  retryable(reply) {
-    if (reply.failed) return !this.signal.aborted;
-    return retryable(reply.response.status, reply.response.headers, reply.document, this.keyed);
+  /** Whether a reply is worth another attempt. */
+  again(reply) {
+    return ["retry", "in-progress"].includes(reply.verdict);
   }
 
   /** Decides when an attempt that is worth repeating is repeated; undefined if it is not, and the reason says why. */
   #next(reply) {
     const o = this.options;
     const now = Date.now();
-    let asked = 0;
-    this.retryAt = undefined;
-    if (!reply.failed) {
-      const told = retryAfter(reply.response.status, reply.response.headers, now);
-      if (told !== undefined) {
-        asked = told;
-        this.retryAt = now + told;
-      }
-    }
-    const delay = Math.max(0, asked, o.backoff(this.retries, o.random()) || 0);
-    if (this.retries + 1 >= o.maxAttempts) this.reason = Reason.attempts;
+    const waits = reply.verdict === "in-progress";
+    const asked = reply.failed ? undefined : retryAfter(reply.response.status, reply.response.headers, now);
+    this.retryAt = asked === undefined ? undefined : now + asked;
+    const backoff = o.backoff(waits ? this.waits : this.retries, o.random()) || 0;
+    const delay = Math.max(0, asked || (waits ? wait : 0), backoff);
+    if (!waits && this.retries + 1 >= o.maxAttempts) this.reason = Reason.attempts;
     else if (asked > o.maxRetryAfter) this.reason = Reason.retryAfter;
     else if (now + delay >= this.limit.deadline) this.reason = Reason.deadline;
     else if (!this.fresh(now + delay)) this.reason = Reason.retention;
-    else if (!this.budget.withdraw()) this.reason = Reason.budget;
+    else if (!waits && !this.budget.withdraw()) this.reason = Reason.budget;
     else {
-      this.retries++;
+      if (waits) this.waits++;
+      else this.retries++;
       return delay;
     }
     return undefined;
@@ -241,11 +226,11 @@ export class Call {
     });
   }
 
-  /** Returns the answer with which the call ended, or throws the error. */
+  /** Returns the reply with which the call ended, or throws the error. */
   #end(reply) {
-    const { response, document } = this.last ?? {};
-    let code = codeOfState(this.state) ?? (isGuards(document?.code) ? document.code : undefined);
-    if (this.keyed && !this.reason && !reply.failed && open(response)) code ??= Code.outcomePending;
+    if (this.given?.aborted && reply.error === this.given.reason) throw reply.error;
+    const { response, document, verdict } = this.last ?? {};
+    const code = codeOfState(this.state) ?? (isGuards(document?.code) ? document.code : codes[verdict]);
     if (reply.failed || this.reason || code) {
       if (this.signal.aborted && reply.error?.name === "TimeoutError") this.reason ??= Reason.deadline;
       throw new IdempotencyError({
@@ -253,20 +238,42 @@ export class Call {
         reason: this.reason,
         attempts: this.sent,
         retryAt: this.retryAt === undefined ? undefined : new Date(this.retryAt),
-        response,
+        response: this.last && responseOf(this.last),
         problem: response?.status >= 400 ? document : undefined,
         key: this.key,
         cause: reply.error,
       });
     }
-    const idempotent = Object.freeze({
+    this.last.nothingKept = nothingKept(this.last);
+    this.last.idempotent = Object.freeze({
       key: this.key,
       attempts: this.sent,
       replayed: replayed(response.headers),
       state: this.state,
       problem: response.status >= 400 ? document : undefined,
     });
-    Object.defineProperty(response, "idempotent", { value: idempotent });
-    return { response, nothingKept: nothingKept(this.last) };
+    return this.last;
   }
+}
+
+/** What a call says that ends with such a verdict. */
+const codes = { "in-progress": Code.inProgress, reused: Code.keyReused, unknown: Code.outcomePending };
+
+/** The members of a body of JSON in which the key has a field, and the body with one more. */
+async function fieldsOf(body) {
+  const text = typeof body === "string" ? body : await new Response(body).text();
+  let members;
+  try {
+    members = JSON.parse(text);
+  } catch {}
+  if (!members || typeof members !== "object" || Array.isArray(members)) {
+    throw new TypeError("idempotent call: a body that is to hold the key has to be an object of JSON");
+  }
+  const comma = Object.keys(members).length > 0 ? "," : "";
+  const and = (name, value) => text.replace("{", () => `{${JSON.stringify(name)}:${JSON.stringify(value)}${comma}`);
+  return { members, and };
+}
+
+function invalid(detail) {
+  throw new IdempotencyError({ code: Code.keyInvalid, detail });
 }

@@ -1,75 +1,74 @@
 import { Code } from "./errors.js";
+import { responseOf } from "./exchange.js";
 import { deltaOrDate } from "./retryafter.js";
 
-/** Says of the guard's codes whether the same request under the same key may fare better. */
-const again = new Map([
-  [Code.inProgress, true],
-  [Code.outcomePending, true],
-  [Code.tooManyAttempts, true],
-  [Code.tooManyKeys, true],
-  [Code.earlyData, true],
-  [Code.storeUnavailable, true],
-  [Code.noAnswer, true], // unless the problem says that it may not
-
-  [Code.keyMissing, false],
-  [Code.keyInvalid, false],
-  [Code.scopeInvalid, false],
-  [Code.keyReused, false],
-  [Code.outcomeUnknown, false],
-  [Code.replayUnavailable, false],
-  [Code.keyExpired, false],
-  [Code.replayForbidden, false],
-  [Code.bodyTooLarge, false],
-  [Code.digestMismatch, false],
-  [Code.requestUnreadable, false],
-  [Code.bodyConsumed, false],
-  [Code.operationNotFound, false],
+/** The guard's codes after which the same request under the same key may fare better. */
+const again = new Set([
+  Code.inProgress,
+  Code.outcomePending,
+  Code.tooManyAttempts,
+  Code.tooManyKeys,
+  Code.earlyData,
+  Code.storeUnavailable,
+  Code.noAnswer, // unless the problem says that it may not
 ]);
 
 /** Whether a code is one of the guard's: its problem is no answer of the operation. */
-export const isGuards = (code) => again.has(code);
+export const isGuards = (code) => code?.startsWith("IDEMPOTENCY_") ?? false;
 
 /**
- * Whether a response is worth another attempt (R-66). The code of one of the guard's own problems decides, since a server
- * may give it another status; then what the server says in so many words; then the status.
+ * What a reply to a request comes to (R-66): "answer", the operation's own; "retry"; "in-progress"; "reused", the key is another
+ * request's; "unknown", it leaves open what became of the operation; or "refused", by the guard, or by the network for good.
+ * The guard's code goes first, since a server may give it another status; then what the caller says; then the dialect; then the
+ * rules for every server.
  */
-export function retryable(status, headers, document, keyed) {
-  const known = again.get(document?.code);
-  if (known !== undefined) return known && !(document.code === Code.noAnswer && document.retryable === false);
-  if (document?.retryable === false) return false;
-  if (kept(headers)) return false;
-  switch (status) {
-    case 408:
-    case 425:
-    case 429:
-    case 500:
-    case 502:
-    case 503:
-    case 504:
-      return true;
-    case 409:
-      return keyed && inProgress(headers, document);
+export async function judge(call, reply, question) {
+  const { response, document } = reply;
+  if (reply.failed) return call.signal.aborted || reply.final ? "refused" : "retry";
+  const code = document?.code;
+  if (isGuards(code)) {
+    if (code === Code.inProgress) return "in-progress";
+    return again.has(code) && !(code === Code.noAnswer && document.retryable === false) ? "retry" : "refused";
   }
-  return false;
+  const { classify, dialect } = call.options;
+  for (const say of question ? [] : [classify, dialect?.classify]) {
+    const told = await say?.(responseOf(reply), call.maybe);
+    if (told) return told;
+  }
+  if (document?.retryable !== false && !isKept(response.headers)) {
+    if ([408, 425, 429, 500, 502, 503, 504].includes(response.status)) return "retry";
+    if (response.status === 409 && call.keyed && isInProgress(response.headers, document)) return "in-progress";
+  }
+  return call.keyed && !question && isOpen(call, reply) ? "unknown" : "answer";
 }
 
-/** Whether an answer is said to be kept, so that it will only be replayed. */
-const kept = (headers) => headers.get("Idempotency-Retryable")?.toLowerCase() === "false";
+const isKept = (headers) => headers.get("Idempotency-Retryable")?.toLowerCase() === "false";
 
 /** Whether an answer was given before. */
 export const replayed = (headers) => headers.get("Idempotent-Replayed") === "true";
 
 /**
  * Whether an answer leaves open what became of the operation. Whatever stands between may answer with any 5xx after it has
- * passed the request on, and so may a server that has failed halfway; only one that is kept, or replayed, will stay.
+ * passed the request on, and so may a server that has failed halfway. And once an earlier attempt may have arrived, what is
+ * said before the key is looked at, or by somebody else, says nothing of that one: a login that is asked for, a refusal whose
+ * code is not known, an answer to which a redirect has led. Only what a guard marks is about the operation.
  */
-export const open = ({ status, headers }) => status >= 500 && !kept(headers) && !replayed(headers);
+function isOpen({ maybe, headers: sent }, { response, moved }) {
+  const { status, headers } = response;
+  if (isKept(headers) || replayed(headers)) return false;
+  const page = isMedia(headers, "html") && isMedia(sent, "json"); // such as a login's
+  if (status >= 500 || (page && status < 400)) return true;
+  if (!maybe || headers.has("Idempotency-Retryable")) return false;
+  return page || moved || [400, 401, 403, 407, 409, 417, 422].includes(status);
+}
+
+const isMedia = (headers, type) => (headers.get("Content-Type") ?? "").toLowerCase().split(";")[0].includes(type);
 
 /**
  * Whether a 409 means that the same call is being worked on, and not a conflict of the application's, which repeating can't
  * solve. Servers that don't say so in a problem say when to come again.
  */
-function inProgress(headers, document) {
+function isInProgress(headers, document) {
   if (document?.type?.endsWith("request-in-progress") || document?.retryable === true) return true;
   return deltaOrDate(headers, Date.now()) !== undefined;
 }

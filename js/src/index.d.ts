@@ -15,9 +15,6 @@ export type Backoff = (retry: number, random: number) => number;
 /** Spreads the clients over the whole delay: random·min(limit, base·2^retry); both in milliseconds. */
 export function fullJitter(base: number, limit: number): Backoff;
 
-/** Keeps to the delay, and adds a little: min(limit, base·2^retry + random·base); both in milliseconds. */
-export function additiveJitter(base: number, limit: number): Backoff;
-
 /** What keys are kept in, such as sessionStorage or localStorage. It answers at once: promises are refused. */
 export interface KeyStorage {
   getItem(name: string): string | null;
@@ -39,8 +36,21 @@ export interface BudgetOptions {
 export interface ClientOptions {
   /** Sends a request. Defaults to the platform's. */
   fetch?: (url: string, init: RequestInit) => Promise<Response>;
-  /** Keeps the keys of operations; null keeps them in memory. Defaults to sessionStorage. */
+  /**
+   * Keeps the keys of operations; null keeps them in memory. Defaults to localStorage where tabs can lock it (lock, and a page
+   * with navigator.locks), else to sessionStorage.
+   */
   storage?: KeyStorage | null;
+  /**
+   * Lets no two tabs make a call of the same operation at once, where there is navigator.locks: the second waits, and gets the
+   * first one's answer again. Tabs must share the storage. Defaults to true.
+   */
+  lock?: boolean;
+  /**
+   * Whose operations these are, such as a user's id: operations of the same name in two scopes are two. Without a window, as on
+   * a server, an operation needs one, here or of its own.
+   */
+  scope?: string;
   /** Is put before an operation's name in the storage. Defaults to "semel:". */
   storagePrefix?: string;
   /** Carries the key. Defaults to Idempotency-Key. */
@@ -48,15 +58,20 @@ export interface ClientOptions {
   /** Sends keys as they are, not as an sf-string (RFC 9651, section 3.3.3). Defaults to false. */
   bare?: boolean;
   /**
+   * Says what an answer to a request with a key means, where the rules for every server don't know: undefined leaves it to them.
+   * sent: an attempt under the key may have arrived before this one. A guard's own refusals (Idempotency-Code) are not asked about.
+   */
+  classify?: (response: Response, sent: boolean) => Verdict | undefined | Promise<Verdict | undefined>;
+  /**
    * Carries an id that is the same in all attempts (R-72): the request's own, or a new one. null: none is sent. Defaults to
-   * X-Correlation-Id.
+   * X-Correlation-Id on the page's own origin, and on a server; elsewhere to none, since each header needs to be allowed there.
    */
   correlationHeader?: string | null;
   /** The methods whose requests get a key; those of other unsafe ones may bring one. Defaults to POST and PATCH. */
   methods?: string[];
   /** Makes the key of a request that brings none; "" leaves it without one, and so without repeats. Defaults to a random UUID. */
-  keyFor?: (url: string | URL, init: CallInit) => string;
-  /** How often a request is sent, at most. Defaults to 4. */
+  keyFor?: (url: URL, init: RequestInit) => string;
+  /** How often a request is sent, at most; to wait for an operation that runs does not count. Defaults to 4. */
   maxAttempts?: number;
   /** How long after its key was made a request may be sent: the time for which the server remembers. Defaults to 24 h. */
   maxAge?: number;
@@ -67,7 +82,7 @@ export interface ClientOptions {
   /** The longest delay that a server may ask for; more ends the call. Defaults to 1 min. */
   maxRetryAfter?: number;
   budget?: BudgetOptions;
-  /** How long one attempt may take, to the end of its answer. Defaults to 0, no limit. */
+  /** How long one attempt may take, to the end of its answer; 0 is no limit. Defaults to 30 s. */
   attemptTimeout?: number;
   /**
    * Waits while navigator.onLine is false, instead of spending attempts. Some browsers say so though they have a network: every
@@ -79,18 +94,28 @@ export interface ClientOptions {
   /**
    * Is asked with GET and the same key after an answer was lost (R-70). What it tells of the operation, by a member "state", is
    * the answer; an operation that runs is asked about again. The request is sent again if the operation has failed and nothing is
-   * kept of it (state failed, and retryable true), or no state is told. Defaults to sending the request again.
+   * kept of it (state failed, and retryable true), or no state is told. Another origin than the request's is not asked. Defaults to
+   * sending the request again.
    */
   statusURL?: string | URL;
-  /** Lets pollEvery and statusURL ask on another origin than the request's. Defaults to false. */
-  crossOrigin?: boolean;
+  /**
+   * The other origins, such as "https://eu.api.example", to which key and body go along when a redirect (307, 308) leads there.
+   * Defaults to none. In a page this holds for requests to its own origin; beyond that the platform decides, by CORS.
+   */
+  crossOrigin?: string[];
   /** Is told about each attempt when it has ended, without its key. */
   onAttempt?: (attempt: Attempt) => void;
   /** Is told that storage could not be used. Defaults to console.warn. */
   onWarning?: (warning: Warning) => void;
 }
 
-/** What one call adds to the init of fetch, which must be no Request. Its body must not be a stream if it has a key. */
+/**
+ * What an answer means: the operation's own answer; try again; the operation runs, and is waited for; the key is another
+ * request's; or it leaves open what became of the operation.
+ */
+export type Verdict = "answer" | "retry" | "in-progress" | "reused" | "unknown";
+
+/** What one call adds to the init of fetch. Its body must not be a stream if it has a key. */
 export interface CallInit extends RequestInit {
   /** How long all of the call may take, in milliseconds. Defaults to 0, no limit. */
   timeout?: number;
@@ -163,28 +188,51 @@ export interface Operation {
    */
   readonly key: Required<Key> | undefined;
   /**
-   * Sends the request under the operation's key, as idempotentFetch does. While one is under way, it sends nothing and returns
+   * Sends the request under the operation's key, as the client's fetch does. While one is under way, it sends nothing and returns
    * a copy of that one's answer, or its error; signal and timeout end only this wait for it. If whoever made that one aborts it,
-   * this one is sent after all.
+   * this one is sent after all. Another request (method, URL, body) than the one that has no answer yet is refused, with
+   * Code.keyReused and nothing sent.
    */
-  fetch(url: string | URL, init: CallInit): Promise<Answer>;
+  fetch(input: RequestInfo | URL, init?: CallInit): Promise<Answer>;
+  /**
+   * Asks statusURL what became of the operation, and sends nothing else. Undefined if there is no key, or nothing is known of it.
+   * statusURL may be relative to the page.
+   */
+  status(init?: CallInit): Promise<Status | undefined>;
   /** Drops the key: the next request is a new wish. For when it is known what became of the last one. */
   forget(): void;
+}
+
+/** What an operation's status tells. */
+export interface Status {
+  state?: string;
+  retryable?: boolean;
+  [extension: string]: unknown;
+}
+
+export interface OperationOptions {
+  /** A key that is derived from what the operation is for, such as an order's number. Defaults to one that is made and kept. */
+  key?: string | Key;
+  /** Whose operation it is. Defaults to the client's. */
+  scope?: string;
 }
 
 export interface Client {
   /**
    * Makes one logical call: the same request, under one key, until it has a definite answer, or for as long as the options
-   * allow. Rejects with an IdempotencyError if there is none, and with a TypeError if it can't be made at all. A 5xx is definite
-   * only if it is marked as kept (Idempotency-Retryable: false) or as a replay (Idempotent-Replayed: true).
+   * allow. It can stand wherever fetch does. Rejects with the signal's own reason if that ends it, with an IdempotencyError if
+   * there is no definite answer, and with a TypeError if the call can't be made at all. A 5xx is definite only if it is marked as
+   * kept (Idempotency-Retryable: false) or as a replay (Idempotent-Replayed: true). Once an attempt under the key may have
+   * arrived before, so is a 400, 401, 403, 407, 409, 417 or 422 without a code that is known, and an answer to which a redirect
+   * has led. That may be of any key which newKey or the client has not just made.
    */
-  idempotentFetch(url: string | URL, init?: KeyedCallInit): Promise<Answer>;
+  fetch(input: RequestInfo | URL, init?: KeyedCallInit): Promise<Answer>;
   /**
    * The operation of a name. Its key is kept in the storage from before the first request until there is a definite answer. Each
    * wish has a random key, unless the caller derives one, from what is wanted: then a call after the answer, and one in another
    * tab, are the same wish.
    */
-  operation(name: string, options?: { key?: string | Key }): Operation;
+  operation(name: string, options?: OperationOptions): Operation;
 }
 
 /** Returns a client; throws a TypeError that says all that is wrong with the options. */

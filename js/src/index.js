@@ -1,4 +1,4 @@
 export { createClient } from "./client.js";
 export { Code, IdempotencyError, Reason } from "./errors.js";
-export { additiveJitter, fullJitter } from "./backoff.js";
+export { fullJitter } from "./backoff.js";
 export { newKey } from "./key.js";

@@ -2,10 +2,17 @@ import { Code, IdempotencyError } from "./errors.js";
 
 const longestKey = 255;
 
+const unsent = new WeakSet(); // keys that were made here and are in no request yet
+
 /** Makes a key: a random UUID (version 4, RFC 9562), made now. */
 export function newKey() {
-  return { value: randomUUID(), made: Date.now() };
+  const key = { value: randomUUID(), made: Date.now() };
+  unsent.add(key);
+  return key;
 }
+
+/** Takes a key for a request, and reports whether it may have been in one before. */
+export const maySent = (key) => typeof key === "string" || !unsent.delete(key);
 
 /** A random UUID. Pages that were not fetched over TLS have no crypto.randomUUID. */
 export function randomUUID() {

@@ -2,8 +2,8 @@ import { keyOf } from "./key.js";
 import { tell } from "./tell.js";
 
 /**
- * The keys of operations that have no definite answer yet, by the operations' names. What can't be stored, because storage is
- * full, forbidden or not there, is kept in memory, and told.
+ * The keys of operations that have no definite answer yet, by the operations' names, each with the digest of its request. What
+ * can't be stored, because storage is full, forbidden or not there, is kept in memory, and told.
  */
 export class KeyStore {
   #storage;
@@ -11,12 +11,14 @@ export class KeyStore {
   #warn;
   #memory = new Map(); // goes before the storage; null: forgotten, though the storage could not be told
 
-  /** storage null means memory, undefined the tab's own. */
-  constructor({ storage, storagePrefix, onWarning }) {
+  /** storage null means memory, undefined that of all tabs where they can lock it, else the tab's own. */
+  constructor({ storage, storagePrefix, lock, onWarning }) {
     this.#prefix = storagePrefix;
     this.#warn = (message, operation, error) => tell(onWarning, { message, operation, error });
     if (storage === null) return;
-    this.#storage = () => storage ?? globalThis.sessionStorage; // a page may forbid even to look at it
+    const shared = () => lock && globalThis.navigator?.locks !== undefined;
+    // A page may forbid even to look at it.
+    this.#storage = () => storage ?? (shared() ? globalThis.localStorage : globalThis.sessionStorage);
   }
 
   /** The key that is kept for an operation, undefined if there is none. */
@@ -70,8 +72,8 @@ export class KeyStore {
 
 function parse(text) {
   try {
-    const { value, made } = JSON.parse(text);
-    return made === undefined ? undefined : keyOf({ value, made });
+    const { value, made, digest, ended } = JSON.parse(text);
+    return made === undefined ? undefined : { ...keyOf({ value, made }), digest, ended };
   } catch {
     return undefined;
   }

@@ -4,9 +4,13 @@ const defaults = {
   fetch: undefined,
   storage: undefined,
   storagePrefix: "semel:",
+  scope: undefined,
+  lock: true,
+  dialect: undefined,
+  classify: undefined,
   header: "Idempotency-Key",
   bare: false,
-  correlationHeader: "X-Correlation-Id",
+  correlationHeader: undefined,
   methods: ["POST", "PATCH"],
   keyFor: undefined,
   maxAttempts: 4,
@@ -15,11 +19,11 @@ const defaults = {
   random: Math.random,
   maxRetryAfter: 60_000,
   budget: {},
-  attemptTimeout: 0,
+  attemptTimeout: 30_000,
   waitOnline: true,
   pollEvery: 0,
   statusURL: undefined,
-  crossOrigin: false,
+  crossOrigin: [],
   onAttempt: undefined,
   onWarning: (warning) => console.warn(`idempotent calls: ${warning.message}`, warning.error ?? ""),
 };
@@ -30,10 +34,12 @@ export function compile(given) {
   const check = (holds, text) => holds || wrong.push(text);
   for (const name of Object.keys(given)) check(name in defaults, `there is no option ${name}`);
   const told = Object.entries(given).filter(([, value]) => value !== undefined);
-  const o = { ...defaults, ...Object.fromEntries(told) };
+  const { header, field, bare, maxAge } = given.dialect ?? {};
+  const spoken = Object.entries({ header, bare, maxAge }).filter(([, value]) => value !== undefined);
+  const o = { ...defaults, ...Object.fromEntries([...spoken, ...told]), field };
 
   check(isToken(o.header), `header: ${quote(o.header)} is not a header's name`);
-  const correlates = o.correlationHeader === null || isToken(o.correlationHeader);
+  const correlates = o.correlationHeader == null || isToken(o.correlationHeader);
   check(correlates, `correlationHeader: ${quote(o.correlationHeader)} is not a header's name`);
   check(lower(o.header) !== lower(o.correlationHeader), `header and correlationHeader are both ${o.header}`);
   check(typeof o.storagePrefix === "string", "storagePrefix is not a string");
@@ -47,7 +53,9 @@ export function compile(given) {
   }
   check(o.maxAge !== 0, "maxAge is 0");
   check(Number.isInteger(o.maxAttempts) && o.maxAttempts > 0, `maxAttempts is not a number from 1: ${quote(o.maxAttempts)}`);
-  for (const name of ["fetch", "keyFor", "backoff", "random", "onAttempt", "onWarning"]) {
+  check(o.scope === undefined || (typeof o.scope === "string" && o.scope !== ""), "scope is not a text");
+  check(Array.isArray(o.crossOrigin) && o.crossOrigin.every(isOrigin), "crossOrigin is not an array of origins");
+  for (const name of ["fetch", "keyFor", "classify", "backoff", "random", "onAttempt", "onWarning"]) {
     check(o[name] === undefined || typeof o[name] === "function", `${name} is not a function`);
   }
   check(o.statusURL === undefined || isAddress(o.statusURL), `statusURL is not an address: ${quote(o.statusURL)}`);
@@ -91,6 +99,9 @@ function isAddress(value) {
     return false;
   }
 }
+
+/** Whether a value is an origin as redirects are compared with it, such as "https://api.example". */
+const isOrigin = (value) => isAddress(value) && new URL(value, "https://relative.invalid").origin === value;
 
 /** A page may forbid even to look at what it was given. */
 function hasMethod(object, name) {

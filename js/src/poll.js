@@ -1,52 +1,48 @@
-import { nothingKept, running } from "./classify.js";
-import { Reason } from "./errors.js";
-import { exchange } from "./exchange.js";
+import { judge, nothingKept, running } from "./classify.js";
+import { readDocument } from "./document.js";
+import { Code, Reason } from "./errors.js";
+import { encode } from "./key.js";
 import { sleep, untilOnline } from "./limit.js";
 import { isSafe } from "./options.js";
+import { follow } from "./redirect.js";
+import { requestOf } from "./request.js";
 import { retryAfter } from "./retryafter.js";
 
 const defaultEvery = 1000; // milliseconds
 
 /** Where to ask about the operation of a keyed request, undefined if nowhere. */
-export function statusAt(call) {
-  const { statusURL } = call.options;
-  if (statusURL === undefined || !call.keyed) return undefined;
-  return within(call, new URL(statusURL, call.url));
+export function statusAt({ options, keyed, url }) {
+  return keyed ? within(options.statusURL, url, url) : undefined;
 }
 
 /** Where the operation of a 202 is asked about until it has ended, undefined if it is not. */
-export function polledAt(call, { response }) {
-  if (!call.options.pollEvery || isSafe(call.method) || response?.status !== 202) return undefined;
-  const location = response.headers.get("Location");
-  if (!location) return undefined;
+export function polledAt({ options, method, url }, { response }) {
+  if (!options.pollEvery || isSafe(method) || response?.status !== 202) return undefined;
+  return within(response.headers.get("Location"), response.url || url, url);
+}
+
+/** An address, which may be relative, if it is of the request's own origin: no other is asked. */
+function within(address, base, { origin }) {
   try {
-    return within(call, new URL(location, response.url || call.url));
+    const url = new URL(address ?? "", base);
+    return address && url.origin === origin ? url : undefined;
   } catch {
     return undefined;
   }
 }
 
-/** Returns an address if it may be asked about an operation: on the request's own origin, or wherever crossOrigin allows. */
-function within(call, url) {
-  return call.options.crossOrigin || url.origin === call.url.origin ? url : undefined;
-}
-
 /** What describes a request's body, what it depends on, or how it is to be handled, does not go along with a question. */
 const notAsked = /^(content-.*|if-.*|prefer|expect|range|digest|repr-digest|want-content-digest)$/;
 
-/** What is told to an origin that only a server has named: nothing that may authenticate the caller. */
-const toldAnyone = /^(accept|accept-.*|user-agent)$/;
-
 /** Asks about an operation, by key if there is a text of one. */
-export function question(call, url, text) {
-  const { statusURL, correlationHeader } = call.options;
-  const named = url.origin === call.url.origin || (statusURL !== undefined && url.origin === new URL(statusURL, call.url).origin);
-  const asked = (name) => !notAsked.test(name) && (named || toldAnyone.test(name) || name === correlationHeader?.toLowerCase());
-  const headers = new Headers([...call.headers].filter(([name]) => asked(name)));
+export async function question(call, url, text) {
+  const headers = new Headers([...call.headers].filter(([name]) => !notAsked.test(name)));
   headers.delete(call.options.header);
   if (text !== undefined) headers.set(call.options.header, text);
   const { body, integrity, keepalive, ...init } = call.init;
-  return exchange(call, url.href, { ...init, method: "GET", headers, cache: "no-store" }, true);
+  const reply = await follow(call, url, { ...init, method: "GET", headers, cache: "no-store" }, true);
+  reply.verdict = await judge(call, reply, true);
+  return reply;
 }
 
 /**
@@ -78,7 +74,7 @@ export async function poll(call, kind, reply, url, text) {
     reply = await question(call, url, text);
     if (running(reply)) {
       failures = 0;
-    } else if (call.retryable(reply)) {
+    } else if (call.again(reply)) {
       if (network || !reply.failed) failures++;
     } else if (text !== undefined && nothingKept(reply)) {
       return { kind, reply };
@@ -87,5 +83,20 @@ export async function poll(call, kind, reply, url, text) {
       call.report(kind, reply);
       return { kind, reply };
     }
+  }
+}
+
+/** Asks what became of an operation. Returns what is told of it, undefined if nothing is. */
+export async function statusOf({ options, prepare }, name, { value }, init) {
+  if (options.statusURL === undefined) throw new TypeError("idempotent client: the option statusURL says where to ask");
+  const call = prepare(requestOf(options.statusURL, { redirect: "error", cache: "no-store", ...init, method: "GET" }), name);
+  call.headers.set(options.header, encode(value, options.bare));
+  await call.use();
+  try {
+    const { response, bytes } = await call.run();
+    return readDocument(response, bytes, true);
+  } catch (error) {
+    if (error.code === Code.operationNotFound) return undefined;
+    throw error;
   }
 }

@@ -31,33 +31,13 @@ function seconds(text) {
 }
 
 /**
- * Reads how long the quotas that are used up need to come back, from the fields of draft-ietf-httpapi-ratelimit-headers:
- * RateLimit, a list of policies with the parameters r and t, in older drafts a dictionary of remaining and reset; or
- * RateLimit-Remaining and RateLimit-Reset, older still. A quota of which the rest is not told is used up if the status is
- * 429.
+ * Reads how long the quotas that are used up need to come back, from RateLimit of draft-ietf-httpapi-ratelimit-headers: a list of
+ * policies with the parameters r and t. A quota of which the rest is not told is used up if the status is 429.
  */
 function rateLimitResets(status, headers) {
-  const quotas = [[headers.get("RateLimit-Remaining"), headers.get("RateLimit-Reset")]];
-  const dictionary = new Map();
-  for (const policy of (headers.get("RateLimit") ?? "").split(",")) {
-    const parameters = new Map();
-    policy.split(";").forEach((part, i) => {
-      const [name, value] = cut(part);
-      (i === 0 ? dictionary : parameters).set(name, value);
-    });
-    quotas.push([parameters.get("r"), parameters.get("t")]);
-  }
-  quotas.push([dictionary.get("remaining"), dictionary.get("reset")]);
-  return quotas
-    .filter(([remaining]) => {
-      const left = seconds(remaining);
-      return left === undefined ? status === 429 : left === 0;
-    })
-    .map(([, reset]) => seconds(reset));
-}
-
-/** Divides a parameter at its first equals sign. */
-function cut(part) {
-  const [name, ...value] = part.trim().split("=");
-  return [name, value.length > 0 ? value.join("=") : undefined];
+  return (headers.get("RateLimit") ?? "").split(",").map((policy) => {
+    const [, left] = /;\s*r=([^;\s]*)/.exec(policy) ?? [];
+    const [, reset] = /;\s*t=([^;\s]*)/.exec(policy) ?? [];
+    return (seconds(left) ?? (status === 429 ? 0 : 1)) === 0 ? seconds(reset) : undefined;
+  });
 }

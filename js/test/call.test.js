@@ -3,7 +3,7 @@ import { afterEach, beforeEach, test } from "node:test";
 
 import { Clock } from "../harness/clock.js";
 import { payment, shop, url } from "../harness/shop.js";
-import { createClient, fullJitter, IdempotencyError } from "../src/index.js";
+import { createClient, fullJitter } from "../src/index.js";
 
 const ok = { status: 201, json: { id: 1 } };
 const never = (init) => new Promise((_, fail) => init.signal.addEventListener("abort", () => fail(init.signal.reason)));
@@ -39,7 +39,7 @@ function offline(t) {
 test("without a network nothing is sent, and no attempt is lost", async (t) => {
   const network = offline(t);
   const { client, server } = shop([ok]);
-  const answer = client.idempotentFetch(url, payment);
+  const answer = client.fetch(url, payment);
   await clock.settle();
   network.event(); // a false alarm
   await clock.settle();
@@ -56,7 +56,7 @@ test("a network that goes away between attempts is waited for", async (t) => {
     throw new TypeError("the network is gone");
   };
   const { client, keys } = shop([cut, ok]);
-  const answer = client.idempotentFetch(url, payment);
+  const answer = client.fetch(url, payment);
   await clock.settle();
   await clock.step(); // the delay
   assert.equal(keys().length, 1);
@@ -68,29 +68,29 @@ test("a network that goes away between attempts is waited for", async (t) => {
 test("waiting for the network ends with the call's time, or by its signal", async (t) => {
   offline(t);
   const { client, server } = shop([]);
-  const { error } = await clock.until(client.idempotentFetch(url, { ...payment, timeout: 5000 }));
+  const { error } = await clock.until(client.fetch(url, { ...payment, timeout: 5000 }));
   assert.equal(error.reason, "deadline");
   assert.equal(error.attempts, 0);
 
   const controller = new AbortController();
-  const answer = client.idempotentFetch(url, { ...payment, signal: controller.signal });
+  const answer = client.fetch(url, { ...payment, signal: controller.signal });
   answer.catch(() => {});
   await clock.settle();
   controller.abort();
-  await assert.rejects(answer, (e) => e.cause.name === "AbortError");
+  await assert.rejects(answer, controller.signal.reason);
   assert.equal(server.requests.length, 0);
 });
 
 test("a client that need not wait for the network does not", async (t) => {
   offline(t);
   const { client } = shop([ok], { waitOnline: false });
-  assert.equal((await client.idempotentFetch(url, payment)).status, 201);
+  assert.equal((await client.fetch(url, payment)).status, 201);
 });
 
 test("a network that comes back unseen is not waited for for ever", async (t) => {
   const network = offline(t);
   const { client } = shop([ok]);
-  const answer = client.idempotentFetch(url, payment);
+  const answer = client.fetch(url, payment);
   await clock.settle();
   network.state.onLine = true; // and no event, as in a page that was frozen
   const { value } = await clock.until(answer);
@@ -102,7 +102,7 @@ test("a browser that does not see its network is not believed for ever", async (
   offline(t);
   const start = clock.now;
   const { client, server } = shop([{ status: 503 }, ok]);
-  const { value } = await clock.until(client.idempotentFetch(url, payment));
+  const { value } = await clock.until(client.fetch(url, payment));
   assert.equal(value.status, 201);
   assert.deepEqual(server.requests.map((r) => r.at - start), [30_000, 60_100]);
   assert.equal(clock.waiting, 0);
@@ -112,7 +112,7 @@ test("to try without a network costs no attempt, and no budget", async (t) => {
   const network = offline(t);
   const gone = { network: true };
   const { client, server, attempts } = shop([gone, gone, gone, ok], { maxAttempts: 1, budget: { share: 0, burst: 0 } });
-  const answer = client.idempotentFetch(url, payment);
+  const answer = client.fetch(url, payment);
   answer.catch(() => {});
   for (let i = 0; i < 3; i++) {
     await clock.settle();
@@ -128,18 +128,21 @@ test("to try without a network costs no attempt, and no budget", async (t) => {
 
 test("what may be sent only once is sent only once without a network, too", async (t) => {
   offline(t);
-  const { client, server } = shop([{ network: true }]);
-  const { error } = await clock.until(client.idempotentFetch(url, { method: "DELETE" }));
+  const { client, server } = shop([{ network: true }], { keyFor: () => "" });
+  const { error } = await clock.until(client.fetch(url, payment));
   assert.equal(error.cause, server.broke);
   assert.equal(error.attempts, 1);
 });
 
-test("a keyed PUT or DELETE is sent again, as it is protected", async () => {
+test("a PUT or DELETE is sent again, under a key if it has one", async () => {
   for (const method of ["PUT", "DELETE"]) {
-    const { client, server } = shop([{ network: true }, { status: 503 }, ok]);
-    const { value } = await clock.until(client.idempotentFetch(url, { method, headers: { "Idempotency-Key": "k" } }));
-    assert.equal(value.status, 201);
-    assert.deepEqual(server.requests.map((r) => r.key), ["k", "k", "k"]);
+    for (const [headers, key] of [[{ "Idempotency-Key": "k" }, "k"], [{}, null]]) {
+      const { client, server } = shop([{ network: true }, { status: 503 }, ok]);
+      const { value } = await clock.until(client.fetch(url, { method, headers, body: "{}" }));
+      assert.equal(value.status, 201);
+      assert.deepEqual(server.requests.map((r) => r.key), [key, key, key]);
+      assert.deepEqual(server.requests.map((r) => r.body), ["{}", "{}", "{}"]);
+    }
   }
 });
 
@@ -152,13 +155,13 @@ test("questions without a network cost no attempt", async (t) => {
   };
   const gone = { network: true };
   const { client } = shop([accepted, gone, gone, { status: 200, json: { state: "succeeded" } }], { pollEvery: 50, maxAttempts: 1 });
-  const { value } = await clock.until(client.idempotentFetch(url, payment));
+  const { value } = await clock.until(client.fetch(url, payment));
   assert.equal(value.idempotent.state, "succeeded");
 });
 
 test("R-68: a key that has grown too old while the computer slept is not sent", async () => {
   const { client, server } = shop([{ network: true }]);
-  const answer = client.idempotentFetch(url, payment);
+  const answer = client.fetch(url, payment);
   answer.catch(() => {});
   await clock.settle();
   clock.now += 24 * 3600 * 1000;
@@ -167,45 +170,41 @@ test("R-68: a key that has grown too old while the computer slept is not sent", 
   assert.equal(server.requests.length, 1);
 });
 
-test("an abort ends an attempt, and says why", async () => {
+test("an abort ends an attempt with the signal's own reason, as it does with fetch", async () => {
   const { client, attempts } = shop([never]);
   const controller = new AbortController();
-  const answer = client.idempotentFetch(url, { ...payment, signal: controller.signal });
+  const answer = client.fetch(url, { ...payment, signal: controller.signal });
   answer.catch(() => {});
   await clock.settle();
   controller.abort();
   const { error } = await clock.until(answer);
-  assert.ok(error instanceof IdempotencyError);
-  assert.equal(error.cause, controller.signal.reason);
-  assert.equal(error.reason, undefined);
-  assert.equal(error.attempts, 1);
+  assert.equal(error, controller.signal.reason);
   assert.equal(attempts[0].again, false);
 });
 
 test("an abort ends a delay", async () => {
   const { client, server } = shop([{ status: 503 }]);
   const controller = new AbortController();
-  const answer = client.idempotentFetch(url, { ...payment, signal: controller.signal });
+  const answer = client.fetch(url, { ...payment, signal: controller.signal });
   answer.catch(() => {});
   await clock.settle();
   controller.abort();
   const { error } = await clock.until(answer);
-  assert.equal(error.cause.name, "AbortError");
-  assert.equal(error.response.status, 503);
+  assert.equal(error, controller.signal.reason);
   assert.equal(server.requests.length, 1);
   assert.equal(clock.waiting, 0);
 });
 
 test("what was aborted before is not sent", async () => {
   const { client, server } = shop([]);
-  await assert.rejects(client.idempotentFetch(url, { ...payment, signal: AbortSignal.abort() }), { attempts: 0 });
+  await assert.rejects(client.fetch(url, { ...payment, signal: AbortSignal.abort() }), { name: "AbortError" });
   assert.equal(server.requests.length, 0);
 });
 
 test("an abort after the answer does not break it, and nothing is left to fire", async () => {
   const { client, server } = shop([ok]);
   const controller = new AbortController();
-  const answer = await client.idempotentFetch(url, { ...payment, signal: controller.signal, timeout: 1000 });
+  const answer = await client.fetch(url, { ...payment, signal: controller.signal, timeout: 1000 });
   controller.abort();
   assert.equal(server.requests[0].signal.aborted, false);
   assert.equal(clock.waiting, 0);
@@ -214,7 +213,7 @@ test("an abort after the answer does not break it, and nothing is left to fire",
 
 test("the call's time ends an attempt", async () => {
   const { client } = shop([never]);
-  const { error } = await clock.until(client.idempotentFetch(url, { ...payment, timeout: 700 }));
+  const { error } = await clock.until(client.fetch(url, { ...payment, timeout: 700 }));
   assert.equal(error.reason, "deadline");
   assert.equal(error.cause.name, "TimeoutError");
 });
@@ -225,7 +224,7 @@ for (const [what, hang] of [
 ]) {
   test(`a ${what} that knows nothing of the signal is left alone when the time is over`, async () => {
     const { client, attempts } = shop([hang, hang], { attemptTimeout: 700 });
-    const { error } = await clock.until(client.idempotentFetch(url, { ...payment, timeout: 1000 }));
+    const { error } = await clock.until(client.fetch(url, { ...payment, timeout: 1000 }));
     assert.equal(error.reason, "deadline");
     assert.equal(error.attempts, 2);
     assert.equal(attempts[0].took, 700);
@@ -235,7 +234,7 @@ for (const [what, hang] of [
 
 test("an attempt has its time, and leaves some for another", async () => {
   const { client, attempts } = shop([never, ok], { attemptTimeout: 2000 });
-  const { value } = await clock.until(client.idempotentFetch(url, payment));
+  const { value } = await clock.until(client.fetch(url, payment));
   assert.equal(value.status, 201);
   assert.equal(attempts[0].error.name, "TimeoutError");
   assert.equal(attempts[0].took, 2000);
@@ -244,14 +243,14 @@ test("an attempt has its time, and leaves some for another", async () => {
 
 test("a delay is never cut short", async () => {
   const { client, server } = shop([{ status: 503 }, ok], { random: () => 0.333 });
-  await clock.until(client.idempotentFetch(url, payment));
+  await clock.until(client.fetch(url, payment));
   assert.equal(server.requests[1].at - server.requests[0].at, 34);
 });
 
 test("what a server asked for is forgotten with its next answer", async () => {
   const problem = { code: "IDEMPOTENCY_KEY_REUSED", retryable: false };
   const { client } = shop([{ status: 503, headers: { "Retry-After": "1" } }, { status: 422, problem }]);
-  const { error } = await clock.until(client.idempotentFetch(url, payment));
+  const { error } = await clock.until(client.fetch(url, payment));
   assert.equal(error.code, "IDEMPOTENCY_KEY_REUSED");
   assert.equal(error.retryAt, undefined);
 });
@@ -259,15 +258,14 @@ test("what a server asked for is forgotten with its next answer", async () => {
 test("R-70: an abort ends a question, and is no attempt", async () => {
   const { client, server, attempts } = shop([{ network: true }, never], { statusURL: "/operations" });
   const controller = new AbortController();
-  const answer = client.idempotentFetch(url, { ...payment, signal: controller.signal });
+  const answer = client.fetch(url, { ...payment, signal: controller.signal });
   answer.catch(() => {});
   await clock.settle();
   await clock.step(); // the delay
   assert.equal(server.requests[1].method, "GET");
   controller.abort();
   const { error } = await clock.until(answer);
-  assert.equal(error.cause, controller.signal.reason);
-  assert.equal(error.attempts, 1);
+  assert.equal(error, controller.signal.reason);
   assert.deepEqual(attempts.map(({ kind, again }) => [kind, again]), [["request", true], ["status", false]]);
   assert.equal(server.requests.length, 2);
 });
@@ -278,7 +276,7 @@ test("R-68: a key that grew too old while an operation was asked about is not se
     return new Response('{"state":"failed","retryable":true}', { headers: { "Content-Type": "application/json" } });
   };
   const { client, server } = shop([{ network: true }, late], { statusURL: "/operations" });
-  const { error } = await clock.until(client.idempotentFetch(url, payment));
+  const { error } = await clock.until(client.fetch(url, payment));
   assert.equal(error.reason, "retention");
   assert.equal(error.code, undefined);
   assert.equal(server.requests.length, 2);
@@ -288,7 +286,7 @@ test("R-70: each question is told, also the one after which the request is sent 
   const failed = { status: 200, json: { state: "failed", retryable: true } };
   const script = [{ network: true }, { status: 200, json: { state: "running" } }, failed, ok];
   const { client, attempts } = shop(script, { statusURL: "/operations" });
-  const { value } = await clock.until(client.idempotentFetch(url, payment));
+  const { value } = await clock.until(client.fetch(url, payment));
   assert.equal(value.idempotent.attempts, 2);
   assert.equal(value.idempotent.state, undefined);
   assert.deepEqual(attempts.map(({ kind, number, again }) => [kind, number, again]), [
@@ -299,30 +297,23 @@ test("R-70: each question is told, also the one after which the request is sent 
   ]);
 });
 
-test("R-70: an origin that only the server has named is not told the request's credentials", async () => {
+test("R-70: another origin than the request's is asked nothing", async () => {
   const elsewhere = "https://elsewhere.example/operations/1";
   const accepted = { status: 202, headers: { Location: elsewhere } };
-  const ended = { status: 200, json: { state: "succeeded" } };
-  const headers = { Authorization: "Bearer 7", "X-Api-Key": "secret", "Accept-Language": "la" };
-  for (const [script, options, told] of [
-    [[accepted, ended], { pollEvery: 1000 }, false],
-    [[{ network: true }, ended], { statusURL: elsewhere }, true],
+  for (const [script, options] of [
+    [[accepted], { pollEvery: 1000 }],
+    [[{ network: true }, ok], { statusURL: elsewhere }],
   ]) {
-    const { client, server } = shop(script, { ...options, crossOrigin: true });
-    const { value } = await clock.until(client.idempotentFetch(url, { ...payment, headers }));
-    assert.equal(value.idempotent.state, "succeeded");
-    const [request, question] = server.requests;
-    assert.equal(question.headers.has("Authorization"), told);
-    assert.equal(question.headers.has("X-Api-Key"), told);
-    assert.equal(question.headers.get("Accept-Language"), "la");
-    assert.equal(question.headers.get("X-Correlation-Id"), request.headers.get("X-Correlation-Id"));
+    const { client, server } = shop(script, { ...options, crossOrigin: ["https://elsewhere.example"] });
+    await clock.until(client.fetch(url, payment));
+    assert.deepEqual([...new Set(server.requests.map((r) => r.url))], [url]);
   }
 });
 
 test("R-70: a question has the request's credentials, and nothing that is about its body", async () => {
   const { client, server } = shop([{ network: true }, { status: 200, json: { state: "succeeded" } }], { statusURL: "/operations" });
   const headers = { Authorization: "Bearer 7", "Content-Type": "application/json", "If-Match": "x", Prefer: "wait=5" };
-  await clock.until(client.idempotentFetch(url, { ...payment, headers }));
+  await clock.until(client.fetch(url, { ...payment, headers }));
   const [request, question] = server.requests;
   assert.equal(question.headers.get("Authorization"), "Bearer 7");
   assert.equal(question.headers.get("X-Correlation-Id"), request.headers.get("X-Correlation-Id"));
@@ -335,11 +326,11 @@ test("questions that fail are counted in a row", async () => {
   const down = { status: 503 };
   const options = { pollEvery: 50, maxAttempts: 2 };
   const { client } = shop([running, down, running, down, { status: 200, json: { state: "succeeded" } }], options);
-  const { value } = await clock.until(client.idempotentFetch(url, payment));
+  const { value } = await clock.until(client.fetch(url, payment));
   assert.equal(value.idempotent.state, "succeeded");
 
   const failing = shop([running, down, down], options);
-  const { error } = await clock.until(failing.client.idempotentFetch(url, payment));
+  const { error } = await clock.until(failing.client.fetch(url, payment));
   assert.equal(error.reason, "attempts");
 });
 
@@ -351,7 +342,7 @@ test("an operation is not asked about without a network", async (t) => {
     return new Response("", { status: 202, headers: { Location: "/operations/1" } });
   };
   const { client, server } = shop([accepted, { status: 200, json: { state: "succeeded" } }], { pollEvery: 50 });
-  const answer = client.idempotentFetch(url, payment);
+  const answer = client.fetch(url, payment);
   await clock.settle();
   await clock.step(); // the delay
   assert.equal(server.requests.length, 1);
@@ -361,7 +352,7 @@ test("an operation is not asked about without a network", async (t) => {
 
 test("a law of delays that knows no later retry asks for none", async () => {
   const { client, server } = shop([{ status: 503 }, { status: 503 }, ok], { backoff: (retry) => [10][retry] });
-  await clock.until(client.idempotentFetch(url, payment));
+  await clock.until(client.fetch(url, payment));
   assert.deepEqual(server.requests.slice(1).map((r, i) => r.at - server.requests[i].at), [10, 0]);
 });
 
@@ -371,7 +362,7 @@ test("a delay longer than the platform's longest timer is waited for", async () 
     maxRetryAfter: forty * 1000,
     maxAge: 2 * forty * 1000,
   });
-  const { value } = await clock.until(client.idempotentFetch(url, payment));
+  const { value } = await clock.until(client.fetch(url, payment));
   assert.equal(value.status, 201);
   assert.equal(server.requests[1].at - server.requests[0].at, forty * 1000);
 });
@@ -381,7 +372,7 @@ test("R-68: all calls of a client share its budget", async () => {
   const { client, server } = shop([down, down, down, down, ok], { budget: { share: 0.5, burst: 1 }, maxAttempts: 2 });
   const reasons = [];
   for (let i = 0; i < 3; i++) {
-    const { error } = await clock.until(client.idempotentFetch(url, payment));
+    const { error } = await clock.until(client.fetch(url, payment));
     reasons.push(error?.reason);
   }
   assert.deepEqual(reasons, ["attempts", "budget", undefined]); // two halves pay for the third call's repeat
@@ -402,7 +393,7 @@ for (const [text, delay] of [
   test(`R-67: Retry-After: ${text}`, async () => {
     const headers = { "Retry-After": text, Date: "Sun, 06 Nov 1994 08:49:37 GMT" };
     const { client, server } = shop([{ status: 503, headers }, ok]);
-    await clock.until(client.idempotentFetch(url, payment));
+    await clock.until(client.fetch(url, payment));
     assert.equal(server.requests[1].at - server.requests[0].at, delay);
   });
 }
@@ -411,7 +402,7 @@ test("a stream is refused before anything is sent", async () => {
   const { client, server } = shop([]);
   const streams = [new Blob(["x"]).stream(), (async function* () {})()];
   for (const body of streams) {
-    const call = client.idempotentFetch(url, { method: "POST", body, duplex: "half" });
+    const call = client.fetch(url, { method: "POST", body, duplex: "half" });
     await assert.rejects(call, { name: "IdempotencyError", code: "BODY_NOT_REPEATABLE", attempts: 0 });
   }
   assert.equal(server.requests.length, 0);
@@ -428,7 +419,7 @@ for (const [what, make, change] of [
   test(`R-65: a body of ${what} has the same bytes in each attempt`, async () => {
     const { client, server } = shop([{ status: 503 }, ok]);
     const body = make();
-    const answer = client.idempotentFetch(url, { method: "POST", body });
+    const answer = client.fetch(url, { method: "POST", body });
     change(body);
     await clock.until(answer);
     const [first, second] = server.requests;
@@ -447,9 +438,9 @@ function formOf(fields) {
 
 test("R-72: all attempts have one correlation id, the caller's own if there is one", async () => {
   const { client, server } = shop([{ status: 503 }, ok, ok, ok]);
-  await clock.until(client.idempotentFetch(url, payment));
-  await client.idempotentFetch(url, payment);
-  await client.idempotentFetch(url, { ...payment, headers: { "X-Correlation-Id": "mine" } });
+  await clock.until(client.fetch(url, payment));
+  await client.fetch(url, payment);
+  await client.fetch(url, { ...payment, headers: { "X-Correlation-Id": "mine" } });
   const [a, b, c, d] = server.requests.map((r) => r.headers.get("X-Correlation-Id"));
   assert.match(a, /^[0-9a-f-]{36}$/);
   assert.equal(a, b);
@@ -459,7 +450,7 @@ test("R-72: all attempts have one correlation id, the caller's own if there is o
 
 test("attempts are told without the key", async () => {
   const { client, attempts } = shop([{ status: 503 }, ok]);
-  await clock.until(client.idempotentFetch(url, { ...payment, key: "secret-1" }));
+  await clock.until(client.fetch(url, { ...payment, key: "secret-1" }));
   assert.deepEqual(
     attempts.map(({ kind, number, method, host, status, again, delay }) => [kind, number, method, host, status, again, delay]),
     [
@@ -473,7 +464,7 @@ test("attempts are told without the key", async () => {
 test("R-71: an error tells what the caller needs, and shows the key to nobody else", async () => {
   const problem = { code: "IDEMPOTENCY_KEY_REUSED", title: "used before", retryable: false };
   const { client } = shop([{ status: 422, problem }]);
-  const { error } = await clock.until(client.idempotentFetch(url, { ...payment, key: "secret-1" }));
+  const { error } = await clock.until(client.fetch(url, { ...payment, key: "secret-1" }));
   assert.equal(error.key.value, "secret-1");
   assert.deepEqual(error.problem, problem);
   assert.deepEqual(await error.response.json(), problem);
@@ -484,42 +475,40 @@ test("an error says what is behind the platform's own", async () => {
   const refused = Object.assign(new AggregateError([]), { code: "ECONNREFUSED" });
   const fail = () => Promise.reject(new TypeError("fetch failed", { cause: refused }));
   const { client } = shop([fail], { maxAttempts: 1 });
-  const { error } = await clock.until(client.idempotentFetch(url, payment));
+  const { error } = await clock.until(client.fetch(url, payment));
   assert.equal(error.message, "idempotent call, 1 sent: retries exhausted by attempts: fetch failed: ECONNREFUSED");
 });
 
 test("a request that can't be made is refused as fetch does, once", async () => {
   const { client, server } = shop([]);
-  await assert.rejects(client.idempotentFetch(url, { ...payment, method: "CONNECT", key: "order-42" }), TypeError);
-  await assert.rejects(client.idempotentFetch(url, { ...payment, mode: "no-cors" }), TypeError);
-  await assert.rejects(client.idempotentFetch(new Request(url, payment)), TypeError);
-  await assert.rejects(client.idempotentFetch(url, { ...payment, timeout: -1 }), TypeError);
-  await assert.rejects(client.idempotentFetch(url, { ...payment, signal: {} }), /signal/);
-  await assert.rejects(client.idempotentFetch("not an address", payment), TypeError);
-  await assert.rejects(client.idempotentFetch(url, new Request(url, payment)), /no Request/); // nothing of it can be spread
-  await assert.rejects(client.idempotentFetch(url, null), /init/);
+  await assert.rejects(client.fetch(url, { ...payment, method: "CONNECT", key: "order-42" }), TypeError);
+  await assert.rejects(client.fetch(url, { ...payment, mode: "no-cors" }), TypeError);
+  await assert.rejects(client.fetch(url, { ...payment, timeout: -1 }), TypeError);
+  await assert.rejects(client.fetch(url, { ...payment, signal: {} }), /signal/);
+  await assert.rejects(client.fetch("not an address", payment), TypeError);
+  await assert.rejects(client.fetch(url, { body: "x" }), TypeError); // a GET
   assert.equal(server.requests.length, 0);
 });
 
 for (const key of ["", 7, {}, { value: 7 }, { value: "a", made: "2026-01-01" }, { value: "a", made: NaN }, { value: "é" }]) {
   test(`what is no key is refused: ${JSON.stringify(key)}`, async () => {
     const { client, server } = shop([], { bare: true });
-    await assert.rejects(client.idempotentFetch(url, { ...payment, key }), { code: "IDEMPOTENCY_KEY_INVALID", attempts: 0 });
+    await assert.rejects(client.fetch(url, { ...payment, key }), { code: "IDEMPOTENCY_KEY_INVALID", attempts: 0 });
     assert.equal(server.requests.length, 0);
   });
 }
 
 test("what makes keys must make texts", async () => {
   const { client, server } = shop([], { keyFor: () => 42 });
-  await assert.rejects(client.idempotentFetch(url, payment), { code: "IDEMPOTENCY_KEY_INVALID" });
+  await assert.rejects(client.fetch(url, payment), { code: "IDEMPOTENCY_KEY_INVALID" });
   assert.equal(server.requests.length, 0);
 });
 
 test("keys can be made by the caller, or not at all", async () => {
   const made = ["order-42-charge", ""];
   const { client, keys } = shop([ok, ok], { keyFor: () => made.shift() });
-  await client.idempotentFetch(url, payment);
-  await client.idempotentFetch(url, payment);
+  await client.fetch(url, payment);
+  await client.fetch(url, payment);
   assert.deepEqual(keys(), ['"order-42-charge"', null]);
 });
 
@@ -528,7 +517,7 @@ test("a page without TLS has keys as well", async (t) => {
   Object.defineProperty(crypto, "randomUUID", { configurable: true, value: undefined });
   t.after(() => Object.defineProperty(crypto, "randomUUID", { configurable: true, value: randomUUID }));
   const { client, keys } = shop([ok]);
-  await client.idempotentFetch(url, payment);
+  await client.fetch(url, payment);
   assert.match(keys()[0], /^"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"$/);
 });
 
@@ -539,6 +528,8 @@ test("all that is wrong with the options is told at once", () => {
     maxAge: -1,
     header: "a b",
     correlationHeader: "",
+    crossOrigin: ["https://a.example/x"],
+    scope: 7,
     methods: ["GET"],
     budget: { share: 2, burst: -1, size: 1 },
     storage: {},

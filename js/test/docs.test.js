@@ -22,6 +22,8 @@ async function run(t, code, script, storage = new MemoryStorage()) {
     fetch: server.fetch,
     location: { href: "https://shop.example/checkout" },
     sessionStorage: storage,
+    localStorage: storage,
+    window: globalThis,
     order: { id: "42", amount: 4900 },
     show: (text) => shown.push(text),
     button: { addEventListener: (event, f) => (page.click = f) },

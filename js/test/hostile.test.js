@@ -22,7 +22,7 @@ test("R-66: an answer changes no prototype", async () => {
     '{"hasOwnProperty":1,"toString":null,"valueOf":{}}',
   ]) {
     const { client, server } = shop([problem(text)]);
-    await assert.rejects(client.idempotentFetch(url, payment), (error) => {
+    await assert.rejects(client.fetch(url, payment), (error) => {
       assert.equal(error.problem?.code ?? error.code, "IDEMPOTENCY_OUTCOME_UNKNOWN", text);
       assert.equal(error.polluted, undefined);
       return true;

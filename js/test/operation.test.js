@@ -110,7 +110,7 @@ test("who gives up a call takes it from nobody who has joined it", async () => {
   while (keys().length === 0) await new Promise(setImmediate);
   controller.abort();
   others.push(operation.fetch(url, payment)); // as a component does that is mounted again at once
-  await assert.rejects(first, (error) => error.cause === controller.signal.reason);
+  await assert.rejects(first, controller.signal.reason);
   for (const other of await Promise.all(others)) assert.equal(other.status, 201);
   assert.equal(keys().length, 2);
   assert.equal(keys()[1], keys()[0]);
@@ -128,7 +128,7 @@ test("who has joined a call may give it up, and takes it from nobody else", asyn
   const third = operation.fetch(url, { ...payment, timeout: 1 });
   await assert.rejects(third, { name: "IdempotencyError", reason: "deadline", attempts: 1 });
   controller.abort();
-  await assert.rejects(second, (error) => error.name === "IdempotencyError" && error.cause === controller.signal.reason);
+  await assert.rejects(second, controller.signal.reason);
   await assert.rejects(operation.fetch(url, { ...payment, timeout: "soon" }), TypeError);
   answer();
   assert.equal((await first).status, 201);
@@ -142,7 +142,7 @@ test("a signal that all have in common ends all", async () => {
   const both = [client.operation("checkout-42").fetch(url, init), client.operation("checkout-42").fetch(url, init)];
   while (keys().length === 0) await new Promise(setImmediate);
   controller.abort();
-  for (const call of both) await assert.rejects(call, (error) => error.cause === controller.signal.reason);
+  for (const call of both) await assert.rejects(call, controller.signal.reason);
   assert.equal(keys().length, 1);
 });
 
@@ -185,7 +185,9 @@ for (const [what, script, stays] of [
   test(`a login asked for ${what} ${stays ? "leaves the key" : "is the answer"}`, async () => {
     const { client } = shop(script, { random: () => 0 });
     const operation = client.operation("checkout-42");
-    assert.equal((await operation.fetch(url, payment)).status, 401);
+    const call = operation.fetch(url, payment);
+    if (stays) await assert.rejects(call, (e) => e.code === "IDEMPOTENCY_OUTCOME_PENDING" && e.response.status === 401);
+    else assert.equal((await call).status, 401);
     assert.equal(operation.key !== undefined, stays);
   });
 }
@@ -242,7 +244,7 @@ for (const [what, told, stays] of [
 test("whoever may not come in after a lost answer keeps the key, until there is an answer", async () => {
   const { client, keys } = shop([{ network: true }, { status: 403 }, ok], { random: () => 0 });
   const operation = client.operation("checkout-42");
-  assert.equal((await operation.fetch(url, payment)).status, 403);
+  await assert.rejects(operation.fetch(url, payment), { code: "IDEMPOTENCY_OUTCOME_PENDING" });
   assert.equal((await operation.fetch(url, payment)).status, 201);
   assert.equal(keys()[2], keys()[0]);
   assert.equal(operation.key, undefined);
@@ -382,4 +384,96 @@ test("what can't be sent does not cost the key of what was", async () => {
   await assert.rejects(operation.fetch("nowhere", payment), TypeError);
   await operation.fetch(url, payment);
   assert.equal(keys()[1], keys()[0]);
+});
+
+test("R-65: another request under the name of one that has no answer is refused here, and nothing of it is sent", async () => {
+  const storage = new MemoryStorage();
+  const before = shop([{ network: true }], { storage, ...exhausted });
+  await assert.rejects(before.client.operation("checkout-42").fetch(url, payment), { reason: "attempts" });
+  for (const [address, init] of [
+    [url, { ...payment, body: '{"amount":6}' }],
+    [url, { ...payment, method: "PUT" }],
+    [`${url}?to=mallory`, payment],
+  ]) {
+    const { client, server } = shop([], { storage });
+    const operation = client.operation("checkout-42");
+    await assert.rejects(operation.fetch(address, init), { name: "IdempotencyError", code: "IDEMPOTENCY_KEY_REUSED", attempts: 0 });
+    assert.equal(server.requests.length, 0);
+    assert.equal(`"${operation.key.value}"`, before.keys()[0]);
+  }
+  const { client, keys } = shop([ok], { storage });
+  await client.operation("checkout-42").fetch(url, payment);
+  assert.equal(keys()[0], before.keys()[0]);
+});
+
+test("R-65: a form is the same request, whatever its boundary", async () => {
+  const form = () => {
+    const made = new FormData();
+    made.set("file", new Blob(["x"]), "a.txt");
+    return { method: "POST", body: made };
+  };
+  const storage = new MemoryStorage();
+  await assert.rejects(shop([{ network: true }], { storage, ...exhausted }).client.operation("upload").fetch(url, form()));
+  assert.equal((await shop([ok], { storage }).client.operation("upload").fetch(url, form())).status, 201);
+});
+
+test("R-65: who joins a call with another request gets an error, not that one's answer", async () => {
+  let answer;
+  const held = () => new Promise((done) => (answer = () => done(new Response("{}", { status: 201 }))));
+  const { client, server } = shop([held]);
+  const first = client.operation("checkout-42").fetch(url, payment);
+  await assert.rejects(client.operation("checkout-42").fetch(url, { ...payment, body: '{"amount":6}' }), { code: "IDEMPOTENCY_KEY_REUSED" });
+  while (!answer) await new Promise(setImmediate);
+  answer();
+  assert.equal((await first).status, 201);
+  assert.equal(server.requests.length, 1);
+});
+
+test("R-10: without a window operations are somebody's", async (t) => {
+  const { window } = globalThis;
+  delete globalThis.window;
+  t.after(() => (globalThis.window = window));
+  const { client, keys } = shop([ok, ok]);
+  assert.throws(() => client.operation("checkout"), /scope/);
+  const both = ["ada", "grace"].map((scope) => client.operation("checkout", { scope }).fetch(url, payment));
+  await Promise.all(both);
+  assert.equal(keys().length, 2);
+  assert.notEqual(keys()[0], keys()[1]);
+  assert.equal(shop([], { scope: "ada" }).client.operation("checkout").name, "checkout");
+});
+
+test("R-10: scopes and names can't be mistaken for others", async () => {
+  const storage = new MemoryStorage();
+  const { client } = shop([{ network: true }, { network: true }], { storage, ...exhausted });
+  await assert.rejects(client.operation("b/c", { scope: "a" }).fetch(url, payment));
+  await assert.rejects(client.operation("c", { scope: "a/b" }).fetch(url, payment));
+  assert.equal(storage.items.size, 2);
+});
+
+test("R-65: a key can be derived from what the operation is for", async () => {
+  const { client, keys } = shop([{ network: true }, ok, ok], exhausted);
+  const operation = client.operation("checkout-42", { key: "order-42" });
+  await assert.rejects(operation.fetch(url, payment), { reason: "attempts" });
+  await operation.fetch(url, payment);
+  await operation.fetch(url, payment);
+  assert.deepEqual(keys(), ['"order-42"', '"order-42"', '"order-42"']);
+  assert.throws(() => client.operation("checkout-42", { key: "é" }), { code: "IDEMPOTENCY_KEY_INVALID" });
+});
+
+test("R-70: what became of an operation can be asked", async () => {
+  const gone = { status: 404, problem: { code: "IDEMPOTENCY_OPERATION_NOT_FOUND" } };
+  const running = { status: 200, json: { state: "running" } };
+  const options = { statusURL: "https://api.example/operations", ...exhausted };
+  const { client, server } = shop([{ network: true }, running, gone], options);
+  const operation = client.operation("checkout-42");
+  assert.equal(await operation.status(), undefined); // there is no key to ask by
+  await assert.rejects(operation.fetch(url, payment), { reason: "attempts" });
+  const told = await operation.status({ headers: { Authorization: "Bearer 7" } });
+  assert.equal(told.state, "running");
+  assert.equal(await operation.status(), undefined);
+  const [request, question] = server.requests;
+  assert.deepEqual([question.method, question.url, question.key], ["GET", options.statusURL, request.key]);
+  assert.equal(question.headers.get("Authorization"), "Bearer 7");
+  assert.equal(operation.key === undefined, false);
+  await assert.rejects(shop([]).client.operation("x", { key: "k" }).status(), /statusURL/);
 });

@@ -48,7 +48,7 @@ func TestR65_OneChargeWhateverHappensToThePage(t *testing.T) {
 		p := open(t, b, s, "twins")
 		p.do(chromedp.Click("#pay"))
 		await(t, arrived, "the payment")
-		p.do(chromedp.Evaluate[chromedp.Void]("void (twin = open(location.href))")) // with a copy of sessionStorage
+		p.do(chromedp.Evaluate[chromedp.Void]("void (twin = open(location.href))")) // and the same storage
 		p.do(poll(`twin?.document?.getElementById("state")?.textContent === "resumed"`))
 		release()
 		p.do(poll(`twin.document.getElementById("state").textContent === "done"`))
@@ -65,17 +65,17 @@ func TestR65_OneChargeWhateverHappensToThePage(t *testing.T) {
 		p.do(chromedp.Evaluate[chromedp.Void](`(() => {
 			for (let size = 1 << 22; size > 0; size >>= 1) {
 				try {
-					for (let i = 0; ; i++) sessionStorage.setItem("fill-" + size + "-" + i, "x".repeat(size));
+					for (let i = 0; ; i++) localStorage.setItem("fill-" + size + "-" + i, "x".repeat(size));
 				} catch {}
 			}
 		})()`))
 		p.do(chromedp.Click("#pay"), chromedp.Click("#pay"))
 		await(t, arrived, "the payment")
-		kept, err := chromedp.Run(p.ctx, chromedp.Evaluate[bool](`sessionStorage.getItem("semel:checkout-full") !== null`))
+		kept, err := chromedp.Run(p.ctx, chromedp.Evaluate[bool](`localStorage.getItem("semel:checkout-full") !== null`))
 		if kept || err != nil {
 			t.Errorf("the key is stored: %v, %v; want no room for it", kept, err)
 		}
-		p.do(chromedp.Evaluate[chromedp.Void]("sessionStorage.clear()"))
+		p.do(chromedp.Evaluate[chromedp.Void]("localStorage.clear()"))
 		release()
 		p.paid(2)
 	})

@@ -17,8 +17,7 @@ const once = createClient({
 const api = createAPI<paths>({
   baseUrl: url,
   headers: { Authorization: `Bearer ${token}` },
-  // openapi-fetch calls fetch with a Request, whose body can be read once. The client wants what it can send again.
-  fetch: async (r) => once.idempotentFetch(r.url, { method: r.method, headers: r.headers, body: r.body && (await r.text()), signal: r.signal }),
+  fetch: once.fetch,
 });
 
 const { data, error, response } = await api.POST("/api/v1/orders", {
