@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,10 +17,13 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/examples/shop/database"
 	"github.com/semelhq/semel/examples/shop/host"
 	"github.com/semelhq/semel/examples/shop/shop"
+	"github.com/semelhq/semel/memstore"
 	"github.com/semelhq/semel/outbox"
+	"github.com/semelhq/semel/outbox/webhook"
 )
 
 func TestR80_EachConsumerHandlesAMessageOnce(t *testing.T) {
@@ -46,7 +51,7 @@ func TestR80_EachConsumerHandlesAMessageOnce(t *testing.T) {
 		}
 		s.pay("payment-2", 100)
 		s.eventually("mails: 3, invoices: 2", s.handled)
-		s.eventually("acknowledged up to 9", func() string { return fmt.Sprint("acknowledged up to ", s.acked("email")) })
+		s.eventually("nothing", s.waiting)
 		if got := s.handled(); got != "mails: 3, invoices: 2" {
 			t.Fatal(got)
 		}
@@ -104,13 +109,108 @@ func TestNoMessageIsLostWhenTheBrokerIsRestarted(t *testing.T) {
 			}
 		}
 		s.eventually("mails: 30, invoices: 30", s.handled)
-		s.eventually("30", func() string { return fmt.Sprint(s.acked("invoice")) })
+		s.eventually("nothing", s.waiting)
 		var last int64
 		must(t, s.host.DB().QueryRow(t.Context(), "SELECT MAX(number) FROM invoices").Scan(&last))
 		if got := s.handled(); got != "mails: 30, invoices: 30" || last != 30 {
 			t.Fatalf("%s, the last has the number %d", got, last)
 		}
 	})
+}
+
+// The process that handles or sends a message dies: before it has committed, when it has, and when the broker has the message.
+func TestAMessageIsHandledOnceThoughItsProcessDies(t *testing.T) {
+	t.Parallel()
+	for _, point := range []string{"messages.email.handled", "messages.email.committed", "messages.invoice.handled", "messages.invoice.committed", "messages.published"} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			onEach(t, func(t *testing.T, c host.Config) {
+				c.Instances, c.NATS, c.Lease = 1, newNATS(t), 2*time.Second
+				s := newStage(t, c)
+				p := s.newProcess(t, point)
+				s.urls = append(s.urls, p.url)
+				s.consuming()
+				paid := 0
+				s.eventually("dead", func() string {
+					paid++
+					s.pay(fmt.Sprint("payment-", paid), 100)
+					return map[bool]string{true: "dead"}[p.dead()]
+				})
+				want := fmt.Sprintf("mails: %d, invoices: %d", paid, paid)
+				s.eventually(want, s.handled)
+				s.eventually("nothing", s.waiting)
+				if got := s.handled(); got != want {
+					t.Fatalf("%s, want %s", got, want)
+				}
+				if files, err := os.ReadDir(filepath.Join(s.data, "mail")); err != nil || len(files) != paid {
+					t.Fatalf("%d files of mails, want %d, %v", len(files), paid, err)
+				}
+			})
+		})
+	}
+}
+
+func TestR83_ASubscriberIsToldOnceThatAPaymentHasCompleted(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, c host.Config) {
+		var s *stage
+		guard, err := semel.New(memstore.New(), semel.ScopeFunc(webhook.Scope), semel.Rerun, semel.Options{IdentitySecret: make([]byte, 16)})
+		must(t, err)
+		receiver, err := webhook.NewReceiver(guard, func(*http.Request) (webhook.Source, error) {
+			return webhook.Source{Name: "shop", Secrets: []string{s.host.Keys.Webhook}}, nil
+		}, webhook.ReceiverOptions{})
+		must(t, err)
+		var deliveries atomic.Int64
+		told := make(chan shop.Event, 10)
+		h := receiver.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			var e shop.Event
+			if err := json.NewDecoder(r.Body).Decode(&e); err != nil {
+				t.Error(err)
+			}
+			told <- e
+			w.WriteHeader(http.StatusNoContent)
+		}))
+		subscriber := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if deliveries.Add(1) == 1 { // it is handled, and the answer is lost
+				h.ServeHTTP(httptest.NewRecorder(), r)
+				panic(http.ErrAbortHandler)
+			}
+			h.ServeHTTP(w, r)
+		}))
+		defer subscriber.Close()
+		c.Webhook = subscriber.URL
+		s = newStage(t, c)
+		p := s.charge(t)
+		select {
+		case e := <-told:
+			if e.Type != shop.PaymentCompleted || e.ID != p.ID || e.Amount != p.Amount || e.Tenant != "acme" {
+				t.Errorf("%+v", e)
+			}
+		case <-time.After(time.Minute):
+			t.Fatal("the subscriber was not told")
+		}
+		s.eventually("nothing", s.waiting)
+		if len(told) != 0 || deliveries.Load() != 2 {
+			t.Errorf("told %d times more, delivered %d times, want 0 and 2", len(told), deliveries.Load())
+		}
+	})
+}
+
+// waiting says what the outbox and the broker have that is not handled yet.
+func (s *stage) waiting() string {
+	stats, err := s.host.DB().Outbox.Stats(s.t.Context())
+	must(s.t, err)
+	if stats.Pending > 0 || stats.Dead > 0 {
+		return fmt.Sprintf("%d in the outbox, %d dead", stats.Pending, stats.Dead)
+	}
+	for _, name := range []string{"email", "invoice"} {
+		c, err := s.host.Broker.Consumer(s.t.Context(), "shop", name)
+		must(s.t, err)
+		if i := c.CachedInfo(); i.NumPending > 0 || i.NumAckPending > 0 {
+			return fmt.Sprintf("%d to be delivered and %d to be acknowledged by %s", i.NumPending, i.NumAckPending, name)
+		}
+	}
+	return "nothing"
 }
 
 // consuming waits until both consumers of all instances wait for messages.
@@ -151,13 +251,6 @@ func (s *stage) pay(id string, amount int64) {
 	must(s.t, db.Write(s.t.Context(), func(tx database.Tx) error {
 		return db.Send(s.t.Context(), tx, outbox.Message{Topic: shop.PaymentCompleted, Key: id, Tenant: "acme", Payload: payload})
 	}))
-}
-
-// acked returns the number in the stream up to which a consumer has acknowledged all.
-func (s *stage) acked(name string) uint64 {
-	c, err := s.host.Broker.Consumer(s.t.Context(), "shop", name)
-	must(s.t, err)
-	return c.CachedInfo().AckFloor.Stream
 }
 
 // handled counts what the consumers have done.

@@ -35,6 +35,10 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	if text := os.Getenv(processVariable); text != "" {
+		fmt.Fprintln(os.Stderr, serveProcess(text))
+		os.Exit(1)
+	}
 	code := m.Run()
 	err := errors.Join(postgresServer.Close(), redisServer.Close())
 	if npmFolder != "" {
@@ -68,10 +72,11 @@ func onEach(t *testing.T, test func(t *testing.T, c host.Config)) {
 
 // A stage is a shop that serves, until its test ends.
 type stage struct {
-	t    *testing.T
-	urls []string
-	host *host.Host
-	data string
+	config host.Config
+	t      *testing.T
+	urls   []string
+	host   *host.Host
+	data   string
 	// database is the address of the shop's.
 	database string
 	keys     atomic.Int64
@@ -98,7 +103,7 @@ func newStage(t *testing.T, c host.Config) *stage {
 	must(t, err)
 	described, err := newContract(text)
 	must(t, err)
-	return &stage{t: t, urls: h.URLs, host: h, data: c.Data, database: cmp.Or(c.Database, filepath.Join(c.Data, "shop.db")), contract: described}
+	return &stage{t: t, config: c, urls: h.URLs, host: h, data: c.Data, database: cmp.Or(c.Database, filepath.Join(c.Data, "shop.db")), contract: described}
 }
 
 // newKey returns a key that no request has had.

@@ -82,7 +82,7 @@ func (s *Shop) relay(ctx context.Context) error {
 			return hook.Publish(ctx, batch)
 		}
 		return broker.Publish(ctx, batch)
-	}), outbox.RelayOptions{Observe: outbox.LogTo(s.o.Log)})
+	}), outbox.RelayOptions{Lease: s.o.Lease, PublishTimeout: s.o.Lease / 3, Observe: outbox.LogTo(s.o.Log)})
 	if err != nil {
 		return fmt.Errorf("make the relay: %w", err)
 	}
@@ -108,7 +108,7 @@ func (s *Shop) webhook() (outbox.Publisher, error) {
 	endpoint := webhook.Endpoint{ID: "subscriber", URL: s.o.Webhook, Secrets: []string{s.o.Secrets.Webhook}, Disabled: s.o.Webhook == ""}
 	sender, err := webhook.New(func(context.Context, *outbox.Message) (webhook.Endpoint, error) { return endpoint, nil }, webhook.Options{
 		// The address is the operator's own, and not one that a client has given. So it may be on this machine.
-		AllowHTTP: true, AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")},
+		Timeout: s.o.Lease / 4, AllowHTTP: true, AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make the sender of webhooks: %w", err)

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/examples/shop/database"
 	"github.com/semelhq/semel/keyring"
 	"github.com/semelhq/semel/tieredstore"
@@ -113,7 +114,7 @@ func New(o Options) (*Shop, error) {
 	// what is resumable.
 	s.guard, err = semel.New(store, semel.ScopeFunc(scope), semel.Rerun, semel.Options{
 		IdentitySecret: o.Secrets.Identity, DerivationSecret: o.Secrets.Derivation, Encryption: ring,
-		Operations: base + "/operations", Problems: o.guardProblems(),
+		Operations: base + "/operations", Problems: o.guardProblems(), Observer: event.Log(o.Log, ""),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make the guard: %w", err)
