@@ -29,7 +29,9 @@ const (
 
 type commandLine struct {
 	Version  kong.VersionFlag `help:"Print the version and exit."`
+	Demo     demoCommand      `cmd:"" help:"Show what happens to shops, and what becomes of it here; then stay open to be tried."`
 	Serve    serveCommand     `cmd:"" help:"Serve the API, the checkout page and a simulated card processor."`
+	Naive    naiveCommand     `cmd:"" hidden:""`
 	Token    tokenCommand     `cmd:"" help:"Print a token for the API."`
 	OpenAPI  openAPICommand   `cmd:"" name:"openapi" help:"Print the description of the API, OpenAPI 3.1."`
 	Exercise exerciseCommand  `cmd:"" help:"List the exercises of docs/patterns.md, or mark one."`
@@ -95,8 +97,7 @@ func (c *serveCommand) config() host.Config {
 	if c.CrashAt != "" {
 		crash = func(point string) {
 			if point == c.CrashAt {
-				syscall.Kill(os.Getpid(), syscall.SIGKILL) //nolint:errcheck // it does not return
-				select {}
+				die()
 			}
 		}
 	}
@@ -104,6 +105,12 @@ func (c *serveCommand) config() host.Config {
 		Data: c.Data, Database: c.Database, Cache: c.Cache, NATS: c.NATS, Processor: c.Processor, Listen: c.Listen, Instances: c.Instances,
 		Dev: c.Dev, InsecureDev: c.InsecureDev, AtMostOnce: c.AtMostOnce, SimpleErrors: c.SimpleErrors, Webhook: c.Webhook, IntentLife: c.IntentLife, Lease: c.Lease, Crash: crash,
 	}
+}
+
+// die ends the process as kill -9 does.
+func die() {
+	syscall.Kill(os.Getpid(), syscall.SIGKILL) //nolint:errcheck // it does not return
+	select {}
 }
 
 func (c *serveCommand) Run(ctx context.Context, out io.Writer) error {

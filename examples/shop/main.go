@@ -1,5 +1,6 @@
 // Command shop is the reference system of semel: an order, payment and pricing service that is correct under repeats.
 //
+//	shop demo     show what happens to shops, and what becomes of it here
 //	shop serve    serve the API, the checkout page and a simulated card processor
 //	shop token    print a token for the API
 //	shop openapi  print the description of the API

@@ -12,11 +12,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// openBroker connects to NATS, or starts a server in this process, which nobody else can connect to.
+// openBroker connects to NATS, or starts a server in this process. Unless it is shared nobody else can connect to that.
 func (h *Host) openBroker(ctx context.Context, c Config) error {
 	address, options := c.NATS, []nats.Option{nats.Name("shop"), nats.MaxReconnects(-1)}
 	if address == "" {
-		s, err := server.NewServer(&server.Options{JetStream: true, StoreDir: filepath.Join(c.Data, "nats"), DontListen: true, NoSigs: true, SyncInterval: time.Second})
+		s, err := server.NewServer(&server.Options{JetStream: true, StoreDir: filepath.Join(c.Data, "nats"), DontListen: !c.ShareBroker, Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, SyncInterval: time.Second})
 		if err != nil {
 			return fmt.Errorf("start NATS: %w", err)
 		}
@@ -26,7 +26,11 @@ func (h *Host) openBroker(ctx context.Context, c Config) error {
 			return errors.New("start NATS: it is not ready after 20 s")
 		}
 		options = append(options, nats.InProcessServer(s))
+		if c.ShareBroker {
+			c.NATS = s.ClientURL()
+		}
 	}
+	h.NATS = c.NATS
 	conn, err := nats.Connect(address, options...)
 	if err != nil {
 		return fmt.Errorf("connect to NATS: %w", err)

@@ -33,6 +33,8 @@ type Config struct {
 	Instances int    // defaults to 1
 	// Dev gives anybody who opens the page a token, the card processor's ledger and its faults; see [web.Dev].
 	Dev bool
+	// ShareBroker lets other processes of this machine connect to the NATS server in this process.
+	ShareBroker bool
 	// The rest is as in [shop.Options].
 	InsecureDev  bool
 	AtMostOnce   bool
@@ -50,6 +52,7 @@ type Host struct {
 	Shops     []*shop.Shop
 	URLs      []string // of the instances
 	Broker    jetstream.JetStream
+	NATS      string // URL; "" if only this process can connect
 	Processor string // URL
 
 	pages     []http.Handler // the instances, with their checkout pages
