@@ -1,8 +1,9 @@
 // What happens to payments in real life, at the push of a button. A scene gets hands: pay clicks on "Pay", and fresh begins
 // another order.
 
-import { plug, pull } from "./network.js";
+import { plug, pull, sent } from "./network.js";
 
+const payments = "/payments/process";
 const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 
 /** Replaces the faults of the card processor. */
@@ -25,7 +26,9 @@ export const scenes = {
 
   async offline({ pay }) {
     await faults({ delay_ms: 1200 });
+    const on = sent(payments);
     const first = pay();
+    await on;
     await sleep(500);
     pull();
     await sleep(2500);
@@ -41,8 +44,10 @@ export const scenes = {
   async reload({ pay }) {
     await faults({ delay_ms: 2500 });
     sessionStorage.setItem(reloaded, "1");
+    const on = sent(payments);
     pay();
-    await sleep(800);
+    await on;
+    await sleep(700);
     location.reload();
     await new Promise(() => {}); // the page ends
   },

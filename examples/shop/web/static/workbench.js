@@ -147,7 +147,7 @@ const clock = new Intl.DateTimeFormat(document.documentElement.lang, { timeStyle
 function row({ at, kind, amount, currency, ours }) {
   const name = element("td", kind[0].toUpperCase() + kind.slice(1));
   if (ours) name.append(element("span", "this order", "mark"));
-  const line = element("tr", "", ours ? "ours" : "other");
+  const line = element("tr", "", `${ours ? "ours" : "other"} ${kind}`);
   line.append(element("td", clock.format(new Date(at))), name, element("td", money(amount, currency), "number"));
   return line;
 }
@@ -161,7 +161,7 @@ async function showOperation() {
     return;
   }
   if (mode() === "naive") {
-    at.textContent = "There is none to ask about: each attempt had another key.";
+    at.textContent = "It can’t be asked: each attempt had a key of its own.";
     return;
   }
   const told = await status(tried);
@@ -179,7 +179,8 @@ watch.attempt = ({ operation, number, status, error, again, delay }) => {
   const what = status ?? (error?.name === "TimeoutError" ? "no answer in time" : "no answer: the connection broke");
   const then = again ? (delay ? `, again in ${duration(delay)}` : ", again") : "";
   const meaning = { 201: " Created", 402: " Declined", 409: " Still in progress" }[status] ?? "";
-  say(`${operation?.startsWith("order") ? "Order" : "Payment"} ${number}`, `${what}${meaning}${then}`);
+  const first = operation?.startsWith("order") ? "Order" : "Payment";
+  say(number === 1 ? first : "Again", `${what}${meaning}${then}`);
 };
 
 const duration = (ms) => (ms < 1000 ? `${Math.ceil(ms)} ms` : `${(ms / 1000).toFixed(1)} s`);

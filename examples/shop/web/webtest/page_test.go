@@ -81,6 +81,9 @@ func evaluate[T any](p *page, expression string) T {
 	return v
 }
 
+// gone is in the errors of what was asked of a document that is no longer there.
+const gone = "(-32000)"
+
 // poll waits until an expression is true, in this document or in the one that follows it.
 func (p *page) poll(expression string) {
 	p.t.Helper()
@@ -88,7 +91,7 @@ func (p *page) poll(expression string) {
 	p.do(func(ctx context.Context, t *chromedp.Target) (chromedp.Void, error) {
 		for {
 			v, err := poll(ctx, t)
-			if err == nil || !strings.Contains(err.Error(), "navigated") || ctx.Err() != nil {
+			if err == nil || !strings.Contains(err.Error(), gone) || ctx.Err() != nil {
 				return v, err
 			}
 		}
