@@ -89,7 +89,7 @@ type serveCommand struct {
 	SimpleErrors bool          `help:"Refuse with {success, error: {code, message}} instead of problem documents (RFC 9457)."`
 	IntentLife   time.Duration `default:"15m" help:"How long a payment intent may be confirmed."`
 	Lease        time.Duration `default:"30s" help:"How long after a process's death its operations are taken over."`
-	CrashAt      string        `placeholder:"POINT" help:"Kill this process at a named point, to see what becomes of the operation."`
+	CrashAt      string        `placeholder:"POINT" help:"Kill this process at a named point, such as payments.process.charged, to see what becomes of the operation."`
 }
 
 func (c *serveCommand) config() host.Config {

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/semelhq/semel/driver"
-	"github.com/semelhq/semel/examples/shop/database"
 	"github.com/semelhq/semel/examples/shop/host"
 	"github.com/semelhq/semel/examples/shop/processor"
 	"github.com/semelhq/semel/examples/shop/shop"
@@ -304,16 +302,18 @@ func TestALateRepeatOfAForgottenPaymentFindsItsRow(t *testing.T) {
 func lateRepeats(t *testing.T, s *stage) {
 	prepared := decode[shop.Payment](t, s.want(t, 201, "/payments/prepare", s.newKey(), purchase))
 	paid := s.charge(t)
+	declined := purchase
+	declined.Card = processor.Declined
 	for _, c := range []struct {
-		status int
-		path   string
-		body   any
+		status      int
+		path        string
+		body, other any
 	}{
-		{201, "process", purchase},
-		{402, "process", shop.Purchase{Amount: 1, Currency: "EUR", Card: processor.Declined}},
-		{201, "prepare", purchase},
-		{201, "process", shop.ProcessPayment{Payment: prepared.ID}},
-		{201, "refund", shop.NewRefund{Payment: paid.ID, Amount: 7}},
+		{201, "process", purchase, declined},
+		{402, "process", declined, purchase},
+		{201, "prepare", purchase, declined},
+		{201, "process", shop.ProcessPayment{Payment: prepared.ID}, purchase},
+		{201, "refund", shop.NewRefund{Payment: paid.ID, Amount: 7}, shop.NewRefund{Payment: paid.ID, Amount: 8}},
 	} {
 		key, path := s.newKey(), "/payments/"+c.path
 		first := s.want(t, c.status, path, key, c.body)
@@ -322,6 +322,10 @@ func lateRepeats(t *testing.T, s *stage) {
 		late := s.want(t, c.status, path, key, c.body)
 		if late.Header.Get("Idempotent-Replayed") != "" || late.String() != first.String() || late.Header.Get("Location") != first.Header.Get("Location") {
 			t.Errorf("%s: %s, then %s", path, first, late)
+		}
+		s.forget(t, key)
+		if other := s.want(t, 422, path, key, c.other); !strings.Contains(other.String(), "key_reused") {
+			t.Error(other)
 		}
 		if got := len(s.entries(t)); got != charged {
 			t.Errorf("%s: the ledger has %d entries more", path, got-charged)
@@ -335,12 +339,11 @@ func (s *stage) forget(t *testing.T, key string) {
 	r := s.call(0, "GET", "/operations", key, nil, nil)
 	id, err := driver.ParseID(decode[struct{ ID string }](t, r).ID)
 	must(t, err)
-	db, err := database.Open(t.Context(), s.database, shop.Schema())
+	store := s.host.DB().Store
+	rec, err := store.Load(t.Context(), id)
 	must(t, err)
-	rec, err := db.Store.Load(t.Context(), id)
-	must(t, err)
-	gone, err := db.Store.(driver.Seizer).Forget(t.Context(), id, driver.Owner{Fence: rec.Fence, Token: rec.Token})
-	if must(t, errors.Join(err, db.Close())); !gone {
+	gone, err := store.(driver.Seizer).Forget(t.Context(), id, driver.Owner{Fence: rec.Fence, Token: rec.Token})
+	if must(t, err); !gone {
 		t.Fatalf("%s was not forgotten: %v", key, rec.State)
 	}
 }

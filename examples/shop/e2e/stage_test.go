@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -77,9 +76,7 @@ type stage struct {
 	urls   []string
 	host   *host.Host
 	data   string
-	// database is the address of the shop's.
-	database string
-	keys     atomic.Int64
+	keys   atomic.Int64
 
 	mu       sync.Mutex
 	contract *contract
@@ -103,7 +100,7 @@ func newStage(t *testing.T, c host.Config) *stage {
 	must(t, err)
 	described, err := newContract(text)
 	must(t, err)
-	return &stage{t: t, config: c, urls: h.URLs, host: h, data: c.Data, database: cmp.Or(c.Database, filepath.Join(c.Data, "shop.db")), contract: described}
+	return &stage{t: t, config: c, urls: h.URLs, host: h, data: c.Data, contract: described}
 }
 
 // newKey returns a key that no request has had.

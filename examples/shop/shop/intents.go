@@ -7,10 +7,7 @@ package shop
 
 import (
 	"context"
-	"crypto/sha256"
 	"database/sql"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -106,12 +103,7 @@ func (s *Shop) putIntent(ctx context.Context, in *putIntent) (*intentAnswer, err
 
 // openIntent finds the intent of the client's name, or makes it.
 func (s *Shop) openIntent(ctx context.Context, in *putIntent) (i *Intent, made bool, err error) {
-	text, err := json.Marshal(in.Body)
-	if err != nil {
-		return nil, false, fmt.Errorf("encode the request: %w", err)
-	}
-	sum := sha256.Sum256(text)
-	asked := hex.EncodeToString(sum[:])
+	asked := digest(in.Body)
 	err = s.db.Write(ctx, func(tx database.Tx) error {
 		tenant, created := principal(ctx).Tenant, now()
 		n, err := tx.Exec(ctx, "INSERT INTO intents ("+intentColumns+", let_go) VALUES ($1, $2, 'holding', $3, $4, $5, $6, $7, '', NULL, $8, $9, 0) ON CONFLICT (tenant, id) DO NOTHING",

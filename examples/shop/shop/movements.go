@@ -30,6 +30,7 @@ type movement struct {
 	key       string // under which the processor is asked
 	state     string // pending; then done, declined or refused; or never: it did not happen up to the fence
 	said      receipt
+	asked     string // digest of what the client has asked for
 
 	call string // of the API; not stored
 	card string // not stored
@@ -69,6 +70,8 @@ func (m *movement) begin(ctx context.Context, tx database.Tx, first func(context
 	case errors.Is(err, sql.ErrNoRows):
 	case err != nil:
 		return err
+	case earlier.state != "never" && earlier.asked != m.asked:
+		return reused()
 	case earlier.state != "never":
 		earlier.call, earlier.card = m.call, m.card
 		*m = *earlier
@@ -92,12 +95,8 @@ func (m *movement) begin(ctx context.Context, tx database.Tx, first func(context
 
 // insert returns false if the operation has a movement.
 func (m *movement) insert(ctx context.Context, tx database.Tx) (bool, error) {
-	said, err := json.Marshal(m.said)
-	if err != nil {
-		return false, fmt.Errorf("encode the receipt: %w", err)
-	}
-	n, err := tx.Exec(ctx, "INSERT INTO movements ("+movementColumns+", created) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) ON CONFLICT (operation) DO NOTHING",
-		m.operation, m.rowKey, int64(m.fence), m.id, m.tenant, m.payment, string(m.kind), m.amount, m.key, m.state, string(said), now().UnixMilli())
+	n, err := tx.Exec(ctx, "INSERT INTO movements ("+movementColumns+", created) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) ON CONFLICT (operation) DO NOTHING",
+		m.operation, m.rowKey, int64(m.fence), m.id, m.tenant, m.payment, string(m.kind), m.amount, m.key, m.state, encode(m.said), m.asked, now().UnixMilli())
 	if err != nil {
 		return false, fmt.Errorf("insert the movement: %w", err)
 	}
@@ -117,12 +116,8 @@ func (s *Shop) finish(ctx context.Context, m *movement, said receipt) (*Payment,
 
 // settle moves a movement out of pending, and its payment with it, unless that was done before.
 func (s *Shop) settle(ctx context.Context, m *movement) (p *Payment, err error) {
-	said, err := json.Marshal(m.said)
-	if err != nil {
-		return nil, fmt.Errorf("encode the receipt: %w", err)
-	}
 	err = s.db.Write(ctx, func(tx database.Tx) (err error) {
-		n, err := tx.Exec(ctx, "UPDATE movements SET state = $1, receipt = $2, fence = $3 WHERE operation = $4 AND state = 'pending'", m.state, string(said), int64(m.fence), m.operation)
+		n, err := tx.Exec(ctx, "UPDATE movements SET state = $1, receipt = $2, fence = $3 WHERE operation = $4 AND state = 'pending'", m.state, encode(m.said), int64(m.fence), m.operation)
 		if err != nil {
 			return fmt.Errorf("settle the movement: %w", err)
 		}
@@ -219,7 +214,7 @@ func (m *movement) refusal() error {
 	return nil
 }
 
-const movementColumns = "operation, row_key, fence, id, tenant, payment, kind, amount, processor_key, state, receipt"
+const movementColumns = "operation, row_key, fence, id, tenant, payment, kind, amount, processor_key, state, receipt, asked"
 
 func findMovement(ctx context.Context, q database.Queries, where string, args ...any) (*movement, error) {
 	var (
@@ -228,7 +223,7 @@ func findMovement(ctx context.Context, q database.Queries, where string, args ..
 		said  string
 	)
 	err := q.QueryRow(ctx, "SELECT "+movementColumns+" FROM movements WHERE "+where, args...).
-		Scan(&m.operation, &m.rowKey, &fence, &m.id, &m.tenant, &m.payment, &m.kind, &m.amount, &m.key, &m.state, &said)
+		Scan(&m.operation, &m.rowKey, &fence, &m.id, &m.tenant, &m.payment, &m.kind, &m.amount, &m.key, &m.state, &said, &m.asked)
 	if err == nil {
 		err = json.Unmarshal([]byte(said), &m.said)
 	}

@@ -113,7 +113,7 @@ func (s *Shop) payments() {
 }
 
 func (s *Shop) preparePayment(ctx context.Context, in *struct{ Body Purchase }) (*paymentAnswer, error) {
-	m := &movement{call: "prepare", kind: authorization, card: in.Body.Card}
+	m := &movement{call: "prepare", kind: authorization, card: in.Body.Card, asked: digest(in.Body)}
 	p, err := s.move(ctx, m, beginPayment(in.Body))
 	if err != nil {
 		return nil, err
@@ -122,7 +122,7 @@ func (s *Shop) preparePayment(ctx context.Context, in *struct{ Body Purchase }) 
 }
 
 func (s *Shop) processPayment(ctx context.Context, in *struct{ Body ProcessPayment }) (*paymentAnswer, error) {
-	m, begin := &movement{call: "process", kind: charge, card: in.Body.Card}, beginPayment(in.Body.Purchase)
+	m, begin := &movement{call: "process", kind: charge, card: in.Body.Card, asked: digest(in.Body)}, beginPayment(in.Body.Purchase)
 	if in.Body.Payment != "" {
 		m.kind, begin = capture, beginEnd(in.Body.Payment)
 	}
@@ -134,7 +134,7 @@ func (s *Shop) processPayment(ctx context.Context, in *struct{ Body ProcessPayme
 }
 
 func (s *Shop) cancelPayment(ctx context.Context, in *struct{ Body PaymentRef }) (*foundPayment, error) {
-	m := &movement{call: "cancel", kind: void}
+	m := &movement{call: "cancel", kind: void, asked: digest(in.Body)}
 	p, err := s.move(ctx, m, beginEnd(in.Body.Payment))
 	if err != nil {
 		return nil, err
@@ -143,7 +143,7 @@ func (s *Shop) cancelPayment(ctx context.Context, in *struct{ Body PaymentRef })
 }
 
 func (s *Shop) refundPayment(ctx context.Context, in *struct{ Body NewRefund }) (*refundAnswer, error) {
-	m := &movement{call: "refund", kind: refund}
+	m := &movement{call: "refund", kind: refund, asked: digest(in.Body)}
 	p, err := s.move(ctx, m, beginRefund(in.Body))
 	if err != nil {
 		return nil, err

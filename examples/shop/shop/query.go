@@ -1,6 +1,8 @@
 package shop
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 
 	"github.com/semelhq/semel/examples/shop/database"
@@ -35,4 +37,10 @@ func encode(v any) string {
 		panic(err)
 	}
 	return string(text)
+}
+
+// digest stands for a request in a row: an earlier request is compared with a later one.
+func digest(v any) string {
+	sum := sha256.Sum256([]byte(encode(v)))
+	return hex.EncodeToString(sum[:])
 }

@@ -6,9 +6,7 @@ package shop
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 
@@ -83,8 +81,6 @@ func (s *Shop) answerOf(ctx context.Context, m *movement) (*driver.Response, err
 		answer.Header.Set("Location", paymentOf(p).Location)
 		body = p
 	}
-	if answer.Body, err = json.Marshal(body); err != nil {
-		return nil, fmt.Errorf("encode the answer: %w", err)
-	}
+	answer.Body = []byte(encode(body))
 	return answer, nil
 }

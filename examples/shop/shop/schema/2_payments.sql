@@ -26,6 +26,7 @@ CREATE TABLE IF NOT EXISTS movements (
 	processor_key TEXT   NOT NULL,
 	state         TEXT   NOT NULL,
 	receipt       TEXT   NOT NULL, -- what the card processor said
+	asked         TEXT   NOT NULL, -- digest of the request
 	created       BIGINT NOT NULL
 );
 CREATE INDEX IF NOT EXISTS movements_payment ON movements (tenant, payment);
