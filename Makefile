@@ -7,8 +7,8 @@ help: ## print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: ## show what semel does, in one terminal
-	go run ./cmd/semel demo
+demo: ## open a shop, and show what happens to it: double clicks, lost answers, killed processes (DEMOFLAGS=--compare)
+	go run ./examples/shop demo $(DEMOFLAGS)
 
 .PHONY: test
 test: ## run every module's tests, most under the race detector (TESTFLAGS='-run R26'); a skipped test fails

@@ -79,6 +79,7 @@ func TestEachSceneComesOutRightAndWhatIsToBeTypedWorks(t *testing.T) {
 			t.Errorf("%d columns: %s", n, line)
 		}
 	}
+	told(t, text)
 	lines := regexp.MustCompile(`(?m)^   curl (.*\\\n)?.*$`).FindAllString(text, -1)
 	if len(lines) != 3 {
 		t.Fatalf("%d lines to type, want 3: %q", len(lines), lines)
@@ -96,6 +97,24 @@ func TestEachSceneComesOutRightAndWhatIsToBeTypedWorks(t *testing.T) {
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// told checks that README shows what the demo says. An ellipsis stands for what differs from run to run.
+func told(t *testing.T, text string) {
+	t.Helper()
+	readme, err := os.ReadFile("../../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, shown, found := strings.Cut(string(readme), "```\n2  A lost answer\n")
+	shown, _, ended := strings.Cut(shown, "```\n")
+	if !found || !ended {
+		t.Fatal("README shows no scene")
+	}
+	pattern := strings.ReplaceAll(regexp.QuoteMeta("\n2  A lost answer\n"+shown), "…", "[a-z0-9]+")
+	if !regexp.MustCompile(pattern).MatchString(text) {
+		t.Errorf("README shows\n%s\nthe demo says\n%s", shown, text)
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -67,8 +66,8 @@ func lostAnswer(ctx context.Context, a *act) {
 	r := a.payment(1290)
 	r.key = a.key("lost")
 	a.sent(r, "")
-	got := a.insist(ctx, &lossy{lose: 1}, r, a.attempt)
-	a.check(got.status == http.StatusCreated && got.replayed(), "the client asked again under its key, and got the answer that was lost")
+	got := a.insist(ctx, &lossy{lose: 1}, r, a.attempts())
+	a.check(got.status == http.StatusCreated && got.replayed(), "the client has got the answer that was lost: it is marked Idempotent-Replayed")
 	a.judge(ctx, "1 charge, 12.90 EUR")
 }
 
@@ -81,7 +80,7 @@ func killed(ctx context.Context, a *act) {
 	r := a.payment(2450)
 	r.key = a.key("killed")
 	a.sent(r, "")
-	got := a.insist(ctx, &balancer{urls: []string{victim.url, a.host.URLs[0]}}, r, a.attempt)
+	got := a.insist(ctx, &balancer{urls: []string{victim.url, a.host.URLs[0]}}, r, a.attempts())
 	a.note("the first attempt was at an instance that killed itself (SIGKILL) when the card was charged;")
 	a.note("its lease was over after %v (30 s by default), and another instance went on", lease)
 	a.check(victim.died(ctx), "the instance is dead")
@@ -166,15 +165,20 @@ func deliveredTwice(ctx context.Context, a *act) {
 // heal ends the card processor's faults.
 func (a *act) heal(ctx context.Context) { a.did(a.faults(ctx, nil)) }
 
-// attempt tells of an attempt of package client.
-func (a *act) attempt(t client.Attempt) {
-	switch {
-	case t.Err != nil:
-		a.printf("   ← attempt %d: no answer: %s\n", t.Number, short(t.Err))
-	case t.Again:
-		a.printf("   ← attempt %d: %d, again in %v\n", t.Number, t.Status, t.Delay.Round(100*time.Millisecond))
-	default:
-		a.printf("   ← attempt %d: %d %s\n", t.Number, t.Status, http.StatusText(t.Status))
+// attempts tells what became of the attempts of package client; what is answered again and again is told once.
+func (a *act) attempts() func(client.Attempt) {
+	before := -1
+	return func(t client.Attempt) {
+		switch {
+		case t.Status == before:
+		case t.Err != nil:
+			a.printf("   ← attempt %d: no answer\n", t.Number)
+		case t.Again:
+			a.printf("   ← attempt %d: %d %s; the client asks again\n", t.Number, t.Status, http.StatusText(t.Status))
+		default:
+			a.printf("   ← attempt %d: %d %s\n", t.Number, t.Status, http.StatusText(t.Status))
+		}
+		before = t.Status
 	}
 }
 
