@@ -16,7 +16,7 @@ import (
 	"github.com/semelhq/semel/examples/shop/processor"
 )
 
-// A shop is one with its checkout page, and the card processor whose ledger counts.
+// A shop serves its checkout page. The ledger of its card processor counts.
 type shop struct {
 	t     *testing.T
 	url   string
