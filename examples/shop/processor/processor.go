@@ -54,7 +54,7 @@ func Open(o Options) (*Processor, error) {
 	if o.Ledger == "" {
 		return nil, errors.New("processor: Options.Ledger is empty: say where the ledger is kept")
 	}
-	p := &Processor{byID: map[string]*payment{}, byKey: map[string]int{}, closed: map[string]uint64{}}
+	p := &Processor{entries: []Entry{}, byID: map[string]*payment{}, byKey: map[string]int{}, closed: map[string]uint64{}}
 	p.faults.set(Faults{Dedup: true})
 	err := p.file.open(o.Ledger, func(e Entry) error {
 		if e.Seq != len(p.entries)+1 {

@@ -1,0 +1,141 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/semelhq/semel/examples/shop/host"
+	"github.com/semelhq/semel/examples/shop/shop"
+	"github.com/semelhq/semel/verify"
+)
+
+// The checker knows nothing of the shop but what stands in a scenario. Calls that ask the card processor are checked again
+// while one in five of its answers is lost, or is 500 after the effect.
+func TestEachProtectedCallIsSafe(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../scenarios/*.yaml")
+	must(t, err)
+	if len(files) == 0 {
+		t.Fatal("there are no scenarios")
+	}
+	// They wait most of the time: more of them run at once than there are processors.
+	var all errgroup.Group
+	all.SetLimit(6)
+	for _, file := range files {
+		run := func(t *testing.T) {
+			s := newStage(t, host.Config{InsecureDev: true})
+			read, err := os.ReadFile(file)
+			must(t, err)
+			text := strings.ReplaceAll(string(read), "http://127.0.0.1:8080", s.urls[0])
+			special := specials[filepath.Base(file)]
+			if special.makes != nil {
+				text = special.makes(s, text)
+			}
+			s.safe(t, text, special.skip...)
+			if strings.Contains(text, "effects: {url: /dev/ledger") {
+				s.faultyProcessor()
+				s.safe(t, text, special.skip...)
+			}
+		}
+		all.Go(func() error {
+			t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), run)
+			return nil
+		})
+	}
+	must(t, all.Wait())
+}
+
+// A special scenario is about things that have to be there.
+type special struct {
+	makes func(s *stage, text string) string // them, and names them in the scenario
+	skip  []string                           // checks that would need other ones
+}
+
+var specials = map[string]special{
+	"refund-payment.yaml": {makePayment, []string{"tenants"}}, // the payment is one tenant's
+	"add-points.yaml":     {skip: []string{"tenants"}},        // the entries of one tenant are counted
+	"confirm-order.yaml":  {makeOrders, []string{"two-keys"}}, // an order is confirmed once, under whatever key
+	"cancel-order.yaml":   {makeOrders, []string{"two-keys"}},
+	"patch-order.yaml":    {makeOrders, []string{"two-keys"}},
+	"confirm-intent.yaml": {makeIntents, []string{"two-keys"}},
+	"cancel-intent.yaml":  {makeIntents, []string{"two-keys"}},
+}
+
+// makePayment makes the payment that is given back bit by bit.
+func makePayment(s *stage, text string) string {
+	r := s.call(0, "POST", "/payments/process", s.newKey(), shop.Purchase{Amount: 1_000_000, Currency: "EUR", Card: "tok_visa"}, asAcme)
+	return strings.ReplaceAll(text, noID, decode[shop.Payment](s.t, r).ID)
+}
+
+const noID = "00000000-0000-7000-8000-000000000000"
+
+var asAcme = http.Header{"X-Tenant-Id": {"acme"}}
+
+// makeOrders makes the orders with the ids that the scenario's requests have, and makeIntents the intents.
+func makeOrders(s *stage, text string) string {
+	return s.makeAll("/orders/", shop.NewOrder{Lines: []shop.Line{{Product: "pen-1", Quantity: 1}}}, text)
+}
+
+func makeIntents(s *stage, text string) string {
+	defer s.faultyProcessor() // an intent ends once, so that there is no second round
+	return s.makeAll("/payment-intents/", shop.Purchase{Amount: 4900, Currency: "EUR", Card: "tok_visa"}, text)
+}
+
+func (s *stage) makeAll(path string, body any, text string) string {
+	last := 250
+	if long {
+		last = 499
+	}
+	for _, tenant := range []string{"acme", "globex"} {
+		for n := 101; n <= last; n++ {
+			r := s.call(0, "PUT", fmt.Sprintf("%s%s%d", path, noID[:len(noID)-3], n), "", body,
+				http.Header{"X-Tenant-Id": {tenant}, "If-None-Match": {"*"}})
+			if r.Status != http.StatusCreated {
+				s.t.Fatal(r)
+			}
+		}
+	}
+	return text
+}
+
+// long says that tests take their time.
+var long = os.Getenv("SEMEL_LONG") != ""
+
+// faultyProcessor has the card processor lose one answer in ten, and fail after the effect of one call in ten.
+func (s *stage) faultyProcessor() {
+	s.t.Helper()
+	how := strings.NewReader(`{"lose_answer":0.1,"fail_after":0.1,"seed":7}`)
+	r, err := http.NewRequest(http.MethodPut, s.host.Processor+"/faults", how)
+	must(s.t, err)
+	res, err := http.DefaultClient.Do(r)
+	must(s.t, err)
+	defer res.Body.Close() //nolint:errcheck // it was read
+	if text, err := io.ReadAll(res.Body); err != nil || res.StatusCode != http.StatusOK {
+		s.t.Fatalf("%s %s %v", res.Status, text, err)
+	}
+}
+
+// safe runs the checker, and puts a load on the shop, with faults of the network.
+func (s *stage) safe(t *testing.T, text string, skip ...string) {
+	t.Helper()
+	scenario, err := verify.ReadScenario([]byte(text))
+	must(t, err)
+	load := verify.LoadOptions{Rate: 20, Duration: time.Second, Faults: 0.2, Seed: 7}
+	if long {
+		load.Duration = 10 * time.Second
+	}
+	report, err := verify.Run(t.Context(), scenario, verify.Options{Load: load, Skip: skip})
+	must(t, err)
+	if report.Violated() {
+		report.Print(t.Output(), false)
+		t.Fail()
+	}
+}
