@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
@@ -137,5 +138,33 @@ func (s *stage) safe(t *testing.T, text string, skip ...string) {
 	if report.Violated() {
 		report.Print(t.Output(), false)
 		t.Fail()
+	}
+}
+
+// unchecked are protected calls that the checker can't be told of.
+var unchecked = map[string]string{
+	"POST /api/v1/payments/cancel": "each request would need a payment of its own, whose id the shop makes",
+}
+
+func TestEachProtectedCallHasAScenario(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../scenarios/*.yaml")
+	must(t, err)
+	s, asked := newStage(t, host.Config{}), map[string]bool{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		must(t, err)
+		scenario, err := verify.ReadScenario(text)
+		must(t, err)
+		at, _ := s.contract.path(scenario.Request.Path)
+		asked[cmp.Or(scenario.Request.Method, "POST")+" "+at] = true
+	}
+	for path, item := range s.contract.document["paths"].(map[string]any) {
+		for method, operation := range item.(map[string]any) {
+			call := strings.ToUpper(method) + " " + path
+			if method != "get" && strings.Contains(fmt.Sprint(operation), "parameters/Idempotency-Key") && !asked[call] && unchecked[call] == "" {
+				t.Errorf("%s takes a key, and there is no scenario for it", call)
+			}
+		}
 	}
 }

@@ -29,9 +29,9 @@ func Check(ctx context.Context, solution bool) (err error) {
 	}
 	ship(ctx, db, publish, "parcel-0") //nolint:errcheck // what counts is whether there is a shipment
 	down = false
-	for dies := 1; dies <= 4; dies++ {
-		db.Die(dies)
-		if ship(ctx, db, publish, fmt.Sprintf("parcel-%d", dies)) == nil {
+	for n := 1; n <= 5; n++ {
+		db.Die(n - 1)
+		if ship(ctx, db, publish, fmt.Sprintf("parcel-%d", n)) == nil {
 			relay(ctx, db, publish) //nolint:errcheck // it runs again
 		}
 		db.Restart()
@@ -41,7 +41,7 @@ func Check(ctx context.Context, solution bool) (err error) {
 			return fmt.Errorf("the relay failed though all is well: %w", err)
 		}
 	}
-	for n := range 5 {
+	for n := range 6 {
 		parcel := fmt.Sprintf("parcel-%d", n)
 		shipped, err := db.Number(ctx, "SELECT count(*) FROM shipments WHERE parcel = $1", parcel)
 		if err != nil {
@@ -52,7 +52,7 @@ func Check(ctx context.Context, solution bool) (err error) {
 		case shipped == 1 && heard[message] == 0 && n == 0:
 			return fmt.Errorf("the broker was down when %s was shipped, and nobody has ever heard of it", parcel)
 		case shipped == 1 && heard[message] == 0:
-			return fmt.Errorf("the process died after statement %d of shipping %s, and nobody has ever heard of it", n, parcel)
+			return fmt.Errorf("the process died after statement %d of shipping %s, and nobody has ever heard of it", n-1, parcel)
 		case shipped == 0 && heard[message] > 0:
 			return fmt.Errorf("others have heard that %s was shipped, but it was not", parcel)
 		}
