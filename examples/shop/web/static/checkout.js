@@ -40,6 +40,7 @@ export async function pay(cart, { hurry = false } = {}) {
     return ended(cart, answer);
   } catch (error) {
     if (!(error instanceof IdempotencyError)) throw error; // the request could not be made
+    if (error.response?.status === 401) return { cart, outcome: "sign-in" }; // an earlier attempt may have been let in
     return { cart, outcome: "unknown", error };
   }
 }

@@ -166,7 +166,16 @@ func TestWithoutDevAVisitorBringsAToken(t *testing.T) {
 	must(t, err)
 	p.do(chromedp.SendKeys("#token", token), chromedp.Click("#sign-in button"))
 	p.see("idle")
+	arrived, release := s.hold(t)
 	p.do(chromedp.Click("#pay"))
+	await(t, arrived)
+
+	// The session has ended when the page comes back to the payment.
+	p.do(chromedp.Evaluate[chromedp.Void](`sessionStorage.setItem("shop:token", "expired")`), chromedp.Reload())
+	p.see("sign-in")
+	p.do(chromedp.SendKeys("#token", token), chromedp.Click("#sign-in button"))
+	p.see("paying")
+	release()
 	p.see("paid")
 	p.charged(1)
 }
