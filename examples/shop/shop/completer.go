@@ -15,7 +15,7 @@ import (
 // is where they are served, below authentication: the completer runs a call for the user who made it.
 func (s *Shop) complete(api http.Handler) error {
 	o := semel.CompleterOptions{
-		Interval: cmp.Or(s.o.Lease, 30*time.Second) / 6,
+		Interval: s.interval(),
 		Principal: func(ctx context.Context, r *http.Request, scope string) (*http.Request, error) {
 			tenant, subject, ok := strings.Cut(scope, "\x00")
 			if !ok {
@@ -34,3 +34,6 @@ func (s *Shop) complete(api http.Handler) error {
 	s.loops = append(s.loops, c.Run)
 	return nil
 }
+
+// interval is the time between two looks for what dead processes have left.
+func (s *Shop) interval() time.Duration { return cmp.Or(s.o.Lease, 30*time.Second) / 6 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/examples/shop/database"
 )
 
@@ -63,8 +62,6 @@ func (k kind) done() string {
 
 // begin finds the operation's movement, or writes it down with what the call does to its payment.
 func (m *movement) begin(ctx context.Context, tx database.Tx, first func(context.Context, database.Tx, *movement) error) error {
-	op := semel.FromContext(ctx)
-	m.operation, m.rowKey, m.key, m.fence = op.ID(), op.Key("row"), op.Key("card"), op.Fence()
 	earlier, err := findMovement(ctx, tx, "row_key = $1 OR operation = $2", m.rowKey, m.operation)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
@@ -83,7 +80,7 @@ func (m *movement) begin(ctx context.Context, tx database.Tx, first func(context
 			return fmt.Errorf("delete the movement that never happened: %w", err)
 		}
 	}
-	m.id, m.tenant, m.state = uuid.Must(uuid.NewV7()).String(), principal(ctx).Tenant, "pending"
+	m.id, m.state = uuid.Must(uuid.NewV7()).String(), "pending"
 	if err := first(ctx, tx, m); err != nil {
 		return err
 	}

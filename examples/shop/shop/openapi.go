@@ -39,6 +39,7 @@ var codes = []string{
 	"order_exists",
 	"order_not_found",
 	"order_not_pending",
+	"order_placed",
 	"out_of_stock",
 	"payment_in_progress",
 	"payment_not_found",
@@ -49,6 +50,7 @@ var codes = []string{
 	"price_not_found",
 	"refund_too_large",
 	"refused_by_processor",
+	"saga_not_found",
 	"unauthorized",
 }
 
@@ -63,6 +65,7 @@ var guardCodes = []refusal.Code{
 var tags = map[string]string{
 	"orders":     "What somebody wants to have.",
 	"intents":    "Payments in two steps: the money is held, then taken or let go of.",
+	"sagas":      "What takes several services, and is done or taken back.",
 	"payments":   "Money that is held, taken and given back.",
 	"charges":    "Amounts that are charged to accounts, under names of the client's.",
 	"pricing":    "What things cost.",

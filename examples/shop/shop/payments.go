@@ -153,6 +153,8 @@ func (s *Shop) refundPayment(ctx context.Context, in *struct{ Body NewRefund }) 
 
 // move is the pattern: begin, ask, finish. Whatever a run before this one has done, it does not do again.
 func (s *Shop) move(ctx context.Context, m *movement, begin func(context.Context, database.Tx, *movement) error) (*Payment, error) {
+	op := semel.FromContext(ctx)
+	m.operation, m.rowKey, m.key, m.fence, m.tenant = op.ID(), op.Key("row"), op.Key("card"), op.Fence(), principal(ctx).Tenant
 	s.crash("payments." + m.call + ".start")
 	if err := s.db.Write(ctx, func(tx database.Tx) error { return m.begin(ctx, tx, begin) }); err != nil {
 		return nil, err

@@ -21,38 +21,46 @@ func (s *Shop) whatBecame(ctx context.Context, i semel.Inquiry) (semel.Finding, 
 	if !strings.Contains(i.Operation, base+"/payments/") {
 		return semel.Finding{}, nil
 	}
-	m, err := s.movementOf(ctx, i)
-	if err != nil || m == nil {
-		return semel.Finding{Found: semel.FoundNever, Reason: "it had not begun"}, err
-	}
-	if m.state == "pending" {
-		said, found, err := s.cards.settled(ctx, m.key, i.Fence)
-		if err != nil {
-			return semel.Finding{}, err
-		}
-		if !found {
-			return semel.Finding{Found: semel.FoundNever, Reason: "the card processor has not moved money"}, s.never(ctx, m, i.Fence)
-		}
-		if _, err := s.finish(ctx, m, said); err != nil {
-			return semel.Finding{}, err
-		}
+	m, err := s.closeMovement(ctx, i.ID.String(), i.Fence)
+	switch {
+	case err != nil:
+		return semel.Finding{}, err
+	case m == nil:
+		return semel.Finding{Found: semel.FoundNever, Reason: "the card processor has not moved money"}, nil
 	}
 	answer, err := s.answerOf(ctx, m)
 	return semel.Finding{Found: semel.FoundDone, Answer: answer, Reason: "the card processor has " + m.state + " it"}, err
 }
 
-// movementOf returns the operation's movement. If it has none, runs up to the inquiry's fence can begin none any more.
-func (s *Shop) movementOf(ctx context.Context, i semel.Inquiry) (m *movement, err error) {
-	id := i.ID.String()
+// closeMovement brings an operation's movement to an end: as the card processor says or, if that has not heard of it, as one
+// that never happens up to a fence. Then it returns nil.
+func (s *Shop) closeMovement(ctx context.Context, operation string, fence uint64) (*movement, error) {
+	m, err := s.movementOf(ctx, operation, fence)
+	if err != nil || m == nil || m.state != "pending" {
+		return m, err
+	}
+	said, found, err := s.cards.settled(ctx, m.key, fence)
+	if err != nil {
+		return nil, err
+	}
+	if !found {
+		return nil, s.never(ctx, m, fence)
+	}
+	_, err = s.finish(ctx, m, said)
+	return m, err
+}
+
+// movementOf returns an operation's movement. If it has none, runs up to the fence can begin none any more.
+func (s *Shop) movementOf(ctx context.Context, operation string, fence uint64) (m *movement, err error) {
 	err = s.db.Write(ctx, func(tx database.Tx) error {
-		none := movement{operation: id, rowKey: "never " + id, state: "never", fence: i.Fence}
+		none := movement{operation: operation, rowKey: "never " + operation, state: "never", fence: fence}
 		if mine, err := none.insert(ctx, tx); err != nil || mine {
 			return err
 		}
-		m, err = findMovement(ctx, tx, "operation = $1", id)
+		m, err = findMovement(ctx, tx, "operation = $1", operation)
 		if err == nil && m.state == "never" {
 			m = nil
-			_, err = tx.Exec(ctx, "UPDATE movements SET fence = $1 WHERE operation = $2 AND fence < $1", int64(i.Fence), id)
+			_, err = tx.Exec(ctx, "UPDATE movements SET fence = $1 WHERE operation = $2 AND fence < $1", int64(fence), operation)
 		}
 		return err
 	})

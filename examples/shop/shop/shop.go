@@ -21,6 +21,7 @@ import (
 	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/examples/shop/database"
 	"github.com/semelhq/semel/keyring"
+	"github.com/semelhq/semel/saga"
 	"github.com/semelhq/semel/tieredstore"
 )
 
@@ -82,9 +83,17 @@ type Shop struct {
 	db    *database.DB
 	guard *semel.Guard
 	cards *cards
+	place *saga.Definition[Placing]
+	sagas sagas
 	api   huma.API
 	mux   *http.ServeMux
 	loops []func(context.Context) error // what Run runs
+}
+
+// sagas is an engine that runs sagas: that of package saga, or Temporal.
+type sagas interface {
+	Start(ctx context.Context, id string, p Placing) (*saga.Status[Placing], error)
+	Status(ctx context.Context, id string) (*saga.Status[Placing], error)
 }
 
 // New returns the shop. It runs nothing yet.
@@ -134,6 +143,9 @@ func New(o Options) (*Shop, error) {
 	s.points()
 	s.pricing()
 	s.intents()
+	if err := s.placing(); err != nil {
+		return nil, err
+	}
 	s.messages()
 	if o.SimpleErrors {
 		delete(s.api.OpenAPI().Components.Schemas.Map(), "Problem") // huma describes it with each call
