@@ -45,7 +45,7 @@ func TestR65_DoFindsItsTransportBelowAWrapper(t *testing.T) {
 	}
 	plain := statuses(201)
 	_, err := client.Do(t.Context(), &http.Client{Transport: wrapped{plain}}, client.NewKey(), post(t, "{}"))
-	if checkError(t, err, ""); !strings.Contains(err.Error(), "without protection") {
+	if e := checkError(t, err, ""); !strings.Contains(e.Error(), "without protection") {
 		t.Errorf("a wrapper around no transport of ours: %v", err)
 	}
 }
@@ -294,8 +294,8 @@ func TestR67_AnAttemptHasThirtySeconds(t *testing.T) {
 			return nil, r.Context().Err()
 		})
 		_, err := client.Do(t.Context(), newClient(t, hang, client.Options{MaxAttempts: 1}), client.NewKey(), post(t, "{}"))
-		if checkError(t, err, client.ReasonAttempts); time.Since(started) != client.DefaultAttemptTimeout {
-			t.Errorf("%v after %v, want %v", err, time.Since(started), client.DefaultAttemptTimeout)
+		if e := checkError(t, err, client.ReasonAttempts); time.Since(started) != client.DefaultAttemptTimeout {
+			t.Errorf("%v after %v, want %v", e, time.Since(started), client.DefaultAttemptTimeout)
 		}
 	})
 }

@@ -103,6 +103,14 @@ func (c *call) hop(r *http.Request) (*hop, error) {
 		h.header = http.Header{}
 	}
 	own := takeHeader(h.header, o.Header)
+	var fields *fields
+	if o.Dialect.field != "" && !safe(r.Method) {
+		var err error
+		if fields, err = fieldsOf(r, o.MaxBody); err != nil {
+			return nil, err
+		}
+		own = fields.own(o.Dialect.field)
+	}
 	var id []string
 	if o.CorrelationHeader != "" {
 		id = takeHeader(h.header, o.CorrelationHeader)
@@ -126,6 +134,8 @@ func (c *call) hop(r *http.Request) (*hop, error) {
 	h.keyed = c.text != "" && !safe(r.Method) && (!redirected || keepsBody(r.Response))
 	h.again = h.keyed || safe(r.Method) || c.text == "" && (r.Method == http.MethodPut || r.Method == http.MethodDelete)
 	switch {
+	case h.keyed && fields != nil:
+		h.body = fields.with(o.Dialect.field, c.key.Value)
 	case h.keyed:
 		h.header[o.Header] = []string{c.text}
 	case c.text == "" && len(own) > 0 && !c.foreign:
@@ -139,6 +149,9 @@ func (c *call) hop(r *http.Request) (*hop, error) {
 	}
 	if !safe(r.Method) {
 		conceal(h.header)
+	}
+	if h.keyed && fields != nil {
+		return h, nil
 	}
 	var err error
 	if (!h.keyed || o.MaxAttempts == 1) && streamed(r, o.MaxBody) {
@@ -174,7 +187,12 @@ func (c *call) begin(r *http.Request, own, id []string) error {
 	case len(own) > 1:
 		return fmt.Errorf("client: %w: sent in %d field lines, want one", refusal.KeyInvalid, len(own))
 	case len(own) == 1:
-		value, err := decode(own[0])
+		value, err := own[0], error(nil)
+		if o.Dialect.field != "" {
+			_, err = encode(value, o.Bare)
+		} else {
+			value, err = decode(value)
+		}
 		if err != nil {
 			return fmt.Errorf("client: header %s: %w", o.Header, err)
 		}

@@ -12,6 +12,9 @@ import (
 
 // Options of a [Transport]. The zero value of each field means the documented default.
 type Options struct {
+	// Dialect is what the server says of keys, such as [Stripe]. Other options go before its own. Defaults to the rules for
+	// every server.
+	Dialect Dialect
 	// Header carries the key. Defaults to Idempotency-Key.
 	Header string
 	// Bare sends keys as they are, as most vendors' APIs want them. Defaults to the quoted form of
@@ -113,7 +116,10 @@ func (o Options) compile() (Options, *url.URL, error) {
 	var errs []error
 	fail := func(format string, a ...any) { errs = append(errs, fmt.Errorf("client: "+format, a...)) }
 
+	orDefault(&o.Header, o.Dialect.header)
 	orDefault(&o.Header, DefaultHeader)
+	o.Bare = o.Bare || o.Dialect.bare
+	orDefault(&o.MaxAge, o.Dialect.maxAge)
 	orDefault(&o.CorrelationHeader, DefaultCorrelationHeader)
 	for _, name := range []string{o.Header, o.CorrelationHeader} {
 		if !isToken(name) {
@@ -204,10 +210,18 @@ func (o Options) compile() (Options, *url.URL, error) {
 }
 
 // classifies reports whether somebody knows more of the server than the rules for every one.
-func (o *Options) classifies() bool { return o.Classify != nil }
+func (o *Options) classifies() bool { return o.Classify != nil || o.Dialect.classify != nil }
 
 // classify asks whoever does; "" if they leave it to the rules.
-func (o *Options) classify(a *Answer, sent bool) Verdict { return o.Classify(a, sent) }
+func (o *Options) classify(a *Answer, sent bool) (v Verdict) {
+	if o.Classify != nil {
+		v = o.Classify(a, sent)
+	}
+	if v == "" && o.Dialect.classify != nil {
+		v = o.Dialect.classify(a)
+	}
+	return v
+}
 
 func orDefault[T comparable](v *T, def T) {
 	var zero T

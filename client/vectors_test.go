@@ -72,6 +72,7 @@ type vectorCall struct {
 		StatusURL       string
 		CrossOrigin     []string
 		Bare            bool
+		Dialect         string
 		Header          string
 		Methods         []string
 		Budget          *Budget
@@ -229,6 +230,11 @@ func (v *vectorCall) play(t *testing.T, random int) {
 		MaxAge: ms(v.Options.MaxAgeMS), MaxRetryAfter: ms(v.Options.MaxRetryAfterMS), PollEvery: ms(v.Options.PollEveryMS),
 		StatusURL: v.Options.StatusURL, CrossOrigin: v.Options.CrossOrigin, Budget: Budget{Off: true},
 		Random: func() float64 { return float64(random) },
+	}
+	if v.Options.Dialect != "" {
+		o.Dialect = map[string]func() Dialect{
+			"stripe": Stripe, "square": Square, "paypal": PayPal, "adyen": Adyen, "draft07": Draft07,
+		}[v.Options.Dialect]()
 	}
 	if v.Options.Budget != nil {
 		o.Budget = *v.Options.Budget

@@ -53,6 +53,8 @@ export interface ClientOptions {
   scope?: string;
   /** Is put before an operation's name in the storage. Defaults to "semel:". */
   storagePrefix?: string;
+  /** What the server says of keys, such as stripe(). Other options go before its own. Defaults to the rules for every server. */
+  dialect?: Dialect;
   /** Carries the key. Defaults to Idempotency-Key. */
   header?: string;
   /** Sends keys as they are, not as an sf-string (RFC 9651, section 3.3.3). Defaults to false. */
@@ -114,6 +116,34 @@ export interface ClientOptions {
  * request's; or it leaves open what became of the operation.
  */
 export type Verdict = "answer" | "retry" | "in-progress" | "reused" | "unknown";
+
+/** What a vendor's API, or a standard, says of keys and of the answers to them. */
+export interface Dialect {
+  /** Carries the key. */
+  header?: string;
+  /** The member of the body, an object of JSON, that holds the key in place of a header. */
+  field?: string;
+  bare?: boolean;
+  /** How long the server remembers a key at least, in milliseconds. */
+  maxAge?: number;
+  /** As that of the options, which goes first. */
+  classify?: ClientOptions["classify"];
+}
+
+/** How Stripe wants keys, and answers to them. */
+export function stripe(): Dialect;
+
+/** How Square does: the key is in the body. */
+export function square(): Dialect;
+
+/** How PayPal does. Keys are taken for 3 h old at most. */
+export function paypal(): Dialect;
+
+/** How Adyen does. */
+export function adyen(): Dialect;
+
+/** How servers do that follow draft-ietf-httpapi-idempotency-key-header-07: any 409 says that the operation runs. */
+export function draft07(): Dialect;
 
 /** What one call adds to the init of fetch. Its body must not be a stream if it has a key. */
 export interface CallInit extends RequestInit {

@@ -53,6 +53,7 @@ export function compile(given) {
   }
   check(o.maxAge !== 0, "maxAge is 0");
   check(Number.isInteger(o.maxAttempts) && o.maxAttempts > 0, `maxAttempts is not a number from 1: ${quote(o.maxAttempts)}`);
+  check(o.dialect === undefined || typeof o.dialect === "object", "dialect is not what stripe() and its like return");
   check(o.scope === undefined || (typeof o.scope === "string" && o.scope !== ""), "scope is not a text");
   check(Array.isArray(o.crossOrigin) && o.crossOrigin.every(isOrigin), "crossOrigin is not an array of origins");
   for (const name of ["fetch", "keyFor", "classify", "backoff", "random", "onAttempt", "onWarning"]) {

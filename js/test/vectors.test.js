@@ -7,7 +7,7 @@ import { Server } from "../harness/server.js";
 import { fullJitter } from "../src/backoff.js";
 import { judge } from "../src/classify.js";
 import { readDocument } from "../src/document.js";
-import { createClient, IdempotencyError } from "../src/index.js";
+import * as semel from "../src/index.js";
 import { decode, encode, newKey } from "../src/key.js";
 import { retryAfter } from "../src/retryafter.js";
 
@@ -74,7 +74,7 @@ for (const v of vectors.calls.filter((call) => !call.hops)) {
 async function play(v, random) {
   const o = v.options ?? {};
   const server = new Server(v.script, { header: o.header });
-  const client = createClient({
+  const client = semel.createClient({
     fetch: server.fetch,
     random: () => random,
     backoff: fullJitter(o.baseMs ?? 100, 30_000),
@@ -85,6 +85,7 @@ async function play(v, random) {
     statusURL: o.statusUrl,
     maxAttempts: o.maxAttempts,
     header: o.header,
+    dialect: o.dialect && semel[o.dialect](),
     bare: o.bare,
     methods: o.methods,
     crossOrigin: o.crossOrigin,
@@ -113,7 +114,7 @@ function checkOutcome(want, { value, error }, server, clock) {
     assert.equal(value.idempotent.state, want.state);
     return;
   }
-  assert.ok(error instanceof IdempotencyError, `${error?.stack}`);
+  assert.ok(error instanceof semel.IdempotencyError, `${error?.stack}`);
   assert.equal(error.response?.status ?? null, want.error);
   assert.equal(error.code, want.code);
   assert.equal(error.reason, want.reason);
