@@ -11,11 +11,11 @@ export class KeyStore {
   #warn;
   #memory = new Map(); // goes before the storage; null: forgotten, though the storage could not be told
 
-  /** storage null means memory, undefined that of all tabs where they can lock it, else the tab's own. */
+  /** storage null means memory, undefined that of all tabs where they can lock it, else the tab's own; without a window, memory. */
   constructor({ storage, storagePrefix, lock, onWarning }) {
     this.#prefix = storagePrefix;
     this.#warn = (message, operation, error) => tell(onWarning, { message, operation, error });
-    if (storage === null) return;
+    if (storage === null || (storage === undefined && globalThis.window === undefined)) return;
     const shared = () => lock && globalThis.navigator?.locks !== undefined;
     // A page may forbid even to look at it.
     this.#storage = () => storage ?? (shared() ? globalThis.localStorage : globalThis.sessionStorage);

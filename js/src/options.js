@@ -1,90 +1,55 @@
 import { fullJitter } from "./backoff.js";
 
-const defaults = {
-  fetch: undefined,
-  storage: undefined,
-  storagePrefix: "semel:",
-  scope: undefined,
-  lock: true,
-  dialect: undefined,
-  classify: undefined,
-  header: "Idempotency-Key",
-  bare: false,
-  correlationHeader: undefined,
-  methods: ["POST", "PATCH"],
-  keyFor: undefined,
-  maxAttempts: 4,
-  maxAge: 24 * 3600 * 1000,
-  backoff: fullJitter(100, 30_000),
-  random: Math.random,
-  maxRetryAfter: 60_000,
-  budget: {},
-  attemptTimeout: 30_000,
-  waitOnline: true,
-  pollEvery: 0,
-  statusURL: undefined,
-  crossOrigin: [],
-  onAttempt: undefined,
-  onWarning: (warning) => console.warn(`idempotent calls: ${warning.message}`, warning.error ?? ""),
+const none = undefined;
+
+/** The defaults, and what each option has to be. */
+const options = {
+  fetch: [none, isFunction],
+  storage: [none, (v) => v === null || ["getItem", "setItem", "removeItem"].every((name) => hasMethod(v, name)), "has no getItem, setItem, removeItem"],
+  storagePrefix: ["semel:", isText],
+  scope: [none, (v) => isText(v) && v !== "" && v.isWellFormed?.() !== false],
+  lock: [true, (v) => typeof v === "boolean"],
+  dialect: [none, (v) => typeof v === "object", "is not what stripe() and its like return"],
+  classify: [none, isFunction],
+  header: ["Idempotency-Key", isToken],
+  bare: [false, (v) => typeof v === "boolean"],
+  correlationHeader: [none, (v) => v === null || isToken(v)],
+  methods: [["POST", "PATCH"], (v) => Array.isArray(v) && v.every((m) => isToken(m) && m === m.toUpperCase() && !isSafe(m)), "has to list unsafe methods in upper case"],
+  keyFor: [none, isFunction],
+  maxAttempts: [4, (v) => Number.isInteger(v) && v > 0],
+  maxAge: [24 * 3600 * 1000, (v) => isTime(v) && v > 0],
+  backoff: [fullJitter(100, 30_000), isFunction],
+  random: [Math.random, isFunction],
+  maxRetryAfter: [60_000, isTime],
+  budget: [{}, isBudget, "wants off, or a share of 0 to 1 and a burst from 0; nothing else"],
+  attemptTimeout: [30_000, isTime],
+  waitOnline: [true, (v) => typeof v === "boolean"],
+  pollEvery: [0, isTime],
+  statusURL: [none, (v) => (isText(v) || v instanceof URL) && isAddress(v)],
+  crossOrigin: [[], (v) => Array.isArray(v) && v.every((origin) => isAddress(origin) && new URL(origin, away).origin === origin), "has to list origins"],
+  onAttempt: [none, isFunction],
+  onWarning: [(warning) => console.warn(`idempotent calls: ${warning.message}`, warning.error ?? ""), isFunction],
 };
 
 /** Fills in the defaults, or throws a TypeError that says all that is wrong. */
 export function compile(given) {
+  const { field, classify: _, ...spoken } = Object(given.dialect);
   const wrong = [];
-  const check = (holds, text) => holds || wrong.push(text);
-  for (const name of Object.keys(given)) check(name in defaults, `there is no option ${name}`);
-  const told = Object.entries(given).filter(([, value]) => value !== undefined);
-  const { header, field, bare, maxAge } = given.dialect ?? {};
-  const spoken = Object.entries({ header, bare, maxAge }).filter(([, value]) => value !== undefined);
-  const o = { ...defaults, ...Object.fromEntries([...spoken, ...told]), field };
-
-  check(isToken(o.header), `header: ${quote(o.header)} is not a header's name`);
-  const correlates = o.correlationHeader == null || isToken(o.correlationHeader);
-  check(correlates, `correlationHeader: ${quote(o.correlationHeader)} is not a header's name`);
-  check(lower(o.header) !== lower(o.correlationHeader), `header and correlationHeader are both ${o.header}`);
-  check(typeof o.storagePrefix === "string", "storagePrefix is not a string");
-  check(Array.isArray(o.methods), "methods is not an array");
-  for (const method of Array.isArray(o.methods) ? o.methods : []) {
-    const unsafe = isToken(method) && method === method.toUpperCase() && !isSafe(method);
-    check(unsafe, `methods: ${quote(method)} is not an unsafe method's upper-case name`);
+  const o = { field };
+  for (const name in options) o[name] = options[name][0];
+  for (const [name, value] of [...Object.entries(spoken), ...Object.entries(given)]) {
+    if (value === none && options[name]) continue;
+    const [, holds, want = "is not what it has to be"] = options[name] ?? [none, () => false, "is no option"];
+    if (!holds(value)) wrong.push(`${name} ${want}: ${isText(value) ? `"${value}"` : String(value)}`);
+    o[name] = value;
   }
-  for (const name of ["maxAge", "maxRetryAfter", "attemptTimeout", "pollEvery"]) {
-    check(Number.isFinite(o[name]) && o[name] >= 0, `${name} is not a number of milliseconds: ${quote(o[name])}`);
+  if (`${o.header}`.toLowerCase() === `${o.correlationHeader}`.toLowerCase()) wrong.push(`header and correlationHeader are both ${o.header}`);
+  if (wrong.length === 0) {
+    const delay = o.backoff(0, o.random()); // what is no number would only be seen when a request has to be repeated
+    if (!isTime(delay)) wrong.push(`backoff gives ${delay}, want a number of milliseconds`);
   }
-  check(o.maxAge !== 0, "maxAge is 0");
-  check(Number.isInteger(o.maxAttempts) && o.maxAttempts > 0, `maxAttempts is not a number from 1: ${quote(o.maxAttempts)}`);
-  check(o.dialect === undefined || typeof o.dialect === "object", "dialect is not what stripe() and its like return");
-  check(o.scope === undefined || (typeof o.scope === "string" && o.scope !== ""), "scope is not a text");
-  check(Array.isArray(o.crossOrigin) && o.crossOrigin.every(isOrigin), "crossOrigin is not an array of origins");
-  for (const name of ["fetch", "keyFor", "classify", "backoff", "random", "onAttempt", "onWarning"]) {
-    check(o[name] === undefined || typeof o[name] === "function", `${name} is not a function`);
-  }
-  check(o.statusURL === undefined || isAddress(o.statusURL), `statusURL is not an address: ${quote(o.statusURL)}`);
-  if (o.storage !== null && o.storage !== undefined) {
-    for (const name of ["getItem", "setItem", "removeItem"]) check(hasMethod(o.storage, name), `storage has no ${name}`);
-  }
-  checkBudget(o.budget, check);
-  if (wrong.length === 0) checkDelay(o, check);
   if (wrong.length > 0) throw new TypeError(`idempotent client: ${wrong.join("; ")}`);
   return Object.freeze({ ...o, methods: [...o.methods], fetch: o.fetch ?? ((url, init) => globalThis.fetch(url, init)) });
-}
-
-function checkBudget(budget, check) {
-  if (budget === null || typeof budget !== "object") {
-    check(false, "budget is not an object");
-    return;
-  }
-  for (const name of Object.keys(budget)) check(["off", "share", "burst"].includes(name), `budget has no ${name}`);
-  const { off = false, share, burst } = budget;
-  check(!off || (share === undefined && burst === undefined), "budget is off, but has a share or a burst");
-  check(share === undefined || (share >= 0 && share <= 1), `budget.share is ${quote(share)}, want 0 to 1`);
-  check(burst === undefined || (Number.isInteger(burst) && burst >= 0), `budget.burst is ${quote(burst)}, want a number from 0`);
-}
-
-/** Tries the law of delays once, since what is no number would only be seen when a request has to be repeated. */
-function checkDelay({ backoff, random }, check) {
-  const delay = backoff(0, random());
-  check(Number.isFinite(delay) && delay >= 0, `backoff gives ${quote(delay)}, want a number of milliseconds`);
 }
 
 /** Whether a method is safe (RFC 9110, section 9.2.1), so that it may be repeated without a key. */
@@ -92,27 +57,43 @@ export function isSafe(method) {
   return ["GET", "HEAD", "OPTIONS", "TRACE"].includes(method);
 }
 
-/** Whether a value is an address, which may be relative to the request's. */
-function isAddress(value) {
+function isBudget(v) {
+  const { off = false, share, burst, ...more } = Object(v);
+  const bound = (share === none || (share >= 0 && share <= 1)) && (burst === none || (Number.isInteger(burst) && burst >= 0));
+  return v !== null && typeof v === "object" && Object.keys(more).length === 0 && bound && !(off && (share ?? burst) !== none);
+}
+
+const away = "https://relative.invalid"; // for addresses that are relative to the request's
+
+function isAddress(v) {
   try {
-    return Boolean(new URL(value, "https://relative.invalid")) && (typeof value === "string" || value instanceof URL);
+    return Boolean(new URL(v, away));
   } catch {
     return false;
   }
 }
 
-/** Whether a value is an origin as redirects are compared with it, such as "https://api.example". */
-const isOrigin = (value) => isAddress(value) && new URL(value, "https://relative.invalid").origin === value;
-
 /** A page may forbid even to look at what it was given. */
 function hasMethod(object, name) {
   try {
-    return typeof object[name] === "function";
+    return isFunction(object[name]);
   } catch {
     return true;
   }
 }
 
-const isToken = (text) => typeof text === "string" && /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/.test(text); // RFC 9110, section 5.6.2
-const lower = (text) => (typeof text === "string" ? text.toLowerCase() : text);
-const quote = (value) => (typeof value === "string" ? `"${value}"` : String(value));
+function isFunction(v) {
+  return typeof v === "function";
+}
+
+function isText(v) {
+  return typeof v === "string";
+}
+
+function isTime(v) {
+  return Number.isFinite(v) && v >= 0;
+}
+
+function isToken(v) {
+  return isText(v) && /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/.test(v); // RFC 9110, section 5.6.2
+}

@@ -59,6 +59,67 @@ func TestR65_OneChargeWhateverHappensToThePage(t *testing.T) {
 		}
 	})
 
+	t.Run("two tabs at once", func(t *testing.T) {
+		p := open(t, b, s, "tabs")
+		p.do(chromedp.Evaluate[chromedp.Void]("void (twin = open(location.href))"))
+		p.do(poll(`twin?.document?.getElementById("state")?.textContent === "ready"`))
+		p.do(chromedp.Evaluate[chromedp.Void](`void (async () => {
+			globalThis.rounds = [];
+			for (let n = 1; n <= 20; n++) rounds.push(await Promise.all([payAs("tabs-" + n), twin.payAs("tabs-" + n)]));
+		})()`))
+		p.do(poll("rounds.length === 20"))
+		got, err := chromedp.Run(p.ctx, chromedp.Evaluate[[][]string]("rounds"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n, answers := range got {
+			order := fmt.Sprintf("tabs-%d", n+1)
+			if charges := s.charges(order); charges != 1 || answers[0] != s.charge(order) || answers[1] != answers[0] {
+				t.Errorf("round %d: %d charges, answers %q; want one of each", n+1, charges, answers)
+			}
+		}
+		left, err := chromedp.Run(p.ctx, chromedp.Evaluate[int]("localStorage.length"))
+		if left != 0 || err != nil {
+			t.Errorf("%d keys are left, %v", left, err)
+		}
+	})
+
+	t.Run("a login is asked for after a lost answer", func(t *testing.T) {
+		arrived, release := s.hold(t, "login")
+		p := open(t, b, s, "login")
+		p.do(chromedp.Click("#pay"))
+		await(t, arrived, "the payment")
+		s.loggedOut.Store(true)
+		s.cut()
+		p.see("open")
+		release()
+		s.loggedOut.Store(false)
+		p.do(chromedp.Click("#pay"))
+		p.see("done")
+		line, err := chromedp.Run(p.ctx, chromedp.Evaluate[string](`document.querySelector("#answers li:last-child").textContent`))
+		if n := s.charges("login"); n != 1 || line != "201 "+s.charge("login") || err != nil {
+			t.Errorf("%d charges, answer %q, %v; want one", n, line, err)
+		}
+	})
+
+	t.Run("away and back in the middle", func(t *testing.T) {
+		arrived, release := s.hold(t, "back")
+		p := open(t, b, s, "opener")
+		p.do(chromedp.Evaluate[chromedp.Void](`void (twin = open("/checkout?order=back"))`))
+		p.do(poll(`twin?.document?.getElementById("state")?.textContent === "ready"`))
+		p.do(chromedp.Evaluate[chromedp.Void](`twin.document.getElementById("pay").click()`))
+		await(t, arrived, "the payment")
+		p.do(chromedp.Evaluate[chromedp.Void](`void (twin.location = "/login")`), poll(`twin.document.title === "Log in"`))
+		p.do(chromedp.Evaluate[chromedp.Void]("twin.history.back()"))
+		p.do(poll(`["paying", "resumed"].includes(twin.document?.getElementById("state")?.textContent)`))
+		release()
+		p.do(poll(`twin.document.getElementById("state").textContent === "done"`))
+		line, err := chromedp.Run(p.ctx, chromedp.Evaluate[string](`twin.document.querySelector("#answers li:last-child").textContent`))
+		if n := s.charges("back"); n != 1 || line != "201 "+s.charge("back") || err != nil {
+			t.Errorf("%d charges, answer %q, %v; want one", n, line, err)
+		}
+	})
+
 	t.Run("storage is full", func(t *testing.T) {
 		arrived, release := s.hold(t, "full")
 		p := open(t, b, s, "full")
@@ -139,13 +200,20 @@ type page struct {
 
 func open(t *testing.T, browser context.Context, s *shop, order string) *page {
 	t.Helper()
+	p := openAt(t, browser, s, "/checkout?order="+order, order)
+	p.see("ready")
+	return p
+}
+
+// openAt opens a page of the shop.
+func openAt(t *testing.T, browser context.Context, s *shop, path, order string) *page {
+	t.Helper()
 	ctx, cancel := chromedp.NewContext(browser)
 	t.Cleanup(cancel)
 	p := &page{t, ctx, s, order}
 	p.do()
 	p.network(true)
-	p.do(chromedp.Navigate(s.url + "/checkout?order=" + order))
-	p.see("ready")
+	p.do(chromedp.Navigate(s.url + path))
 	return p
 }
 

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,6 +24,9 @@ import (
 type shop struct {
 	url string
 	cut func() // every connection to it
+	mux *http.ServeMux
+
+	loggedOut atomic.Bool // whoever pays is led to a page for logging in
 
 	mu      sync.Mutex
 	ledger  []string            // the orders that were charged, one line a charge
@@ -33,8 +37,12 @@ type shop struct {
 // openShop opens one until the test ends.
 func openShop(t *testing.T) *shop {
 	t.Helper()
-	s := &shop{held: map[string]chan any{}, arrived: map[string]func(){}}
 	mux := http.NewServeMux()
+	s := &shop{mux: mux, held: map[string]chan any{}, arrived: map[string]func(){}}
+	mux.HandleFunc("GET /login", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		fmt.Fprint(w, "<title>Log in</title>")
+	})
 	mux.HandleFunc("POST /payments", s.pay)
 	mux.Handle("GET /client/", http.StripPrefix("/client/", http.FileServer(http.Dir(client+"/src"))))
 	mux.HandleFunc("GET /checkout", func(w http.ResponseWriter, r *http.Request) {
@@ -46,10 +54,22 @@ func openShop(t *testing.T) *shop {
 
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: gatewayBefore(t, service.URL, gateway.CORS{})})
 	proxy.ErrorLog = log.New(io.Discard, "", 0) // of what is cut
-	front := httptest.NewServer(proxy)
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost && s.loggedOut.Load() {
+			http.Redirect(w, r, "/login", http.StatusFound)
+			return
+		}
+		proxy.ServeHTTP(w, r)
+	}))
 	t.Cleanup(front.Close)
 	s.url, s.cut = front.URL, front.CloseClientConnections
 	return s
+}
+
+// serve gives pages the files of a folder below a path.
+func (s *shop) serve(t *testing.T, path, dir string) {
+	t.Helper()
+	s.mux.Handle("GET "+path, http.StripPrefix(path, http.FileServer(http.Dir(dir))))
 }
 
 // gatewayBefore runs a gateway in front of a service until the test ends, and returns its address.

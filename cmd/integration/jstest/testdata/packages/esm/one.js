@@ -1,0 +1,2 @@
+import { createClient } from "@semelhq/client";
+globalThis.client = createClient();

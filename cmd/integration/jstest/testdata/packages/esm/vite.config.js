@@ -1,0 +1,1 @@
+export default { build: { lib: { entry: "one.js", formats: ["es"], fileName: () => "one.js" } } };
