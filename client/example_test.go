@@ -60,6 +60,33 @@ func Example() {
 	// Output: 201 Created charge 1 replayed: true
 }
 
+// charge pays an order at a vendor's, under the key that was kept with it.
+func charge(ctx context.Context, order order, r *http.Request) error {
+	transport, err := client.New(nil, client.Options{Dialect: client.Stripe()})
+	if err != nil {
+		return err
+	}
+	hc := &http.Client{Transport: transport}
+	answer, err := client.Do(ctx, hc, order.key, r) // the key was kept with the order
+	if err == nil {
+		fmt.Println(answer.Status, answer.Attempts)
+	}
+	return err
+}
+
+func ExampleStripe() {
+	server := payments()
+	defer server.Close()
+	r, err := http.NewRequest(http.MethodPost, server.URL, strings.NewReader("amount=4900&currency=eur"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := charge(context.Background(), order{"42", client.Key{Value: "order-42"}}, r); err != nil {
+		log.Fatal(err)
+	}
+	// Output: 201 2
+}
+
 // orders is where an application keeps its keys.
 type orders struct{ state map[string]string }
 

@@ -24,7 +24,8 @@ async function run(t, code, script, storage = new MemoryStorage()) {
     sessionStorage: storage,
     localStorage: storage,
     window: globalThis,
-    order: { id: "42", amount: 4900 },
+    order: { id: "42", amount: 4900, key: "order-42" },
+    secret: "sk_test",
     show: (text) => shown.push(text),
     button: { addEventListener: (event, f) => (page.click = f) },
   };
@@ -39,7 +40,7 @@ async function run(t, code, script, storage = new MemoryStorage()) {
 }
 
 test("the snippets that only send, send", async (t) => {
-  const [first] = await snippets("../../docs/client.md");
+  const [, , first] = await snippets("../../docs/client.md");
   const [readme] = await snippets("../README.md");
   for (const code of [first, readme]) {
     const { server } = await run(t, code, [{ status: 201 }]);
@@ -49,6 +50,26 @@ test("the snippets that only send, send", async (t) => {
     assert.match(server.requests[0].key, /^"[0-9a-f-]{36}"$/);
   }
 });
+
+test("the snippet for a vendor sends the key as the vendor wants it", async (t) => {
+  const [code] = await snippets("../../docs/client.md");
+  const { server } = await run(t, code, [{ status: 200 }]);
+  assert.equal(server.requests[0].key, "order-42");
+  assert.equal(server.requests[0].body, "amount=4900&currency=eur&source=tok_visa");
+});
+
+for (const [step, text] of [
+  [{ status: 201 }, "paid"],
+  [{ status: 402 }, "declined"],
+  [{ status: 520 }, "not known yet: try again"],
+]) {
+  test(`the short checkout shows after ${step.status}: ${text}`, async (t) => {
+    const [, code] = await snippets("../../docs/client.md");
+    const { shown, click } = await run(t, code, [step]);
+    await click();
+    assert.deepEqual(shown, [text]);
+  });
+}
 
 for (const [step, text] of [
   [{ status: 201 }, "paid"],
@@ -60,7 +81,7 @@ for (const [step, text] of [
   [{ status: 520 }, "not known yet: try again"],
 ]) {
   test(`the checkout shows after ${step.status} ${step.problem?.code ?? ""}: ${text}`, async (t) => {
-    const [, code] = await snippets("../../docs/client.md");
+    const [, , , code] = await snippets("../../docs/client.md");
     const { shown, click } = await run(t, code, [step]);
     await click();
     assert.deepEqual(shown, [text]);
@@ -68,7 +89,7 @@ for (const [step, text] of [
 }
 
 test("the checkout goes on after a reload", async (t) => {
-  const [, code] = await snippets("../../docs/client.md");
+  const [, , , code] = await snippets("../../docs/client.md");
   const before = await run(t, code, [{ status: 503, headers: { "Retry-After": "3600" } }]);
   await before.click();
   const after = await run(t, code, [{ status: 201 }], before.storage);
