@@ -428,6 +428,9 @@ type storedError struct {
 }
 
 func storedResult(value any, err error) ([]byte, error) {
+	if _, none := value.(struct{}); none && err == nil {
+		return []byte(`{"value":{}}`), nil
+	}
 	var s storedJSON
 	if err != nil {
 		s.Error = &storedError{Message: err.Error()}

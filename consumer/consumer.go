@@ -110,7 +110,7 @@ func (c *Consumer) begin(ctx context.Context, d *delivery, handler func() error)
 	d.attempt.Store(int64(op.Attempt()))
 	err := exhausted(op.LastError())
 	if op.Attempt() <= c.o.MaxAttempts {
-		err = handler()
+		err = returning(handler)
 	}
 	if err != nil {
 		err = &failure{err, err.Error()}
@@ -145,7 +145,7 @@ func (c *Consumer) handle(ctx context.Context, m Message, run func(context.Conte
 	if m.Deliveries > 1 && g.Policy().OneCommit {
 		g = c.notes
 	}
-	err := call(func() error { return run(semel.WithReport(ctx, &d.report), g, d) })
+	err := contained(func() error { return run(semel.WithReport(ctx, &d.report), g, d) })
 	if failed := failureOf(err); failed != nil {
 		err, d.failed = failed, failed
 		if semel.IsFinal(failed) || d.attempt.Load() >= int64(c.o.MaxAttempts) || g.Policy().OneCommit {

@@ -14,6 +14,17 @@ type call struct {
 	sql    string
 	values [][]byte
 	oids   []uint32
+	space  []byte // what is left of the memory for short values
+}
+
+// short returns room for n bytes, at the end of an allocation for many.
+func (c *call) short(n int) []byte {
+	if c.space == nil || cap(c.space)-len(c.space) < n {
+		c.space = make([]byte, 0, max(n, 96))
+	}
+	at := len(c.space)
+	c.space = c.space[:at+n]
+	return c.space[at : at : at+n]
 }
 
 var binaryFormat = []int16{1}
@@ -36,21 +47,21 @@ func orNull(b []byte) []byte {
 }
 
 // text adds a string as a bytea.
-func (c *call) text(s string) *call { return c.add(pgtype.ByteaOID, append([]byte{}, s...)) }
+func (c *call) text(s string) *call { return c.add(pgtype.ByteaOID, append(c.short(len(s)), s...)) }
 
 // string adds a string as a text.
 func (c *call) string(s string) *call { return c.add(pgtype.TextOID, append([]byte{}, s...)) }
 
 func (c *call) int8(n int64) *call {
-	return c.add(pgtype.Int8OID, binary.BigEndian.AppendUint64(nil, uint64(n)))
+	return c.add(pgtype.Int8OID, binary.BigEndian.AppendUint64(c.short(8), uint64(n)))
 }
 
 func (c *call) int4(n int32) *call {
-	return c.add(pgtype.Int4OID, binary.BigEndian.AppendUint32(nil, uint32(n)))
+	return c.add(pgtype.Int4OID, binary.BigEndian.AppendUint32(c.short(4), uint32(n)))
 }
 
 func (c *call) int2(n int16) *call {
-	return c.add(pgtype.Int2OID, binary.BigEndian.AppendUint16(nil, uint16(n)))
+	return c.add(pgtype.Int2OID, binary.BigEndian.AppendUint16(c.short(2), uint16(n)))
 }
 
 func (c *call) bool(b bool) *call {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"math"
 	"strconv"
 	"strings"
 
@@ -16,7 +17,34 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-const beginOneCommit = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE NOT DEFERRABLE"
+// A transaction in one-commit mode is READ COMMITTED and READ WRITE. To say so costs more than to look, and where it is
+// the database's default it need not be said.
+const (
+	beginDefault   = "BEGIN"
+	beginOneCommit = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE NOT DEFERRABLE"
+)
+
+// lockOperation tries to take the operation's lock, and sets the timeouts. It tells whether the lock was free, the clock,
+// the fence that a new run has to be above, and whether the transaction is of the right kind. The record is read by the
+// next statement, whose snapshot is from after the lock: it shows what whoever had the lock last has left.
+const lockOperation = `SELECT pg_try_advisory_xact_lock($1), {schema}.clock_1(), pg_sequence_last_value('{schema}.fences'),
+	current_setting('transaction_isolation') = 'read committed' AND current_setting('transaction_read_only') = 'off',
+	set_config('idle_in_transaction_session_timeout', '%d', true), set_config('statement_timeout', '%d', true)`
+
+// insertDone writes the record of an operation that had none, and is done, at the end of its run. That somebody else has
+// written one meanwhile violates the primary key, so that a COMMIT that was sent along becomes a rollback. The mark of
+// deleted records' fences is read after the row is there, which has waited for a deletion under way.
+const insertDone = `INSERT INTO {schema}.records AS r (
+		fence, created, started, lease_end, settled, expires, retention, tombstone, attempt, layout, state, wrote,
+		on_lost, begun, maybe, seized, steps, owed, id, token, fingerprint, operation, correlation, error, answer
+	) VALUES (
+		greatest($1, {schema}.clock_1() / 1000), $2, $2, $3, greatest({schema}.clock_1(), $2), greatest({schema}.clock_1(), $2) + $4,
+		$5, $6, 1, 1, 2, 2, $7, false, false, false, false, false, $8, $9, $10, $11, $12, '', $13
+	) RETURNING r.settled, CASE
+		WHEN pg_sequence_last_value('{schema}.fences') >= r.fence OR current_setting('synchronous_commit') = 'off'
+			THEN {schema}.inserted_1(r.id, r.fence)
+		ELSE r.fence
+	END`
 
 // A claimed is what a transaction in one-commit mode has claimed. Nothing of it is written before the settle; until
 // then the operation's advisory lock keeps others out.
@@ -40,7 +68,11 @@ func (s *Store) BeginClaim(ctx context.Context, id driver.ID, c driver.Claim) (d
 }
 
 func (s *Store) beginClaim(ctx context.Context, id driver.ID, c driver.Claim) (*transaction, driver.Record, error) {
-	t, err := s.onConnection(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, beginOneCommit, s.sql.begin, s.sql.finish, commitSQL)
+	finish := s.sql.finish
+	if s.apart || s.notify {
+		finish = s.sql.finishAny
+	}
+	t, err := s.onConnection(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, beginDefault, s.sql.lock, s.sql.read, finish, commitSQL)
 	if err != nil {
 		return nil, driver.Record{}, err
 	}
@@ -79,32 +111,54 @@ func unchanged(now, was *driver.Record) bool {
 	return now.State == was.State && (was.State == driver.Absent || now.Owner() == was.Owner() && now.LeaseEnd == was.LeaseEnd && now.Steps == was.Steps)
 }
 
-// lock begins the transaction, tries to take the operation's lock, and reads its record, in this order.
+// lock begins the transaction, tries to take the operation's lock, and reads its record, in this order. Of an operation
+// without a record, the fence is the one that a new run has to be above.
 func (t *transaction) lock(ctx context.Context, id driver.ID, before ...string) (rec driver.Record, free bool, err error) {
+	const key = "semel begins explicitly"
+	known := t.pg().CustomData()
+	begin := beginDefault
+	if known[key] != nil {
+		begin = beginOneCommit
+	}
+	rec, free, like, err := t.lockWith(ctx, id, append(before, begin)...)
+	if err == nil && !like && begin == beginDefault {
+		known[key] = true
+		return t.lock(ctx, id, "ROLLBACK")
+	}
+	return rec, free, err
+}
+
+// lockWith does the same, after what begins the transaction. Like says whether that has made it of the right kind.
+func (t *transaction) lockWith(ctx context.Context, id driver.ID, begin ...string) (rec driver.Record, free, like bool, err error) {
 	s := t.store
 	var b pgconn.Batch
-	for _, sql := range before {
-		b.ExecParams(sql, nil, nil, nil, nil)
+	for _, sql := range begin {
+		t.queue(&b, &call{sql: sql})
 	}
-	t.queue(&b, &call{sql: beginOneCommit})
-	t.queue(&b, (&call{sql: s.sql.begin}).bytes(id[:]).int8(s.lockOf(id)).
-		int4(milliseconds(s.o.IdleTimeout)).int4(milliseconds(s.o.StatementTimeout)))
-	answers := t.pg().ExecBatch(ctx, &b)
+	t.queue(&b, (&call{sql: s.sql.lock}).int8(s.lockOf(id)))
+	t.queue(&b, (&call{sql: s.sql.read}).bytes(id[:]))
+	answers := t.send(ctx, &b)
 	var unread error
 	for answers.NextResult() {
 		r := answers.ResultReader()
 		for r.NextRow() {
-			var f found
-			f, unread = readFound(r.Values()[0])
-			rec, free = f.rec, f.owned
+			switch row := r.Values(); len(row) {
+			case 1:
+				var f found
+				f, unread = readFound(row[0])
+				rec = f.rec
+			default:
+				free, like = boolOf(row[0]), boolOf(row[3])
+				rec.Now, rec.Fence = driver.Time(int8Of(row[1])), uint64(int8Of(row[2]))
+			}
 		}
 		r.Close() //nolint:errcheck // its error is that of all
 	}
 	if err := answers.Close(); err != nil {
 		t.spoiled = stale(err)
-		return rec, false, batchError(err)
+		return rec, false, false, batchError(err)
 	}
-	return rec, free, unread
+	return rec, free, like, unread
 }
 
 // lockOf returns the key of the operation's advisory lock: 64 bits of the record id, in a space of the schema's.
@@ -136,7 +190,14 @@ func (c *claimed) settling(s *Store, by driver.Owner, o driver.Outcome) (*call, 
 		return nil, nil, err
 	}
 	was := &c.was
-	f := (&call{sql: s.sql.finish}).bytes(c.id[:])
+	if was.State == driver.Absent && plain(&rec) && !s.apart && !s.notify {
+		return c.inserting(s, &rec, answer), func(row [][]byte) (driver.Record, error) {
+			rec.Settled, rec.Fence = driver.Time(int8Of(row[0])), uint64(int8Of(row[1]))
+			rec.Now = rec.Settled
+			return rec, nil
+		}, nil
+	}
+	f := (&call{sql: s.sql.finishAny}).bytes(c.id[:])
 	if was.State == driver.Absent {
 		f.add(pgtype.Int2OID, nil).add(pgtype.Int8OID, nil).bytes(nil).add(pgtype.Int8OID, nil).add(pgtype.BoolOID, nil)
 	} else {
@@ -159,6 +220,37 @@ func (c *claimed) settling(s *Store, by driver.Owner, o driver.Outcome) (*call, 
 		rec.Now = rec.Settled
 		return rec, nil
 	}, nil
+}
+
+// plain reports whether a record is one that insertDone can write: that of a first run that is done, and has left nothing
+// but its answer.
+func plain(rec *driver.Record) bool {
+	return rec.State == driver.Done && rec.Wrote == driver.Done && rec.Attempt == 1 && rec.Created == rec.Started &&
+		!rec.Begun && !rec.Maybe && !rec.Seized && !rec.Steps && !rec.Owed && rec.Error == "" && len(rec.Sealed) == 0
+}
+
+func (c *claimed) inserting(s *Store, rec *driver.Record, answer []byte) *call {
+	f := (&call{sql: s.sql.finish, values: make([][]byte, 0, 13), oids: make([]uint32, 0, 13)}).int8(int64(rec.Fence)).int8(int64(rec.Started)).int8(int64(rec.LeaseEnd))
+	if keep := kept(rec, answer); keep < math.MaxInt64 {
+		f.int8(keep)
+	} else {
+		f.add(pgtype.Int8OID, nil)
+	}
+	return f.int8(int64(rec.Retention)).int8(int64(rec.Tombstone)).int2(int16(rec.OnLost)).bytes(c.id[:]).bytes(rec.Token[:]).
+		bytes(fingerprintBytes(rec.Fingerprint)).text(rec.Operation).text(rec.Correlation).bytes(answer)
+}
+
+// kept returns for how many microseconds sweep has nothing to do with a record that is done, by the rule of expires_1;
+// the largest number is for ever.
+func kept(rec *driver.Record, answer []byte) int64 {
+	if rec.Retention == math.MaxInt64 || answer == nil && rec.Tombstone == math.MaxInt64 {
+		return math.MaxInt64
+	}
+	keep := rec.Retention.Microseconds()
+	if answer == nil {
+		keep += rec.Tombstone.Microseconds()
+	}
+	return keep
 }
 
 // placeholders returns the list "$1, $2, …" of n parameters.

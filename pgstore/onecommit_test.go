@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
 	"reflect"
 	"sync"
@@ -10,9 +11,11 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/lazyctx"
 )
 
 // Of 100 identical requests at once to two instances one has an effect; the others get its answer.
@@ -316,6 +319,206 @@ func TestOneCommitOverASweptRecord(t *testing.T) {
 	if got := load(t, s.store, id); got.State != driver.Done || got.Fence < rec.Fence {
 		t.Errorf("the record is %+v", got)
 	}
+}
+
+// The fence is above those of records that were deleted before the transaction or while it was under way.
+func TestOneCommitsFenceIsAboveThoseOfDeletedRecords(t *testing.T) {
+	t.Parallel()
+	for _, o := range []Options{{}, {Notify: true}} { // each way to write the record
+		s := newShop(t, modes[3], server.URL(), o)
+		ahead := time.Now().Add(time.Hour).UnixMilli()
+		exec(t, s.store, "SELECT setval('{schema}.fences', $1)", ahead)
+		id := newID()
+		tx, rec, owned, err := s.store.BeginClaim(t.Context(), id, ask(driver.Hold))
+		if err != nil || !owned || rec.Fence <= uint64(ahead) {
+			t.Fatalf("claimed with fence %d, after one of %d was deleted; owned is %t, error %v", rec.Fence, ahead, owned, err)
+		}
+		ahead += 1000
+		exec(t, s.store, "SELECT setval('{schema}.fences', $1)", ahead)
+		rec, owned, err = tx.Settle(t.Context(), id, rec.Owner(), done("x"))
+		if err != nil || !owned || rec.Fence <= uint64(ahead) {
+			t.Errorf("settled with fence %d, while one of %d was deleted; owned is %t, error %v", rec.Fence, ahead, owned, err)
+		}
+		if got := load(t, s.store, id); got.Fence != rec.Fence {
+			t.Errorf("fence %d is stored, %d was told", got.Fence, rec.Fence)
+		}
+	}
+}
+
+// What a connection's defaults are changes nothing about a transaction in one-commit mode.
+func TestOneCommitIsOfItsKindWhateverTheDefaultsAre(t *testing.T) {
+	t.Parallel()
+	for name, value := range map[string]string{
+		"default_transaction_isolation": "serializable", "default_transaction_read_only": "on", "default_transaction_deferrable": "on",
+	} {
+		for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeExec} {
+			s := &shop{mode: modes[3], t: t, app: newPool(t, server.URL(), func(c *pgxpool.Config) {
+				c.ConnConfig.RuntimeParams[name] = value
+				c.ConnConfig.DefaultQueryExecMode = mode
+				c.MaxConns = 1
+			})}
+			s.store = openOn(t, s.app, Options{})
+			exec(t, s.store, "CREATE TABLE {schema}.orders (item text NOT NULL)")
+			for range 2 { // the second one knows what the first has found
+				id := newID()
+				tx, rec, owned, err := s.store.BeginClaim(t.Context(), id, ask(driver.Hold))
+				if err != nil || !owned {
+					t.Fatalf("%s: BeginClaim: %t, %v", name, owned, err)
+				}
+				var kind string
+				err = lend(t.Context(), tx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(ctx context.Context, tx pgx.Tx) error {
+					if err := s.order(ctx, tx, "hat"); err != nil {
+						return err
+					}
+					return tx.QueryRow(ctx, "SELECT current_setting('transaction_isolation') || ', ' || current_setting('idle_in_transaction_session_timeout')").Scan(&kind)
+				})
+				if err != nil || kind != "read committed, 1min" {
+					t.Errorf("%s: the transaction is %q, error %v", name, kind, err)
+				}
+				if _, owned, err := tx.Settle(t.Context(), id, rec.Owner(), done("x")); err != nil || !owned {
+					t.Errorf("%s: Settle: %t, %v", name, owned, err)
+				}
+				if _, rec, owned, err := s.store.BeginClaim(t.Context(), id, ask(driver.Hold)); err != nil || owned || rec.State != driver.Done {
+					t.Errorf("%s: again: %v, %t, %v", name, rec.State, owned, err)
+				}
+			}
+			s.idle()
+		}
+	}
+}
+
+// What the handler or its role has set does not make the commit of an answer one that a crash can lose. A constraint
+// that is checked at the commit sees what the commit will do.
+func TestOneCommitIsDurable(t *testing.T) {
+	t.Parallel()
+	for _, o := range []Options{{}, {Notify: true}} {
+		s := newShop(t, modes[3], server.URL(), o)
+		exec(t, s.store, "CREATE TABLE {schema}.seen (how text)")
+		exec(t, s.store, `CREATE FUNCTION {schema}.see() RETURNS trigger LANGUAGE plpgsql AS
+			$$ BEGIN INSERT INTO {schema}.seen VALUES (current_setting('synchronous_commit')); RETURN NULL; END $$`)
+		exec(t, s.store, `CREATE CONSTRAINT TRIGGER see AFTER INSERT ON {schema}.orders DEFERRABLE INITIALLY DEFERRED
+			FOR EACH ROW EXECUTE FUNCTION {schema}.see()`)
+		settleWith(s, func(ctx context.Context, tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, "SET LOCAL synchronous_commit = off"); err != nil {
+				return err
+			}
+			return s.order(ctx, tx, "hat")
+		}, func(_ driver.Record, owned bool, err error) {
+			if got := value[string](t, s.store, "SELECT max(how) FROM {schema}.seen"); err != nil || !owned || got != "on" {
+				t.Errorf("synchronous_commit was %q; owned is %t, error %v", got, owned, err)
+			}
+		})
+	}
+}
+
+// A constraint of the business that fails at the commit is an error, and not somebody else's record.
+func TestOneCommitTellsAConstraintFromARace(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, modes[3], server.URL(), Options{})
+	exec(t, s.store, "ALTER TABLE {schema}.orders ADD UNIQUE (item) DEFERRABLE INITIALLY DEFERRED")
+	settleWith(s, func(ctx context.Context, tx pgx.Tx) error {
+		return errors.Join(s.order(ctx, tx, "hat"), s.order(ctx, tx, "hat"))
+	}, func(_ driver.Record, owned bool, err error) {
+		if owned || !errors.Is(err, driver.ErrRolledBack) {
+			t.Errorf("Settle: %t, %v", owned, err)
+		}
+	})
+	if n := s.orders(); n != 0 {
+		t.Errorf("%d orders", n)
+	}
+}
+
+// A settle that waits for somebody else's transaction ends with its context, whatever kind that is of, and leaves open
+// whether it has happened.
+func TestOneCommitEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, modes[3], server.URL(), Options{})
+	for name, until := range map[string]func() (context.Context, func()){
+		"a deadline": func() (context.Context, func()) {
+			ctx := lazyctx.For(context.Background(), 50*time.Millisecond)
+			return ctx, func() { ctx.End(nil) }
+		},
+		"a context": func() (context.Context, func()) {
+			return context.WithTimeout(t.Context(), 50*time.Millisecond)
+		},
+	} {
+		id, c := newID(), ask(driver.Hold)
+		tx, rec, owned, err := s.store.BeginClaim(t.Context(), id, c)
+		if err != nil || !owned {
+			t.Fatal(owned, err)
+		}
+		other := begin(t, s.store, pgx.TxOptions{})
+		inTx(t, other, s.store.claimCall(id, anew(c)))
+		ctx, end := until()
+		_, owned, err = tx.Settle(ctx, id, rec.Owner(), done("x"))
+		end()
+		if owned || !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, driver.ErrRolledBack) {
+			t.Errorf("%s: Settle: %t, %v", name, owned, err)
+		}
+		if err := other.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.idle()
+	}
+}
+
+// A deadliner is a connection that notes its deadlines.
+type deadliner struct {
+	net.Conn
+	all chan time.Time
+}
+
+func (d deadliner) SetDeadline(at time.Time) error {
+	d.all <- at
+	return d.Conn.SetDeadline(at)
+}
+
+// The deadline of one batch is not that of the next.
+func TestOneCommitLeavesNoDeadline(t *testing.T) {
+	t.Parallel()
+	all := make(chan time.Time, 1000)
+	s := openOn(t, newPool(t, server.URL(), func(c *pgxpool.Config) {
+		c.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+			return deadliner{conn, all}, err
+		}
+	}), Options{})
+	for len(all) > 0 {
+		<-all
+	}
+	ctx := lazyctx.For(context.Background(), time.Hour)
+	defer ctx.End(nil)
+	id := newID()
+	tx, rec, owned, err := s.BeginClaim(ctx, id, ask(driver.Hold))
+	if err != nil || !owned {
+		t.Fatal(owned, err)
+	}
+	if _, owned, err := tx.Settle(ctx, id, rec.Owner(), done("x")); err != nil || !owned {
+		t.Fatal(owned, err)
+	}
+	if len(all) != 4 {
+		t.Fatalf("the deadline was set %d times, want 4", len(all))
+	}
+	for range 2 {
+		if set, reset := <-all, <-all; !set.Equal(ctx.At) || !reset.IsZero() {
+			t.Errorf("deadlines are %v and %v, want %v and none", set, reset, ctx.At)
+		}
+	}
+}
+
+// settleWith claims an operation, executes fn in its transaction, settles it, and hands over what became of that.
+func settleWith(s *shop, fn func(context.Context, pgx.Tx) error, check func(driver.Record, bool, error)) {
+	s.t.Helper()
+	id := newID()
+	tx, rec, owned, err := s.store.BeginClaim(s.t.Context(), id, ask(driver.Hold))
+	if err != nil || !owned {
+		s.t.Fatal(owned, err)
+	}
+	if err := lend(s.t.Context(), tx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, fn); err != nil {
+		s.t.Fatal(err)
+	}
+	check(tx.Settle(s.t.Context(), id, rec.Owner(), done("x")))
+	s.idle()
 }
 
 // anew returns the same claim by somebody else.

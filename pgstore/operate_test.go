@@ -67,8 +67,8 @@ func TestAStrictSettleThatIsRefusedFails(t *testing.T) {
 			t.Fatal(err)
 		}
 		f, err := s.find(context.Background(), c)
-		if notOwned(err) != row.refused || !row.refused && (err != nil || !f.owned) {
-			t.Errorf("refused is %t, want %t; owned is %t, error %v", notOwned(err), row.refused, f.owned, err)
+		if s.notOwned(err) != row.refused || !row.refused && (err != nil || !f.owned) {
+			t.Errorf("refused is %t, want %t; owned is %t, error %v", s.notOwned(err), row.refused, f.owned, err)
 		}
 	}
 }

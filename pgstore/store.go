@@ -89,13 +89,13 @@ type statements struct {
 	saveStep, steps                                              string
 	audit, trail, trailOf                                        string
 	count                                                        string
-	begin, finish                                                string // of transactions
+	lock, read, finish, finishAny                                string // of transactions
 	outboxAdd, outboxLease, outboxSettle                         string
 	outboxRequeue, outboxDrop, outboxClean, outboxStats          string
 }
 
-func newStatements(schema string) statements {
-	in := func(template string) string { return inSchema(template, schema) }
+func newStatements(o Options) statements {
+	in := func(template string) string { return inSchema(template, o.Schema) }
 	return statements{
 		load:       in("SELECT {schema}.load_1($1)"),
 		claim:      in("SELECT {schema}.claim_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"),
@@ -115,8 +115,10 @@ func newStatements(schema string) statements {
 		trail:      in(listAudit),
 		trailOf:    in(listAuditOf),
 		count:      in(countRecords),
-		begin:      in("SELECT {schema}.begin_1($1, $2, $3, $4)"),
-		finish:     in("SELECT {schema}.finish_1(" + placeholders(28) + ")"),
+		lock:       in(fmt.Sprintf(lockOperation, milliseconds(o.IdleTimeout), milliseconds(o.StatementTimeout))),
+		read:       in("SELECT {schema}.load_1(r.id) FROM {schema}.records r WHERE r.id = $1"),
+		finish:     in(insertDone),
+		finishAny:  in("SELECT {schema}.finish_1(" + placeholders(28) + ")"),
 
 		outboxAdd:     in("SELECT {schema}.outbox_add_1(" + placeholders(9) + ")"),
 		outboxLease:   in(selectEntries + "{schema}.outbox_lease_1(" + placeholders(12) + ") o"),
@@ -159,7 +161,7 @@ func open(ctx context.Context, app *pgxpool.Pool, o Options) (*Store, error) {
 	o.IdleTimeout = timeout(o.IdleTimeout)
 	o.StatementTimeout = timeout(o.StatementTimeout)
 	s := &Store{
-		app: app, schema: schema, o: o, apart: o.PartitionAnswers, notify: o.Notify, log: o.Log, sql: newStatements(schema),
+		app: app, schema: schema, o: o, apart: o.PartitionAnswers, notify: o.Notify, log: o.Log, sql: newStatements(o),
 	}
 	var err error
 	if s.pool, err = pgxpool.NewWithConfig(ctx, s.ownConfig(app.Config())); err != nil {

@@ -315,3 +315,27 @@ func TestAClaimThatWasOvertakenLeavesTheNewAnswerApart(t *testing.T) {
 		t.Errorf("%d answers are left of a record that was begun afresh", n)
 	}
 }
+
+// Sweep and Count read what they look for, and not all records.
+func TestR55_WhatIsDueIsFoundByItsIndex(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, Options{})
+	exec(t, s, `INSERT INTO {schema}.records (fence, created, started, lease_end, settled, expires, retention, tombstone, attempt, layout, state,
+		wrote, on_lost, begun, maybe, seized, steps, owed, id, token, fingerprint, operation, correlation, error)
+		SELECT 1, 1, 1, 1, 1, CASE WHEN i > 5 THEN 9000000000000000 END, 1000, 0, 1, 1, CASE WHEN i > 5 THEN 2 ELSE 1 END, 2, 1, false, false, false, false, false,
+		sha256(i::text::bytea) || substr(sha256(i::text::bytea), 1, 16), substr(sha256(''), 1, 16), sha256('') || substr(sha256(''), 1, 8), '', '', ''
+		FROM generate_series(1, 20000) i`)
+	exec(t, s, "ANALYZE {schema}.records")
+	tx := begin(t, s, pgx.TxOptions{})
+	for _, c := range []*call{(&call{sql: s.sql.sweep}).int4(500), {sql: s.sql.count}} {
+		if err := c.run(t.Context(), tx.Conn().PgConn(), nil); err != nil {
+			t.Fatal(err)
+		}
+		if n := txValue[int64](t, s, tx, "SELECT pg_stat_get_xact_numscans('{schema}.records'::regclass)"); n != 0 {
+			t.Fatalf("%s: all records were read, %d times", c.sql, n)
+		}
+	}
+	if n := txValue[int64](t, s, tx, "SELECT pg_stat_get_xact_tuples_deleted('{schema}.records'::regclass)"); n != 5 {
+		t.Errorf("%d records are swept, want 5", n)
+	}
+}

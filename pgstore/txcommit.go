@@ -31,7 +31,7 @@ func (t *transaction) commit(ctx context.Context, before *call, read func(row []
 		t.queue(&b, before)
 	}
 	t.queue(&b, &call{sql: commitSQL})
-	answers := t.pg().ExecBatch(ctx, &b)
+	answers := t.send(ctx, &b)
 	committed, ended, unread := false, false, error(nil)
 	for answers.NextResult() {
 		r := answers.ResultReader()

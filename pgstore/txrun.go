@@ -8,6 +8,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -28,7 +29,7 @@ type transaction struct {
 	fresh   bool          // nothing was done in it yet
 	rings   bool          // something was added to the outbox
 
-	prepared [4]*pgconn.StatementDescription
+	prepared [5]*pgconn.StatementDescription
 }
 
 // rollbackTime bounds the wait for a rollback. A connection on which it has not come through is closed, which the
@@ -71,11 +72,18 @@ func keepsStatements(conn *pgx.Conn) bool {
 	return keeps
 }
 
+// statementName returns the name under which a statement is prepared.
 func statementName(sql string) string {
+	if name, ok := statementNames.Load(sql); ok {
+		return name.(string)
+	}
 	h := fnv.New64a()
 	h.Write([]byte(sql))
-	return "semel_" + strconv.FormatUint(h.Sum64(), 36)
+	name, _ := statementNames.LoadOrStore(sql, "semel_"+strconv.FormatUint(h.Sum64(), 36))
+	return name.(string)
 }
+
+var statementNames sync.Map // of those that were made
 
 // queue adds a call to a batch.
 func (t *transaction) queue(b *pgconn.Batch, c *call) {
@@ -222,7 +230,7 @@ func (t *transaction) settle(ctx context.Context, id driver.ID, by driver.Owner,
 			return err
 		})
 	}
-	if settle == nil || notOwned(err) {
+	if settle == nil || t.store.notOwned(err) {
 		t.Rollback()
 		if rec, err = t.store.Load(ctx, id); err != nil {
 			err = fmt.Errorf("%w: the run was not owned: %w", driver.ErrRolledBack, err)

@@ -18,6 +18,7 @@ type Context struct {
 	Key    any   // Value returns Held for this key; nil for none
 	Held   any
 
+	timed  bool // only time ends it, as long as somebody needs it
 	mu     sync.Mutex
 	real   context.Context // nil until it is needed
 	cancel context.CancelCauseFunc
@@ -25,10 +26,12 @@ type Context struct {
 	ended  bool
 }
 
-// Until returns a context that ends at a given time. It must be ended.
-func Until(parent context.Context, at time.Time) *Context { return &Context{Parent: parent, At: at} }
+// Until returns a context that ends at a given time. It must be ended, once nobody needs it any more.
+func Until(parent context.Context, at time.Time) *Context {
+	return &Context{Parent: parent, At: at, timed: parent.Done() == nil}
+}
 
-// For returns a context that ends after a time. It must be ended.
+// For returns a context that ends after a time. It must be ended, once nobody needs it any more.
 func For(parent context.Context, d time.Duration) *Context { return Until(parent, time.Now().Add(d)) }
 
 // made returns the real context.
@@ -77,6 +80,9 @@ func (c *Context) Deadline() (time.Time, bool) {
 
 // Done returns a channel that is closed when the context has ended.
 func (c *Context) Done() <-chan struct{} { return c.made().Done() }
+
+// Timed reports whether only time can end the context. Who waits until then need not ask for Done.
+func (c *Context) Timed() bool { return c.timed }
 
 // Err says why the context has ended, or returns nil.
 func (c *Context) Err() error {

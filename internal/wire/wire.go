@@ -12,6 +12,13 @@ import (
 // AppendFields appends header or trailer fields. A name without values is kept: it suppresses a field that net/http
 // would add by itself.
 func AppendFields(b []byte, h http.Header) []byte {
+	if len(h) == 0 {
+		return append(b, 0)
+	}
+	return appendSorted(b, h)
+}
+
+func appendSorted(b []byte, h http.Header) []byte {
 	var few [24]string // keeps the names of an ordinary answer off the heap
 	names := few[:0]
 	for name := range h {

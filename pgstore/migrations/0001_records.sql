@@ -29,18 +29,16 @@ CREATE TABLE {schema}.records (
 	correlation bytea    NOT NULL,
 	error       bytea    NOT NULL,
 	answer      bytea, -- with a version and a checksum of its own
-	sealed      bytea,
-	-- One constraint, since the server prepares each anew for every statement that inserts.
-	CONSTRAINT records_valid CHECK (
-		octet_length(id) = 48 AND octet_length(token) = 16 AND octet_length(fingerprint) = 40
-		AND state BETWEEN 1 AND 4 AND retention > 0 AND tombstone >= 0
-	)
+	sealed      bytea
 ) WITH (fillfactor = 85, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);
 
--- None of these indexes has a column that a heartbeat changes, so that it is a HOT update.
+-- Each index costs every record, so there is one only where a query would else read them all. None of these has a column
+-- that a heartbeat changes, so that it is a HOT update.
+-- For listLive, countRecords, and the part of sweep_1 that looks for lost runs:
 CREATE INDEX records_live ON {schema}.records (started) WHERE state IN (1, 4);
-CREATE INDEX records_lost ON {schema}.records (started) WHERE state = 1 AND (on_lost = 1 OR begun);
+-- For the part of sweep_1 that looks for what has ended, and for countRecords:
 CREATE INDEX records_expires ON {schema}.records (expires) WHERE expires IS NOT NULL;
+-- For listSealed:
 CREATE INDEX records_sealed ON {schema}.records (started, id) WHERE sealed IS NOT NULL AND state IN (1, 3);
 
 -- Results of steps. Only the verbs keep them in step with the records: all that add or remove steps have locked the row of
@@ -651,32 +649,23 @@ FROM {schema}.records;
 
 -- Transactions
 
--- What a transaction in one-commit mode begins with: the operation's lock, timeouts, and the record as whoever had the lock
--- last has left it. Owned says whether the lock was free. Of an operation without a record, the fence is the one that
--- a new run has to be above. At READ COMMITTED only: a stricter transaction would read with a snapshot from before the lock.
-CREATE FUNCTION {schema}.begin_1(p_id bytea, p_lock bigint, p_idle integer, p_statement integer) RETURNS {schema}.found_1
-LANGUAGE plpgsql VOLATILE AS $$
+-- What insertDone has to do in rare cases with the record that it has just written: it must not be lost in a crash, and
+-- its fence must be above those of deleted ones. Returns the fence.
+CREATE FUNCTION {schema}.inserted_1(p_id bytea, p_fence bigint) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-	locked boolean;
-	t      bigint;
-	v      {schema}.found_1;
+	mark bigint := pg_sequence_last_value('{schema}.fences'::regclass);
 BEGIN
-	locked := pg_try_advisory_xact_lock(p_lock)
-		AND set_config('idle_in_transaction_session_timeout', p_idle::text, true) IS NOT NULL
-		AND set_config('statement_timeout', p_statement::text, true) IS NOT NULL;
-	t := {schema}.clock_1();
-	SELECT locked, false, greatest(t, r.started, r.settled), {columns} INTO v FROM {schema}.records r WHERE r.id = p_id;
-	IF NOT FOUND THEN
-		v.owned := locked;
-		v.clock := t;
-		v.fence := pg_sequence_last_value('{schema}.fences'::regclass);
-	ELSIF v.answer_day IS NOT NULL THEN
-		SELECT a.answer INTO v.answer FROM {schema}.answers a WHERE a.id = p_id AND a.day = v.answer_day;
+	IF current_setting('synchronous_commit') = 'off' THEN
+		PERFORM set_config('synchronous_commit', 'on', true);
 	END IF;
-	RETURN v;
+	IF mark >= p_fence THEN
+		UPDATE {schema}.records r SET fence = mark + 1 WHERE r.id = p_id;
+		RETURN mark + 1;
+	END IF;
+	RETURN p_fence;
 END $$;
 
--- The end of a run in one-commit mode. It writes the whole record, if that still is what begin_1 found or is gone:
+-- The end of a run in one-commit mode. It writes the whole record, if that still is what the transaction found or is gone:
 -- p_was_fence is NULL if there was none. Else it fails with SM001, so that a COMMIT that was sent along becomes a rollback.
 -- It returns when it was, and the fence that the record has.
 CREATE FUNCTION {schema}.finish_1(
