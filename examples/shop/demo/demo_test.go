@@ -100,19 +100,15 @@ func TestEachSceneComesOutRightAndWhatIsToBeTypedWorks(t *testing.T) {
 	}
 }
 
-// told checks that README shows what the demo says. An ellipsis stands for what differs from run to run.
+// told checks that the demo says what README shows, in which an ellipsis stands for what differs from run to run. A test in
+// internal/docs compares README with the file.
 func told(t *testing.T, text string) {
 	t.Helper()
-	readme, err := os.ReadFile("../../../README.md")
+	shown, err := os.ReadFile("testdata/scene.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, shown, found := strings.Cut(string(readme), "```\n2  A lost answer\n")
-	shown, _, ended := strings.Cut(shown, "```\n")
-	if !found || !ended {
-		t.Fatal("README shows no scene")
-	}
-	pattern := strings.ReplaceAll(regexp.QuoteMeta("\n2  A lost answer\n"+shown), "…", "[a-z0-9]+")
+	pattern := strings.ReplaceAll(regexp.QuoteMeta(string(shown)), "…", "[a-z0-9]+")
 	if !regexp.MustCompile(pattern).MatchString(text) {
 		t.Errorf("README shows\n%s\nthe demo says\n%s", shown, text)
 	}
@@ -146,9 +142,10 @@ func TestFaultsDoHarmWithoutSemelAndNoneWithIt(t *testing.T) {
 	checkPicture(t, path)
 }
 
+// A test in internal/docs compares the picture in docs with the file.
 func TestThePictureInTheDocsIsWhatTheCommandMakes(t *testing.T) {
 	t.Parallel()
-	checkPicture(t, "../../../docs/pictures/compare.svg")
+	checkPicture(t, "testdata/compare.svg")
 }
 
 // checkPicture reads the figures in a picture. Their amounts differ from run to run.
