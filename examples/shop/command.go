@@ -123,6 +123,9 @@ func (c *serveCommand) Run(ctx context.Context, out io.Writer) error {
 		fmt.Fprintf(out, "serving at %s\n", url)
 	}
 	fmt.Fprintf(out, "card processor at %s\n", h.Processor)
+	if !c.InsecureDev {
+		fmt.Fprintf(out, "a token: shop token --data %s\n", c.Data)
+	}
 	return h.Run(ctx)
 }
 

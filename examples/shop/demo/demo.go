@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -27,6 +28,8 @@ type Config struct {
 	Color bool
 	// Self is this program's executable, for the instance that is killed.
 	Self string
+
+	only []int // numbers of the scenes to play; nil means all
 }
 
 // ErrFalse means that what a scene claims is not so.
@@ -44,6 +47,9 @@ func (c Config) Run(ctx context.Context) (err error) {
 	for i := range scenes {
 		if ctx.Err() != nil {
 			return fmt.Errorf("demo: interrupted: %w", context.Cause(ctx))
+		}
+		if c.only != nil && !slices.Contains(c.only, i+1) {
+			continue
 		}
 		if a := s.play(ctx, i+1, &scenes[i]); a.wrong {
 			wrong = append(wrong, fmt.Sprintf("%d (%s)", a.number, a.title))

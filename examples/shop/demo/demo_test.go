@@ -126,7 +126,7 @@ func typed(t *testing.T, line string) string {
 func TestAClaimThatIsFalseIsTold(t *testing.T) {
 	t.Parallel()
 	var out output
-	err := Config{Once: true, Out: &out, Self: "/bin/false"}.Run(t.Context())
+	err := Config{Once: true, Out: &out, Self: "/bin/false", only: []int{2, 3}}.Run(t.Context())
 	if !errors.Is(err, ErrFalse) || !strings.Contains(err.Error(), "3 (A process killed") || strings.Contains(err.Error(), "2 (") || !strings.Contains(out.String(), "✗") {
 		t.Errorf("%v\n%s", err, out.String())
 	}

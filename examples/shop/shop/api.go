@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -53,8 +54,8 @@ func (s *Shop) config() huma.Config {
 // A call is one of the API's: how it is described, and how it is protected.
 type call struct {
 	id, method, path string
-	summary, tag     string
-	status           int // of success; 200 by default
+	summary, tag     string // the tag is one of tags, in openapi.go
+	status           int    // of success; 200 by default
 	// once makes it take effect once, by the key that its client sends. With OneCommit the handler runs in a transaction, see
 	// [txOf]. nil is for a call that needs no key: one that has no effect, or whose repeat has the same effect by nature.
 	once     *semel.Policy
@@ -64,6 +65,9 @@ type call struct {
 
 // register adds a call to the API.
 func register[I, O any](s *Shop, c call, handler func(context.Context, *I) (*O, error)) {
+	if tags[c.tag] == "" {
+		panic(fmt.Sprintf("call %s has the tag %q, which tags in openapi.go does not have", c.id, c.tag))
+	}
 	op := huma.Operation{
 		OperationID: c.id, Method: c.method, Path: base + c.path, Summary: c.summary, Tags: []string{c.tag},
 		DefaultStatus: c.status, MaxBodyBytes: cmp.Or(c.maxBody, 64<<10),

@@ -69,6 +69,7 @@ var tags = map[string]string{
 	"payments":   "Money that is held, taken and given back.",
 	"charges":    "Amounts that are charged to accounts, under names of the client's.",
 	"pricing":    "What things cost.",
+	"messages":   "What the shop tells others, and what nobody could handle.",
 	"points":     "What customers collect: a ledger for each account.",
 	"operations": "What became of requests that were sent with a key, also for a client that has lost the answer.",
 }

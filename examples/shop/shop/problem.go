@@ -35,7 +35,7 @@ func (p *Problem) GetStatus() int { return p.Status }
 // ContentType implements huma.ContentTypeFilter.
 func (*Problem) ContentType(string) string { return "application/problem+json" }
 
-// refuse returns a refusal that is kept: a repeat gets it too.
+// refuse returns a refusal that is kept: a repeat gets it too. The code is one of codes, in openapi.go.
 func refuse(status int, code, detail string) *Problem {
 	return (&Problem{Status: status, Code: code, Detail: detail}).filled()
 }

@@ -1,5 +1,12 @@
 // Package shop is an order, payment and pricing service that stays correct when clients double-click, networks lose
 // answers, processes die and messages come twice. Each of its files shows one way to that: see docs/patterns.md.
+//
+// A call of your own, such as POST /vouchers, is made so:
+//
+//   - vouchers.go, after orders.go: a method vouchers that registers the call, and its handler. New calls vouchers.
+//   - schema/10_vouchers.sql with its table; row_key in it is UNIQUE. Look whether another file has a table of the name.
+//   - In openapi.go a line in tags, and the codes of its refusals in codes.
+//   - e2e/vouchers_test.go, after orders_test.go. The stage compares each answer with what /openapi.json says.
 package shop
 
 import (
