@@ -153,21 +153,36 @@ func (s *Shop) refusal(status int) *huma.Response {
 	return &huma.Response{Ref: "#/components/responses/" + name}
 }
 
+// examples are refusals by status. The guard's have the short name of their type.
+var examples = map[int]struct{ code, slug, title, detail string }{
+	http.StatusBadRequest:            {string(refusal.KeyMissing), "key-missing", "an idempotency key is required", "send one, and the same one with each attempt"},
+	http.StatusUnauthorized:          {code: "unauthorized", detail: "the header Authorization has no bearer token"},
+	http.StatusPaymentRequired:       {code: "declined", detail: "the bank declines the card"},
+	http.StatusForbidden:             {code: "unauthorized", detail: "the operation is another user's"},
+	http.StatusNotFound:              {code: "order_not_found", detail: "there is no such order"},
+	http.StatusConflict:              {string(refusal.InProgress), "request-in-progress", "a request with this idempotency key is in progress", "ask again after the time in Retry-After"},
+	http.StatusPreconditionFailed:    {code: "changed", detail: "the order has changed since"},
+	http.StatusRequestEntityTooLarge: {string(refusal.BodyTooLarge), "body-too-large", "the request's body is too large", "it is above 65536 bytes"},
+	http.StatusUnprocessableEntity: {
+		string(refusal.KeyReused), "key-reused", "the idempotency key was used with another request",
+		"a key stands for one request: send the first one again, or choose a new key",
+	},
+	http.StatusTooEarly:             {string(refusal.EarlyData), "early-data", "the request came as early data; send it again after the handshake", "early data can be sent again by others (RFC 8470)"},
+	http.StatusPreconditionRequired: {code: "precondition_required", detail: "say in If-Match which version is to be changed"},
+	http.StatusTooManyRequests:      {string(refusal.TooManyAttempts), "too-many-attempts", "too many attempts with this idempotency key", "ask again after the time in Retry-After"},
+	http.StatusInternalServerError:  {code: "internal", detail: "unexpected error occurred"},
+	http.StatusBadGateway:           {code: "no_answer_from_processor", detail: "the card processor does not answer: send the same request again"},
+	http.StatusServiceUnavailable:   {string(refusal.StoreUnavailable), "store-unavailable", "the request was not run, because its key could not be checked", "ask again after the time in Retry-After"},
+}
+
 // example is a refusal with a status.
 func (s *Shop) example(status int) any {
-	p := refuse(status, "invalid", "see code")
-	switch status {
-	case http.StatusBadRequest:
-		p = refuse(status, string(refusal.KeyMissing), "send one, and the same one with each attempt")
-		p.Type, p.Title = "urn:semel:problem:key-missing", "an idempotency key is required"
-	case http.StatusUnprocessableEntity:
-		p = refuse(status, string(refusal.KeyReused), "a key stands for one request: send the first one again, or choose a new key")
-		p.Type, p.Title = "urn:semel:problem:key-reused", "the idempotency key was used with another request"
-	case http.StatusUnauthorized:
-		p = refuse(status, "unauthorized", "the token is not valid")
-	case http.StatusInternalServerError:
-		p = refuse(status, "internal", "unexpected error occurred")
+	e := examples[status]
+	p := refuse(status, cmp.Or(e.code, "invalid"), cmp.Or(e.detail, "the request is not as it should be"))
+	if e.slug != "" {
+		p.Type, p.Title = "urn:semel:problem:"+e.slug, e.title
 	}
+	p.Retryable = slices.Contains([]int{http.StatusConflict, http.StatusTooEarly, http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable}, status)
 	if s.o.SimpleErrors {
 		return p.simple()
 	}
