@@ -17,6 +17,7 @@ import (
 	"github.com/semelhq/semel/examples/shop/host"
 	"github.com/semelhq/semel/examples/shop/shop"
 	"github.com/semelhq/semel/internal/proof"
+	"github.com/semelhq/semel/refusal"
 )
 
 // A crash is a call, and the points of it at which a process dies.
@@ -126,6 +127,38 @@ func TestACrashAtAnyPointMovesMoneyOnce(t *testing.T) {
 		}
 		s.balance(t)
 	})
+}
+
+// TestWithAtMostOnceACrashIsSettledByTheProcessorsWord: no run follows the one that died. Its client is told that the outcome is
+// unknown until the processor has been asked; then it gets its answer, or may pay.
+func TestWithAtMostOnceACrashIsSettledByTheProcessorsWord(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, host.Config{Instances: 1, Lease: time.Second, AtMostOnce: true, NATS: newNATS(t)})
+	keys := map[string]client.Key{}
+	points := crashes[0].points
+	for _, point := range points {
+		p := s.newProcess(t, point)
+		keys[point] = client.NewKey()
+		if a, err := s.send(t, p.url, keys[point], crash{}, "/payments/process", purchase, 1); err == nil {
+			t.Fatalf("the process answers %d %s instead of dying at %s", a.Status, a.Body, point)
+		}
+		<-p.ended
+	}
+	for _, point := range points {
+		var a *client.Answer
+		s.eventually("answered", func() (state string) {
+			var err error
+			if a, err = s.send(t, s.urls[0], keys[point], crash{}, "/payments/process", purchase, 1); err == nil {
+				return "answered"
+			}
+			if !errors.Is(err, refusal.OutcomeUnknown) && !errors.Is(err, refusal.InProgress) {
+				t.Fatalf("%s: %v", point, err)
+			}
+			return err.Error()
+		})
+		paymentIs("paid", "charge 4200")(t, s, a)
+	}
+	s.balance(t)
 }
 
 // crashes has a process die in the middle of a call. It returns what makes the call again, and looks at the answer.

@@ -120,3 +120,23 @@ func TestADeclinedIntentStaysDeclined(t *testing.T) {
 		}
 	})
 }
+
+// TestALateRepeatOfAForgottenIntentsEndIsAnsweredFromItsRow: confirmed or cancelled, it is not refused as ended.
+func TestALateRepeatOfAForgottenIntentsEndIsAnsweredFromItsRow(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]host.Config{"SQLite": {}, "PostgreSQL": {Database: newDatabase(t)}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, c)
+			for _, end := range []string{"/confirm", "/cancel"} {
+				path, key := s.held(t)+end, s.newKey()
+				first := s.want(t, 200, path, key, nil)
+				s.forget(t, key)
+				if late := s.want(t, 200, path, key, nil); late.String() != first.String() || late.Header.Get("Idempotent-Replayed") != "" {
+					t.Errorf("%s, then %s", first, late)
+				}
+			}
+			s.balance(t)
+		})
+	}
+}

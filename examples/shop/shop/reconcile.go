@@ -79,7 +79,9 @@ func (s *Shop) answerOf(ctx context.Context, m *movement) (*driver.Response, err
 		refused *Problem
 	)
 	switch {
-	case errors.As(m.refusal(), &refused):
+	case errors.As(m.refusal(), &refused) && s.o.SimpleErrors:
+		answer.Status, body = refused.Status, refused.simple()
+	case refused != nil:
 		answer.Status, answer.Header, body = refused.Status, http.Header{"Content-Type": {refused.ContentType("")}}, refused
 	case m.kind == refund:
 		body = refundOf(m, p).Body
