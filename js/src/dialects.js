@@ -32,7 +32,7 @@ export function square() {
     field: "idempotency_key",
     bare: true,
     async classify(response) {
-      const [{ code, category } = {}] = [(await read(response)).errors].flat();
+      const { code, category } = (await read(response)).errors?.[0] ?? {};
       if (code === "IDEMPOTENCY_KEY_REUSED") return "reused";
       return category === "PAYMENT_METHOD_ERROR" ? "answer" : undefined;
     },
@@ -46,10 +46,9 @@ export function paypal() {
     bare: true,
     maxAge: 3 * 3600 * 1000,
     async classify(response) {
-      const { details } = await read(response);
-      const issues = [details].flat().map((detail) => detail?.issue);
-      if (issues.includes("PREVIOUS_REQUEST_IN_PROGRESS")) return inProgress;
-      return issues.includes("DUPLICATE_REQUEST_ID") ? "reused" : undefined;
+      const issues = JSON.stringify((await read(response)).details ?? "");
+      if (issues.includes('"PREVIOUS_REQUEST_IN_PROGRESS"')) return inProgress;
+      return issues.includes('"DUPLICATE_REQUEST_ID"') ? "reused" : undefined;
     },
   };
 }

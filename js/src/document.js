@@ -1,13 +1,5 @@
-const members = {
-  type: "string",
-  title: "string",
-  status: "number",
-  detail: "string",
-  code: "string",
-  retryable: "boolean",
-  state: "string",
-  operation: "string",
-};
+const members = { status: "number", retryable: "boolean" };
+for (const name of ["type", "title", "detail", "code", "state", "operation"]) members[name] = "string";
 
 /**
  * Reads the problem that a response holds (RFC 9457), or, in the answer to a question about an operation, what it tells of

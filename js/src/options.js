@@ -2,45 +2,64 @@ import { fullJitter } from "./backoff.js";
 
 const none = undefined;
 
-/** The defaults, and what each option has to be. */
-const options = {
-  fetch: [none, isFunction],
-  storage: [none, (v) => v === null || ["getItem", "setItem", "removeItem"].every((name) => hasMethod(v, name)), "has no getItem, setItem, removeItem"],
-  storagePrefix: ["semel:", isText],
-  scope: [none, (v) => isText(v) && v !== "" && v.isWellFormed?.() !== false],
-  lock: [true, (v) => typeof v === "boolean"],
-  dialect: [none, (v) => typeof v === "object", "is not what stripe() and its like return"],
-  classify: [none, isFunction],
-  header: ["Idempotency-Key", isToken],
-  bare: [false, (v) => typeof v === "boolean"],
-  correlationHeader: [none, (v) => v === null || isToken(v)],
-  methods: [["POST", "PATCH"], (v) => Array.isArray(v) && v.every((m) => isToken(m) && m === m.toUpperCase() && !isSafe(m)), "has to list unsafe methods in upper case"],
-  keyFor: [none, isFunction],
-  maxAttempts: [4, (v) => Number.isInteger(v) && v > 0],
-  maxAge: [24 * 3600 * 1000, (v) => isTime(v) && v > 0],
-  backoff: [fullJitter(100, 30_000), isFunction],
-  random: [Math.random, isFunction],
-  maxRetryAfter: [60_000, isTime],
-  budget: [{}, isBudget, "wants off, or a share of 0 to 1 and a burst from 0; nothing else"],
-  attemptTimeout: [30_000, isTime],
-  waitOnline: [true, (v) => typeof v === "boolean"],
-  pollEvery: [0, isTime],
-  statusURL: [none, (v) => (isText(v) || v instanceof URL) && isAddress(v)],
-  crossOrigin: [[], (v) => Array.isArray(v) && v.every((origin) => isAddress(origin) && new URL(origin, away).origin === origin), "has to list origins"],
-  onAttempt: [none, isFunction],
-  onWarning: [(warning) => console.warn(`idempotent calls: ${warning.message}`, warning.error ?? ""), isFunction],
+const defaults = {
+  fetch: none,
+  storage: none,
+  storagePrefix: "semel:",
+  scope: none,
+  lock: true,
+  dialect: none,
+  classify: none,
+  header: "Idempotency-Key",
+  bare: false,
+  correlationHeader: none,
+  methods: ["POST", "PATCH"],
+  keyFor: none,
+  maxAttempts: 4,
+  maxAge: 24 * 3600 * 1000,
+  backoff: fullJitter(100, 30_000),
+  random: Math.random,
+  maxRetryAfter: 60_000,
+  budget: {},
+  attemptTimeout: 30_000,
+  waitOnline: true,
+  pollEvery: 0,
+  statusURL: none,
+  crossOrigin: [],
+  onAttempt: none,
+  onWarning: (warning) => console.warn(`idempotent calls: ${warning.message}`, warning.error ?? ""),
 };
+
+/** What an option has to be, where that is not to be of the default's type, or a function. */
+const wanted = {
+  storage: (v) => v === null || ["getItem", "setItem", "removeItem"].every((name) => hasMethod(v, name)),
+  scope: (v) => isText(v) && v !== "",
+  dialect: (v) => typeof v === "object",
+  header: isToken,
+  correlationHeader: (v) => v === null || isToken(v),
+  methods: (v) => Array.isArray(v) && v.every((m) => isToken(m) && m === m.toUpperCase() && !isSafe(m)),
+  maxAttempts: (v) => Number.isInteger(v) && v > 0,
+  maxAge: (v) => isTime(v) && v > 0,
+  budget: isBudget,
+  statusURL: (v) => (isText(v) || v instanceof URL) && isAddress(v),
+  crossOrigin: (v) => Array.isArray(v) && v.every((origin) => isAddress(origin) && new URL(origin, away).origin === origin),
+};
+
+function holds(name, value) {
+  const kind = typeof (defaults[name] ?? isToken);
+  return name in wanted ? wanted[name](value) : kind === "number" ? isTime(value) : typeof value === kind;
+}
 
 /** Fills in the defaults, or throws a TypeError that says all that is wrong. */
 export function compile(given) {
   const { field, classify: _, ...spoken } = Object(given.dialect);
   const wrong = [];
-  const o = { field };
-  for (const name in options) o[name] = options[name][0];
+  const o = { ...defaults, field };
   for (const [name, value] of [...Object.entries(spoken), ...Object.entries(given)]) {
-    if (value === none && options[name]) continue;
-    const [, holds, want = "is not what it has to be"] = options[name] ?? [none, () => false, "is no option"];
-    if (!holds(value)) wrong.push(`${name} ${want}: ${isText(value) ? `"${value}"` : String(value)}`);
+    const known = name in defaults;
+    if (value === none && known) continue;
+    if (!known) wrong.push(`there is no option ${name}`);
+    else if (!holds(name, value)) wrong.push(`${name} is not what it has to be: ${isText(value) ? `"${value}"` : String(value)}`);
     o[name] = value;
   }
   if (`${o.header}`.toLowerCase() === `${o.correlationHeader}`.toLowerCase()) wrong.push(`header and correlationHeader are both ${o.header}`);

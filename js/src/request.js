@@ -1,4 +1,4 @@
-const members = "method,headers,mode,credentials,cache,redirect,referrer,referrerPolicy,integrity,keepalive,signal".split(",");
+const members = "url,method,headers,mode,credentials,cache,redirect,referrer,referrerPolicy,integrity,keepalive,signal".split(",");
 
 /**
  * Reads what fetch may be given, an address or a Request, and an init. body is a promise of what is sent in each attempt (R-65),
@@ -22,7 +22,7 @@ const isRequest = (value) => typeof value?.url === "string" && typeof value.arra
 
 /** The parts of a Request, which may be of another maker than the platform's. Its body is read when keep calls it. */
 function partsOf(request) {
-  const parts = { url: request.url };
+  const parts = {};
   for (const name of members) if (request[name] != null) parts[name] = request[name];
   if (parts.mode === "navigate") delete parts.mode;
   if (request.body !== null && !["GET", "HEAD"].includes(request.method)) parts.body = () => request.arrayBuffer();
