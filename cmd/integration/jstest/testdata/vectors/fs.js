@@ -1,0 +1,1 @@
+export const readFile = async (url) => (await fetch(url)).text();
