@@ -64,7 +64,11 @@ func (a *act) payment(amount int64) request {
 // sent tells what is sent.
 func (a *act) sent(r request, times string) {
 	body, _ := json.Marshal(r.body) //nolint:errcheck // a map of texts and numbers
-	a.printf("   → %sPOST /api/v1%s   Idempotency-Key: \"%s\"\n", times, r.path, r.key)
+	key := ""
+	if r.key != "" {
+		key = `   Idempotency-Key: "` + r.key + `"`
+	}
+	a.printf("   → %sPOST /api/v1%s%s\n", times, r.path, key)
 	if r.body != nil {
 		a.printf("     %s\n", a.dim(string(body)))
 	}

@@ -25,6 +25,7 @@ var scenes = [...]scene{
 	{"A process killed in the middle of a payment", "It dies right after the card was charged. Another instance takes the payment over.", killed},
 	{"Forty customers and ten items", "All order at once. Each who gets one pays.", oversell},
 	{"A message delivered twice", "The broker delivers again what the shop has handled.", deliveredTwice},
+	{"A parcel that nobody delivers", "The order is paid when the carrier refuses its address. A saga takes back what was done.", compensated},
 }
 
 func doubleClick(ctx context.Context, a *act) {
@@ -160,6 +161,29 @@ func deliveredTwice(ctx context.Context, a *act) {
 	mails, invoices, err := a.handled(ctx, payment.ID)
 	a.check(err == nil && mails == 1 && invoices == 1, "%s, %s, %s", plural(mails, "mail"), plural(invoices, "invoice"), plural(a.hooks.of(payment.ID), "signed webhook"))
 	a.judge(ctx, "1 charge, 1.90 EUR")
+}
+
+func compensated(ctx context.Context, a *act) {
+	order := a.send(ctx, 0, request{path: "/orders", key: a.key("parcel"), user: "alice", body: shop.NewOrder{Lines: []shop.Line{{Product: "book-1", Quantity: 1}}}})
+	a.printf("   → POST /api/v1/orders\n")
+	a.got(order)
+	path := strings.TrimPrefix(order.header.Get("Location"), "/api/v1") + "/place"
+	place := request{method: http.MethodPost, path: path, user: "alice", body: map[string]any{"card": a.card, "country": "DE", "address": "PO box 12"}}
+	a.sent(place, "")
+	begun := a.send(ctx, 1, place)
+	a.got(begun)
+	var saga struct{ State, Order, Failed, Reason string }
+	at := request{path: strings.TrimPrefix(begun.header.Get("Location"), "/api/v1"), user: "alice"}
+	if begun.status != http.StatusAccepted || !a.did(until(ctx, func() (bool, error) {
+		err := json.Unmarshal(a.send(ctx, 0, at).body, &saga)
+		return saga.State != "running" && saga.State != "compensating", err
+	})) {
+		a.check(false, "the saga has begun")
+		return
+	}
+	a.note("%s: %s", saga.Failed, saga.Reason)
+	a.check(saga.State == "compensated" && saga.Order == "refunded", "the saga is %s, the order is %s", saga.State, saga.Order)
+	a.judge(ctx, "1 charge, 24.50 EUR; 1 refund, 24.50 EUR")
 }
 
 // heal ends the card processor's faults.
