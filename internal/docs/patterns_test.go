@@ -10,7 +10,8 @@ import (
 )
 
 var (
-	patternTest     = regexp.MustCompile("(?m)^\\* \\*\\*Test:\\*\\* `(Test\\w+)` in \\[`[\\w.]+`\\]\\(([^)]+)\\)$")
+	patternTests    = regexp.MustCompile("(?m)^\\* \\*\\*Test:\\*\\* (.+)$")
+	patternTest     = regexp.MustCompile("`(Test\\w+)` in \\[`[\\w.]+`\\]\\(([^)]+)\\)")
 	patternExercise = regexp.MustCompile("(?m)^\\* \\*\\*Exercise:\\*\\* (\\d+), \\[`(\\w+)`\\]\\(\\.\\./examples/shop/exercises/(\\w+)/exercise\\.go\\)$")
 )
 
@@ -32,14 +33,15 @@ func TestEachPatternHasAFileATestAndAnExercise(t *testing.T) {
 				t.Errorf("%s: it has no line %q", title, want)
 			}
 		}
-		test := patternTest.FindStringSubmatch(body)
-		if test == nil {
+		tests := patternTest.FindAllStringSubmatch(strings.Join(patternTests.FindStringSubmatch(body), ""), -1)
+		if len(tests) == 0 {
 			t.Errorf("%s: it names no test", title)
-			continue
 		}
-		text, err := os.ReadFile(filepath.Join(root, "docs", test[2]))
-		if err != nil || !strings.Contains(string(text), "func "+test[1]+"(t *testing.T)") {
-			t.Errorf("%s: %s has no %s: %v", title, test[2], test[1], err)
+		for _, test := range tests {
+			text, err := os.ReadFile(filepath.Join(root, "docs", test[2]))
+			if err != nil || !strings.Contains(string(text), "func "+test[1]+"(t *testing.T)") {
+				t.Errorf("%s: %s has no %s: %v", title, test[2], test[1], err)
+			}
 		}
 		exercise := patternExercise.FindStringSubmatch(body)
 		if exercise == nil || exercise[1] != fmt.Sprint(i+1) || exercise[2] != exercise[3] || !strings.HasPrefix(exercise[2], fmt.Sprintf("%02d_", i+1)) {
