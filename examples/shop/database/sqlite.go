@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"path/filepath"
+	"sync"
 
 	"modernc.org/sqlite"
 
@@ -20,6 +21,7 @@ var _, _ = sqlite.OFDLocking(true)
 
 type sqliteBackend struct {
 	db     *sql.DB
+	known  statements
 	store  *sqlitestore.Store
 	outbox *sqlitestore.Outbox
 }
@@ -39,7 +41,7 @@ func openSQLite(ctx context.Context, path, schema string) (_ *DB, err error) {
 			err = errors.Join(err, db.Close())
 		}
 	}()
-	b := &sqliteBackend{db: db}
+	b := &sqliteBackend{db: db, known: statements{db: db}}
 	if b.store, err = sqlitestore.Open(ctx, db, sqlitestore.Options{}); err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
@@ -49,11 +51,11 @@ func openSQLite(ctx context.Context, path, schema string) (_ *DB, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, errors.Join(err, b.store.Close()))
 	}
-	return &DB{Queries: sqliteQueries{db}, Store: b.store, Outbox: b.outbox, backend: b}, nil
+	return &DB{Queries: sqliteQueries{on: db}, Store: b.store, Outbox: b.outbox, backend: b}, nil
 }
 
 func (b *sqliteBackend) Tx(ctx context.Context, fn func(context.Context, Tx) error) error {
-	return b.store.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error { return fn(ctx, sqliteQueries{tx}) })
+	return b.store.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error { return fn(ctx, sqliteQueries{on: tx}) })
 }
 
 func (b *sqliteBackend) Write(ctx context.Context, fn func(Tx) error) error {
@@ -62,7 +64,7 @@ func (b *sqliteBackend) Write(ctx context.Context, fn func(Tx) error) error {
 		return fmt.Errorf("begin: %w", err)
 	}
 	defer tx.Rollback() //nolint:errcheck // after the commit it does nothing
-	if err := fn(sqliteQueries{tx}); err != nil {
+	if err := fn(sqliteQueries{tx, &b.known}); err != nil {
 		return err
 	}
 	if err := tx.Commit(); err != nil {
@@ -78,23 +80,32 @@ func (b *sqliteBackend) Send(ctx context.Context, tx Tx, messages ...outbox.Mess
 
 func (b *sqliteBackend) Inbox(ctx context.Context, c *consumer.Consumer, m consumer.Message, fn func(context.Context, Tx, consumer.Message) error) consumer.Result {
 	return sqlitestore.Inbox(ctx, c, b.store, m, func(ctx context.Context, tx *sql.Tx, m consumer.Message) error {
-		return fn(ctx, sqliteQueries{tx}, m)
+		return fn(ctx, sqliteQueries{on: tx}, m)
 	})
 }
 
 func (b *sqliteBackend) Close() error { return errors.Join(b.store.Close(), b.db.Close()) }
 
-// sqliteQueries runs statements on a *sql.DB or a *sql.Tx.
+// sqliteQueries runs statements on a *sql.DB or a *sql.Tx. Where statements are known, each is prepared once for a connection.
 type sqliteQueries struct {
 	on interface {
 		ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 		QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 		QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 	}
+	known *statements // nil if on is no transaction of theirs
 }
 
 func (q sqliteQueries) Exec(ctx context.Context, query string, args ...any) (int64, error) {
-	r, err := q.on.ExecContext(ctx, query, args...)
+	exec := func() (sql.Result, error) { return q.on.ExecContext(ctx, query, args...) }
+	if q.known != nil {
+		s, err := q.known.in(ctx, q.on.(*sql.Tx), query)
+		if err != nil {
+			return 0, err
+		}
+		exec = func() (sql.Result, error) { return s.ExecContext(ctx, args...) }
+	}
+	r, err := exec()
 	if err != nil {
 		return 0, err
 	}
@@ -111,6 +122,28 @@ func (q sqliteQueries) Query(ctx context.Context, query string, args ...any) (Ro
 
 func (q sqliteQueries) QueryRow(ctx context.Context, query string, args ...any) interface{ Scan(to ...any) error } {
 	return q.on.QueryRowContext(ctx, query, args...)
+}
+
+// statements are those that were prepared, by their text.
+type statements struct {
+	db  *sql.DB
+	all sync.Map
+}
+
+// in returns a statement for a transaction.
+func (s *statements) in(ctx context.Context, tx *sql.Tx, query string) (*sql.Stmt, error) {
+	if known, ok := s.all.Load(query); ok {
+		return tx.StmtContext(ctx, known.(*sql.Stmt)), nil
+	}
+	prepared, err := s.db.PrepareContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	if known, was := s.all.LoadOrStore(query, prepared); was {
+		prepared.Close() //nolint:errcheck // the other one is used
+		prepared = known.(*sql.Stmt)
+	}
+	return tx.StmtContext(ctx, prepared), nil
 }
 
 type sqliteRows struct{ *sql.Rows }

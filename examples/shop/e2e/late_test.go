@@ -27,6 +27,7 @@ func TestALateRepeatFindsWhatItsForgottenOperationHasMade(t *testing.T) {
 				{toConfirm + "/confirm", nil, nil, http.StatusOK},
 				{toCancel + "/cancel", nil, nil, http.StatusOK},
 				{points, shop.NewEntry{Amount: 7}, shop.NewEntry{Amount: 8}, http.StatusCreated},
+				{"/bulk/items", batchOf("A book"), batchOf("A pen"), http.StatusOK},
 				{"/pricing/save", shop.PriceQuestion{Lines: orderOf("pen-1", 2).Lines}, shop.PriceQuestion{Lines: orderOf("pen-1", 3).Lines}, http.StatusCreated},
 			} {
 				key := s.newKey()
@@ -47,4 +48,8 @@ func TestALateRepeatFindsWhatItsForgottenOperationHasMade(t *testing.T) {
 			}
 		})
 	}
+}
+
+func batchOf(name string) any {
+	return map[string]any{"items": []shop.BulkItem{{ClientItemID: "sku-1", Name: name, Price: 100}}}
 }

@@ -60,6 +60,7 @@ type call struct {
 	// [txOf]. nil is for a call that needs no key: one that has no effect, or whose repeat has the same effect by nature.
 	once     *semel.Policy
 	maxBody  int64 // in bytes; 64 KiB by default
+	lenient  bool  // the handler itself checks the body
 	refusals []int // statuses of the shop's own refusals, besides 400 and 401, and of further successes
 }
 
@@ -70,7 +71,7 @@ func register[I, O any](s *Shop, c call, handler func(context.Context, *I) (*O, 
 	}
 	op := huma.Operation{
 		OperationID: c.id, Method: c.method, Path: base + c.path, Summary: c.summary, Tags: []string{c.tag},
-		DefaultStatus: c.status, MaxBodyBytes: cmp.Or(c.maxBody, 64<<10),
+		DefaultStatus: c.status, MaxBodyBytes: cmp.Or(c.maxBody, 64<<10), SkipValidateBody: c.lenient,
 	}
 	s.describe(&op, &c)
 	if c.once != nil {

@@ -23,10 +23,10 @@ import (
 
 // NewCharge is what is to be charged to an account.
 type NewCharge struct {
-	Account     string `json:"account" minLength:"1" maxLength:"64" example:"acc-1"`
+	Account     string `json:"account" minLength:"1" maxLength:"64" pattern:"^[^\\x00]*$" example:"acc-1"`
 	Amount      int64  `json:"amount" minimum:"1" maximum:"100000000000" doc:"In minor units of the currency" example:"1290"`
 	Currency    string `json:"currency" pattern:"^[A-Z]{3}$" doc:"ISO 4217" example:"EUR"`
-	Description string `json:"description,omitempty" maxLength:"200" example:"Delivery"`
+	Description string `json:"description,omitempty" maxLength:"200" pattern:"^[^\\x00]*$" example:"Delivery"`
 }
 
 // Charge is what was charged.

@@ -70,6 +70,7 @@ var tags = map[string]string{
 	"charges":    "Amounts that are charged to accounts, under names of the client's.",
 	"pricing":    "What things cost.",
 	"messages":   "What the shop tells others, and what nobody could handle.",
+	"bulk":       "Many items at once.",
 	"points":     "What customers collect: a ledger for each account.",
 	"operations": "What became of requests that were sent with a key, also for a client that has lost the answer.",
 }

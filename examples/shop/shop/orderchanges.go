@@ -24,7 +24,7 @@ import (
 // OrderPatch is a merge patch of an order (RFC 7396): what is not named stays as it is.
 type OrderPatch struct {
 	Lines nullable[[]Line] `json:"lines,omitempty" nullable:"false" minItems:"1" maxItems:"100" doc:"All lines"`
-	Note  nullable[string] `json:"note,omitempty" maxLength:"500" doc:"null removes it"`
+	Note  nullable[string] `json:"note,omitempty" maxLength:"500" pattern:"^[^\\x00]*$" doc:"null removes it"`
 }
 
 // in returns what an order is with the patch in it.

@@ -27,14 +27,14 @@ var inOneCommit = &semel.Policy{OneCommit: true}
 
 // Line is a product in an order.
 type Line struct {
-	Product  string `json:"product" minLength:"1" maxLength:"64" doc:"The product's id" example:"book-1"`
+	Product  string `json:"product" minLength:"1" maxLength:"64" pattern:"^[^\\x00]*$" doc:"The product's id" example:"book-1"`
 	Quantity int64  `json:"quantity" minimum:"1" maximum:"1000"`
 }
 
 // NewOrder is what a client orders. It names no prices: those are the shop's.
 type NewOrder struct {
 	Lines []Line `json:"lines" minItems:"1" maxItems:"100"`
-	Note  string `json:"note,omitempty" maxLength:"500"`
+	Note  string `json:"note,omitempty" maxLength:"500" pattern:"^[^\\x00]*$"`
 }
 
 // Order is an order as it stands. Its states are: pending, confirmed, cancelled, deleted, and those of its saga (see place.go).

@@ -23,7 +23,7 @@ const maxPoints = 1<<53 - 1
 // NewEntry is what an account is given, or what is taken from it.
 type NewEntry struct {
 	Amount int64  `json:"amount" minimum:"-1000000000" maximum:"1000000000" doc:"Negative to spend points; not 0" example:"50"`
-	Reason string `json:"reason,omitempty" maxLength:"200" example:"Welcome"`
+	Reason string `json:"reason,omitempty" maxLength:"200" pattern:"^[^\\x00]*$" example:"Welcome"`
 }
 
 // Entry is an entry of an account's ledger.

@@ -25,7 +25,7 @@ import (
 // PriceQuestion asks what something costs.
 type PriceQuestion struct {
 	Lines  []Line `json:"lines" minItems:"1" maxItems:"100"`
-	Coupon string `json:"coupon,omitempty" maxLength:"32" example:"WELCOME"`
+	Coupon string `json:"coupon,omitempty" maxLength:"32" pattern:"^[^\\x00]*$" example:"WELCOME"`
 }
 
 // PricedLine is what a line costs. Net is gross less discount.

@@ -153,6 +153,7 @@ func New(o Options) (*Shop, error) {
 	if err := s.placing(); err != nil {
 		return nil, err
 	}
+	s.bulk()
 	s.messages()
 	if o.SimpleErrors {
 		delete(s.api.OpenAPI().Components.Schemas.Map(), "Problem") // huma describes it with each call
