@@ -6,12 +6,15 @@ require (
 	github.com/nats-io/nats-server/v2 v2.15.3
 	github.com/nats-io/nats.go v1.55.0
 	github.com/semelhq/semel v0.0.0
+	github.com/semelhq/semel/examples/shop v0.0.0
 	modernc.org/sqlite v1.62.0
 )
 
 require (
 	github.com/antithesishq/antithesis-sdk-go v0.9.0-default-no-op // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/danielgtaylor/huma/v2 v2.37.2 // indirect
+	github.com/golang-jwt/jwt/v5 v5.3.1 // indirect
 	github.com/google/go-tpm v0.9.8 // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
@@ -47,3 +50,5 @@ require (
 replace github.com/semelhq/semel => ../
 
 replace github.com/semelhq/semel/pgstore => ../pgstore
+
+replace github.com/semelhq/semel/examples/shop => ../examples/shop

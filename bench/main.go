@@ -48,6 +48,7 @@ func main() {
 		{"P-5 Redis", redisReplay},
 		{"P-6 Redis", redisMiddleware},
 		{"P-7 SQLite", sqliteStore},
+		{"P-17 SQLite", bulkImport},
 		{"saga", sagas},
 		{"P-8 PostgreSQL", postgresOneCommit},
 		{"P-9 PostgreSQL", postgresJoined},

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +14,6 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/semelhq/semel"
-	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/internal/servers"
 	"github.com/semelhq/semel/outbox"
 	"github.com/semelhq/semel/outbox/outboxtest"
@@ -317,33 +315,6 @@ func TestCase31_ALeaseDoesNotReadWhatWaits(t *testing.T) {
 	}
 	if p := all[0].Plan; p.Rows != 10 || p.Hit+p.Read > 300 {
 		t.Errorf("%d messages were leased, and %d blocks read", p.Rows, p.Hit+p.Read)
-	}
-}
-
-// A relay that finds the keys of all that comes next leased locks nothing: another one leases it as soon as they are free.
-func TestCase31_WhatIsBehindALeaseIsNotLocked(t *testing.T) {
-	t.Parallel()
-	s := openStore(t, Options{})
-	b := newOutbox(t, s, OutboxOptions{})
-	var all []outbox.Message
-	for i := range 300 {
-		all = append(all, outbox.Message{ID: strconv.Itoa(i), Topic: "a", Key: strconv.Itoa(i % 10)})
-	}
-	if err := s.Tx(t.Context(), func(ctx context.Context, tx pgx.Tx) error { return b.Add(ctx, tx, all...) }); err != nil {
-		t.Fatal(err)
-	}
-	q := outbox.LeaseRequest{Token: driver.NewToken(), Lease: time.Hour, Lanes: 1, Limit: 9, Max: 9, Bytes: 1 << 20}
-	if got, err := b.Lease(t.Context(), q); len(got) != 9 || err != nil {
-		t.Fatalf("%d messages are leased, error %v", len(got), err)
-	}
-	tx := begin(t, s, pgx.TxOptions{})
-	n := txValue[int](t, s, tx, `SELECT count(*) FROM {schema}.outbox_lease_1('\x00', 3600000000000, '', '', 1, 100, 100, 1000000, '{}', '{}', '{}', '{}')`)
-	if n != 30 { // of the tenth key
-		t.Errorf("%d messages are leased, want 30", n)
-	}
-	free := value[int](t, s, "SELECT count(*) FROM (SELECT FROM {schema}.outbox FOR UPDATE SKIP LOCKED) o")
-	if free != 270 {
-		t.Errorf("%d messages are not locked, want 270", free)
 	}
 }
 

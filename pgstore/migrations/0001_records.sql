@@ -757,8 +757,7 @@ END $$;
 
 -- Leases messages, lane by lane, from the lane behind (p_topic, p_tenant) on. Of each lane it first locks candidates, and
 -- then, in a later snapshot, leases those whose older unsent ones of the same key are all among them: nobody else can
--- lease, send or put back what it has locked. Of what comes next it takes as candidates those whose key is not leased: the
--- others would be locked in vain. A crash of the server may lose the lease, which only makes others send the
+-- lease, send or put back what it has locked. A crash of the server may lose the lease, which only makes others send the
 -- messages again, so the commit does not wait for the disk. Its plans must not depend on what the table once was.
 CREATE FUNCTION {schema}.outbox_lease_1(
 	p_token bytea, p_lease bigint, p_topic text, p_tenant text, p_lanes integer, p_limit integer, p_max integer, p_bytes bigint,
@@ -782,8 +781,7 @@ DECLARE
 	moved    integer; -- to the time of what they are behind
 	look     integer;
 	timed    record; -- candidates whose time has come
-	ahead    record; -- those without a time that come next
-	fresh    record; -- candidates among them
+	fresh    record; -- candidates without a time
 	timed_due bigint;
 	timed_seq bigint;
 	fresh_seq bigint;
@@ -838,30 +836,12 @@ BEGIN
 					AND o.lease_end <= t
 				ORDER BY o.due, o.seq LIMIT (look + 1) / 2 FOR UPDATE SKIP LOCKED
 			) c;
-			SELECT array_agg(w.ctid) AS tids, array_agg(w.key) AS keys, max(w.seq) AS last INTO ahead
-			FROM (
-				SELECT o.ctid, o.key, o.seq FROM {schema}.outbox o
-				WHERE o.state = 1 AND o.topic = v_topic AND o.tenant = v_tenant AND o.due = 0 AND o.seq > fresh_seq AND o.lease_end <= t
-				ORDER BY o.due, o.seq LIMIT 4 * greatest(look, 500)
-			) w;
 			SELECT array_agg(c.ctid) AS tids, array_agg(c.seq) AS seqs, array_agg(c.key) AS keys, array_agg(c.size) AS sizes,
 				max(c.seq) AS last, count(*) AS n INTO fresh
 			FROM (
 				SELECT o.ctid, o.seq, o.key, octet_length(o.payload)::bigint AS size FROM {schema}.outbox o
-				WHERE o.ctid = ANY (ARRAY(
-					SELECT w.tid FROM unnest(ahead.tids, ahead.keys) WITH ORDINALITY w(tid, key, n)
-					WHERE w.key NOT IN (
-						SELECT b.key
-						FROM (
-							SELECT o.key, o.lease_end FROM {schema}.outbox o
-							WHERE o.state = 1 AND o.topic = v_topic AND o.tenant = v_tenant AND o.due = 0 AND o.seq > fresh_seq AND o.seq < ahead.last
-							ORDER BY o.due, o.seq LIMIT 100000
-						) b
-						WHERE b.lease_end > t AND b.key <> ''
-					)
-					ORDER BY w.n LIMIT look - timed.n
-				)) AND o.state + 0 = 1 AND o.due + 0 = 0 AND o.lease_end <= t -- not by an index
-				ORDER BY o.seq FOR UPDATE SKIP LOCKED
+				WHERE o.state = 1 AND o.topic = v_topic AND o.tenant = v_tenant AND o.due = 0 AND o.seq > fresh_seq AND o.lease_end <= t
+				ORDER BY o.due, o.seq LIMIT look - timed.n FOR UPDATE SKIP LOCKED
 			) c;
 			EXIT WHEN timed.n + fresh.n = 0;
 			tids := coalesce(timed.tids, '{}') || coalesce(fresh.tids, '{}');
