@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"sync"
+
+	"github.com/semelhq/semel/examples/shop/exercises/drill"
 )
 
 // A bank charges once for each key.
@@ -52,7 +54,7 @@ func Check(ctx context.Context, solution bool) error {
 	status, b, err := ask(lost)
 	switch {
 	case err != nil || status != http.StatusCreated:
-		return fmt.Errorf("an answer was lost: a retry has to get it, not %d, %w", status, err)
+		return fmt.Errorf("an answer was lost: a retry has to get it, not %s", drill.Told(status, err))
 	case len(b.charged) != 1:
 		return fmt.Errorf("the answer was lost, and the retry charged again: the bank has charged %d times, under as many keys", len(b.charged))
 	}
@@ -63,11 +65,11 @@ func Check(ctx context.Context, solution bool) error {
 		return http.StatusCreated
 	}
 	if status, b, err = ask(busy); err != nil || status != http.StatusCreated || len(b.charged) != 1 {
-		return fmt.Errorf("the bank said 503 once: a retry has to end in 201, not %d, %w", status, err)
+		return fmt.Errorf("the bank said 503 once: a retry has to end in 201, not %s", drill.Told(status, err))
 	}
 	status, b, err = ask(func(int) int { return http.StatusPaymentRequired })
 	if err != nil || status != http.StatusPaymentRequired || b.asked != 1 {
-		return fmt.Errorf("the card was declined, which is definite, but the bank was asked %d times, and the end was %d, %v", b.asked, status, err)
+		return fmt.Errorf("the card was declined, which is definite, but the bank was asked %d times, and the end was %s", b.asked, drill.Told(status, err))
 	}
 	return nil
 }

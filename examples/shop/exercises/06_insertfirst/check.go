@@ -34,17 +34,17 @@ func Check(ctx context.Context, solution bool) (err error) {
 	case asked != 1:
 		return fmt.Errorf("a second request came while the bank worked, and the bank was asked %d times: nothing was written before it was asked", asked)
 	case !errors.Is(second, ErrInProgress):
-		return fmt.Errorf("a second request came while the bank worked, and was told %v: it wants ErrInProgress", second)
+		return fmt.Errorf("a second request came while the bank worked, and was told %s: it wants ErrInProgress", drill.Told("that all is well", second))
 	}
 	if err := charge(ctx, db, bank, "key-1"); err != nil || asked != 1 {
-		return fmt.Errorf("a repeat, when all was done, was told %v, and the bank was asked %d times", err, asked)
+		return fmt.Errorf("a repeat, when all was done, was told %s, and the bank was asked %d times", drill.Told("that all is well", err), asked)
 	}
 	asked = 1
 	dies := func() error { asked++; db.Die(0); return nil }
 	charge(ctx, db, dies, "key-2") //nolint:errcheck // nobody is there to be told
 	db.Restart()
 	if err := charge(ctx, db, dies, "key-2"); asked != 2 || !errors.Is(err, ErrInProgress) {
-		return fmt.Errorf("the process died after the bank had charged; the repeat was told %v, and the bank was asked %d times", err, asked-1)
+		return fmt.Errorf("the process died after the bank had charged; the repeat was told %s, and the bank was asked %d times", drill.Told("that all is well", err), asked-1)
 	}
 	return nil
 }

@@ -34,13 +34,13 @@ func Check(ctx context.Context, solution bool) (err error) {
 		return fmt.Errorf("two people changed version 1, and heard %d and %d: one wants 200, the other 412", first, second)
 	}
 	if status, err := put(ctx, db, "note-1", `"1"`, "late"); err != nil || status != 412 {
-		return fmt.Errorf("the note has version 2, and a change of version 1 heard %d, %v: it wants 412", status, err)
+		return fmt.Errorf("the note has version 2, and a change of version 1 heard %s: it wants 412", drill.Told(status, err))
 	}
 	if status, err := put(ctx, db, "note-1", "", "blind"); err != nil || status != 428 {
-		return fmt.Errorf("a change without If-Match heard %d, %v: it wants 428, or it overwrites what it has not seen", status, err)
+		return fmt.Errorf("a change without If-Match heard %s: it wants 428, or it overwrites what it has not seen", drill.Told(status, err))
 	}
 	if status, err := put(ctx, db, "note-1", `"2"`, "right"); err != nil || status != 200 {
-		return fmt.Errorf("the note has version 2, and a change of that heard %d, %v", status, err)
+		return fmt.Errorf("the note has version 2, and a change of that heard %s", drill.Told(status, err))
 	}
 	return nil
 }

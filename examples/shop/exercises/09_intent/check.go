@@ -37,11 +37,11 @@ func Check(ctx context.Context, solution bool) (err error) {
 	}
 	for range 2 {
 		if taken, err := confirm(ctx, db, "in-time", 99); err != nil || !taken {
-			return fmt.Errorf("a confirmation in time, or its repeat, was told %v, %v: it wants true, each time", taken, err)
+			return fmt.Errorf("a confirmation in time, or its repeat, was told %s: it wants true, each time", drill.Told(taken, err))
 		}
 	}
 	if taken, err := confirm(ctx, db, "late", 100); err != nil || taken {
-		return fmt.Errorf("a confirmation when the time was over was told %v, %v", taken, err)
+		return fmt.Errorf("a confirmation when the time was over was told %s", drill.Told(taken, err))
 	}
 	return nil
 }

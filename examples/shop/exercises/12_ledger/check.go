@@ -41,7 +41,7 @@ func Check(ctx context.Context, solution bool) (err error) {
 		return err
 	}
 	if total, err := add(ctx, db, "alice", "request-1", 5); err != nil || total != 15 {
-		return fmt.Errorf("the request with 5 points came again, and was told %d, %v: it wants 15", total, err)
+		return fmt.Errorf("the request with 5 points came again, and was told %s: it wants 15", drill.Told(total, err))
 	}
 	if err := books(15, "a request came again"); err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 
 	"github.com/semelhq/semel/examples/shop/database"
@@ -162,3 +163,11 @@ func (q queries) QueryRow(ctx context.Context, query string, args ...any) Row {
 type row func(to ...any) error
 
 func (r row) Scan(to ...any) error { return r(to...) }
+
+// Told says what somebody was told: a value, or an error.
+func Told(v any, err error) string {
+	if err != nil {
+		return "the error " + strconv.Quote(err.Error())
+	}
+	return fmt.Sprint(v)
+}
