@@ -5,7 +5,9 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
+	"os"
 	"path/filepath"
 	"sync"
 
@@ -28,6 +30,13 @@ type sqliteBackend struct {
 
 func openSQLite(ctx context.Context, path, schema string) (_ *DB, err error) {
 	if path, err = filepath.Abs(path); err != nil {
+		return nil, fmt.Errorf("open the database: %w", err)
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600) // SQLite would let others read it
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
 	// A transaction that writes takes the lock when it begins: one that took it later could find that its reads are old.

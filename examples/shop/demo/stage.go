@@ -136,7 +136,7 @@ func (s *stage) opening() {
 	s.printf("   data       %s\n", s.data)
 	s.printf("   processor  %s/ledger   what was really charged: the judge of every scene\n", s.host.Processor)
 	s.printf("   token      %s\n\n", token)
-	s.printf("%s (each line as often as you like: one order, one charge; the second at the other instance)\n\n", s.bold("Type"))
+	s.printf("%s, as often as you like: one order, one charge. The second line asks the other instance.\n\n", s.bold("Type"))
 	for _, line := range s.lines() {
 		s.printf("   %s\n", line)
 	}

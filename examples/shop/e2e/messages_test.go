@@ -94,6 +94,18 @@ func TestAMessageThatNobodyCanHandleIsADeadLetter(t *testing.T) {
 	})
 }
 
+// The command semel looks only into files that others can't read.
+func TestTheDatabaseIsItsOwnersAlone(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, host.Config{})
+	s.order()
+	for _, name := range []string{"shop.db", "shop.db-wal", "keys.json"} {
+		if info, err := os.Stat(filepath.Join(s.data, name)); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", name, info, err)
+		}
+	}
+}
+
 func TestNoMessageIsLostWhenTheBrokerIsRestarted(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, c host.Config) {
