@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"sync"
 
 	"modernc.org/sqlite"
 
@@ -23,7 +22,6 @@ var _, _ = sqlite.OFDLocking(true)
 
 type sqliteBackend struct {
 	db     *sql.DB
-	known  statements
 	store  *sqlitestore.Store
 	outbox *sqlitestore.Outbox
 }
@@ -50,7 +48,7 @@ func openSQLite(ctx context.Context, path, schema string) (_ *DB, err error) {
 			err = errors.Join(err, db.Close())
 		}
 	}()
-	b := &sqliteBackend{db: db, known: statements{db: db}}
+	b := &sqliteBackend{db: db}
 	if b.store, err = sqlitestore.Open(ctx, db, sqlitestore.Options{}); err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
@@ -67,21 +65,20 @@ func (b *sqliteBackend) Tx(ctx context.Context, fn func(context.Context, Tx) err
 	return b.store.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error { return fn(ctx, sqliteQueries{on: tx}) })
 }
 
+// Write has its turn in the store's line, as Tx has. Transactions beside the line, one after the other, would keep the store from
+// renewing the leases of runs.
 func (b *sqliteBackend) Write(ctx context.Context, fn func(Tx) error) error {
-	tx, err := b.db.BeginTx(ctx, nil)
-	if err != nil {
-		return fmt.Errorf("begin: %w", err)
+	err := b.store.Tx(plain{ctx}, func(_ context.Context, tx *sql.Tx) error { return fn(sqliteQueries{tx, statements{}}) })
+	if err == nil {
+		b.outbox.Wake()
 	}
-	defer tx.Rollback() //nolint:errcheck // after the commit it does nothing
-	if err := fn(sqliteQueries{tx, &b.known}); err != nil {
-		return err
-	}
-	if err := tx.Commit(); err != nil {
-		return fmt.Errorf("commit: %w", err)
-	}
-	b.outbox.Wake()
-	return nil
+	return err
 }
+
+// plain is a context without an operation.
+type plain struct{ context.Context }
+
+func (plain) Value(any) any { return nil }
 
 func (b *sqliteBackend) Send(ctx context.Context, tx Tx, messages ...outbox.Message) error {
 	return b.outbox.Add(ctx, tx.(sqliteQueries).on.(*sql.Tx), messages...)
@@ -95,14 +92,14 @@ func (b *sqliteBackend) Inbox(ctx context.Context, c *consumer.Consumer, m consu
 
 func (b *sqliteBackend) Close() error { return errors.Join(b.store.Close(), b.db.Close()) }
 
-// sqliteQueries runs statements on a *sql.DB or a *sql.Tx. Where statements are known, each is prepared once for a connection.
+// sqliteQueries runs statements on a *sql.DB or a *sql.Tx. Where statements are known, each is prepared once.
 type sqliteQueries struct {
 	on interface {
 		ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 		QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 		QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 	}
-	known *statements // nil if on is no transaction of theirs
+	known statements // nil if on is no transaction
 }
 
 func (q sqliteQueries) Exec(ctx context.Context, query string, args ...any) (int64, error) {
@@ -133,26 +130,18 @@ func (q sqliteQueries) QueryRow(ctx context.Context, query string, args ...any) 
 	return q.on.QueryRowContext(ctx, query, args...)
 }
 
-// statements are those that were prepared, by their text.
-type statements struct {
-	db  *sql.DB
-	all sync.Map
-}
+// statements are those of a transaction that were prepared, by their text. The transaction closes them.
+type statements map[string]*sql.Stmt
 
-// in returns a statement for a transaction.
-func (s *statements) in(ctx context.Context, tx *sql.Tx, query string) (*sql.Stmt, error) {
-	if known, ok := s.all.Load(query); ok {
-		return tx.StmtContext(ctx, known.(*sql.Stmt)), nil
+func (s statements) in(ctx context.Context, tx *sql.Tx, query string) (*sql.Stmt, error) {
+	if s[query] == nil {
+		prepared, err := tx.PrepareContext(ctx, query)
+		if err != nil {
+			return nil, err
+		}
+		s[query] = prepared
 	}
-	prepared, err := s.db.PrepareContext(ctx, query)
-	if err != nil {
-		return nil, err
-	}
-	if known, was := s.all.LoadOrStore(query, prepared); was {
-		prepared.Close() //nolint:errcheck // the other one is used
-		prepared = known.(*sql.Stmt)
-	}
-	return tx.StmtContext(ctx, prepared), nil
+	return s[query], nil
 }
 
 type sqliteRows struct{ *sql.Rows }
