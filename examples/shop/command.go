@@ -76,20 +76,22 @@ type data struct {
 
 type serveCommand struct {
 	data
-	Listen       string        `default:"localhost:8080" help:"Address to serve at. Further instances have the ports after it."`
-	Instances    int           `default:"1" help:"How many instances work on the database, in this process."`
-	Database     string        `placeholder:"URL" help:"postgres://… instead of SQLite in the data folder."`
-	Cache        string        `placeholder:"URL" help:"redis://… that answers repeats before the database does."`
-	NATS         string        `placeholder:"URL" help:"nats://… instead of a server in this process."`
-	Processor    string        `placeholder:"URL" help:"http://… of a card processor instead of a simulated one in this process."`
-	Webhook      string        `placeholder:"URL" help:"Where to tell that a payment has completed."`
-	InsecureDev  bool          `help:"Believe the header X-Tenant-ID instead of asking for a token. With it goes all that --dev gives."`
-	Dev          bool          `help:"Let anybody who opens the page pay, see the card processor's ledger and break things. Not for production."`
-	AtMostOnce   bool          `help:"Never run a payment again whose outcome is unknown: ask the card processor."`
-	SimpleErrors bool          `help:"Refuse with {success, error: {code, message}} instead of problem documents (RFC 9457)."`
-	IntentLife   time.Duration `default:"15m" help:"How long a payment intent may be confirmed."`
-	Lease        time.Duration `default:"30s" help:"How long after a process's death its operations are taken over."`
-	CrashAt      string        `placeholder:"POINT" help:"Kill this process at a named point, such as payments.process.charged, to see what becomes of the operation."`
+	Listen            string        `default:"localhost:8080" help:"Address to serve at. Further instances have the ports after it."`
+	Instances         int           `default:"1" help:"How many instances work on the database, in this process."`
+	Database          string        `placeholder:"URL" help:"postgres://… instead of SQLite in the data folder."`
+	Cache             string        `placeholder:"URL" help:"redis://… that answers repeats before the database does."`
+	NATS              string        `placeholder:"URL" help:"nats://… instead of a server in this process."`
+	Temporal          string        `placeholder:"HOST:PORT" help:"A Temporal server that runs the sagas instead of the database. All instances have it, and keep it."`
+	TemporalNamespace string        `default:"default" placeholder:"NAME" help:"Temporal's namespace of this shop. It keeps card tokens and addresses in plain text."`
+	Processor         string        `placeholder:"URL" help:"http://… of a card processor instead of a simulated one in this process."`
+	Webhook           string        `placeholder:"URL" help:"Where to tell that a payment has completed."`
+	InsecureDev       bool          `help:"Believe the header X-Tenant-ID instead of asking for a token. With it goes all that --dev gives."`
+	Dev               bool          `help:"Let anybody who opens the page pay, see the card processor's ledger and break things. Not for production."`
+	AtMostOnce        bool          `help:"Never run a payment again whose outcome is unknown: ask the card processor."`
+	SimpleErrors      bool          `help:"Refuse with {success, error: {code, message}} instead of problem documents (RFC 9457)."`
+	IntentLife        time.Duration `default:"15m" help:"How long a payment intent may be confirmed."`
+	Lease             time.Duration `default:"30s" help:"How long after a process's death its operations are taken over."`
+	CrashAt           string        `placeholder:"POINT" help:"Kill this process at a named point, such as payments.process.charged, to see what becomes of the operation."`
 }
 
 func (c *serveCommand) config() host.Config {
@@ -102,7 +104,7 @@ func (c *serveCommand) config() host.Config {
 		}
 	}
 	return host.Config{
-		Data: c.Data, Database: c.Database, Cache: c.Cache, NATS: c.NATS, Processor: c.Processor, Listen: c.Listen, Instances: c.Instances,
+		Data: c.Data, Database: c.Database, Cache: c.Cache, NATS: c.NATS, Temporal: c.Temporal, TemporalNamespace: c.TemporalNamespace, Processor: c.Processor, Listen: c.Listen, Instances: c.Instances,
 		Dev: c.Dev, InsecureDev: c.InsecureDev, AtMostOnce: c.AtMostOnce, SimpleErrors: c.SimpleErrors, Webhook: c.Webhook, IntentLife: c.IntentLife, Lease: c.Lease, Crash: crash,
 	}
 }

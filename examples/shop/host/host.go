@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"go.temporal.io/sdk/client"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/semelhq/semel/examples/shop/database"
@@ -31,6 +32,9 @@ type Config struct {
 	Processor string // http://… of a card processor; "" means a simulated one in this process
 	Listen    string // address of the first instance; others have the ports after it
 	Instances int    // defaults to 1
+	// Temporal is the host:port of a Temporal server that runs the sagas; "" means that the database does.
+	// TemporalNamespace defaults to "default". See [shop.Options].
+	Temporal, TemporalNamespace string
 	// Dev gives anybody who opens the page a token, the card processor's ledger and its faults; see [web.Dev].
 	Dev bool
 	// ShareBroker lets other processes of this machine connect to the NATS server in this process.
@@ -58,6 +62,7 @@ type Host struct {
 	pages     []http.Handler // the instances, with their checkout pages
 	listeners []net.Listener
 	databases []*database.DB
+	temporal  client.Client // nil for none
 	closers   []func() error
 }
 
@@ -77,6 +82,11 @@ func Open(ctx context.Context, c Config) (_ *Host, err error) {
 	}
 	if err := h.openBroker(ctx, c); err != nil {
 		return nil, err
+	}
+	if c.Temporal != "" {
+		if h.temporal, err = h.openTemporal(c); err != nil {
+			return nil, err
+		}
 	}
 	if c.Processor == "" {
 		if c.Processor, err = h.openProcessor(ctx, filepath.Join(c.Data, "processor.jsonl")); err != nil {
@@ -127,7 +137,7 @@ func (h *Host) openInstance(ctx context.Context, c Config, n int) error {
 	h.databases = append(h.databases, db)
 	h.closers = append(h.closers, db.Close)
 	o := shop.Options{
-		DB: db, Broker: h.Broker, Processor: c.Processor, Auth: shop.Auth{Key: h.Keys.public(), InsecureDev: c.InsecureDev}, Secrets: h.Keys.secrets(),
+		DB: db, Broker: h.Broker, Temporal: h.temporal, Processor: c.Processor, Auth: shop.Auth{Key: h.Keys.public(), InsecureDev: c.InsecureDev}, Secrets: h.Keys.secrets(),
 		Webhook: c.Webhook, Mail: mailIn(c.Data), AtMostOnce: c.AtMostOnce, SimpleErrors: c.SimpleErrors, IntentLife: c.IntentLife, Lease: c.Lease, Crash: c.Crash, Log: c.Log,
 	}
 	if c.Cache != "" {

@@ -88,6 +88,11 @@ func (s *Shop) placing() error {
 		return fmt.Errorf("register the saga: %w", err)
 	}
 	s.loops = append(s.loops, runner.Run)
+	if s.o.Temporal != nil {
+		if err := s.onTemporal(); err != nil {
+			return err
+		}
+	}
 	register(s, call{
 		id: "place-order", method: http.MethodPost, path: "/orders/{id}/place", tag: "sagas", summary: "Pay and ship an order",
 		status: http.StatusAccepted, refusals: []int{http.StatusNotFound, http.StatusConflict},

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"go.temporal.io/sdk/client"
+
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/examples/shop/database"
@@ -14,6 +16,12 @@ import (
 
 // newShop returns a shop that nobody serves, and its card processor.
 func newShop(t *testing.T) (*Shop, *processor.Processor) {
+	t.Helper()
+	return newShopOn(t, nil)
+}
+
+// newShopOn returns one whose sagas run on Temporal, unless that is nil.
+func newShopOn(t *testing.T, temporal client.Client) (*Shop, *processor.Processor) {
 	t.Helper()
 	folder := t.TempDir()
 	p, err := processor.Open(processor.Options{Ledger: filepath.Join(folder, "ledger.jsonl")})
@@ -28,7 +36,7 @@ func newShop(t *testing.T) (*Shop, *processor.Processor) {
 	})
 	secret := []byte("thirty-two bytes for the tests!!")
 	s, err := New(Options{
-		DB: db, Processor: server.URL, Auth: Auth{InsecureDev: true}, AtMostOnce: true, Log: slog.New(slog.DiscardHandler),
+		DB: db, Temporal: temporal, Processor: server.URL, Auth: Auth{InsecureDev: true}, AtMostOnce: true, Log: slog.New(slog.DiscardHandler),
 		Secrets: Secrets{Identity: secret, Derivation: secret, Encryption: secret},
 	})
 	must(t, err)

@@ -22,6 +22,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"github.com/nats-io/nats.go/jetstream"
+	temporalclient "go.temporal.io/sdk/client"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/semelhq/semel"
@@ -67,6 +68,10 @@ type Options struct {
 	Processor string              // URL of the card processor
 	Auth      Auth
 	Secrets   Secrets
+	// Temporal runs the sagas that begin, instead of the database; may be nil. Its namespace belongs to this shop's data. All
+	// processes of the shop have it or none, and once they have had it they keep it: without it they don't see those sagas.
+	// Its histories have card tokens and addresses in plain text, unless the client's DataConverter encrypts them.
+	Temporal temporalclient.Client
 	// Webhook is where it is told that a payment has completed. "" means nowhere.
 	Webhook string
 	// Mail is the folder that mails are written to. "" means none.
