@@ -1,12 +1,20 @@
+import { parseObject } from "./document.js";
+
 const inProgress = "in-progress";
 
 /** Reads an answer's object of JSON; an empty one if it is none. */
-async function read(response) {
-  try {
-    return Object(await response.json());
-  } catch {
-    return {};
-  }
+const read = async (response) => parseObject(await response.text()) ?? {};
+
+/** Has the key in a member of the body, an object of JSON, in place of a header. The rest of the body stays as it is. */
+export function inBody(name) {
+  return async (body) => {
+    const text = typeof body === "string" ? body : await new Response(body).text();
+    const members = parseObject(text);
+    if (!members) throw new TypeError("the body that is to hold the key is no object of JSON");
+    const comma = Object.keys(members)[0] === undefined ? "" : ",";
+    const put = (value) => text.replace("{", () => JSON.stringify({ [name]: value }).slice(0, -1) + comma);
+    return { value: members[name], put };
+  };
 }
 
 /** How Stripe wants keys, and answers to them: https://docs.stripe.com/api/idempotent_requests. It keeps keys for 24 h at least. */
@@ -29,7 +37,7 @@ export function stripe() {
 /** How Square wants keys, in the body: https://developer.squareup.com/docs/build-basics/common-api-patterns/idempotency. */
 export function square() {
   return {
-    field: "idempotency_key",
+    field: inBody("idempotency_key"),
     bare: true,
     async classify(response) {
       const { code, category } = (await read(response)).errors?.[0] ?? {};

@@ -1,33 +1,36 @@
-const members = { status: "number", retryable: "boolean" };
-for (const name of ["type", "title", "detail", "code", "state", "operation"]) members[name] = "string";
+/** The members that are known, each with a value of its type. */
+const members = { type: "", title: "", status: 0, detail: "", code: "", retryable: true, state: "", operation: "", __proto__: null };
 
 /**
  * Reads the problem that a response holds (RFC 9457), or, in the answer to a question about an operation, what it tells of
  * that; undefined if it is neither. A guard says in a header which problem it is (R-59a), in whatever form the body tells it.
  */
 export function readDocument(response, bytes, question) {
-  const document = readBody(response, bytes, question);
-  const code = response.status >= 400 ? response.headers.get("Idempotency-Code") : null;
+  const { status, headers } = response;
+  const media = mediaOf(headers);
+  const failed = status >= 400;
+  const code = failed && headers.get("Idempotency-Code");
+  const holds = failed ? media === "application/problem+json" : question && status < 300 && /^application\/json$|\+json$/.test(media);
+  const document = holds ? read(bytes) : undefined;
   return code ? { ...document, code } : document;
 }
 
-function readBody(response, bytes, question) {
-  const media = mediaType(response.headers);
-  const problem = response.status >= 400 && media === "application/problem+json";
-  const state = question && response.status < 300 && (media === "application/json" || media.endsWith("+json"));
-  if (!problem && !state) return undefined;
-  let document;
+function read(bytes) {
+  const document = parseObject(new TextDecoder().decode(bytes));
+  // A member of another type counts as absent (RFC 9457, section 3.1); members that are not known stay.
+  const known = ([name, value]) => typeof value === typeof (members[name] ?? value);
+  return document && Object.fromEntries(Object.entries(document).filter(known));
+}
+
+/** The object of JSON that a text holds, undefined if it is none. */
+export function parseObject(text) {
   try {
-    document = JSON.parse(new TextDecoder().decode(bytes));
+    const value = JSON.parse(text);
+    return typeof value === "object" && !Array.isArray(value) ? (value ?? undefined) : undefined;
   } catch {
     return undefined;
   }
-  if (document === null || typeof document !== "object" || Array.isArray(document)) return undefined;
-  // A member of another type counts as absent (RFC 9457, section 3.1); members that are not known stay.
-  const read = ([name, value]) => !Object.hasOwn(members, name) || typeof value === members[name];
-  return Object.fromEntries(Object.entries(document).filter(read));
 }
 
-function mediaType(headers) {
-  return (headers.get("Content-Type") ?? "").split(";")[0].trim().toLowerCase();
-}
+/** The media type of a body, in lower case and without parameters; "" if none is named. */
+export const mediaOf = (headers) => (headers.get("Content-Type") ?? "").split(";")[0].trim().toLowerCase();

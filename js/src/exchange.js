@@ -1,23 +1,26 @@
 import { readDocument } from "./document.js";
-import { Limit, unlessAborted } from "./limit.js";
+import { limitOf, unlessAborted } from "./limit.js";
 
 /**
  * Sends one request, and reads its answer to the end: one that breaks off was lost. Returns the response and its bytes, or the
  * error, and the problem or state that is told in the body.
  */
-export async function exchange(call, url, init, question) {
+export async function exchange({ options, signal: given }, url, init, question) {
   const started = Date.now();
-  const limit = new Limit(call.signal, call.options.attemptTimeout, "no answer within the time of an attempt");
+  const { signal, close } = limitOf({ signal: given, timeout: options.attemptTimeout });
+  const read = async () => {
+    const response = await options.fetch(url, { ...init, signal });
+    const bytes = await (isUsual(response) ? response : response.clone()).arrayBuffer();
+    return { response, bytes, document: readDocument(response, bytes, question) };
+  };
+  let reply;
   try {
-    const signal = limit.signal;
-    const response = await unlessAborted(Promise.resolve(call.options.fetch(url, { ...init, signal })), signal);
-    const bytes = await unlessAborted((isUsual(response) ? response : response.clone()).arrayBuffer(), signal);
-    return { response, bytes, document: readDocument(response, bytes, question), took: Date.now() - started };
+    reply = await unlessAborted(read(), signal);
   } catch (error) {
-    return { error: call.signal.aborted ? call.signal.reason : error, failed: true, took: Date.now() - started };
-  } finally {
-    limit.close();
+    reply = { error: given.aborted ? given.reason : error, failed: true };
   }
+  close();
+  return { ...reply, took: Date.now() - started };
 }
 
 const isUsual = ({ status }) => status >= 200 && status < 600;
@@ -27,11 +30,13 @@ const isUsual = ({ status }) => status >= 200 && status < 600;
  * fetch it came from.
  */
 export function responseOf({ response, bytes }, idempotent) {
-  const { status, statusText, headers, url, redirected, type } = response;
+  const { status, headers } = response;
   let copy = response;
+  const define = (name, value) => Object.defineProperty(copy, name, { value });
   if (isUsual(response)) {
-    copy = new Response([204, 205, 304].includes(status) ? null : bytes, { status, statusText, headers: [...headers] });
-    for (const [name, value] of Object.entries({ url, redirected, type })) Object.defineProperty(copy, name, { value });
+    const body = [204, 205, 304].includes(status) ? null : bytes;
+    copy = new Response(body, { status, statusText: response.statusText, headers: [...headers] });
+    for (const name of ["url", "redirected", "type"]) define(name, response[name]);
   }
-  return idempotent ? Object.defineProperty(copy, "idempotent", { value: idempotent }) : copy;
+  return idempotent ? define("idempotent", idempotent) : copy;
 }

@@ -36,23 +36,6 @@ export interface BudgetOptions {
 export interface ClientOptions {
   /** Sends a request. Defaults to the platform's. */
   fetch?: (url: string, init: RequestInit) => Promise<Response>;
-  /**
-   * Keeps the keys of operations; null keeps them in memory. Defaults to localStorage where tabs can lock it (lock, and a page
-   * with navigator.locks), else to sessionStorage.
-   */
-  storage?: KeyStorage | null;
-  /**
-   * Lets no two tabs make a call of the same operation at once, where there is navigator.locks: the second waits, and gets the
-   * first one's answer again. Tabs must share the storage. Defaults to true.
-   */
-  lock?: boolean;
-  /**
-   * Whose operations these are, such as a user's id: operations of the same name in two scopes are two. Without a window, as on
-   * a server, an operation needs one, here or of its own.
-   */
-  scope?: string;
-  /** Is put before an operation's name in the storage. Defaults to "semel:". */
-  storagePrefix?: string;
   /** What the server says of keys, such as stripe(). Other options go before its own. Defaults to the rules for every server. */
   dialect?: Dialect;
   /** Carries the key. Defaults to Idempotency-Key. */
@@ -91,6 +74,19 @@ export interface ClientOptions {
    * 30 s the request is sent all the same, and costs no attempt if it is lost. Defaults to true.
    */
   waitOnline?: boolean;
+  /** Asks about operations in place of sending their requests again, see polling. Defaults to sending them again. */
+  polling?: Polling;
+  /**
+   * The other origins, such as "https://eu.api.example", to which key and body go along when a redirect (307, 308) leads there.
+   * Defaults to none. In a page this holds for requests to its own origin; beyond that the platform decides, by CORS.
+   */
+  crossOrigin?: string[];
+  /** Is told about each attempt when it has ended, without its key. */
+  onAttempt?: (attempt: Attempt) => void;
+}
+
+/** When to ask about operations. */
+export interface PollingOptions {
   /** Asks for the operation that a 202 names in Location, so often, until it has ended. Defaults to 0: the 202 is the answer. */
   pollEvery?: number;
   /**
@@ -100,16 +96,18 @@ export interface ClientOptions {
    * sending the request again.
    */
   statusURL?: string | URL;
-  /**
-   * The other origins, such as "https://eu.api.example", to which key and body go along when a redirect (307, 308) leads there.
-   * Defaults to none. In a page this holds for requests to its own origin; beyond that the platform decides, by CORS.
-   */
-  crossOrigin?: string[];
-  /** Is told about each attempt when it has ended, without its key. */
-  onAttempt?: (attempt: Attempt) => void;
-  /** Is told that storage could not be used. Defaults to console.warn. */
-  onWarning?: (warning: Warning) => void;
 }
+
+/** What polling returns, for the client's options. What it holds is the client's own. */
+export interface Polling {
+  readonly ask: unknown;
+}
+
+/**
+ * Asks about operations in place of sending their requests again: that of a 202, until it has ended, and that of a lost answer.
+ * Throws a TypeError that says what is wrong with the options.
+ */
+export function polling(options?: PollingOptions): Polling;
 
 /**
  * What an answer means: the operation's own answer; try again; the operation runs, and is waited for; the key is another
@@ -121,14 +119,20 @@ export type Verdict = "answer" | "retry" | "in-progress" | "reused" | "unknown";
 export interface Dialect {
   /** Carries the key. */
   header?: string;
-  /** The member of the body, an object of JSON, that holds the key in place of a header. */
-  field?: string;
+  /** Where the body holds the key, in place of a header: what inBody returns. */
+  field?: BodyField;
   bare?: boolean;
   /** How long the server remembers a key at least, in milliseconds. */
   maxAge?: number;
   /** As that of the options, which goes first. */
   classify?: ClientOptions["classify"];
 }
+
+/** Reads the key in a body, and puts one there. */
+export type BodyField = (body: unknown) => Promise<{ value: unknown; put(key: string): string }>;
+
+/** Has the key in a member of the body, which has to be an object of JSON. */
+export function inBody(name: string): BodyField;
 
 /** How Stripe wants keys, and answers to them. */
 export function stripe(): Dialect;
@@ -221,12 +225,12 @@ export interface Operation {
    * Sends the request under the operation's key, as the client's fetch does. While one is under way, it sends nothing and returns
    * a copy of that one's answer, or its error; signal and timeout end only this wait for it. If whoever made that one aborts it,
    * this one is sent after all. Another request (method, URL, body) than the one that has no answer yet is refused, with
-   * Code.keyReused and nothing sent.
+   * the code IDEMPOTENCY_KEY_REUSED, and nothing is sent.
    */
   fetch(input: RequestInfo | URL, init?: CallInit): Promise<Answer>;
   /**
-   * Asks statusURL what became of the operation, and sends nothing else. Undefined if there is no key, or nothing is known of it.
-   * statusURL may be relative to the page.
+   * Asks polling's statusURL what became of the operation, and sends nothing else. Undefined if there is no key, or nothing is
+   * known of it. statusURL may be relative to the page.
    */
   status(init?: CallInit): Promise<Status | undefined>;
   /** Drops the key: the next request is a new wish. For when it is known what became of the last one. */
@@ -243,7 +247,7 @@ export interface Status {
 export interface OperationOptions {
   /** A key that is derived from what the operation is for, such as an order's number. Defaults to one that is made and kept. */
   key?: string | Key;
-  /** Whose operation it is. Defaults to the client's. */
+  /** Whose operation it is. Defaults to that of all. */
   scope?: string;
 }
 
@@ -257,6 +261,33 @@ export interface Client {
    * has led. That may be of any key which newKey or the client has not just made.
    */
   fetch(input: RequestInfo | URL, init?: KeyedCallInit): Promise<Answer>;
+}
+
+/** Options of operations. */
+export interface OperationsOptions {
+  /**
+   * Keeps the keys of operations; null keeps them in memory. Defaults to localStorage where tabs can lock it (lock, and a page
+   * with navigator.locks), else to sessionStorage.
+   */
+  storage?: KeyStorage | null;
+  /**
+   * Lets no two tabs make a call of the same operation at once, where there is navigator.locks: the second waits, and gets the
+   * first one's answer again. Tabs must share the storage. Defaults to true.
+   */
+  lock?: boolean;
+  /**
+   * Whose operations these are, such as a user's id: operations of the same name in two scopes are two. Without a window, as on
+   * a server, an operation needs one, here or of its own.
+   */
+  scope?: string;
+  /** Is put before an operation's name in the storage. Defaults to "semel:". */
+  storagePrefix?: string;
+  /** Is told that storage could not be used. Defaults to console.warn. */
+  onWarning?: (warning: Warning) => void;
+}
+
+/** A client that has operations too. */
+export interface OperationsClient extends Client {
   /**
    * The operation of a name. Its key is kept in the storage from before the first request until there is a definite answer. Each
    * wish has a random key, unless the caller derives one, from what is wanted: then a call after the answer, and one in another
@@ -268,46 +299,42 @@ export interface Client {
 /** Returns a client; throws a TypeError that says all that is wrong with the options. */
 export function createClient(options?: ClientOptions): Client;
 
+/**
+ * Returns a client whose calls can be operations, under the options and the budget of one that createClient has returned. Throws
+ * a TypeError that says what is wrong with the options.
+ */
+export function operations(client: Client, options?: OperationsOptions): OperationsClient;
+
+/**
+ * Why a call was not sent again although that was worth it: maxAttempts; the budget; the call's time is over, or would be before
+ * the next attempt; maxAge, since the server may have forgotten the key, and run it again; or the server asks for more patience
+ * than maxRetryAfter.
+ */
 export type Reason = "attempts" | "budget" | "deadline" | "retention" | "retry-after";
 
-export const Reason: {
-  /** maxAttempts */
-  readonly attempts: "attempts";
-  readonly budget: "budget";
-  /** The call's time is over, or would be before the next attempt. */
-  readonly deadline: "deadline";
-  /** maxAge: the server may have forgotten the key, and run it again. */
-  readonly retention: "retention";
-  /** The server asks for more patience than maxRetryAfter. */
-  readonly retryAfter: "retry-after";
-};
-
-export type Code = (typeof Code)[keyof typeof Code];
-
-export const Code: {
-  readonly keyMissing: "IDEMPOTENCY_KEY_REQUIRED";
-  readonly keyInvalid: "IDEMPOTENCY_KEY_INVALID";
-  readonly scopeInvalid: "IDEMPOTENCY_SCOPE_INVALID";
-  readonly keyReused: "IDEMPOTENCY_KEY_REUSED";
-  readonly inProgress: "IDEMPOTENCY_IN_PROGRESS";
-  readonly outcomePending: "IDEMPOTENCY_OUTCOME_PENDING";
-  readonly outcomeUnknown: "IDEMPOTENCY_OUTCOME_UNKNOWN";
-  readonly replayUnavailable: "IDEMPOTENCY_REPLAY_UNAVAILABLE";
-  readonly noAnswer: "IDEMPOTENCY_NO_ANSWER";
-  readonly keyExpired: "IDEMPOTENCY_KEY_EXPIRED";
-  readonly replayForbidden: "IDEMPOTENCY_REPLAY_FORBIDDEN";
-  readonly tooManyAttempts: "IDEMPOTENCY_TOO_MANY_ATTEMPTS";
-  readonly tooManyKeys: "IDEMPOTENCY_TOO_MANY_KEYS";
-  readonly bodyTooLarge: "IDEMPOTENCY_BODY_TOO_LARGE";
-  readonly digestMismatch: "IDEMPOTENCY_DIGEST_MISMATCH";
-  readonly earlyData: "IDEMPOTENCY_EARLY_DATA";
-  readonly storeUnavailable: "IDEMPOTENCY_STORE_UNAVAILABLE";
-  readonly requestUnreadable: "IDEMPOTENCY_REQUEST_UNREADABLE";
-  readonly bodyConsumed: "IDEMPOTENCY_BODY_CONSUMED";
-  readonly operationNotFound: "IDEMPOTENCY_OPERATION_NOT_FOUND";
-  /** The body is a stream: nothing was sent. */
-  readonly bodyNotRepeatable: "BODY_NOT_REPEATABLE";
-};
+/** The codes of the guard's problems, and of the client's own refusal of a body that is a stream: nothing was sent. */
+export type Code =
+  | "IDEMPOTENCY_KEY_REQUIRED"
+  | "IDEMPOTENCY_KEY_INVALID"
+  | "IDEMPOTENCY_SCOPE_INVALID"
+  | "IDEMPOTENCY_KEY_REUSED"
+  | "IDEMPOTENCY_IN_PROGRESS"
+  | "IDEMPOTENCY_OUTCOME_PENDING"
+  | "IDEMPOTENCY_OUTCOME_UNKNOWN"
+  | "IDEMPOTENCY_REPLAY_UNAVAILABLE"
+  | "IDEMPOTENCY_NO_ANSWER"
+  | "IDEMPOTENCY_KEY_EXPIRED"
+  | "IDEMPOTENCY_REPLAY_FORBIDDEN"
+  | "IDEMPOTENCY_TOO_MANY_ATTEMPTS"
+  | "IDEMPOTENCY_TOO_MANY_KEYS"
+  | "IDEMPOTENCY_BODY_TOO_LARGE"
+  | "IDEMPOTENCY_DIGEST_MISMATCH"
+  | "IDEMPOTENCY_EARLY_DATA"
+  | "IDEMPOTENCY_STORE_UNAVAILABLE"
+  | "IDEMPOTENCY_REQUEST_UNREADABLE"
+  | "IDEMPOTENCY_BODY_CONSUMED"
+  | "IDEMPOTENCY_OPERATION_NOT_FOUND"
+  | "BODY_NOT_REPEATABLE";
 
 /** The end of a call without the operation's own answer. Its text does not show the key. */
 export class IdempotencyError extends Error {

@@ -2,79 +2,63 @@ import { keyOf } from "./key.js";
 import { tell } from "./tell.js";
 
 /**
- * The keys of operations that have no definite answer yet, by the operations' names, each with the digest of its request. What
- * can't be stored, because storage is full, forbidden or not there, is kept in memory, and told.
+ * Keeps the keys of operations that have no definite answer yet, by the operations' names, each with the digest of its request.
+ * What can't be stored, because storage is full, forbidden or not there, is kept in memory, and told. storage null means memory,
+ * undefined that of all tabs where they can lock it, else the tab's own; without a window, memory.
  */
-export class KeyStore {
-  #storage;
-  #prefix;
-  #warn;
-  #memory = new Map(); // goes before the storage; null: forgotten, though the storage could not be told
+export function keyStore({ storage, storagePrefix, lock, onWarning }) {
+  const memory = new Map(); // goes before the storage; null: forgotten, though the storage could not be told
 
-  /** storage null means memory, undefined that of all tabs where they can lock it, else the tab's own; without a window, memory. */
-  constructor({ storage, storagePrefix, lock, onWarning }) {
-    this.#prefix = storagePrefix;
-    this.#warn = (message, operation, error) => tell(onWarning, { message, operation, error });
-    if (storage === null || (storage === undefined && globalThis.window === undefined)) return;
-    const shared = () => lock && globalThis.navigator?.locks !== undefined;
-    // A page may forbid even to look at it.
-    this.#storage = () => storage ?? (shared() ? globalThis.localStorage : globalThis.sessionStorage);
+  /** Calls f with the storage, undefined if memory is wanted, and an operation's name there. Tells if that fails. */
+  function access(operation, f) {
+    try {
+      if (storage === null || !(storage || globalThis.window)) return f();
+      // A page may forbid even to look at it.
+      const opened = storage ?? (lock && globalThis.navigator?.locks ? globalThis.localStorage : globalThis.sessionStorage);
+      if (!opened) throw new Error("no storage");
+      return f(opened, storagePrefix + operation);
+    } catch (error) {
+      tell(onWarning, { message: "the storage fails: the key does not survive a reload", operation, error });
+      return undefined;
+    }
   }
 
   /** The key that is kept for an operation, undefined if there is none. */
-  read(operation) {
-    if (this.#memory.has(operation)) return this.#memory.get(operation) ?? undefined;
-    let text;
+  function read(operation) {
+    if (memory.has(operation)) return memory.get(operation) ?? undefined;
+    const text = access(operation, (opened, name) => opened?.getItem(name));
+    if (text == null) return undefined;
+    if (text.then) {
+      Promise.resolve(text).catch(() => {});
+      throw new TypeError("the storage answers with a promise");
+    }
     try {
-      text = this.#storage?.()?.getItem(this.#prefix + operation);
+      const { value, made, digest, ended } = JSON.parse(text);
+      return { ...keyOf({ value, made: made ?? NaN }), digest, ended };
     } catch (error) {
-      this.#warn("the key that may be stored can't be read", operation, error);
+      tell(onWarning, { message: "what is stored is not a key", operation, error });
       return undefined;
     }
-    if (text === null || text === undefined) return undefined;
-    if (typeof text.then === "function") {
-      Promise.resolve(text).catch(() => {});
-      throw new TypeError("idempotent client: want a storage that answers at once, not with a promise");
-    }
-    const key = parse(text);
-    if (!key) this.#warn("what is stored is not a key", operation);
-    return key;
   }
 
   /** Keeps the key of an operation. */
-  keep(operation, key) {
-    try {
-      const storage = this.#storage?.();
-      if (this.#storage && !storage) throw new Error("there is no storage");
-      storage?.setItem(this.#prefix + operation, JSON.stringify(key));
-      if (storage) {
-        this.#memory.delete(operation);
-        return;
-      }
-    } catch (error) {
-      this.#warn("a key can't be stored and does not survive a reload", operation, error);
-    }
-    this.#memory.set(operation, key);
+  function keep(operation, key) {
+    memory.set(operation, key);
+    access(operation, (opened, name) => {
+      opened?.setItem(name, JSON.stringify(key));
+      if (opened) memory.delete(operation);
+    });
   }
 
   /** Forgets the key of an operation, if it is still this one. */
-  remove(operation, key) {
-    if (this.read(operation)?.value !== key.value) return;
-    this.#memory.delete(operation);
-    try {
-      this.#storage?.()?.removeItem(this.#prefix + operation);
-    } catch (error) {
-      this.#memory.set(operation, null);
-      this.#warn("the key of an operation that has ended can't be removed", operation, error);
-    }
+  function remove(operation, key) {
+    if (read(operation)?.value !== key.value) return;
+    memory.set(operation, null);
+    access(operation, (opened, name) => {
+      opened?.removeItem(name);
+      memory.delete(operation);
+    });
   }
-}
 
-function parse(text) {
-  try {
-    const { value, made, digest, ended } = JSON.parse(text);
-    return made === undefined ? undefined : { ...keyOf({ value, made }), digest, ended };
-  } catch {
-    return undefined;
-  }
+  return { read, keep, remove };
 }

@@ -1,12 +1,10 @@
-const longestTimer = 2 ** 31 - 1; // what is more, setTimeout takes for nothing
-
 /** Calls f after so many milliseconds, not earlier; returns how to take that back. */
 function after(ms, f) {
   const until = Date.now() + ms;
   let timer;
   const arm = () => {
     const left = Math.max(0, Math.ceil(until - Date.now()));
-    timer = left > longestTimer ? setTimeout(arm, longestTimer) : setTimeout(f, left);
+    timer = left < 2 ** 31 ? setTimeout(f, left) : setTimeout(arm, 2 ** 31 - 1); // what is more, it takes for nothing
   };
   arm();
   return () => clearTimeout(timer);
@@ -16,46 +14,25 @@ function after(ms, f) {
  * What ends a call, or an attempt, from outside: a signal, if there is one, and a time in milliseconds, if it is not 0. It is
  * closed in the end: a signal that fires later must not break the answer that was returned.
  */
-export class Limit {
-  #controller = new AbortController();
-  #undo = [];
-
-  constructor(signal, timeout, text) {
-    this.deadline = timeout > 0 ? Date.now() + timeout : Infinity;
-    if (signal?.aborted) {
-      this.#controller.abort(signal.reason);
-      return;
-    }
-    if (signal) {
-      const follow = () => this.#controller.abort(signal.reason);
-      signal.addEventListener("abort", follow, { once: true });
-      this.#undo.push(() => signal.removeEventListener("abort", follow));
-    }
-    if (timeout > 0) {
-      this.#undo.push(after(timeout, () => this.#controller.abort(new DOMException(text, "TimeoutError"))));
-    }
-  }
-
-  get signal() {
-    return this.#controller.signal;
-  }
-
-  close() {
-    for (const undo of this.#undo) undo();
-  }
-}
-
-/** What ends a call, as its init says. */
 export function limitOf({ signal, timeout = 0 }) {
-  if (!Number.isFinite(timeout) || timeout < 0) throw new TypeError("idempotent call: timeout is not a number of milliseconds");
-  if (signal && typeof signal.addEventListener !== "function") throw new TypeError("idempotent call: signal is not an AbortSignal");
-  return new Limit(signal, timeout, "the call's time is over");
+  if (!Number.isFinite(timeout) || timeout < 0) throw new TypeError("timeout is no number of milliseconds");
+  if (signal && !signal.addEventListener) throw new TypeError("signal is no AbortSignal");
+  const controller = new AbortController();
+  const follow = () => controller.abort(signal.reason);
+  if (signal?.aborted) follow();
+  signal?.addEventListener("abort", follow);
+  const late = () => controller.abort(new DOMException(`no answer within ${timeout} ms`, "TimeoutError"));
+  const deadline = timeout ? Date.now() + timeout : Infinity;
+  const stop = timeout ? after(timeout, late) : undefined;
+  const close = () => {
+    signal?.removeEventListener("abort", follow);
+    stop?.();
+  };
+  return { signal: controller.signal, deadline, close };
 }
 
 /** Waits so many milliseconds, or rejects with the signal's reason. */
-export function sleep(ms, signal) {
-  return orAborted(signal, (done) => after(ms, done));
-}
+export const sleep = (ms, signal) => orAborted(signal, (done) => after(ms, done));
 
 /** For how long a browser is believed that it is without a network: some don't see the one that they have. */
 const belief = 30_000;
@@ -81,27 +58,21 @@ export async function untilOnline(signal) {
 }
 
 /** Waits for a promise, which may know nothing of the signal, or rejects with the signal's reason. */
-export function unlessAborted(promise, signal) {
-  return orAborted(signal, (done, failed) => {
-    promise.then(done, failed);
-    return () => {};
-  });
-}
+export const unlessAborted = (promise, signal) => orAborted(signal, (done, failed) => void promise.then(done, failed));
 
 /** Waits for what start tells done, or failed, or rejects with the signal's reason; what start returns undoes it. */
-function orAborted(signal, start) {
-  return new Promise((resolve, reject) => {
-    const end = (settle, value) => {
-      undo();
-      signal.removeEventListener("abort", aborted);
-      settle(value);
-    };
-    const aborted = () => end(reject, signal.reason);
-    const undo = start(
-      (value) => end(resolve, value),
-      (error) => end(reject, error),
-    );
-    if (signal.aborted) aborted();
-    else signal.addEventListener("abort", aborted);
-  });
+async function orAborted(signal, start) {
+  let aborted;
+  let undo;
+  try {
+    return await new Promise((done, failed) => {
+      undo = start(done, failed);
+      aborted = () => failed(signal.reason);
+      if (signal.aborted) aborted();
+      signal.addEventListener("abort", aborted);
+    });
+  } finally {
+    undo?.();
+    signal.removeEventListener("abort", aborted);
+  }
 }

@@ -1,42 +1,32 @@
 import { replayed } from "./classify.js";
 import { exchange } from "./exchange.js";
 
-const most = 20; // redirects, as fetch follows
-
 /**
  * Sends a request with a key, or a question about its operation, and follows redirects. In a page, or a worker, the platform does,
  * by the rules of CORS. Elsewhere a redirect takes key and body to another origin only if that is allowed by name (R-69). A
  * question is never asked elsewhere.
  */
-export async function follow(call, to, init, question) {
+export async function follow(call, url, init, question, moved = false, left = 20) {
   const { crossOrigin, header, correlationHeader } = call.options;
-  const page = globalThis.location !== undefined;
-  if (page && question) init = call.own ? { ...init, mode: "same-origin" } : { ...init, redirect: "error" };
-  if (page || !(call.keyed || question) || (init.redirect ?? "follow") !== "follow") {
-    const reply = await exchange(call, to.href, init, question);
-    return { ...reply, moved: reply.response?.redirected };
+  const manual = !globalThis.location && (call.keyed || question) && (init.redirect ?? "follow") === "follow";
+  const reply = await exchange(call, url.href, manual ? { ...init, redirect: "manual" } : init, question);
+  const { status, headers, redirected } = reply.response ?? {};
+  reply.moved = moved || redirected;
+  const location = manual && [301, 302, 303, 307, 308].includes(status) && headers.get("Location");
+  if (!location) return reply;
+  const to = new URL(location, url);
+  const elsewhere = to.origin !== call.url.origin;
+  const drops = status < 307 && init.method !== "GET";
+  if (!left || (elsewhere && (question || !(drops || moved || crossOrigin.includes(to.origin))))) {
+    if (!question) call.last = reply;
+    return { failed: true, final: true, error: new TypeError(`the key may not go to ${to.origin}`) };
   }
-  let url = to;
-  let next = { ...init, redirect: "manual" };
-  for (let moved = false, n = 0; ; n++) {
-    const reply = { ...(await exchange(call, url.href, next, question)), moved };
-    const { status, headers } = reply.response ?? {};
-    const location = [301, 302, 303, 307, 308].includes(status) && headers.get("Location");
-    if (!location) return reply;
-    url = new URL(location, url);
-    const elsewhere = url.origin !== to.origin;
-    const drops = status < 307 && next.method !== "GET";
-    if (n === most || (elsewhere && (question || !(drops || moved || crossOrigin.includes(url.origin))))) {
-      if (!question) call.last = reply;
-      return { failed: true, final: true, error: new TypeError(`a redirect leads to ${url.origin}, where the key may not go`) };
-    }
-    const kept = new Headers(next.headers);
-    if (elsewhere) for (const name of ["authorization", "cookie", correlationHeader ?? "x-correlation-id"]) kept.delete(name);
-    if (drops) {
-      moved = !replayed(headers); // else the redirect is the operation's own answer
-      for (const name of [...kept.keys()]) if (name.startsWith("content-") || name === header.toLowerCase()) kept.delete(name);
-      next = { ...next, method: "GET", body: undefined };
-    }
-    next.headers = kept;
-  }
+  const kept = new Headers(init.headers);
+  const gone = elsewhere ? ["authorization", "cookie", correlationHeader ?? "x-correlation-id"] : [];
+  if (drops) gone.push(header, ...[...kept.keys()].filter((name) => name.startsWith("content-")));
+  for (const name of gone) kept.delete(name);
+  const next = { ...init, headers: kept };
+  if (drops) Object.assign(next, { method: "GET", body: undefined });
+  // A replay that leads elsewhere is the operation's own answer.
+  return follow(call, to, next, question, drops ? !replayed(headers) : moved, left - 1);
 }

@@ -8,8 +8,8 @@ const never = 100 * 365 * 24 * 3600 * 1000;
  * What can't be read says nothing; a date in the past asks for no delay.
  */
 export function retryAfter(status, headers, now) {
-  const asked = [deltaOrDate(headers, now), ...rateLimitResets(status, headers)].filter((ms) => ms !== undefined);
-  return asked.length > 0 ? Math.max(...asked) : undefined;
+  const asked = [deltaOrDate(headers, now), ...rateLimitResets(status, headers)].filter((ms) => ms >= 0);
+  return asked[0] === undefined ? undefined : Math.max(...asked);
 }
 
 /**
@@ -17,18 +17,14 @@ export function retryAfter(status, headers, now) {
  * clocks say differs.
  */
 export function deltaOrDate(headers, now) {
-  const text = headers.get("Retry-After") ?? "";
-  const delta = seconds(text);
-  if (delta !== undefined) return delta;
+  const text = headers.get("Retry-After");
   const at = parseDate(text);
-  if (at === undefined) return undefined;
-  return Math.min(Math.max(at - (parseDate(headers.get("Date") ?? "") ?? now), 0), never);
+  if (at === undefined) return seconds(text);
+  return Math.min(Math.max(at - (parseDate(headers.get("Date")) ?? now), 0), never);
 }
 
 /** Reads a whole number of seconds that is not negative, in milliseconds; one that is too large is never. */
-function seconds(text) {
-  return /^[0-9]+$/.test(text ?? "") ? Math.min(Number(text) * 1000, never) : undefined;
-}
+const seconds = (text) => (/^\d+$/.test(text) ? Math.min(text * 1000, never) : undefined);
 
 /**
  * Reads how long the quotas that are used up need to come back, from RateLimit of draft-ietf-httpapi-ratelimit-headers: a list of
@@ -36,8 +32,7 @@ function seconds(text) {
  */
 function rateLimitResets(status, headers) {
   return (headers.get("RateLimit") ?? "").split(",").map((policy) => {
-    const [, left] = /;\s*r=([^;\s]*)/.exec(policy) ?? [];
-    const [, reset] = /;\s*t=([^;\s]*)/.exec(policy) ?? [];
-    return (seconds(left) ?? (status === 429 ? 0 : 1)) === 0 ? seconds(reset) : undefined;
+    const of = (name) => seconds(policy.match(`;\\s*${name}=([^;\\s]*)`)?.[1]);
+    return (of("r") ?? (status === 429 ? 0 : 1)) === 0 ? of("t") : undefined;
   });
 }

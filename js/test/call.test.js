@@ -3,7 +3,7 @@ import { afterEach, beforeEach, test } from "node:test";
 
 import { Clock } from "../harness/clock.js";
 import { payment, shop, url } from "../harness/shop.js";
-import { createClient, fullJitter } from "../src/index.js";
+import { createClient, fullJitter, operations, polling } from "../src/index.js";
 
 const ok = { status: 201, json: { id: 1 } };
 const never = (init) => new Promise((_, fail) => init.signal.addEventListener("abort", () => fail(init.signal.reason)));
@@ -398,12 +398,13 @@ for (const [text, delay] of [
   });
 }
 
-test("a stream is refused before anything is sent", async () => {
+test("a stream is refused before anything is sent, and no timer is left", async () => {
   const { client, server } = shop([]);
   const streams = [new Blob(["x"]).stream(), (async function* () {})()];
   for (const body of streams) {
-    const call = client.fetch(url, { method: "POST", body, duplex: "half" });
+    const call = client.fetch(url, { method: "POST", body, duplex: "half", timeout: 1000 });
     await assert.rejects(call, { name: "IdempotencyError", code: "BODY_NOT_REPEATABLE", attempts: 0 });
+    assert.equal(clock.waiting, 0);
   }
   assert.equal(server.requests.length, 0);
 });
@@ -529,23 +530,27 @@ test("all that is wrong with the options is told at once", () => {
     header: "a b",
     correlationHeader: "",
     crossOrigin: ["https://a.example/x"],
-    scope: 7,
     methods: ["GET"],
     budget: { share: 2, burst: -1, size: 1 },
-    storage: {},
+    polling,
     onAttempt: 7,
-    statusURL: "http://[::1",
   };
-  assert.throws(
-    () => createClient(wrong),
-    (e) => {
-      assert.ok(e instanceof TypeError);
-      for (const name of Object.keys(wrong)) assert.match(e.message, new RegExp(`\\b${name}\\b`));
-      return true;
-    },
-  );
+  for (const [make, options] of [
+    [createClient, wrong],
+    [polling, { statusURL: "http://[::1", pollEvery: -1, every: 5 }],
+    [(given) => operations(createClient(), given), { scope: 7, storage: {}, lock: "yes", storagePrefx: "" }],
+  ]) {
+    assert.throws(
+      () => make(options),
+      (e) => {
+        assert.ok(e instanceof TypeError);
+        for (const name of Object.keys(options)) assert.match(e.message, new RegExp(`\\b${name}\\b`));
+        return true;
+      },
+    );
+  }
   assert.throws(() => createClient({ header: "X-Id", correlationHeader: "x-id" }), TypeError);
-  assert.throws(() => createClient({ storage: false }), /storage/);
+  assert.throws(() => operations(createClient(), { storage: false }), /storage/);
   for (const backoff of [() => {}, fullJitter("a", 1000), () => -1]) {
     assert.throws(() => createClient({ backoff }), /backoff gives/);
   }

@@ -130,8 +130,8 @@ test("R-69: in a page a request to its own origin may not be led elsewhere, unle
   page(t, "https://shop.example/checkout");
   const modes = [];
   const fetch = (_, init) => (modes.push(init.mode), new Response("{}", { status: 201 }));
-  await createClient({ fetch, storage: null }).fetch("/payments", payment);
-  await createClient({ fetch, storage: null, crossOrigin: ["https://eu.shop.example"] }).fetch("/payments", payment);
-  await createClient({ fetch, storage: null }).fetch(url, payment);
+  await createClient({ fetch }).fetch("/payments", payment);
+  await createClient({ fetch, crossOrigin: ["https://eu.shop.example"] }).fetch("/payments", payment);
+  await createClient({ fetch }).fetch(url, payment);
   assert.deepEqual(modes, ["same-origin", undefined, undefined]);
 });

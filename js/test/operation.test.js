@@ -468,7 +468,7 @@ test("R-70: what became of an operation can be asked", async () => {
   const operation = client.operation("checkout-42");
   assert.equal(await operation.status(), undefined); // there is no key to ask by
   await assert.rejects(operation.fetch(url, payment), { reason: "attempts" });
-  const told = await operation.status({ headers: { Authorization: "Bearer 7" } });
+  const told = await operation.status({ method: "POST", headers: { Authorization: "Bearer 7" } });
   assert.equal(told.state, "running");
   assert.equal(await operation.status(), undefined);
   const [request, question] = server.requests;

@@ -2,7 +2,7 @@
 // the request again as long as there is none. The keys are derived from the cart: the same for a second click, after a reload, and
 // in another tab that shows the cart. A card that was declined is the end of one wish; another card is the next one.
 
-import { createClient, IdempotencyError } from "/client/index.js";
+import { createClient, IdempotencyError, operations } from "/client/index.js";
 import { load, save } from "./cart.js";
 import { session } from "./session.js";
 
@@ -10,13 +10,13 @@ import { session } from "./session.js";
 export const watch = { attempt: () => {} };
 
 const options = {
-  storage: localStorage, // which all tabs share
   maxAttempts: 12, // a visitor has more patience than a server
   budget: { off: true }, // and there is only one
   onAttempt: (attempt) => watch.attempt(attempt),
 };
-const client = createClient(options);
-const impatient = createClient({ ...options, attemptTimeout: 1500 });
+const storage = localStorage; // which all tabs share
+const client = operations(createClient(options), { storage });
+const impatient = operations(createClient({ ...options, attemptTimeout: 1500 }), { storage });
 
 const named = (c, name) => c.operation(name, { key: name });
 const ordering = (cart, c = client) => named(c, `order-${cart.id}`);

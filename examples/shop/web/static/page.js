@@ -1,6 +1,5 @@
 // The page: what it shows in each phase, and what its buttons do. How it pays is in checkout.js.
 
-import { Code, Reason } from "/client/index.js";
 import * as carts from "./cart.js";
 import * as checkout from "./checkout.js";
 import { money } from "./money.js";
@@ -8,6 +7,7 @@ import * as naive from "./naive.js";
 import { open, session, signIn, signOut } from "./session.js";
 import * as workbench from "./workbench.js";
 
+const lost = ["IDEMPOTENCY_OUTCOME_UNKNOWN", "IDEMPOTENCY_REPLAY_UNAVAILABLE", "IDEMPOTENCY_KEY_EXPIRED"];
 const $ = (id) => document.getElementById(id);
 const form = $("form");
 
@@ -50,12 +50,11 @@ function next({ outcome, error, problem }) {
     case "failed":
       return ["failed", "The payment has failed. Please try again."];
   }
-  if (error.code === Code.keyReused) {
+  if (error.code === "IDEMPOTENCY_KEY_REUSED") {
     cart = carts.load();
     return ["refused", "This order was changed in another tab. Please look at it again."];
   }
-  const ended = [Code.outcomeUnknown, Code.replayUnavailable, Code.keyExpired].includes(error.code) || error.reason === Reason.retention;
-  if (ended) return ["lookup", "We are looking up what became of your payment. Please don’t pay again: we will tell you."];
+  if (lost.includes(error.code) || error.reason === "retention") return ["lookup", "We are looking up what became of your payment. Please don’t pay again: we will tell you."];
   return ["unknown", "We don’t know yet whether your payment went through. Check again: you will not pay twice."];
 }
 

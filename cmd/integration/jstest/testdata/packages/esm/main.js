@@ -6,7 +6,7 @@ import ky from "ky";
 import nodeFetch from "node-fetch";
 import createAPI from "openapi-fetch";
 import { fetch as undici } from "undici";
-import { createClient, IdempotencyError } from "@semelhq/client";
+import { createClient, IdempotencyError, operations } from "@semelhq/client";
 
 // A server that breaks the connection of each key's first request, after the effect.
 const effects = new Map();
@@ -56,7 +56,8 @@ await once("axios", async (order) => (await http.post(`${url}/orders`, { order }
 
 // A server whose users are many: whose the operation is, is said for each.
 await once("a Node server", async (order) => {
-  const both = ["ada", "ada"].map((scope) => plain.operation("checkout", { scope }).fetch(`${url}/orders`, init(order)));
+  const client = operations(plain);
+  const both = ["ada", "ada"].map((scope) => client.operation("checkout", { scope }).fetch(`${url}/orders`, init(order)));
   const [first, second] = await Promise.all(both.map(async (answer) => (await answer).json()));
   assert.deepEqual(first, second);
   return first;

@@ -1,8 +1,8 @@
 import { createElement, StrictMode, useEffect, useState } from "react";
 import { createRoot } from "react-dom/client";
-import { createClient } from "@semelhq/client";
+import { createClient, operations } from "@semelhq/client";
 
-const client = createClient(); // one for all components
+const client = operations(createClient()); // one for all components
 const order = new URLSearchParams(location.search).get("order");
 globalThis.mounts = 0;
 

@@ -1,7 +1,8 @@
-import { createClient, draft07, IdempotencyError, newKey, Code, type Answer, type Dialect, type Verdict } from "@semelhq/client";
+import { createClient, draft07, IdempotencyError, newKey, operations, polling, type Answer, type Dialect, type Verdict } from "@semelhq/client";
 
 const dialect: Dialect = draft07();
-const client = createClient({ dialect, fetch, classify: (r, sent): Verdict | undefined => (sent && r.status === 422 ? "unknown" : undefined) });
+const plain = createClient({ dialect, fetch, polling: polling({ statusURL: "/operations" }), classify: (r, sent): Verdict | undefined => (sent && r.status === 422 ? "unknown" : undefined) });
+const client = operations(plain, { storage: null });
 
 export const asFetch: typeof fetch = client.fetch;
 
@@ -12,7 +13,7 @@ export async function pay(signal: AbortSignal): Promise<string | undefined> {
     const told = await client.operation("checkout-42").status();
     return answer.idempotent.state ?? told?.state;
   } catch (error) {
-    if (error instanceof IdempotencyError && error.code === Code.keyReused) return error.reason;
+    if (error instanceof IdempotencyError && error.code === "IDEMPOTENCY_KEY_REUSED") return error.reason;
     throw error;
   }
 }

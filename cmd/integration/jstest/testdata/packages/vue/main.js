@@ -1,7 +1,7 @@
 import { createApp, h, ref } from "vue";
-import { createClient } from "@semelhq/client";
+import { createClient, operations } from "@semelhq/client";
 
-const client = createClient(); // one for all components
+const client = operations(createClient()); // one for all components
 const order = new URLSearchParams(location.search).get("order");
 
 const Checkout = {
