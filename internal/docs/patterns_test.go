@@ -10,7 +10,7 @@ import (
 )
 
 var (
-	patternTests    = regexp.MustCompile("(?m)^\\* \\*\\*Test:\\*\\* (.+)$")
+	patternTests    = regexp.MustCompile(`(?m)^\* \*\*Test:\*\* (.+)$`)
 	patternTest     = regexp.MustCompile("`(Test\\w+)` in \\[`[\\w.]+`\\]\\(([^)]+)\\)")
 	patternExercise = regexp.MustCompile("(?m)^\\* \\*\\*Exercise:\\*\\* (\\d+), \\[`(\\w+)`\\]\\(\\.\\./examples/shop/exercises/(\\w+)/exercise\\.go\\)$")
 )
