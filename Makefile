@@ -51,7 +51,7 @@ flood: ## let one principal attack a gateway on each store: 20 000 hang-ups, 100
 	go run ./cmd/integration/fleet/run --flood hangups,keys,bodies,readers,all --rate $(or $(RATE),2500) --store all $(FLOODFLAGS)
 
 .PHONY: temporal
-temporal: ## run 500 sagas on a real Temporal server, with faults and with workers stopped all the time (SEED=7); the first time builds the server, minutes long
+temporal: ## run 500 sagas and the shop's orders on a real Temporal server, with faults and with workers stopped all the time (SEED=7); the first time builds the server, minutes long
 	cd semeltemporal/servertest && GOWORK=off go vet . && GOWORK=off SEED=$(SEED) go test -count 1 -v -timeout 15m .
 
 .PHONY: test-long
