@@ -12,6 +12,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/semelhq/semel/examples/shop/host"
+	"github.com/semelhq/semel/examples/shop/shop"
 	"github.com/semelhq/semel/internal/command"
 )
 
@@ -92,6 +93,14 @@ type serveCommand struct {
 	IntentLife        time.Duration `default:"15m" help:"How long a payment intent may be confirmed."`
 	Lease             time.Duration `default:"30s" help:"How long after a process's death its operations are taken over."`
 	CrashAt           string        `placeholder:"POINT" help:"Kill this process at a named point, such as payments.process.charged, to see what becomes of the operation."`
+}
+
+// Validate is called by the parser.
+func (c *serveCommand) Validate() error {
+	if c.CrashAt == "" {
+		return nil
+	}
+	return shop.CheckCrashPoint(c.CrashAt)
 }
 
 func (c *serveCommand) config() host.Config {

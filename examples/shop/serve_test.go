@@ -14,3 +14,13 @@ func TestAShopWithoutItsTemporalEndsAndSaysWhy(t *testing.T) {
 		t.Errorf("status %d, want %d and %q in:\n%s", status, exitFailed, want, &out)
 	}
 }
+
+func TestAPointAtWhichNobodyCrashesIsWrongUse(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	m := program{Stdout: &out, Stderr: &out}
+	status := m.run(t.Context(), []string{"serve", "--data", t.TempDir(), "--listen", "localhost:0", "--crash-at", "payments.process.charge"})
+	if status != exitUsage || !strings.Contains(out.String(), `there is no point "payments.process.charge"; there are orders.create.taken, `) {
+		t.Errorf("status %d: %s", status, &out)
+	}
+}

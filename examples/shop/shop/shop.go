@@ -187,6 +187,3 @@ func (s *Shop) Run(ctx context.Context) error {
 
 // Drain waits for the runs that go on after their clients have gone.
 func (s *Shop) Drain(ctx context.Context) error { return s.guard.Drain(ctx) }
-
-// crash ends the process, if it is to end at that point.
-func (s *Shop) crash(point string) { s.o.Crash(point) }
