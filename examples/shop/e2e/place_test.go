@@ -32,7 +32,12 @@ func (s *stage) place(t *testing.T, order string, p shop.PlaceOrder) shop.Saga {
 func (s *stage) sagaEnds(t *testing.T, id string) (saga shop.Saga, ledger string) {
 	t.Helper()
 	s.eventually("ended", func() string {
-		saga = decode[shop.Saga](t, s.call(1, "GET", "/sagas/"+id, "", nil, nil))
+		r := s.call(1, "GET", "/sagas/"+id, "", nil, nil)
+		if r.Status != http.StatusOK {
+			t.Logf("saga %s: %s", id, r)
+			return r.String()
+		}
+		saga = decode[shop.Saga](t, r)
 		if saga.State == "running" || saga.State == "compensating" {
 			return fmt.Sprint(saga)
 		}
