@@ -20,14 +20,14 @@ import (
 
 // Key identifies an operation of [Do]: who asks, what is asked for, and the key that the caller chose.
 type Key struct {
-	// Kind keeps the operations of one face from those of others: the same scope and value of two kinds are two operations.
-	// KindHTTP is refused: a result of Do is no answer to an HTTP request. Defaults to [KindDo].
+	// Kind keeps the operations of one face from those of others: the same scope and value of two kinds are two
+	// operations. KindHTTP is refused: a result of Do is no answer to an HTTP request. Defaults to [KindDo].
 	Kind  Kind
 	Scope string // principal or tenant; not empty
-	// Operation names what is asked for, such as "send invoice" or "/shop.Payments/Charge": the function, not the call. It
-	// is part of the comparison: the same key with another name is [refusal.KeyReused], so that no function gets another
-	// function's result. Under Policy.PerOperation it is another operation. 1 to 255 bytes of UTF-8 without NUL; it shows
-	// in records, events and logs. Defaults to Policy.Operation.
+	// Operation names what is asked for, such as "send invoice" or "/shop.Payments/Charge": the function, not the call.
+	// It is part of the comparison: the same key with another name is [refusal.KeyReused], so that no function gets
+	// another function's result. Under Policy.PerOperation it is another operation. 1 to 255 bytes of UTF-8 without
+	// NUL; it shows in records, events and logs. Defaults to Policy.Operation.
 	Operation string
 	Value     string // as Policy.KeyFormat demands
 }
@@ -62,8 +62,8 @@ func Final(err error) error {
 	return &finalError{err}
 }
 
-// IsFinal reports whether [Final] has marked err, or an error that err wraps. The stored error that a repeat gets is not
-// marked.
+// IsFinal reports whether [Final] has marked err, or an error that err wraps. The stored error that a repeat gets is
+// not marked.
 func IsFinal(err error) bool {
 	var final *finalError
 	return errors.As(err, &final)

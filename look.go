@@ -17,13 +17,13 @@ import (
 type CallStatus struct {
 	ID  string // the operation's public id, as [driver.ID.String] writes it
 	Key Key    // Value is empty if it is not stored: only Policy.Complete stores it
-	// Reading is what the record means: absent, running, done, unknown and so on. Owed says that a completer goes on with
-	// an operation that no run owns.
+	// Reading is what the record means: absent, running, done, unknown and so on. Owed says that a completer goes on
+	// with an operation that no run owns.
 	Reading  driver.Reading
 	Owed     bool
 	Attempts int
-	// Created is when the operation was first claimed, Started when its last run was, Ended when that run was settled. They
-	// are times of the store's clock, zero if not yet.
+	// Created is when the operation was first claimed, Started when its last run was, Ended when that run was settled.
+	// They are times of the store's clock, zero if not yet.
 	Created, Started, Ended time.Time
 	Error                   string   // of the last run, if it was released or its outcome is unknown
 	Steps                   []string // names of the steps that are saved, in order

@@ -22,7 +22,8 @@ import (
 
 const bulkItems = 10_000
 
-// bulkImport measures P-17: the shop's whole call, from the request's bytes to the stored answer's, beside the rows alone.
+// bulkImport measures P-17: the shop's whole call, from the request's bytes to the stored answer's, beside the rows
+// alone.
 func bulkImport(ctx context.Context, m *meter) ([]row, error) {
 	dir, err := os.MkdirTemp("", "semel-bench-*")
 	if err != nil {

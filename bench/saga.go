@@ -55,8 +55,8 @@ type order struct {
 
 var sagaSteps = []string{"charge", "reserve", "ship"}
 
-// sagas measures a saga of three steps beside its three calls. The services have a SQLite file of their own, as those of
-// others have; in the second row they share it with the records, and its lock for writers.
+// sagas measures a saga of three steps beside its three calls. The services have a SQLite file of their own, as those
+// of others have; in the second row they share it with the records, and its lock for writers.
 func sagas(ctx context.Context, m *meter) (rows []row, err error) {
 	for _, shared := range []bool{false, true} {
 		ratio, bare, ours, err := sagasOn(ctx, m, shared)

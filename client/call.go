@@ -98,8 +98,8 @@ func (h *hop) attempt() reply {
 	return rep
 }
 
-// judge says what the answer to the request itself comes to. What the caller says goes before the rules for every server,
-// and after the guard's own code.
+// judge says what the answer to the request itself comes to. What the caller says goes before the rules for every
+// server, and after the guard's own code.
 func (h *hop) judge(rep *reply) Verdict {
 	c := h.c
 	if rep.err != nil {

@@ -140,8 +140,8 @@ func (d *document) guards() bool {
 	return d != nil && strings.HasPrefix(string(d.Code), "IDEMPOTENCY_")
 }
 
-// judge says what an answer to a request comes to. The guard's code goes first, since a server may give it another
-// status; then what the server says in so many words; then the status. keyed says that the request has a key.
+// judge says what an answer to a request comes to. The guard's code goes first, since a server may give it
+// another status; then what the server says in so many words; then the status. keyed says that the request has a key.
 func judge(status int, h http.Header, d *document, keyed bool) Verdict {
 	if d.guards() {
 		switch {
@@ -175,11 +175,11 @@ func kept(h http.Header) bool {
 // replayed reports whether an answer was given before.
 func replayed(h http.Header) bool { return h.Get("Idempotent-Replayed") == "true" }
 
-// open reports whether an answer to the call leaves open what became of the operation. Whatever stands between may answer
-// with any 5xx after it has passed the request on, and so may a server that has failed halfway. And once an earlier attempt
-// may have arrived, what is said before the key is looked at, or by somebody else, says nothing of that one: a login that
-// is asked for, a refusal whose code is not known, an answer to which a redirect has led. Only what a guard marks is about
-// the operation.
+// open reports whether an answer to the call leaves open what became of the operation. Whatever stands between may
+// answer with any 5xx after it has passed the request on, and so may a server that has failed halfway. And once an
+// earlier attempt may have arrived, what is said before the key is looked at, or by somebody else, says nothing of that
+// one: a login that is asked for, a refusal whose code is not known, an answer to which a redirect has led. Only what a
+// guard marks is about the operation.
 func (c *call) open(status int, h, sent http.Header) bool {
 	if kept(h) || replayed(h) {
 		return false

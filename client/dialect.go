@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A Dialect is what a vendor's API, or a standard, says of keys and of the answers to them. The zero value has the rules for
-// every server.
+// A Dialect is what a vendor's API, or a standard, says of keys and of the answers to them. The zero value has the
+// rules for every server.
 type Dialect struct {
 	header   string
 	field    string // of a JSON body, that holds the key in place of a header
@@ -59,8 +59,8 @@ func Square() Dialect {
 	}}
 }
 
-// PayPal is how PayPal does: https://developer.paypal.com/api/rest/reference/idempotency. MaxAge defaults to 3 h: some of its
-// APIs keep keys no longer.
+// PayPal is how PayPal does: https://developer.paypal.com/api/rest/reference/idempotency. MaxAge defaults to 3 h: some
+// of its APIs keep keys no longer.
 func PayPal() Dialect {
 	return Dialect{header: "PayPal-Request-Id", bare: true, maxAge: 3 * time.Hour, classify: func(a *Answer) Verdict {
 		var body struct{ Details []struct{ Issue string } }
@@ -95,8 +95,8 @@ func Adyen() Dialect {
 	}}
 }
 
-// Draft07 is how servers do that follow draft-ietf-httpapi-idempotency-key-header-07, section 2.7: any 409 says that the
-// operation runs.
+// Draft07 is how servers do that follow draft-ietf-httpapi-idempotency-key-header-07, section 2.7: any 409 says that
+// the operation runs.
 func Draft07() Dialect {
 	return Dialect{classify: func(a *Answer) Verdict {
 		switch a.Status {

@@ -14,7 +14,8 @@ import (
 	"github.com/semelhq/semel/client"
 )
 
-// A vendor answers as an API of its dialect does, whose own network is flaky: the facts are of the public documentation.
+// A vendor answers as an API of its dialect does, whose own network is flaky: the facts are of the public
+// documentation.
 type vendor struct {
 	dialect  client.Dialect
 	key      func(r *http.Request, body string) string
@@ -81,8 +82,8 @@ var vendors = map[string]vendor{
 	},
 }
 
-// A thousand calls to a server of each dialect, over a network that loses requests and answers: each has one effect, and
-// no call ends with another answer than its own.
+// A thousand calls to a server of each dialect, over a network that loses requests and answers: each has one effect,
+// and no call ends with another answer than its own.
 func TestR66_AThousandCallsInEachDialect(t *testing.T) {
 	t.Parallel()
 	for name, v := range vendors {

@@ -26,18 +26,18 @@ type Answer struct {
 	cut bool
 }
 
-// Do makes one logical call with ctx through hc, whose Transport must be a [*Transport] or lead to one, under a key that the
-// caller has kept. If it ends with an [*Error] that is [ErrExhausted], or the process dies meanwhile, the same request is to
-// be made again with the same key: the answer, once there is one, is the same. r itself may be passed again: where its
-// body has no GetBody, Do gives it one. A zero key is made as for any request.
+// Do makes one logical call with ctx through hc, whose Transport must be a [*Transport] or lead to one, under a key
+// that the caller has kept. If it ends with an [*Error] that is [ErrExhausted], or the process dies meanwhile, the same
+// request is to be made again with the same key: the answer, once there is one, is the same. r itself may be passed
+// again: where its body has no GetBody, Do gives it one. A zero key is made as for any request.
 //
 // The answer is read to its end as a part of each attempt, so that one which breaks off is asked for again. It is
 // returned whatever its status, unless it says that there is no answer to give, or leaves open whether there was an
 // effect: then, and on any other failure, the error is an [*Error]. A 5xx to a call with a key leaves it open, unless
-// it is marked as a replay (Idempotent-Replayed: true) or as kept (Idempotency-Retryable: false). So does, once an attempt
-// under the key may have arrived before, what says nothing of that one: a 400, 401, 403, 407, 409, 417 or 422 without a
-// code that is known, and an answer to which a redirect has led. Then the error is [refusal.OutcomePending]. Any key that
-// [NewKey] has not made in this process since it was last sent may have been sent before.
+// it is marked as a replay (Idempotent-Replayed: true) or as kept (Idempotency-Retryable: false). So does, once an
+// attempt under the key may have arrived before, what says nothing of that one: a 400, 401, 403, 407, 409, 417 or 422
+// without a code that is known, and an answer to which a redirect has led. Then the error is [refusal.OutcomePending].
+// Any key that [NewKey] has not made in this process since it was last sent may have been sent before.
 func Do(ctx context.Context, hc *http.Client, key Key, r *http.Request) (*Answer, error) {
 	c := &call{whole: true, key: key}
 	res, err := c.through(ctx, hc, r)
@@ -74,8 +74,8 @@ func (c *call) through(ctx context.Context, hc *http.Client, r *http.Request) (*
 }
 
 // Status asks what became of the operation of a key, at Options.StatusURL, and sends nothing else. r is the request as
-// [Do] would make it: its URL and headers say where and for whom to ask. The answer has the operation's state in State; ""
-// if none is told, as for a key that was never seen.
+// [Do] would make it: its URL and headers say where and for whom to ask. The answer has the operation's state in State;
+// "" if none is told, as for a key that was never seen.
 func Status(ctx context.Context, hc *http.Client, key Key, r *http.Request) (*Answer, error) {
 	c := &call{whole: true, key: key, asks: true}
 	r = r.Clone(ctx)
@@ -90,9 +90,9 @@ func Status(ctx context.Context, hc *http.Client, key Key, r *http.Request) (*An
 	return c.last, nil
 }
 
-// Doer returns what sends requests as [Do] does, for generated clients and others that take such an interface: it returns
-// a response only if that is the operation's own answer, read to its end, and else an [*Error]. The key is that of
-// [WithKey] in the request's context, or one as for any request.
+// Doer returns what sends requests as [Do] does, for generated clients and others that take such an interface: it
+// returns a response only if that is the operation's own answer, read to its end, and else an [*Error]. The key is that
+// of [WithKey] in the request's context, or one as for any request.
 func Doer(hc *http.Client) interface {
 	Do(r *http.Request) (*http.Response, error)
 } {

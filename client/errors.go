@@ -10,11 +10,11 @@ import (
 )
 
 var (
-	// ErrExhausted means that a call was worth another attempt but did not get it; [Error].Reason says why. The operation
-	// may have taken effect: only the same key may be used to find out.
+	// ErrExhausted means that a call was worth another attempt but did not get it; [Error].Reason says why. The
+	// operation may have taken effect: only the same key may be used to find out.
 	ErrExhausted = errors.New("retries exhausted")
-	// ErrBodyNotRepeatable means that the request's body can't be sent a second time. If it is larger than Options.MaxBody
-	// and has no GetBody, nothing was sent.
+	// ErrBodyNotRepeatable means that the request's body can't be sent a second time. If it is larger than
+	// Options.MaxBody and has no GetBody, nothing was sent.
 	ErrBodyNotRepeatable = errors.New("request body can't be sent again")
 	// ErrAnswerTooLarge means that the server has answered with more than Options.MaxAnswer. Trying again won't help.
 	ErrAnswerTooLarge = errors.New("answer larger than allowed")
@@ -59,7 +59,8 @@ type Error struct {
 	NotSent bool
 	// Reason says why it was not sent again; "" if that was not worth it.
 	Reason Reason
-	// RetryAt is when the server said to come again; the zero value if it did not, or only ever did in a streamed answer.
+	// RetryAt is when the server said to come again; the zero value if it did not, or only ever did in a streamed
+	// answer.
 	RetryAt time.Time
 	// Answer is the last response that came, nil if none did. From [Transport].RoundTrip it is nil.
 	Answer *Answer

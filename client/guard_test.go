@@ -153,7 +153,8 @@ func TestR67_AThousandCallsOverAFlakyNetwork(t *testing.T) {
 			t.Errorf("%d requests did not come when their delay was over", net.late)
 		}
 
-		// Each delay is within its bound, and their shares of it are spread evenly: a mean of 1/2, and a variance of 1/12.
+		// Each delay is within its bound, and their shares of it are spread evenly: a mean of 1/2, and a variance of
+		// 1/12.
 		var shares []float64
 		busy := 0
 		for _, a := range told {

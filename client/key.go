@@ -27,8 +27,8 @@ type Key struct {
 	unsent *atomic.Bool // shared by all copies; nil, as of a key that was kept or derived: it may have been sent
 }
 
-// NewKey makes a key: a random UUID (version 4, RFC 9562). Until it is sent for the first time, the process knows that no
-// earlier request can have had it.
+// NewKey makes a key: a random UUID (version 4, RFC 9562). Until it is sent for the first time, the process knows that
+// no earlier request can have had it.
 func NewKey() Key {
 	var u [16]byte
 	rand.Read(u[:])

@@ -12,24 +12,25 @@ import (
 
 // Options of a [Transport]. The zero value of each field means the documented default.
 type Options struct {
-	// Dialect is what the server says of keys, such as [Stripe]. Other options go before its own. Defaults to the rules for
-	// every server.
+	// Dialect is what the server says of keys, such as [Stripe]. Other options go before its own. Defaults to the rules
+	// for every server.
 	Dialect Dialect
 	// Header carries the key. Defaults to Idempotency-Key.
 	Header string
 	// Bare sends keys as they are, as most vendors' APIs want them. Defaults to the quoted form of
-	// draft-ietf-httpapi-idempotency-key-header-07, an sf-string (RFC 9651, section 3.3.3). A key that the caller has put
-	// into the header is sent as it stands there.
+	// draft-ietf-httpapi-idempotency-key-header-07, an sf-string (RFC 9651, section 3.3.3). A key that the caller has
+	// put into the header is sent as it stands there.
 	Bare bool
-	// CorrelationHeader carries an id that stays the same over all attempts and hops: the request's own, else that of the
-	// operation in whose handler the call is made, else one that is made. "-" turns it off. Defaults to X-Correlation-Id.
+	// CorrelationHeader carries an id that stays the same over all attempts and hops: the request's own, else that of
+	// the operation in whose handler the call is made, else one that is made. "-" turns it off. Defaults to
+	// X-Correlation-Id.
 	CorrelationHeader string
 	// Methods are those whose requests get a key. Defaults to POST and PATCH. A request of another unsafe method that
 	// brings its own key is keyed as well. Safe methods (RFC 9110, section 9.2.1) never are.
 	Methods []string
-	// Key makes the key of a request that brings none; "" leaves it without one, and so without repeats. It is called once
-	// a call, concurrently. Within a step of an operation the key that is derived for the step goes first. Defaults to a
-	// random UUID (version 4).
+	// Key makes the key of a request that brings none; "" leaves it without one, and so without repeats. It is called
+	// once a call, concurrently. Within a step of an operation the key that is derived for the step goes first.
+	// Defaults to a random UUID (version 4).
 	Key func(*http.Request) string
 
 	// MaxAttempts is how often a call is sent, not counting the hops of redirects. Defaults to 4.
@@ -41,18 +42,18 @@ type Options struct {
 	Backoff Backoff
 	// Random returns a number in [0, 1), for Backoff. It is called concurrently. Defaults to that of math/rand/v2.
 	Random func() float64
-	// MaxRetryAfter is the longest delay that a server may ask for. A call that is asked for more ends, and tells when to
-	// come again. Defaults to 1 min.
+	// MaxRetryAfter is the longest delay that a server may ask for. A call that is asked for more ends, and tells when
+	// to come again. Defaults to 1 min.
 	MaxRetryAfter time.Duration
 	// Budget bounds the repeats of all calls together.
 	Budget Budget
-	// Classify says what an answer to a request with a key means, where the rules for every server don't know: "" leaves
-	// it to them. sent says that an attempt under the key may have arrived before this one. Except with [Do], a has only the
-	// first 64 KiB of the body, and none below 400. It is called concurrently. A guard's own refusals (Idempotency-Code)
-	// are not asked about. Defaults to the rules.
+	// Classify says what an answer to a request with a key means, where the rules for every server don't know: ""
+	// leaves it to them. sent says that an attempt under the key may have arrived before this one. Except with [Do], a
+	// has only the first 64 KiB of the body, and none below 400. It is called concurrently. A guard's own refusals
+	// (Idempotency-Code) are not asked about. Defaults to the rules.
 	Classify func(a *Answer, sent bool) Verdict
-	// AttemptTimeout is how long one attempt may wait for the head of its answer; with [Do], for all of it. A negative one
-	// is no limit but the context's. Defaults to 30 s.
+	// AttemptTimeout is how long one attempt may wait for the head of its answer; with [Do], for all of it. A negative
+	// one is no limit but the context's. Defaults to 30 s.
 	AttemptTimeout time.Duration
 
 	// MaxBody is the size in bytes up to which a request body without GetBody is kept in memory, so that it can be sent
@@ -61,20 +62,20 @@ type Options struct {
 	// MaxAnswer is the size in bytes up to which [Do] reads an answer. Defaults to 1 MiB.
 	MaxAnswer int64
 
-	// PollEvery, if set, asks for the operation that a 202 names in Location, until it has ended, and returns what it was
-	// told then. It is the delay where the server gives none; a longer Retry-After than MaxRetryAfter is cut to that.
-	// Defaults to returning the 202.
+	// PollEvery, if set, asks for the operation that a 202 names in Location, until it has ended, and returns what it
+	// was told then. It is the delay where the server gives none; a longer Retry-After than MaxRetryAfter is cut to
+	// that. Defaults to returning the 202.
 	PollEvery time.Duration
 	// StatusURL, if set, is asked with GET and the same key, instead of sending the request again, after an answer was
-	// lost: it knows the operations by key. An operation that runs is asked about again until it has ended, every second
-	// unless PollEvery is set. One that has failed and of which nothing is kept (state failed, and retryable true) means
-	// that the request is sent again, as does an answer without a member "state", such as 404 for a key that was never
-	// seen. Any other state ends the call with what was told of it. It may be relative to the request's URL; another origin
-	// than that is not asked. Defaults to sending the request again.
+	// lost: it knows the operations by key. An operation that runs is asked about again until it has ended, every
+	// second unless PollEvery is set. One that has failed and of which nothing is kept (state failed, and retryable
+	// true) means that the request is sent again, as does an answer without a member "state", such as 404 for a key
+	// that was never seen. Any other state ends the call with what was told of it. It may be relative to the request's
+	// URL; another origin than that is not asked. Defaults to sending the request again.
 	StatusURL string
-	// CrossOrigin names the other origins, such as "https://eu.api.example", to which key, correlation id and body go along
-	// when a redirect (307, 308) leads there. Defaults to none: the call ends there, with [ErrCrossOrigin]. A redirect to a
-	// safe method (303) is followed in any case, without all three.
+	// CrossOrigin names the other origins, such as "https://eu.api.example", to which key, correlation id and body go
+	// along when a redirect (307, 308) leads there. Defaults to none: the call ends there, with [ErrCrossOrigin]. A
+	// redirect to a safe method (303) is followed in any case, without all three.
 	CrossOrigin []string
 
 	// OnAttempt is told about each attempt when it has ended. It is called concurrently, and the call waits for it.

@@ -55,7 +55,8 @@ func TestCase27_InProgressIsAskedAgainAndUnkeyedIsNot(t *testing.T) {
 	})
 }
 
-// With a key a PUT or DELETE is protected, and without one it is idempotent (RFC 9110, section 9.2.2): it is sent again.
+// With a key a PUT or DELETE is protected, and without one it is idempotent (RFC 9110, section 9.2.2): it is sent
+// again.
 func TestField16_PutAndDeleteAreSentAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -52,8 +52,8 @@ func seconds(text string) (time.Duration, bool) {
 }
 
 // rateLimitReset reads how many seconds the quotas that are used up need to come back, from RateLimit of
-// draft-ietf-httpapi-ratelimit-headers: a list of policies with the parameters r and t. A quota of which the rest is not
-// told is used up if the status is 429.
+// draft-ietf-httpapi-ratelimit-headers: a list of policies with the parameters r and t. A quota of which the rest is
+// not told is used up if the status is 429.
 func rateLimitReset(status int, h http.Header) (longest time.Duration, found bool) {
 	for _, policy := range strings.Split(strings.Join(h.Values("RateLimit"), ","), ",") {
 		parameters := map[string]string{}

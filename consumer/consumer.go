@@ -21,8 +21,8 @@ type Consumer struct {
 	name string
 	o    Options
 	runs *semel.Guard // of handlers
-	// notes is the guard of what is recorded beside a run: dead letters, and the failures of one-commit mode. Such a run
-	// may be repeated, and always has a lease.
+	// notes is the guard of what is recorded beside a run: dead letters, and the failures of one-commit mode. Such a
+	// run may be repeated, and always has a lease.
 	notes *semel.Guard
 }
 
@@ -56,7 +56,8 @@ func New(g *semel.Guard, name string, o Options) (*Consumer, error) {
 
 // Handle runs fn for the message, unless the message was handled before, and returns what the broker has to be told. It
 // is a [semel.Do] whose key is the message's id: fn gets a context that ends after Policy.MaxRun and not with ctx, and
-// may use [semel.Step], derived keys and a transaction of the store. "Handled" is recorded after fn has returned nil, never before.
+// may use [semel.Step], derived keys and a transaction of the store. "Handled" is recorded after fn has returned nil,
+// never before.
 //
 // An error of fn says that nothing has happened, under Hold too: the message comes again, and its runs are counted. An
 // error that [semel.Final] has marked says that no other run is of use: the message is dead at once. If fn panics or
@@ -81,8 +82,8 @@ func (c *Consumer) Handle(ctx context.Context, m Message, fn func(context.Contex
 // build their function Inbox on it.
 //
 // If the guard's policy is OneCommit, there is one commit and no lease. What would be counted with a claim is then
-// counted after a failure. A run that ended with its process leaves nothing to count. So a message that the broker calls
-// a redelivery (Message.Deliveries above 1) is run with a lease.
+// counted after a failure. A run that ended with its process leaves nothing to count. So a message that the broker
+// calls a redelivery (Message.Deliveries above 1) is run with a lease.
 func (c *Consumer) HandleTx(ctx context.Context, s driver.Transactor, m Message, fn func(context.Context, driver.Tx, Message) error) Result {
 	return c.handle(ctx, m, func(ctx context.Context, g *semel.Guard, d *delivery) error {
 		_, err := semel.DoTx(ctx, g, s, d.key, d.request, func(ctx context.Context, tx driver.Tx) (struct{}, error) {

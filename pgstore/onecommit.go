@@ -24,16 +24,16 @@ const (
 	beginOneCommit = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE NOT DEFERRABLE"
 )
 
-// lockOperation tries to take the operation's lock, and sets the timeouts. It tells whether the lock was free, the clock,
-// the fence that a new run has to be above, and whether the transaction is of the right kind. The record is read by the
-// next statement, whose snapshot is from after the lock: it shows what whoever had the lock last has left.
+// lockOperation tries to take the operation's lock, and sets the timeouts. It tells whether the lock was free, the
+// clock, the fence that a new run has to be above, and whether the transaction is of the right kind. The record is read
+// by the next statement, whose snapshot is from after the lock: it shows what whoever had the lock last has left.
 const lockOperation = `SELECT pg_try_advisory_xact_lock($1), {schema}.clock_1(), pg_sequence_last_value('{schema}.fences'),
 	current_setting('transaction_isolation') = 'read committed' AND current_setting('transaction_read_only') = 'off',
 	set_config('idle_in_transaction_session_timeout', '%d', true), set_config('statement_timeout', '%d', true)`
 
-// insertDone writes the record of an operation that had none, and is done, at the end of its run. That somebody else has
-// written one meanwhile violates the primary key, so that a COMMIT that was sent along becomes a rollback. The mark of
-// deleted records' fences is read after the row is there, which has waited for a deletion under way.
+// insertDone writes the record of an operation that had none, and is done, at the end of its run. That somebody else
+// has written one meanwhile violates the primary key, so that a COMMIT that was sent along becomes a rollback. The mark
+// of deleted records' fences is read after the row is there, which has waited for a deletion under way.
 const insertDone = `INSERT INTO {schema}.records AS r (
 		fence, created, started, lease_end, settled, expires, retention, tombstone, attempt, layout, state, wrote,
 		on_lost, begun, maybe, seized, steps, owed, id, token, fingerprint, operation, correlation, error, answer
@@ -222,8 +222,8 @@ func (c *claimed) settling(s *Store, by driver.Owner, o driver.Outcome) (*call, 
 	}, nil
 }
 
-// plain reports whether a record is one that insertDone can write: that of a first run that is done, and has left nothing
-// but its answer.
+// plain reports whether a record is one that insertDone can write: that of a first run that is done, and has left
+// nothing but its answer.
 func plain(rec *driver.Record) bool {
 	return rec.State == driver.Done && rec.Wrote == driver.Done && rec.Attempt == 1 && rec.Created == rec.Started &&
 		!rec.Begun && !rec.Maybe && !rec.Seized && !rec.Steps && !rec.Owed && rec.Error == "" && len(rec.Sealed) == 0

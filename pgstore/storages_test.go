@@ -97,7 +97,8 @@ func (f *storages) forget() {
 // malformed is what no verb leaves in a record. The table has no such constraint, which would cost every insert.
 const malformed = "octet_length(id) <> 48 OR octet_length(token) <> 16 OR octet_length(fingerprint) <> 40 OR state NOT BETWEEN 1 AND 4 OR retention <= 0 OR tombstone < 0"
 
-// wellFormed fails the test if the last check has left such a record. It reports false also if the server was restarted.
+// wellFormed fails the test if the last check has left such a record. It reports false also if the server was
+// restarted.
 func (s *storage) wellFormed(t *testing.T) bool {
 	t.Helper()
 	var n int

@@ -34,8 +34,8 @@ type Options struct {
 
 	// PartitionAnswers keeps answers apart from the records, in a table that is partitioned by the day on which they
 	// expire, so that they are dropped by the day instead of one by one. The role must be the owner of the schema's
-	// tables. Stores on the same schema may differ in it. Worth it for many or large answers kept for up to a week; those
-	// kept for longer are deleted one by one all the same.
+	// tables. Stores on the same schema may differ in it. Worth it for many or large answers kept for up to a week;
+	// those kept for longer are deleted one by one all the same.
 	PartitionAnswers bool
 
 	// Notify tells the stores on the same schema of each settle at once, by NOTIFY, instead of leaving that to their

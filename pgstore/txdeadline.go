@@ -19,8 +19,8 @@ type sent struct {
 	timed bool
 }
 
-// send sends a batch. Where only time can end ctx, its deadline becomes the connection's, which costs less than to watch
-// the context, and has the same effect.
+// send sends a batch. Where only time can end ctx, its deadline becomes the connection's, which costs less than to
+// watch the context, and has the same effect.
 func (t *transaction) send(ctx context.Context, b *pgconn.Batch) sent {
 	if c, ok := ctx.(*lazyctx.Context); ok && c.Timed() && time.Until(c.At) > 0 && t.pg().Conn().SetDeadline(c.At) == nil {
 		return sent{t.pg().ExecBatch(context.Background(), b), t, true}

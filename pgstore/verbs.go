@@ -154,8 +154,8 @@ func (s *Store) Settle(ctx context.Context, id driver.ID, by driver.Owner, o dri
 	return f.settled(o), f.owned, nil
 }
 
-// settleCall makes the call of a settle. Strict makes one that is not owned fail (see [Store.notOwned]), so that what is sent
-// after it in a batch is not executed, and a COMMIT becomes a rollback.
+// settleCall makes the call of a settle. Strict makes one that is not owned fail (see [Store.notOwned]), so that what
+// is sent after it in a batch is not executed, and a COMMIT becomes a rollback.
 func (s *Store) settleCall(id driver.ID, by driver.Owner, o driver.Outcome, strict bool) (*call, error) {
 	answer, err := encodeAnswer(o.Response)
 	switch {
@@ -228,8 +228,8 @@ func positive(d, def time.Duration) time.Duration {
 // stateNotOwned is the SQLSTATE with which a settle in a transaction is refused.
 const stateNotOwned = "SM001"
 
-// notOwned reports whether a settle in a transaction was refused. A record that somebody else has written meanwhile shows
-// as a violated primary key.
+// notOwned reports whether a settle in a transaction was refused. A record that somebody else has written meanwhile
+// shows as a violated primary key.
 func (s *Store) notOwned(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && (pg.Code == stateNotOwned ||

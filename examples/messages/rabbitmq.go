@@ -29,8 +29,8 @@ func openRabbit(url, queue string) (*amqp.Channel, error) {
 	return ch, nil
 }
 
-// ToRabbitMQ sends an outbox's messages to a queue. It makes the queue first: RabbitMQ drops a message for which there is
-// no queue, and confirms it.
+// ToRabbitMQ sends an outbox's messages to a queue. It makes the queue first: RabbitMQ drops a message for which there
+// is no queue, and confirms it.
 func ToRabbitMQ(url, queue string) outbox.Publisher {
 	var mu sync.Mutex
 	var ch *amqp.Channel
@@ -64,8 +64,8 @@ func ToRabbitMQ(url, queue string) outbox.Publisher {
 	})
 }
 
-// FromRabbitMQ handles the messages of a queue until ctx ends. RabbitMQ delivers at once what it is given back, so that a
-// message that is to come later is kept for the delay first.
+// FromRabbitMQ handles the messages of a queue until ctx ends. RabbitMQ delivers at once what it is given back, so that
+// a message that is to come later is kept for the delay first.
 func FromRabbitMQ(ctx context.Context, url, queue string, handle Handler) error {
 	for ctx.Err() == nil {
 		ch, err := openRabbit(url, queue)

@@ -18,8 +18,8 @@ func ToRedis(client redis.UniversalClient) outbox.Publisher {
 	})
 }
 
-// FromRedis handles the messages of a stream's group until ctx ends. What is not acknowledged within idle is read again,
-// by whatever member of the group comes first.
+// FromRedis handles the messages of a stream's group until ctx ends. What is not acknowledged within idle is read
+// again, by whatever member of the group comes first.
 func FromRedis(ctx context.Context, client redis.UniversalClient, stream, group, member string, idle time.Duration, handle Handler) error {
 	for ctx.Err() == nil {
 		messages, _, err := client.XAutoClaim(ctx, &redis.XAutoClaimArgs{Stream: stream, Group: group, Consumer: member, MinIdle: idle, Start: "0", Count: 16}).Result()

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// The tests of the shop's demo hold these files against what it says and draws. They can't read the documentation: go test
-// does not see changes of files outside of a test's module.
+// The tests of the shop's demo hold these files against what it says and draws. They can't read the documentation: go
+// test does not see changes of files outside of a test's module.
 func TestTheShopsDemoIsShownAsItIs(t *testing.T) {
 	t.Parallel()
 	read := func(path string) []byte {

@@ -48,8 +48,8 @@ type Face interface {
 	Mark() error
 	// Rewind drops the answer written since Mark. If all is false, an error that was answered stays.
 	Rewind(all bool)
-	// Freeze ends the answer. It returns the outcome with which the run would be settled if the handler returned now. keep
-	// is false if that outcome is possible only without the effects.
+	// Freeze ends the answer. It returns the outcome with which the run would be settled if the handler returned now.
+	// keep is false if that outcome is possible only without the effects.
 	Freeze(err error) (o driver.Outcome, keep bool, failed error)
 	// Ended is called once the outcome is durable or was given up.
 	Ended()

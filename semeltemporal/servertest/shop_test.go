@@ -171,7 +171,8 @@ func (h *shop) ends(t *testing.T, id string) (p placed) {
 	}
 }
 
-// TestR85_TheShopPlacesOrdersOnTemporal: they end done and compensated, also when the shop's process dies in the middle.
+// TestR85_TheShopPlacesOrdersOnTemporal: they end done and compensated, also when the shop's process dies in the
+// middle.
 func TestR85_TheShopPlacesOrdersOnTemporal(t *testing.T) {
 	path, data := buildShop(t), t.TempDir()
 	server := temporaltest.NewServer(temporaltest.WithT(t))

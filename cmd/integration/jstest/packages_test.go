@@ -39,7 +39,8 @@ func newProject(t *testing.T) project {
 	return p
 }
 
-// run runs a program in a folder of the project, which finds the programs of the packages first, and returns what it says.
+// run runs a program in a folder of the project, which finds the programs of the packages first, and returns what it
+// says.
 func (p project) run(t *testing.T, in, name string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)

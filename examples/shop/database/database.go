@@ -45,8 +45,8 @@ type DB struct {
 type backend interface {
 	// Tx runs fn in a transaction in which the operation of ctx is settled too; see [semel.RunTx].
 	Tx(ctx context.Context, fn func(ctx context.Context, tx Tx) error) error
-	// Write runs fn in a transaction of its own, which knows nothing of operations. fn may be run again if it fails with
-	// a conflict.
+	// Write runs fn in a transaction of its own, which knows nothing of operations. fn may be run again if it fails
+	// with a conflict.
 	Write(ctx context.Context, fn func(tx Tx) error) error
 	// Send adds messages in a transaction. They leave once it has committed.
 	Send(ctx context.Context, tx Tx, messages ...outbox.Message) error

@@ -37,7 +37,8 @@ func openSQLite(ctx context.Context, path, schema string) (_ *DB, err error) {
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
-	// A transaction that writes takes the lock when it begins: one that took it later could find that its reads are old.
+	// A transaction that writes takes the lock when it begins: one that took it later could find that its reads are
+	// old.
 	options := "?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=foreign_keys(ON)&_txlock=immediate"
 	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: path}).EscapedPath()+options)
 	if err != nil {
@@ -65,8 +66,8 @@ func (b *sqliteBackend) Tx(ctx context.Context, fn func(context.Context, Tx) err
 	return b.store.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error { return fn(ctx, sqliteQueries{on: tx}) })
 }
 
-// Write has its turn in the store's line, as Tx has. Transactions beside the line, one after the other, would keep the store from
-// renewing the leases of runs.
+// Write has its turn in the store's line, as Tx has. Transactions beside the line, one after the other, would keep the
+// store from renewing the leases of runs.
 func (b *sqliteBackend) Write(ctx context.Context, fn func(Tx) error) error {
 	err := b.store.Tx(plain{ctx}, func(_ context.Context, tx *sql.Tx) error { return fn(sqliteQueries{tx, statements{}}) })
 	if err == nil {

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Comparison is the same faults, without and with semel: at the shop of package naive with a client that tries again, and at
-// the shop with package client.
+// Comparison is the same faults, without and with semel: at the shop of package naive with a client that tries again,
+// and at the shop with package client.
 type Comparison struct {
 	Seed  uint64 // of the choice what is hit by a fault
 	SVG   string // path of a picture to write; "" means none
@@ -59,8 +59,8 @@ func (o Outcome) wrong() int { return o.charges() + o.LostOrders + o.DoubledMess
 // A side is a shop and its clients.
 type side interface {
 	name() string
-	// pay has a customer pay with a card. Its client tries again as the side's clients do, unless the customer goes away
-	// after the first attempt. It reports whether the customer was told that the payment was made.
+	// pay has a customer pay with a card. Its client tries again as the side's clients do, unless the customer goes
+	// away after the first attempt. It reports whether the customer was told that the payment was made.
 	pay(ctx context.Context, by http.RoundTripper, url, card string, goesAway bool) bool
 	url() string
 	// doomed starts an instance that kills itself when a card was charged.
@@ -75,8 +75,8 @@ type side interface {
 	edit(ctx context.Context, n int) (bool, error)
 }
 
-// Run plays the faults on both sides, and prints what has come of them. Its error wraps [ErrFalse] if semel has let one of them
-// do harm.
+// Run plays the faults on both sides, and prints what has come of them. Its error wraps [ErrFalse] if semel has let one
+// of them do harm.
 func (c Comparison) Run(ctx context.Context) (err error) {
 	s, err := open(ctx, Config{Once: true, Out: c.Out, Color: c.Color, Self: c.Self})
 	if err != nil {

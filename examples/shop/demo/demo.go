@@ -1,8 +1,8 @@
 // Package demo plays what happens to shops: double clicks, lost answers, processes that die, messages that come twice. It
 // plays on a real shop, two instances on one database, and each scene ends with what the card processor's ledger says.
 //
-// Where to look: scenes.go is what is played, stage.go what it is played on, act.go and screen.go how it is told; compare.go
-// and package naive have the same faults without semel.
+// Where to look: scenes.go is what is played, stage.go what it is played on, act.go and screen.go how it is told;
+// compare.go and package naive have the same faults without semel.
 package demo
 
 import (
@@ -20,8 +20,8 @@ type Config struct {
 	Once bool
 	// Data is the folder of the shop's data. Defaults to a temporary one, which is removed at the end.
 	Data string
-	// Listen is the address of the first instance; the second one has the port after it. Defaults to localhost:8080 if both
-	// ports are free, else, and with Once, to any.
+	// Listen is the address of the first instance; the second one has the port after it. Defaults to localhost:8080 if
+	// both ports are free, else, and with Once, to any.
 	Listen string
 	// Out is where the scenes are told; Color says that it is a terminal.
 	Out   io.Writer

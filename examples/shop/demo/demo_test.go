@@ -100,8 +100,8 @@ func TestEachSceneComesOutRightAndWhatIsToBeTypedWorks(t *testing.T) {
 	}
 }
 
-// told checks that the demo says what README shows, in which an ellipsis stands for what differs from run to run. A test in
-// internal/docs compares README with the file.
+// told checks that the demo says what README shows, in which an ellipsis stands for what differs from run to run. A
+// test in internal/docs compares README with the file.
 func told(t *testing.T, text string) {
 	t.Helper()
 	shown, err := os.ReadFile("testdata/scene.txt")

@@ -19,8 +19,8 @@ import (
 	"github.com/semelhq/semel/verify"
 )
 
-// The checker knows nothing of the shop but what stands in a scenario. Calls that ask the card processor are checked again
-// while one in five of its answers is lost, or is 500 after the effect.
+// The checker knows nothing of the shop but what stands in a scenario. Calls that ask the card processor are checked
+// again while one in five of its answers is lost, or is 500 after the effect.
 func TestEachProtectedCallIsSafe(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../scenarios/*.yaml")

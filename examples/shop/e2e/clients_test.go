@@ -29,8 +29,8 @@ func (s *stage) description(file string) string {
 	return file
 }
 
-// ordersOnce checks that a program's first answer was lost, that its second one was a replay, and that what it ordered was
-// taken once: 600 of 1000 books.
+// ordersOnce checks that a program's first answer was lost, that its second one was a replay, and that what it ordered
+// was taken once: 600 of 1000 books.
 func (s *stage) ordersOnce(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	token, err := s.host.Keys.Token("acme", "alice", time.Hour)

@@ -94,9 +94,9 @@ var crashes = []crash{
 	},
 }
 
-// TestACrashAtAnyPointMovesMoneyOnce: a process dies before or after each effect of each call that moves money. The client
-// asks again with the same key, and an instance that lives takes over, or has done so by itself. The books are compared by a
-// script of its own. In its short form the test leaves out points on PostgreSQL.
+// TestACrashAtAnyPointMovesMoneyOnce: a process dies before or after each effect of each call that moves money. The
+// client asks again with the same key, and an instance that lives takes over, or has done so by itself. The books are
+// compared by a script of its own. In its short form the test leaves out points on PostgreSQL.
 func TestACrashAtAnyPointMovesMoneyOnce(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, c host.Config) {
@@ -129,8 +129,8 @@ func TestACrashAtAnyPointMovesMoneyOnce(t *testing.T) {
 	})
 }
 
-// TestWithAtMostOnceACrashIsSettledByTheProcessorsWord: no run follows the one that died. Its client is told that the outcome is
-// unknown until the processor has been asked; then it gets its answer, or may pay.
+// TestWithAtMostOnceACrashIsSettledByTheProcessorsWord: no run follows the one that died. Its client is told that the
+// outcome is unknown until the processor has been asked; then it gets its answer, or may pay.
 func TestWithAtMostOnceACrashIsSettledByTheProcessorsWord(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, host.Config{Instances: 1, Lease: time.Second, AtMostOnce: true, NATS: newNATS(t)})

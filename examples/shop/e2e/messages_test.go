@@ -130,7 +130,8 @@ func TestNoMessageIsLostWhenTheBrokerIsRestarted(t *testing.T) {
 	})
 }
 
-// The process that handles or sends a message dies: before it has committed, when it has, and when the broker has the message.
+// The process that handles or sends a message dies: before it has committed, when it has, and when the broker has the
+// message.
 func TestAMessageIsHandledOnceThoughItsProcessDies(t *testing.T) {
 	t.Parallel()
 	for _, point := range []string{"messages.email.handled", "messages.email.committed", "messages.invoice.handled", "messages.invoice.committed", "messages.published"} {

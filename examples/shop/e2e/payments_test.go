@@ -241,8 +241,8 @@ func TestRefundsAreNeverAboveWhatWasPaid(t *testing.T) {
 	})
 }
 
-// TestTheFaultsOfTheProcessorAreInvisible: lost answers and errors after the effect end in one charge, and those before it in
-// one as well, once the client asks again.
+// TestTheFaultsOfTheProcessorAreInvisible: lost answers and errors after the effect end in one charge, and those before
+// it in one as well, once the client asks again.
 func TestTheFaultsOfTheProcessorAreInvisible(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *stage) {
@@ -348,8 +348,8 @@ func (s *stage) forget(t *testing.T, key string) {
 	}
 }
 
-// TestWithAtMostOnceTheProcessorIsAskedWhatBecameOfALostPayment: the payment is never run again, and the client's repeat gets
-// its answer all the same.
+// TestWithAtMostOnceTheProcessorIsAskedWhatBecameOfALostPayment: the payment is never run again, and the client's
+// repeat gets its answer all the same.
 func TestWithAtMostOnceTheProcessorIsAskedWhatBecameOfALostPayment(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, host.Config{Instances: 2, AtMostOnce: true, Lease: 2 * time.Second})

@@ -115,8 +115,8 @@ func (s *stage) request(method, path, body string) *http.Request {
 	return r
 }
 
-// lossyClient returns a client that repeats requests whose answers were lost, and loses that share of them. Each attempt is for
-// the next instance.
+// lossyClient returns a client that repeats requests whose answers were lost, and loses that share of them. Each
+// attempt is for the next instance.
 func (s *stage) lossyClient(share float64) *http.Client {
 	s.t.Helper()
 	lossy := semeltest.LosingTransport(&inTurn{urls: s.urls}, func(int) bool { return rand.Float64() < share })

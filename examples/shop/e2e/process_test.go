@@ -16,7 +16,8 @@ import (
 	"github.com/semelhq/semel/examples/shop/host"
 )
 
-// processVariable is set in a process that is one instance of a shop: its configuration as JSON, and where it kills itself.
+// processVariable is set in a process that is one instance of a shop: its configuration as JSON, and where it kills
+// itself.
 const processVariable = "SHOP_E2E_PROCESS"
 
 type processConfig struct {

@@ -124,8 +124,8 @@ func decode[T any](t *testing.T, r *reply) (v T) {
 	return v
 }
 
-// call sends a request to an instance, as alice of acme unless the header says otherwise. A body that is no string is sent
-// as JSON.
+// call sends a request to an instance, as alice of acme unless the header says otherwise. A body that is no string is
+// sent as JSON.
 func (s *stage) call(instance int, method, path, key string, body any, header http.Header) *reply {
 	s.t.Helper()
 	r, err := s.try(instance, method, path, key, body, header)

@@ -60,8 +60,8 @@ var All = []Exercise{
 // limit is how long a check may take. A loop without an end in an exercise ends there.
 const limit = 30 * time.Second
 
-// Check returns nil if what the reader has written passes, or else an error that says in plain words what broke. With solution
-// it checks the solution instead.
+// Check returns nil if what the reader has written passes, or else an error that says in plain words what broke. With
+// solution it checks the solution instead.
 func (e *Exercise) Check(ctx context.Context, solution bool) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -257,9 +257,9 @@ func (p *Processor) lookup(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, p.entries[at])
 }
 
-// closeKey makes sure that what lookup did not find never comes: requests under the key are refused from then on, up to the
-// fence, or for good without one. If a request has come already, nothing is closed, and its entry is the answer. 204 means
-// closed.
+// closeKey makes sure that what lookup did not find never comes: requests under the key are refused from then on, up to
+// the fence, or for good without one. If a request has come already, nothing is closed, and its entry is the answer.
+// 204 means closed.
 func (p *Processor) closeKey(w http.ResponseWriter, r *http.Request) {
 	var body struct {
 		Key   string  `json:"key"`

@@ -20,8 +20,8 @@ type Faults struct {
 	Dedup      bool   `json:"dedup"`       // repetitions are recognised by their key; true if it is left out
 }
 
-// Rate says which calls a fault happens to: a share of them chosen at random, and the next ones for certain. In JSON it is a
-// number from 0 to 1, which is the share, or an object such as {"next": 2}.
+// Rate says which calls a fault happens to: a share of them chosen at random, and the next ones for certain. In JSON it
+// is a number from 0 to 1, which is the share, or an object such as {"next": 2}.
 type Rate struct {
 	Share float64
 	Next  int

@@ -45,7 +45,8 @@ type Entry struct {
 	Answer  json.RawMessage `json:"answer,omitempty"`
 }
 
-// A ledgerFile has one entry a line, as JSON. An entry that was appended survives the end of the process and of the machine.
+// A ledgerFile has one entry a line, as JSON. An entry that was appended survives the end of the process and of the
+// machine.
 type ledgerFile struct {
 	f      *os.File
 	size   int64

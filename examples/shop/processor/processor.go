@@ -3,8 +3,8 @@
 // ledger says was charged is the truth that the shop's tests count.
 //
 // Like real processors it recognises a repetition by the header Idempotency-Key: the same request is answered as it was
-// the first time and marked Idempotent-Replayed, another request under the key is refused with 422. Amounts are integers
-// in minor units, with a currency of ISO 4217.
+// the first time and marked Idempotent-Replayed, another request under the key is refused with 422. Amounts are
+// integers in minor units, with a currency of ISO 4217.
 //
 // Where to look: calls.go is what can be asked, ledger.go is the file, faults.go are the switches.
 package processor
@@ -48,8 +48,8 @@ type payment struct {
 	voided   bool
 }
 
-// Open returns the processor whose ledger is in a file. A last line that a crash has torn is cut off: its request was never
-// answered. The error says what the file has in it otherwise.
+// Open returns the processor whose ledger is in a file. A last line that a crash has torn is cut off: its request was
+// never answered. The error says what the file has in it otherwise.
 func Open(o Options) (*Processor, error) {
 	if o.Ledger == "" {
 		return nil, errors.New("processor: Options.Ledger is empty: say where the ledger is kept")

@@ -56,8 +56,9 @@ type call struct {
 	id, method, path string
 	summary, tag     string // the tag is one of tags, in openapi.go
 	status           int    // of success; 200 by default
-	// once makes it take effect once, by the key that its client sends. With OneCommit the handler runs in a transaction, see
-	// [txOf]. nil is for a call that needs no key: one that has no effect, or whose repeat has the same effect by nature.
+	// once makes it take effect once, by the key that its client sends. With OneCommit the handler runs in a
+	// transaction, see [txOf]. nil is for a call that needs no key: one that has no effect, or whose repeat has the
+	// same effect by nature.
 	once     *semel.Policy
 	maxBody  int64 // in bytes; 64 KiB by default
 	lenient  bool  // the handler itself checks the body
@@ -105,7 +106,8 @@ func once(g *semel.Guard) func(huma.Context, func(huma.Context)) {
 	}
 }
 
-// releaseInvalid lets a client correct a request that was not valid, and send it under the same key: nothing has happened.
+// releaseInvalid lets a client correct a request that was not valid, and send it under the same key: nothing has
+// happened.
 func releaseInvalid(status int, _ http.Header, _ []byte) semel.Verdict {
 	if status == http.StatusBadRequest || status == http.StatusUnsupportedMediaType {
 		return semel.VerdictRelease
@@ -115,8 +117,8 @@ func releaseInvalid(status int, _ http.Header, _ []byte) semel.Verdict {
 
 type txKey struct{}
 
-// txOf returns the transaction that a handler in one-commit mode runs in. It commits together with the answer, once huma has
-// written that.
+// txOf returns the transaction that a handler in one-commit mode runs in. It commits together with the answer, once
+// huma has written that.
 func txOf(ctx context.Context) database.Tx { return ctx.Value(txKey{}).(database.Tx) }
 
 var errRefused = errors.New("the answer is a refusal")

@@ -1,16 +1,16 @@
 package shop
 
-// A batch that can be resumed. Thousands of items do not fit into one transaction, which would keep everybody else waiting; so
-// they are written in chunks, each in a transaction of its own, and a process may die between two of them. The next run begins
-// at the first item again. No item is made twice, as the client has named each (client_item_id), and each upsert leaves behind
-// which batch has made the item and which has changed it last: so an item that an earlier run of the batch has made is reported
-// as created by this one too. Steps (semel.Step) would skip what is done, but not save the report: a process can die after a
-// chunk is committed and before its step is saved. Where items have effects elsewhere, each is an operation of its own: see package
-// batch.
+// A batch that can be resumed. Thousands of items do not fit into one transaction, which would keep everybody else
+// waiting; so they are written in chunks, each in a transaction of its own, and a process may die between two of them.
+// The next run begins at the first item again. No item is made twice, as the client has named each (client_item_id),
+// and each upsert leaves behind which batch has made the item and which has changed it last: so an item that an earlier
+// run of the batch has made is reported as created by this one too. Steps (semel.Step) would skip what is done, but not
+// save the report: a process can die after a chunk is committed and before its step is saved. Where items have effects
+// elsewhere, each is an operation of its own: see package batch.
 //
-// The key is for the batch, the names are for the items. A repeat under the same key gets the first answer. To correct items a
-// client sends them in a new batch, under a new key and the same names. Batches are numbered, and an item only goes from an
-// earlier batch to a later one: a batch that is resumed late does not undo what a later one has corrected.
+// The key is for the batch, the names are for the items. A repeat under the same key gets the first answer. To correct
+// items a client sends them in a new batch, under a new key and the same names. Batches are numbered, and an item only
+// goes from an earlier batch to a later one: a batch that is resumed late does not undo what a later one has corrected.
 
 import (
 	"context"
@@ -69,8 +69,8 @@ type itemPage struct {
 	}
 }
 
-// A transaction writes chunk items, by statements for perStatement of them: databases take more time for each parameter of a
-// statement the more it has.
+// A transaction writes chunk items, by statements for perStatement of them: databases take more time for each parameter
+// of a statement the more it has.
 const (
 	chunk        = 2000
 	perStatement = 24

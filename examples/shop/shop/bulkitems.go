@@ -14,8 +14,8 @@ import (
 	"unicode/utf8"
 )
 
-// BulkItems are the items of a batch. A batch that is none is refused as a whole; an item that is none is reported, and the
-// others are written.
+// BulkItems are the items of a batch. A batch that is none is refused as a whole; an item that is none is reported, and
+// the others are written.
 type BulkItems struct {
 	Items []BulkItem `json:"items" minItems:"1" maxItems:"10000"`
 }
@@ -113,8 +113,8 @@ func isName(s string) bool {
 	return s != "" && len(s) <= 64
 }
 
-// checkItems returns a result for each item: those that are to be written have no status yet. Of two items of one name the first
-// one is written.
+// checkItems returns a result for each item: those that are to be written have no status yet. Of two items of one name
+// the first one is written.
 func checkItems(items []BulkItem) []BulkResult {
 	results, first := make([]BulkResult, len(items)), make(map[string]int, len(items))
 	for i := range items {

@@ -15,8 +15,8 @@ import (
 	"github.com/semelhq/semel/examples/shop/processor"
 )
 
-// cards is the card processor, as the shop sees it. It recognises a repetition by its key: package client sends the one that
-// is derived for the step in which a call is made, and repeats the call when its answer is lost.
+// cards is the card processor, as the shop sees it. It recognises a repetition by its key: package client sends the one
+// that is derived for the step in which a call is made, and repeats the call when its answer is lost.
 type cards struct {
 	url  string
 	http *http.Client
@@ -64,8 +64,8 @@ func (c *cards) post(ctx context.Context, key client.Key, path string, body any)
 	return receipt{}, fmt.Errorf("the card processor answers %d: %s", a.Status, said.Error.Message)
 }
 
-// settled finds out what became of a call by its key. If the call never came, it is refused from then on: up to a fence, or for
-// good if that is 0. found says that it came.
+// settled finds out what became of a call by its key. If the call never came, it is refused from then on: up to a
+// fence, or for good if that is 0. found says that it came.
 func (c *cards) settled(ctx context.Context, key string, fence uint64) (r receipt, found bool, err error) {
 	body := map[string]any{"key": key}
 	if fence > 0 {

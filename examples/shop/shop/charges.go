@@ -1,11 +1,12 @@
 package shop
 
-// Upsert by the client's id. A charge is a resource that its client names: PUT under the same name twice means the same charge.
-// There is no key, and no record of an operation: the row is the record, for as long as it lives. It is inserted unless the
-// tenant has one of that name, in one statement, so that of two requests at once one inserts and the other finds.
+// Upsert by the client's id. A charge is a resource that its client names: PUT under the same name twice means the same
+// charge. There is no key, and no record of an operation: the row is the record, for as long as it lives. It is
+// inserted unless the tenant has one of that name, in one statement, so that of two requests at once one inserts and
+// the other finds.
 //
-// This is enough where the whole effect is one row, and where a client has a name that it will find again. A key is better where
-// the answer depends on more than the row, or where the same wish may be meant twice.
+// This is enough where the whole effect is one row, and where a client has a name that it will find again. A key is
+// better where the answer depends on more than the row, or where the same wish may be meant twice.
 
 import (
 	"context"

@@ -11,8 +11,8 @@ import (
 	"github.com/semelhq/semel"
 )
 
-// complete has calls whose policy says Complete finished without their clients, if a process dies and nobody asks again. api
-// is where they are served, below authentication: the completer runs a call for the user who made it.
+// complete has calls whose policy says Complete finished without their clients, if a process dies and nobody asks
+// again. api is where they are served, below authentication: the completer runs a call for the user who made it.
 func (s *Shop) complete(api http.Handler) error {
 	o := semel.CompleterOptions{
 		Interval: s.interval(),

@@ -1,8 +1,9 @@
 package shop
 
-// Consumer and inbox. A broker delivers a message at least once: after a crash, or if an acknowledgement is lost, it comes again.
-// A consumer handles it in one transaction in which it is also marked as handled, by its id. So the effect is there once, and
-// the acknowledgement comes after the commit. A message that nobody can handle goes to the dead letters, with the reason.
+// Consumer and inbox. A broker delivers a message at least once: after a crash, or if an acknowledgement is lost, it
+// comes again. A consumer handles it in one transaction in which it is also marked as handled, by its id. So the effect
+// is there once, and the acknowledgement comes after the commit. A message that nobody can handle goes to the dead
+// letters, with the reason.
 
 import (
 	"bytes"
@@ -139,8 +140,8 @@ func readEvent(m consumer.Message) (Event, error) {
 	return e, nil
 }
 
-// email writes to the customer. No transaction can take a mail back. So it is a file that the message's id names: if it is
-// written again after a crash, it is still one.
+// email writes to the customer. No transaction can take a mail back. So it is a file that the message's id names: if it
+// is written again after a crash, it is still one.
 func (s *Shop) email(ctx context.Context, tx database.Tx, m consumer.Message, e Event) error {
 	subject := map[string]string{
 		OrderPlaced: "Your order", PaymentCompleted: "Your payment", PaymentRefunded: "Your refund",

@@ -1,9 +1,9 @@
 package shop
 
-// Intent and confirmation. The client names the intent, so that a PUT may be repeated as often as it likes: there is one intent
-// of that name, and the money is held once, under a key that stands in its row. Confirming takes the money. An intent ends
-// once: whether a confirmation, a cancellation or the clock has won is decided by one conditional update of its state. What
-// follows from the end, at the card processor, is done by whoever comes, until it is done.
+// Intent and confirmation. The client names the intent, so that a PUT may be repeated as often as it likes: there is
+// one intent of that name, and the money is held once, under a key that stands in its row. Confirming takes the money.
+// An intent ends once: whether a confirmation, a cancellation or the clock has won is decided by one conditional update
+// of its state. What follows from the end, at the card processor, is done by whoever comes, until it is done.
 
 import (
 	"context"
@@ -21,8 +21,8 @@ import (
 	"github.com/semelhq/semel/examples/shop/processor"
 )
 
-// Intent is a payment that somebody means to make. Its states are: holding (the card is being asked), created (the money is
-// held), confirming, and the ends confirmed, cancelled, expired and declined.
+// Intent is a payment that somebody means to make. Its states are: holding (the card is being asked), created (the
+// money is held), confirming, and the ends confirmed, cancelled, expired and declined.
 type Intent struct {
 	ID       string    `json:"id" format:"uuid"`
 	State    string    `json:"state" example:"created"`
@@ -309,7 +309,8 @@ func (s *Shop) letGo(ctx context.Context, i *Intent) error {
 	return err
 }
 
-// changeIntent makes one update, whose last two parameters are the intent's tenant and id, and returns the intent after it.
+// changeIntent makes one update, whose last two parameters are the intent's tenant and id, and returns the intent after
+// it.
 func (s *Shop) changeIntent(ctx context.Context, i *Intent, update string, args ...any) (after *Intent, err error) {
 	err = s.db.Write(ctx, func(tx database.Tx) error {
 		if _, err := tx.Exec(ctx, update, append(args, i.tenant, i.ID)...); err != nil {

@@ -1,8 +1,8 @@
 package shop
 
-// Outbox. What others have to know is a message that is added in the transaction of what has happened: it leaves if and only if
-// that is committed. A relay sends it, to NATS or to the subscriber's webhook. It may send it twice, always under one id: see
-// consumers.go for the other side.
+// Outbox. What others have to know is a message that is added in the transaction of what has happened: it leaves if and
+// only if that is committed. A relay sends it, to NATS or to the subscriber's webhook. It may send it twice, always
+// under one id: see consumers.go for the other side.
 
 import (
 	"cmp"
@@ -43,8 +43,8 @@ type Event struct {
 	Currency string    `json:"currency"`
 }
 
-// send tells others what has happened, once tx has committed. Time, Tenant and User are filled in if they are missing. The
-// messages about one order or payment leave in the order of their transactions.
+// send tells others what has happened, once tx has committed. Time, Tenant and User are filled in if they are missing.
+// The messages about one order or payment leave in the order of their transactions.
 func (s *Shop) send(ctx context.Context, tx database.Tx, e Event) error {
 	if e.Time.IsZero() {
 		e.Time = now()

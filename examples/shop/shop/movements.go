@@ -14,9 +14,10 @@ import (
 	"github.com/semelhq/semel/examples/shop/database"
 )
 
-// A movement is what one operation asks of the card processor, once. Its row is there before the money moves, with the key
-// under which the processor is asked. So a run that comes later, whatever has become of the operation's record, finds it and
-// goes on, or answers from it; and what became of the money can be asked without the client (reconcile.go).
+// A movement is what one operation asks of the card processor, once. Its row is there before the money moves, with the
+// key under which the processor is asked. So a run that comes later, whatever has become of the operation's record,
+// finds it and goes on, or answers from it; and what became of the money can be asked without the client
+// (reconcile.go).
 type movement struct {
 	id        string
 	operation string // its public id
@@ -130,8 +131,8 @@ func (s *Shop) settle(ctx context.Context, m *movement) (p *Payment, err error) 
 	return p, err
 }
 
-// never writes down that a movement did not happen, and will not up to a fence. A run with a higher one may have begun it
-// again meanwhile: that is another movement, which stays.
+// never writes down that a movement did not happen, and will not up to a fence. A run with a higher one may have begun
+// it again meanwhile: that is another movement, which stays.
 func (s *Shop) never(ctx context.Context, m *movement, fence uint64) error {
 	return s.db.Write(ctx, func(tx database.Tx) error {
 		n, err := tx.Exec(ctx, "UPDATE movements SET state = 'never', fence = $1 WHERE operation = $2 AND state = 'pending' AND fence <= $1", int64(fence), m.operation)

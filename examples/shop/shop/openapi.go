@@ -1,7 +1,7 @@
 package shop
 
-// What the description of the API says about every call: the key, the headers of the guard, and refusals. huma adds what it
-// finds in the types of inputs and outputs.
+// What the description of the API says about every call: the key, the headers of the guard, and refusals. huma adds
+// what it finds in the types of inputs and outputs.
 
 import (
 	"cmp"

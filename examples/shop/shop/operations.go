@@ -1,7 +1,7 @@
 package shop
 
-// Status. Whoever has lost an answer asks what became of the operation, by its id or by its key, instead of guessing. The guard
-// answers: it knows the states of all operations, those that take long and run without a client too.
+// Status. Whoever has lost an answer asks what became of the operation, by its id or by its key, instead of guessing.
+// The guard answers: it knows the states of all operations, those that take long and run without a client too.
 
 import (
 	"net/http"

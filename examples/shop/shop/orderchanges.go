@@ -1,9 +1,9 @@
 package shop
 
-// Versions. Who changes an order says which version of it they have seen (If-Match), so that of two changes of one version one
-// is refused, and none is lost. PUT and DELETE need no key: done twice they leave what they leave when done once. A repeat of a
-// change finds the order as it wants it, and is told so, though its version is old by then: the first answer may have been lost.
-// A PATCH is not so by nature, and has a key.
+// Versions. Who changes an order says which version of it they have seen (If-Match), so that of two changes of one
+// version one is refused, and none is lost. PUT and DELETE need no key: done twice they leave what they leave when done
+// once. A repeat of a change finds the order as it wants it, and is told so, though its version is old by then: the
+// first answer may have been lost. A PATCH is not so by nature, and has a key.
 
 import (
 	"context"
@@ -95,8 +95,8 @@ func (s *Shop) putOrder(ctx context.Context, in *struct {
 	return out, err
 }
 
-// createNamed makes an order whose id is the client's. The row comes first: of two that make it at once one waits here for the
-// other, and takes no stock.
+// createNamed makes an order whose id is the client's. The row comes first: of two that make it at once one waits here
+// for the other, and takes no stock.
 func (s *Shop) createNamed(ctx context.Context, tx database.Tx, o *Order) (*foundOrder, error) {
 	want := NewOrder{o.Lines, o.Note}
 	inserted, err := insertOrder(ctx, tx, nil, o)
@@ -204,8 +204,8 @@ func (s *Shop) lockedOrder(ctx context.Context, tx database.Tx, id uuid.UUID) (*
 	return o, err
 }
 
-// lockOrder finds an order and lets nobody else change it before the transaction ends. (SELECT … FOR UPDATE is not SQLite's.)
-// An order comes before the stock, in all transactions.
+// lockOrder finds an order and lets nobody else change it before the transaction ends. (SELECT … FOR UPDATE is not
+// SQLite's.) An order comes before the stock, in all transactions.
 func lockOrder(ctx context.Context, tx database.Tx, id string) (*Order, error) {
 	o, err := scanOrder(tx.QueryRow(ctx, "UPDATE orders SET version = version WHERE tenant = $1 AND id = $2 RETURNING "+orderColumns, principal(ctx).Tenant, id))
 	if err != nil {

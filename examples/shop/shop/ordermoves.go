@@ -1,9 +1,9 @@
 package shop
 
-// A state machine. Which moves there are from a state is the business's: an illegal one is refused, and the refusal is kept
-// under the client's key, as any other answer. The order is locked while it moves, so that it moves once, and its stock is given
-// back once. Each move is written down beside the operation that made it: a request that comes after its operation was
-// forgotten finds its move done, and is not told that it is illegal.
+// A state machine. Which moves there are from a state is the business's: an illegal one is refused, and the refusal is
+// kept under the client's key, as any other answer. The order is locked while it moves, so that it moves once, and its
+// stock is given back once. Each move is written down beside the operation that made it: a request that comes after its
+// operation was forgotten finds its move done, and is not told that it is illegal.
 
 import (
 	"context"

@@ -1,8 +1,8 @@
 package shop
 
-// Key and constraint. An order is made in one transaction, together with the answer under the client's key: there is one
-// commit, and if the process dies before it, nothing has happened. Stock is taken by one conditional update a product (see
-// stock.go), so that two orders never sell the last item twice.
+// Key and constraint. An order is made in one transaction, together with the answer under the client's key: there is
+// one commit, and if the process dies before it, nothing has happened. Stock is taken by one conditional update a
+// product (see stock.go), so that two orders never sell the last item twice.
 //
 // What changes an order is in orderchanges.go, what moves it on is in ordermoves.go.
 
@@ -37,7 +37,8 @@ type NewOrder struct {
 	Note  string `json:"note,omitempty" maxLength:"500" pattern:"^[^\\x00]*$"`
 }
 
-// Order is an order as it stands. Its states are: pending, confirmed, cancelled, deleted, and those of its saga (see place.go).
+// Order is an order as it stands. Its states are: pending, confirmed, cancelled, deleted, and those of its saga (see
+// place.go).
 type Order struct {
 	ID       string    `json:"id" format:"uuid"`
 	State    string    `json:"state" example:"pending"`
@@ -175,7 +176,8 @@ func (s *Shop) order(ctx context.Context, q database.Queries, id uuid.UUID) (*Or
 	return o, err
 }
 
-// insertOrder reports false if the tenant has an order of that id. The row key is nil if the client has named the order.
+// insertOrder reports false if the tenant has an order of that id. The row key is nil if the client has named the
+// order.
 func insertOrder(ctx context.Context, tx database.Tx, rowKey any, o *Order) (inserted bool, err error) {
 	n, err := tx.Exec(ctx, `INSERT INTO orders (tenant, id, row_key, state, version, currency, total, lines, note, created)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (tenant, id) DO NOTHING`,

@@ -52,7 +52,8 @@ type tagOnPage struct {
 	Operations []operationOnPage
 }
 
-// servePage serves the description of the API to people. It needs nothing but itself: no script, nothing from elsewhere.
+// servePage serves the description of the API to people. It needs nothing but itself: no script, nothing from
+// elsewhere.
 func (s *Shop) servePage(mux *http.ServeMux) error {
 	api := s.api.OpenAPI()
 	var groups []tagOnPage

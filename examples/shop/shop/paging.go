@@ -7,8 +7,8 @@ import (
 	"net/url"
 )
 
-// A Page is which part of a list a client wants. A list is paged by cursor: the cursor is the last entry that the client has,
-// so that what is added meanwhile neither hides an entry nor shows one twice.
+// A Page is which part of a list a client wants. A list is paged by cursor: the cursor is the last entry that the
+// client has, so that what is added meanwhile neither hides an entry nor shows one twice.
 type Page struct {
 	Limit  int    `query:"limit" minimum:"1" maximum:"100" default:"20" doc:"How many entries"`
 	Cursor string `query:"cursor" maxLength:"500" doc:"next of the page before"`

@@ -1,12 +1,13 @@
 package shop
 
-// Resumable calls with an effect elsewhere. Money moves at the card processor, which no transaction of ours can take back. So
-// each call first writes down what it is about to ask for (a movement, in movements.go), then asks within a semel.Step under a
-// key derived from the operation, then writes down what came of it. A process may die between any two of these: the next run,
-// here or in another process, with or without the client, goes on where it ended, and the processor recognises its key.
+// Resumable calls with an effect elsewhere. Money moves at the card processor, which no transaction of ours can take
+// back. So each call first writes down what it is about to ask for (a movement, in movements.go), then asks within a
+// semel.Step under a key derived from the operation, then writes down what came of it. A process may die between any
+// two of these: the next run, here or in another process, with or without the client, goes on where it ended, and the
+// processor recognises its key.
 //
-// "Declined" is kept: the same key never charges the card later. With Options.AtMostOnce no run follows a lost one; instead
-// the processor is asked what became of it (reconcile.go).
+// "Declined" is kept: the same key never charges the card later. With Options.AtMostOnce no run follows a lost one;
+// instead the processor is asked what became of it (reconcile.go).
 
 import (
 	"cmp"

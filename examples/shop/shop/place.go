@@ -1,15 +1,15 @@
 package shop
 
-// Saga. Placing an order takes several services, and no transaction spans them: the card is charged, a carrier's room is
-// reserved, the parcel is handed over. Each step is saved, so that another process goes on if this one dies. If a step is
-// refused, those before it are taken back, the last one first. The order's state says how far it is:
+// Saga. Placing an order takes several services, and no transaction spans them: the card is charged, a carrier's room
+// is reserved, the parcel is handed over. Each step is saved, so that another process goes on if this one dies. If a
+// step is refused, those before it are taken back, the last one first. The order's state says how far it is:
 //
 //	pending, confirmed → paying → paid → reserved → shipped
 //	                               ↓        ↓
 //	              payment_failed, refunded ← released
 //
-// Each move is one conditional update, so that a step which is done again,
-// or comes from a process that is thought dead, changes nothing. The saga's id is the order: placing it again is the same saga.
+// Each move is one conditional update, so that a step which is done again, or comes from a process that is thought
+// dead, changes nothing. The saga's id is the order: placing it again is the same saga.
 
 import (
 	"cmp"
@@ -242,7 +242,10 @@ func (s *Shop) unpay(ctx context.Context, p *Placing) error {
 		}
 	}
 	s.crash("saga.unpay.finished")
-	return cmp.Or(m.refusal(), s.giveUp(ctx, p, "refunded"))
+	if refused := m.refusal(); refused != nil {
+		return refused // the money is still taken, so that the order has not ended
+	}
+	return s.giveUp(ctx, p, "refunded")
 }
 
 func (s *Shop) reserve(ctx context.Context, p *Placing) error {
@@ -266,7 +269,8 @@ func (s *Shop) reserve(ctx context.Context, p *Placing) error {
 	return err
 }
 
-// release gives the room back. An order for which none was reserved moves too, so that a reserve that comes late is refused.
+// release gives the room back. An order for which none was reserved moves too, so that a reserve that comes late is
+// refused.
 func (s *Shop) release(ctx context.Context, p *Placing) error {
 	ctx = p.as(ctx)
 	s.crash("saga.release.start")

@@ -38,8 +38,8 @@ func room(t *testing.T, s *Shop) (n int) {
 	return n
 }
 
-// TestAPaymentThatComesAfterItsCompensationTakesNothing: the call is that of a process that is thought dead, and goes on at
-// some point after its step was compensated.
+// TestAPaymentThatComesAfterItsCompensationTakesNothing: the call is that of a process that is thought dead, and goes
+// on at some point after its step was compensated.
 func TestAPaymentThatComesAfterItsCompensationTakesNothing(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

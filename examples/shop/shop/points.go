@@ -1,9 +1,10 @@
 package shop
 
-// A ledger. What an account has is the sum of its entries, and an entry is never changed: who was given a point too many is
-// given one less by another entry. Increments are where a repeat hurts most, as nothing in "one more" tells that it was there
-// before; so each entry carries the request that made it, and an account has one entry of each. The balance is kept beside the
-// ledger, changed in the same transaction, and checked against the sum whenever somebody looks.
+// A ledger. What an account has is the sum of its entries, and an entry is never changed: who was given a point too
+// many is given one less by another entry. Increments are where a repeat hurts most, as nothing in "one more" tells
+// that it was there before; so each entry carries the request that made it, and an account has one entry of each. The
+// balance is kept beside the ledger, changed in the same transaction, and checked against the sum whenever somebody
+// looks.
 
 import (
 	"context"
@@ -17,7 +18,8 @@ import (
 	"github.com/semelhq/semel/examples/shop/database"
 )
 
-// maxPoints is the most that an account can have: every client can tell it from its neighbours, also one whose numbers are floats.
+// maxPoints is the most that an account can have: every client can tell it from its neighbours, also one whose numbers
+// are floats.
 const maxPoints = 1<<53 - 1
 
 // NewEntry is what an account is given, or what is taken from it.
@@ -88,8 +90,8 @@ func (s *Shop) addPoints(ctx context.Context, in *struct {
 	return &entryAnswer{e}, nil
 }
 
-// changeBalance changes a balance unless it would be negative, and returns it and the number of its new entry. It has others
-// that change the account wait for the transaction, so that entries are numbered without a gap.
+// changeBalance changes a balance unless it would be negative, and returns it and the number of its new entry. It has
+// others that change the account wait for the transaction, so that entries are numbered without a gap.
 func changeBalance(ctx context.Context, tx database.Tx, account string, amount int64) (balance, number int64, err error) {
 	tenant := principal(ctx).Tenant
 	if _, err = tx.Exec(ctx, "INSERT INTO point_balances (tenant, account, balance, entries) VALUES ($1, $2, 0, 0) ON CONFLICT (tenant, account) DO NOTHING", tenant, account); err != nil {

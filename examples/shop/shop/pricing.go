@@ -1,11 +1,11 @@
 package shop
 
-// A call without an effect, beside one that has one. To calculate a price changes nothing: it needs no key, no record and no
-// transaction, and may be asked for as often as one likes. A key there would only fill the store. To save a price makes a row:
-// that call has a key, and the same calculation within its transaction.
+// A call without an effect, beside one that has one. To calculate a price changes nothing: it needs no key, no record
+// and no transaction, and may be asked for as often as one likes. A key there would only fill the store. To save a
+// price makes a row: that call has a key, and the same calculation within its transaction.
 //
-// Money is whole minor units. A discount is a share in basis points of a whole amount, rounded half up to a whole minor unit,
-// once for each line and once for the coupon; so the parts add up to the total, in whatever order they are added.
+// Money is whole minor units. A discount is a share in basis points of a whole amount, rounded half up to a whole minor
+// unit, once for each line and once for the coupon; so the parts add up to the total, in whatever order they are added.
 
 import (
 	"context"
@@ -174,6 +174,6 @@ func priceOf(ctx context.Context, q database.Queries, of PriceQuestion) (*Price,
 	return p, nil
 }
 
-// shareOf returns a share in basis points of an amount that is not negative, rounded half up. It is exact for amounts below
-// 9·10¹⁴, which are 9 trillion of most currencies.
+// shareOf returns a share in basis points of an amount that is not negative, rounded half up. It is exact for amounts
+// below 9·10¹⁴, which are 9 trillion of most currencies.
 func shareOf(amount, share int64) int64 { return (amount*share + 5000) / 10000 }

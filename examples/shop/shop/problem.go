@@ -126,7 +126,8 @@ func newProblem(status int, detail string, errs ...error) huma.StatusError {
 	return p.filled()
 }
 
-// known refuses paths that mux does not have, and methods that a path does not have, in the form of the shop's refusals.
+// known refuses paths that mux does not have, and methods that a path does not have, in the form of the shop's
+// refusals.
 func (s *Shop) known(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, pattern := mux.Handler(r); pattern != "" {

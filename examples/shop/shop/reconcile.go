@@ -1,8 +1,8 @@
 package shop
 
-// At most once, and asking what became of it. With Options.AtMostOnce a payment whose run was lost is never run again: its
-// outcome is unknown, until the card processor has been asked. The completer asks about each such operation, by the movement
-// that its run wrote down before the money moved.
+// At most once, and asking what became of it. With Options.AtMostOnce a payment whose run was lost is never run again:
+// its outcome is unknown, until the card processor has been asked. The completer asks about each such operation, by the
+// movement that its run wrote down before the money moved.
 
 import (
 	"context"
@@ -15,8 +15,8 @@ import (
 	"github.com/semelhq/semel/examples/shop/database"
 )
 
-// whatBecame answers for payments. "Never" is a promise that holds also for a run which is thought dead and is not: it finds
-// its movement closed when it begins, or the processor refuses its key under its fence.
+// whatBecame answers for payments. "Never" is a promise that holds also for a run which is thought dead and is not: it
+// finds its movement closed when it begins, or the processor refuses its key under its fence.
 func (s *Shop) whatBecame(ctx context.Context, i semel.Inquiry) (semel.Finding, error) {
 	if !strings.Contains(i.Operation, base+"/payments/") {
 		return semel.Finding{}, nil
@@ -32,8 +32,8 @@ func (s *Shop) whatBecame(ctx context.Context, i semel.Inquiry) (semel.Finding, 
 	return semel.Finding{Found: semel.FoundDone, Answer: answer, Reason: "the card processor has " + m.state + " it"}, err
 }
 
-// closeMovement brings an operation's movement to an end: as the card processor says or, if that has not heard of it, as one
-// that never happens up to a fence. Then it returns nil.
+// closeMovement brings an operation's movement to an end: as the card processor says or, if that has not heard of it,
+// as one that never happens up to a fence. Then it returns nil.
 func (s *Shop) closeMovement(ctx context.Context, operation string, fence uint64) (*movement, error) {
 	m, err := s.movementOf(ctx, operation, fence)
 	if err != nil || m == nil || m.state != "pending" {

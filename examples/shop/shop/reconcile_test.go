@@ -75,8 +75,8 @@ func state(t *testing.T, s *Shop, id driver.ID) string {
 	return m.state
 }
 
-// TestAnInquiryThatComesLateDoesNotCloseALaterRun: two processes ask, the first one's finding comes after the operation has
-// begun again.
+// TestAnInquiryThatComesLateDoesNotCloseALaterRun: two processes ask, the first one's finding comes after the operation
+// has begun again.
 func TestAnInquiryThatComesLateDoesNotCloseALaterRun(t *testing.T) {
 	t.Parallel()
 	s, _ := newShop(t)

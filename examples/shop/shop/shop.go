@@ -68,9 +68,10 @@ type Options struct {
 	Processor string              // URL of the card processor
 	Auth      Auth
 	Secrets   Secrets
-	// Temporal runs the sagas that begin, instead of the database; may be nil. Its namespace belongs to this shop's data. All
-	// processes of the shop have it or none, and once they have had it they keep it: without it they don't see those sagas.
-	// Its histories have card tokens and addresses in plain text, unless the client's DataConverter encrypts them.
+	// Temporal runs the sagas that begin, instead of the database; may be nil. Its namespace belongs to this shop's
+	// data. All processes of the shop have it or none, and once they have had it they keep it: without it they don't
+	// see those sagas. Its histories have card tokens and addresses in plain text, unless the client's DataConverter
+	// encrypts them.
 	Temporal temporalclient.Client
 	// Webhook is where it is told that a payment has completed. "" means nowhere.
 	Webhook string
@@ -131,8 +132,8 @@ func New(o Options) (*Shop, error) {
 		store = tieredstore.New(store, tieredstore.Options{Cache: o.Cache})
 	}
 	s := &Shop{o: o, db: o.DB, mux: http.NewServeMux()}
-	// Each call says by its policy what becomes of a run that was lost. Rerun is right for what is in one transaction, and for
-	// what is resumable.
+	// Each call says by its policy what becomes of a run that was lost. Rerun is right for what is in one transaction,
+	// and for what is resumable.
 	s.guard, err = semel.New(store, semel.ScopeFunc(scope), semel.Rerun, semel.Options{
 		IdentitySecret: o.Secrets.Identity, DerivationSecret: o.Secrets.Derivation, Encryption: ring,
 		Operations: base + "/operations", Problems: o.guardProblems(), Observer: event.Log(o.Log, ""),

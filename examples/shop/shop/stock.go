@@ -46,9 +46,9 @@ func (s *Shop) listProducts(ctx context.Context, _ *struct{}) (*productList, err
 	return &out, nil
 }
 
-// moveStock takes from the stock what an order has more than before, gives back what it has less, and returns what the order
-// costs. Each product is one conditional update: of two orders that want the last item, one changes no row. Products are
-// updated in one order by all, or two transactions could wait for each other.
+// moveStock takes from the stock what an order has more than before, gives back what it has less, and returns what the
+// order costs. Each product is one conditional update: of two orders that want the last item, one changes no row.
+// Products are updated in one order by all, or two transactions could wait for each other.
 func moveStock(ctx context.Context, tx database.Tx, before, after []Line) (total int64, _ string, err error) {
 	more := map[string]int64{}
 	for _, l := range before {

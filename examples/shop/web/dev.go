@@ -8,9 +8,9 @@ import (
 	"sync/atomic"
 )
 
-// Dev is what the page needs to be tried out, below /dev/: a session for anybody who asks, the card processor's ledger and its
-// faults, and answers that are lost. It is for a shop that only its developer can reach. Without it a visitor has to bring a
-// token, and sees the checkout alone.
+// Dev is what the page needs to be tried out, below /dev/: a session for anybody who asks, the card processor's ledger
+// and its faults, and answers that are lost. It is for a shop that only its developer can reach. Without it a visitor
+// has to bring a token, and sees the checkout alone.
 type Dev struct {
 	// Session returns the headers with which the page calls the API.
 	Session   func() (map[string]string, error)

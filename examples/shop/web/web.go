@@ -1,9 +1,9 @@
 // Package web is the shop's checkout page. It pays with the JavaScript client of semel, which the program serves from its
 // own binary: there is no build step, and nothing is loaded from elsewhere.
 //
-// Where to look: static/checkout.js is how a page pays once, whatever happens to it, and is what to copy. static/naive.js is
-// the same without semel, to compare. static/page.js shows it, and dev.go with static/scenes.js is for those who want to
-// break it.
+// Where to look: static/checkout.js is how a page pays once, whatever happens to it, and is what to copy.
+// static/naive.js is the same without semel, to compare. static/page.js shows it, and dev.go with static/scenes.js is
+// for those who want to break it.
 //
 // The pictures in docs/pictures are made, where the typeface Inter is installed, by
 //
@@ -23,8 +23,8 @@ import (
 //go:embed static
 var static embed.FS
 
-// Handler serves the page at /, and has the rest served by the shop. With dev, it also serves what a demonstration needs, and
-// what must not be had in production: see [Dev].
+// Handler serves the page at /, and has the rest served by the shop. With dev, it also serves what a demonstration
+// needs, and what must not be had in production: see [Dev].
 func Handler(shop http.Handler, dev *Dev) http.Handler {
 	mux := http.NewServeMux()
 	files := http.FileServerFS(sub(static, "static"))

@@ -11,8 +11,8 @@ import (
 
 const schema = "CREATE TABLE orders (id INTEGER PRIMARY KEY, key TEXT NOT NULL, product TEXT NOT NULL)"
 
-// Order orders a product. A client that has lost the answer sends the same request again, under the same key: there has to be
-// one order for each key, whose id all requests get. Two of them may come in the same moment.
+// Order orders a product. A client that has lost the answer sends the same request again, under the same key: there has
+// to be one order for each key, whose id all requests get. Two of them may come in the same moment.
 //
 // Change the schema and this function.
 func Order(ctx context.Context, db *drill.DB, key, product string) (id int64, err error) {

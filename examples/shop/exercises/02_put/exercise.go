@@ -9,8 +9,8 @@ import (
 
 const schema = "CREATE TABLE profiles (id TEXT PRIMARY KEY, name TEXT NOT NULL)"
 
-// Put stores a profile under the id that the client has chosen. PUT needs no key: a repeat has the same effect, so it has to
-// succeed too, also if it comes in the same moment.
+// Put stores a profile under the id that the client has chosen. PUT needs no key: a repeat has the same effect, so it
+// has to succeed too, also if it comes in the same moment.
 //
 // Change this function.
 func Put(ctx context.Context, db *drill.DB, id, name string) error {

@@ -10,8 +10,8 @@ import (
 	"github.com/semelhq/semel/client"
 )
 
-// Pay asks for a payment until it has a definite answer, and returns the status of that. An answer can be lost, and 503 means
-// that the service wants to be asked again. A card that was declined (402) is a definite answer.
+// Pay asks for a payment until it has a definite answer, and returns the status of that. An answer can be lost, and 503
+// means that the service wants to be asked again. A card that was declined (402) is a definite answer.
 //
 // Change this function. The package client does it too.
 func Pay(ctx context.Context, url, body string) (status int, err error) {

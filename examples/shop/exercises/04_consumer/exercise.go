@@ -11,8 +11,8 @@ const schema = `
 CREATE TABLE seen (message TEXT PRIMARY KEY);
 CREATE TABLE invoices (message TEXT NOT NULL, amount BIGINT NOT NULL);`
 
-// Handle writes an invoice for a message. Brokers deliver at least once: the same message may come again, and it does come
-// again if Handle has failed, or if the process has died.
+// Handle writes an invoice for a message. Brokers deliver at least once: the same message may come again, and it does
+// come again if Handle has failed, or if the process has died.
 //
 // Change this function.
 func Handle(ctx context.Context, db *drill.DB, message string, amount int64) error {

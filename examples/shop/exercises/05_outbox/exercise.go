@@ -11,8 +11,8 @@ const schema = `
 CREATE TABLE shipments (parcel TEXT PRIMARY KEY);
 CREATE TABLE outbox (id INTEGER PRIMARY KEY, message TEXT NOT NULL, sent BOOLEAN NOT NULL DEFAULT FALSE);`
 
-// Ship ships a parcel, and tells others. They have to hear of each shipment, and of nothing that is none, also if the broker is
-// down, or if the process dies.
+// Ship ships a parcel, and tells others. They have to hear of each shipment, and of nothing that is none, also if the
+// broker is down, or if the process dies.
 //
 // Change this function and Relay.
 func Ship(ctx context.Context, db *drill.DB, publish func(message string) error, parcel string) error {
@@ -22,7 +22,8 @@ func Ship(ctx context.Context, db *drill.DB, publish func(message string) error,
 	return publish("shipped " + parcel)
 }
 
-// Relay publishes what was not published yet. It runs all the time. A message may leave twice, since consumers take each once.
+// Relay publishes what was not published yet. It runs all the time. A message may leave twice, since consumers take
+// each once.
 func Relay(context.Context, *drill.DB, func(message string) error) error {
 	return nil
 }

@@ -12,8 +12,8 @@ type Record struct {
 	Ended time.Time // zero while it runs
 }
 
-// Expired reports whether a record may be deleted: its key is new then, and a request with it runs. A client may send a request
-// again until kept has passed since it could have had the answer.
+// Expired reports whether a record may be deleted: its key is new then, and a request with it runs. A client may send a
+// request again until kept has passed since it could have had the answer.
 //
 // Change this function.
 func Expired(r Record, now time.Time) bool {

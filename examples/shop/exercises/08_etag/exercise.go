@@ -13,9 +13,9 @@ const schema = `
 CREATE TABLE notes (id TEXT PRIMARY KEY, text TEXT NOT NULL, version BIGINT NOT NULL);
 INSERT INTO notes (id, text, version) VALUES ('note-1', 'hello', 1)`
 
-// Put changes a note. match is the client's If-Match: the ETag of the version that it has seen, such as "1", with the quotes.
-// It returns 200; 412 if the note has another version by now; or 428 if the client does not say what it has seen. Of two
-// people who change the same version, one has to hear that somebody was faster.
+// Put changes a note. match is the client's If-Match: the ETag of the version that it has seen, such as "1", with the
+// quotes. It returns 200; 412 if the note has another version by now; or 428 if the client does not say what it has
+// seen. Of two people who change the same version, one has to hear that somebody was faster.
 //
 // Change this function.
 func Put(ctx context.Context, db *drill.DB, id, match, text string) (status int, err error) {

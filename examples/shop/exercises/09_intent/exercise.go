@@ -9,8 +9,8 @@ import (
 
 const schema = "CREATE TABLE intents (id TEXT PRIMARY KEY, state TEXT NOT NULL, expires BIGINT NOT NULL)"
 
-// Confirm confirms an intent, if it was created and has not expired. true means that the money is taken. A repeat is told the
-// same as the first time. Expire may come in between.
+// Confirm confirms an intent, if it was created and has not expired. true means that the money is taken. A repeat is
+// told the same as the first time. Expire may come in between.
 //
 // Change this function and, if you like, Expire.
 func Confirm(ctx context.Context, db *drill.DB, id string, now int64) (taken bool, err error) {

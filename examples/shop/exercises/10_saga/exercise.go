@@ -15,8 +15,9 @@ type Step struct {
 	Do, Undo func(context.Context) error
 }
 
-// Run runs the steps one after the other. If one fails, everything is taken back that has happened or may have happened, the
-// last first, and Run returns the step's error. Taking back can fail for a while too: it is tried up to ten times.
+// Run runs the steps one after the other. If one fails, everything is taken back that has happened or may have
+// happened, the last first, and Run returns the step's error. Taking back can fail for a while too: it is tried up to
+// ten times.
 //
 // Change this function.
 func Run(ctx context.Context, steps []Step) error {

@@ -3,8 +3,8 @@ package gateway
 
 import "github.com/semelhq/semel"
 
-// Policy is that of a gateway in front of a service that can't be changed. The service charges a card whenever it is asked.
-// Its answer can be lost: then nobody knows whether it has charged, and the client asks again, with its key.
+// Policy is that of a gateway in front of a service that can't be changed. The service charges a card whenever it is
+// asked. Its answer can be lost: then nobody knows whether it has charged, and the client asks again, with its key.
 //
 // Change this function.
 func Policy() semel.Policy {

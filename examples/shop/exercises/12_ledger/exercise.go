@@ -12,8 +12,8 @@ CREATE TABLE entries (account TEXT NOT NULL, request TEXT NOT NULL, points BIGIN
 CREATE TABLE accounts (id TEXT PRIMARY KEY, total BIGINT NOT NULL);
 INSERT INTO accounts (id, total) VALUES ('alice', 0)`
 
-// Add adds points to an account, and returns the total. A request that comes again counts once. Two requests in the same moment
-// count both. The total is always the sum of the entries, also if the process dies.
+// Add adds points to an account, and returns the total. A request that comes again counts once. Two requests in the
+// same moment count both. The total is always the sum of the entries, also if the process dies.
 //
 // Change the schema and this function.
 func Add(ctx context.Context, db *drill.DB, account, request string, points int64) (total int64, err error) {

@@ -11,7 +11,8 @@ CREATE TABLE entries (account TEXT NOT NULL, request TEXT NOT NULL, points BIGIN
 CREATE TABLE accounts (id TEXT PRIMARY KEY, total BIGINT NOT NULL);
 INSERT INTO accounts (id, total) VALUES ('alice', 0)`
 
-// The entry comes first: only who has inserted it changes the total, in the same transaction, by adding and not by setting.
+// The entry comes first: only who has inserted it changes the total, in the same transaction, by adding and not by
+// setting.
 func solved(ctx context.Context, db *drill.DB, account, request string, points int64) (total int64, err error) {
 	err = db.Write(ctx, func(tx drill.Queries) error {
 		added, err := tx.Exec(ctx, "INSERT INTO entries (account, request, points) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", account, request, points)

@@ -10,8 +10,8 @@ type Record struct {
 	Lease  time.Time // until when whoever runs it has it; a process that lives renews that
 }
 
-// State tells a client what became of its operation: running, succeeded, failed (it had no effect, or a definite refusal) or
-// unknown (it may have taken effect). A client that is told "failed" makes another order.
+// State tells a client what became of its operation: running, succeeded, failed (it had no effect, or a definite
+// refusal) or unknown (it may have taken effect). A client that is told "failed" makes another order.
 //
 // Change this function.
 func State(r Record, now time.Time) string {

@@ -5,7 +5,8 @@ import "fmt"
 
 // A Service takes money once for each key. Its switches make it fail as real ones do.
 type Service interface {
-	// Charge asks for money. The same key asks for it once. Another amount under the key is an error, and changes nothing.
+	// Charge asks for money. The same key asks for it once. Another amount under the key is an error, and changes
+	// nothing.
 	Charge(key string, amount int64) error
 	// LoseAnswer has the next Charge work, but return an error, as if the network had lost the answer.
 	LoseAnswer()
@@ -15,8 +16,8 @@ type Service interface {
 	Charged() int64
 }
 
-// Test tests a service, and says what is wrong with it. It is run against a right one and against several wrong ones, which it
-// has to find.
+// Test tests a service, and says what is wrong with it. It is run against a right one and against several wrong ones,
+// which it has to find.
 //
 // Change this function.
 func Test(s Service) error {

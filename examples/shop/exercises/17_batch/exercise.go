@@ -16,8 +16,9 @@ type Item struct {
 	Price int64
 }
 
-// Import stores items, and says of each what became of it: created, updated, unchanged, or invalid (its price is negative). One
-// that is invalid does not stop the others. The process may die in the middle: the client then sends all of them again.
+// Import stores items, and says of each what became of it: created, updated, unchanged, or invalid (its price is
+// negative). One that is invalid does not stop the others. The process may die in the middle: the client then sends all
+// of them again.
 //
 // Change this function.
 func Import(ctx context.Context, db *drill.DB, items []Item) (results []string, err error) {

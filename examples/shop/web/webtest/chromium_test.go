@@ -12,7 +12,8 @@ import (
 	"github.com/semelhq/semel/internal/npm"
 )
 
-// All tests share a browser, one after the other: only the tab in front gets clicks. Each has a shop of its own, and so an origin.
+// All tests share a browser, one after the other: only the tab in front gets clicks. Each has a shop of its own, and so
+// an origin.
 func TestMain(m *testing.M) {
 	code := m.Run()
 	closeBrowser()

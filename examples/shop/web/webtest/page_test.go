@@ -104,8 +104,8 @@ func (p *page) see(phase string) {
 	p.poll(fmt.Sprintf(`document.body?.dataset.phase === %q`, phase))
 }
 
-// paid waits for the receipt, and for what the page says was charged for the order, which is once. The ledger has so many
-// charges in all.
+// paid waits for the receipt, and for what the page says was charged for the order, which is once. The ledger has so
+// many charges in all.
 func (p *page) paid(charges int) {
 	p.t.Helper()
 	p.see("paid")

@@ -9,7 +9,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// shoot writes what the page looks like into the folder that SHOP_SCREENSHOTS names, if it does, packed as well as PNG can.
+// shoot writes what the page looks like into the folder that SHOP_SCREENSHOTS names, if it does, packed as well as PNG
+// can.
 func (p *page) shoot(name string) {
 	p.t.Helper()
 	folder := os.Getenv("SHOP_SCREENSHOTS")

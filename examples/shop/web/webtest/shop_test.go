@@ -59,8 +59,8 @@ func openShop(t *testing.T, dev bool) *shop {
 	return s
 }
 
-// hold keeps charges from being made until the function that it returns is called, which may be done often. arrived is closed
-// when the first is there.
+// hold keeps charges from being made until the function that it returns is called, which may be done often. arrived is
+// closed when the first is there.
 func (s *shop) hold(t *testing.T) (arrived <-chan struct{}, release func()) {
 	held, there := make(chan struct{}), make(chan struct{})
 	s.mu.Lock()
