@@ -91,7 +91,7 @@ func (s *Store) sound(t *testing.T) {
 				if indexKey(&e.id) != k || s.shard(e.id) != sh {
 					t.Errorf("a record is in the wrong place")
 				}
-				if isLive := rec.State == driver.Running || rec.State == driver.Unknown; isLive != (e.live > 0) || isLive && sh.live[e.live-1] != e {
+				if isLive := lives(&rec); isLive != (e.live > 0) || isLive && sh.live[e.live-1] != e {
 					t.Errorf("a record that is %s has the place %d among the live ones", rec.State, e.live)
 				} else if isLive {
 					live++

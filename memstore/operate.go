@@ -42,16 +42,18 @@ func (s *Store) Forget(ctx context.Context, id driver.ID, by driver.Owner) (bool
 	return true, nil
 }
 
-// List implements [driver.Lister]. No lock is held while yield runs, so yield may use the store.
+// List implements [driver.Lister]. No lock is held while yield runs, so yield may use the store. The cost of a listing
+// of what runs, is unknown, or is free with a sealed request, grows only with the number of records that run or wait.
 func (s *Store) List(ctx context.Context, q driver.Query, yield func(driver.ID, driver.Record) bool) error {
 	first, last, some := q.Range()
 	if !some {
 		return nil
 	}
+	live := q.Reading == driver.ReadsRunning || q.Reading == driver.ReadsUnknown || q.Reading == driver.ReadsFree && q.Sealed
 	given := 0
 	for i := range s.shards {
 		sh := &s.shards[i]
-		for _, id := range sh.ids(first, last) {
+		for _, id := range sh.ids(first, last, live) {
 			if err := ctx.Err(); err != nil {
 				return fmt.Errorf("memstore: list: %w", err)
 			}
@@ -75,16 +77,25 @@ func (s *Store) List(ctx context.Context, q driver.Query, yield func(driver.ID, 
 	return nil
 }
 
-// ids returns the ids from first to last.
-func (sh *shard) ids(first, last driver.ID) []driver.ID {
+// ids returns the ids from first to last: of all entries, or of those that are live.
+func (sh *shard) ids(first, last driver.ID, live bool) []driver.ID {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	var ids []driver.ID
+	add := func(e *entry) {
+		if bytes.Compare(first[:], e.id[:]) <= 0 && bytes.Compare(e.id[:], last[:]) <= 0 {
+			ids = append(ids, e.id)
+		}
+	}
+	if live {
+		for _, e := range sh.live {
+			add(e)
+		}
+		return ids
+	}
 	for _, e := range sh.index {
 		for ; e != nil; e = e.next {
-			if bytes.Compare(first[:], e.id[:]) <= 0 && bytes.Compare(e.id[:], last[:]) <= 0 {
-				ids = append(ids, e.id)
-			}
+			add(e)
 		}
 	}
 	return ids

@@ -12,7 +12,7 @@ type shard struct {
 	mu    sync.Mutex
 	index map[uint64]*entry // by part of the id; entries with the same part are chained
 	queue queue             // the records that expire
-	live  []*entry          // entries stored as running or unknown, in no order
+	live  []*entry          // entries that run or wait, in no order: see lives
 
 	// floor is the highest fence of any removed record. A key that is claimed again within the same millisecond gets a
 	// higher fence too.
@@ -48,7 +48,13 @@ func (sh *shard) insert(id driver.ID) *entry {
 func (sh *shard) write(e *entry, rec *driver.Record) {
 	e.set(rec)
 	sh.queue.set(e, rec.Expires())
-	sh.note(e, rec.State == driver.Running || rec.State == driver.Unknown)
+	sh.note(e, lives(rec))
+}
+
+// lives reports whether a record runs, waits for a decision, or is free with a sealed request, which a completer may
+// finish: what is looked for again and again.
+func lives(rec *driver.Record) bool {
+	return rec.State == driver.Running || rec.State == driver.Unknown || rec.State == driver.Free && len(rec.Sealed) > 0
 }
 
 // note adds e to the live entries, or removes it from them.

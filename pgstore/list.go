@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/semelhq/semel/driver"
 )
@@ -17,19 +18,31 @@ const (
 	apartBytes = 64 << 10
 )
 
+// pageLooks is how many rows one statement looks at to find those of a page.
+const pageLooks = 4096
+
 // A listing looks for ids and sizes first, and then reads records by their ids, as Load does, so many as go into a
 // page.
 const (
-	idAndSize = "SELECT r.id, coalesce(octet_length(r.answer), 0)::bigint + coalesce(octet_length(r.sealed), 0), r.answer_day IS NOT NULL, " +
-		"r.started FROM {schema}.records r WHERE "
-	whole     = idAndSize + "(r.sealed IS NOT NULL OR NOT $1) AND (r.correlation = $2 OR $2 = '') AND "
-	listRange = whole + "r.id >= $3 AND r.id <= $4 ORDER BY r.id LIMIT $5"
-	listLive  = whole + "r.state IN (1, 4)"
-	listPage  = "SELECT {schema}.load_1(substr($1, 48 * n + 1, 48)) FROM generate_series(0, octet_length($1) / 48 - 1) n ORDER BY n"
+	idAndSize = "SELECT r.id, coalesce(octet_length(r.answer), 0)::bigint + coalesce(octet_length(r.sealed), 0) AS size, " +
+		"r.answer_day IS NOT NULL AS apart, r.started"
+	fromRecords = " FROM {schema}.records r WHERE "
+	// What a row says by itself of whether it matches. A record can read otherwise than its state only as far as stateBits
+	// tells.
+	mayMatch = "(r.sealed IS NOT NULL OR NOT $1) AND (r.correlation = $2 OR $2 = '') AND (r.operation = $3 OR $3 = '') AND ((1 << r.state) & $4 <> 0 OR r.layout > 1)"
+	// listRange gives those that may match, and the last row that it has looked at.
+	listRange = "WITH looked AS MATERIALIZED (" + idAndSize + ", " + mayMatch + " AS matches" + fromRecords +
+		"r.id >= $5 AND r.id <= $6 ORDER BY r.id LIMIT $7) " +
+		"SELECT l.id, l.size, l.apart, l.started, l.matches FROM looked l " +
+		"WHERE l.matches OR l.id = (SELECT id FROM looked ORDER BY id DESC LIMIT 1) ORDER BY l.id"
+	listLive = idAndSize + ", true" + fromRecords + mayMatch + " AND r.state IN (1, 4)"
+	// listLost is for reconcile: it leaves out what runs within its lease.
+	listLost = listLive + " AND (r.state = 4 OR r.on_lost = 0 AND NOT r.begun AND r.lease_end <= (SELECT {schema}.clock_1()))"
+	listPage = "SELECT {schema}.load_1(substr($1, 48 * n + 1, 48)) FROM generate_series(0, octet_length($1) / 48 - 1) n ORDER BY n"
 
 	// listSealed is for completers: it goes by the index of sealed requests, and leaves those out of which somebody takes
 	// care. What was tried again a moment ago comes last.
-	listSealed = idAndSize + "r.sealed IS NOT NULL AND r.state IN (1, 3) AND (r.started, r.id) > ($1, $2) " +
+	listSealed = idAndSize + ", true" + fromRecords + "r.sealed IS NOT NULL AND r.state IN (1, 3) AND (r.started, r.id) > ($1, $2) " +
 		"AND (r.state = 3 OR r.on_lost = 1 AND NOT r.begun AND r.lease_end <= (SELECT {schema}.clock_1())) " +
 		"ORDER BY r.started, r.id LIMIT $3"
 )
@@ -39,6 +52,22 @@ type seen struct {
 	id      driver.ID
 	size    int
 	started int64
+	matches bool // as far as a row tells by itself
+}
+
+// stateBits are the states, as bits, of records that may have a reading.
+func stateBits(reading driver.Reading) int32 {
+	switch reading {
+	case driver.ReadsRunning:
+		return 1 << driver.Running
+	case driver.ReadsUnknown:
+		return 1<<driver.Running | 1<<driver.Unknown
+	case driver.ReadsFree:
+		return 1<<driver.Running | 1<<driver.Free
+	case driver.ReadsDone, driver.ReadsExpired:
+		return 1<<driver.Running | 1<<driver.Done
+	}
+	return ^int32(0)
 }
 
 // List implements [driver.Lister]. It passes over records that can't be read, and returns an error that wraps
@@ -65,11 +94,10 @@ func (s *Store) List(ctx context.Context, q driver.Query, yield func(driver.ID, 
 	switch {
 	case q.Scope != nil, q.Prefix != "":
 		err = s.listRange(ctx, q, first, last, each)
-	case q.Reading == driver.ReadsRunning, q.Reading == driver.ReadsUnknown: // only these states read so
-		var all []seen
-		if all, err = s.look(ctx, selecting(s.sql.listLive, q)); err == nil {
-			_, err = s.give(ctx, all, each)
-		}
+	case q.Reading == driver.ReadsRunning:
+		err = s.listAtOnce(ctx, selecting(s.sql.listLive, q), each)
+	case q.Reading == driver.ReadsUnknown:
+		err = s.listAtOnce(ctx, selecting(s.sql.listLost, q), each)
 	case q.Reading == driver.ReadsFree && q.Sealed:
 		err = s.listSealed(ctx, each)
 	default:
@@ -86,7 +114,16 @@ func (s *Store) List(ctx context.Context, q driver.Query, yield func(driver.ID, 
 
 // selecting begins a call of a query that looks at more than ids.
 func selecting(query string, q driver.Query) *call {
-	return (&call{sql: query}).bool(q.Sealed).bytes([]byte(q.Correlation))
+	return (&call{sql: query}).bool(q.Sealed).text(q.Correlation).text(q.Operation).int4(stateBits(q.Reading))
+}
+
+// listAtOnce lists what one query gives.
+func (s *Store) listAtOnce(ctx context.Context, c *call, each func(driver.ID, driver.Record, error) bool) error {
+	all, err := s.look(ctx, c)
+	if err == nil {
+		_, err = s.give(ctx, all, each)
+	}
+	return err
 }
 
 // listRange lists, page by page, what there is from one id to another.
@@ -96,7 +133,7 @@ func (s *Store) listRange(ctx context.Context, q driver.Query, first, last drive
 		if after != nil {
 			next = append(bytes.Clone(after.id[:]), 0) // longer than that id, and before any after it
 		}
-		return selecting(s.sql.listRange, q).bytes(next).bytes(last[:]).int8(pageRows)
+		return selecting(s.sql.listRange, q).bytes(next).bytes(last[:]).int8(pageLooks)
 	}, each)
 }
 
@@ -112,16 +149,18 @@ func (s *Store) listSealed(ctx context.Context, each func(driver.ID, driver.Reco
 
 // listPages lists page by page. Next makes the call for the page after a record, or the first one.
 func (s *Store) listPages(ctx context.Context, next func(after *seen) *call, each func(driver.ID, driver.Record, error) bool) error {
-	var last *seen
+	var after *seen
 	for {
-		page, err := s.look(ctx, next(last))
+		page, err := s.look(ctx, next(after))
 		if err != nil || len(page) == 0 {
 			return err
 		}
+		last := page[len(page)-1]
+		page = slices.DeleteFunc(page, func(it seen) bool { return !it.matches })
 		if more, err := s.give(ctx, page, each); err != nil || !more {
 			return err
 		}
-		last = &page[len(page)-1]
+		after = &last
 	}
 }
 
@@ -133,7 +172,7 @@ func (s *Store) look(ctx context.Context, c *call) ([]seen, error) {
 		if boolOf(row[2]) {
 			it.size += apartBytes
 		}
-		it.started = int8Of(row[3])
+		it.started, it.matches = int8Of(row[3]), boolOf(row[4])
 		return it, nil
 	})
 }

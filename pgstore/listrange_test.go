@@ -23,7 +23,7 @@ func TestField14_APrefixIsARangeOfThePrimaryKey(t *testing.T) {
 		SELECT 1, 1, 1, 1, 1, 9000000000000000, 1000, 0, 1, 1, 2,
 		2, 1, false, false, false, false, false,
 		CASE WHEN i <= $1 THEN substr(sha256('acme'), 1, 16) ELSE substr(sha256(i::text::bytea), 1, 16) END || sha256(i::text::bytea),
-		substr(sha256(''), 1, 16), sha256('') || substr(sha256(''), 1, 8), '', CASE WHEN i % 2 = 0 THEN 'even' ELSE 'odd' END::bytea, ''
+		substr(sha256(''), 1, 16), sha256('') || substr(sha256(''), 1, 8), CASE WHEN i % 3 = 0 THEN 'POST /third' ELSE '' END::bytea, CASE WHEN i % 2 = 0 THEN 'even' ELSE 'odd' END::bytea, ''
 		FROM generate_series(1, 20000) i`, n)
 	exec(t, s, "ANALYZE {schema}.records")
 	id := driver.ID(append(sum[:16:16], sum[:]...))
@@ -36,6 +36,9 @@ func TestField14_APrefixIsARangeOfThePrimaryKey(t *testing.T) {
 		"with a prefix":         {driver.Query{Prefix: prefix}, n},
 		"and a correlation id":  {driver.Query{Prefix: prefix, Correlation: "even"}, n / 2},
 		"that have another one": {driver.Query{Prefix: prefix, Correlation: "none"}, 0},
+		"of an operation":       {driver.Query{Prefix: prefix, Operation: "POST /third"}, n / 3},
+		"that are done":         {driver.Query{Prefix: prefix, Reading: driver.ReadsDone}, 0},
+		"that have expired":     {driver.Query{Prefix: prefix, Reading: driver.ReadsExpired}, 0},
 	} {
 		if got := list(t, s, c.q); len(got) != c.want {
 			t.Errorf("those %s: %d are listed, want %d", name, len(got), c.want)
@@ -44,7 +47,7 @@ func TestField14_APrefixIsARangeOfThePrimaryKey(t *testing.T) {
 
 	first, last, _ := (&driver.Query{Prefix: prefix}).Range()
 	tx := begin(t, s, pgx.TxOptions{})
-	rows, err := tx.Query(context.Background(), "EXPLAIN "+s.sql.listRange, pgx.QueryExecModeExec, false, []byte("even"), first[:], last[:], int64(pageRows))
+	rows, err := tx.Query(context.Background(), "EXPLAIN "+s.sql.listRange, pgx.QueryExecModeExec, false, []byte("even"), []byte{}, stateBits(driver.ReadsAbsent), first[:], last[:], int64(pageLooks))
 	if err != nil {
 		t.Fatal(err)
 	}

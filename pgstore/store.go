@@ -85,7 +85,7 @@ var (
 // statements are the texts that are sent, with the schema's name in them.
 type statements struct {
 	load, claim, extend, settle, seize, forget, sweep, partition string
-	listRange, listLive, listSealed, listPage                    string
+	listRange, listLive, listLost, listSealed, listPage          string
 	saveStep, steps                                              string
 	audit, trail, trailOf                                        string
 	count                                                        string
@@ -107,6 +107,7 @@ func newStatements(o Options) statements {
 		partition:  in("SELECT {schema}.partition_1($1)"),
 		listRange:  in(listRange),
 		listLive:   in(listLive),
+		listLost:   in(listLost),
 		listSealed: in(listSealed),
 		listPage:   in(listPage),
 		saveStep:   in("SELECT {schema}.save_step_1($1, $2, $3, $4, $5)"),
