@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -256,23 +257,65 @@ func TestR22_ExcludedFieldsDoNotCount(t *testing.T) {
 
 func TestR23_ChangedSettingsReplayEqualRequestsAndRefuseTheRestAsUnavailable(t *testing.T) {
 	t.Parallel()
-	s, l := memstore.New(), &ledger{}
-	old, _ := newGuard(t, s, semel.Policy{})
-	h := old.Wrap(http.HandlerFunc(l.pay))
 	const body = `{"amount":5,"sent_at":"1"}`
-	checkRun(t, answer(h, post("k", body)))
-	before := recordBytes(t, recordOfKey(t, s, "alice", "k"))
+	settings := semel.Policy{Fingerprint: semel.FingerprintPolicy{Exclude: []string{"/sent_at"}}}
+	for name, change := range map[string]func(*semel.Guard, driver.Store) *semel.Guard{
+		"another process": func(_ *semel.Guard, s driver.Store) *semel.Guard {
+			changed, _ := newGuard(t, s, settings)
+			return changed
+		},
+		"another route": func(old *semel.Guard, _ driver.Store) *semel.Guard { return old.Route(settings) },
+	} {
+		s, l := memstore.New(), &ledger{}
+		old, _ := newGuard(t, s, semel.Policy{})
+		checkRun(t, answer(old.Wrap(http.HandlerFunc(l.pay)), post("k", body)))
+		before := recordBytes(t, recordOfKey(t, s, "alice", "k"))
 
-	changed, _ := newGuard(t, s, semel.Policy{Fingerprint: semel.FingerprintPolicy{Exclude: []string{"/sent_at"}}})
-	h = changed.Wrap(http.HandlerFunc(l.pay))
-	checkReplay(t, answer(h, post("k", body)))                                                              // equal to the byte
-	checkProblem(t, answer(h, post("k", `{"sent_at":"1","amount":5}`)), 409, refusal.ReplayUnavailable)     // the same, but who knows
-	checkProblem(t, answer(h, post("k", `{"amount":9,"sent_at":"1"}`)), 409, refusal.ReplayUnavailable)     // another, but who knows
-	checkProblem(t, answer(h, post("k", `{"amount":5,"sent_at":"other"}`)), 409, refusal.ReplayUnavailable) // the same now, another then
-	checkEffects(t, l, 1)
-	if after := recordBytes(t, recordOfKey(t, s, "alice", "k")); !bytes.Equal(before, after) {
-		t.Error("the record was changed by a refusal")
+		h := change(old, s).Wrap(http.HandlerFunc(l.pay))
+		checkReplay(t, answer(h, post("k", body)))                                                              // equal to the byte
+		checkProblem(t, answer(h, post("k", `{"sent_at":"1","amount":5}`)), 409, refusal.ReplayUnavailable)     // the same, but who knows
+		checkProblem(t, answer(h, post("k", `{"amount":9,"sent_at":"1"}`)), 409, refusal.ReplayUnavailable)     // another, but who knows
+		checkProblem(t, answer(h, post("k", `{"amount":5,"sent_at":"other"}`)), 409, refusal.ReplayUnavailable) // the same now, another then
+		checkReplay(t, answer(h, post("k", body)))
+		checkEffects(t, l, 1)
+		if after := recordBytes(t, recordOfKey(t, s, "alice", "k")); !bytes.Equal(before, after) {
+			t.Errorf("%s: the record was changed by a refusal", name)
+		}
 	}
+}
+
+// However often a request came before, and in whatever order of its members, and after a run that left nothing: what
+// counts is the request that the record is of.
+func TestR16_R20_WhatIsRememberedOfARequestNeverDecides(t *testing.T) {
+	t.Parallel()
+	const one, reordered, other = `{"amount":5,"to":"a"}`, `{"to":"a","amount":5}`, `{"amount":6,"to":"a"}`
+	var busy atomic.Bool
+	var runs ledger
+	g, _ := newGuard(t, memstore.New(), semel.Policy{})
+	h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if busy.Load() {
+			w.WriteHeader(503)
+			return
+		}
+		runs.pay(w, r)
+	}))
+	busy.Store(true)
+	for _, body := range []string{other, one, other, other} {
+		if w := answer(h, post("k", body)); w.Code != 503 {
+			t.Fatalf("%s: answered %d, want 503", body, w.Code) // released: the key has not been used
+		}
+	}
+	busy.Store(false)
+	checkRun(t, answer(h, post("k", one)))
+	for range 2 {
+		checkReplay(t, answer(h, post("k", one)))
+		checkReplay(t, answer(h, post("k", reordered)))
+		checkReplay(t, answer(h, post("k", reordered)))
+		checkProblem(t, answer(h, post("k", other)), 422, refusal.KeyReused)
+		checkProblem(t, answer(h, post("k", other)), 422, refusal.KeyReused)
+	}
+	checkRun(t, answer(h, post("k2", other))) // another operation
+	checkEffects(t, &runs, 2)
 }
 
 // R-16, R-23: also where the first run has not ended, or was lost.

@@ -22,6 +22,7 @@ import (
 	"github.com/semelhq/semel/internal/defaults"
 	"github.com/semelhq/semel/internal/digest"
 	"github.com/semelhq/semel/internal/engine"
+	"github.com/semelhq/semel/internal/fingerprint"
 	"github.com/semelhq/semel/internal/httpdate"
 	"github.com/semelhq/semel/keyring"
 )
@@ -41,6 +42,7 @@ type core struct {
 	observer event.Observer
 	quiet    bool             // the observer wants no decisions
 	identity *digest.Digester // of ids and fingerprints
+	recent   fingerprint.Recent
 	derive   *digest.Digester // of derived keys
 	problems *ProblemOptions  // of policies that have none of their own
 	codecs   answer.Codecs

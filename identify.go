@@ -71,7 +71,7 @@ func (x *exchange) identify() *Problem {
 		return g.bodyProblem(err)
 	}
 	var err error
-	if x.ask.Fingerprint, err = p.fingerprinter.Of(g.identity, x.r, x.body); err != nil {
+	if x.ask.Fingerprint, err = p.fingerprinter.Of(g.identity, &g.recent, x.ask.ID, x.r, x.body); err != nil {
 		return g.bodyProblem(err)
 	}
 	x.ask.credentials = credentialsOf(g.identity, &x.ask.ID, p.Credentials, x.r)

@@ -197,8 +197,8 @@ func firstExecution(_ context.Context, m *meter) ([]row, error) {
 	floorWork := perRound(func() work { return newCaller(newBare(), body200, fresh("key-")).work })
 	r := m.compare(semelWork, floorWork)
 	return []row{
-		{"P-1", "first execution in memory, 200-byte JSON", perOp(r.a), perOp(r.b), times(r.ratio), "≤ 2×"},
-		{"P-1", "its allocations", fmt.Sprintf("%.0f", allocations(newCaller(guarded(), body200, fresh("key-")).work)), "", "", "≤ 25"},
+		{"P-1", "first execution in memory, 200-byte JSON", perOp(r.a), perOp(r.b), times(r.ratio), "≤ 2.3×"},
+		{"P-1", "its allocations", fmt.Sprintf("%.0f", allocations(newCaller(guarded(), body200, fresh("key-")).work)), "", "", "≤ 22"},
 	}, nil
 }
 
@@ -207,12 +207,24 @@ func replays(_ context.Context, m *meter) ([]row, error) {
 	newCaller(same, body200, always("key")).work(1)
 	newCaller(floor, body200, always("key")).work(1)
 	equal := newCaller(same, body200, always("key")).work
-	other := newCaller(same, reordered, always("key")).work
+	// In turn, so that no request is equal to the last one, byte by byte.
+	inTurn := func(h http.Handler) work {
+		one, other := newCaller(h, body200, always("key")), newCaller(h, reordered, always("key"))
+		return func(n int) {
+			for i := range n {
+				if i%2 == 0 {
+					one.work(1)
+				} else {
+					other.work(1)
+				}
+			}
+		}
+	}
 	a := m.compare(equal, newCaller(floor, body200, always("key")).work)
-	b := m.compare(other, newCaller(floor, reordered, always("key")).work)
+	b := m.compare(inTurn(same), inTurn(floor))
 	return []row{
-		{"P-2", "replay in memory, byte-equal repeat", perOp(a.a), perOp(a.b), times(a.ratio), "≤ 1.5×"},
-		{"P-2", "replay in memory, reordered JSON", perOp(b.a), perOp(b.b), times(b.ratio), "≤ 2.5×"},
-		{"P-2", "its allocations", fmt.Sprintf("%.0f", allocations(equal)), "", "", "≤ 15"},
+		{"P-2", "replay in memory, byte-equal repeat", perOp(a.a), perOp(a.b), times(a.ratio), "≤ 1.3×"},
+		{"P-2", "replay in memory, JSON in another order each time", perOp(b.a), perOp(b.b), times(b.ratio), "≤ 2×"},
+		{"P-2", "its allocations", fmt.Sprintf("%.0f", allocations(equal)), "", "", "≤ 10"},
 	}, nil
 }

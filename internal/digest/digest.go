@@ -134,6 +134,12 @@ func (s *Digest) Sum() [sha256.Size]byte {
 	return sum
 }
 
+// Short is Sum, cut to its first 16 bytes.
+func (s *Digest) Short() [16]byte {
+	sum := s.Sum()
+	return [16]byte(sum[:16])
+}
+
 // ID returns HMAC(kind, scope)[:16] ‖ HMAC(kind, scope, key).
 func (d *Digester) ID(kind string, scope, key string) (id driver.ID) {
 	scopeID := d.Scope(string(kind), scope)
@@ -155,8 +161,7 @@ func (d *Digester) Scope(kind string, scope string) driver.ScopeID {
 	s := d.Start("semel scope 1")
 	s.Text(kind)
 	s.Text(scope)
-	sum := s.Sum()
-	id := driver.ScopeID(sum[:16])
+	id := driver.ScopeID(s.Short())
 	d.last.Store(&scopeDigest{kind, strings.Clone(scope), id})
 	return id
 }

@@ -365,7 +365,7 @@ func TestR24_AnUnreadableSpooledBodyIsAnError(t *testing.T) {
 		if err := b.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if fp, err := f.Of(digest.New(nil), r, b); err == nil || fp != (driver.Fingerprint{}) {
+		if fp, err := f.Of(digest.New(nil), &Recent{}, driver.ID{}, r, b); err == nil || fp != (driver.Fingerprint{}) {
 			t.Errorf("%s: fingerprint %v, error %v; want only an error", kind, fp, err)
 		}
 	}

@@ -128,31 +128,75 @@ func TargetPath(r *http.Request) string {
 	return r.URL.EscapedPath()
 }
 
-// Of returns the fingerprint of a request whose body was read as b. It fails only in two cases: a body in a temporary
-// file can't be read; or the parts of the body that don't count can't be found, which is ErrAmbiguous.
-func (f *Fingerprinter) Of(d *digest.Digester, r *http.Request, b *requestbody.Body) (driver.Fingerprint, error) {
-	c := takeCanonicalizer()
-	defer c.release()
-	path, contentType := TargetPath(r), r.Header["Content-Type"]
-	var conditions [len(conditionalHeaders)][]string
+// Of returns the fingerprint of a request for an operation. Its body was read as b. recent may know the request; nil
+// knows none. Of fails only in two cases: a body in a temporary file can't be read; or the parts of the body that don't
+// count can't be found, which is ErrAmbiguous.
+func (f *Fingerprinter) Of(d *digest.Digester, recent *Recent, id driver.ID, r *http.Request, b *requestbody.Body) (driver.Fingerprint, error) {
+	fp := driver.Fingerprint{Settings: f.settingsFor(b)}
+	t := target{path: TargetPath(r), contentType: r.Header["Content-Type"]}
 	for i, name := range conditionalHeaders {
-		conditions[i] = r.Header[name]
+		t.conditions[i] = r.Header[name]
 	}
+	raw := f.raw(d, r, &t, b)
+	if !b.Streamed { // a body in a file is read only once, for both digests
+		raw.Write(b.Plain)
+		fp.Raw = raw.Short()
+		if recent.complete(id, &fp) {
+			return fp, nil
+		}
+	}
+	canonical, unchanged, err := f.canonical(d, r, &t, b)
+	switch {
+	case err != nil:
+	case b.Streamed && unchanged:
+		err = b.Stream(io.MultiWriter(raw, canonical))
+	case b.Streamed:
+		err = b.Stream(raw)
+	case unchanged:
+		canonical.Write(b.Plain)
+	}
+	if err != nil {
+		return driver.Fingerprint{}, err
+	}
+	if fp.Canonical = canonical.Short(); b.Streamed {
+		fp.Raw = raw.Short()
+	} else {
+		recent.add(id, &fp)
+	}
+	return fp, nil
+}
 
+// A target is what both digests of a request cover besides its body.
+type target struct {
+	path        string
+	contentType []string
+	conditions  [len(conditionalHeaders)][]string // the lines of conditionalHeaders
+}
+
+// raw begins the raw digest. The bytes of the body are left to be written.
+func (f *Fingerprinter) raw(d *digest.Digester, r *http.Request, t *target, b *requestbody.Body) *digest.Digest {
 	raw := d.Start(rawDomain)
 	raw.Text(r.Method)
-	raw.Text(path)
+	raw.Text(t.path)
 	raw.Text(r.URL.RawQuery)
-	raw.Texts(contentType)
-	f.writeHeaders(raw, conditions[:], r.Header)
+	raw.Texts(t.contentType)
+	f.writeHeaders(raw, t, r.Header)
 	raw.Flag(f.host)
 	if f.host {
 		raw.Text(r.Host)
 	}
+	openBody(raw, b)
+	return raw
+}
 
-	canonical := d.Start(canonicalDomain)
+// canonical begins the canonical digest. If the body has no canonical form, unchanged is true and its bytes are left to
+// be written.
+func (f *Fingerprinter) canonical(d *digest.Digester, r *http.Request, t *target, b *requestbody.Body) (canonical *digest.Digest, unchanged bool, err error) {
+	c := takeCanonicalizer()
+	defer c.release()
+	canonical = d.Start(canonicalDomain)
 	canonical.Text(r.Method)
-	canonical.Text(path)
+	canonical.Text(t.path)
 	if ok := c.query(r.URL.RawQuery); ok {
 		canonical.Flag(true)
 		c.writePairs(canonical)
@@ -160,20 +204,18 @@ func (f *Fingerprinter) Of(d *digest.Digester, r *http.Request, b *requestbody.B
 		canonical.Flag(false)
 		canonical.Text(r.URL.RawQuery)
 	}
-	f.writeHeaders(canonical, conditions[:], r.Header)
+	f.writeHeaders(canonical, t, r.Header)
 	canonical.Flag(f.host)
 	if f.host {
 		canonical.Text(strings.ToLower(r.Host))
 	}
 
-	media := ParseMediaType(contentType)
+	media := ParseMediaType(t.contentType)
 	form, parts, err := f.canonicalize(d, c, &media, b)
 	if err != nil {
-		return driver.Fingerprint{}, err
+		return nil, false, err
 	}
 	media.write(canonical, form == bodyMultipart)
-
-	openBody(raw, b)
 	switch form {
 	case bodyJSON:
 		canonical.Uint(bodyJSON)
@@ -187,33 +229,12 @@ func (f *Fingerprinter) Of(d *digest.Digester, r *http.Request, b *requestbody.B
 	default:
 		openBody(canonical, b)
 	}
-	switch {
-	case !b.Streamed:
-		raw.Write(b.Plain)
-		if form == bodyRaw {
-			canonical.Write(b.Plain)
-		}
-	case form == bodyRaw:
-		err = b.Stream(io.MultiWriter(raw, canonical))
-	default:
-		err = b.Stream(raw)
-	}
-	if err != nil {
-		return driver.Fingerprint{}, err
-	}
-
-	fp := driver.Fingerprint{Settings: f.settingsFor(b)}
-	sum := raw.Sum()
-	copy(fp.Raw[:], sum[:])
-	sum = canonical.Sum()
-	copy(fp.Canonical[:], sum[:])
-	return fp, nil
+	return canonical, form == bodyRaw, nil
 }
 
-// writeHeaders writes the header fields that count besides Content-Type. conditions are the lines of
-// conditionalHeaders.
-func (f *Fingerprinter) writeHeaders(s *digest.Digest, conditions [][]string, h http.Header) {
-	for _, lines := range conditions {
+// writeHeaders writes the header fields that count besides Content-Type.
+func (f *Fingerprinter) writeHeaders(s *digest.Digest, t *target, h http.Header) {
+	for _, lines := range t.conditions {
 		s.Texts(lines)
 	}
 	s.Uint(uint64(len(f.headers)))

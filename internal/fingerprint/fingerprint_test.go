@@ -28,9 +28,16 @@ func (s sketch) fingerprint(t testing.TB, p Policy) driver.Fingerprint {
 	}
 	r, b := s.request(t)
 	defer b.Close()
-	fp, err := f.Of(digest.New([]byte("secret")), r, b)
+	d := digest.New([]byte("secret"))
+	fp, err := f.Of(d, nil, driver.ID{}, r, b)
 	if err != nil {
 		t.Fatalf("fingerprint: %v", err)
+	}
+	var recent Recent
+	for _, when := range []string{"the first time", "the second time"} {
+		if again, err := f.Of(d, &recent, driver.ID{1}, r, b); err != nil || again != fp {
+			t.Fatalf("fingerprint, remembered, %s: %v, %v; want %v", when, again, err, fp)
+		}
 	}
 	return fp
 }
@@ -246,7 +253,7 @@ func TestR18_HonestAttemptsMayDiffer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := f.Of(digest.New([]byte("secret")), r, b); err != nil || got != want {
+	if got, err := f.Of(digest.New([]byte("secret")), nil, driver.ID{}, r, b); err != nil || got != want {
 		t.Errorf("framing, protocol or address counts (error %v)", err)
 	}
 }
@@ -270,7 +277,7 @@ func TestR15_TheFingerprintIsKeyed(t *testing.T) {
 	r, b := json200().request(t)
 	seen := map[[16]byte]bool{}
 	for _, secret := range []string{"", "one", "two"} {
-		fp, err := f.Of(digest.New([]byte(secret)), r, b)
+		fp, err := f.Of(digest.New([]byte(secret)), nil, driver.ID{}, r, b)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -336,6 +343,7 @@ func TestFingerprintsAreTakenConcurrently(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := digest.New([]byte("secret"))
+	var recent Recent
 	bodies := []string{`{"a":1}`, `{"b":[{"d":1,"c":2}],"a":1}`, `{`, `{"metadata":1,"x":"\u00e9"}`}
 	done := make(chan error)
 	for i := range 8 {
@@ -343,10 +351,10 @@ func TestFingerprintsAreTakenConcurrently(t *testing.T) {
 			done <- func() error {
 				s := jsonBody(bodies[i%len(bodies)])
 				r, b := s.request(t)
-				want, err := f.Of(digest.New([]byte("secret")), r, b)
+				want, err := f.Of(digest.New([]byte("secret")), nil, driver.ID{}, r, b)
 				for n := 0; n < 200 && err == nil; n++ {
 					var got driver.Fingerprint
-					if got, err = f.Of(d, r, b); err == nil && got != want {
+					if got, err = f.Of(d, &recent, driver.ID{byte(i)}, r, b); err == nil && got != want {
 						err = fmt.Errorf("%s: another fingerprint than alone", s.body)
 					}
 				}
@@ -371,12 +379,16 @@ func BenchmarkFingerprintJSON200(b *testing.B) {
 	sorted, reordered := s, s
 	sorted.body = string(canonicalJSON(b, s.body))
 	reordered.body = `{"metadata":{"cart":"c-99"},` + strings.TrimSuffix(s.body[1:], `,"metadata":{"cart":"c-99"}}`) + "}"
-	for name, s := range map[string]sketch{"sorted": sorted, "reordered": reordered} {
-		b.Run(name, func(b *testing.B) {
-			r, body := s.request(b)
+	for _, c := range []struct {
+		name   string
+		s      sketch
+		recent *Recent
+	}{{"sorted", sorted, nil}, {"reordered", reordered, nil}, {"repeated", sorted, &Recent{}}} {
+		b.Run(c.name, func(b *testing.B) {
+			r, body := c.s.request(b)
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := f.Of(d, r, body); err != nil {
+				if _, err := f.Of(d, c.recent, driver.ID{}, r, body); err != nil {
 					b.Fatal(err)
 				}
 			}
