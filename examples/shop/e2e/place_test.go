@@ -11,6 +11,7 @@ import (
 
 	"github.com/semelhq/semel/client"
 	"github.com/semelhq/semel/examples/shop/host"
+	"github.com/semelhq/semel/examples/shop/processor"
 	"github.com/semelhq/semel/examples/shop/shop"
 	"github.com/semelhq/semel/internal/proof"
 )
@@ -153,6 +154,51 @@ func TestACancellationAndAPlacingAtOnceHaveOneWinner(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestAnOrderWhoseRefundIsRefusedIsNotCalledRefunded: the charge was given back at the processor, beside the shop, so
+// that the processor refuses the saga's refund. An operator has to look at it.
+func TestAnOrderWhoseRefundIsRefusedIsNotCalledRefunded(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, host.Config{Instances: 1, Lease: time.Second, NATS: newNATS(t)})
+	nowhere := toBerlin
+	nowhere.Address = "PO box 7"
+	for range 20 {
+		stock := s.stock("book-1")
+		path, _ := s.ordered(orderOf("book-1", 1))
+		p := s.newProcess(t, "saga.unpay.start")
+		a, err := s.send(t, p.url, client.Key{}, crash{}, path+"/place", nowhere, 1)
+		if err == nil && a.Status != http.StatusAccepted {
+			t.Fatalf("%d %s", a.Status, a.Body)
+		}
+		<-p.ended
+		for _, e := range s.entries(t) {
+			if e.Kind == processor.Charge && "/orders/"+s.orderOfPayment(t, e.Reference) == path {
+				s.giveBack(t, e)
+			}
+		}
+		saga, ledger := s.sagaEnds(t, strings.TrimPrefix(path, "/orders/"))
+		if ledger != "charge" {
+			continue // the instance has taken the saga over, and refunded, before the test
+		}
+		if saga.State != "stuck" || saga.Order != "released" || !strings.Contains(saga.Reason, "the card processor refuses") {
+			t.Errorf("%+v", saga)
+		}
+		if got := s.stock("book-1"); got != stock-1 {
+			t.Errorf("the stock is %d, want %d", got, stock-1)
+		}
+		return
+	}
+	t.Error("the test never came first")
+}
+
+// giveBack refunds a charge at the processor, beside the shop, unless somebody has.
+func (s *stage) giveBack(t *testing.T, e processor.Entry) {
+	t.Helper()
+	body := fmt.Sprintf(`{"charge": %q, "amount": %d, "reference": "by-hand"}`, e.ID, e.Amount)
+	r, err := http.Post(s.host.Processor+"/refunds", "application/json", strings.NewReader(body))
+	must(t, err)
+	must(t, r.Body.Close())
 }
 
 // TestASagaWhoseProcessDiesIsTakenOver: at each point of each step, and of each compensation.

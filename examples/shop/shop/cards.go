@@ -23,11 +23,27 @@ type cards struct {
 }
 
 func newCards(address string) (*cards, error) {
-	t, err := client.New(nil, client.Options{})
+	t, err := client.New(nil, client.Options{Classify: classify})
 	if err != nil {
 		return nil, fmt.Errorf("make the client of the card processor: %w", err)
 	}
 	return &cards{address, &http.Client{Transport: t}}, nil
+}
+
+// classify knows the refusals of this processor. It looks for the key before it decides. So a refusal by another code
+// says that nothing has moved under the key, though an earlier attempt may have arrived.
+func classify(a *client.Answer, _ bool) client.Verdict {
+	switch codeOf(a.Body) {
+	case "too_much", "voided", "captured", "not_found", "invalid":
+		return client.VerdictAnswer
+	}
+	return ""
+}
+
+func codeOf(body []byte) string {
+	var said struct{ Error struct{ Code string } }
+	_ = json.Unmarshal(body, &said) // what is no JSON has no code
+	return said.Error.Code
 }
 
 // A receipt is what the card processor has answered for good. It moved money if it has an id.

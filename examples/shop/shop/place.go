@@ -243,7 +243,7 @@ func (s *Shop) unpay(ctx context.Context, p *Placing) error {
 	}
 	s.crash("saga.unpay.finished")
 	if refused := m.refusal(); refused != nil {
-		return refused // the money is still taken, so that the order has not ended
+		return semel.Final(refused) // an operator has to see where the money is; the order has not ended
 	}
 	return s.giveUp(ctx, p, "refunded")
 }
