@@ -811,3 +811,41 @@ func TestR63_Field18_AClaimThatIsOvertakenDoesNotFailOpen(t *testing.T) {
 		}
 	}
 }
+
+// A store that works may have the operation in another place. Then nothing opens either, and the claim is released. A
+// claim that was certainly not executed has nothing to release.
+func TestR63_AClaimThatFailsIsReleasedIfItMayHaveBeenExecuted(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		reply    error
+		opens    bool
+		released int
+	}{
+		{driver.ErrElsewhere, false, 1},
+		{driver.ErrNotExecuted, true, 0},
+		{errDown, true, 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			released := 0
+			s := &faulty{Store: memstore.New()}
+			s.claim = func(context.Context, driver.ID, driver.Claim) (driver.Record, bool, error) {
+				return driver.Record{}, false, fmt.Errorf("shard %q: %w", "a", c.reply)
+			}
+			s.settle = func(_ context.Context, _ driver.ID, by driver.Owner, _ driver.Outcome) (driver.Record, bool, error) {
+				if by.Above {
+					released++
+				}
+				return driver.Record{}, false, nil
+			}
+			g, seen := newGuard(t, s, semel.Policy{FailOpen: true})
+			var l ledger
+			answer(g.Wrap(http.HandlerFunc(l.pay)), post("k", `{}`))
+			if err := g.Drain(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if opens := slices.Contains(seen.results(), event.Bypassed); opens != c.opens || l.count() > 0 != c.opens || (released > 0) != (c.released > 0) {
+				t.Errorf("%v: fails open is %t, want %t; %d releases, want %d or more", c.reply, opens, c.opens, released, c.released)
+			}
+		})
+	}
+}

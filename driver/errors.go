@@ -20,6 +20,12 @@ var (
 	// ErrHeld means that an Extend has not been executed yet, but that nobody else can write to the store before it is.
 	// The reason is that this process holds the store's write lock in a transaction of its own. The lease is not lost.
 	ErrHeld = errors.New("store held by a transaction of this process")
+	// ErrNotExecuted means that the verb was not executed, and never will be: the store was not asked. It says nothing
+	// about what became of the same verb when it was called before.
+	ErrNotExecuted = errors.New("not executed")
+	// ErrElsewhere means that a claim may have been executed in one place of a store, but that the operation may be
+	// running in another place. The claim has to be released. Policy.FailOpen does not apply to it.
+	ErrElsewhere = errors.New("the operation may be running in another place")
 	// ErrRolledBack means that a transaction did not commit, and never will.
 	ErrRolledBack = errors.New("transaction rolled back")
 )

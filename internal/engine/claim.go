@@ -181,8 +181,11 @@ func (r *Route) send(ctx context.Context, c *claiming, rec *driver.Record) {
 			c.copies++
 			c.sent = time.Now()
 			*rec, c.owned, err = r.store.Claim(ctx, c.ask.ID, c.claim)
-			if errors.Is(err, driver.ErrFull) {
+			switch {
+			case errors.Is(err, driver.ErrFull):
 				full, err = err, nil // the store works
+			case errors.Is(err, driver.ErrNotExecuted):
+				c.copies-- // this one leaves nothing to release
 			}
 			return err
 		})

@@ -42,7 +42,7 @@ func (r *Refusal) Unwrap() []error {
 func unavailable(ctx context.Context, err error) *Refusal {
 	return &Refusal{
 		Code: refusal.StoreUnavailable, Cause: err,
-		Shut: ctx.Err() != nil || errors.Is(err, driver.ErrShareFull),
+		Shut: ctx.Err() != nil || errors.Is(err, driver.ErrShareFull) || errors.Is(err, driver.ErrElsewhere),
 	}
 }
 

@@ -18,7 +18,7 @@ const module = "github.com/semelhq/semel"
 var floors = [][]string{
 	{"refusal", "history", "js", "internal/bell", "internal/brake", "internal/defaults", "internal/httpdate", "internal/lazyctx", "internal/pause", "internal/prefer", "internal/thrown", "internal/wire", "internal/structuredfield", "internal/certsubject", "internal/command", "internal/npm", "internal/proof", "internal/servers"},
 	{"driver"},
-	{"event", "keyring", "internal/digest", "internal/budget", "internal/rounds", "internal/verbs", "memstore", "redisstore", "tieredstore", "storetest"},
+	{"event", "keyring", "internal/digest", "internal/budget", "internal/rounds", "internal/verbs", "memstore", "redisstore", "shardstore", "tieredstore", "storetest"},
 	{"internal/requestbody", "outbox"},
 	{"internal/fingerprint", "internal/engine", "internal/answer", "outbox/outboxtest"},
 	{"internal/storedrequest"},
