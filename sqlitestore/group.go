@@ -37,8 +37,8 @@ func (s *Store) lead(ctx context.Context, own *call) {
 		s.line.resign(own)
 		return
 	}
-	u, err := s.begin(ctx, w)
-	if err != nil && ctx.Err() != nil {
+	u, err := s.beginGroup(ctx, w, own)
+	if err != nil && (ctx.Err() != nil || errors.Is(err, errLook)) {
 		own.err = err
 		s.writer <- w
 		s.line.resign(own)
@@ -55,6 +55,21 @@ func (s *Store) lead(ctx context.Context, own *call) {
 	s.writer <- w
 	s.line.pass()
 	s.line.answer(calls)
+}
+
+// beginGroup begins the transaction of a group, of which own is the first. While another process has the database, blind
+// calls are sent to look.
+func (s *Store) beginGroup(ctx context.Context, w *session, own *call) (*unit, error) {
+	err := w.begin()
+	switch {
+	case !errors.Is(err, ErrLocked):
+		return s.unit(w, err)
+	case own.blind:
+		s.line.slows()
+		return nil, errLook
+	}
+	s.line.slows()
+	return s.begin(ctx, w)
 }
 
 // execute executes calls in one transaction, and ends it. One that fails does so alone. It reports whether something

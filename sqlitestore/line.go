@@ -2,6 +2,7 @@ package sqlitestore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -24,15 +25,21 @@ type line struct {
 	waiting []*call // those that came first are first
 	led     bool
 	held    bool // by a transaction that has the database's write lock, and will execute the renewals before it lets go
+	slow    bool // somebody's transaction has the database, or will have it before the lead is passed on
 	closed  bool
 }
 
+// errLook says that a blind call has to look first, for it would wait for somebody's transaction. It was not executed.
+var errLook = errors.New("the line is slow: look first")
+
 // A call is a verb in the line.
 type call struct {
-	do   func(*unit) error // may be executed again, if what it did was rolled back; nil asks for the lead alone
-	size int               // about so many bytes will be written
-	last bool              // the line is closed behind it
-	err  error             // what became of it
+	do    func(*unit) error // may be executed again, if what it did was rolled back; nil asks for the lead alone
+	size  int               // about so many bytes will be written
+	last  bool              // the line is closed behind it
+	blind bool              // its caller has not looked whether there is anything to write
+	leads bool              // its caller has been told to lead
+	err   error             // what became of it
 
 	turn  chan turn // gets one
 	stays bool      // a renewal: it stays in the line if its caller leaves while that is held
@@ -47,17 +54,24 @@ const (
 	turnOver             // executed: see call.err
 )
 
-// enter puts a call in the line, and reports whether it leads, since nobody else does.
+// enter puts a call in the line, and reports whether it leads, since nobody else does. With errLook a blind call is not
+// in the line.
 func (l *line) enter(c *call) (leads bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		return false, ErrClosed
 	}
+	if c.blind && l.slow {
+		return false, errLook
+	}
 	l.closed = c.last
 	c.turn = make(chan turn, 1)
+	if c.do == nil {
+		l.slowLocked()
+	}
 	leads = !l.led
-	l.led = true
+	l.led, c.leads = true, leads
 	if !leads || c.do != nil {
 		l.waiting = append(l.waiting, c)
 	}
@@ -130,6 +144,27 @@ func (l *line) renewals() []*call {
 	})
 }
 
+// slows notes that somebody else has the database.
+func (l *line) slows() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.slowLocked()
+}
+
+// slowLocked has the callers of blind calls look, instead of waiting for a transaction's end. It lasts until the lead is
+// passed on.
+func (l *line) slowLocked() {
+	l.slow = true
+	l.waiting = slices.DeleteFunc(l.waiting, func(c *call) bool {
+		looks := c.blind && !c.leads
+		if looks {
+			c.err = errLook
+			c.turn <- turnOver
+		}
+		return looks
+	})
+}
+
 // take takes those calls out of the line that want says.
 func (l *line) take(want func(*call) bool) (calls []*call) {
 	var rest []*call
@@ -166,10 +201,12 @@ func (l *line) pass() {
 }
 
 func (l *line) passLocked() {
+	l.slow = slices.ContainsFunc(l.waiting, func(c *call) bool { return c.do == nil })
 	if l.led = len(l.waiting) > 0; !l.led {
 		return
 	}
 	c := l.waiting[0]
+	c.leads = true
 	if c.do == nil {
 		l.waiting = l.waiting[1:]
 	}

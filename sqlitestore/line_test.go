@@ -167,3 +167,62 @@ func TestNobodyEntersBehindTheLast(t *testing.T) {
 		t.Errorf("enter: %v, want ErrClosed", err)
 	}
 }
+
+func blind() *call {
+	c := verb(1)
+	c.blind = true
+	return c
+}
+
+// A blind call may be one that has nothing to write. It is executed with those that wait for a group, and looks instead
+// of waiting for a transaction.
+func TestABlindCallWaitsForNoTransaction(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name string
+		slow func(*line)
+		lead bool // whoever makes it slow has to wait for the lead
+	}{
+		{"a transaction that comes", func(l *line) { l.mustEnter(t, &call{}, false) }, true},
+		{"another process", func(l *line) { l.slows() }, false},
+	} {
+		var l line
+		leader := l.mustEnter(t, blind(), true) // decides by itself
+		waits, other := l.mustEnter(t, blind(), false), l.mustEnter(t, verb(1), false)
+		row.slow(&l)
+		if got, err := l.wait(gone(), waits); got != turnOver || err != nil || !errors.Is(waits.err, errLook) {
+			t.Errorf("%s: the one that waits: %v, %v, %v; want it to look", row.name, got, err, waits.err)
+		}
+		if _, err := l.enter(blind()); !errors.Is(err, errLook) {
+			t.Errorf("%s: one that comes later: %v; want it to look", row.name, err)
+		}
+		if calls := l.group(); !slices.Equal(calls, []*call{leader, other}) {
+			t.Errorf("%s: the group has %d calls, want the leader's and the one that is not blind", row.name, len(calls))
+		}
+		l.pass()
+		if row.lead { // the transaction has it now
+			if _, err := l.enter(blind()); !errors.Is(err, errLook) {
+				t.Errorf("%s: one that comes while it lasts: %v; want it to look", row.name, err)
+			}
+			l.pass()
+		}
+		l.mustEnter(t, blind(), true)
+	}
+}
+
+// One that has been given the lead, and does not know it yet, decides by itself too.
+func TestABlindCallThatWasGivenTheLeadKeepsIt(t *testing.T) {
+	t.Parallel()
+	var l line
+	l.mustEnter(t, verb(1), true)
+	l.group()
+	next := l.mustEnter(t, blind(), false)
+	l.pass()
+	l.mustEnter(t, &call{}, false)
+	if got, err := l.wait(context.Background(), next); got != turnLead || err != nil || next.err != nil {
+		t.Errorf("%v, %v, %v; want the lead", got, err, next.err)
+	}
+	if calls := l.group(); len(calls) != 1 || calls[0] != next {
+		t.Errorf("the group has %d calls", len(calls))
+	}
+}

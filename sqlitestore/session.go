@@ -31,7 +31,9 @@ type session struct {
 type statement int
 
 const (
-	selectRecord statement = iota
+	beginWrite statement = iota
+	commitWrite
+	selectRecord
 	insertRecord
 	updateRecord
 	rewriteRecord
@@ -54,6 +56,8 @@ const (
 
 // texts are the statements that run with each verb. They are prepared once for each connection.
 var texts = [statements]string{
+	beginWrite:    "BEGIN IMMEDIATE",
+	commitWrite:   "COMMIT",
 	selectRecord:  "SELECT rowid, record FROM semel_records WHERE id = ?",
 	insertRecord:  "INSERT INTO semel_records (id, state, started, expires, sealed, record) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING",
 	updateRecord:  "UPDATE semel_records SET state = ?, started = ?, expires = ?, sealed = ?, record = ? WHERE rowid = ? AND id = ? AND substr(record, 1, 126) = ?",
@@ -78,10 +82,17 @@ var texts = [statements]string{
 // pragmas of the store's own connections; they hold for one connection each.
 var pragmas = []string{
 	"PRAGMA synchronous = FULL",            // a commit is durable when it is acknowledged
-	"PRAGMA cache_size = -16384",           // 16 MiB: the upper levels of the indexes of some 10 million records
-	"PRAGMA wal_autocheckpoint = 4000",     // 16 MiB: pages that change often are copied back once for many commits
+	"PRAGMA cache_size = -4096",            // 4 MiB: a commit looks through all of it whenever a page was split
 	"PRAGMA journal_size_limit = 67108864", // a WAL that a long reader made grow gets small again
 }
+
+// pageSize is that of a file that has no page yet; others keep theirs. Ids come in no order, so that each new one mostly
+// changes a page of their index: the smaller that is, the less is written.
+const pageSize = "PRAGMA page_size = 2048"
+
+// logSize is how large the log gets before it is copied back, in bytes: pages that change often are copied once for many
+// commits.
+const logSize = 16 << 20
 
 // newSession takes a connection out of the database and sets it up.
 func newSession(ctx context.Context, db *sql.DB) (*session, error) {
@@ -105,6 +116,9 @@ func (s *session) setUp(ctx context.Context) error {
 	err := patiently(ctx, func() error {
 		err := s.conn.QueryRowContext(detached, "PRAGMA journal_mode").Scan(&mode)
 		if err == nil && mode != "wal" { // changing it takes a lock that nobody else may have
+			if err := s.exec(pageSize); err != nil {
+				return err
+			}
 			err = s.conn.QueryRowContext(detached, "PRAGMA journal_mode = WAL").Scan(&mode)
 		}
 		return interpretError(err)
@@ -120,7 +134,11 @@ func (s *session) setUp(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	var size int
+	if err := s.conn.QueryRowContext(detached, "PRAGMA page_size").Scan(&size); err != nil {
+		return interpretError(err)
+	}
+	return s.exec(fmt.Sprintf("PRAGMA wal_autocheckpoint = %d", logSize/size))
 }
 
 // exec runs a statement, or a script, that has no arguments.
@@ -166,11 +184,14 @@ func each(rows *sql.Rows, err error, scan func() (more bool, err error)) error {
 	return interpretError(rows.Err())
 }
 
-// lock begins a transaction that holds the database's write lock. It waits for it until ctx ends, but not longer than
-// lockTimeout. The transaction never read before it wrote, so that it can't fail for a snapshot that has become old
+// lock is begin, but waits for the write lock until ctx ends, not longer than lockTimeout.
+func (s *session) lock(ctx context.Context) error { return patiently(ctx, s.begin) }
+
+// begin begins a transaction that holds the database's write lock. The transaction never read before it wrote, so that it can't fail for a snapshot that has become old
 // (SQLITE_BUSY_SNAPSHOT).
-func (s *session) lock(ctx context.Context) error {
-	return patiently(ctx, func() error { return s.exec("BEGIN IMMEDIATE") })
+func (s *session) begin() error {
+	_, err := s.run(beginWrite)
+	return err
 }
 
 // patiently repeats what fails because another connection has a lock.

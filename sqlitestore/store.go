@@ -38,6 +38,7 @@ type Store struct {
 	clock    *clock
 	line     line
 	known    known
+	seen     seen
 	writer   chan *session // its one connection that writes
 	readers  chan *session // those that read; the same channel as writer if there are none
 	sessions int           // how many there are

@@ -29,8 +29,13 @@ type tally struct {
 // begin begins a transaction on a session. It waits for the write lock until ctx ends, for a bounded time. Its caller
 // has the lead of the line.
 func (s *Store) begin(ctx context.Context, on *session) (*unit, error) {
-	if err := on.lock(ctx); err != nil {
-		return nil, fmt.Errorf("begin a transaction: %w", err)
+	return s.unit(on, on.lock(ctx))
+}
+
+// unit returns the transaction that was begun on a session, if that has succeeded.
+func (s *Store) unit(on *session, begun error) (*unit, error) {
+	if begun != nil {
+		return nil, fmt.Errorf("begin a transaction: %w", begun)
 	}
 	u := &unit{session: on, clock: s.clock, known: s.known}
 	if err := u.readMeta(); err != nil {
@@ -63,7 +68,8 @@ func (u *unit) commit() error {
 	if _, err := u.run(updateMeta, int64(u.now), int64(u.raised), u.added); err != nil {
 		return err
 	}
-	return u.exec("COMMIT")
+	_, err := u.run(commitWrite)
+	return err
 }
 
 // A row is a record as it was found, or written.

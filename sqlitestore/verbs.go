@@ -2,6 +2,7 @@ package sqlitestore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/semelhq/semel/driver"
@@ -9,21 +10,31 @@ import (
 
 // Claim implements [driver.Store]. It fails with [driver.ErrFull] if the disk has no room for the record.
 func (s *Store) Claim(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
-	// Most claims that will be refused are by this look, which takes no lock that anybody else waits for.
-	seen, err := s.look(ctx, id)
-	if err != nil {
-		return driver.Record{}, false, fmt.Errorf("sqlitestore: claim: %w", err)
+	rec, owned, err := driver.Record{}, false, errLook
+	if !s.seen.of(&id) {
+		rec, owned, err = s.claim(ctx, id, c, true, true)
 	}
-	if rec, owned := seen.Claim(seen.Now, c); !owned {
-		return rec, false, nil
+	if errors.Is(err, errLook) {
+		// Most claims that will be refused are by this look, which takes no lock that anybody else waits for.
+		if rec, err = s.look(ctx, id); err == nil {
+			absent := rec.State == driver.Absent
+			if rec, owned = rec.Claim(rec.Now, c); owned {
+				rec, owned, err = s.claim(ctx, id, c, absent, false)
+			}
+		}
 	}
-	rec, owned, err := decide(ctx, s, &call{size: claimSize(&c)}, func(u *unit) (driver.Record, bool, error) {
-		return u.claim(id, c, seen.State == driver.Absent)
-	})
 	if err != nil {
 		return driver.Record{}, false, fmt.Errorf("sqlitestore: claim: %w", err)
 	}
 	return rec, owned, nil
+}
+
+// claim claims in the line. A blind one, of an operation that is most likely new, fails with errLook where it would have
+// to wait for somebody's transaction.
+func (s *Store) claim(ctx context.Context, id driver.ID, c driver.Claim, absent, blind bool) (driver.Record, bool, error) {
+	return decide(ctx, s, &call{size: claimSize(&c), blind: blind}, func(u *unit) (driver.Record, bool, error) {
+		return u.claim(id, c, absent)
+	})
 }
 
 func claimSize(c *driver.Claim) int { return 1024 + len(c.Sealed) }
@@ -114,6 +125,7 @@ func decide[T any](ctx context.Context, s *Store, c *call, do func(*unit) (T, bo
 
 // look reads a record without a lock.
 func (s *Store) look(ctx context.Context, id driver.ID) (rec driver.Record, err error) {
+	s.seen.of(&id)
 	err = s.read(ctx, func(c *session) error {
 		now := s.clock.tell() // before the record is read: a lease that is extended meanwhile must not seem to be over
 		r, err := c.find(id)

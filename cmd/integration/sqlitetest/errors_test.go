@@ -90,6 +90,8 @@ func TestCase08_ACallerThatLeavesTheLineHurtsNobody(t *testing.T) {
 	var leave [8]context.CancelFunc
 	for i := range gone {
 		gone[i], stay[i] = newID(), newID()
+		load(t, s, gone[i])
+		load(t, s, stay[i])
 		leaving := watch(t, 2) // once it has looked, and waits to write
 		leaving.Context, leave[i] = context.WithCancel(leaving.Context)
 		left.Go(func() {

@@ -84,8 +84,9 @@ type watched struct {
 	waits chan struct{} // closed when the verb waits
 }
 
-// watch returns a context that tells when it is waited for the nth time. A Claim waits for a connection to look with,
-// and then in the line; other verbs only in the line.
+// watch returns a context that tells when it is waited for the nth time. A Claim of an
+// operation that the store has loaded waits for a connection to look with, and then in the line; other verbs only in the
+// line.
 func watch(t testing.TB, nth int32) *watched {
 	return &watched{Context: t.Context(), at: nth, waits: make(chan struct{})}
 }

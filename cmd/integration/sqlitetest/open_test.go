@@ -65,6 +65,43 @@ func TestR88_TheStoreKeepsEveryPromiseWithTwoConnections(t *testing.T) {
 	})
 }
 
+// Pages of a new file are small. Those of a file that the application has made stay as they are, and so do its rows.
+func TestAFileKeepsThePageSizeThatItHas(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name string
+		made []string
+		want int
+	}{
+		{"a new file", nil, 2048},
+		{"an empty file in WAL mode", []string{"PRAGMA journal_mode = WAL"}, 4096},
+		{"a file of the application's", []string{"CREATE TABLE goods (name TEXT)", "INSERT INTO goods VALUES ('tea')"}, 4096},
+		{"one with large pages", []string{"PRAGMA page_size = 16384", "PRAGMA journal_mode = WAL", "CREATE TABLE goods (name TEXT)", "INSERT INTO goods VALUES ('tea')"}, 16384},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			path := newFile(t)
+			maker := openDB(t, path, "")
+			maker.SetMaxOpenConns(1) // the page size is set on a connection
+			for _, query := range row.made {
+				execSQL(t, maker, query)
+			}
+			s, db := openStore(t, path, sqlitestore.Options{})
+			verbs.Finish(t, s, newID(), ask(semel.Hold))
+			var size int
+			if err := db.QueryRow("PRAGMA page_size").Scan(&size); err != nil || size != row.want {
+				t.Errorf("pages of %d bytes, error %v; want %d", size, err, row.want)
+			}
+			if len(row.made) > 1 {
+				var name string
+				if err := db.QueryRow("SELECT name FROM goods").Scan(&name); err != nil || name != "tea" {
+					t.Errorf("the application's row is %q, error %v", name, err)
+				}
+			}
+		})
+	}
+}
+
 // In memory each connection would be a database of its own, or one without a log that others can read beside.
 func TestADatabaseInMemoryIsRefused(t *testing.T) {
 	t.Parallel()

@@ -62,6 +62,7 @@ func TestCase12_AClaimDecidesByTheRecordAsItThenIs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			load(t, loser, id)
 			paused := watch(t, 2) // it has looked, and waits for the lock
 			var wg sync.WaitGroup
 			wg.Go(func() {

@@ -50,6 +50,7 @@ func TestR47_ARenewalThatWaitsForOurOwnLockIsNotLost(t *testing.T) {
 			}
 			// The lease runs out meanwhile. Another process waits to take the run over.
 			c.Advance(2 * time.Minute)
+			load(t, other, id)
 			taking := watch(t, 2)
 			var wg sync.WaitGroup
 			wg.Go(func() {
