@@ -151,12 +151,17 @@ func (g *Guard) reading() *Guard {
 // MaxRun.
 func (c *Completer) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
+	store := c.guard.engine.Store()
+	scanned := rounds.Scans(store)
+	loops.Go(func() {
+		rounds.Scan(ctx, store, func(err error) { c.guard.engine.Failed(ctx, "scan", driver.ID{}, err) })
+	})
 	if c.o.Reconcile != nil {
 		loops.Go(func() {
-			c.rounds(driver.Query{Reading: driver.ReadsUnknown}, c.inquiryDue, c.inquire).Run(ctx)
+			c.rounds(driver.Query{Reading: driver.ReadsUnknown, Scanned: scanned}, c.inquiryDue, c.inquire).Run(ctx)
 		})
 	}
-	c.rounds(driver.Query{Sealed: true, Reading: driver.ReadsFree}, c.completionDue, c.complete).Run(ctx)
+	c.rounds(driver.Query{Sealed: true, Reading: driver.ReadsFree, Scanned: scanned}, c.completionDue, c.complete).Run(ctx)
 	loops.Wait()
 	return ctx.Err()
 }

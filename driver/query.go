@@ -16,6 +16,8 @@ type Query struct {
 	Reading     Reading  // only records with this reading; zero (ReadsAbsent) selects all
 	Sealed      bool     // only records with a sealed request
 	Limit       int      // at most this many records; 0 means no limit
+	// Scanned asks a [Scanner] for no more than its scan has come by. Whoever sets it sees to it that somebody calls Scan.
+	Scanned bool
 }
 
 // Range returns the first and the last ID that Scope and Prefix allow; some is false if they allow none. A store whose

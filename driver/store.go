@@ -64,6 +64,18 @@ type Lister interface {
 	List(ctx context.Context, q Query, yield func(ID, Record) bool) error
 }
 
+// A Scanner is a [Lister] without an index of the records that wait: of those that read unknown, and of those that read
+// free and have a sealed request. To find them it goes through all records.
+type Scanner interface {
+	Lister
+
+	// Scan goes through all records, again and again, at a pace that hardly holds up other verbs, until ctx ends or it
+	// fails. What it finds waiting, in any process, List gives at once with Query.Scanned. Of all who call it on one storage
+	// one works at a time. If that one ends, or dies, another goes on where it was. A store that finds what waits without
+	// that returns an error that wraps [errors.ErrUnsupported].
+	Scan(ctx context.Context) error
+}
+
 // A Transactor is a [Store] in whose database the handler works too, so that effect and answer commit together.
 // Handlers do not call it: the store's package has a method for them, built on [RunTx].
 type Transactor interface {

@@ -17,11 +17,12 @@ const (
 	countRest  = 9
 )
 
-// Count implements [driver.Counter]. Redis has no index of the records that run, so it goes through all keys of all
-// nodes, also those of others, in short steps between which the server does other work. That takes a few seconds of the
-// server's time for a million keys. All stores of a prefix together take a tenth of its time for that: where a count
-// takes long, the result of an earlier one is told, up to ten times as old as it took. A record may be counted twice
-// while the server rehashes its keys. SweepLag and Bytes are 0. In a Cluster it needs a client that is a [NodeVisitor].
+// Count implements [driver.Counter]. Redis has no index of the records that run. While somebody scans ([Store.Scan]), and
+// that takes long, the result of the last round is told. Otherwise it goes through all keys of all nodes, also those of
+// others, in short steps between which the server does other work. All stores of a prefix together take a tenth of its
+// time for that: where a count takes long, the result of an earlier one is told, up to ten times as old as it took. A
+// record may be counted twice while the server rehashes its keys. SweepLag and Bytes are 0. In a Cluster it needs a
+// client that is a [NodeVisitor].
 func (s *Store) Count(ctx context.Context) (driver.Counts, error) {
 	n, err := s.countOrAsk(ctx)
 	if err != nil {
@@ -46,11 +47,16 @@ func (s *Store) countOrAsk(ctx context.Context) (driver.Counts, error) {
 	if took = time.Since(began); err != nil || took < countAlone {
 		return n, err
 	}
+	s.share(ctx, n, took, countRest*took)
+	return n, nil
+}
+
+// share tells others a result, also how long it took. For a time nobody counts again. A full server may not take it.
+func (s *Store) share(ctx context.Context, n driver.Counts, took, rest time.Duration) {
 	told := fmt.Sprintf("%d %d %d %d %d", took, n.Records, n.Running, n.Unknown, n.OldestRunning)
-	if _, err := s.say(ctx, "SET", "counts", told, "PX", millis(4*countRest*took)); err == nil {
-		s.say(ctx, "SET", "counting", "1", "PX", millis(countRest*took)) //nolint:errcheck // another counts sooner, no more
+	if _, err := s.say(ctx, "SET", "counts", told, "PX", millis(4*rest)); err == nil {
+		s.say(ctx, "SET", "counting", "1", "PX", millis(rest)) //nolint:errcheck // another counts sooner, no more
 	}
-	return n, nil // also if a full server does not take it
 }
 
 // lastCounts returns the result that is shared and how long it took, or 0 if there is none.
@@ -80,47 +86,18 @@ func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(),
 
 // countAll goes through all keys.
 func (s *Store) countAll(ctx context.Context) (n driver.Counts, err error) {
-	pattern := s.pattern(&driver.Query{})
-	err = s.eachNode(ctx, func(ctx context.Context, node Client) error {
-		for cursor := "0"; ; {
-			got, err := countScript.look(ctx, node, cursor, pattern, scanCount)
-			if err != nil {
-				return err
-			}
-			page, ok := countReply(got)
-			if !ok {
-				return fmt.Errorf("script replied a %T", got)
-			}
-			n.Records += page.records
-			n.Running += page.running
-			n.Unknown += page.unknown
-			if page.running > 0 {
-				n.OldestRunning = max(n.OldestRunning, page.now.Sub(page.oldest))
-			}
-			if cursor = page.next; cursor == "0" {
-				return nil
-			}
+	err = s.eachPage(ctx, s.pattern(&driver.Query{}), []any{"none"}, func(p *page) error {
+		p.addTo(&n)
+		if p.running > 0 {
+			n.OldestRunning = max(n.OldestRunning, p.now.Sub(p.oldest))
 		}
+		return nil
 	})
 	return n, err
 }
 
-// A countPage is what count.lua tells of some keys.
-type countPage struct {
-	next                      string
-	records, running, unknown int64
-	oldest, now               driver.Time
-}
-
-func countReply(got any) (page countPage, ok bool) {
-	parts, _ := got.([]any)
-	if len(parts) != 6 {
-		return page, false
-	}
-	page.next, ok = textOf(parts[0])
-	for i, to := range []*int64{&page.records, &page.running, &page.unknown, (*int64)(&page.oldest), (*int64)(&page.now)} {
-		n, isNumber := parts[i+1].(int64)
-		*to, ok = n, ok && isNumber
-	}
-	return page, ok
+func (p *page) addTo(n *driver.Counts) {
+	n.Records += p.records
+	n.Running += p.running
+	n.Unknown += p.unknown
 }

@@ -42,7 +42,7 @@ func (f *slowServer) do(key string, args []string) (any, error) {
 	f.mu.Unlock()
 	time.Sleep(time.Second)
 	f.mu.Lock()
-	return []any{"0", 10 + n, int64(0), n, int64(0), int64(1)}, nil
+	return []any{"0", 10 + n, int64(0), n, int64(0), int64(1), []any{}}, nil
 }
 
 func TestField19_ACountThatTakesLongIsShared(t *testing.T) {

@@ -13,14 +13,14 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-const scanCount = "512" // keys that one SCAN looks at, about
-
 const atOnce = 32 // commands that a listing has under way
 
-// List implements [driver.Lister]. It goes through all keys of all nodes, also those of others: it is for operators and
-// completers, and slow on a large server. For a reading, or sealed requests, it looks at the first 152 bytes of each
-// record, and reads those that match. It passes over records that can't be read, and returns an error that wraps
-// [driver.ErrUnreadable] in the end, which names them. In a Cluster it needs a client that is a [NodeVisitor].
+// List implements [driver.Lister]. It goes through all keys of all nodes, also those of others, in short steps between
+// which the server does other work: it is for operators, and slow on a large server. Of each record a step looks at the
+// first 152 bytes, and at the operation or correlation id that is asked for; only those that may match are read. With
+// q.Scanned it reads what [Store.Scan] has come by, and nothing else. It passes over records that can't be read, and
+// returns an error that wraps [driver.ErrUnreadable] in the end, which names them. In a Cluster it needs a client that
+// is a [NodeVisitor].
 func (s *Store) List(ctx context.Context, q driver.Query, yield func(driver.ID, driver.Record) bool) error {
 	first, last, some := q.Range()
 	if !some {
@@ -29,16 +29,12 @@ func (s *Store) List(ctx context.Context, q driver.Query, yield func(driver.ID, 
 	var unreadable []error
 	seen := map[driver.ID]bool{} // given or unreadable: a scan may show a key twice. All others would be too many to remember
 	given := 0
-	err := s.scan(ctx, s.pattern(&q), func(node Client, ids []driver.ID) error {
+	visit := func(ids []driver.ID) error {
 		fresh := ids[:0]
 		for _, id := range ids {
 			if !seen[id] && bytes.Compare(first[:], id[:]) <= 0 && bytes.Compare(id[:], last[:]) <= 0 {
 				fresh = append(fresh, id)
 			}
-		}
-		fresh, err := s.candidates(ctx, node, q, fresh)
-		if err != nil {
-			return err
 		}
 		for i, l := range s.loadAll(ctx, fresh) {
 			id := fresh[i]
@@ -61,7 +57,13 @@ func (s *Store) List(ctx context.Context, q driver.Query, yield func(driver.ID, 
 			}
 		}
 		return nil
-	})
+	}
+	var err error
+	if q.Scanned && waits(&q) {
+		err = s.eachWaiting(ctx, q, visit)
+	} else {
+		err = s.eachPage(ctx, s.pattern(&q), selecting(&q), func(p *page) error { return visit(p.ids) })
+	}
 	switch {
 	case errors.Is(err, errEnough):
 		return nil
@@ -72,6 +74,21 @@ func (s *Store) List(ctx context.Context, q driver.Query, yield func(driver.ID, 
 		return fmt.Errorf("redisstore: list: %w", err)
 	}
 	return nil
+}
+
+// selecting returns the arguments by which scan.lua gives the keys of records that may match.
+func selecting(q *driver.Query) []any {
+	reading, sealed := q.Reading, "0"
+	if reading == driver.ReadsExpired {
+		reading = driver.ReadsDone // which the script does not tell apart
+	}
+	if q.Sealed {
+		sealed = "1"
+	}
+	if reading == driver.ReadsAbsent && !q.Sealed && q.Operation == "" && q.Correlation == "" {
+		return []any{"all"}
+	}
+	return []any{"matching", strconv.Itoa(int(reading)), sealed, q.Operation, q.Correlation}
 }
 
 var errEnough = errors.New("the listing is over")
@@ -90,44 +107,6 @@ func (s *Store) pattern(q *driver.Query) string {
 		begins = q.Prefix
 	}
 	return p + begins + "*}"
-}
-
-// candidates returns those operations of which a look at the head does not say that they do not match. A record that
-// can't be read is one of them.
-func (s *Store) candidates(ctx context.Context, node Client, q driver.Query, ids []driver.ID) ([]driver.ID, error) {
-	if !q.Sealed && q.Reading == driver.ReadsAbsent || len(ids) == 0 {
-		return ids, nil
-	}
-	now, err := timeOf(ctx, node)
-	if err != nil {
-		return nil, err
-	}
-	errs, matches := make([]error, len(ids)), make([]bool, len(ids))
-	each(len(ids), func(i int) {
-		var head string
-		if head, errs[i] = headOf(ctx, s.client, s.key(ids[i])); errs[i] == nil {
-			matches[i] = mayMatch(q, head, now)
-		}
-	})
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	left := ids[:0]
-	for i, id := range ids {
-		if matches[i] {
-			left = append(left, id)
-		}
-	}
-	return left, nil
-}
-
-func mayMatch(q driver.Query, head string, now driver.Time) bool {
-	rec, err := readHead(head)
-	if err != nil || rec.State == driver.Absent {
-		return err != nil
-	}
-	rec.Now = now
-	return (!q.Sealed || partSize(head, partSealed) > 0) && (q.Reading == driver.ReadsAbsent || q.Reading == rec.Reads(rec.OnLost))
 }
 
 // headOf returns the first bytes of what a key holds.
@@ -166,49 +145,63 @@ func timeOf(ctx context.Context, node Client) (driver.Time, error) {
 	return driver.Time(sec*1e6 + usec), nil
 }
 
-// scan calls visit with the operations that have a key on a node, some at a time.
-func (s *Store) scan(ctx context.Context, pattern string, visit func(node Client, ids []driver.ID) error) error {
+// scanCount is how many keys one step looks at, about. A step holds up all other commands.
+const scanCount = "64"
+
+// A page is what scan.lua tells of some keys.
+type page struct {
+	next                      string
+	records, running, unknown int64
+	oldest, now               driver.Time
+	ids                       []driver.ID
+}
+
+// eachPage calls visit with the pages of all nodes.
+func (s *Store) eachPage(ctx context.Context, pattern string, give []any, visit func(p *page) error) error {
 	return s.eachNode(ctx, func(ctx context.Context, node Client) error {
 		for cursor := "0"; ; {
-			if err := ctx.Err(); err != nil {
+			p, err := s.page(ctx, node, cursor, pattern, give)
+			if err == nil {
+				err = visit(p)
+			}
+			if err != nil {
 				return err
 			}
-			got, err := node.Do(ctx, "", "SCAN", cursor, "MATCH", pattern, "COUNT", scanCount)
-			if err = interpretError(err); err != nil {
-				return err
-			}
-			next, keys, ok := scanReply(got)
-			if !ok {
-				return fmt.Errorf("SCAN replied a %T", got)
-			}
-			var ids []driver.ID
-			for _, key := range keys {
-				if id, ok := s.idOf(key); ok {
-					ids = append(ids, id)
-				}
-			}
-			if err := visit(node, ids); err != nil {
-				return err
-			}
-			if cursor = next; cursor == "0" {
+			if cursor = p.next; cursor == "0" {
 				return nil
 			}
 		}
 	})
 }
 
-func scanReply(v any) (next string, keys []string, ok bool) {
-	pair, ok := v.([]any)
-	if !ok || len(pair) != 2 {
-		return "", nil, false
+// page looks at the keys of a node that follow a cursor.
+func (s *Store) page(ctx context.Context, node Client, cursor, pattern string, give []any) (*page, error) {
+	got, err := scanScript.look(ctx, node, append([]any{cursor, pattern, scanCount}, give...)...)
+	if err != nil {
+		return nil, err
 	}
-	next, ok1 := textOf(pair[0])
-	list, ok2 := pair[1].([]any)
-	for _, v := range list {
+	parts, _ := got.([]any)
+	if len(parts) != 7 {
+		return nil, fmt.Errorf("script replied a %T of %d parts", got, len(parts))
+	}
+	p := &page{}
+	next, ok := textOf(parts[0])
+	p.next = next
+	for i, to := range []*int64{&p.records, &p.running, &p.unknown, (*int64)(&p.oldest), (*int64)(&p.now)} {
+		n, isNumber := parts[i+1].(int64)
+		*to, ok = n, ok && isNumber
+	}
+	keys, isList := parts[6].([]any)
+	if !ok || !isList {
+		return nil, fmt.Errorf("script replied %.200v", parts)
+	}
+	for _, v := range keys {
 		key, _ := textOf(v)
-		keys = append(keys, key)
+		if id, ok := s.idOf(key); ok {
+			p.ids = append(p.ids, id)
+		}
 	}
-	return next, keys, ok1 && ok2
+	return p, nil
 }
 
 // idOf returns the operation whose record a key holds.

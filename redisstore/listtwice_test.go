@@ -22,9 +22,9 @@ func TestR52_AKeyThatIsShownTwiceIsGivenOnce(t *testing.T) {
 	lapsed := frame                                                         // its lease has ended at time 0
 	id := driver.ID{1}
 	for what, row := range map[string]struct {
-		shown [][]any // the keys in the replies to SCAN
-		heads []string
-		given int
+		shown  [][]any // the keys in the replies of the script that goes through them
+		frames []string
+		given  int
 	}{
 		"twice in one reply":               {[][]any{{"it", "it"}}, []string{lapsed, lapsed}, 1},
 		"in two replies":                   {[][]any{{"it"}, {"it"}}, []string{lapsed, lapsed}, 1},
@@ -32,14 +32,11 @@ func TestR52_AKeyThatIsShownTwiceIsGivenOnce(t *testing.T) {
 		"in two replies, running":          {[][]any{{"it"}, {"it"}}, []string{running, running}, 0},
 	} {
 		var mu sync.Mutex
-		heads := 0
+		loads := 0
 		s := openFake(t, nil)
 		s.client.(*fake).do = func(_ string, args []string) (any, error) {
-			switch args[0] {
-			case "TIME":
-				return []any{"1700000000", "5"}, nil
-			case "SCAN":
-				at, err := strconv.Atoi(args[1])
+			if args[1] == scanScript.digest {
+				at, err := strconv.Atoi(args[3])
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -47,17 +44,15 @@ func TestR52_AKeyThatIsShownTwiceIsGivenOnce(t *testing.T) {
 				for i := range keys {
 					keys[i] = s.key(id)
 				}
-				return []any{strconv.Itoa((at + 1) % len(row.shown)), keys}, nil
-			case "GETRANGE":
-				mu.Lock() // both of one reply may be looked at at once
-				defer mu.Unlock()
-				heads++
-				return row.heads[min(heads, len(row.heads))-1][:frameHead], nil
+				return []any{strconv.Itoa((at + 1) % len(row.shown)), int64(0), int64(0), int64(0), int64(0), int64(5), keys}, nil
 			}
-			return "01700000000 5 " + lapsed, nil
+			mu.Lock() // both of one reply may be loaded at once
+			defer mu.Unlock()
+			loads++
+			return "01700000000 5 " + row.frames[min(loads, len(row.frames))-1], nil
 		}
 		given := 0
-		err := s.List(t.Context(), driver.Query{Sealed: true, Reading: driver.ReadsFree}, func(got driver.ID, _ driver.Record) bool {
+		err := s.List(t.Context(), driver.Query{Reading: driver.ReadsFree}, func(got driver.ID, _ driver.Record) bool {
 			if got != id {
 				t.Errorf("%s: %s is listed, want %s", what, got, id)
 			}

@@ -36,8 +36,8 @@ var (
 	stepsText string
 	//go:embed scripts/audit.lua
 	auditText string
-	//go:embed scripts/count.lua
-	countText string
+	//go:embed scripts/scan.lua
+	scanText string
 	//go:embed scripts/cacheget.lua
 	cacheGetText string
 	//go:embed scripts/cachefill.lua
@@ -52,7 +52,7 @@ var (
 	saveStepScript  = newScript(saveStepText)
 	stepsScript     = newScript(stepsText)
 	auditScript     = newScript(auditText)
-	countScript     = newScript(countText)
+	scanScript      = newScript(scanText)
 	cacheGetScript  = newScript(cacheGetText)
 	cacheFillScript = newScript(cacheFillText)
 )

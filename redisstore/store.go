@@ -34,7 +34,7 @@ type Options struct {
 const defaultPrefix = "semel:"
 
 // Store is a [driver.Store] in Redis. It is also a [driver.StepStore], [driver.Seizer],
-// [driver.Lister], [driver.Auditor], [driver.Counter] and [driver.Waker]. It is safe for concurrent use, and has
+// [driver.Scanner], [driver.Auditor], [driver.Counter] and [driver.Waker]. It is safe for concurrent use, and has
 // nothing to close. Several stores, in several processes, share records that have the same prefix.
 type Store struct {
 	client   Client
@@ -48,7 +48,7 @@ type Store struct {
 var (
 	_ driver.StepStore = (*Store)(nil)
 	_ driver.Seizer    = (*Store)(nil)
-	_ driver.Lister    = (*Store)(nil)
+	_ driver.Scanner   = (*Store)(nil)
 	_ driver.Auditor   = (*Store)(nil)
 	_ driver.Counter   = (*Store)(nil)
 	_ driver.Waker     = (*Store)(nil)

@@ -1,6 +1,10 @@
 package tieredstore
 
 import (
+	"context"
+	"errors"
+	"fmt"
+
 	"github.com/semelhq/semel/driver"
 )
 
@@ -12,7 +16,7 @@ type (
 	}
 	listing struct {
 		seizing
-		driver.Lister
+		lister
 	}
 	stepping struct {
 		listing
@@ -27,6 +31,18 @@ type (
 		driver.Counter
 	}
 )
+
+// lister adds what [driver.Scanner] asks for besides the verbs: the durable store's listings.
+type lister struct{ driver.Lister }
+
+// Scan implements [driver.Scanner], by the durable store. If that is none it returns an error that wraps
+// [errors.ErrUnsupported].
+func (l lister) Scan(ctx context.Context) error {
+	if s, ok := l.Lister.(driver.Scanner); ok {
+		return s.Scan(ctx)
+	}
+	return fmt.Errorf("tieredstore: scan: the durable store: %w", errors.ErrUnsupported)
+}
 
 // capable returns s with the optional interfaces that its durable store has. They are in a chain, and not in every
 // combination, of which there would be 64: all stores of this project that last have a beginning of it.

@@ -64,7 +64,7 @@ type Store struct {
 // New returns the durable store behind the layers. Nothing is started.
 //
 // The store is a [Dropper] and a [driver.Waker]. It is also a [driver.Transactor] if the durable store is one, and a
-// [driver.Seizer], [driver.Lister], [driver.StepStore], [driver.Auditor] and [driver.Counter] as far as the durable
+// [driver.Seizer], [driver.Scanner], [driver.StepStore], [driver.Auditor] and [driver.Counter] as far as the durable
 // store is: each only with those before it. Handlers call the durable store's own methods for transactions, as they do
 // without layers; in one-commit mode the durable store answers repeats too.
 func New(durable driver.Store, o Options) driver.Store {

@@ -304,6 +304,23 @@ func TestWakeIsThatOfTheDurableStore(t *testing.T) {
 	}
 }
 
+func TestAScanIsThatOfTheDurableStore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	if err := w.process(layers{}).(driver.Scanner).Scan(t.Context()); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("in front of a store that need not scan: error %v, want errors.ErrUnsupported", err)
+	}
+	s := tieredstore.New(scanner{w.durable}, tieredstore.Options{})
+	if err := s.(driver.Scanner).Scan(t.Context()); !errors.Is(err, errDown) {
+		t.Errorf("the scan ended with %v, want %v", err, errDown)
+	}
+}
+
+// scanner is a store whose scan fails.
+type scanner struct{ *counted }
+
+func (scanner) Scan(context.Context) error { return errDown }
+
 // waker is a store that learns of one settle.
 type waker struct {
 	driver.Store

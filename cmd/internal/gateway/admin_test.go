@@ -104,6 +104,25 @@ func TestAMeasuredStoreWakes(t *testing.T) {
 	}
 }
 
+// So does what the store looks for by itself.
+func TestAMeasuredStoreScans(t *testing.T) {
+	t.Parallel()
+	down := errors.New("down")
+	if err := newMetrics(nil).instrument(scanningStore{memstore.New(), down}, "test").(driver.Scanner).Scan(t.Context()); !errors.Is(err, down) {
+		t.Errorf("the scan ended with %v", err)
+	}
+	if err := newMetrics(nil).instrument(memstore.New(), "test").(driver.Scanner).Scan(t.Context()); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("a store that need not scan: %v", err)
+	}
+}
+
+type scanningStore struct {
+	*memstore.Store
+	err error
+}
+
+func (s scanningStore) Scan(context.Context) error { return s.err }
+
 type wakingStore struct {
 	driver.Store
 	id driver.ID

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/pause"
+	"github.com/semelhq/semel/internal/rounds"
 )
 
 // newCompleter returns what finishes operations without their clients: of routes with respond_async or complete,
@@ -91,22 +94,32 @@ func (g *Gateway) beginFinishing(ctx context.Context) *finishing {
 	return f
 }
 
+// leftAgain is when a store that is scanned is asked again for operations that are left: the scan may not have come by
+// them yet.
+const leftAgain = 10 * time.Minute
+
 // tellLeft warns of operations that earlier routes have left to be finished. Without a keyring none of them could be.
 func (g *Gateway) tellLeft(ctx context.Context) {
 	lister, ok := g.cfg.Store.(driver.Lister)
 	if !ok || g.cfg.Encryption == nil {
 		return
 	}
-	left, found := driver.ID{}, false
-	err := lister.List(ctx, driver.Query{Sealed: true, Reading: driver.ReadsFree}, func(id driver.ID, rec driver.Record) bool {
-		left, found = id, rec.Owed || rec.State == driver.Running
-		return !found
-	})
-	switch {
-	case found:
-		g.cfg.Log.Warn("operations are left that nobody finishes: no route has respond_async or complete",
-			"digest", left.String())
-	case err != nil && ctx.Err() == nil:
-		g.cfg.Log.Warn("whether operations are left to be finished can't be told", "error", err)
+	scanned := rounds.Scans(g.cfg.Store)
+	for {
+		left, found := driver.ID{}, false
+		err := lister.List(ctx, driver.Query{Sealed: true, Reading: driver.ReadsFree, Scanned: scanned}, func(id driver.ID, rec driver.Record) bool {
+			left, found = id, rec.Owed || rec.State == driver.Running
+			return !found
+		})
+		switch {
+		case found:
+			g.cfg.Log.Warn("operations are left that nobody finishes: no route has respond_async or complete",
+				"digest", left.String())
+		case err != nil && ctx.Err() == nil:
+			g.cfg.Log.Warn("whether operations are left to be finished can't be told", "error", err)
+		}
+		if found || !scanned || !pause.For(ctx, leftAgain) {
+			return
+		}
 	}
 }

@@ -130,6 +130,14 @@ func (s *measuredStore) List(ctx context.Context, q driver.Query, yield func(dri
 	return err
 }
 
+// Scan implements [driver.Scanner].
+func (s *measuredStore) Scan(ctx context.Context) error {
+	if scanner, ok := s.store.(driver.Scanner); ok {
+		return scanner.Scan(ctx)
+	}
+	return errors.ErrUnsupported
+}
+
 // Wake implements [driver.Waker].
 func (s *measuredStore) Wake(ctx context.Context, settled func(driver.ID)) error {
 	if w, ok := s.store.(driver.Waker); ok {

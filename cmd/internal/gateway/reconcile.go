@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -72,7 +73,7 @@ func newReconciler(store driver.Store, ring *keyring.Ring, transport http.RoundT
 // gateways don't ask at once.
 func (r *reconciler) every(interval time.Duration) {
 	r.rounds = rounds.New(rounds.Settings{
-		Lister: r, Query: driver.Query{Reading: driver.ReadsUnknown}, Listing: reconcileTime, Most: reconcileBatch,
+		Lister: r, Query: driver.Query{Reading: driver.ReadsUnknown, Scanned: rounds.Scans(r.lister)}, Listing: reconcileTime, Most: reconcileBatch,
 		Due: r.due, Do: r.reconcile, Concurrency: reconcileAtOnce, Looked: r.looked, Least: interval / 2,
 		Delay: func(tries int) time.Duration { return pause.Jitter(pause.Backoff(interval, reconcileLongest, tries)) },
 		Rest: func(took time.Duration, _ bool) time.Duration {
@@ -106,9 +107,17 @@ func (r *reconciler) Observe(_ context.Context, e event.Event) {
 	r.rounds.Tell(rounds.Operation{ID: e.ID, Name: e.Operation})
 }
 
-// Run asks until ctx ends, and returns ctx's error when the last question has ended. Run it once.
+// Run asks until ctx ends, and returns ctx's error when the last question has ended. Run it once. Meanwhile it has the
+// store scanned, if that needs it: for itself, and for the metrics, which are told what the scan has counted.
 func (r *reconciler) Run(ctx context.Context) error {
+	var scanning sync.WaitGroup
+	scanning.Go(func() {
+		rounds.Scan(ctx, r.lister, func(err error) {
+			r.log.LogAttrs(ctx, slog.LevelWarn, "the store could not be scanned for operations that wait", slog.String("error", err.Error()))
+		})
+	})
 	r.rounds.Run(ctx)
+	scanning.Wait()
 	return ctx.Err()
 }
 
