@@ -51,6 +51,7 @@ func main() {
 		{"P-17 SQLite", bulkImport},
 		{"saga", sagas},
 		{"P-8 PostgreSQL", postgresOneCommit},
+		{"P-8a PostgreSQL", postgresLeased},
 		{"P-9 PostgreSQL", postgresJoined},
 		{"P-10 PostgreSQL", postgresReplay},
 		{"P-15 outbox", outboxRelay},

@@ -3,18 +3,25 @@ package pgstore
 import (
 	"context"
 	"encoding/binary"
+	"math"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// A call is a statement with its arguments. It is sent with their types and in the binary format as an unnamed
-// statement, which works on any connection, also behind a pooler; alone, or in a batch with others.
+// A call is a statement with its arguments. It is sent with their types and in the binary format; alone, or in a batch
+// with others. As an unnamed statement it works on any connection, also behind a pooler.
 type call struct {
 	sql    string
+	often  bool // it is prepared where prepared statements stay: see [Store.prepare]
 	values [][]byte
 	oids   []uint32
 	space  []byte // what is left of the memory for short values
+}
+
+// newCall makes a call that is sent often, of so many arguments.
+func newCall(sql string, arguments int) *call {
+	return &call{sql: sql, often: true, values: make([][]byte, 0, arguments), oids: make([]uint32, 0, arguments)}
 }
 
 // short returns room for n bytes, at the end of an allocation for many.
@@ -89,20 +96,30 @@ func (c *call) int8s(all []int64) *call {
 	return c.array(pgtype.Int8ArrayOID, pgtype.Int8OID, values)
 }
 
-// array adds an array without NULLs.
+// array adds an array, in which nil is NULL.
 func (c *call) array(oid, element uint32, values [][]byte) *call {
-	dimensions := uint32(1)
+	size, nulls, dimensions := 20, uint32(0), uint32(1)
+	for _, v := range values {
+		size += 4 + len(v)
+		if v == nil {
+			nulls = 1
+		}
+	}
 	if len(values) == 0 {
 		dimensions = 0
 	}
-	b := binary.BigEndian.AppendUint32(nil, dimensions)
-	b = binary.BigEndian.AppendUint32(b, 0) // no NULLs
+	b := binary.BigEndian.AppendUint32(make([]byte, 0, size), dimensions)
+	b = binary.BigEndian.AppendUint32(b, nulls)
 	b = binary.BigEndian.AppendUint32(b, element)
 	if dimensions > 0 {
 		b = binary.BigEndian.AppendUint32(b, uint32(len(values)))
 		b = binary.BigEndian.AppendUint32(b, 1) // the first index
 	}
 	for _, v := range values {
+		if v == nil {
+			b = binary.BigEndian.AppendUint32(b, math.MaxUint32)
+			continue
+		}
 		b = binary.BigEndian.AppendUint32(b, uint32(len(v)))
 		b = append(b, v...)
 	}
@@ -113,6 +130,14 @@ func (c *call) array(oid, element uint32, values [][]byte) *call {
 // and valid until it returns.
 func (c *call) run(ctx context.Context, conn *pgconn.PgConn, read func(row [][]byte) error) error {
 	return readRows(conn.ExecParams(ctx, c.sql, c.values, c.oids, binaryFormat, binaryFormat), read)
+}
+
+// size is about how many bytes are sent.
+func (c *call) size() (n int) {
+	for _, v := range c.values {
+		n += len(v)
+	}
+	return n
 }
 
 // queue adds the call to a batch, in whose results it has one reader.

@@ -1,6 +1,7 @@
 // Package pgstore keeps records in PostgreSQL 14 or later, for any number of processes at once.
 //
-// Each verb is one function in the database: one statement, one round trip, decided at the database's clock. What a
+// Each verb is one function in the database: one statement, one round trip, decided at the database's clock. Claims,
+// settles as done, extends and loads that come at the same moment share a round trip and a commit. What a
 // verb has acknowledged is durable as far as the server's commits are: where synchronous_commit is off, the verbs turn
 // it on for themselves. A refused or replaying claim writes nothing and locks nothing. Connections come from a small
 // pool of the store's own, which works behind PgBouncer in transaction mode.

@@ -20,6 +20,7 @@ var (
 	settle = verbs.Settle
 	load   = verbs.Load
 	done   = verbs.Done
+	retry  = verbs.Retry
 )
 
 // newPool returns a pool as an application has it.

@@ -66,6 +66,7 @@ func inSchema(template, schema string) string {
 		"{channel}", "'"+schema+"'",
 		"{outbox_channel}", "'"+outboxChannel(schema)+"'",
 		"{columns}", recordColumns,
+		"{written}", strings.Replace(recordColumns, "r.answer, ", "NULL, ", 1), // without the answer
 	).Replace(template)
 }
 

@@ -29,7 +29,8 @@ type Options struct {
 	// package can work with. See [Migrations].
 	NoMigration bool
 
-	// MaxConns is how many connections the store's own pool has at most. Defaults to twice GOMAXPROCS, at least 4.
+	// MaxConns is how many connections the store's own pool has at most. More of them do not make claims and settles
+	// faster, since those that come at the same moment share one. Defaults to twice GOMAXPROCS, at least 4.
 	MaxConns int32
 
 	// PartitionAnswers keeps answers apart from the records, in a table that is partitioned by the day on which they
@@ -68,9 +69,13 @@ type Store struct {
 	notify bool
 	log    *slog.Logger
 	sql    statements
-	pooled atomic.Bool  // PgBouncer, or another pooler, stands before the server
-	parted atomic.Int64 // when partitions were seen to last, in seconds since the Unix epoch
-	bell   bell.Bell    // rung when there may be messages in the outbox
+	kinds  *kindsOfVerbs
+	line   line
+	pooled atomic.Bool // PgBouncer, or another pooler, stands before the server
+	// prepares says that statements which are prepared on a connection of the store's own pool stay there.
+	prepares atomic.Bool
+	parted   atomic.Int64 // when partitions were seen to last, in seconds since the Unix epoch
+	bell     bell.Bell    // rung when there may be messages in the outbox
 }
 
 var (
@@ -163,11 +168,14 @@ func open(ctx context.Context, app *pgxpool.Pool, o Options) (*Store, error) {
 	o.StatementTimeout = timeout(o.StatementTimeout)
 	s := &Store{
 		app: app, schema: schema, o: o, apart: o.PartitionAnswers, notify: o.Notify, log: o.Log, sql: newStatements(o),
+		kinds: newKinds(o),
 	}
+	s.line.execute = s.executeGroup
 	var err error
 	if s.pool, err = pgxpool.NewWithConfig(ctx, s.ownConfig(app.Config())); err != nil {
 		return nil, interpretError(err)
 	}
+	s.line.most = int(min(maxTrips, s.pool.Config().MaxConns))
 	if err = s.meet(ctx); err == nil {
 		err = s.migrate(ctx, !o.NoMigration)
 	}
@@ -229,16 +237,20 @@ func timeout(d time.Duration) time.Duration {
 }
 
 // meet looks at the other end. It fails on a standby, which can't decide anything, and notes whether a pooler stands
-// before the server: that has told another process than the server's own.
+// before the server: that has told another process than the server's own. And whether statements can be prepared.
 func (s *Store) meet(ctx context.Context) error {
-	var standby, pooled bool
+	var standby, pooled, keeps bool
 	err := again(ctx, func() error {
 		return s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
 			conn := c.Conn().PgConn()
-			return (&call{sql: "SELECT pg_is_in_recovery(), pg_backend_pid()"}).run(ctx, conn, func(row [][]byte) error {
+			err := (&call{sql: "SELECT pg_is_in_recovery(), pg_backend_pid()"}).run(ctx, conn, func(row [][]byte) error {
 				standby, pooled = boolOf(row[0]), uint32(int4Of(row[1])) != conn.PID()
 				return nil
 			})
+			if err == nil && pooled {
+				keeps, err = keepsPrepared(ctx, conn)
+			}
+			return err
 		})
 	})
 	switch {
@@ -246,7 +258,9 @@ func (s *Store) meet(ctx context.Context) error {
 		return err
 	case standby:
 		return ErrStandby
-	case pooled:
+	}
+	s.prepares.Store(keeps || !pooled)
+	if pooled {
 		s.pooled.Store(true)
 		s.pool.Reset() // its connections were made for a server
 	}

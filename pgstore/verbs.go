@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -42,7 +43,7 @@ func again(ctx context.Context, once func() error) error {
 		switch {
 		case try == maxTries:
 			return err
-		case errors.Is(err, ErrSerialization), errors.Is(err, ErrDeadlock):
+		case errors.Is(err, ErrSerialization), errors.Is(err, ErrDeadlock), errors.Is(err, errLost):
 		case isCancelled(err) && !cancelled && ctx.Err() == nil:
 			cancelled = true
 		default:
@@ -65,16 +66,30 @@ func isCancelled(err error) bool {
 }
 
 func (s *Store) once(ctx context.Context, c *call, read func(row [][]byte) error) error {
+	return s.onConn(ctx, func(conn *pgconn.PgConn) error {
+		d, err := s.prepare(ctx, conn, c)
+		switch {
+		case err != nil:
+			return err
+		case d == nil:
+			return c.run(ctx, conn, read)
+		}
+		return readRows(conn.ExecStatement(ctx, d, c.values, binaryFormat, binaryFormat), read)
+	})
+}
+
+// onConn lends fn a connection of the store's own pool.
+func (s *Store) onConn(ctx context.Context, fn func(*pgconn.PgConn) error) error {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return interpretError(err)
 	}
 	defer conn.Release()
-	err = c.run(ctx, conn.Conn().PgConn(), read)
+	err = fn(conn.Conn().PgConn())
 	if end := ctx.Err(); end != nil && err != nil && !errors.Is(err, end) {
 		return fmt.Errorf("%w: %w", end, err) // the server was told to cancel it
 	}
-	err = interpretError(err)
+	err = interpretError(s.lost(err))
 	if errors.Is(err, ErrUnreachable) || errors.Is(err, ErrShutdown) {
 		s.pool.Reset() // the other connections are likely to be as dead; each would fail a verb
 	}
@@ -90,9 +105,45 @@ func (s *Store) find(ctx context.Context, c *call) (f found, err error) {
 	return f, err
 }
 
+// verb executes a verb: at once if nobody is under way, else in a group.
+func (s *Store) verb(ctx context.Context, w *waiter) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if w.one.size() > aloneBytes {
+		return s.do(ctx, w.one, w.read)
+	}
+	t := s.line.enter(w)
+	if t == nil {
+		turn, err := s.line.wait(ctx, w)
+		switch {
+		case err != nil:
+			return err
+		case turn == turnOver:
+			return w.err
+		case turn == turnLead:
+			t = w.trip
+		}
+	}
+	if t != nil {
+		defer t.end()
+	}
+	return s.do(ctx, w.one, w.read)
+}
+
+// findIn is find for a verb that may go with others.
+func (s *Store) findIn(ctx context.Context, w *waiter) (found, error) {
+	w.read = func(row [][]byte) (err error) {
+		w.f, err = readFound(row[0])
+		return err
+	}
+	err := s.verb(ctx, w)
+	return w.f, err
+}
+
 // Claim implements [driver.Store]. It fails with [driver.ErrFull] if the server's disk has no room for the record.
 func (s *Store) Claim(ctx context.Context, id driver.ID, c driver.Claim) (driver.Record, bool, error) {
-	f, err := s.find(ctx, s.claimCall(id, c))
+	f, err := s.findIn(ctx, &waiter{kind: &s.kinds.claim, one: s.claimCall(id, c), claim: &c})
 	if err != nil {
 		return driver.Record{}, false, fmt.Errorf("pgstore: claim: %w", noRoom(err))
 	}
@@ -100,12 +151,12 @@ func (s *Store) Claim(ctx context.Context, id driver.ID, c driver.Claim) (driver
 }
 
 func (s *Store) claimCall(id driver.ID, c driver.Claim) *call {
-	return (&call{sql: s.sql.claim}).
+	return newCall(s.sql.claim, 10).
 		bytes(id[:]).bytes(c.Token[:]).bytes(fingerprintBytes(c.Fingerprint)).int2(int16(c.OnLost)).
 		int8(int64(positive(c.Lease, driver.DefaultLease))).
 		int8(int64(positive(c.Retention, driver.DefaultRetention))).
 		int8(int64(max(c.Tombstone, 0))).
-		text(c.Operation).text(c.Correlation).bytes(orNull(c.Sealed))
+		text(c.Operation).text(c.Correlation).bytes(orNull(bytes.Clone(c.Sealed))) // the caller may leave before it is sent
 }
 
 // Extend implements [driver.Store].
@@ -113,18 +164,19 @@ func (s *Store) Extend(ctx context.Context, id driver.ID, by driver.Owner, x dri
 	if by.Above {
 		return false, ctx.Err()
 	}
-	err = s.do(ctx, s.extendCall(id, by, x), func(row [][]byte) error {
-		owned = boolOf(row[0])
+	w := &waiter{kind: &s.kinds.extend, one: s.extendCall(id, by, x)}
+	w.read = func(row [][]byte) error {
+		w.owned = boolOf(row[0])
 		return readable(row[0])
-	})
-	if err != nil {
+	}
+	if err := s.verb(ctx, w); err != nil {
 		return false, fmt.Errorf("pgstore: extend: %w", err)
 	}
-	return owned, nil
+	return w.owned, nil
 }
 
 func (s *Store) extendCall(id driver.ID, by driver.Owner, x driver.Extension) *call {
-	return (&call{sql: s.sql.extend}).
+	return newCall(s.sql.extend, 5).
 		bytes(id[:]).int8(int64(by.Fence)).bytes(by.Token[:]).
 		int8(int64(positive(x.Lease, driver.DefaultLease))).bool(x.Begun)
 }
@@ -144,7 +196,12 @@ func (s *Store) Settle(ctx context.Context, id driver.ID, by driver.Owner, o dri
 	if err != nil {
 		return driver.Record{}, false, fmt.Errorf("pgstore: settle: %w", err)
 	}
-	f, err := s.find(ctx, c)
+	var f found
+	if o.State == driver.Done && !by.Above {
+		f, err = s.findIn(ctx, &waiter{kind: &s.kinds.settle, one: c})
+	} else { // what is rare has no form for many
+		f, err = s.find(ctx, c)
+	}
 	if err != nil {
 		if o.Response != nil {
 			err = noRoom(err)
@@ -168,7 +225,7 @@ func (s *Store) settleCall(id driver.ID, by driver.Owner, o driver.Outcome, stri
 	if fence > 1<<63-1 { // above all that are stored
 		fence = 1<<63 - 1
 	}
-	return (&call{sql: s.sql.settle}).
+	return newCall(s.sql.settle, 12).
 		bytes(id[:]).int8(int64(fence)).bytes(by.Token[:]).bool(by.Above).int2(int16(o.State)).bool(o.Owed).
 		int8(int64(max(o.Retention, 0))).text(o.Error).bytes(answer).bool(strict).bool(s.apart).bool(s.notify), nil
 }
@@ -186,7 +243,7 @@ func (f *found) settled(o driver.Outcome) driver.Record {
 
 // Load implements [driver.Store].
 func (s *Store) Load(ctx context.Context, id driver.ID) (driver.Record, error) {
-	f, err := s.find(ctx, (&call{sql: s.sql.load}).bytes(id[:]))
+	f, err := s.findIn(ctx, &waiter{kind: &s.kinds.load, one: newCall(s.sql.load, 1).bytes(id[:])})
 	if err != nil {
 		return driver.Record{}, fmt.Errorf("pgstore: load: %w", err)
 	}

@@ -984,3 +984,120 @@ BEGIN
 	GET DIAGNOSTICS deleted = ROW_COUNT;
 	RETURN deleted;
 END $$;
+
+-- Groups
+
+-- The verbs of many callers at once, in one transaction. Of each array the nth element is the nth caller's; the ids are sorted,
+-- so that groups which wait for each other do so in one order. A group does what is common, and says whose verbs it has done. The
+-- others are left to the functions of one verb, in transactions of their own. No group waits for a row that somebody changes or has
+-- locked: that row's xmax is set. A claim waits for another's insertion of its id, and what is raced for a row, for as long as
+-- lock_timeout says. The planner is made to go by ids, since it knows neither how many there are nor how large the table will
+-- be: "state + 0" is not the state of which records_live knows something.
+
+CREATE FUNCTION {schema}.loads_1(p_ids bytea[]) RETURNS TABLE (n bigint, v {schema}.found_1) LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+	t bigint := {schema}.clock_1(); -- before the records are read, as in load_1
+BEGIN
+	RETURN QUERY SELECT u.n, CASE
+			WHEN r.answer_day IS NULL THEN ROW(false, false, greatest(t, r.started, r.settled), {columns})::{schema}.found_1
+			ELSE {schema}.load_1(u.id)
+		END
+	FROM unnest(p_ids) WITH ORDINALITY u(id, n) LEFT JOIN {schema}.records r ON r.id = u.id;
+END $$;
+
+-- Makes the records of those ids that have none, and returns the others as they are. The first row is number 0, with the clock and
+-- the fence of the new records, and ids and tokens of those, one after the other.
+CREATE FUNCTION {schema}.claims_1(
+	p_ids bytea[], p_tokens bytea[], p_fingerprints bytea[], p_on_lost smallint[], p_leases bigint[], p_retentions bigint[],
+	p_tombstones bigint[], p_operations bytea[], p_correlations bytea[], p_sealed bytea[]
+) RETURNS TABLE (n bigint, made bytea, v {schema}.found_1) LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '100ms' AS $$
+DECLARE
+	t     bigint := {schema}.clock_1();
+	mark  bigint;
+	known bigint[];
+BEGIN
+	SELECT array_agg(u.n) INTO known FROM unnest(p_ids) WITH ORDINALITY u(id, n) JOIN {schema}.records r ON r.id = u.id;
+	n := 0;
+	v.clock := t;
+	v.fence := t / 1000;
+	IF cardinality(known) = cardinality(p_ids) THEN
+		RETURN NEXT;
+	ELSE
+		IF current_setting('synchronous_commit') = 'off' THEN
+			PERFORM set_config('synchronous_commit', 'on', true);
+		END IF;
+		WITH new AS (
+			INSERT INTO {schema}.records AS r (
+				fence, created, started, lease_end, settled, retention, tombstone, attempt, layout, state, wrote, on_lost,
+				begun, maybe, seized, steps, owed, id, token, fingerprint, operation, correlation, error, sealed
+			) SELECT
+				t / 1000, t, t, {schema}.after_1(t, u.lease), 0, u.retention, u.tombstone, 1, 1, 1, 0, u.on_lost,
+				false, false, false, false, false, u.id, u.token, u.fingerprint, u.operation, u.correlation, '', u.sealed
+			FROM unnest(p_ids, p_tokens, p_fingerprints, p_on_lost, p_leases, p_retentions, p_tombstones, p_operations, p_correlations, p_sealed)
+				WITH ORDINALITY u(id, token, fingerprint, on_lost, lease, retention, tombstone, operation, correlation, sealed, n)
+			WHERE known IS NULL OR u.n <> ALL (known)
+			ON CONFLICT (id) DO NOTHING RETURNING r.id, r.token
+		) SELECT string_agg(new.id || new.token, '') INTO made FROM new;
+		-- Asked after the insertion, which has waited for deletions under way.
+		mark := pg_sequence_last_value('{schema}.fences');
+		IF mark >= v.fence OR {schema}.clock_1() > t + 5000000 THEN
+			v.fence := greatest(mark + 1, {schema}.clock_1() / 1000);
+			UPDATE {schema}.records r SET fence = v.fence
+			FROM generate_series(0, octet_length(made) / 64 - 1) i WHERE r.id = substr(made, 64 * i + 1, 48);
+		END IF;
+		RETURN NEXT;
+	END IF;
+	IF known IS NOT NULL THEN
+		RETURN QUERY SELECT known[l.n], NULL::bytea, l.v FROM {schema}.loads_1(ARRAY(SELECT p_ids[k.n] FROM unnest(known) k(n))) l;
+	END IF;
+END $$;
+
+-- Returns the numbers of those whose leases were extended.
+CREATE FUNCTION {schema}.extends_1(p_ids bytea[], p_fences bigint[], p_tokens bytea[], p_leases bigint[], p_begun boolean[]) RETURNS SETOF bigint
+LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '100ms' AS $$
+DECLARE
+	t bigint := {schema}.clock_1();
+BEGIN
+	IF current_setting('synchronous_commit') = 'off' THEN
+		PERFORM set_config('synchronous_commit', 'on', true);
+	END IF;
+	RETURN QUERY UPDATE {schema}.records r SET lease_end = {schema}.after_1(t, u.lease), begun = r.begun OR u.begun
+	FROM unnest(p_ids, p_fences, p_tokens, p_leases, p_begun) WITH ORDINALITY u(id, fence, token, lease, begun, n)
+	WHERE r.id = u.id AND r.state + 0 = 1 AND r.fence = u.fence AND r.token = u.token AND r.layout <= 1 AND r.xmax = '0'
+	RETURNING u.n;
+END $$;
+
+-- Settles as done those runs of which nothing has begun to leave, by the rules of settle_1, and returns their records without the
+-- answers.
+CREATE FUNCTION {schema}.settles_1(
+	p_ids bytea[], p_fences bigint[], p_tokens bytea[], p_retentions bigint[], p_errors bytea[], p_answers bytea[], p_apart boolean, p_notify boolean
+) RETURNS TABLE (n bigint, v {schema}.found_1) LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '100ms' AS $$
+DECLARE
+	t bigint := {schema}.clock_1();
+BEGIN
+	IF current_setting('synchronous_commit') = 'off' THEN
+		PERFORM set_config('synchronous_commit', 'on', true);
+	END IF;
+	RETURN QUERY WITH settled AS (
+		UPDATE {schema}.records r SET
+			state = 2, wrote = 2, settled = greatest(t, r.started, r.settled), error = u.error, seized = false, owed = false, maybe = false,
+			retention = CASE WHEN u.retention > 0 THEN u.retention ELSE r.retention END,
+			expires = nullif({schema}.expires_1(greatest(t, r.started, r.settled), CASE WHEN u.retention > 0 THEN u.retention ELSE r.retention END,
+				r.tombstone, u.answer IS NOT NULL OR r.steps), 9223372036854775807),
+			answer = CASE WHEN NOT p_apart THEN u.answer END,
+			answer_day = CASE WHEN p_apart AND u.answer IS NOT NULL THEN least({schema}.after_1(greatest(t, r.started, r.settled),
+				CASE WHEN u.retention > 0 THEN u.retention ELSE r.retention END) / 86400000000, 2147483646) END,
+			sealed = NULL
+		FROM unnest(p_ids, p_fences, p_tokens, p_retentions, p_errors, p_answers) WITH ORDINALITY u(id, fence, token, retention, error, answer, n)
+		WHERE r.id = u.id AND r.state + 0 = 1 AND r.fence = u.fence AND r.token = u.token AND NOT r.begun AND r.layout <= 1 AND r.xmax = '0'
+		RETURNING u.n, r.id, r.answer_day, CASE WHEN p_apart THEN u.answer END AS answer, ROW(true, true, r.settled, {written})::{schema}.found_1 AS v
+	), kept AS (
+		INSERT INTO {schema}.answers (day, id, answer) SELECT s.answer_day, s.id, s.answer FROM settled s WHERE s.answer_day IS NOT NULL
+		ON CONFLICT (id, day) DO UPDATE SET answer = excluded.answer
+	)
+	SELECT s.n, s.v FROM settled s WHERE NOT p_notify OR pg_notify({channel}, encode(s.id, 'base64')) IS NOT NULL;
+END $$;
