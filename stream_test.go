@@ -849,7 +849,7 @@ func TestR38_R42_AHijackThatIsNotSupportedBeginsNothing(t *testing.T) {
 func TestR38_AStreamThatTheStoreHasNoRoomFor(t *testing.T) {
 	t.Parallel()
 	l := &ledger{}
-	s, err := memstore.Open(memstore.Options{MaxBytes: 300})
+	s, err := memstore.Open(memstore.Options{MaxBytes: 4000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -857,10 +857,10 @@ func TestR38_AStreamThatTheStoreHasNoRoomFor(t *testing.T) {
 		g, _ := newGuard(t, s, semel.Policy{Stream: stream})
 		h := g.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			l.add()
-			io.WriteString(w, strings.Repeat("x", 1000))
+			io.WriteString(w, strings.Repeat("x", 4000))
 		}))
 		key := fmt.Sprint("k", stream)
-		if w := answer(h, post(key, "{}")); w.Body.Len() != 1000 {
+		if w := answer(h, post(key, "{}")); w.Body.Len() != 4000 {
 			t.Errorf("the client got %d %q", w.Code, w.Body)
 		}
 		wantRefused(t, answer(h, post(key, "{}")), http.StatusConflict, refusal.ReplayUnavailable)

@@ -198,8 +198,9 @@ func (s *store) record(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rec.Now = 0
-	return fmt.Sprintf("%+v", rec)
+	answer := rec.Response
+	rec.Now, rec.Response = 0, nil
+	return fmt.Sprintf("%+v, answered with %+v", rec, answer)
 }
 
 func (s *store) state(t testing.TB) driver.State {

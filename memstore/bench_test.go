@@ -2,8 +2,6 @@ package memstore_test
 
 import (
 	"encoding/binary"
-	"fmt"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -117,58 +115,4 @@ func BenchmarkFloor(b *testing.B) {
 			sh.mu.Unlock()
 		}
 	})
-}
-
-// BenchmarkMemory measures what a million records take besides their ids (48 bytes) and answers: P-3 allows 320 bytes.
-func BenchmarkMemory(b *testing.B) {
-	const n, allowed = 1_000_000, 320
-	a := answer() // shared by all, so that it doesn't count
-	for _, state := range []driver.State{driver.Running, driver.Done, driver.Free} {
-		b.Run(state.String(), func(b *testing.B) {
-			for b.Loop() {
-				before := heap()
-				s, err := memstore.Open(memstore.Options{MaxRecords: n, MaxBytes: 1 << 40, PrincipalShare: 1})
-				if err != nil {
-					b.Fatal(err)
-				}
-				for i := range uint64(n) {
-					id := spread(i)
-					c := driver.Claim{
-						Token:       driver.Token(id[32:48]),
-						OnLost:      driver.Rerun,
-						Operation:   "POST /payments",
-						Correlation: fmt.Sprintf("%036d", i),
-					}
-					rec, _, err := s.Claim(b.Context(), id, c)
-					if err != nil {
-						b.Fatal(err)
-					}
-					if state == driver.Running {
-						continue
-					}
-					o := driver.Outcome{State: state}
-					if state == driver.Done {
-						o.Response = a
-					}
-					if _, owned, err := s.Settle(b.Context(), id, rec.Owner(), o); err != nil || !owned {
-						b.Fatal(owned, err)
-					}
-				}
-				per := float64(heap()-before)/n - float64(len(driver.ID{}))
-				runtime.KeepAlive(s)
-				b.ReportMetric(per, "B/record")
-				if per > allowed {
-					b.Errorf("%.0f bytes a record, want %d or less", per, allowed)
-				}
-			}
-		})
-	}
-}
-
-func heap() uint64 {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
 }

@@ -1,22 +1,24 @@
 package memstore
 
 import (
-	"net/http"
-	"strings"
+	"encoding/binary"
 	"time"
-	"unique"
+	"unsafe"
 
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/slab"
+	"github.com/semelhq/semel/internal/wire"
 )
 
-// An entry is a record as the store keeps it. The fields that most records have take 224 bytes; the fields that few
-// records have are behind a pointer.
+// An entry is a record as the store keeps it. It holds no pointers; its texts and its answer are packed into one text
+// besides it, and the results of steps, which few records have, are kept by the shard.
 type entry struct {
-	id    driver.ID
-	next  *entry // the next entry with the same index key
-	usage *usage // the usage of its principal; nil for the store's own records
-	pos   uint32 // 1 + its place in the shard's queue; 0 if it is in none
-	live  uint32 // 1 + its place among the shard's live entries; 0 if it is not one of them
+	id   driver.ID
+	next slab.Ref // the next entry with the same index key
+	pos  uint32   // 1 + its place in the shard's queue; 0 if it is in none
+	live uint32   // 1 + its place among the shard's live entries; 0 if it is not one of them
+	text slab.Ref
+	size int // of the text
 
 	fence       uint64
 	token       driver.Token
@@ -26,25 +28,13 @@ type entry struct {
 	leaseEnd    driver.Time
 	settled     driver.Time
 	retention   time.Duration
+	tombstone   time.Duration
 
 	attempt uint32
 	state   driver.State
 	wrote   driver.State
 	onLost  driver.LostPolicy
 	marks   marks
-
-	operation   unique.Handle[string] // few different operations for many records
-	correlation string
-	response    *driver.Response
-	rare        *rare
-}
-
-// rare holds the fields that few records have.
-type rare struct {
-	err       string
-	sealed    []byte
-	steps     map[string][]byte // nil for none
-	tombstone time.Duration
 }
 
 type marks uint8
@@ -54,20 +44,26 @@ const (
 	maybe
 	seized
 	owed
+	stepped
 )
 
-// record returns the record in e, with the given clock; a nil entry is an absent record.
-func (e *entry) record(now driver.Time) driver.Record {
-	if e == nil {
-		return driver.Record{Now: now}
+func mark(set bool, m marks) marks {
+	if set {
+		return m
 	}
-	r := driver.Record{
+	return 0
+}
+
+// record returns the record in e, with the given clock and without its texts.
+func (e *entry) record(now driver.Time) driver.Record {
+	return driver.Record{
 		State:       e.state,
 		OnLost:      e.onLost,
 		Begun:       e.marks&begun != 0,
 		Maybe:       e.marks&maybe != 0,
 		Seized:      e.marks&seized != 0,
 		Owed:        e.marks&owed != 0,
+		Steps:       e.marks&stepped != 0,
 		Wrote:       e.wrote,
 		Fence:       e.fence,
 		Token:       e.token,
@@ -78,99 +74,65 @@ func (e *entry) record(now driver.Time) driver.Record {
 		LeaseEnd:    e.leaseEnd,
 		Settled:     e.settled,
 		Retention:   e.retention,
-		Operation:   e.operation.Value(),
-		Correlation: e.correlation,
-		Response:    e.response,
+		Tombstone:   e.tombstone,
 		Now:         now,
 	}
-	if e.rare != nil {
-		r.Error, r.Sealed, r.Tombstone, r.Steps = e.rare.err, e.rare.sealed, e.rare.tombstone, e.rare.steps != nil
-	}
-	return r
 }
 
-// set stores rec in e. It copies the texts, so that a short text does not keep in memory the request that it is a part
-// of.
+// set stores rec in e, without its texts.
 func (e *entry) set(rec *driver.Record) {
 	e.state, e.onLost, e.wrote = rec.State, rec.OnLost, rec.Wrote
-	e.marks = 0
-	if rec.Begun {
-		e.marks |= begun
-	}
-	if rec.Maybe {
-		e.marks |= maybe
-	}
-	if rec.Seized {
-		e.marks |= seized
-	}
-	if rec.Owed {
-		e.marks |= owed
-	}
+	e.marks = mark(rec.Begun, begun) | mark(rec.Maybe, maybe) | mark(rec.Seized, seized) | mark(rec.Owed, owed) | mark(rec.Steps, stepped)
 	e.fence, e.token, e.fingerprint, e.attempt = rec.Fence, rec.Token, rec.Fingerprint, rec.Attempt
 	e.created, e.started, e.leaseEnd, e.settled = rec.Created, rec.Started, rec.LeaseEnd, rec.Settled
-	e.retention = rec.Retention
-	if e.operation == (unique.Handle[string]{}) || e.operation.Value() != rec.Operation {
-		e.operation = unique.Make(rec.Operation)
+	e.retention, e.tombstone = rec.Retention, rec.Tombstone
+}
+
+// pack appends the texts of a record to b. The bytes of the body come first, so that they are read without the rest.
+func pack(b []byte, rec *driver.Record) []byte {
+	a := rec.Response
+	if a == nil {
+		a = &driver.Response{}
 	}
-	if e.correlation != rec.Correlation {
-		e.correlation = strings.Clone(rec.Correlation)
+	b = wire.AppendString(b, a.Body)
+	b = wire.AppendString(b, rec.Operation)
+	b = wire.AppendString(b, rec.Correlation)
+	b = wire.AppendString(b, rec.Error)
+	b = wire.AppendString(b, rec.Sealed)
+	if rec.Response == nil {
+		return b
 	}
-	e.response = rec.Response
-	if rec.Error == "" && rec.Sealed == nil && rec.Tombstone == 0 && !rec.Steps {
-		e.rare = nil
+	b = binary.AppendUvarint(b, uint64(a.Status))
+	b = wire.AppendString(b, a.Codec)
+	b = wire.AppendFields(b, a.Header)
+	return wire.AppendFields(b, a.Trailer)
+}
+
+// fewFields is how many values of header fields are kept in one piece with their answer.
+const fewFields = 8
+
+// unpack sets the texts of rec to those that were packed into b. They share its memory, which nobody may change any
+// more.
+func unpack(rec *driver.Record, b []byte) {
+	body, head := binary.Uvarint(b)
+	at := head + int(body)
+	text := wire.Text(unsafe.String(unsafe.SliceData(b[at:]), len(b)-at)) //nolint:gosec // spares two copies of each answer
+	rec.Operation = text.Next()
+	rec.Correlation = text.Next()
+	rec.Error = text.Next()
+	if sealed := text.Next(); sealed != "" {
+		rec.Sealed = []byte(sealed)
+	}
+	if text == "" {
 		return
 	}
-	if e.rare == nil {
-		e.rare = &rare{}
+	a := &struct {
+		driver.Response
+		values [fewFields]string
+	}{}
+	a.Status, a.Codec, a.Header, a.Trailer = text.Number(), text.Next(), text.Fields(a.values[:]), text.Fields(nil)
+	if body > 0 {
+		a.Body = b[head:at:at]
 	}
-	if e.rare.err != rec.Error {
-		e.rare.err = strings.Clone(rec.Error)
-	}
-	e.rare.sealed, e.rare.tombstone = rec.Sealed, rec.Tombstone
-	switch {
-	case !rec.Steps:
-		e.rare.steps = nil
-	case e.rare.steps == nil:
-		e.rare.steps = map[string][]byte{}
-	}
-}
-
-// stepsWeight is how much saved steps count towards Options.MaxBytes. Only a record with Steps set has any.
-func (e *entry) stepsWeight() (n int64) {
-	if e == nil || e.rare == nil {
-		return 0
-	}
-	for name, result := range e.rare.steps {
-		n += int64(len(name) + len(result))
-	}
-	return n
-}
-
-// growth returns by how much the weight of a record grows if rec replaces old.
-func (e *entry) growth(old, rec *driver.Record) int64 {
-	n := weight(rec) - weight(old)
-	if old.Steps && !rec.Steps {
-		n -= e.stepsWeight()
-	}
-	return n
-}
-
-// weight is how much a record without its steps counts towards Options.MaxBytes.
-func weight(rec *driver.Record) int64 {
-	n := len(rec.Correlation) + len(rec.Error) + len(rec.Sealed)
-	if strings.HasPrefix(rec.Operation, driver.SealedName) {
-		n += len(rec.Operation) // no other record has it
-	}
-	if a := rec.Response; a != nil {
-		n += len(a.Body)
-		for _, fields := range []http.Header{a.Header, a.Trailer} {
-			for name, values := range fields {
-				n += len(name)
-				for _, v := range values {
-					n += len(v)
-				}
-			}
-		}
-	}
-	return int64(n)
+	rec.Response = &a.Response
 }

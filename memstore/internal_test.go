@@ -1,12 +1,15 @@
 package memstore
 
 import (
+	"maps"
 	"math/rand/v2"
+	"net/http"
 	"reflect"
 	"testing"
 	"time"
 
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/slab"
 )
 
 // An entry is a record in another form: a field that is added to records must be added here.
@@ -15,12 +18,36 @@ func TestAnEntryKeepsEveryField(t *testing.T) {
 	zero := driver.Record{Now: 7}
 	full := filled(t)
 	full.Now = 7
-	e := &entry{}
+	sh := &newStore(Options{}).shards[0]
+	at := sh.insert(&driver.ID{})
 	for _, want := range []driver.Record{full, zero, full} {
-		e.set(&want)
-		if got := e.record(7); !reflect.DeepEqual(got, want) {
+		sh.write(at, &want, pack(nil, &want))
+		if got := sh.record(at, 7); !reflect.DeepEqual(got, want) {
 			t.Errorf("got %+v\nwant %+v", got, want)
 		}
+	}
+}
+
+// A pointer in an entry would be followed by the collector, for each record, again and again.
+func TestAnEntryHoldsNoPointer(t *testing.T) {
+	t.Parallel()
+	var pointers func(of reflect.Type) bool
+	pointers = func(of reflect.Type) bool {
+		switch of.Kind() {
+		case reflect.Array:
+			return pointers(of.Elem())
+		case reflect.Struct:
+			for i := range of.NumField() {
+				if pointers(of.Field(i).Type) {
+					return true
+				}
+			}
+			return false
+		}
+		return of.Kind() >= reflect.Chan || of.Kind() == reflect.Uintptr
+	}
+	if of := reflect.TypeFor[entry](); pointers(of) || of.Size() > entrySize {
+		t.Errorf("an entry of %d bytes, of which %d are counted, holds pointers: %t", of.Size(), entrySize, pointers(of))
 	}
 }
 
@@ -59,8 +86,13 @@ func fill(t *testing.T, v reflect.Value, n int) {
 		for i := range v.NumField() {
 			fill(t, v.Field(i), n+i)
 		}
+	case reflect.Int:
+		v.SetInt(int64(200 + n))
+	case reflect.Map:
+		v.Set(reflect.ValueOf(http.Header{"A": {"b", ""}, "None": nil, "Z": {string(rune('a' + n))}}))
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
+		fill(t, v.Elem(), n)
 	default:
 		t.Fatalf("no rule for a field of kind %s", v.Kind())
 	}
@@ -69,46 +101,58 @@ func fill(t *testing.T, v reflect.Value, n int) {
 // sound checks what must hold of a store between verbs.
 func (s *Store) sound(t *testing.T) {
 	t.Helper()
-	var records, bytes int64
-	of := map[driver.ScopeID][2]int64{}
+	var all use
+	of := map[driver.ScopeID]use{}
 	for i := range s.shards {
 		sh := &s.shards[i]
-		queued, live := 0, 0
-		for k, e := range sh.index {
-			if e == nil {
+		queued, live, stepped := 0, 0, 0
+		for k, at := range sh.index {
+			if at == 0 {
 				t.Errorf("an empty chain is left")
 			}
-			for ; e != nil; e = e.next {
-				rec := e.record(0)
-				records++
-				bytes += weight(&rec) + e.stepsWeight()
-				if scope := e.id.Scope(); !e.id.Reserved() {
-					of[scope] = [2]int64{of[scope][0] + 1, of[scope][1] + weight(&rec) + e.stepsWeight()}
+			for ; at != 0; at = sh.entries.At(at).next {
+				e, rec := sh.entries.At(at), sh.record(at, 0)
+				one := use{1, entrySize + slab.Size(len(pack(nil, &rec)))}
+				for name, result := range sh.steps[at] {
+					one.bytes += stepWeight(name, result)
 				}
-				if rec.Steps != (e.rare != nil && len(e.rare.steps) > 0) {
+				if scope := e.id.Scope(); !e.id.Reserved() {
+					if of[scope] == (use{}) {
+						of[scope] = use{0, principalSize}
+						all.bytes += principalSize
+					}
+					of[scope] = of[scope].plus(one)
+				}
+				all = all.plus(one)
+				if rec.Steps != (len(sh.steps[at]) > 0) {
 					t.Errorf("a record that is %s says %t of its steps", rec.State, rec.Steps)
+				} else if rec.Steps {
+					stepped++
 				}
 				if indexKey(&e.id) != k || s.shard(e.id) != sh {
 					t.Errorf("a record is in the wrong place")
 				}
-				if isLive := lives(&rec); isLive != (e.live > 0) || isLive && sh.live[e.live-1] != e {
+				if isLive := lives(&rec); isLive != (e.live > 0) || isLive && sh.live[e.live-1] != at {
 					t.Errorf("a record that is %s has the place %d among the live ones", rec.State, e.live)
 				} else if isLive {
 					live++
 				}
-				at := rec.Expires()
-				if (at == never) != (e.pos == 0) {
-					t.Errorf("a record that is %s expires at %d, and its place in the queue is %d", rec.State, at, e.pos)
+				when := rec.Expires()
+				if (when == never) != (e.pos == 0) {
+					t.Errorf("a record that is %s expires at %d, and its place in the queue is %d", rec.State, when, e.pos)
 					continue
 				}
 				if e.pos == 0 {
 					continue
 				}
 				queued++
-				if got := sh.queue[e.pos-1]; got.e != e || got.at != at {
+				if got := sh.queue[e.pos-1]; got != (appointment{when, at}) {
 					t.Errorf("the queue has another record or time at the place of this one")
 				}
 			}
+		}
+		if stepped != len(sh.steps) {
+			t.Errorf("%d records have steps, and there are those of %d", stepped, len(sh.steps))
 		}
 		if live != len(sh.live) {
 			t.Errorf("%d records are live, %d are noted", live, len(sh.live))
@@ -117,22 +161,16 @@ func (s *Store) sound(t *testing.T) {
 			t.Errorf("%d records expire, and %d are in the queue", queued, len(sh.queue))
 		}
 		for i := range sh.queue {
-			if i > 0 && sh.queue[i].at < sh.queue[(i-1)/2].at {
+			if i > 0 && sh.queue[i].when < sh.queue[(i-1)/2].when {
 				t.Errorf("the queue is out of order at %d", i)
 			}
 		}
 	}
-	for scope, u := range s.usages.of {
-		if got, want := [2]int64{u.records.Load(), u.bytes.Load()}, of[u.scope]; scope != u.scope || got != want || want[0] == 0 {
-			t.Errorf("of %x %v records and bytes are counted, there are %v", u.scope, got, want)
-		}
-		delete(of, u.scope)
+	if !maps.Equal(s.room.of, of) {
+		t.Errorf("of principals %v is counted, there is %v", s.room.of, of)
 	}
-	if len(of) > 0 {
-		t.Errorf("%d principals are not counted", len(of))
-	}
-	if records != s.records.Load() || bytes != s.bytes.Load() {
-		t.Errorf("counted %d records and %d bytes, there are %d and %d", s.records.Load(), s.bytes.Load(), records, bytes)
+	if s.room.all != all {
+		t.Errorf("counted %+v, there is %+v", s.room.all, all)
 	}
 }
 

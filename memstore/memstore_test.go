@@ -216,8 +216,8 @@ func TestARefusedClaimReclaimsNothing(t *testing.T) {
 
 func TestAnAnswerWithoutRoomIsRefusedAndTheOutcomeFits(t *testing.T) {
 	t.Parallel()
-	s, c := open(t, memstore.Options{MaxBytes: 1000})
-	big := &driver.Response{Status: 200, Body: make([]byte, 600)}
+	s, c := open(t, memstore.Options{MaxBytes: 10_000})
+	big := &driver.Response{Status: 200, Body: make([]byte, 6000)}
 	first := claim(t, s, id(0), ask(time.Minute))
 	settle(t, s, id(0), first.Owner(), driver.Outcome{State: driver.Done, Response: big})
 
@@ -230,9 +230,9 @@ func TestAnAnswerWithoutRoomIsRefusedAndTheOutcomeFits(t *testing.T) {
 	if got := load(t, s, id(1)); got.State != before.State || got.Wrote != before.Wrote || got.Settled != before.Settled {
 		t.Errorf("the refused settle changed the record: %+v", got)
 	}
-	settle(t, s, id(1), second.Owner(), driver.Outcome{State: driver.Done, Error: strings.Repeat("why ", 500)})
-
 	third := claim(t, s, id(2), ask(time.Hour))
+	settle(t, s, id(1), second.Owner(), driver.Outcome{State: driver.Done, Error: strings.Repeat("why ", 5000)})
+
 	c.Advance(time.Minute) // the first answer's retention is over: there is room
 	if got := settle(t, s, id(2), third.Owner(), driver.Outcome{State: driver.Free}); got.State != driver.Free {
 		t.Errorf("settled as %s, want free", got.State)
@@ -241,8 +241,8 @@ func TestAnAnswerWithoutRoomIsRefusedAndTheOutcomeFits(t *testing.T) {
 
 func TestAnAnswerTakesTheRoomOfWhatExpired(t *testing.T) {
 	t.Parallel()
-	s, c := open(t, memstore.Options{MaxBytes: 1000})
-	big := driver.Outcome{State: driver.Done, Response: &driver.Response{Body: make([]byte, 600)}}
+	s, c := open(t, memstore.Options{MaxBytes: 10_000})
+	big := driver.Outcome{State: driver.Done, Response: &driver.Response{Body: make([]byte, 6000)}}
 	rec := claim(t, s, id(0), ask(time.Minute))
 	settle(t, s, id(0), rec.Owner(), big)
 	rec = claim(t, s, id(1), ask(time.Hour))
@@ -255,10 +255,10 @@ func TestAnAnswerTakesTheRoomOfWhatExpired(t *testing.T) {
 
 func TestASealedRequestWithoutRoomIsRefused(t *testing.T) {
 	t.Parallel()
-	s, c := open(t, memstore.Options{MaxBytes: 1000})
+	s, c := open(t, memstore.Options{MaxBytes: 10_000})
 	done := finish(t, s, id(1), time.Minute)
 	sealed := ask(time.Hour)
-	sealed.Sealed = make([]byte, 1001)
+	sealed.Sealed = make([]byte, 10_001)
 	if _, owned, err := s.Claim(t.Context(), id(0), sealed); !errors.Is(err, driver.ErrFull) || owned {
 		t.Errorf("a new record: owned is %t, error %v; want ErrFull", owned, err)
 	}
@@ -276,7 +276,7 @@ func TestASealedRequestWithoutRoomIsRefused(t *testing.T) {
 
 func TestR60_AStepWithoutRoomIsRefusedAndTheOutcomeFits(t *testing.T) {
 	t.Parallel()
-	s, c := open(t, memstore.Options{MaxBytes: 1000})
+	s, c := open(t, memstore.Options{MaxBytes: 10_000})
 	save := func(n int, by driver.Owner, name string, size int, want error) {
 		t.Helper()
 		owned, err := s.SaveStep(t.Context(), id(n), by, name, make([]byte, size))
@@ -297,18 +297,18 @@ func TestR60_AStepWithoutRoomIsRefusedAndTheOutcomeFits(t *testing.T) {
 		}
 	}
 	first := claim(t, s, id(0), ask(time.Minute))
-	save(0, first.Owner(), "big", 1001, driver.ErrFull)
+	save(0, first.Owner(), "big", 10_001, driver.ErrFull)
 	saved(0)
-	save(0, first.Owner(), "charge", 900, nil)
-	save(0, first.Owner(), "ship", 100, driver.ErrFull)
-	save(0, first.Owner(), "charge", 900, nil) // again: it takes no more room
+	save(0, first.Owner(), "charge", 8000, nil)
+	save(0, first.Owner(), "ship", 2000, driver.ErrFull)
+	save(0, first.Owner(), "charge", 8000, nil) // again: it takes no more room
 	saved(0, "charge")
-	settle(t, s, id(0), first.Owner(), driver.Outcome{State: driver.Done, Error: strings.Repeat("why ", 100)})
-
 	second := claim(t, s, id(1), ask(time.Hour))
-	save(1, second.Owner(), "charge", 900, driver.ErrFull)
+	settle(t, s, id(0), first.Owner(), driver.Outcome{State: driver.Done, Error: strings.Repeat("why ", 1000)})
+
+	save(1, second.Owner(), "charge", 8000, driver.ErrFull)
 	c.Advance(time.Minute) // the first one's retention is over: there is room
-	save(1, second.Owner(), "charge", 900, nil)
+	save(1, second.Owner(), "charge", 8000, nil)
 	saved(0)
 	saved(1, "charge")
 
@@ -336,7 +336,7 @@ func TestR60_AStepWithoutRoomIsRefusedAndTheOutcomeFits(t *testing.T) {
 			asked.Tombstone = time.Hour
 		}
 		rec := claim(t, s, id(n), asked)
-		save(n, rec.Owner(), "charge", 990, nil)
+		save(n, rec.Owner(), "charge", 8500, nil)
 	}
 	if got := load(t, s, id(3)); got.Reads(driver.Hold) != driver.ReadsExpired || got.Steps {
 		t.Errorf("the tombstone reads as %s, Steps %t", got.Reads(driver.Hold), got.Steps)
@@ -357,13 +357,13 @@ func TestASealedRequestIsTheStoresOwnCopy(t *testing.T) {
 
 func TestAKnownKeyIsNeverRefusedForItsBytes(t *testing.T) {
 	t.Parallel()
-	s, _ := open(t, memstore.Options{MaxBytes: 100})
+	s, _ := open(t, memstore.Options{MaxBytes: 1000})
 	c := ask(time.Hour)
-	c.Correlation = strings.Repeat("x", 100)
+	c.Correlation = strings.Repeat("x", 500)
 	rec := claim(t, s, id(0), c)
 	settle(t, s, id(0), rec.Owner(), driver.Outcome{State: driver.Free, Error: "connection lost"})
 	c = ask(time.Hour)
-	c.Correlation = strings.Repeat("x", 200)
+	c.Correlation = strings.Repeat("x", 2000)
 	claim(t, s, id(0), c)
 }
 

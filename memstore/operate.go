@@ -17,10 +17,10 @@ func (s *Store) Seize(ctx context.Context, id driver.ID, t driver.Token) (driver
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	now := s.now()
-	e := sh.find(id)
-	rec, seized := e.record(now).Seize(now, t)
+	at := sh.find(&id)
+	rec, seized := sh.record(at, now).Seize(now, t)
 	if seized {
-		sh.write(e, &rec)
+		sh.update(at, &rec)
 	}
 	return rec, nil
 }
@@ -33,12 +33,12 @@ func (s *Store) Forget(ctx context.Context, id driver.ID, by driver.Owner) (bool
 	sh := s.shard(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	e := sh.find(id)
-	rec := e.record(s.now())
+	at := sh.find(&id)
+	rec := sh.record(at, s.now())
 	if !rec.Forgettable(rec.Now, by) {
 		return false, nil
 	}
-	s.remove(sh, e)
+	s.remove(sh, at)
 	return true, nil
 }
 
@@ -58,7 +58,7 @@ func (s *Store) List(ctx context.Context, q driver.Query, yield func(driver.ID, 
 				return fmt.Errorf("memstore: list: %w", err)
 			}
 			sh.mu.Lock()
-			rec := sh.find(id).record(s.now())
+			rec := sh.record(sh.find(&id), s.now())
 			sh.mu.Unlock()
 			if !q.Matches(id, &rec) {
 				continue
@@ -88,14 +88,14 @@ func (sh *shard) ids(first, last driver.ID, live bool) []driver.ID {
 		}
 	}
 	if live {
-		for _, e := range sh.live {
-			add(e)
+		for _, at := range sh.live {
+			add(sh.entries.At(at))
 		}
 		return ids
 	}
-	for _, e := range sh.index {
-		for ; e != nil; e = e.next {
-			add(e)
+	for _, at := range sh.index {
+		for ; at != 0; at = sh.entries.At(at).next {
+			add(sh.entries.At(at))
 		}
 	}
 	return ids

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/slab"
 )
 
 // A queue orders the entries of a shard by the time from which they may be removed: a binary heap in which each entry
@@ -11,76 +12,77 @@ import (
 type queue []appointment
 
 type appointment struct {
-	at driver.Time
-	e  *entry
+	when  driver.Time
+	entry slab.Ref
 }
 
 const never = driver.Time(math.MaxInt64)
 
-// set moves e to the given time. It puts e into the queue or takes it out if needed.
-func (q *queue) set(e *entry, at driver.Time) {
+// schedule moves an entry to the given time. It puts it into the queue or takes it out if needed.
+func (sh *shard) schedule(at slab.Ref, e *entry, when driver.Time) {
 	switch {
-	case at == never && e.pos == 0:
-	case at == never:
-		q.remove(e)
+	case when == never && e.pos == 0:
+	case when == never:
+		sh.unschedule(e)
 	case e.pos == 0:
-		*q = append(*q, appointment{at, e})
-		q.up(len(*q) - 1)
+		sh.queue = append(sh.queue, appointment{when, at})
+		sh.up(len(sh.queue) - 1)
 	default:
 		i := int(e.pos) - 1
-		(*q)[i].at = at
-		q.down(q.up(i))
+		sh.queue[i].when = when
+		sh.down(sh.up(i))
 	}
 }
 
-func (q *queue) remove(e *entry) {
-	i, last := int(e.pos)-1, len(*q)-1
+func (sh *shard) unschedule(e *entry) {
+	i, last := int(e.pos)-1, len(sh.queue)-1
 	e.pos = 0
-	moved := (*q)[last]
-	(*q)[last] = appointment{} // lets the entry be collected
-	*q = (*q)[:last]
+	moved := sh.queue[last]
+	sh.queue = sh.queue[:last]
 	if i != last {
-		(*q)[i] = moved
-		q.down(q.up(i))
+		sh.queue[i] = moved
+		sh.down(sh.up(i))
 	}
 }
 
 // up moves the element at i as far to the front as it belongs, and returns its new place.
-func (q queue) up(i int) int {
+func (sh *shard) up(i int) int {
+	q := sh.queue
 	a := q[i]
 	for i > 0 {
 		parent := (i - 1) / 2
-		if q[parent].at <= a.at {
+		if q[parent].when <= a.when {
 			break
 		}
-		q.place(i, q[parent])
+		sh.place(i, q[parent])
 		i = parent
 	}
-	q.place(i, a)
+	sh.place(i, a)
 	return i
 }
 
 // down moves the element at i as far to the end as it belongs.
-func (q queue) down(i int) {
+func (sh *shard) down(i int) {
+	q := sh.queue
 	a := q[i]
 	for {
 		child := 2*i + 1
 		if child >= len(q) {
 			break
 		}
-		if right := child + 1; right < len(q) && q[right].at < q[child].at {
+		if right := child + 1; right < len(q) && q[right].when < q[child].when {
 			child = right
 		}
-		if a.at <= q[child].at {
+		if a.when <= q[child].when {
 			break
 		}
-		q.place(i, q[child])
+		sh.place(i, q[child])
 		i = child
 	}
-	q.place(i, a)
+	sh.place(i, a)
 }
 
-func (q queue) place(i int, a appointment) {
-	q[i] = a
-	a.e.pos = uint32(i + 1)
+func (sh *shard) place(i int, a appointment) {
+	sh.queue[i] = a
+	sh.entries.At(a.entry).pos = uint32(i + 1)
 }

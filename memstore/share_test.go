@@ -50,7 +50,7 @@ func TestField01_OnePrincipalFillsHalfOfTheStore(t *testing.T) {
 
 func TestField01_TheShareIsThatOfBytesToo(t *testing.T) {
 	t.Parallel()
-	s, err := memstore.Open(memstore.Options{MaxBytes: 1000, PrincipalShare: 0.25})
+	s, err := memstore.Open(memstore.Options{MaxBytes: 16_000, PrincipalShare: 0.25})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,13 +59,13 @@ func TestField01_TheShareIsThatOfBytesToo(t *testing.T) {
 		_, _, err := s.Settle(t.Context(), id, rec.Owner(), driver.Outcome{State: driver.Done, Response: &driver.Response{Status: 200, Body: []byte(strings.Repeat("x", n))}})
 		return err
 	}
-	if err := answer(of("mallory", 0), 200); err != nil {
+	if err := answer(of("mallory", 0), 2000); err != nil {
 		t.Errorf("within the share: %v", err)
 	}
-	if err := answer(of("mallory", 1), 100); !errors.Is(err, driver.ErrShareFull) {
+	if err := answer(of("mallory", 1), 1500); !errors.Is(err, driver.ErrShareFull) {
 		t.Errorf("beyond the share: %v, want it full", err)
 	}
-	if err := answer(of("alice", 0), 200); err != nil {
+	if err := answer(of("alice", 0), 2000); err != nil {
 		t.Errorf("another principal: %v", err)
 	}
 }

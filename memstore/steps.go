@@ -31,19 +31,24 @@ func (s *Store) saveStep(id driver.ID, by driver.Owner, name string, result []by
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	now := s.now()
-	e := sh.find(id)
-	rec, owned := e.record(now).SaveStep(now, by)
+	at := sh.find(&id)
+	rec, owned := sh.record(at, now).SaveStep(now, by)
 	if !owned {
 		return false, nil
 	}
-	if e.rare != nil && e.rare.steps[name] != nil {
+	saved := sh.steps[at]
+	if _, has := saved[name]; has {
 		return true, nil
 	}
-	if err := s.reserve(e.usage, int64(len(name)+len(result)), true); err != nil {
+	if err := s.room.take(&id, use{0, stepWeight(name, result)}, true); err != nil {
 		return false, err
 	}
-	sh.write(e, &rec)
-	e.rare.steps[strings.Clone(name)] = append([]byte{}, result...)
+	sh.update(at, &rec)
+	if saved == nil {
+		saved = map[string][]byte{}
+		sh.steps[at] = saved
+	}
+	saved[strings.Clone(name)] = append([]byte{}, result...)
 	return true, nil
 }
 
@@ -55,9 +60,5 @@ func (s *Store) Steps(ctx context.Context, id driver.ID) (map[string][]byte, err
 	sh := s.shard(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	e := sh.find(id)
-	if e == nil || e.rare == nil {
-		return nil, nil
-	}
-	return maps.Clone(e.rare.steps), nil
+	return maps.Clone(sh.steps[sh.find(&id)]), nil
 }

@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,17 +10,17 @@ import (
 	"time"
 
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/slab"
 )
 
 // Options bounds a [Store]. The zero value is valid.
 type Options struct {
-	// MaxRecords is the number of records kept at once, 1 or more. A record takes about 350 bytes besides its texts and
-	// its answer. Defaults to 1 000 000.
+	// MaxRecords is the number of records kept at once, 1 or more. Defaults to 1 000 000.
 	MaxRecords int
 
-	// MaxBytes limits the sum of what records hold beyond their fixed size: answers, steps, sealed requests, names,
-	// correlation ids and error texts, 1 or more. Only a new record, a step and an answer are ever refused because of it.
-	// Defaults to 256 MiB.
+	// MaxBytes is the memory that records take at once, 1 or more: about 300 bytes each, and their texts, answers, sealed
+	// requests and steps. With an answer of 200 bytes that is about 700 bytes a record. Only a new record, a step and an
+	// answer are ever refused because of it. Defaults to 256 MiB.
 	MaxBytes int64
 
 	// PrincipalShare is the largest part of MaxRecords, and of MaxBytes, that one principal's records may take; above 0,
@@ -49,21 +50,17 @@ const (
 	// sweepBatch is how many are removed while Sweep holds a shard's lock.
 	reclaimPerShard = 16
 	sweepBatch      = 64
+
+	// scratchKept is the largest room for a packed text that a shard keeps for the next one.
+	scratchKept = 4 << 10
 )
 
 // Store is a bounded [driver.Store] in memory. It is also a [driver.StepStore], a [driver.Seizer], a [driver.Lister]
 // and a [driver.Counter]. It is safe for concurrent use.
 type Store struct {
-	maxRecords int64
-	maxBytes   int64
-	clock      func() time.Time
-
-	shareBytes int64 // of one principal
-
-	records atomic.Int64
-	bytes   atomic.Int64
-	usages  usages
-	turn    atomic.Uint32 // the shard at which the next pass over all of them begins
+	clock func() time.Time
+	room  room
+	turn  atomic.Uint32 // the shard at which the next pass over all of them begins
 
 	shards [shardCount]shard
 }
@@ -93,31 +90,24 @@ func Open(o Options) (*Store, error) {
 }
 
 func newStore(o Options) *Store {
-	s := &Store{maxRecords: int64(o.MaxRecords), maxBytes: o.MaxBytes, clock: o.Clock}
-	if s.maxRecords == 0 {
-		s.maxRecords = defaultMaxRecords
-	}
-	if s.maxBytes == 0 {
-		s.maxBytes = defaultMaxBytes
-	}
-	share := o.PrincipalShare
-	if share == 0 {
-		share = defaultShare
-	}
-	s.usages.of, s.usages.limit = map[driver.ScopeID]*usage{}, max(1, int64(share*float64(s.maxRecords)))
-	s.shareBytes = max(1, int64(share*float64(s.maxBytes)))
+	s := &Store{clock: o.Clock}
+	share := cmp.Or(o.PrincipalShare, defaultShare)
+	most := use{int64(cmp.Or(o.MaxRecords, defaultMaxRecords)), cmp.Or(o.MaxBytes, defaultMaxBytes)}
+	s.room.most = most
+	s.room.share = use{max(1, int64(share*float64(most.records))), max(1, int64(share*float64(most.bytes)))}
+	s.room.of = map[driver.ScopeID]use{}
 	if s.clock == nil {
 		start := time.Now()
 		s.clock = func() time.Time { return start.Add(time.Since(start)) }
 	}
 	for i := range s.shards {
-		s.shards[i].index = make(map[uint64]*entry)
+		s.shards[i].index, s.shards[i].steps = map[uint32]slab.Ref{}, map[slab.Ref]map[string][]byte{}
 	}
 	return s
 }
 
 // Len returns the number of records. Expired records that have not been removed count too.
-func (s *Store) Len() int { return int(s.records.Load()) }
+func (s *Store) Len() int { return int(s.room.records()) }
 
 // now must be called with a shard's lock held, so that the times of one record never go back.
 func (s *Store) now() driver.Time { return driver.TimeOf(s.clock()) }
@@ -143,34 +133,49 @@ func (s *Store) claim(id driver.ID, c driver.Claim) (driver.Record, bool, error)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	now := s.now()
-	e := sh.find(id)
-	old := e.record(now)
+	at := sh.find(&id)
+	old := sh.record(at, now)
 	// An operation that begins may be refused because there is no room; its later runs add nothing.
 	begins := old.Reads(c.OnLost) == driver.ReadsAbsent || !old.Fingerprint.Equal(c.Fingerprint)
-	if e == nil {
+	if at == 0 {
 		old.Fence = sh.floor
 	}
 	rec, owned := old.Claim(now, c)
 	if !owned {
 		return rec, false, nil
 	}
-	grown := e.growth(&old, &rec)
-	if e != nil {
-		if err := s.reserve(e.usage, grown, begins); err != nil {
-			return driver.Record{}, false, err
-		}
-	} else {
+	if at == 0 {
 		s.expire(sh, now, reclaimPerClaim)
-		u, err := s.enter(&id, grown)
-		if err != nil {
-			return driver.Record{}, false, err
-		}
-		e = sh.insert(id)
-		e.usage = u
+	}
+	if err := s.put(sh, &id, at, &rec, begins); err != nil {
+		return driver.Record{}, false, err
 	}
 	rec.Sealed = bytes.Clone(rec.Sealed) // the claim's bytes belong to the caller
-	sh.write(e, &rec)
 	return rec, true, nil
+}
+
+// put stores a record in sh, whose lock is held, in its entry, or in a new one if at is 0. With strict, it changes
+// nothing and returns an error if there is no room.
+func (s *Store) put(sh *shard, id *driver.ID, at slab.Ref, rec *driver.Record, strict bool) error {
+	text := pack(sh.scratch[:0], rec)
+	if cap(text) <= scratchKept {
+		sh.scratch = text
+	}
+	grown := use{0, weight(len(text)) - sh.weight(at)}
+	if rec.Steps {
+		grown.bytes += sh.stepsWeight(at)
+	}
+	if at == 0 {
+		grown.records = 1
+	}
+	if err := s.room.take(id, grown, strict); err != nil {
+		return err
+	}
+	if at == 0 {
+		at = sh.insert(id)
+	}
+	sh.write(at, rec, text)
+	return nil
 }
 
 // Extend implements [driver.Store].
@@ -182,10 +187,10 @@ func (s *Store) Extend(ctx context.Context, id driver.ID, by driver.Owner, x dri
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	now := s.now()
-	e := sh.find(id)
-	rec, owned := e.record(now).Extend(now, by, x)
+	at := sh.find(&id)
+	rec, owned := sh.record(at, now).Extend(now, by, x)
 	if owned {
-		sh.write(e, &rec)
+		sh.update(at, &rec)
 	}
 	return owned, nil
 }
@@ -211,16 +216,14 @@ func (s *Store) settle(id driver.ID, by driver.Owner, o driver.Outcome) (driver.
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	now := s.now()
-	e := sh.find(id)
-	old := e.record(now)
-	rec, owned := old.Settle(now, by, o)
+	at := sh.find(&id)
+	rec, owned := sh.record(at, now).Settle(now, by, o)
 	if !owned {
 		return rec, false, nil
 	}
-	if err := s.reserve(e.usage, e.growth(&old, &rec), rec.Response != nil); err != nil {
+	if err := s.put(sh, &id, at, &rec, rec.Response != nil); err != nil {
 		return driver.Record{}, false, err
 	}
-	sh.write(e, &rec)
 	return rec, true, nil
 }
 
@@ -232,5 +235,5 @@ func (s *Store) Load(ctx context.Context, id driver.ID) (driver.Record, error) {
 	sh := s.shard(id)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	return sh.find(id).record(s.now()), nil
+	return sh.record(sh.find(&id), s.now()), nil
 }

@@ -59,7 +59,7 @@ func AppendField[T string | []byte](b []byte, tag byte, value T) []byte {
 }
 
 // AppendString appends a length and a text.
-func AppendString(b []byte, s string) []byte {
+func AppendString[T string | []byte](b []byte, s T) []byte {
 	b = binary.AppendUvarint(b, uint64(len(s)))
 	return append(b, s...)
 }
@@ -123,45 +123,19 @@ func (d *Decoder) Bytes(what string) []byte {
 	return d.Data[d.At-n : d.At]
 }
 
-// Fields reads header or trailer fields; none are nil. The strings share one copy of the data, and the values of many
-// names one array, of which each name has its own, capped part.
+// Fields reads header or trailer fields; none are nil. They share no memory with the data.
 func (d *Decoder) Fields(what string) http.Header {
+	from := d.At
 	count := d.number(what)
 	if d.Err != nil || count == 0 {
 		return nil
 	}
-	from := d.At
 	d.skipFields(count)
 	if d.Err != nil {
 		return nil
 	}
-	text := string(d.Data[from:d.At])
-	h := make(http.Header, count)
-	var values []string
-	at := 0
-	next := func() string {
-		n, size := uvarint(text[at:])
-		at += size + n
-		return text[at-n : at]
-	}
-	for range count {
-		name := next()
-		n, size := uvarint(text[at:])
-		at += size
-		if n == 0 {
-			h[name] = nil
-			continue
-		}
-		if cap(values)-len(values) < n {
-			values = make([]string, 0, max(n, count))
-		}
-		first := len(values)
-		for range n {
-			values = append(values, next())
-		}
-		h[name] = values[first:len(values):len(values)]
-	}
-	return h
+	text := Text(d.Data[from:d.At])
+	return text.Fields(nil)
 }
 
 // skipFields checks so many fields without taking memory for them.
@@ -183,14 +157,55 @@ func (d *Decoder) skipFields(count int) {
 	}
 }
 
-// uvarint reads a number that was checked before.
-func uvarint(s string) (n, size int) {
-	for shift := 0; ; shift += 7 {
-		c := s[size]
-		size++
-		n |= int(c&0x7f) << shift
+// A Text is read from its beginning, without checks: a [Decoder] has checked it, or it has not left the process since it
+// was written. What is read of it shares its memory.
+type Text string
+
+// Number reads an unsigned varint.
+func (t *Text) Number() (n int) {
+	for i := range len(*t) {
+		c := (*t)[i]
+		n |= int(c&0x7f) << (7 * i)
 		if c < 0x80 {
-			return n, size
+			*t = (*t)[i+1:]
+			return n
 		}
 	}
+	return n
+}
+
+// Next reads a length and so many bytes.
+func (t *Text) Next() string {
+	n := t.Number()
+	s := (*t)[:n]
+	*t = (*t)[n:]
+	return string(s)
+}
+
+// Fields reads header or trailer fields; none are nil. The values of many names share one array, of which each name has
+// its own, capped part: that of room, as far as it reaches.
+func (t *Text) Fields(room []string) http.Header {
+	count := t.Number()
+	if count == 0 {
+		return nil
+	}
+	h := make(http.Header, count)
+	values := room[:0]
+	for range count {
+		name := t.Next()
+		n := t.Number()
+		if n == 0 {
+			h[name] = nil
+			continue
+		}
+		if cap(values)-len(values) < n {
+			values = make([]string, 0, max(n, count))
+		}
+		first := len(values)
+		for range n {
+			values = append(values, t.Next())
+		}
+		h[name] = values[first:len(values):len(values)]
+	}
+	return h
 }
