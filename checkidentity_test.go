@@ -12,6 +12,7 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/identity"
 	"github.com/semelhq/semel/memstore"
 )
 
@@ -51,7 +52,7 @@ func TestR15_IdentityCheckGolden(t *testing.T) {
 		{"", "ceb6304de52c2039089e0f29734fa565e53b4f1e0afd4c85636603a18f594c36"},
 	} {
 		store := memstore.New()
-		if err := semel.CheckIdentity(t.Context(), store, []byte(c.secret)); err != nil {
+		if err := identity.Check(t.Context(), store, []byte(c.secret)); err != nil {
 			t.Fatal(err)
 		}
 		id, rec := identityRecord(t, store)
@@ -75,22 +76,22 @@ func TestR15_AStoreIsUsedWithOneSecretOnly(t *testing.T) {
 		want        error
 	}{
 		{"the same", ourSecret, ourSecret, nil},
-		{"another", ourSecret, otherSecret, semel.ErrOtherSecret},
-		{"none where there was one", ourSecret, nil, semel.ErrOtherSecret},
-		{"one where there was none", nil, ourSecret, semel.ErrOtherSecret},
+		{"another", ourSecret, otherSecret, identity.ErrOtherSecret},
+		{"none where there was one", ourSecret, nil, identity.ErrOtherSecret},
+		{"one where there was none", nil, ourSecret, identity.ErrOtherSecret},
 		{"none both times", nil, []byte{}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			store := memstore.New()
-			if err := semel.CheckIdentity(t.Context(), store, c.first); err != nil {
+			if err := identity.Check(t.Context(), store, c.first); err != nil {
 				t.Fatal(err)
 			}
 			_, before := identityRecord(t, store)
-			if err := semel.CheckIdentity(t.Context(), store, c.then); !errors.Is(err, c.want) {
+			if err := identity.Check(t.Context(), store, c.then); !errors.Is(err, c.want) {
 				t.Errorf("the second secret: %v, want %v", err, c.want)
 			}
-			if known, err := semel.VerifyIdentity(t.Context(), store, c.then); !known || !errors.Is(err, c.want) {
+			if known, err := identity.Verify(t.Context(), store, c.then); !known || !errors.Is(err, c.want) {
 				t.Errorf("verified: known %v, %v, want %v", known, err, c.want)
 			}
 			_, after := identityRecord(t, store)
@@ -105,7 +106,7 @@ func TestR15_AStoreIsUsedWithOneSecretOnly(t *testing.T) {
 func TestR15_VerifyingWritesNothing(t *testing.T) {
 	t.Parallel()
 	store := memstore.New()
-	if known, err := semel.VerifyIdentity(t.Context(), store, ourSecret); known || err != nil {
+	if known, err := identity.Verify(t.Context(), store, ourSecret); known || err != nil {
 		t.Errorf("of an empty store: known %v, %v", known, err)
 	}
 	if n := store.Len(); n != 0 {
@@ -116,10 +117,10 @@ func TestR15_VerifyingWritesNothing(t *testing.T) {
 func TestAShortSecretIsRefused(t *testing.T) {
 	t.Parallel()
 	store := memstore.New()
-	if err := semel.CheckIdentity(t.Context(), store, []byte("short")); err == nil || store.Len() != 0 {
+	if err := identity.Check(t.Context(), store, []byte("short")); err == nil || store.Len() != 0 {
 		t.Errorf("checked: %v, records %d", err, store.Len())
 	}
-	if _, err := semel.VerifyIdentity(t.Context(), store, []byte("short")); err == nil {
+	if _, err := identity.Verify(t.Context(), store, []byte("short")); err == nil {
 		t.Error("verified")
 	}
 }
@@ -138,8 +139,8 @@ func TestR15_OfManyFirstStartsOneSecretWins(t *testing.T) {
 		}
 		wg.Go(func() {
 			<-start
-			err := semel.CheckIdentity(context.Background(), store, secret)
-			if err != nil && !errors.Is(err, semel.ErrOtherSecret) {
+			err := identity.Check(context.Background(), store, secret)
+			if err != nil && !errors.Is(err, identity.ErrOtherSecret) {
 				t.Errorf("check: %v", err)
 			}
 			mu.Lock()
@@ -161,17 +162,17 @@ func TestR15_AFirstStartThatComesSecondCompares(t *testing.T) {
 	for _, c := range []struct {
 		first []byte
 		want  error
-	}{{ourSecret, nil}, {otherSecret, semel.ErrOtherSecret}} {
+	}{{ourSecret, nil}, {otherSecret, identity.ErrOtherSecret}} {
 		store := memstore.New()
 		late := &faulty{Store: store}
 		late.load = func(ctx context.Context, id driver.ID) (driver.Record, error) {
 			rec, err := store.Load(ctx, id)
-			if err := semel.CheckIdentity(ctx, store, c.first); err != nil {
+			if err := identity.Check(ctx, store, c.first); err != nil {
 				t.Error(err)
 			}
 			return rec, err
 		}
-		if err := semel.CheckIdentity(t.Context(), late, ourSecret); !errors.Is(err, c.want) {
+		if err := identity.Check(t.Context(), late, ourSecret); !errors.Is(err, c.want) {
 			t.Errorf("after %q: %v, want %v", c.first, err, c.want)
 		}
 	}
@@ -187,7 +188,7 @@ func TestR15_AnUnfinishedCheckValueBinds(t *testing.T) {
 		dies.settle = func(context.Context, driver.ID, driver.Owner, driver.Outcome) (driver.Record, bool, error) {
 			return driver.Record{}, false, dead
 		}
-		if err := semel.CheckIdentity(t.Context(), dies, ourSecret); !errors.Is(err, dead) {
+		if err := identity.Check(t.Context(), dies, ourSecret); !errors.Is(err, dead) {
 			t.Fatalf("check: %v", err)
 		}
 		for _, when := range []struct {
@@ -199,10 +200,10 @@ func TestR15_AnUnfinishedCheckValueBinds(t *testing.T) {
 			{"after that", time.Minute, driver.Done},
 		} {
 			time.Sleep(when.wait)
-			if err := semel.CheckIdentity(t.Context(), store, otherSecret); !errors.Is(err, semel.ErrOtherSecret) {
+			if err := identity.Check(t.Context(), store, otherSecret); !errors.Is(err, identity.ErrOtherSecret) {
 				t.Errorf("%s: another secret: %v", when.name, err)
 			}
-			if err := semel.CheckIdentity(t.Context(), store, ourSecret); err != nil {
+			if err := identity.Check(t.Context(), store, ourSecret); err != nil {
 				t.Errorf("%s: the same secret: %v", when.name, err)
 			}
 			if _, rec := identityRecord(t, store); rec.State != when.want {
@@ -216,14 +217,14 @@ func TestR15_TheCheckValueIsNeverSwept(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
-		if err := semel.CheckIdentity(t.Context(), store, ourSecret); err != nil {
+		if err := identity.Check(t.Context(), store, ourSecret); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(50 * 365 * 24 * time.Hour)
 		if n, err := store.Sweep(t.Context(), 10); n != 0 || err != nil {
 			t.Errorf("swept %d, %v", n, err)
 		}
-		if err := semel.CheckIdentity(t.Context(), store, otherSecret); !errors.Is(err, semel.ErrOtherSecret) {
+		if err := identity.Check(t.Context(), store, otherSecret); !errors.Is(err, identity.ErrOtherSecret) {
 			t.Errorf("another secret, 50 years later: %v", err)
 		}
 	})
@@ -257,7 +258,7 @@ func TestR15_LostRepliesOfTheStoreAreAskedAgain(t *testing.T) {
 			}
 			return rec, owned, err
 		}
-		if err := semel.CheckIdentity(t.Context(), lossy, ourSecret); err != nil {
+		if err := identity.Check(t.Context(), lossy, ourSecret); err != nil {
 			t.Fatal(err)
 		}
 		if loads != 2 || claims != 2 || settles != 2 {
@@ -278,7 +279,7 @@ func TestR15_ACheckValueThatCantBeReadIsNotAbsent(t *testing.T) {
 		loads++
 		return driver.Record{}, driver.ErrUnreadable
 	}
-	if err := semel.CheckIdentity(t.Context(), broken, ourSecret); !errors.Is(err, driver.ErrUnreadable) {
+	if err := identity.Check(t.Context(), broken, ourSecret); !errors.Is(err, driver.ErrUnreadable) {
 		t.Errorf("check: %v", err)
 	}
 	if store.Len() != 0 || loads != 1 {

@@ -204,7 +204,6 @@ const (
 	defaultPrincipalShare = 0.1
 	defaultSweepInterval  = time.Minute
 	defaultMaxStepResult  = 1 << 20
-	minSecret             = 16
 )
 
 // New returns a guard. The scope and the lost-policy have no default, on purpose: only the caller knows how principals
@@ -225,8 +224,8 @@ func New(store driver.Store, scope Scope, onLost LostPolicy, o Options) (*Guard,
 		name   string
 		secret []byte
 	}{{"IdentitySecret", o.IdentitySecret}, {"DerivationSecret", o.DerivationSecret}} {
-		if len(s.secret) > 0 && len(s.secret) < minSecret {
-			fail("options: %s has %d bytes, want at least %d", s.name, len(s.secret), minSecret)
+		if len(s.secret) > 0 && len(s.secret) < defaults.LeastSecret {
+			fail("options: %s has %d bytes, want at least %d", s.name, len(s.secret), defaults.LeastSecret)
 		}
 	}
 	problems, err := o.Problems.compile("options")
@@ -316,7 +315,7 @@ func New(store driver.Store, scope Scope, onLost LostPolicy, o Options) (*Guard,
 		steps: newStepOptions(&o), path: o.Operations, guesses: engine.NewAttempts(o.MaxAttempts),
 	}
 	c.engine = engine.New(engine.Config{
-		Store: store, Observer: c.observer, Breaker: o.Breaker, Keyring: o.Encryption, Mark: markOf(c.identity),
+		Store: store, Observer: c.observer, Breaker: o.Breaker, Keyring: o.Encryption, Mark: c.identity.Mark(),
 		Life: cmp.Or(max(o.RequestLife, 0), defaults.RequestLife), MaxAttempts: o.MaxAttempts,
 		MaxReleases: o.MaxOwed, MaxWaiting: o.MaxWaiting, Share: o.PrincipalShare, Single: scope.single,
 	})

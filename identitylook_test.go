@@ -12,6 +12,7 @@ import (
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/identity"
 	"github.com/semelhq/semel/memstore"
 	"github.com/semelhq/semel/refusal"
 )
@@ -53,7 +54,7 @@ func TestField12_R15_AnotherSecretRefusesEveryKeyedRequest(t *testing.T) {
 				wantProblem(t, w, http.StatusServiceUnavailable, refusal.StoreUnavailable)
 			}
 			fn := func(context.Context) (int, error) { return l.add(), nil }
-			if _, err := semel.Do(t.Context(), after, semel.Key{Scope: "s", Value: "k"}, semel.Bytes("r"), fn); !errors.Is(err, semel.ErrOtherSecret) {
+			if _, err := semel.Do(t.Context(), after, semel.Key{Scope: "s", Value: "k"}, semel.Bytes("r"), fn); !errors.Is(err, identity.ErrOtherSecret) {
 				t.Errorf("Do: %v, want ErrOtherSecret", err)
 			}
 			for _, about := range []*http.Request{about("", "Idempotency-Key", "k"), about("/" + semel.Identify(secrets[0], semel.KindHTTP, "alice", "k").String())} {
@@ -83,7 +84,7 @@ func TestField12_R15_AnotherSecretRefusesEveryKeyedRequest(t *testing.T) {
 func TestField12_R15_AnotherSecretRefusesInOneCommitMode(t *testing.T) {
 	t.Parallel()
 	s := newTransactor(t)
-	if err := semel.CheckIdentity(t.Context(), s, firstSecret); err != nil {
+	if err := identity.Check(t.Context(), s, firstSecret); err != nil {
 		t.Fatal(err)
 	}
 	g, _ := unlooked(t, s, nil, semel.Policy{OneCommit: true})
@@ -100,7 +101,7 @@ func TestField12_R15_OneLookAProcess(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		mem := memstore.New()
-		if err := semel.CheckIdentity(t.Context(), mem, firstSecret); err != nil {
+		if err := identity.Check(t.Context(), mem, firstSecret); err != nil {
 			t.Fatal(err)
 		}
 		var loads atomic.Int64

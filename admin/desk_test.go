@@ -14,6 +14,7 @@ import (
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/admin"
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/identity"
 	"github.com/semelhq/semel/keyring"
 	"github.com/semelhq/semel/memstore"
 )
@@ -92,7 +93,7 @@ func TestAStoreThatFailsIsNotAnAbsentOperation(t *testing.T) {
 func TestR15_TheStoresOwnRecordsAreNeitherListedNorDecidedAbout(t *testing.T) {
 	t.Parallel()
 	desk, s := newDesk(t)
-	if err := semel.CheckIdentity(t.Context(), s, nil); err != nil {
+	if err := identity.Check(t.Context(), s, nil); err != nil {
 		t.Fatal(err)
 	}
 	var own driver.ID
@@ -116,7 +117,7 @@ func TestR15_TheStoresOwnRecordsAreNeitherListedNorDecidedAbout(t *testing.T) {
 	if _, err := desk.Forget(t.Context(), own, forced); !errors.Is(err, admin.ErrNotFound) {
 		t.Errorf("forget: %v", err)
 	}
-	if err := semel.CheckIdentity(t.Context(), s, []byte("0123456789abcdef")); !errors.Is(err, semel.ErrOtherSecret) {
+	if err := identity.Check(t.Context(), s, []byte("0123456789abcdef")); !errors.Is(err, identity.ErrOtherSecret) {
 		t.Errorf("the check value is gone: %v", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/semelhq/semel/internal/defaults"
 	"github.com/semelhq/semel/saga"
 )
 
@@ -20,9 +21,8 @@ import (
 // The name of the workflow is "saga/" and the saga's. Those of the activities are that of the workflow, "/" and the
 // step's; "undo " stands before the name of the step for its compensation.
 func Register[S any](w worker.Registry, secret []byte, definition *saga.Definition[S], earlier ...*saga.Definition[S]) (err error) {
-	const minSecret = 16
-	if len(secret) > 0 && len(secret) < minSecret {
-		return fmt.Errorf("register saga: the secret has %d bytes, want at least %d", len(secret), minSecret)
+	if len(secret) > 0 && len(secret) < defaults.LeastSecret {
+		return fmt.Errorf("register saga: the secret has %d bytes, want at least %d", len(secret), defaults.LeastSecret)
 	}
 	k := &known[S]{secret: append([]byte(nil), secret...), versions: map[string]version[S]{}}
 	for _, d := range append([]*saga.Definition[S]{definition}, earlier...) {

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/identity"
 	"github.com/semelhq/semel/tieredstore"
 )
 
@@ -185,7 +185,7 @@ func TestReservedRecordsAreNotKept(t *testing.T) {
 	w := newWorld(t)
 	s := w.process(layers{cached: true, memory: true})
 	for range 3 {
-		if err := semel.CheckIdentity(t.Context(), s, []byte("0123456789abcdef")); err != nil {
+		if err := identity.Check(t.Context(), s, []byte("0123456789abcdef")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -193,7 +193,7 @@ func TestReservedRecordsAreNotKept(t *testing.T) {
 		t.Errorf("the cache was asked %d times, want never", n)
 	}
 	fresh := tieredstore.New(newDurable(t, w.Now), tieredstore.Options{Clock: w.Now, Cache: w.cache})
-	if err := semel.CheckIdentity(t.Context(), fresh, []byte("another secret....")); err != nil {
+	if err := identity.Check(t.Context(), fresh, []byte("another secret....")); err != nil {
 		t.Errorf("another storage, with another secret: %v", err)
 	}
 }

@@ -1,7 +1,10 @@
-// Package defaults has the defaults that a program around the guard has to know as well.
+// Package defaults has the defaults and limits that a program around the guard has to know as well.
 package defaults
 
 import "time"
+
+// LeastSecret is the number of bytes that a secret for identities or derived keys has at least, unless there is none.
+const LeastSecret = 16
 
 // Defaults of the root package's Policy and Options.
 const (

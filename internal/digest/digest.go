@@ -140,6 +140,14 @@ func (s *Digest) Short() [16]byte {
 	return [16]byte(sum[:16])
 }
 
+// Mark is the check value of the secret. It is stored for good, so its form never changes.
+func (d *Digester) Mark() (f driver.Fingerprint) {
+	sum := d.Start("semel identity check 1").Sum()
+	copy(f.Raw[:], sum[:])
+	copy(f.Canonical[:], sum[len(f.Raw):])
+	return f
+}
+
 // ID returns HMAC(kind, scope)[:16] ‖ HMAC(kind, scope, key).
 func (d *Digester) ID(kind string, scope, key string) (id driver.ID) {
 	scopeID := d.Scope(string(kind), scope)

@@ -21,7 +21,7 @@ var floors = [][]string{
 	{"event", "keyring", "internal/digest", "internal/budget", "internal/rounds", "internal/verbs", "memstore", "redisstore", "shardstore", "tieredstore", "storetest"},
 	{"internal/requestbody", "outbox"},
 	{"internal/fingerprint", "internal/engine", "internal/answer", "outbox/outboxtest"},
-	{"internal/storedrequest"},
+	{"internal/storedrequest", "identity"},
 	{"."},
 	{"consumer"},
 	{"admin", "batch", "client", "outbox/webhook", "semeltest", "sqlitestore", "pgstore", "semelecho", "semelgin", "semelfiber", "semelwatermill"},

@@ -12,9 +12,9 @@ import (
 	"log/slog"
 	"os"
 
-	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/cmd/internal/stores"
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/identity"
 )
 
 // Variable is the environment variable that may hold the secret.
@@ -23,7 +23,7 @@ const Variable = "SEMEL_IDENTITY_SECRET"
 // ForStore returns the identity secret of a store: from the named file, if file is not empty, or from the environment
 // ([Variable]); both is an error. Without either, a store in a file has its secret in another file next to it, which is
 // made at the first start; a store in this process, or on a server, has none: its digests are plain SHA-256. A secret
-// that is not the one the store was made with is an error that wraps [semel.ErrOtherSecret].
+// that is not the one the store was made with is an error that wraps [identity.ErrOtherSecret].
 func ForStore(ctx context.Context, opened *stores.Opened, file string, log *slog.Logger) ([]byte, error) {
 	return newSources(opened, file).forStore(ctx, log)
 }
@@ -61,7 +61,7 @@ func (s *sources) forStore(ctx context.Context, log *slog.Logger) ([]byte, error
 		f.from = s.beside
 		log.Info("made an identity secret; keep a copy: without it the store can't be used", "file", s.beside)
 	}
-	if err := semel.CheckIdentity(ctx, s.store, f.text); err != nil {
+	if err := identity.Check(ctx, s.store, f.text); err != nil {
 		return nil, f.explain(err)
 	}
 	return f.text, nil
@@ -72,7 +72,7 @@ func (s *sources) forTool(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := semel.VerifyIdentity(ctx, s.store, f.text); err != nil {
+	if _, err := identity.Verify(ctx, s.store, f.text); err != nil {
 		return nil, f.explain(err)
 	}
 	return f.text, nil
@@ -88,7 +88,7 @@ type found struct {
 // explain adds where a secret came from that the store refuses.
 func (f found) explain(err error) error {
 	switch {
-	case !errors.Is(err, semel.ErrOtherSecret):
+	case !errors.Is(err, identity.ErrOtherSecret):
 		return err
 	case f.from == "":
 		return fmt.Errorf("there is no identity secret: %w", err)
@@ -114,7 +114,7 @@ func (s *sources) find(ctx context.Context) (f found, err error) {
 	}
 	// The store is looked at before its file. Another process, at its first start, makes the file first: so a check value
 	// that is seen here has its file there.
-	known, plain := semel.VerifyIdentity(ctx, s.store, nil)
+	known, plain := identity.Verify(ctx, s.store, nil)
 	used := known
 	if !known && plain == nil {
 		if used, err = hasOperations(ctx, s.store); err != nil {
@@ -128,7 +128,7 @@ func (s *sources) find(ctx context.Context) (f found, err error) {
 		return f, nil
 	case !errors.Is(err, os.ErrNotExist):
 		return f, err
-	case errors.Is(plain, semel.ErrOtherSecret):
+	case errors.Is(plain, identity.ErrOtherSecret):
 		return f, fmt.Errorf("the store was made with an identity secret, and its file %s is missing: put it back, or give the secret by %s", s.beside, Variable)
 	case plain != nil:
 		return f, plain

@@ -15,6 +15,7 @@ import (
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/cmd/internal/stores"
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/identity"
 	"github.com/semelhq/semel/memstore"
 )
 
@@ -112,7 +113,7 @@ func TestR15_AStoreThatEndsWithItsProcessHasNoSecret(t *testing.T) {
 		t.Errorf("%q, %v", got, err)
 	}
 	s.lookup = environment(ours)
-	if _, err := s.forStore(t.Context(), quiet); !errors.Is(err, semel.ErrOtherSecret) {
+	if _, err := s.forStore(t.Context(), quiet); !errors.Is(err, identity.ErrOtherSecret) {
 		t.Errorf("a secret where there was none: %v", err)
 	}
 }
@@ -146,7 +147,7 @@ func TestASecretThatCantBeReadIsRefused(t *testing.T) {
 		if err != nil && strings.Contains(err.Error(), ours[1:]) {
 			t.Errorf("%s: the error tells the secret: %v", c.file, err)
 		}
-		if known, err := semel.VerifyIdentity(t.Context(), opened.Store, nil); known || err != nil {
+		if known, err := identity.Verify(t.Context(), opened.Store, nil); known || err != nil {
 			t.Errorf("%s: the store has a check value: %v", c.file, err)
 		}
 	}
@@ -193,15 +194,15 @@ func TestR15_AnotherSecretIsRefused(t *testing.T) {
 	}
 	file := write(t, filepath.Join(t.TempDir(), "secret"), theirs, 0o600)
 	_, err := newSources(opened, file).forStore(t.Context(), quiet)
-	if !errors.Is(err, semel.ErrOtherSecret) || !strings.Contains(err.Error(), file) {
+	if !errors.Is(err, identity.ErrOtherSecret) || !strings.Contains(err.Error(), file) {
 		t.Errorf("another in a file: %v", err)
 	}
 	s.lookup = environment(theirs)
-	if _, err := s.forStore(t.Context(), quiet); !errors.Is(err, semel.ErrOtherSecret) || !strings.Contains(err.Error(), Variable) {
+	if _, err := s.forStore(t.Context(), quiet); !errors.Is(err, identity.ErrOtherSecret) || !strings.Contains(err.Error(), Variable) {
 		t.Errorf("another in the environment: %v", err)
 	}
 	beside := write(t, opened.Path+".secret", theirs, 0o600)
-	if _, err := newSources(opened, "").forStore(t.Context(), quiet); !errors.Is(err, semel.ErrOtherSecret) || !strings.Contains(err.Error(), beside) {
+	if _, err := newSources(opened, "").forStore(t.Context(), quiet); !errors.Is(err, identity.ErrOtherSecret) || !strings.Contains(err.Error(), beside) {
 		t.Errorf("another next to the store: %v", err)
 	}
 }
@@ -249,7 +250,7 @@ func TestR15_AStoreInUseGetsNoNewSecret(t *testing.T) {
 func TestR15_AStoreMadeWithoutASecretIsUsedWithoutOne(t *testing.T) {
 	t.Parallel()
 	opened := lasting(t)
-	if err := semel.CheckIdentity(t.Context(), opened.Store, nil); err != nil {
+	if err := identity.Check(t.Context(), opened.Store, nil); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := newSources(opened, "").forStore(t.Context(), quiet); got != nil || err != nil {
@@ -318,7 +319,7 @@ func TestR15_ToolsMakeNoSecretAndWriteNothing(t *testing.T) {
 	if left, err := os.ReadDir(filepath.Dir(opened.Path)); err != nil || len(left) > 0 {
 		t.Errorf("the folder holds %v, %v", left, err)
 	}
-	if known, err := semel.VerifyIdentity(t.Context(), opened.Store, nil); known || err != nil {
+	if known, err := identity.Verify(t.Context(), opened.Store, nil); known || err != nil {
 		t.Errorf("the store has a check value: %v", err)
 	}
 	want, err := newSources(opened, "").forStore(t.Context(), quiet)
@@ -329,7 +330,7 @@ func TestR15_ToolsMakeNoSecretAndWriteNothing(t *testing.T) {
 		t.Errorf("of a store in use: %q, %v", got, err)
 	}
 	file := write(t, filepath.Join(t.TempDir(), "secret"), theirs, 0o600)
-	if _, err := newSources(opened, file).forTool(t.Context()); !errors.Is(err, semel.ErrOtherSecret) {
+	if _, err := newSources(opened, file).forTool(t.Context()); !errors.Is(err, identity.ErrOtherSecret) {
 		t.Errorf("another secret: %v", err)
 	}
 }

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/cmd/internal/redisclient"
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/identity"
 	"github.com/semelhq/semel/internal/servers"
 	"github.com/semelhq/semel/sqlitestore"
 )
@@ -283,11 +283,11 @@ func TestR15_StoresOnServers(t *testing.T) {
 			if !o.Lasts || o.Path != "" || claim(t, o, driver.ID{1}) != (i == 0) {
 				t.Errorf("%s, opened %d times before: %+v", name, i, o)
 			}
-			if err := semel.CheckIdentity(t.Context(), o.Store, []byte("the secret of this storage")); err != nil {
+			if err := identity.Check(t.Context(), o.Store, []byte("the secret of this storage")); err != nil {
 				t.Errorf("%s, opened %d times before: %v", name, i, err)
 			}
 			for _, other := range [][]byte{nil, []byte("another secret, though")} {
-				if err := semel.CheckIdentity(t.Context(), o.Store, other); !errors.Is(err, semel.ErrOtherSecret) {
+				if err := identity.Check(t.Context(), o.Store, other); !errors.Is(err, identity.ErrOtherSecret) {
 					t.Errorf("%s, under the secret %q: %v", name, other, err)
 				}
 			}
