@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/identity"
 	"github.com/semelhq/semel/internal/verbs"
 	"github.com/semelhq/semel/shardstore"
 )
@@ -175,15 +175,15 @@ func TestTheIdentitySecretIsCheckedInEveryShard(t *testing.T) {
 	s := newSite(t, 3)
 	secret, other := []byte("0123456789abcdef0123456789abcdef"), []byte("fedcba9876543210fedcba9876543210")
 	two := open(t, s.shards(2)[:2], shardstore.None)
-	check := func(over driver.Store, secret []byte) error { return semel.CheckIdentity(ctx, over, secret) }
+	check := func(over driver.Store, secret []byte) error { return identity.Check(ctx, over, secret) }
 	if err := check(two, secret); err != nil {
 		t.Fatal(err)
 	}
-	if err := check(two, other); !errors.Is(err, semel.ErrOtherSecret) {
+	if err := check(two, other); !errors.Is(err, identity.ErrOtherSecret) {
 		t.Errorf("another secret: %v", err)
 	}
 	three := open(t, s.shards(2), shardstore.Prepare)
-	if err := check(three, other); !errors.Is(err, semel.ErrOtherSecret) {
+	if err := check(three, other); !errors.Is(err, identity.ErrOtherSecret) {
 		t.Errorf("another secret, first seen with a third shard: %v", err)
 	}
 	if err := check(three, secret); err != nil {
@@ -192,14 +192,14 @@ func TestTheIdentitySecretIsCheckedInEveryShard(t *testing.T) {
 	s.servers[0].down.Store(true)
 	for i := range 3 {
 		over := open(t, s.shards(3)[i:i+1], shardstore.None)
-		if known, err := semel.VerifyIdentity(ctx, over, secret); i > 0 && (!known || err != nil) {
+		if known, err := identity.Verify(ctx, over, secret); i > 0 && (!known || err != nil) {
 			t.Errorf("shard %d alone: known is %t, error %v", i, known, err)
 		}
 	}
 	if err := check(three, secret); err != nil {
 		t.Errorf("while a shard is down: %v", err)
 	}
-	if err := check(three, other); !errors.Is(err, semel.ErrOtherSecret) {
+	if err := check(three, other); !errors.Is(err, identity.ErrOtherSecret) {
 		t.Errorf("another secret while a shard is down: %v", err)
 	}
 	for _, at := range s.servers {
