@@ -93,13 +93,15 @@ func claims(s *Store, n int) (verbs []func(), all []*reply) {
 	return verbs, all
 }
 
-// A gate holds what is inserted into the records, until it is opened.
+// A gate holds what is inserted into the records, until it is opened. What has come to it is counted, also if it is
+// rolled back later.
 func gate(t *testing.T, s *Store) (reached, open func()) {
 	t.Helper()
 	exec(t, s, "CREATE SEQUENCE {schema}.gate MINVALUE 0 START 0")
-	exec(t, s, "CREATE SEQUENCE {schema}.reached MINVALUE 0 START 0")
+	exec(t, s, "CREATE SEQUENCE {schema}.reached MINVALUE 0")
+	exec(t, s, "SELECT setval('{schema}.reached', 0)")
 	exec(t, s, `CREATE FUNCTION {schema}.gate() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-		PERFORM setval('{schema}.reached', 1);
+		PERFORM nextval('{schema}.reached');
 		WHILE (SELECT last_value FROM {schema}.gate) = 0 LOOP PERFORM pg_sleep(0.001); END LOOP;
 		RETURN NEW;
 	END $$`)
@@ -484,12 +486,26 @@ func TestACallerThatLeavesStopsNobody(t *testing.T) {
 			t.Errorf("one who has stayed: %t, %v", r.owned, r.err)
 		}
 	}
+	if n := value[int](t, s, "SELECT last_value::int FROM {schema}.reached"); n != len(all)+1 {
+		t.Errorf("%d records were inserted, want %d: the group has gone on", n, len(all)+1)
+	}
 	if rec := load(t, s, unsent.id); rec.State != driver.Absent {
 		t.Errorf("what was not sent is %v", rec.State)
 	}
 	underWay.claim(context.Background(), s) // the guard asks again
 	if !underWay.owned || underWay.rec.Attempt != 1 {
 		t.Errorf("asked again: owned is %t, attempt %d, error %v", underWay.owned, underWay.rec.Attempt, underWay.err)
+	}
+}
+
+func TestAGroupGoesOnUntilTheLastHasLeft(t *testing.T) {
+	t.Parallel()
+	g := newGroup([]*waiter{{}, {}})
+	if g.leave(); g.ctx.Err() != nil {
+		t.Error("it has ended with the first")
+	}
+	if g.leave(); g.ctx.Err() == nil {
+		t.Error("it goes on without anybody")
 	}
 }
 
@@ -511,7 +527,7 @@ func TestAGroupEndsWhenAllHaveLeft(t *testing.T) {
 	reached()
 	leave()
 	ended()
-	for end := time.Now().Add(time.Minute); value[int](t, s, "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%' || $1 || '.claims_1%' AND state = 'active' AND pid <> pg_backend_pid()", s.schema) > 0; {
+	for end := time.Now().Add(time.Minute); value[int](t, s, `SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%"' || $1 || '".claims_1%' AND state = 'active' AND pid <> pg_backend_pid()`, s.schema) > 0; {
 		if time.Now().After(end) {
 			t.Fatal("the server still executes what nobody waits for")
 		}
@@ -693,5 +709,47 @@ func TestR46_FencesOfAGroupAreAboveDeletedOnes(t *testing.T) {
 	}
 	if rec := load(t, s, newID()); rec.State != driver.Absent || gone.State != driver.Running {
 		t.Errorf("the record is %v", rec.State)
+	}
+}
+
+// What a group acknowledges is durable, whatever the role's settings say; what it only reads has nothing to wait for.
+func TestGroupsThatWriteCommitSynchronously(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, Options{})
+	id, c := newID(), ask(driver.Hold)
+	rec := claim(t, s, id, c)
+	settled, err := s.settleCall(id, rec.Owner(), done("ok"), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs := newID() // a change that was rolled back leaves its mark in a row, so each row has one
+	running := claim(t, s, runs, ask(driver.Hold))
+	for _, row := range []struct {
+		what string
+		kind *kindOfVerb
+		one  *call
+		want string
+	}{
+		{"new claims", &s.kinds.claim, s.claimCall(newID(), ask(driver.Hold)), "on"},
+		{"claims refused", &s.kinds.claim, s.claimCall(id, retry(c)), "off"},
+		{"settles", &s.kinds.settle, settled, "on"},
+		{"heartbeats", &s.kinds.extend, s.extendCall(runs, running.Owner(), driver.Extension{Lease: time.Hour}), "on"},
+		{"loads", &s.kinds.load, newCall(s.sql.load, 1).bytes(id[:]), "off"},
+	} {
+		tx := begin(t, s, pgx.TxOptions{})
+		if _, err := tx.Exec(context.Background(), "SET LOCAL synchronous_commit = off"); err != nil {
+			t.Fatal(err)
+		}
+		rows := 0
+		err := row.kind.together([]*waiter{{one: row.one}}).run(context.Background(), tx.Conn().PgConn(), func([][]byte) error { rows++; return nil })
+		if err != nil || rows == 0 {
+			t.Errorf("%s: %d rows, %v", row.what, rows, err)
+		}
+		if got := txValue[string](t, s, tx, "SHOW synchronous_commit"); got != row.want {
+			t.Errorf("after %s synchronous_commit is %s, want %s", row.what, got, row.want)
+		}
+		if err := tx.Rollback(context.Background()); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

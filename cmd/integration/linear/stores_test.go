@@ -63,6 +63,9 @@ func TestR26_R48_R88_VerbsAreAtomic(t *testing.T) {
 			schema := newName()
 			return []driver.Store{openPostgres(t, schema), openPostgres(t, schema)}
 		}},
+		{"postgres in one process, whose verbs go in groups", 40, false, func(t *testing.T) []driver.Store {
+			return []driver.Store{openPostgres(t, newName())}
+		}},
 		{"redis", 40, false, func(t *testing.T) []driver.Store {
 			prefix := newName()
 			return []driver.Store{openRedis(t, prefix), openRedis(t, prefix)}
