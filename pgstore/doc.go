@@ -16,7 +16,7 @@
 //
 // # The schema
 //
-// [Open] makes and migrates the schema; [Migrations] prints it for those who do that by hand. Migrations add before
+// [Open] makes and migrates the schema; [Migrations] are the files for those who do that by a tool. Migrations add before
 // they remove, so that programs of neighbouring versions can run on one schema. The view "operations" shows the records
 // to people, "outbox_events" the messages to change data capture.
 package pgstore

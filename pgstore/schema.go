@@ -14,30 +14,14 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/migration"
 )
 
-//go:embed migrations/*.sql
+//go:embed migrations/*.up.sql
 var migrationFiles embed.FS
 
-// migrations are the templates of the scripts that make the schema, in order. The nth makes version n, and says so in
-// the table meta.
-var migrations = readMigrations()
-
-func readMigrations() []string {
-	names, err := fs.Glob(migrationFiles, "migrations/*.sql")
-	if err != nil {
-		panic(err) // the pattern is wrong
-	}
-	var scripts []string
-	for _, name := range names { // in lexical order, which is that of their numbers
-		script, err := migrationFiles.ReadFile(name)
-		if err != nil {
-			panic(err) // not embedded
-		}
-		scripts = append(scripts, string(script))
-	}
-	return scripts
-}
+// migrations are the templates of the scripts that make the schema. Each says in the table meta which version it makes.
+var migrations = migration.Read(migrationFiles, "migrations")
 
 // recordColumns are the fields of the type found_1 that come from the table, in their order.
 const recordColumns = "r.layout, r.state, r.wrote, r.on_lost, r.begun, r.maybe, r.seized, r.steps, r.owed, r.fence, r.attempt, r.created, r.started, " +
@@ -70,16 +54,19 @@ func inSchema(template, schema string) string {
 	).Replace(template)
 }
 
-// Migrations returns the SQL with which [Open] makes a schema, as a script; "" means the default schema. Whoever runs
-// it by hand opens the store with Options.NoMigration. A role that is not the owner needs USAGE of the schema, SELECT,
-// INSERT, UPDATE and DELETE of its tables, and USAGE, SELECT and UPDATE of its sequences. It panics on a name that Open
-// refuses.
-func Migrations(schema string) string {
+// Migrations returns what [Open] runs to bring a schema from a version, 0 if there is none yet, to that of [Latest]: a
+// folder with one file of SQL for each later version, such as 0001_records.up.sql, which goose, golang-migrate and Atlas
+// can run as it is. "" means the default schema. Each file is to be run whole, in one transaction, and says in the table
+// meta which version it has made. There is no way back. It panics on a name that Open refuses.
+//
+// Whoever migrates so opens the store with Options.NoMigration. A role that is not the owner needs USAGE of the schema,
+// SELECT, INSERT, UPDATE and DELETE of its tables, and USAGE, SELECT and UPDATE of its sequences.
+func Migrations(schema string, from int) fs.FS {
 	schema = orDefault(schema)
 	if err := checkSchema(schema); err != nil {
 		panic("pgstore: " + err.Error())
 	}
-	return "BEGIN;\n\n" + inSchema("CREATE SCHEMA IF NOT EXISTS {schema};\n\n"+strings.Join(migrations, "\n"), schema) + "\nCOMMIT;\n"
+	return migrations.After(from, func(template string) string { return inSchema(template, schema) })
 }
 
 func orDefault(schema string) string {
@@ -176,22 +163,12 @@ func upgrade(ctx context.Context, conn *pgconn.PgConn, schema string) (err error
 	if err := exec(fmt.Sprintf("SELECT pg_advisory_xact_lock(hashtextextended('semel migration of %s', 0))", schema)); err != nil {
 		return err
 	}
-	var missing bool
-	c := call{sql: fmt.Sprintf("SELECT to_regnamespace('%s') IS NULL", pgx.Identifier{schema}.Sanitize())}
-	if err := c.run(ctx, conn, func(row [][]byte) error { missing = boolOf(row[0]); return nil }); err != nil {
-		return err
-	}
-	if missing { // else the role need not be allowed to
-		if err := exec(inSchema("CREATE SCHEMA {schema}", schema)); err != nil {
-			return err
-		}
-	}
 	have, err := lockedVersion(ctx, conn, schema)
 	if err != nil {
 		return err
 	}
 	for have < len(migrations) {
-		if err := exec(inSchema(migrations[have], schema)); err != nil {
+		if err := exec(inSchema(migrations[have].SQL, schema)); err != nil {
 			return err
 		}
 		have++

@@ -3,6 +3,9 @@ package pgstore
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
 	"sync"
 	"testing"
 
@@ -33,7 +36,7 @@ func TestSchemaNamesAreChecked(t *testing.T) {
 	}
 }
 
-func TestTheScriptMakesTheSchema(t *testing.T) {
+func TestTheFilesMakeTheSchema(t *testing.T) {
 	t.Parallel()
 	ctx, schema := context.Background(), newSchema()
 	app := newPool(t, server.URL())
@@ -44,11 +47,28 @@ func TestTheScriptMakesTheSchema(t *testing.T) {
 	if v, err := Version(ctx, app, schema); v != 0 || err != nil {
 		t.Fatalf("version is %d, error %v", v, err)
 	}
-	if _, err := app.Exec(ctx, Migrations(schema)); err != nil {
-		t.Fatal(err)
+	files := Migrations(schema, 0)
+	names, err := fs.Glob(files, "*")
+	if err != nil || len(names) != Latest() {
+		t.Fatalf("the files are %q, error %v; want %d", names, err, Latest())
 	}
-	if v, err := Version(ctx, app, schema); v != Latest() || err != nil {
-		t.Fatalf("version is %d, error %v; want %d", v, err, Latest())
+	for i, name := range names {
+		sql, err := fs.ReadFile(files, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := app.Exec(ctx, string(sql)); err != nil {
+			t.Fatal(err)
+		}
+		// A gap, or a version that is not the number, would let Open run one twice, or never.
+		if v, err := Version(ctx, app, schema); v != i+1 || err != nil || !strings.HasPrefix(name, fmt.Sprintf("%04d_", i+1)) {
+			t.Errorf("after %s the version is %d, error %v", name, v, err)
+		}
+	}
+	for from, want := range map[int]int{-1: Latest(), Latest() - 1: 1, Latest(): 0, Latest() + 1: 0} {
+		if names, err := fs.Glob(Migrations(schema, from), "*"); len(names) != want || err != nil {
+			t.Errorf("after version %d: %q, error %v", from, names, err)
+		}
 	}
 	s := openOn(t, app, o)
 	claim(t, s, newID(), ask(driver.Hold))
@@ -151,4 +171,21 @@ func TestARoleNeedsNoMoreThanTheTables(t *testing.T) {
 	if _, err := Open(context.Background(), clerk.app, Options{Schema: newSchema()}); !errors.Is(err, ErrDenied) {
 		t.Errorf("making a schema: %v", err)
 	}
+}
+
+// A role that owns a schema migrates it without being allowed to make one.
+func TestARoleMigratesASchemaThatIsThere(t *testing.T) {
+	t.Parallel()
+	ctx, schema := context.Background(), newSchema()
+	app := newPool(t, server.URL())
+	for _, sql := range []string{
+		`DO $$ BEGIN CREATE ROLE carpenter LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$`,
+		"CREATE SCHEMA " + pgx.Identifier{schema}.Sanitize() + " AUTHORIZATION carpenter",
+	} {
+		if _, err := app.Exec(ctx, sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := openOn(t, newPool(t, asRole(t, server.URL(), "carpenter")), Options{Schema: schema})
+	claim(t, s, newID(), ask(driver.Hold))
 }

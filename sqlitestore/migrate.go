@@ -6,34 +6,23 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
+
+	"github.com/semelhq/semel/internal/migration"
 )
 
-//go:embed migrations/*.sql
+//go:embed migrations/*.up.sql
 var migrationFiles embed.FS
 
-// migrations are the scripts that make the schema, in order. The nth makes version n, and says so in semel_meta.
-var migrations = readMigrations()
+// migrations are the scripts that make the schema. Each says in semel_meta which version it makes.
+var migrations = migration.Read(migrationFiles, "migrations")
 
-func readMigrations() []string {
-	names, err := fs.Glob(migrationFiles, "migrations/*.sql")
-	if err != nil {
-		panic(err) // the pattern is wrong
-	}
-	var scripts []string
-	for _, name := range names { // in lexical order, which is that of their numbers
-		script, err := migrationFiles.ReadFile(name)
-		if err != nil {
-			panic(err) // not embedded
-		}
-		scripts = append(scripts, string(script))
-	}
-	return scripts
-}
-
-// Migrations returns the SQL with which [Open] makes the schema in an empty database, as a script. Whoever runs it by
-// hand opens the store with Options.NoMigration.
-func Migrations() string {
-	return "BEGIN IMMEDIATE;\n\n" + strings.Join(migrations, "\n") + "\nCOMMIT;\n"
+// Migrations returns what [Open] runs to bring a database from a version of the schema, 0 if there is none yet, to the
+// one that this package needs: a folder with one file of SQL for each later version, such as 0001_records.up.sql, which
+// goose, golang-migrate and Atlas can run as it is. Each file is to be run whole, in one transaction, and says in the
+// table semel_meta which version it has made. There is no way back. Whoever migrates so opens the store with
+// Options.NoMigration.
+func Migrations(from int) fs.FS {
+	return migrations.After(from, func(sql string) string { return sql })
 }
 
 // migrate brings the schema to the version that this package knows. Processes that do so at once wait for each other.
@@ -58,7 +47,7 @@ func migrate(ctx context.Context, s *session, allowed bool) error {
 	}
 	have, err = s.version() // another process may have been here first
 	for err == nil && have < len(migrations) {
-		if err = s.exec(migrations[have]); err == nil {
+		if err = s.exec(migrations[have].SQL); err == nil {
 			have, err = s.version()
 		}
 	}

@@ -20,11 +20,13 @@ func TestMigrationsAreNumbered(t *testing.T) {
 			t.Errorf("%s, want %s…", name, want)
 		}
 		sets := regexp.MustCompile(`semel_meta .*version.* VALUES \(1, 1,|UPDATE semel_meta SET version = (\d+)`)
-		if got := sets.FindStringSubmatch(migrations[i]); got == nil || i > 0 && got[1] != fmt.Sprint(i+1) {
+		if got := sets.FindStringSubmatch(migrations[i].SQL); got == nil || i > 0 && got[1] != fmt.Sprint(i+1) {
 			t.Errorf("%s does not set version %d", name, i+1)
 		}
 	}
-	if script := Migrations(); !strings.HasPrefix(script, "BEGIN IMMEDIATE;") || !strings.HasSuffix(script, "COMMIT;\n") {
-		t.Errorf("the script is not one transaction: %s", script)
+	for from, want := range map[int]int{-1: len(names), 0: len(names), len(names) - 1: 1, len(names): 0, len(names) + 1: 0} {
+		if left, err := fs.Glob(Migrations(from), "*"); len(left) != want || err != nil {
+			t.Errorf("after version %d: %q, %v", from, left, err)
+		}
 	}
 }

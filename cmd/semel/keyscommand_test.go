@@ -576,7 +576,7 @@ func TestHelpOfKeysAndMigrateIsComplete(t *testing.T) {
 		{[]string{"keys", "complete", "--help"}, []string{"Examples:", "--status", "--header", "--body-file", "--no-answer", "--reason", "--actor", "--force"}},
 		{[]string{"keys", "release", "--help"}, []string{"Examples:", "promise", "--yes", "exit status 2"}},
 		{[]string{"keys", "forget", "--help"}, []string{"Examples:", "new", "not undone", "late one", "--yes", "--force", "exit status 2"}},
-		{[]string{"migrate", "--help"}, []string{"Examples:", "--print", "--store"}},
+		{[]string{"migrate", "--help"}, []string{"Examples:", "--print", "--files", "--from", "--store"}},
 	} {
 		status, stdout, stderr := run(t, c.args...)
 		if status != 0 || stderr != "" {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/semelhq/semel/cmd/internal/stores"
 )
@@ -11,6 +12,8 @@ import (
 type migrateCommand struct {
 	Store string `default:"sqlite://semel.db" placeholder:"URL" help:"The store, which must exist (default ${default})."`
 	Print bool   `help:"Print the SQL that makes the schema, and change nothing."`
+	Files string `placeholder:"FOLDER" help:"Write that SQL as numbered files into a folder, for goose, golang-migrate or Atlas, and change nothing."`
+	From  int    `placeholder:"N" help:"Leave out what made version N of the schema and those before it (default 0)."`
 }
 
 func (*migrateCommand) Help() string {
@@ -20,20 +23,18 @@ Examples:
 
     semel migrate --store sqlite:///var/lib/semel/semel.db
     semel migrate --store 'postgres://semel@db/payments?schema=semel'
-    semel migrate --store postgres://db --print`
+    semel migrate --store postgres://db --print --from 1
+    semel migrate --store postgres://db --files migrations/semel`
 }
 
 func (m *Main) migrate(ctx context.Context, c *migrateCommand) (err error) {
-	if c.Print {
-		script, err := stores.Migrations(c.Store)
-		if err == nil && script == "" {
-			// Not on standard output, which is SQL.
-			_, err = fmt.Fprintf(m.Stderr, "%s: this kind of store has no schema\n", stores.Redacted(c.Store))
-		}
-		if err == nil {
-			_, err = fmt.Fprint(m.Stdout, script)
-		}
-		return err
+	switch {
+	case c.Print && c.Files != "":
+		return usageError{errors.New("--print and --files do not go together")}
+	case c.Print || c.Files != "":
+		return m.showMigrations(c)
+	case c.From != 0:
+		return usageError{errors.New("--from needs --print or --files: a store knows which version it has")}
 	}
 	log := newLog(m.Stderr, "text", "warn")
 	if err := exists(c.Store); err != nil {
@@ -67,4 +68,28 @@ func (m *Main) migrate(ctx context.Context, c *migrateCommand) (err error) {
 		fmt.Fprintf(m.Stdout, "%s: the schema has version %d, which is the one needed\n", shown, to)
 	}
 	return nil
+}
+
+// showMigrations prints the SQL, or writes its files. Standard output is SQL, or nothing.
+func (m *Main) showMigrations(c *migrateCommand) error {
+	files, err := stores.Migrations(c.Store, c.From)
+	if err != nil {
+		return err
+	}
+	script, err := stores.Script(c.Store, c.From)
+	switch {
+	case err != nil:
+		return err
+	case files == nil:
+		_, err = fmt.Fprintf(m.Stderr, "%s: this kind of store has no schema\n", stores.Redacted(c.Store))
+	case script == "":
+		_, err = fmt.Fprintf(m.Stderr, "version %d of the schema is the one needed\n", c.From)
+	case c.Print:
+		_, err = fmt.Fprint(m.Stdout, script)
+	default:
+		if err = os.CopyFS(c.Files, files); err != nil {
+			err = fmt.Errorf("write the migrations: %w", err)
+		}
+	}
+	return err
 }

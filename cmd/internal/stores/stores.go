@@ -113,20 +113,6 @@ func CheckCache(cache, address string) error {
 	return nil
 }
 
-// Migrations returns the script that makes the schema of the store that an address names; "" if it needs none.
-func Migrations(address string) (string, error) {
-	a, err := parse(address)
-	switch {
-	case err != nil:
-		return "", fmt.Errorf("store %q: %w", Redacted(address), err)
-	case a.kind == sqliteKind:
-		return sqlitestore.Migrations(), nil
-	case a.kind == postgresKind:
-		return pgstore.Migrations(a.text("schema")), nil
-	}
-	return "", nil
-}
-
 // OtherVersion reports whether a store could not be opened because its schema is not of the version needed.
 func OtherVersion(err error) bool {
 	return errors.Is(err, sqlitestore.ErrVersion) || errors.Is(err, pgstore.ErrVersion)

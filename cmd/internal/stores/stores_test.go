@@ -125,7 +125,7 @@ func TestAPasswordInAnAddressIsNotRepeated(t *testing.T) {
 		if err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%v", err)
 		}
-		if _, err := Migrations(address); err == nil || strings.Contains(err.Error(), "hunter2") {
+		if _, err := Script(address, 0); err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%v", err)
 		}
 	}
@@ -139,7 +139,7 @@ func TestASchemaCanBeMadeByHand(t *testing.T) {
 	if !errors.Is(err, sqlitestore.ErrVersion) {
 		t.Fatalf("%v, want ErrVersion", err)
 	}
-	script, err := Migrations(address)
+	script, err := Script(address, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +159,7 @@ func TestASchemaCanBeMadeByHand(t *testing.T) {
 	if !claim(t, o, driver.ID{1}) {
 		t.Error("not owned")
 	}
-	if script, err := Migrations("memory://"); script != "" || err != nil {
+	if script, err := Script("memory://", 0); script != "" || err != nil {
 		t.Errorf("memory:// needs %q, %v", script, err)
 	}
 }
@@ -299,7 +299,7 @@ func TestR15_StoresOnServers(t *testing.T) {
 		if err != nil || (version > 0) != (name == "postgres") {
 			t.Errorf("%s: version %d, %v", name, version, err)
 		}
-		script, err := Migrations(address)
+		script, err := Script(address, 0)
 		if err != nil || strings.Contains(script, `"mine"`) != (name == "postgres") {
 			t.Errorf("%s: the script is %.80q, %v", name, script, err)
 		}

@@ -1,3 +1,11 @@
+-- +goose Up
+-- +goose StatementBegin
+DO $$ BEGIN
+	IF to_regnamespace('{schema}') IS NULL THEN -- else the role need not be allowed to make one
+		CREATE SCHEMA {schema};
+	END IF;
+END $$;
+
 -- What a store keeps of each operation. Times are microseconds since the Unix epoch on the database's clock, 0 if not
 -- set; durations are nanoseconds, and the largest bigint is for ever. Texts are bytes, since not all that clients send
 -- is text in the database's encoding; the view "operations" shows them as text. Columns of 8 bytes come first, so that
@@ -1101,3 +1109,4 @@ BEGIN
 	)
 	SELECT s.n, s.v FROM settled s WHERE NOT p_notify OR pg_notify({channel}, encode(s.id, 'base64')) IS NOT NULL;
 END $$;
+-- +goose StatementEnd

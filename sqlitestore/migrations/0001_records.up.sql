@@ -1,3 +1,5 @@
+-- +goose Up
+-- +goose StatementBegin
 -- What a store keeps of each operation. The record is the binary form that all stores share; the other columns repeat
 -- from it what is searched for, and are written with it. Times are microseconds since the Unix epoch on the store's
 -- clock. A table with rowids: new records lie side by side, so that a group of claims, and the settles soon after,
@@ -77,3 +79,4 @@ CREATE TABLE semel_meta (
 	records INTEGER NOT NULL  -- how many there are
 );
 INSERT INTO semel_meta (one, version, clock, fence, records) VALUES (1, 1, 0, 0, 0);
+-- +goose StatementEnd

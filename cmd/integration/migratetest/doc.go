@@ -1,0 +1,2 @@
+// Package migratetest proves that goose and golang-migrate make of the migrations' files what the stores make of them.
+package migratetest
