@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"encoding/binary"
 	"fmt"
 	"os"
@@ -78,30 +79,8 @@ func (f *sqliteFile) fill(ctx context.Context, n int, retention time.Duration) e
 		return err
 	}
 	const batch = 50_000
-	step := ^uint64(0) / uint64(n)
 	for from := 0; from < n; from += batch {
-		tx, err := conn.BeginTx(ctx, nil)
-		if err != nil {
-			return err
-		}
-		insert, err := tx.PrepareContext(ctx, "INSERT INTO semel_records (id, state, started, expires, record) VALUES (?, ?, ?, ?, ?)")
-		if err != nil {
-			return err
-		}
-		var buf []byte
-		for i := from; i < min(n, from+batch); i++ {
-			id, rec := runningRecord(uint64(i))
-			binary.BigEndian.PutUint64(id[:], uint64(i)*step)
-			rec.Retention = retention
-			rec, _ = rec.Settle(rec.Now, rec.Owner(), driver.Outcome{State: driver.Done, Response: stored})
-			if buf, err = rec.AppendBinary(buf[:0]); err != nil {
-				return err
-			}
-			if _, err := insert.ExecContext(ctx, id[:], int64(rec.State), int64(rec.Started), int64(rec.Expires()), buf); err != nil {
-				return err
-			}
-		}
-		if err := tx.Commit(); err != nil {
+		if err := fillBatch(ctx, conn, from, min(n, from+batch), ^uint64(0)/uint64(n), retention); err != nil {
 			return err
 		}
 	}
@@ -112,6 +91,34 @@ func (f *sqliteFile) fill(ctx context.Context, n int, retention time.Duration) e
 	}
 	_, err = conn.ExecContext(ctx, "UPDATE semel_meta SET records = records + ?", n)
 	return err
+}
+
+// fillBatch adds the records from one number up to another in one transaction. It leaves none open: the connection's
+// Close would wait for it.
+func fillBatch(ctx context.Context, conn *sql.Conn, from, to int, step uint64, retention time.Duration) error {
+	tx, err := conn.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback() //nolint:errcheck // it has been committed, or is given up
+	insert, err := tx.PrepareContext(ctx, "INSERT INTO semel_records (id, state, started, expires, sealed, record) VALUES (?, ?, ?, ?, 0, ?)")
+	if err != nil {
+		return err
+	}
+	var buf []byte
+	for i := from; i < to; i++ {
+		id, rec := runningRecord(uint64(i))
+		binary.BigEndian.PutUint64(id[:], uint64(i)*step)
+		rec.Retention = retention
+		rec, _ = rec.Settle(rec.Now, rec.Owner(), driver.Outcome{State: driver.Done, Response: stored})
+		if buf, err = rec.AppendBinary(buf[:0]); err != nil {
+			return err
+		}
+		if _, err := insert.ExecContext(ctx, id[:], int64(rec.State), int64(rec.Started), int64(rec.Expires()), buf); err != nil {
+			return err
+		}
+	}
+	return tx.Commit()
 }
 
 // claimOnly claims a new key.
