@@ -19,7 +19,8 @@ import (
 
 // An execution is the run of an exchange. While the handler runs, only its goroutine writes the fields.
 type execution struct {
-	*exchange
+	exchange
+	room     engine.Run // memory of the exchange's run
 	op       Operation
 	req      *http.Request // the handler's
 	capture  capture
@@ -112,7 +113,8 @@ func (x *execution) prepareRun(departs bool) {
 	if departs {
 		x.req = x.r.Clone(x.run.Context())
 	} else {
-		x.req = x.r.WithContext(x.run.Context())
+		x.req = &x.received.request
+		*x.req = *x.r.WithContext(x.run.Context()) // one allocation less than to keep what WithContext returns
 	}
 	x.completed(x.req)
 	x.req.Body = x.body.Open()
@@ -250,7 +252,7 @@ func (x *execution) answer() {
 		x.refuse(p)
 	default:
 		// While a slow client reads, hold only what is sent to it.
-		x.body, x.req, x.decision.Outcome.Response, x.rec.Response = nil, nil, nil, nil
+		x.body, x.received, x.req, x.decision.Outcome.Response, x.rec.Response = nil, nil, nil, nil, nil
 		if err := c.writeLive(); err != nil {
 			x.breakOff() // the temporary file can't be read
 		}

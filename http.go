@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -45,7 +46,7 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 		case g.policy.ObserveOnly:
 			g.shadow(next, w, r)
 		default:
-			x := takeExchange()
+			x := exchanges.Get().(*execution)
 			x.g, x.w, x.r, x.started = g, w, r, time.Now()
 			x.serve(next)
 			x.release()
@@ -62,42 +63,50 @@ type exchange struct {
 	keyHeader string // the header in which the key came, and is echoed
 	keyValue  string
 	unkeyed   bool
-	own       bool           // the request comes from within the run that it asks for: a guard within a guard
-	async     bool           // the client asked not to wait for its answer, and the route lets it
-	question  bool           // the request asks about an operation ([Guard.Operations]), and runs nothing
-	asker     engine.Attempt // who asks a question: misses are counted
-	alone     bool           // there is no client: a completer runs it
-	made      bool           // the correlation id was made, not sent
+	own       bool            // the request comes from within the run that it asks for: a guard within a guard
+	async     bool            // the client asked not to wait for its answer, and the route lets it
+	question  bool            // the request asks about an operation ([Guard.Operations]), and runs nothing
+	asker     *engine.Attempt // who asks a question: misses are counted
+	alone     bool            // there is no client: a completer runs it
+	made      bool            // the correlation id was made, not sent
 	body      *requestbody.Body
-	copied    io.Writer         // gets the bytes read from the body; nil for nobody
-	spare     *requestbody.Body // the body of an earlier exchange, to be used again
-	values    []string          // see value
+	copied    io.Writer // gets the bytes read from the body; nil for nobody
+	received  *received // memory for the body, perhaps of an earlier exchange
+	values    []string  // see value
 
 	rec driver.Record // its state after the claim, and after the settle if there is a run
 }
 
-// exchanges holds exchanges that ran nothing, so that their memory can be used again: where there are many, most are
-// repeats.
-var exchanges = sync.Pool{New: func() any { return &exchange{} }}
+// received is what a handler gets of a request, in one piece of memory. It can be collected as soon as the handler no
+// longer holds it, even while a slow client still reads the answer.
+type received struct {
+	request http.Request
+	body    requestbody.Body
+	room    [384]byte // for a small body
+}
 
-func takeExchange() *exchange { return exchanges.Get().(*exchange) }
+func newReceived() *received {
+	m := &received{}
+	m.body.Data = m.room[:0]
+	return m
+}
+
+// exchanges holds executions that ran nothing, so that their memory can be used again: where there are many, most are
+// repeats.
+var exchanges = sync.Pool{New: func() any { return &execution{} }}
 
 // release gives x back when its request has been answered. It does not if a handler, or another function of the user,
 // may still hold a part of x. It is not called if such a function has panicked. The values of headers, which live
-// longer than x, have memory of their own.
-func (x *exchange) release() {
+// longer than x, have memory of their own. What only a run uses has not been touched.
+func (x *execution) release() {
 	if x.run != nil || x.body != nil && !x.body.Reusable() {
 		return
 	}
-	body := x.body
-	if body == nil {
-		body = x.spare
-	}
-	*x = exchange{spare: body}
+	x.exchange = exchange{received: x.received}
 	exchanges.Put(x)
 }
 
-func (x *exchange) serve(next http.Handler) {
+func (x *execution) serve(next http.Handler) {
 	defer func() {
 		if x.run == nil { // a run closes the body at its own end
 			x.closeBody()
@@ -121,10 +130,11 @@ func (x *exchange) serve(next http.Handler) {
 		return
 	}
 	x.keyedHeaders(x.w.Header())
+	x.ask.Room = &x.room
 	p := x.enter(x.r.Context(), &x.rec)
 	switch {
 	case x.run != nil:
-		(&execution{exchange: x}).execute(next)
+		x.execute(next)
 	case p == nil:
 		x.replay(&x.rec)
 	case x.async && p.Code == refusal.InProgress && p.stored:
@@ -170,6 +180,14 @@ func (x *exchange) value(v string) []string {
 	n := len(x.values)
 	x.values = append(x.values, v)
 	return x.values[n : n+1 : n+1]
+}
+
+// copyOf returns a copy of a header's values.
+func (x *exchange) copyOf(values []string) []string {
+	if len(values) == 1 {
+		return x.value(values[0])
+	}
+	return slices.Clone(values)
 }
 
 // completed gives a copy of the request the correlation id and the key that were made for it. The caller's request and

@@ -181,9 +181,12 @@ func (x *exchange) readBody() *Problem {
 	} else if x.copied != nil {
 		src = io.TeeReader(src, x.copied)
 	}
+	if x.received == nil {
+		x.received = newReceived()
+	}
 	body, err := requestbody.Read(src, requestbody.Options{
 		Limit: p.MaxRequestBody, Memory: p.SpoolRequestAbove, Dir: x.g.tempDir,
-		Length: x.r.ContentLength, Coding: x.r.Header["Content-Encoding"], Reuse: x.spare,
+		Length: x.r.ContentLength, Coding: x.r.Header["Content-Encoding"], Reuse: &x.received.body,
 		Principal: x.ask.ID.Scope(), Held: &x.g.held, Files: &x.g.files,
 	})
 	switch {
@@ -192,7 +195,7 @@ func (x *exchange) readBody() *Problem {
 	case err != nil:
 		return x.g.bodyProblem(err)
 	}
-	x.body, x.spare = body, nil
+	x.body = body
 	if how := readAbove(x.r, body); how != "" {
 		return x.consumed(how)
 	}

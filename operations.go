@@ -119,8 +119,8 @@ func (x *exchange) find(name string) (driver.Record, *Problem) {
 	if refused := g.engine.KnowsSecret(x.r.Context()); refused != nil {
 		return driver.Record{}, g.refusedBy(refused) // under another secret no operation is found
 	}
-	x.asker = engine.Attempt{ID: g.identity.ID(string(KindHTTP), scope, ""), Credentials: peerOf(x.r.RemoteAddr)}
-	if left := g.guesses.Look(x.asker, x.started); left > 0 {
+	x.asker = &engine.Attempt{ID: g.identity.ID(string(KindHTTP), scope, ""), Credentials: peerOf(x.r.RemoteAddr)}
+	if left := g.guesses.Look(*x.asker, x.started); left > 0 {
 		p := g.problem(refusal.TooManyAttempts, "too many of the operations that were asked about are unknown, or another caller's")
 		p.Title, p.RetryAfter = "too many questions about unknown operations", engine.WholeSeconds(left)
 		return driver.Record{}, p
@@ -144,7 +144,7 @@ func (x *exchange) find(name string) (driver.Record, *Problem) {
 
 // missed counts a question about an operation that the asker can't have: this limits how often keys and ids can be
 // guessed.
-func (x *exchange) missed() { x.g.guesses.Count(x.asker, x.started) }
+func (x *exchange) missed() { x.g.guesses.Count(*x.asker, x.started) }
 
 // peerOf names the network from which a connection comes: its address, or for IPv6 the first 64 bits, because an IPv6
 // client has many addresses.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -109,12 +108,7 @@ func (x *exchange) replayFields(dst, stored http.Header) {
 	readable := x.mayRead(stored) && len(dst[answer.CORSPrefix+"Allow-Origin"]) == 0 // what layers above have set is for this request
 	for name, values := range stored {
 		if x.storable(name, nil) && (readable || !answer.IsCORS(name)) {
-			if len(values) == 1 {
-				values = x.value(values[0])
-			} else {
-				values = slices.Clone(values)
-			}
-			answer.SetField(dst, name, values)
+			answer.SetField(dst, name, x.copyOf(values))
 		}
 	}
 }
@@ -167,7 +161,9 @@ func (x *exchange) setOwn(dst http.Header, name, value string) {
 func (c *capture) writeLive() error {
 	h := c.live.Header()
 	if c.shared {
-		answer.CopyFields(h, c.sent)
+		for name, values := range c.sent { // whoever changes the answer's header later must not change what is stored
+			answer.SetField(h, name, c.x.copyOf(values))
+		}
 	} else {
 		answer.AddFields(h, c.sent)
 	}

@@ -86,7 +86,7 @@ func (g *Guard) resume(s *resumption, next http.Handler, w http.ResponseWriter, 
 		return
 	}
 	own := &Guard{core: g.core, policy: &p, route: g.route.With(p.engine())}
-	x := &exchange{request: request{g: own, started: time.Now()}, w: w, r: r, alone: true}
+	x := &execution{exchange: exchange{request: request{g: own, started: time.Now()}, w: w, r: r, alone: true}}
 	defer func() {
 		if x.run == nil {
 			x.closeBody()
@@ -117,6 +117,6 @@ func (g *Guard) resume(s *resumption, next http.Handler, w http.ResponseWriter, 
 	default:
 		run.Promise()
 		x.run = run
-		(&execution{exchange: x}).execute(next)
+		x.execute(next)
 	}
 }

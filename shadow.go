@@ -17,7 +17,7 @@ import (
 // shadow is Wrap in observe mode: next always runs, and answers as if there were no guard. The guard records and
 // reports what it would have done.
 func (g *Guard) shadow(next http.Handler, w http.ResponseWriter, r *http.Request) {
-	x := &exchange{request: request{g: g, started: time.Now()}, w: shadowWriter{}, r: r}
+	x := &execution{exchange: exchange{request: request{g: g, started: time.Now()}, w: shadowWriter{}, r: r}}
 	var read bytes.Buffer
 	x.copied = &read
 	problem := x.unthrown(x.identify)
@@ -38,7 +38,7 @@ func (g *Guard) shadow(next http.Handler, w http.ResponseWriter, r *http.Request
 		x.ask.Wait = 0
 		problem := x.enter(r.Context(), &x.rec)
 		if x.run != nil {
-			(&execution{exchange: x}).shadowRun(next, w)
+			x.shadowRun(next, w)
 			return
 		}
 		if problem == nil {

@@ -130,14 +130,6 @@ func SetField(dst http.Header, name string, values []string) {
 	dst[name] = both
 }
 
-// CopyFields adds stored fields to dst. It copies them, because stored fields are shared: whoever changes the answer's
-// header later must not change them.
-func CopyFields(dst, stored http.Header) {
-	for name, values := range stored {
-		SetField(dst, name, slices.Clone(values))
-	}
-}
-
 // Some returns a copy of the fields that keep selects. It also keeps a name without values, which stops net/http from
 // adding the field by itself.
 func Some(fields http.Header, keep func(name string) bool) http.Header {

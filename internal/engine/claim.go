@@ -177,7 +177,7 @@ func (r *Route) send(ctx context.Context, c *claiming, rec *driver.Record) {
 	t, detached := r.few(), context.WithoutCancel(ctx)
 	c.base = detached
 	for try := 1; ; try++ {
-		c.err = r.askUntil(detached, t.until, request{"claim", c.ask.ID, true}, func(ctx context.Context) (err error) {
+		c.err = r.askUntil(detached, t.until, request{verb: "claim", id: c.ask.ID, refusable: true}, func(ctx context.Context) (err error) {
 			c.copies++
 			c.sent = time.Now()
 			*rec, c.owned, err = r.store.Claim(ctx, c.ask.ID, c.claim)

@@ -73,7 +73,7 @@ func (e *Engine) lookAtIdentity(l *looking) {
 	}()
 	var other error
 	until := time.Now().Add(min(claimWindow, e.life))
-	err := e.askUntil(context.Background(), until, request{"identity", identityID, true}, func(ctx context.Context) error {
+	err := e.askUntil(context.Background(), until, request{verb: "identity", id: identityID, refusable: true}, func(ctx context.Context) error {
 		err := CheckIdentity(ctx, e.store, e.identity.mark)
 		if errors.Is(err, ErrOtherSecret) {
 			other, err = err, nil // the store works

@@ -22,7 +22,7 @@ type lease struct {
 	sending  sync.Mutex // held while a renewal is under way
 	mu       sync.Mutex
 	acked    time.Time   // when the last acknowledged claim or renewal was sent
-	beat     *time.Timer // fires the next renewal
+	beat     *time.Timer // fires the next renewal; nil while the run is young ([work])
 	margin   *time.Timer // fires at 80 %; nil under Hold, and before the first renewal
 	handling bool        // the handler has not ended
 	stopped  bool        // settled, fenced or given up: no more renewals
@@ -31,12 +31,36 @@ type lease struct {
 	paused   bool        // in a transaction: a renewal would make it fail
 }
 
-// start takes over the lease of a claim that was sent at the given time.
+// start takes over the lease of a claim that was sent at the given time. If the first renewal is due before the next
+// look at young runs can be relied on, the lease gets its timer at once.
 func (l *lease) start(r *Run, sent time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.run, l.acked, l.handling = r, sent, true
-	l.beat = time.AfterFunc(l.interval()-time.Since(sent), l.renew)
+	if due := l.due(); due < 4*lookAfter {
+		l.after(due)
+	}
+}
+
+// grown is called when the run has lasted for a while.
+func (l *lease) grown() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.beat == nil && !l.stopped && !l.paused {
+		l.after(l.due())
+	}
+}
+
+// due is the time until the next renewal. The caller holds the lock.
+func (l *lease) due() time.Duration { return max(0, l.interval()-time.Since(l.acked)) }
+
+// after sets the timer for the next renewal. The caller holds the lock.
+func (l *lease) after(d time.Duration) {
+	if l.beat == nil {
+		l.beat = time.AfterFunc(d, l.renew)
+	} else {
+		l.beat.Reset(d)
+	}
 }
 
 // none is the lease of a run in one-commit mode, where the transaction holds the record.
@@ -52,7 +76,7 @@ func (l *lease) resume(doubtful bool) {
 		l.margin.Reset(marginOf(l.run.Policy.Lease) - time.Since(l.acked))
 	}
 	if !l.resting && !l.paused {
-		l.beat.Reset(0)
+		l.after(0)
 	}
 }
 
@@ -144,7 +168,9 @@ func (l *lease) pause() error {
 		l.mu.Unlock()
 		return nil // what stopped it has cancelled the run, or there is no lease
 	}
-	l.beat.Stop()
+	if l.beat != nil {
+		l.beat.Stop()
+	}
 	l.mu.Unlock()
 	err := errEnded
 	defer func() {
@@ -162,7 +188,7 @@ func (l *lease) goOn() {
 	defer l.mu.Unlock()
 	l.paused = false
 	if !l.stopped && !l.resting {
-		l.beat.Reset(max(0, l.interval()-time.Since(l.acked)))
+		l.after(l.due())
 	}
 }
 
@@ -180,7 +206,7 @@ func (l *lease) renewed(sent time.Time) {
 		l.margin.Reset(marginOf(l.run.Policy.Lease) - time.Since(l.acked))
 	}
 	if !l.paused {
-		l.beat.Reset(l.interval() - time.Since(l.acked))
+		l.after(l.due())
 	}
 }
 
@@ -188,7 +214,7 @@ func (l *lease) again(after time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.stopped && !l.paused {
-		l.beat.Reset(after)
+		l.after(after)
 	}
 }
 
@@ -224,7 +250,7 @@ func (l *lease) handlerEnded() {
 	}
 	if l.resting && !l.stopped {
 		l.resting = false
-		l.beat.Reset(0)
+		l.after(0)
 	}
 }
 

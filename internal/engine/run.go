@@ -22,6 +22,8 @@ type Run struct {
 	base context.Context // the values of the caller's context, without its cancellation
 	ctx  lazyctx.Context // base with the run, and with MaxRun as its deadline
 
+	settling lazyctx.Context // of the first request that settles the run
+
 	face     Face
 	holder   any
 	joint    joint
@@ -58,20 +60,21 @@ type Face interface {
 // newRun makes the run of a claim that has won, and starts its lease. base has the values of the caller's context, and
 // is never cancelled. The claim was sent at the given time. The run must be settled.
 func (r *Route) newRun(base context.Context, a *Ask, rec *driver.Record, token driver.Token, sent time.Time) *Run {
-	run := &Run{
-		Route: r, ask: a, began: sent, attempt: int(rec.Attempt), last: rec.Error,
-		owner: driver.Owner{Fence: rec.Fence, Token: token},
-		base:  base,
+	run := a.Room
+	if run == nil {
+		run = &Run{}
 	}
+	run.Route, run.ask, run.began, run.attempt, run.last = r, a, sent, int(rec.Attempt), rec.Error
+	run.owner, run.base = driver.Owner{Fence: rec.Fence, Token: token}, base
 	run.stepped, run.steps.some, run.sealed = rec.Steps, rec.Steps, rec.Sealed
 	run.ctx.Parent, run.ctx.At, run.ctx.Cause = run.base, sent.Add(r.Policy.MaxRun), ErrMaxRun
 	run.ctx.Key, run.ctx.Held = runKey{}, run
-	r.work.begin(run)
 	if r.Policy.OneCommit {
 		run.lease.none(run)
 	} else {
 		run.lease.start(run, sent)
 	}
+	r.work.begin(run)
 	if rec.Maybe {
 		run.Tell(event.Takeover, nil)
 	}

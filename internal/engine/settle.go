@@ -138,7 +138,11 @@ func (r *Run) sendSettle(t tries, o *driver.Outcome) (rec driver.Record, owned b
 		}
 		defer r.answers.give(r.ask.ID.Scope(), n) // also if the store ends this goroutine
 	}
-	err = r.askUntil(r.base, t.cut(r.life), request{verb: "settle", id: r.ask.ID}, func(ctx context.Context) (err error) {
+	q := request{verb: "settle", id: r.ask.ID}
+	if r.settling.Parent == nil { // else the store may still hold it
+		q.room = &r.settling
+	}
+	err = r.askUntil(r.base, t.cut(r.life), q, func(ctx context.Context) (err error) {
 		if r.Policy.OneCommit {
 			rec, owned, err = r.askCommitted(ctx)
 		} else {

@@ -16,7 +16,8 @@ import (
 type request struct {
 	verb      string // for events
 	id        driver.ID
-	refusable bool // the breaker may refuse it; a request that ends a run is never refused
+	refusable bool             // the breaker may refuse it; a request that ends a run is never refused
+	room      *lazyctx.Context // unused memory for its context; nil for none
 }
 
 // askUntil makes one request to the store. The request ends when ctx ends, or at until, which is not later than a
@@ -41,7 +42,11 @@ func (e *Engine) askUntil(ctx context.Context, until time.Time, q request, f fun
 var errEnded = errors.New("the store ended the goroutine")
 
 func (e *Engine) try(ctx context.Context, until time.Time, q request, f func(context.Context) error) error {
-	one := lazyctx.Until(ctx, until)
+	one := q.room
+	if one == nil {
+		one = &lazyctx.Context{}
+	}
+	one.Until(ctx, until)
 	defer one.End(nil)
 	err := contained(one, f)
 	if err != nil && ctx.Err() == nil {
@@ -154,7 +159,7 @@ func (t tries) wait(ctx context.Context, try int) bool {
 // Load reads a record, if the breaker allows it. It ends within a claim's window, not with ctx.
 func (e *Engine) Load(ctx context.Context, id driver.ID) (rec driver.Record, err error) {
 	until := time.Now().Add(min(claimWindow, e.life))
-	err = e.askUntil(context.WithoutCancel(ctx), until, request{"load", id, true}, func(ctx context.Context) (err error) {
+	err = e.askUntil(context.WithoutCancel(ctx), until, request{verb: "load", id: id, refusable: true}, func(ctx context.Context) (err error) {
 		rec, err = e.store.Load(ctx, id)
 		return err
 	})
@@ -164,7 +169,7 @@ func (e *Engine) Load(ctx context.Context, id driver.ID) (rec driver.Record, err
 // Steps reads the results of an operation's steps, as Load reads its record. The engine's store must keep steps.
 func (e *Engine) Steps(ctx context.Context, id driver.ID) (saved map[string][]byte, err error) {
 	until := time.Now().Add(min(claimWindow, e.life))
-	err = e.askUntil(context.WithoutCancel(ctx), until, request{"steps", id, true}, func(ctx context.Context) (err error) {
+	err = e.askUntil(context.WithoutCancel(ctx), until, request{verb: "steps", id: id, refusable: true}, func(ctx context.Context) (err error) {
 		saved, err = e.store.(driver.StepStore).Steps(ctx, id)
 		return err
 	})

@@ -56,7 +56,7 @@ func TestR64_TheBreakerHearsOfEachRequestOnce(t *testing.T) {
 		r, seen := newRoute(newScript(), testPolicy(driver.Hold), b)
 		var err error
 		apart(func() {
-			err = r.askUntil(t.Context(), time.Now().Add(time.Minute), request{"claim", numberedID(1), tc.refusable}, func(context.Context) error { return tc.f() })
+			err = r.askUntil(t.Context(), time.Now().Add(time.Minute), request{verb: "claim", id: numberedID(1), refusable: tc.refusable}, func(context.Context) error { return tc.f() })
 		})
 		if !errors.Is(err, tc.want) || !slices.Equal(b.heard, tc.heard) {
 			t.Errorf("%s: %v, and heard %v; want %v and %v", tc.name, err, b.heard, tc.want, tc.heard)
@@ -75,7 +75,7 @@ func TestField08_WhatAStoreThrowsIsNoAnswer(t *testing.T) {
 	t.Parallel()
 	b := &valve{}
 	r, seen := newRoute(newScript(), testPolicy(driver.Hold), b)
-	err := r.askUntil(t.Context(), time.Now().Add(time.Minute), request{"claim", numberedID(1), true}, func(context.Context) error { panic(driver.ErrFull) })
+	err := r.askUntil(t.Context(), time.Now().Add(time.Minute), request{verb: "claim", id: numberedID(1), refusable: true}, func(context.Context) error { panic(driver.ErrFull) })
 	if err == nil || isAnswer(err) || len(b.heard) != 1 || b.heard[0] == nil || seen.count(event.StoreError) != 1 {
 		t.Errorf("%v; the breaker heard %v, told %d", err, b.heard, seen.count(event.StoreError))
 	}

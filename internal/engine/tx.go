@@ -57,7 +57,7 @@ func (r *Route) claimTx(ctx context.Context, a *Ask, rec *driver.Record) (*Run, 
 		owned bool
 	)
 	until, base := sent.Add(min(r.Policy.SettleWait, r.life)), context.WithoutCancel(ctx)
-	err := r.askUntil(base, until, request{"claim", a.ID, true}, func(ctx context.Context) (err error) {
+	err := r.askUntil(base, until, request{verb: "claim", id: a.ID, refusable: true}, func(ctx context.Context) (err error) {
 		tx, *rec, owned, err = r.store.(driver.Transactor).BeginClaim(ctx, a.ID, c)
 		return err
 	})

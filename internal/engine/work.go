@@ -8,7 +8,8 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// work counts what Drain waits for: runs, settles that go on, and releases that are owed.
+// work counts what Drain waits for: runs, settles that go on, and releases that are owed. It also sees to it that runs
+// which last renew their leases.
 type work struct {
 	mu   sync.Mutex
 	n    int
@@ -16,7 +17,14 @@ type work struct {
 
 	oldest, newest *Run // the runs under way, linked in the order of their start
 	runs           int
+
+	young *Run        // the oldest of the runs that began since the last look; nil for none
+	look  *time.Timer // until the next look
+	looks bool        // look is running
 }
+
+// lookAfter is how often the leases of young runs get their timers. Most runs have ended before, and need none.
+const lookAfter = 250 * time.Millisecond
 
 // begin adds a run.
 func (w *work) begin(r *Run) {
@@ -30,11 +38,38 @@ func (w *work) begin(r *Run) {
 		r.before.after = r
 	}
 	w.newest = r
+	if w.young == nil {
+		w.young = r
+	}
+	if !w.looks {
+		w.looks = true
+		if w.look == nil {
+			w.look = time.AfterFunc(lookAfter, w.grown)
+		} else {
+			w.look.Reset(lookAfter)
+		}
+	}
+}
+
+// grown gives the leases of the runs their timers that have begun since the last look. It looks again as long as there
+// are such runs.
+func (w *work) grown() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.looks = w.young != nil; w.looks {
+		w.look.Reset(lookAfter)
+	}
+	for ; w.young != nil; w.young = w.young.after {
+		w.young.lease.grown()
+	}
 }
 
 // end removes a run.
 func (w *work) end(r *Run) {
 	w.mu.Lock()
+	if w.young == r {
+		w.young = r.after
+	}
 	if r.before == nil {
 		w.oldest = r.after
 	} else {

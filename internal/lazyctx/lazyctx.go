@@ -27,8 +27,12 @@ type Context struct {
 }
 
 // Until returns a context that ends at a given time. It must be ended, once nobody needs it any more.
-func Until(parent context.Context, at time.Time) *Context {
-	return &Context{Parent: parent, At: at, timed: parent.Done() == nil}
+func Until(parent context.Context, at time.Time) *Context { return new(Context).Until(parent, at) }
+
+// Until sets up c, the zero value, as a part of something larger. It returns c.
+func (c *Context) Until(parent context.Context, at time.Time) *Context {
+	c.Parent, c.At, c.timed = parent, at, parent.Done() == nil
+	return c
 }
 
 // For returns a context that ends after a time. It must be ended, once nobody needs it any more.
