@@ -165,6 +165,7 @@ func TestCase06_SettleIsAbandonedMaxRunAfterTheFirstTry(t *testing.T) {
 				handler := http.HandlerFunc(paid.pay)
 				wantProblem(t, answer(g.Wrap(handler), post("k", `{}`)), http.StatusServiceUnavailable, refusal.OutcomePending)
 				drained(t, g)
+				synctest.Wait() // a renewal is due at the moment at which the settle is given up
 				if took := time.Since(start); took != time.Minute || last < 58*time.Second || events.count(event.SettleAbandoned) != 1 {
 					t.Errorf("given up after %v, last try after %v, reported %d times; want after MaxRun, once", took, last, events.count(event.SettleAbandoned))
 				}
