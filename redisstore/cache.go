@@ -34,7 +34,7 @@ const (
 // Its clock is not the durable store's: an entry is gone before the rest of the retention that its record had when it
 // was read has passed on this server's clock. It is safe for concurrent use.
 type Cache struct {
-	client   Client
+	client   TextClient
 	prefix   string
 	keep     time.Duration
 	finished finished // those that this process has seen here
@@ -49,7 +49,7 @@ func NewCache(client Client, o CacheOptions) *Cache {
 	if o.Keep <= 0 {
 		o.Keep = defaultKeep
 	}
-	return &Cache{client: client, prefix: o.Prefix, keep: o.Keep}
+	return &Cache{client: textClient(client), prefix: o.Prefix, keep: o.Keep}
 }
 
 func (c *Cache) key(id driver.ID) string { return keyOf(c.prefix, id) }
@@ -70,17 +70,19 @@ func (c *Cache) Get(ctx context.Context, id driver.ID) (rec driver.Record, ticke
 
 func (c *Cache) get(ctx context.Context, id driver.ID) (rec driver.Record, ticket uint64, err error) {
 	if c.finished.has(&id) {
-		if entry, err := getText(ctx, c.client, c.key(id)); err != nil || strings.HasPrefix(entry, "R") {
-			rec, err = c.read(id, entry, c.clock.tell(), err)
+		key := c.key(id)
+		if entry, _, err := doText(ctx, c.client, key, "GET", key); err != nil || strings.HasPrefix(entry, "R") {
+			rec, err = c.read(id, entry, c.clock.tell(), interpretError(err))
 			return rec, 0, err
 		}
 		c.finished.note(&id, false)
 	}
+	sent := time.Now()
 	r, err := cacheGetScript.ask(ctx, c.client, c.key(id), strconv.FormatInt(ticketLife.Milliseconds(), 10))
 	if err != nil {
 		return rec, 0, err
 	}
-	c.clock.set(r.now, time.Now())
+	c.clock.set(r.now, sent, time.Now())
 	if r.wrote {
 		rec, err = c.read(id, r.value, r.now, nil)
 		return rec, 0, err
@@ -120,7 +122,7 @@ func (c *Cache) Fill(ctx context.Context, id driver.ID, rec driver.Record, ticke
 	entry := binary.BigEndian.AppendUint64(append(make([]byte, 0, 1024), 'R'), uint64(rec.Now))
 	entry, err := rec.AppendBinary(binary.BigEndian.AppendUint64(entry, ticket))
 	if err == nil {
-		_, err = cacheFillScript.run(ctx, c.client, c.key(id), strconv.FormatUint(ticket, 10),
+		_, err = cacheFillScript.tell(ctx, c.client, c.key(id), strconv.FormatUint(ticket, 10),
 			strconv.FormatInt(left.Milliseconds(), 10), string(entry))
 	}
 	if err != nil {

@@ -3,10 +3,7 @@ package redisstore
 import (
 	"context"
 	"encoding/binary"
-	"fmt"
-	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/semelhq/semel/driver"
 )
@@ -39,57 +36,14 @@ func (f *finished) note(id *driver.ID, done bool) {
 	}
 }
 
-// replay is a claim by a plain GET. It reports false unless it found a record that is done, within its retention: that
-// refuses every claim, and GET shows the record only until the retention ends on the server's clock.
-func (s *Store) replay(ctx context.Context, id driver.ID, c *driver.Claim) (rec driver.Record, refused bool, err error) {
-	frame, err := getText(ctx, s.client, s.key(id))
-	if err == nil {
-		rec, err = readFrame(frame)
+// replay is a claim by a plain GET. It reports false unless it found a record that is done, within its retention.
+func (s *Store) replay(ctx context.Context, key string, c *driver.Claim) (rec driver.Record, refused bool, err error) {
+	frame, _, err := doText(ctx, s.texts, key, "GET", key)
+	if err != nil {
+		return rec, false, interpretError(err)
 	}
-	if err != nil || rec.State != driver.Done || rec.Tombstone > 0 {
+	if rec, err = readFrame(frame); err != nil {
 		return rec, false, err
 	}
-	rec.Now = max(s.clock.tell(), rec.Settled)
-	return rec, rec.Reads(c.OnLost) == driver.ReadsDone, nil
-}
-
-// getText returns what a key holds, or "".
-func getText(ctx context.Context, client Client, key string) (string, error) {
-	if err := ctx.Err(); err != nil {
-		return "", err
-	}
-	got, err := client.Do(ctx, key, "GET", key)
-	if err = interpretError(err); err != nil {
-		return "", err
-	}
-	text, ok := textOf(got)
-	if !ok && got != nil {
-		return "", fmt.Errorf("GET replied a %T", got)
-	}
-	return text, nil
-}
-
-// A clock goes on from what the server told. It is behind the server's by what a reply takes, and never ahead by more
-// than the two drift apart in clockTrust.
-type clock struct {
-	mu   sync.Mutex
-	told driver.Time
-	at   time.Time
-}
-
-const clockTrust = time.Second
-
-// set notes a time that the server told before at.
-func (c *clock) set(told driver.Time, at time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if passed := at.Sub(c.at); passed > clockTrust || told > c.told.Add(passed) {
-		c.told, c.at = told, at
-	}
-}
-
-func (c *clock) tell() driver.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.told.Add(time.Since(c.at))
+	return rec, replayed(&rec, s.clock.tell(), c.OnLost), nil
 }

@@ -36,9 +36,12 @@ const (
 	offLengths   = 128
 	frameHead    = 152
 
-	offState = 3  // of a frame
-	offFence = 7  // of a frame
-	markSize = 15 // of the mark that a forgotten record leaves: a head with state 0, up to the fence
+	offState   = 3
+	offFlags   = 4
+	offWrote   = 5
+	offFence   = 7
+	offSettled = 55
+	markSize   = 15 // of the mark that a forgotten record leaves: a head with state 0, up to the fence
 )
 
 const (
@@ -74,29 +77,45 @@ func appendPart[T string | []byte](b []byte, part T) []byte {
 
 // newFrame returns the frame of a first run of c, with fence and times zero, which the script sets.
 func newFrame(c *driver.Claim) (string, error) {
-	rec := driver.Record{
+	return encodeFrame(&driver.Record{
 		State: driver.Running, OnLost: c.OnLost, Token: c.Token, Fingerprint: c.Fingerprint, Attempt: 1,
-		Retention: c.Retention, Tombstone: c.Tombstone,
+		Retention: c.Retention, Tombstone: c.Tombstone, Operation: c.Operation, Correlation: c.Correlation, Sealed: c.Sealed,
+	})
+}
+
+// encodeFrame returns the frame of a record, whose answer is not apart.
+func encodeFrame(rec *driver.Record) (string, error) {
+	head := *rec
+	head.Operation, head.Correlation, head.Error, head.Response, head.Sealed = "", "", "", nil, nil
+	room := frameHead + len(rec.Operation) + len(rec.Correlation) + len(rec.Error) + len(rec.Sealed) + 16
+	if rec.Response != nil {
+		room += len(rec.Response.Body) + 256
 	}
-	b := make([]byte, 0, frameHead+len(c.Operation)+len(c.Correlation)+len(c.Sealed)+12)
-	b, err := rec.AppendBinary(append(b, frameVersion))
+	b, err := head.AppendBinary(append(make([]byte, 0, room), frameVersion))
 	if err != nil {
 		return "", err
 	}
 	b = append(b, make([]byte, frameHead-len(b))...)
-	put := func(part int, from int) {
+	from := frameHead
+	end := func(part int) {
 		binary.BigEndian.PutUint32(b[offLengths+4*part:], uint32(len(b)-from))
+		from = len(b)
 	}
-	from := len(b)
-	b = appendPart(b, c.Operation)
-	put(partOperation, from)
-	from = len(b)
-	b = appendPart(b, c.Correlation)
-	put(partCorrelation, from)
-	from = len(b)
-	b = appendPart(b, c.Sealed)
-	put(partSealed, from)
-	return string(b), nil
+	b = appendPart(b, rec.Operation)
+	end(partOperation)
+	b = appendPart(b, rec.Correlation)
+	end(partCorrelation)
+	b = appendPart(b, rec.Error)
+	end(partError)
+	b = appendPart(b, rec.Sealed)
+	end(partSealed)
+	if rec.Response != nil {
+		if b, err = rec.Response.AppendBinary(b); err != nil {
+			return "", err
+		}
+		end(partAnswer)
+	}
+	return unsafe.String(unsafe.SliceData(b), len(b)), nil //nolint:gosec // nothing changes b any more
 }
 
 // answerPart returns the part for an answer; none is empty.

@@ -66,6 +66,8 @@ func (f *scanned) Do(ctx context.Context, key string, args ...any) (any, error) 
 		ms, err := strconv.Atoi(args[len(args)-1].(string))
 		f.values[key], f.until[key] = args[2].(string), time.Now().Add(time.Duration(ms)*time.Millisecond)
 		return "OK", err
+	case "TIME":
+		return nil, errors.New("ERR unknown command")
 	case "DEL":
 		delete(f.values, key)
 		return int64(1), f.down

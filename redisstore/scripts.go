@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -26,6 +27,8 @@ var (
 	extendText string
 	//go:embed scripts/settle.lua
 	settleText string
+	//go:embed scripts/finish.lua
+	finishText string
 	//go:embed scripts/seize.lua
 	seizeText string
 	//go:embed scripts/forget.lua
@@ -47,6 +50,7 @@ var (
 	claimScript     = newScript(claimText)
 	extendScript    = newScript(extendText)
 	settleScript    = newScript(settleText)
+	finishScript    = newScript(finishText)
 	seizeScript     = newScript(seizeText)
 	forgetScript    = newScript(forgetText)
 	saveStepScript  = newScript(saveStepText)
@@ -60,6 +64,7 @@ var (
 func newScript(text string) *script {
 	text = strings.Replace(text, "--PRELUDE\n", prelude, 1)
 	text = strings.ReplaceAll(text, "LAYOUT", strconv.Itoa(int(layoutVersion)))
+	text = strings.ReplaceAll(text, "FENCELIFE", strconv.FormatInt(fenceLife.Milliseconds(), 10))
 	digest := sha1.Sum([]byte(text)) //nolint:gosec // names scripts, as Redis does
 	return &script{text, hex.EncodeToString(digest[:])}
 }
@@ -95,23 +100,35 @@ type reply struct {
 }
 
 // ask executes a script that replies a flag, the time in seconds and microseconds, and a value.
-func (s *script) ask(ctx context.Context, client Client, key string, args ...any) (reply, error) {
-	got, err := s.run(ctx, client, key, args...)
+func (s *script) ask(ctx context.Context, client TextClient, key string, args ...string) (reply, error) {
+	text, err := s.tell(ctx, client, key, args...)
 	if err != nil {
 		return reply{}, err
 	}
-	return parseReply(got)
+	return parseReply(text)
 }
 
-func parseReply(got any) (reply, error) {
-	text, _ := textOf(got)
+// tell executes a script that replies a text.
+func (s *script) tell(ctx context.Context, client TextClient, key string, args ...string) (string, error) {
+	command := make([]string, 0, 16)
+	command = append(append(command, "EVALSHA", s.digest.(string), "1", key), args...)
+	text, _, err := doText(ctx, client, key, command...)
+	if codeOf(err) == "NOSCRIPT" {
+		again := slices.Clone(command)               // a client may still read the first
+		again[0], again[1] = "EVAL", s.text.(string) // which also makes it known
+		text, _, err = doText(ctx, client, key, again...)
+	}
+	return text, interpretError(err)
+}
+
+func parseReply(text string) (reply, error) {
 	seconds, rest, _ := strings.Cut(text, " ")
 	micros, value, ok := strings.Cut(rest, " ")
 	flag, seconds := seconds[:min(1, len(seconds))], seconds[min(1, len(seconds)):]
 	sec, err1 := strconv.ParseInt(seconds, 10, 64)
 	usec, err2 := strconv.ParseInt(micros, 10, 64)
 	if !ok || flag != "0" && flag != "1" || err1 != nil || err2 != nil {
-		return reply{}, fmt.Errorf("script replied a %T that begins with %.40q", got, text)
+		return reply{}, fmt.Errorf("script replied a text that begins with %.40q", text)
 	}
 	return reply{wrote: flag == "1", now: driver.Time(sec*1e6 + usec), value: value}, nil
 }

@@ -29,7 +29,8 @@ func (s *Store) saveStep(ctx context.Context, id driver.ID, by driver.Owner, nam
 	if by.Above {
 		by = driver.Owner{} // names nobody
 	}
-	r, err := s.ask(ctx, saveStepScript, id, ownerBytes(by), name, stepValue(name, result))
+	s.runs.take(&id)
+	r, err := s.ask(ctx, saveStepScript, s.key(id), ownerBytes(by), name, stepValue(name, result))
 	if err != nil {
 		return false, err
 	}
@@ -57,6 +58,7 @@ func (s *Store) Steps(ctx context.Context, id driver.ID) (map[string][]byte, err
 }
 
 func (s *Store) steps(ctx context.Context, id driver.ID) (map[string][]byte, error) {
+	sent := time.Now()
 	got, err := stepsScript.run(ctx, s.client, s.key(id))
 	if err != nil {
 		return nil, err
@@ -65,11 +67,12 @@ func (s *Store) steps(ctx context.Context, id driver.ID) (map[string][]byte, err
 	if len(pair) != 2 {
 		return nil, fmt.Errorf("script replied a %T of %d parts", got, len(pair))
 	}
-	r, err := parseReply(pair[0])
+	text, _ := textOf(pair[0])
+	r, err := parseReply(text)
 	if err != nil {
 		return nil, err
 	}
-	s.clock.set(r.now, time.Now())
+	s.clock.set(r.now, sent, time.Now())
 	rec, err := readHead(r.value)
 	if err != nil {
 		return nil, err

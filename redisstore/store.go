@@ -38,10 +38,13 @@ const defaultPrefix = "semel:"
 // nothing to close. Several stores, in several processes, share records that have the same prefix.
 type Store struct {
 	client   Client
+	texts    TextClient // the same
 	prefix   string
 	channel  string // "" if settles are not published
-	cluster  bool   // keys are on several nodes
+	cluster  bool   // keys are on several nodes, whose clocks are not one
+	native   bool   // native commands can be used where no script is needed
 	finished finished
+	runs     runs
 	clock    clock
 }
 
@@ -63,7 +66,7 @@ func Open(ctx context.Context, client Client, o Options) (*Store, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Store{client: client, prefix: o.Prefix}
+	s := &Store{client: client, texts: textClient(client), prefix: o.Prefix}
 	if o.Notify {
 		if _, ok := client.(Subscriber); !ok {
 			return nil, fmt.Errorf("open redisstore: Options.Notify is set, but the client, a %T, is no Subscriber", client)
@@ -72,6 +75,9 @@ func Open(ctx context.Context, client Client, o Options) (*Store, error) {
 	}
 	if err := s.inspect(ctx, o); err != nil {
 		return nil, fmt.Errorf("open redisstore: %w", err)
+	}
+	if s.native {
+		s.askTime(ctx)
 	}
 	return s, nil
 }
@@ -86,10 +92,11 @@ func keyOf(prefix string, id driver.ID) string {
 }
 
 // ask executes a script on a record.
-func (s *Store) ask(ctx context.Context, sc *script, id driver.ID, args ...any) (reply, error) {
-	r, err := sc.ask(ctx, s.client, s.key(id), args...)
+func (s *Store) ask(ctx context.Context, sc *script, key string, args ...string) (reply, error) {
+	sent := time.Now()
+	r, err := sc.ask(ctx, s.texts, key, args...)
 	if err == nil {
-		s.clock.set(r.now, time.Now())
+		s.clock.set(r.now, sent, time.Now())
 	}
 	return r, err
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/semelhq/semel/driver"
@@ -23,8 +24,11 @@ func (f *fake) Do(_ context.Context, key string, args ...any) (any, error) {
 	for _, arg := range args {
 		texts = append(texts, arg.(string))
 	}
-	if texts[0] == "INFO" {
+	switch {
+	case texts[0] == "INFO":
 		return f.info, nil
+	case f.do == nil:
+		return nil, errors.New("ERR no such command")
 	}
 	return f.do(key, texts)
 }
@@ -213,22 +217,104 @@ func TestOpenLooksAtTheServer(t *testing.T) {
 func TestR50_TheClockFollowsTheServers(t *testing.T) {
 	t.Parallel()
 	var c clock
-	now := time.Now().Add(-time.Minute)
-	c.set(1_000_000, now)
-	c.set(1_000_500, now.Add(time.Millisecond)) // a reply that took longer: the clock is further already
-	if got := c.told; got != 1_000_000 {
-		t.Errorf("told %d", got)
+	if c.tell() != 0 {
+		t.Errorf("a clock that was told nothing tells %d", c.tell())
 	}
-	c.set(1_002_000, now.Add(time.Millisecond)) // one that took less
-	if got := c.told; got != 1_002_000 {
-		t.Errorf("told %d", got)
+	now := time.Now()
+	at := func(ms float64) time.Time { return now.Add(time.Duration(ms * float64(time.Millisecond))) }
+	// The server's clock is 5 s ahead of what now is taken for here, and then an hour behind that.
+	for _, row := range []struct {
+		what      string
+		told      driver.Time
+		sent, got float64     // in milliseconds
+		low, high driver.Time // at got
+	}{
+		{"the first", 5_000_500, 0, 1, 5_000_500, 5_001_502},
+		{"one that took longer", 5_001_700, 1, 3, 5_002_499, 5_003_502},
+		{"one that says how far it was at least", 5_003_900, 3, 4, 5_003_900, 5_004_502},
+		{"one that says how far it was at most", 5_004_100, 4, 5, 5_004_899, 5_005_102},
+		{"one that tells both", 5_005_500, 5.5, 5.52, 5_005_500, 5_005_522},
+		{"one that came late", 5_004_000, 3, 6, 5_005_979, 5_006_002},
+		{"one of a clock that was set back", 1_007_000, 7, 7.5, 1_007_000, 1_007_502},
+		{"one of a clock that was set right again", 5_008_200, 8, 8.5, 5_008_200, 5_008_702},
+		{"one so much later that the others do not count", 7_009_500, 2009, 2010, 7_009_500, 7_010_502},
+	} {
+		c.set(row.told, at(row.sent), at(row.got))
+		s := c.last.Load()
+		if low, high := s.low(at(row.got)), s.high(at(row.got)); low != row.low || high != row.high {
+			t.Errorf("%s: the server's clock is between %d and %d, want %d and %d", row.what, low, high, row.low, row.high)
+		}
 	}
-	c.set(1_500_000, now.Add(2*time.Second)) // the server's clock is slower than this process's
-	if got := c.told; got != 1_500_000 {
-		t.Errorf("told %d", got)
-	}
-	if got := c.tell(); got < 1_500_000 {
-		t.Errorf("it tells %d", got)
+}
+
+// A process that has not asked the server for a while, or has stood still since, does not tell the time by itself.
+func TestR50_AnOldClockIsNotReliedOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var c clock
+		now := func() driver.Time { return driver.TimeOf(time.Now().Add(-time.Hour)) } // the server's
+		ask := func(there, back time.Duration) {
+			sent := time.Now()
+			time.Sleep(there)
+			told := now()
+			time.Sleep(back)
+			c.set(told, sent, time.Now())
+		}
+		asked := 0
+		read := func() (reading, bool) { return c.read(func() { asked++ }) }
+		relied := func(what string, want bool) (r reading) {
+			t.Helper()
+			r, ok := read()
+			if ok != want {
+				t.Errorf("%s it is relied on: %t", what, ok)
+			}
+			if ok && (now() < r.low || now() > r.high) {
+				t.Errorf("%s it is %d, read as between %d and %d", what, now(), r.low, r.high)
+			}
+			return r
+		}
+		relied("never asked", false)
+		ask(time.Millisecond, 10*time.Millisecond)
+		r := relied("just asked", true)
+		if r.settled(time.Second); now() < r.high {
+			t.Error("it told a time that had not come")
+		}
+		relied("told too late", false)
+		ask(5*time.Microsecond, 5*time.Microsecond)
+		r = relied("asked again", true)
+		time.Sleep(60 * time.Millisecond)
+		relied("getting old", true)
+		relied("getting old", true)
+		if asked != 1 {
+			t.Errorf("it is asked %d times before it is too old, want once", asked)
+		}
+		if r.settled(50*time.Millisecond) || !r.settled(100*time.Millisecond) {
+			t.Error("the time since a reading is not counted")
+		}
+		time.Sleep(60 * time.Millisecond)
+		relied("old", false)
+		ask(time.Microsecond, 200*time.Millisecond)
+		relied("asked, with a reply that took long", false)
+	})
+}
+
+// A machine that was suspended shows it on one of two clocks.
+func TestR50_ASuspendedProcessNotices(t *testing.T) {
+	t.Parallel()
+	from := time.Now()
+	wall := from.Round(0)
+	for what, row := range map[string]struct {
+		to   time.Time
+		want time.Duration
+	}{
+		"as long as it says":                             {from.Add(time.Second), time.Second},
+		"the wall clock has gone on":                     {wall.Add(time.Hour), time.Hour},
+		"the wall clock was set back":                    {wall.Add(-time.Hour), time.Hour},
+		"only the monotonic clock counts, if it is more": {from.Add(time.Minute), time.Minute},
+	} {
+		if got := elapsed(from, row.to); got != row.want {
+			t.Errorf("%s: %s, want %s", what, got, row.want)
+		}
 	}
 }
 

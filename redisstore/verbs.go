@@ -32,16 +32,19 @@ func (s *Store) claim(ctx context.Context, id driver.ID, c driver.Claim) (rec dr
 		c.Retention = driver.DefaultRetention
 	}
 	c.Tombstone = max(c.Tombstone, 0)
+	key := s.key(id)
 	if s.finished.has(&id) {
-		if rec, refused, err := s.replay(ctx, id, &c); refused || err != nil {
+		if rec, refused, err := s.replay(ctx, key, &c); refused || err != nil {
 			return rec, false, err
 		}
+	} else if rec, owned, decided, err := s.claimNatively(ctx, &id, key, &c); decided || err != nil {
+		return rec, owned, err
 	}
 	frame, err := newFrame(&c)
 	if err != nil {
 		return rec, false, err
 	}
-	r, err := s.ask(ctx, claimScript, id, frame, micros(c.Lease), c.OnLost.String())
+	r, err := s.ask(ctx, claimScript, key, frame, micros(c.Lease), c.OnLost.String())
 	if err != nil {
 		return rec, false, err
 	}
@@ -69,7 +72,8 @@ func (s *Store) Extend(ctx context.Context, id driver.ID, by driver.Owner, x dri
 	if x.Begun {
 		begun = "1"
 	}
-	r, err := s.ask(ctx, extendScript, id, ownerBytes(by), micros(x.Lease), begun)
+	s.runs.take(&id)
+	r, err := s.ask(ctx, extendScript, s.key(id), ownerBytes(by), micros(x.Lease), begun)
 	if err == nil {
 		_, err = readHead(r.value)
 	}
@@ -90,6 +94,10 @@ func (s *Store) Settle(ctx context.Context, id driver.ID, by driver.Owner, o dri
 }
 
 func (s *Store) settle(ctx context.Context, id driver.ID, by driver.Owner, o driver.Outcome) (rec driver.Record, owned bool, err error) {
+	key := s.key(id)
+	if rec, decided, err := s.settleNatively(ctx, &id, key, by, &o); decided || err != nil {
+		return rec, decided, err
+	}
 	mode := "0"
 	switch {
 	case o.State != driver.Done && o.State != driver.Free && o.State != driver.Unknown, by.Above && o.State != driver.Free:
@@ -113,7 +121,7 @@ func (s *Store) settle(ctx context.Context, id driver.ID, by driver.Owner, o dri
 	if s.channel != "" {
 		told = string(id[:])
 	}
-	r, err := s.ask(ctx, settleScript, id, ownerBytes(by), mode, string(rune(o.State)),
+	r, err := s.ask(ctx, settleScript, key, ownerBytes(by), mode, string(rune(o.State)),
 		string(appendPart(nil, o.Error)), answer, s.channel, told, kept)
 	if err != nil {
 		return rec, false, err
@@ -141,7 +149,7 @@ func (s *Store) Load(ctx context.Context, id driver.ID) (driver.Record, error) {
 }
 
 func (s *Store) load(ctx context.Context, id driver.ID) (driver.Record, error) {
-	r, err := s.ask(ctx, loadScript, id)
+	r, err := s.ask(ctx, loadScript, s.key(id))
 	if err != nil {
 		return driver.Record{}, err
 	}
@@ -175,7 +183,7 @@ func (s *Store) Seize(ctx context.Context, id driver.ID, t driver.Token) (driver
 }
 
 func (s *Store) seize(ctx context.Context, id driver.ID, t driver.Token) (rec driver.Record, err error) {
-	r, err := s.ask(ctx, seizeScript, id, string(t[:]))
+	r, err := s.ask(ctx, seizeScript, s.key(id), string(t[:]))
 	if err != nil {
 		return rec, err
 	}
@@ -198,7 +206,7 @@ func (s *Store) Forget(ctx context.Context, id driver.ID, by driver.Owner) (bool
 	if by.Above {
 		by = driver.Owner{} // names nobody
 	}
-	r, err := s.ask(ctx, forgetScript, id, ownerBytes(by))
+	r, err := s.ask(ctx, forgetScript, s.key(id), ownerBytes(by))
 	if err == nil {
 		_, err = readHead(r.value)
 	}

@@ -54,6 +54,9 @@
 #ifndef STEPS
 #define STEPS 0                 /* 1: handlers may save a step first */
 #endif
+#ifndef NATIVE
+#define NATIVE 0                /* 1: a claim of an absent record brings its fence along: the clock when it was sent */
+#endif
 #ifndef PROMISES
 #define PROMISES 0              /* 1: requests are stored, and clients may be told that theirs will be finished */
 #endif
@@ -92,6 +95,7 @@
 #define KEEPS_MAYBE  24         /* ... no maybe */
 #define KEEPS_STEPS  25         /* ... no steps */
 #define KEEPS_OWED   26         /* ... and nothing owed */
+#define MARK         45         /* Forget leaves a mark for as long as a claim sent before may be under way */
 /* of the guard */
 #define SAME_TOKEN   27         /* all copies of a claim have one token */
 #define RELEASE      28         /* a claim that may own unnoticed is released by token */
@@ -140,6 +144,7 @@ typedef Record {
 
 Record rec;
 byte clock;                     /* the highest fence handed out */
+bool fenced;                    /* the key is not empty: it keeps the fence of a record that was forgotten */
 
 /* What a reader makes of it: Record.Reads. Unknown and done are derived here from a running record, never written. */
 #define holds(caller)         (rec.hold && with(HOLD_RECORD) || caller && with(HOLD_CALLER))
@@ -197,37 +202,40 @@ bool nothing[LAST + 1];         /* the client of this token was told that nothin
 
 /* ---- The verbs of the store ---- */
 
-inline started(t, h)
+/* f is the fence that the claim brings along, 0 for none. It counts only where the key is empty. */
+#define empty_key (rec.state == absent && !(fenced && with(MARK)))
+
+inline started(t, h, f)
 {
-	rec.fence = ((rec.state == absent && with(CLOCK_FENCE)) -> clock + 1 : rec.fence + 1);
+	rec.fence = ((rec.state == absent && with(CLOCK_FENCE)) -> ((f && empty_key) -> f : clock + 1) : rec.fence + 1);
 	clock = (rec.fence > clock -> rec.fence : clock);
 	rec.state = running; rec.token = t; rec.hold = h; rec.over = false; rec.seized = false; rec.wrote = 0;
 	runs++; handled = false
 }
 
 /* A new operation, for request q. */
-inline starts_anew(t, h, q)
+inline starts_anew(t, h, q, f)
 {
 	rec.request = q; wanted[op] = q;
-	started(t, h)
+	started(t, h, f)
 }
 
-inline Claim(t, h, q, owned)
+inline Claim(t, h, q, f, owned)
 {
 	if
 	:: rec.state == absent ->
-		starts_anew(t, h, q); owned = true
+		starts_anew(t, h, q, f); owned = true
 	:: rec.state != absent && rec.expired ->
 		rec.expired = false; rec.answer = 0;
 		if :: with(FRESH) -> rec.begun = false; rec.maybe = false; rec.steps = false; rec.owed = false :: else -> skip fi;
 		op++;
-		starts_anew(t, h, q); owned = true
+		starts_anew(t, h, q, 0); owned = true
 	:: rec.state != absent && !rec.expired && rec.token != t && rec.request != q && unused ->
 		must(!effects[op] && !stepped[op], a key that was used goes to another request);
 		must(!promised[op], a promise is dropped);
 		passed[op] = true; rec.maybe = false; rec.steps = false; rec.owed = false;
 		op++;
-		starts_anew(t, h, q); owned = true
+		starts_anew(t, h, q, 0); owned = true
 	:: rec.state != absent && !rec.expired && rec.token == t ->     /* its own, whose reply was lost */
 		owned = (rec.state == running || !with(SPENT));
 		if :: owned -> rec.state = running; rec.over = false :: else -> skip fi
@@ -237,7 +245,7 @@ inline Claim(t, h, q, owned)
 		must(!bytes[op], it runs again after begun);
 		rec.maybe = rec.maybe || rec.state == running;
 		rec.owed = rec.owed || PROMISES && rec.state == running;
-		started(t, h); owned = true
+		started(t, h, 0); owned = true
 	:: else ->
 		owned = false;
 		if
@@ -363,13 +371,14 @@ chan net = [COPIES + 1] of { mtype, byte, byte, byte, byte };   /* verb, fence, 
 
 /* Sorted, so that two copies are the same state in either order. */
 #define send(verb, f, t, x, r) len(net) < COPIES -> net !! verb, f, t, x, r
-#define claim_under_way(t)     (net ?? [claim, 0, eval(t), 0, 0])
+#define claim_under_way(t)     (net ?? [claim, _, eval(t), 0, 0])
+#define sending                (NATIVE -> clock + 1 : 0)     /* one that is answered at once would get the same from a script */
 #define extend_under_way(f, t) (net ?? [extend, eval(f), eval(t), 0, 0])
 
 inline executed(v, f, t, x, r, owned)
 {
 	if
-	:: v == claim -> Claim(t, hold_of(guard_of(t)), request_of(t), owned)
+	:: v == claim -> Claim(t, hold_of(guard_of(t)), request_of(t), f, owned)
 	:: v == extend -> Extend(f, t, false, owned)
 	:: v == mark -> Extend(f, t, true, owned)
 	:: v == settle -> Settle(f, t, x, r, owned)
@@ -395,7 +404,7 @@ end:
 			executed(v, f, t, x, r, owned) }
 		:: printf("network: the copy of %e by token %d is lost\n", v, t)
 		fi;
-		d_step { v = 0; f = 0; t = 0; x = 0; r = 0; v2 = 0; f2 = 0; t2 = 0; x2 = 0; r2 = 0; owned = false } }
+		d_step { fenced = fenced && nempty(net); v = 0; f = 0; t = 0; x = 0; r = 0; v2 = 0; f2 = 0; t2 = 0; x2 = 0; r2 = 0; owned = false } }
 	od
 }
 
@@ -492,7 +501,7 @@ proctype Guard(byte me)
 	/* asking: it sends the claim until there is a reply, or it gives up. */
 	:: d_step {
 		at == asking ->
-		Claim(tok, hold_of(me), request_of(tok), owned);
+		Claim(tok, hold_of(me), request_of(tok), 0, owned);
 		printf("guard %d: claims with token %d: %e, fence %d\n", me, tok, reply(owned), rec.fence);
 		late[me] = false;
 		if
@@ -504,7 +513,7 @@ proctype Guard(byte me)
 			ends()
 		fi }
 	:: d_step {
-		at == asking && unheard < TRIES && send(claim, 0, tok, 0, 0);
+		at == asking && unheard < TRIES && send(claim, sending, tok, 0, 0);
 		printf("guard %d: claims with token %d, no reply\n", me, tok);
 		unheard++; resent = true;
 		if :: !with(SAME_TOKEN) && n < REQUESTS -> n++; tok = token_of(me, n) :: else -> skip fi }
@@ -677,7 +686,7 @@ endwaits:
 		owned = (rec.fence == fence && rec.token == token && forgettable || !with(FORGET_OWNED) && rec.state != absent);
 		printf("decider: forgets what it has seen: %e\n", reply(owned));
 		if
-		:: owned -> deleted(); op = (op == about -> op + 1 : op)
+		:: owned -> deleted(); fenced = NATIVE; op = (op == about -> op + 1 : op)
 		:: else -> skip
 		fi;
 		owned = false }
@@ -744,7 +753,7 @@ end:
 		if :: q = 1 :: OTHERS -> q = 2 fi;
 		d_step {
 			about = op;
-			Claim(LAST, h, q, owned);
+			Claim(LAST, h, q, 0, owned);
 			printf("last client: claims: %e\n", reply(owned));
 			if
 			:: owned -> must(op != about || !acked[op], an acknowledged answer is gone)

@@ -1,5 +1,5 @@
 -- KEYS[1] the record; ARGV: fence and token of the owner. Replies "1" if it is forgotten, else "0"; the time; and the head
--- of the record as it was before. A fence that the clock has not passed is kept until it has.
+-- of the record as it was before. Its fence is kept for as long as a claim may be under way that has not a higher one.
 --PRELUDE
 local v = call('GETRANGE', KEYS[1], 0, 151)
 local t = call('TIME')
@@ -24,7 +24,7 @@ if forgets then
   if steps then
     call('DEL', steps)
   end
-  if num(v, 8) >= math.floor(now / 1000) then
+  if num(v, 8) + FENCELIFE >= math.floor(now / 1000) then
     put(KEYS[1], sub(v, 1, 3) .. '\0\0\0\0' .. sub(v, 8, 15), ending(v, 0))
   end
 end

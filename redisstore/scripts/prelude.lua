@@ -56,11 +56,16 @@ local function readable(v)
   return #v == 152 + a + b + c + x + s + (byte(v, 128) == 0 and d or 0)
 end
 
--- The key's end in milliseconds, or nil: not before the time in microseconds, and not before the clock shows a fence
--- above the frame's.
-local function ending(v, at)
-  local ms = math.max(math.floor(at / 1000), num(v, 8)) + 2
+-- A key's end in milliseconds, or nil, not before a time in microseconds.
+local function after(at)
+  local ms = math.floor(at / 1000) + 2
   return ms < 9e15 and string.format('%.0f', ms) or nil
+end
+
+-- The end of a record's key: not before the time in microseconds, and not before the clock is FENCELIFE milliseconds past
+-- the frame's fence. So a native claim with a fence that is not above this one finds the key taken (clock.go).
+local function ending(v, at)
+  return after(math.max(at, (num(v, 8) + FENCELIFE) * 1000))
 end
 
 local function put(key, v, ms)

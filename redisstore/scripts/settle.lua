@@ -13,8 +13,8 @@ if string.byte(v, 4) == 1 and ARGV[2] == '0' and ARGV[3] == '\2' and ARGV[4] == 
     local fh, fl = unpack('>I4I4', v, 8)
     local rh, rl, th, tl = unpack('>I4I4I4I4', v, 64)
     local a, b, c, x, s, d = unpack('>I4I4I4I4I4I4', v, 129)
-    local fence = fh * 4294967296 + fl
-    -- With a retention that ends within 13 years, and a fence that the clock reaches by then.
+    local fence = fh * 4294967296 + fl + FENCELIFE
+    -- With a retention that ends within 13 years, and a fence that the clock passes by then.
     if #v == 152 + a + b + x and c + s + d == 0 and th + tl == 0 and rh < 100000000 and fence < 4e12 then
       local now = t[1] * 1000000 + t[2]
       local lo, ms = now % 4294967296, now / 1000 + (rh * 4294967296 + rl) / 1000000
@@ -90,14 +90,14 @@ if answer == '' then
   call('PERSIST', KEYS[1]) -- makes Redis let the next command pass when its memory is full
 end
 if apart then
-  put(KEYS[1] .. '~', sub(f, 8, 15) .. answer, ending(f, kept))
+  put(KEYS[1] .. '~', sub(f, 8, 15) .. answer, after(kept))
 else
   f = f .. answer
 end
 local ms = ending(f, expires(f, state, now, flags))
 put(KEYS[1], f, ms)
 if steps then
-  keep(steps, state == 2 and ending(f, kept) or ms) -- a tombstone has none
+  keep(steps, state == 2 and us(v, 72) > 0 and after(kept) or ms) -- a tombstone has none
 end
 if ARGV[6] ~= '' then
   redis.pcall('PUBLISH', ARGV[6], ARGV[7])

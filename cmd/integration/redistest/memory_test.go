@@ -19,7 +19,8 @@ func TestAServerWithoutMemoryLosesNothing(t *testing.T) {
 	eachLibrary(t, func(t *testing.T, lib clientLibrary) {
 		r := startRedis(t, "--maxmemory-policy", "noeviction")
 		client := lib.connect(t, r.Addr())
-		s := open(t, client, redisstore.Options{})
+		o := redisstore.Options{Prefix: prefix()}
+		s := open(t, client, o)
 		begin := func(p semel.LostPolicy, change func(c *driver.Claim)) (driver.ID, driver.Claim, driver.Record) {
 			id, c := newID(), ask(p)
 			if change != nil {
@@ -47,6 +48,10 @@ func TestAServerWithoutMemoryLosesNothing(t *testing.T) {
 		got, owned, err := s.Claim(ctx, finished, retry(finishedClaim))
 		if err != nil || owned || got.Response == nil {
 			t.Errorf("a repeat: owned is %t, answer %t, error %v", owned, got.Response != nil, err)
+		}
+		stranger := open(t, client, o) // which has not seen it done
+		if got, owned, err = stranger.Claim(ctx, finished, retry(finishedClaim)); err != nil || owned || got.Response == nil {
+			t.Errorf("a repeat in another process: owned is %t, answer %t, error %v", owned, got.Response != nil, err)
 		}
 		for _, run := range []struct {
 			id driver.ID

@@ -172,6 +172,9 @@ func (m *model) claim(id driver.ID, before driver.Record) {
 		m.owners = append(m.owners, rec.Owner())
 	}
 	m.agree("Claim", id, rec, false, func(r driver.Record) driver.Record {
+		if owned && r.State == driver.Absent && rec.Started < rec.Now {
+			r, _ = r.Claim(rec.Started, c) // its reply took so long that it was sent again
+		}
 		r, ok := r.Claim(rec.Now, c)
 		if ok != owned {
 			r.Error = fmt.Sprint("owned is ", ok)

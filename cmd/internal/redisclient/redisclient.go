@@ -6,19 +6,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/redis/rueidis"
 
 	"github.com/semelhq/semel/redisstore"
 )
 
-// A Client is a [redisstore.Client], [redisstore.NodeVisitor] and [redisstore.Subscriber].
+// A Client is a [redisstore.TextClient], [redisstore.NodeVisitor] and [redisstore.Subscriber].
 type Client struct {
 	client rueidis.Client
 }
 
 var (
-	_ redisstore.Client      = (*Client)(nil)
+	_ redisstore.TextClient  = (*Client)(nil)
 	_ redisstore.NodeVisitor = (*Client)(nil)
 	_ redisstore.Subscriber  = (*Client)(nil)
 )
@@ -32,22 +33,36 @@ func (c *Client) Close() { c.client.Close() }
 // Do implements [redisstore.Client].
 func (c *Client) Do(ctx context.Context, key string, args ...any) (any, error) {
 	texts := make([]string, len(args))
-	at := len(args) // where the key is, which rueidis routes by
 	for i, arg := range args {
 		texts[i] = arg.(string)
-		if i > 0 && key != "" && at == len(args) && texts[i] == key {
-			at = i
-		}
 	}
-	command := c.client.B().Arbitrary(texts[:at]...)
-	if at < len(args) {
-		command = command.Keys(key).Args(texts[at+1:]...)
-	}
-	v, err := c.client.Do(ctx, command.Build()).ToAny()
+	v, err := c.client.Do(ctx, c.command(key, texts)).ToAny()
 	if rueidis.IsRedisNil(err) {
 		return nil, nil
 	}
 	return v, err
+}
+
+// DoText implements [redisstore.TextClient].
+func (c *Client) DoText(ctx context.Context, key string, args ...string) (text string, ok bool, err error) {
+	text, err = c.client.Do(ctx, c.command(key, args)).ToString()
+	if rueidis.IsRedisNil(err) {
+		return "", false, nil
+	}
+	return text, err == nil, err
+}
+
+// command shows rueidis where the key is, by which it routes.
+func (c *Client) command(key string, args []string) rueidis.Completed {
+	at := len(args)
+	if i := slices.Index(args, key); key != "" && i > 0 {
+		at = i
+	}
+	command := c.client.B().Arbitrary(args[:at]...)
+	if at < len(args) {
+		command = command.Keys(key).Args(args[at+1:]...)
+	}
+	return command.Build()
 }
 
 // EachNode implements [redisstore.NodeVisitor].

@@ -104,6 +104,15 @@ func (l *lateClient) Do(ctx context.Context, key string, args ...any) (any, erro
 	return client.Do(ctx, key, args...)
 }
 
+// DoText implements [redisstore.TextClient].
+func (l *lateClient) DoText(ctx context.Context, key string, args ...string) (text string, ok bool, err error) {
+	client, err := l.connected()
+	if err != nil {
+		return "", false, err
+	}
+	return client.DoText(ctx, key, args...)
+}
+
 // connected returns the client, or why there is none; then it may have begun to connect.
 func (l *lateClient) connected() (*redisclient.Client, error) {
 	l.mu.Lock()
