@@ -47,6 +47,7 @@ func main() {
 		{"P-4 Redis", redisFirst},
 		{"P-5 Redis", redisReplay},
 		{"P-6 Redis", redisMiddleware},
+		{"P-20 Redis", redisLook},
 		{"P-7 SQLite", sqliteStore},
 		{"P-17 SQLite", bulkImport},
 		{"saga", sagas},

@@ -145,8 +145,8 @@ func timeOf(ctx context.Context, node Client) (driver.Time, error) {
 	return driver.Time(sec*1e6 + usec), nil
 }
 
-// scanCount is how many keys one step looks at, about. A step holds up all other commands.
-const scanCount = "64"
+// listStep is how many keys one step of a listing looks at, about. A step holds up all other commands.
+const listStep = "64"
 
 // A page is what scan.lua tells of some keys.
 type page struct {
@@ -160,7 +160,7 @@ type page struct {
 func (s *Store) eachPage(ctx context.Context, pattern string, give []any, visit func(p *page) error) error {
 	return s.eachNode(ctx, func(ctx context.Context, node Client) error {
 		for cursor := "0"; ; {
-			p, err := s.page(ctx, node, cursor, pattern, give)
+			p, err := s.page(ctx, node, cursor, pattern, listStep, give)
 			if err == nil {
 				err = visit(p)
 			}
@@ -175,8 +175,8 @@ func (s *Store) eachPage(ctx context.Context, pattern string, give []any, visit 
 }
 
 // page looks at the keys of a node that follow a cursor.
-func (s *Store) page(ctx context.Context, node Client, cursor, pattern string, give []any) (*page, error) {
-	got, err := scanScript.look(ctx, node, append([]any{cursor, pattern, scanCount}, give...)...)
+func (s *Store) page(ctx context.Context, node Client, cursor, pattern, count string, give []any) (*page, error) {
+	got, err := scanScript.look(ctx, node, append([]any{cursor, pattern, count}, give...)...)
 	if err != nil {
 		return nil, err
 	}

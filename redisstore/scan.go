@@ -13,6 +13,8 @@ import (
 )
 
 const (
+	// scanStep is how many keys one step of a scan looks at, about: half as many as a listing's, since it never ends.
+	scanStep = "32"
 	// scanPause is how long the server is left alone between two steps of a scan, at least. A step that took longer is
 	// followed by as long a pause.
 	scanPause = 2 * time.Millisecond
@@ -26,7 +28,7 @@ const (
 	scanKept = 24 * time.Hour
 )
 
-// Scan implements [driver.Scanner]. It goes through the keys of all nodes, 64 at a time and no more than about 25 000 a
+// Scan implements [driver.Scanner]. It goes through the keys of all nodes, 32 at a time and no more than about 15 000 a
 // second, and through the nodes in turn. It sees the names of the keys of others, and reads none of them. Of what waits
 // it keeps the ids in the set Prefix + "waiting". Where it is on a node it keeps in Prefix + "scan:" and the run id of
 // that node's server, since another server, or the same one after a restart, does not know the cursor: there it begins
@@ -78,7 +80,12 @@ func (sc *scan) hold(ctx context.Context) (bool, error) {
 	}
 	sc.mine, sc.asked = false, time.Now()
 	set, err := sc.say(ctx, "SET", "scanner", sc.token, "NX", "PX", millis(scanLease))
-	if err == nil && set == nil {
+	switch {
+	case err != nil:
+		return false, err
+	case set != nil:
+		clear(sc.rounds) // others may have gone on since
+	default:
 		var holder any
 		holder, err = sc.say(ctx, "GET", "scanner")
 		if text, _ := textOf(holder); err != nil || text != sc.token {
@@ -204,7 +211,7 @@ func (sc *scan) turn(ctx context.Context, node Client, server string, r *scanRou
 			return false, err
 		}
 		began := time.Now()
-		p, err := sc.page(ctx, node, r.cursor, pattern, []any{"waiting"})
+		p, err := sc.page(ctx, node, r.cursor, pattern, scanStep, []any{"waiting"})
 		if err == nil {
 			err = sc.note(ctx, p.ids)
 		}

@@ -59,9 +59,15 @@ func (s *store) Wake(ctx context.Context, settled func(driver.ID)) error {
 		defer mu.Unlock()
 		settled(id)
 	}
+	return s.inAll(ctx, "wake", func(h *shard) error { return h.wake(ctx, one) })
+}
+
+// inAll does in all shards at once what lasts until ctx ends. Where it fails it is begun again after a pause. If no
+// shard can do it, the error wraps [errors.ErrUnsupported].
+func (s *store) inAll(ctx context.Context, what string, do func(h *shard) error) error {
 	each(s.shards, func(_ int, h *shard) error {
 		for {
-			err := h.wake(ctx, one)
+			err := do(h)
 			if errors.Is(err, errors.ErrUnsupported) || !pause.For(ctx, pause.Jitter(2*time.Second)) {
 				return nil
 			}
@@ -70,7 +76,7 @@ func (s *store) Wake(ctx context.Context, settled func(driver.ID)) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return fmt.Errorf("shardstore: wake: the shards: %w", errors.ErrUnsupported)
+	return fmt.Errorf("shardstore: %s: the shards: %w", what, errors.ErrUnsupported)
 }
 
 func (h *shard) wake(ctx context.Context, settled func(driver.ID)) (err error) {
@@ -121,6 +127,20 @@ func (l lister) List(ctx context.Context, q driver.Query, yield func(driver.ID, 
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Scan implements [driver.Scanner], in the shards that are scanners. A shard that fails is scanned again after a pause;
+// that it fails, its listings tell. If no shard scans, the error wraps [errors.ErrUnsupported].
+func (l lister) Scan(ctx context.Context) error {
+	return l.s.inAll(ctx, "scan", func(h *shard) error { return h.scan(ctx) })
+}
+
+func (h *shard) scan(ctx context.Context) (err error) {
+	defer thrown.Catch(&err)
+	if s, ok := h.store.(driver.Scanner); ok {
+		return s.Scan(ctx)
+	}
+	return errors.ErrUnsupported
 }
 
 type counter struct{ s *store }

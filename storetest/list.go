@@ -1,7 +1,10 @@
 package storetest
 
 import (
+	"context"
+	"errors"
 	"slices"
+	"time"
 
 	"github.com/semelhq/semel/driver"
 )
@@ -67,6 +70,42 @@ var listChecks = []check{
 					}
 				}
 				e.listed(reading.String(), e.b.list(driver.Query{Reading: reading}), want)
+			}
+		},
+	},
+	{
+		name: "it finds what waits",
+		promise: "List with Scanned gives what reads unknown, and what reads free and has a sealed request, of a Scanner as soon as " +
+			"its scan has come by (R-52).",
+		needs: lister,
+		run: func(e *env) {
+			all := e.situations()
+			if s, ok := e.a.Store.(driver.Scanner); ok {
+				ctx, stop := context.WithCancel(e.ctx)
+				ended := make(chan error, 1)
+				go func() { ended <- s.Scan(ctx) }()
+				defer func() {
+					stop()
+					if err := <-ended; !errors.Is(err, context.Canceled) && !errors.Is(err, errors.ErrUnsupported) {
+						e.Errorf("Scan: %v", err)
+					}
+				}()
+			}
+			for _, q := range []driver.Query{
+				{Reading: driver.ReadsUnknown, Scanned: true},
+				{Reading: driver.ReadsFree, Sealed: true, Scanned: true},
+			} {
+				var want []situation
+				for _, s := range all {
+					if q.Matches(s.id, &s.rec) {
+						want = append(want, s)
+					}
+				}
+				got := e.b.list(q)
+				for until := time.Now().Add(30 * time.Second); len(got) < len(want) && time.Now().Before(until); got = e.b.list(q) {
+					time.Sleep(5 * time.Millisecond)
+				}
+				e.listed(q.Reading.String(), got, want)
 			}
 		},
 	},

@@ -18,48 +18,48 @@ if give == 'all' then
   return { page[1], 0, 0, 0, 0, now, page[2] }
 end
 
--- What a record reads as, to its own policy; 2 also if it has expired.
-local function reads(v)
-  local state = byte(v, 4)
-  if state ~= 1 then
-    return state
-  elseif now < num(v, 48) then
-    return 1
-  elseif byte(v, 5) % 2 == 1 then
-    return 2
-  end
-  return byte(v, 7) == 1 and 3 or 4
-end
-
 -- Whether a part of a record, behind those of the given size, is a text with its checksum.
 local function holds(key, before, size, text)
   return size == #text + 4 and call('GETRANGE', key, 152 + before, 151 + before + #text) == text
 end
 
+-- Whether a record that reads so is to be given.
+local function wanted(key, v, as)
+  if give == 'waiting' then
+    return as == 4 or as == 3 and sub(v, 145, 148) ~= '\0\0\0\0'
+  elseif give == 'none' or reading ~= 0 and reading ~= as or sealed and sub(v, 145, 148) == '\0\0\0\0' then
+    return false
+  end
+  local a, b = unpack('>I4I4', v, 129)
+  return (operation == '' or holds(key, 0, a, operation)) and (correlation == '' or holds(key, a, b, correlation))
+end
+
 local records, running, unknown, oldest, given = 0, 0, 0, 0, {}
 for _, key in ipairs(page[2]) do
   local v = redis.pcall('GETRANGE', key, 0, 151) -- fails on a key of somebody else's
-  if type(v) ~= 'string' or #v ~= 152 or byte(v, 1) ~= 1 or byte(v, 3) > LAYOUT or byte(v, 3) == 0 or byte(v, 5) > 31
-    or byte(v, 4) == 0 or byte(v, 4) > 4 then
-    local absent = v == '' or type(v) == 'string' and #v == 15 and byte(v, 1) == 1 and byte(v, 4) == 0
-    if give ~= 'none' and not absent then
+  local frame, layout, state, flags
+  if type(v) == 'string' then
+    frame, _, layout, state, flags = byte(v, 1, 5)
+  end
+  if frame ~= 1 or #v ~= 152 or layout > LAYOUT or layout == 0 or flags > 31 or state == 0 or state > 4 then
+    if give ~= 'none' and v ~= '' and not (frame == 1 and #v == 15 and state == 0) then
       given[#given + 1] = key
     end
   else
-    local as = reads(v)
+    local as = state -- what it reads as, to its own policy; 2 also if it has expired
     records = records + 1
-    if byte(v, 4) == 1 then
+    if state == 1 then
       local started = num(v, 40)
       running = running + 1
       oldest = oldest > 0 and math.min(oldest, started) or started
+      if now >= num(v, 48) then
+        as = flags % 2 == 1 and 2 or byte(v, 7) == 1 and 3 or 4
+      end
     end
     if as == 4 then
       unknown = unknown + 1
     end
-    local a, b, _, _, s = unpack('>I4I4I4I4I4', v, 129)
-    if give == 'waiting' and (as == 4 or as == 3 and s > 0) or give == 'matching' and (reading == 0 or reading == as)
-      and (not sealed or s > 0) and (operation == '' or holds(key, 0, a, operation))
-      and (correlation == '' or holds(key, a, b, correlation)) then
+    if wanted(key, v, as) then
       given[#given + 1] = key
     end
   end
