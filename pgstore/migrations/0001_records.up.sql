@@ -1109,4 +1109,5 @@ BEGIN
 	)
 	SELECT s.n, s.v FROM settled s WHERE NOT p_notify OR pg_notify({channel}, encode(s.id, 'base64')) IS NOT NULL;
 END $$;
+
 -- +goose StatementEnd
