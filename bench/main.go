@@ -20,6 +20,7 @@ func main() {
 	big := flag.Bool("large", false, "measure what needs millions of records, instead")
 	records := flag.Int("records", 10_000_000, "with -large: records in the store that has grown")
 	expired := flag.Int("expired", 1_000_000, "with -large: records to sweep")
+	cost := flag.Bool("cost", false, "measure what an operation costs in CPU time and bytes, instead (Linux)")
 	serve := flag.String("serve", "", "internal: serve as `upstream` or proxy:URL on the address that is printed")
 	flag.Usage = func() {
 		fmt.Fprint(flag.CommandLine.Output(), "Usage: go run ./bench [flags]\n\nMeasures semel beside its floors and prints one table.\n\nExample:\n  go run ./bench -only P-1 -rounds 11\n\nFlags:\n")
@@ -34,6 +35,13 @@ func main() {
 	defer stop()
 	if *serve != "" {
 		if err := serveChild(ctx, *serve); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	if *cost {
+		if err := costs(ctx); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
 			os.Exit(1)
 		}
