@@ -28,7 +28,8 @@ func each(shards []*shard, f func(i int, h *shard) error) []error {
 	return errs
 }
 
-// loadReserved returns a record that is not done, if a shard has one, so that the caller goes on to write it.
+// loadReserved returns the first record that is not done, if a shard has one, so that the caller goes on to write it.
+// Else it returns the first one.
 func (s *store) loadReserved(ctx context.Context, id driver.ID) (driver.Record, error) {
 	recs := make([]driver.Record, len(s.shards))
 	errs := each(s.shards, func(i int, h *shard) (err error) {
@@ -45,7 +46,7 @@ func (s *store) loadReserved(ctx context.Context, id driver.ID) (driver.Record, 
 		case best >= 0 && recs[i].State != driver.Absent && recs[best].State != driver.Absent && !recs[i].Fingerprint.Equal(recs[best].Fingerprint):
 			return driver.Record{}, fmt.Errorf("shards %q and %q were first used with different identity secrets", s.shards[best].name, s.shards[i].name)
 		}
-		if best < 0 || recs[best].State == driver.Done {
+		if best < 0 || recs[best].State == driver.Done && recs[i].State != driver.Done {
 			best = i
 		}
 	}

@@ -27,6 +27,8 @@ type part struct {
 	Listen   string        `json:"listen"`   // host:port; port 0 takes a free one
 	Upstream string        `json:"upstream"` // of a gateway
 	Store    string        `json:"store"`    // address of a front's store
+	Shards   []string      `json:"shards"`   // addresses of the other shards of the store; nil for none
+	Moves    bool          `json:"moves"`    // operations begin in their new shards
 	Cache    string        `json:"cache"`    // address of the cache before it; "" for none
 	Skew     time.Duration `json:"skew"`     // how far its clock is from the others'
 	Ledger   string        `json:"ledger"`   // file of effects: of a service, a ledger; of a library, an SQLite database

@@ -43,8 +43,8 @@ func pause(s servers.Server, hold func()) error {
 }
 
 // block spoils a front's way to the server that decides.
-func (o *storm) block(b blow, hold func()) error {
-	w := o.site.ways[b.front]
+func (s *site) block(b blow, hold func()) error {
+	w := s.ways[b.front]
 	p := w.postgres
 	if p == nil {
 		p = w.redis

@@ -24,6 +24,11 @@ func newCast(c *Config, s *site) *cast {
 		if c.Storage.server() && s != nil {
 			p.Store, p.Cache = s.addresses(c.Storage, i)
 			p.Skew = time.Duration(i) * time.Hour
+			p.Moves = i%2 == 1
+			for _, next := range s.shards {
+				shard, _ := next.addresses(Postgres, i)
+				p.Shards = append(p.Shards, shard)
+			}
 		}
 		k.fronts = append(k.fronts, c.newProcess(fmt.Sprintf("%s-%d", p.Role, i+1), p))
 	}

@@ -23,7 +23,7 @@ func (a *actor) serveGateway(ctx context.Context) error {
 	}
 	log := errorLog()
 	a.trapCommits()
-	opened, err := a.openStore(ctx, log)
+	store, err := a.openStore(ctx, log)
 	if err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func (a *actor) serveGateway(ctx context.Context) error {
 		return err
 	}
 	g, err := gateway.New(gateway.Config{
-		Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Upstream: upstream, Store: trappedStore{opened.Store, a.traps},
+		Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Upstream: upstream, Store: trappedStore{store, a.traps},
 		Scope: scope, Default: gateway.Route{Unkeyed: gateway.UnkeyedRefuse, Policy: semel.Policy{
 			OnLost: a.Mode.onLost(), Lease: a.Lease, Wait: a.Lease / 4, MaxRun: time.Minute, FailOpen: a.Flaw == failOpen,
 		}}, Log: log, Instance: "chaos", ShutdownTimeout: a.drainTime(),
@@ -53,7 +53,7 @@ func (a *actor) serveGateway(ctx context.Context) error {
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- g.Run(ctx) }()
-	go sweep(ctx, opened.Store)
+	go sweep(ctx, store)
 	go relay(l, g.Addr().String())
 	announce(l)
 	return <-failed

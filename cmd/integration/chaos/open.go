@@ -11,7 +11,10 @@ import (
 	"os"
 	"time"
 
+	"github.com/semelhq/semel/cmd/internal/breaker"
 	"github.com/semelhq/semel/cmd/internal/stores"
+	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/shardstore"
 )
 
 const (
@@ -32,18 +35,44 @@ func persist[T any](ctx context.Context, open func(context.Context) (T, error)) 
 	}
 }
 
-// openStore opens the store of a gateway.
-func (a *actor) openStore(ctx context.Context, log *slog.Logger) (*stores.Opened, error) {
-	if err := stores.Check(a.Store); err != nil {
+// openStore opens the store of a gateway. Of shards the second half joins.
+func (a *actor) openStore(ctx context.Context, log *slog.Logger) (driver.Store, error) {
+	if len(a.Shards) == 0 {
+		return a.openAddress(ctx, a.Store, log)
+	}
+	var shards []shardstore.Shard
+	for i, address := range append([]string{a.Store}, a.Shards...) {
+		s, err := a.openAddress(ctx, address, log)
+		if err != nil {
+			return nil, err
+		}
+		name := fmt.Sprint("shard-", i+1)
+		shards = append(shards, shardstore.Shard{
+			Name: name, Store: s, Joins: i > len(a.Shards)/2, Breaker: breaker.New(breaker.Options{Name: name}),
+		})
+	}
+	change := shardstore.Prepare
+	if a.Moves {
+		change = shardstore.Move
+	}
+	return shardstore.New(shards, shardstore.Options{Change: change})
+}
+
+func (a *actor) openAddress(ctx context.Context, address string, log *slog.Logger) (driver.Store, error) {
+	if err := stores.Check(address); err != nil {
 		return nil, err
 	}
-	address, err := a.watched(a.Store)
+	address, err := a.watched(address)
 	if err != nil {
 		return nil, err
 	}
-	return persist(ctx, func(ctx context.Context) (*stores.Opened, error) {
+	opened, err := persist(ctx, func(ctx context.Context) (*stores.Opened, error) {
 		return stores.Open(ctx, address, stores.Options{Cache: a.Cache, Log: log})
 	})
+	if err != nil {
+		return nil, err
+	}
+	return opened.Store, nil
 }
 
 // errorLog is what the processes log to.

@@ -14,6 +14,7 @@ import (
 // A site is the servers of a run and the fronts' ways to them, or the disk of its files.
 type site struct {
 	postgres *servers.Postgres // nil if there is none
+	shards   []*site           // those after this one, each with its server and the ways to it
 	redis    *servers.Redis    // the store, or the cache; nil if there is none
 	ways     []way
 	disk     *disk // nil if there is none
@@ -50,7 +51,7 @@ func newSite(c *Config) (*site, error) {
 }
 
 func (s *site) open(c *Config) (err error) {
-	if c.Storage == Postgres || c.Storage == Tiered {
+	if c.Storage == Postgres || c.Storage == Tiered || c.Storage == Sharded {
 		if s.postgres, err = servers.NewPostgres(servers.PostgresOptions{Settings: survives}); err != nil {
 			return err
 		}
@@ -58,7 +59,7 @@ func (s *site) open(c *Config) (err error) {
 	switch {
 	case c.Storage == Redis && c.flaw != forgetful:
 		s.redis, err = servers.NewRedis("--appendonly", "yes", "--appendfsync", "always")
-	case c.Storage != Postgres:
+	case c.Storage == Tiered || c.Storage == Redis:
 		s.redis, err = servers.NewRedis()
 	}
 	if err != nil {
@@ -78,7 +79,24 @@ func (s *site) open(c *Config) (err error) {
 			}
 		}
 	}
+	for range c.Storage.shards() - 1 {
+		alone := *c
+		alone.Storage = Postgres
+		next := &site{}
+		s.shards = append(s.shards, next)
+		if err := next.open(&alone); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// shard returns the site of one of the servers that decide.
+func (s *site) shard(n int) *site {
+	if n == 0 {
+		return s
+	}
+	return s.shards[n-1]
 }
 
 func (s *site) close() error {
@@ -90,6 +108,9 @@ func (s *site) close() error {
 		}
 	}
 	var errs []error
+	for _, next := range s.shards {
+		errs = append(errs, next.close())
+	}
 	if s.postgres != nil {
 		errs = append(errs, s.postgres.Close())
 	}

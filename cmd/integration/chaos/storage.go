@@ -15,20 +15,30 @@ const (
 	Redis Storage = "redis"
 	// Tiered is a PostgreSQL server that decides, and a Redis server that keeps nothing, which answers repeats.
 	Tiered Storage = "tiered"
+	// Sharded is four PostgreSQL servers, two of which join all the time: the fronts are at both steps of this change.
+	Sharded Storage = "sharded"
 )
 
 // Storages returns all storages.
-func Storages() []Storage { return []Storage{SQLite, Postgres, Redis, Tiered} }
+func Storages() []Storage { return []Storage{SQLite, Postgres, Redis, Tiered, Sharded} }
 
 // Modes returns those in which effects can be protected with the storage.
 func (s Storage) Modes() []Mode {
 	switch s {
-	case Redis:
+	case Redis, Sharded:
 		return []Mode{Rerun, Hold}
 	case Tiered:
 		return []Mode{Rerun, Hold, Tx}
 	}
 	return []Mode{Rerun, Hold, Tx, OneCommit}
+}
+
+// shards returns how many servers decide, each about operations of its own.
+func (s Storage) shards() int {
+	if s == Sharded {
+		return 4
+	}
+	return 1
 }
 
 // server reports whether the storage is a server, which can fail apart from the fronts.

@@ -14,6 +14,7 @@ type storm struct {
 	site   *site
 	fronts []string // their names
 	faults []Fault  // that there are
+	shards int      // servers that decide
 	lease  time.Duration
 	rng    *rand.Rand
 	// Each fault comes once before chance decides: those still to come, in this order.
@@ -39,6 +40,7 @@ type blow struct {
 	fault Fault
 	after time.Duration // since the last one
 	front int           // whose way it hits, if it hits one
+	shard int           // which server it hits, or the way to which
 	hold  time.Duration // how long it lasts, at least
 	delay time.Duration // of Slow
 	room  int64         // how many blocks DiskFull leaves
@@ -47,7 +49,7 @@ type blow struct {
 
 func newStorm(c *Config, s *site, fronts []string) *storm {
 	o := &storm{
-		site: s, fronts: fronts, faults: c.faults, lease: c.Lease, rng: rand.New(rand.NewPCG(c.Seed, 1<<33)),
+		site: s, fronts: fronts, faults: c.faults, shards: c.Storage.shards(), lease: c.Lease, rng: rand.New(rand.NewPCG(c.Seed, 1<<33)),
 		visited: make(chan struct{}), counts: map[Fault]int{},
 	}
 	o.due = slices.Clone(o.faults)
@@ -80,6 +82,9 @@ func (o *storm) next() blow {
 		fault: o.faults[o.rng.IntN(len(o.faults))],
 	}
 	short := within(downTime)
+	if o.shards > 1 {
+		b.shard = o.rng.IntN(o.shards)
+	}
 	if len(o.due) > 0 {
 		b.fault, o.due = o.due[0], o.due[1:]
 	}
@@ -123,6 +128,7 @@ func (o *storm) rage(ctx context.Context) error {
 func (o *storm) deal(ctx context.Context, b blow) error {
 	t := trouble{what: string(b.fault), from: time.Now()}
 	var err error
+	at := o.site.shard(b.shard)
 	hold := func() { sleep(ctx, b.hold) }
 	switch b.fault {
 	case DiskFull:
@@ -131,21 +137,21 @@ func (o *storm) deal(ctx context.Context, b blow) error {
 	case Partitioned, RepliesLost, Slow:
 		t.front = o.fronts[b.front]
 		t.what += " " + t.front
-		err = o.block(b, hold)
+		err = at.block(b, hold)
 	case CachePartitioned:
 		err = b.partition(o.site.ways[b.front].redis, hold)
 	case ConnectionsTaken:
-		err = o.site.takeConnections(ctx, b.front, hold)
+		err = at.takeConnections(ctx, b.front, hold)
 	case ServerReadOnly:
-		err = o.site.forbidWrites(hold)
+		err = at.forbidWrites(hold)
 	case CacheEmptied:
 		err = inline(o.site.redis.Addr(), "FLUSHALL")
 	case ServerPaused:
-		err = pause(o.site.server(), hold)
+		err = pause(at.server(), hold)
 	case CachePaused:
 		err = pause(o.site.redis, hold)
 	case ServerKilled:
-		err = kill(o.site.server(), hold)
+		err = kill(at.server(), hold)
 	case CacheKilled:
 		err = kill(o.site.redis, hold)
 	}

@@ -17,7 +17,11 @@ func TestR26_R30_R31_R46_Case04_Case09_Case12_Case24_ServersHurtUnderLoad(t *tes
 		{Storage: Postgres, Mode: OneCommit, Lease: 500 * time.Millisecond},
 		{Storage: Redis, Mode: Hold, Lease: 500 * time.Millisecond},
 		{Storage: Tiered, Mode: Rerun},
+		{Storage: Sharded, Mode: Hold},
 	} {
+		if c.Storage == Sharded && !proof.Long {
+			continue // it takes four servers
+		}
 		t.Run(fmt.Sprintf("%s %s", c.Storage, c.Mode), func(t *testing.T) {
 			t.Parallel()
 			c.Seed, c.Clients, c.For = rand.Uint64(), proof.Of(4, 8), proof.Of(100*time.Millisecond, time.Second)

@@ -14,7 +14,7 @@ type commandLine struct {
 	For        time.Duration  `default:"1m" placeholder:"TIME" help:"How long to kill, all stores and modes and rounds together (default ${default})."`
 	Round      *time.Duration `placeholder:"TIME" help:"Play rounds of so long, each with a seed of its own, until --for is over or a promise is broken (default: one round)."`
 	Operations int            `default:"0" placeholder:"N" help:"How many operations at most, with each store in each mode; 0 is no bound (default ${default})."`
-	Store      string         `default:"all" enum:"all,sqlite,postgres,redis,tiered" placeholder:"STORE" help:"What keeps the records: sqlite, postgres, redis, tiered (PostgreSQL behind Redis), or all (default ${default})."`
+	Store      string         `default:"all" enum:"all,sqlite,postgres,redis,tiered,sharded" placeholder:"STORE" help:"What keeps the records: sqlite, postgres, redis, tiered (PostgreSQL behind Redis), sharded (four PostgreSQL), or all (default ${default})."`
 	Mode       string         `default:"all" enum:"all,rerun,hold,tx,one-commit" placeholder:"MODE" help:"What protects the effects: rerun or hold (the gateway), tx or one-commit (the library), or all that the store has (default ${default})."`
 	Seed       *uint64        `placeholder:"N" help:"Decides what is asked for, who is killed when, and what happens to servers and disks (default: random, and printed)."`
 	Clients    int            `default:"32" placeholder:"N" help:"How many clients ask at once (default ${default})."`

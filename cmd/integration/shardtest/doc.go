@@ -1,0 +1,2 @@
+// Package shardtest proves package shardstore with PostgreSQL as shards, and that a verb touches no second key.
+package shardtest
