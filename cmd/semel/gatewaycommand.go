@@ -180,6 +180,7 @@ func (m *Main) gateway(ctx context.Context, c *gatewayCommand) (err error) {
 		fmt.Fprintln(m.Stdout, "ok")
 		return g.PrintRoutes(m.Stdout)
 	}
+	cfg.Memory.Use(cfg.Log)
 	if cfg.File != "" || c.TLSCert != "" {
 		defer reloadOnHangup(g)()
 	}

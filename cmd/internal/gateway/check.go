@@ -74,6 +74,9 @@ func (c *Config) check() (faults []fault) {
 			fail(d.name, "%s is negative: %v", d.name, d.value)
 		}
 	}
+	if c.Memory.GCPercent < 0 {
+		fail("memory.gc_percent", "memory.gc_percent is negative: %d", c.Memory.GCPercent)
+	}
 	if c.StoreAddress != "" {
 		if err := stores.Check(c.StoreAddress); err != nil {
 			fail("store", "%v", err)

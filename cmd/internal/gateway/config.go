@@ -51,6 +51,9 @@ type Config struct {
 	// that the process may have open, less 64, if that is less: so there are some left for the upstream, the store and
 	// administration.
 	MaxConnections int
+	// Memory says how much memory the process may take before garbage is collected. A gateway that is part of a process
+	// leaves that to it: see [Memory.Use].
+	Memory Memory
 
 	// Store keeps the records.
 	Store driver.Store

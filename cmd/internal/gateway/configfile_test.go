@@ -58,7 +58,7 @@ func TestR73_AFileWithEverySettingIsRead(t *testing.T) {
 		c.RequestLife != 30*time.Second || c.SweepInterval != time.Minute || c.TempDir != "/tmp" || c.Operations != "/operations" ||
 		c.ShutdownTimeout != 40*time.Second || c.ProblemBase != "https://api.example.com/problems/" ||
 		c.Documentation != "https://api.example.com/docs/idempotency" || c.Instance != "gateway-1" || c.UpstreamIdle != time.Second ||
-		c.IdleTimeout != time.Minute || c.TunnelIdle != 10*time.Minute || c.MaxConnections != 4096 || c.Plain != PlainRefused ||
+		c.IdleTimeout != time.Minute || c.TunnelIdle != 10*time.Minute || c.MaxConnections != 4096 || c.Memory != (Memory{300, 1 << 30}) || c.Plain != PlainRefused ||
 		c.ReadyWithoutStore != ReadyIfAnyFailsOpen || !reflect.DeepEqual(c.CORS, CORS{
 		Origins: []string{"https://shop.example.com", "https://*.partner.example"}, Credentials: true, Methods: []string{"GET", "POST"},
 		RequestHeaders: []string{"Authorization"}, ResponseHeaders: []string{"X-Payment-State"}, MaxAge: time.Hour,

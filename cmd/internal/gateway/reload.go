@@ -104,6 +104,7 @@ func unchanged(was, is *Config) error {
 		{"idle_timeout", was.IdleTimeout, is.IdleTimeout},
 		{"tunnel_idle", was.TunnelIdle, is.TunnelIdle},
 		{"max_connections", was.MaxConnections, is.MaxConnections},
+		{"memory", was.Memory, is.Memory},
 		{"breaker", was.Breaker, is.Breaker},
 		{"identity_secret_file", was.IdentitySecretFile, is.IdentitySecretFile},
 		{"derivation_secret_file", was.DerivationSecretFile, is.DerivationSecretFile},
