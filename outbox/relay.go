@@ -64,7 +64,7 @@ type RelayOptions struct {
 const (
 	pollFirst   = 25 * time.Millisecond  // the time between two looks into the store,
 	pollLongest = 500 * time.Millisecond // growing to this while there is nothing to do
-	gather      = 5 * time.Millisecond   // after a look that has found little, unless a batch ends before
+	gather      = 5 * time.Millisecond   // after a look that has found little, or as long as that took
 	storePause  = 5 * time.Second        // the longest time between two looks into a store that fails
 	storeTime   = 10 * time.Second       // for one call of the store
 	lanePause   = time.Second            // the first pause of a lane in which everything fails,
@@ -158,7 +158,7 @@ type ended struct {
 func (s *shift) work(ctx context.Context) {
 	idle, failed := pollFirst, 0
 	for ctx.Err() == nil {
-		changed := s.relay.store.Changed()
+		changed, ends, began := s.relay.store.Changed(), s.ended, time.Now()
 		n, err := s.lease(ctx)
 		switch {
 		case err != nil:
@@ -168,11 +168,11 @@ func (s *shift) work(ctx context.Context) {
 			continue
 		case n > 0:
 			failed, idle = 0, pollFirst
-			if n >= s.relay.o.Batch/4 {
+			if n >= s.relay.o.Batch/2 {
 				continue
 			}
-			// There is not much, or the rest is behind what is being sent: let it become more.
-			changed, idle = nil, gather
+			// There is not much, or the rest is behind what is being sent, perhaps by other relays: let it become more.
+			changed, ends, idle = nil, nil, max(gather, time.Since(began))
 		}
 		failed = 0
 		timer := time.NewTimer(s.sleep(idle))
@@ -180,7 +180,7 @@ func (s *shift) work(ctx context.Context) {
 		case <-ctx.Done():
 		case <-changed:
 			idle = pollFirst
-		case e := <-s.ended:
+		case e := <-ends:
 			s.end(e)
 		case <-timer.C:
 			idle = max(pollFirst, min(2*idle, pollLongest))
