@@ -77,11 +77,32 @@ func TestR55_SweepBeginsWithWhatIsOverdueLongest(t *testing.T) {
 	}
 }
 
+// A statement that took long is followed by a smaller one, however little one record more costs.
+func TestR55_SweepDeletesLessWhereItTakesLong(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		chunk int
+		took  time.Duration
+		want  int
+		why   string
+	}{
+		{100, sweepTime, 100, "as long as it shall take"},
+		{100, 0, 200, "never more than twice as many"},
+		{400, sweepTime / 2, sweepMost, "never more than the most"},
+		{400, 2 * sweepTime, 200, "half as many where it took twice as long"},
+		{200, time.Hour, sweepLeast, "never less than the least, so that it keeps up"},
+	} {
+		if got := nextChunk(row.chunk, row.took); got != row.want {
+			t.Errorf("%s: %d records after %d in %v, want %d", row.why, got, row.chunk, row.took, row.want)
+		}
+	}
+}
+
 // A sweep of many records is a number of small transactions.
 func TestR55_SweepWorksInSmallParts(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, Options{})
-	const n = 2*sweepChunk + 1
+	const n = 2*sweepMost + 1
 	exec(t, s, `INSERT INTO {schema}.records (fence, created, started, lease_end, settled, expires, retention, tombstone, attempt, layout, state,
 		wrote, on_lost, begun, maybe, seized, steps, owed, id, token, fingerprint, operation, correlation, error)
 		SELECT 1, 1, 1, 1, 1, 2, 1000, 0, 1, 1, 2, 2, 0, false, false, false, false, false, sha256(i::text::bytea) || substr(sha256(i::text::bytea), 1, 16),

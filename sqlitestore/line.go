@@ -179,6 +179,13 @@ func (l *line) take(want func(*call) bool) (calls []*call) {
 	return calls
 }
 
+// waits reports whether somebody waits behind those that the leader executes.
+func (l *line) waits() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.waiting) > 0
+}
+
 // hold notes that the leader has the database's write lock, and will execute the renewals before it lets go.
 func (l *line) hold() {
 	l.mu.Lock()

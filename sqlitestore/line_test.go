@@ -226,3 +226,18 @@ func TestABlindCallThatWasGivenTheLeadKeepsIt(t *testing.T) {
 		t.Errorf("the group has %d calls", len(calls))
 	}
 }
+
+// A sweep goes on to its next step only while nobody waits behind the group that it is part of.
+func TestR55_TheLineTellsWhoeverSweepsThatSomebodyWaits(t *testing.T) {
+	t.Parallel()
+	var l line
+	l.mustEnter(t, verb(1), true)
+	l.mustEnter(t, verb(1), false)
+	if l.group(); l.waits() {
+		t.Error("somebody waits, though all are executed")
+	}
+	l.mustEnter(t, verb(1), false)
+	if !l.waits() {
+		t.Error("nobody waits behind the group")
+	}
+}

@@ -10,8 +10,12 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// sweepChunk is how many records one call in the line deletes, so that claims do not wait for a whole sweep.
-const sweepChunk = 100
+// How much of a sweep is done at once.
+const (
+	sweepChunk = 100 // records that one call in the line deletes if nobody waits,
+	sweepStep  = 20  // and if somebody does
+	sweepLog   = 500 // records after which the log is copied back
+)
 
 // A record's fence is the 8 bytes from the 7th on, its tombstone those from the 71st; as bytes they compare as numbers
 // do.
@@ -28,22 +32,38 @@ func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, fmt.Errorf("sqlitestore: sweep: %w", err)
 	}
-	total := 0
+	total, logged := 0, 0
 	for total < limit {
 		chunk := min(sweepChunk, limit-total)
 		n, _, err := decide(ctx, s, &call{size: 1024}, func(u *unit) (int, bool, error) {
-			n, err := u.sweep(chunk)
+			n, err := s.sweepPart(u, chunk)
 			return n, false, err
 		})
 		if err != nil {
 			return total, fmt.Errorf("sqlitestore: sweep: %w", err)
 		}
-		if total += n; n < chunk {
+		if total += n; n == 0 {
 			break
 		}
-		s.writeBack(ctx)
+		if total-logged >= sweepLog {
+			s.writeBack(ctx)
+			logged = total
+		}
 	}
 	return total, nil
+}
+
+// sweepPart sweeps at most limit records, in steps, as long as nobody waits in the line: whoever comes waits for one step
+// only.
+func (s *Store) sweepPart(u *unit, limit int) (n int, err error) {
+	for n < limit && (n == 0 || !s.line.waits()) {
+		step := min(sweepStep, limit-n)
+		swept, err := u.sweep(step)
+		if n += swept; err != nil || swept < step {
+			return n, err
+		}
+	}
+	return n, nil
 }
 
 // writeBack copies the log's pages into the database beside those who write. Else one of them would have to, with all

@@ -11,6 +11,7 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/verbs"
 	"github.com/semelhq/semel/sqlitestore"
 )
 
@@ -333,5 +334,43 @@ func TestR31_KilledAtAnyPointAllOrNothingIsThere(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// A sweep makes way for claims after each small part. Whatever it meets, one call deletes all that has expired, and
+// nothing else.
+func TestR55_ALongSweepBesideClaimsDeletesAllThatHasExpired(t *testing.T) {
+	t.Parallel()
+	path, now := newFile(t), newClock()
+	s, db := openStore(t, path, sqlitestore.Options{Clock: now.Now})
+	const expired, claimers, each = 1050, 4, 50
+	var filling sync.WaitGroup
+	for range 50 {
+		filling.Go(func() {
+			for range expired / 50 {
+				verbs.Finish(t, s, newID(), ask(semel.Hold))
+			}
+		})
+	}
+	filling.Wait()
+	now.Advance(2 * time.Hour)
+	var claiming sync.WaitGroup
+	for range claimers {
+		claiming.Go(func() {
+			for range each {
+				if _, owned, err := s.Claim(context.Background(), newID(), ask(semel.Hold)); err != nil || !owned {
+					t.Errorf("claim: owned is %t, error %v", owned, err)
+				}
+			}
+		})
+	}
+	n, err := s.Sweep(t.Context(), 2*expired)
+	if n != expired || err != nil {
+		t.Errorf("swept %d of %d, error %v", n, expired, err)
+	}
+	claiming.Wait()
+	var rows, counted int
+	if err := db.QueryRow("SELECT (SELECT count(*) FROM semel_records), (SELECT records FROM semel_meta)").Scan(&rows, &counted); err != nil || rows != claimers*each || counted != rows {
+		t.Errorf("%d records are left, %d are counted, want %d; error %v", rows, counted, claimers*each, err)
 	}
 }
