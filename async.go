@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/internal/operationstatus"
 	"github.com/semelhq/semel/internal/prefer"
 )
 
@@ -91,7 +92,7 @@ func (x *exchange) accept(result event.Result) {
 	h.Set("Location", x.g.linkTo(x.ask.ID))
 	h.Set("Retry-After", "1")
 	s := x.g.newOperationStatus(x.ask.ID)
-	s.State = stateRunning
-	s.write(x.w, http.StatusAccepted)
+	s.State = operationstatus.Running
+	s.Write(x.w, http.StatusAccepted)
 	x.decided(x.r.Context(), decision{result: result, status: http.StatusAccepted})
 }

@@ -8,8 +8,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -170,9 +168,9 @@ func (c *capture) writeHeader(status int) {
 	if c.sent = c.header.Clone(); c.sent == nil {
 		c.sent = http.Header{}
 	}
-	c.declared = declaredLength(c.sent)
+	c.declared = answer.DeclaredLength(c.sent)
 	c.streams = answer.BodyAllowed(status) && c.declared != 0 &&
-		(c.x.g.policy.Stream || isEventStream(c.sent.Get("Content-Type")))
+		(c.x.g.policy.Stream || answer.IsEventStream(c.sent.Get("Content-Type")))
 }
 
 // mayBegin reports whether the first byte may leave before the outcome is settled. An answer that may be released or
@@ -181,18 +179,6 @@ func (c *capture) writeHeader(status int) {
 func (c *capture) mayBegin() bool {
 	return !c.x.run.IsLost() &&
 		c.x.g.policy.verdict(c.x.op.asked(), c.status, c.sent, nil) == VerdictKeep
-}
-
-// declaredLength returns the Content-Length that a handler has set, -1 if there is none that counts.
-func declaredLength(h http.Header) int64 {
-	length := h.Get("Content-Length")
-	if length == "" {
-		return -1
-	}
-	if n, err := strconv.ParseInt(length, 10, 64); err == nil && n >= 0 {
-		return n
-	}
-	return -1
 }
 
 // informational sends a 1xx at once; it is not the answer.
@@ -208,11 +194,6 @@ func (c *capture) informational(status int) {
 	c.live.WriteHeader(status)
 	clear(live)
 	maps.Copy(live, before)
-}
-
-func isEventStream(contentType string) bool {
-	mediaType, _, _ := strings.Cut(contentType, ";")
-	return strings.EqualFold(strings.TrimSpace(mediaType), "text/event-stream")
 }
 
 func (c *capture) Write(p []byte) (int, error) { return write(c, p) }
@@ -443,27 +424,10 @@ func (c *capture) abort() {
 		return
 	}
 	if !c.x.r.ProtoAtLeast(1, 1) || c.sent.Get("Transfer-Encoding") != "" {
-		c.reset()
+		answer.Reset(c.live)
 	}
 	past := func(rc *http.ResponseController) error { return rc.SetWriteDeadline(time.Unix(1, 0)) }
 	c.control(past) //nolint:errcheck // where it can't be set, only the panic breaks the connection
-}
-
-// reset resets the connection of an answer that ends with the connection, such as one of HTTP/1.0 without a length. If
-// the connection were closed, this would say that the answer is whole (RFC 9112, section 8). The layers above the guard
-// may not give the connection away; then the client can't be told.
-func (c *capture) reset() {
-	conn, _, err := http.NewResponseController(c.live).Hijack()
-	if err != nil {
-		return
-	}
-	for above, ok := conn.(interface{ NetConn() net.Conn }); ok; above, ok = conn.(interface{ NetConn() net.Conn }) {
-		conn = above.NetConn() // the end of a TLS connection would be signed
-	}
-	if tcp, ok := conn.(interface{ SetLinger(sec int) error }); ok { // of TCP, perhaps in a wrapper
-		tcp.SetLinger(0) //nolint:errcheck // then it is closed as it can be
-	}
-	conn.Close()
 }
 
 // discard gives back what the answer holds.

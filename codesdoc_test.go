@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/internal/problemkind"
 	"github.com/semelhq/semel/refusal"
 )
 
@@ -19,7 +19,7 @@ func TestField23_EveryCodeOfAGuardIsDocumentedAsItIsOnTheWire(t *testing.T) {
 	_, section, _ := strings.Cut(string(page), "\n## Codes of a guard\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	documented := map[refusal.Code]bool{}
-	kinds := semel.ProblemKinds()
+	kinds := problemkind.Of
 	for row := range strings.Lines(section) {
 		cells := strings.Split(row, " | ")
 		code, ok := strings.CutPrefix(cells[0], "| `")
@@ -34,7 +34,7 @@ func TestField23_EveryCodeOfAGuardIsDocumentedAsItIsOnTheWire(t *testing.T) {
 		documented[refusal.Code(strings.TrimSuffix(code, "`"))] = true
 		retryable := map[bool]string{true: "yes", false: "no"}[k.Retryable]
 		said, _, _ := strings.Cut(cells[3], ",")
-		if status, _, _ := strings.Cut(cells[2], ","); !known || cells[1] != "`"+k.Type+"`" || status != strconv.Itoa(k.Status) || said != retryable {
+		if status, _, _ := strings.Cut(cells[2], ","); !known || cells[1] != "`"+k.Slug+"`" || status != strconv.Itoa(k.Status) || said != retryable {
 			t.Errorf("%s is %+v, documented as %s %s %s", cells[0], k, cells[1], cells[2], cells[3])
 		}
 	}

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/internal/answer"
 	"github.com/semelhq/semel/internal/engine"
 	"github.com/semelhq/semel/internal/fingerprint"
 	"github.com/semelhq/semel/internal/storedrequest"
@@ -86,14 +86,14 @@ var errForeignRequest = fmt.Errorf("the stored request is that of another operat
 
 // serve has the handler answer a request that has no client.
 func (c *Completer) serve(ctx context.Context, r *http.Request, s *resumption) (err error) {
-	w := &nowhere{header: http.Header{}}
+	w := &answer.Nowhere{Fields: http.Header{}}
 	what := r.Method + " " + fingerprint.TargetPath(r)
 	defer func() {
 		switch value := recover(); {
 		case value != nil && value != http.ErrAbortHandler: //nolint:errorlint // as net/http compares it
 			err = thrown.Error(value)
 		case err == nil && !s.taken.Load():
-			err = fmt.Errorf("%s: no guard took it; it was answered with %d", what, w.status)
+			err = fmt.Errorf("%s: no guard took it; it was answered with %d", what, w.Status)
 		}
 	}()
 	// Without a server in their context, handlers such as httputil.ReverseProxy would return normally where they should
@@ -145,32 +145,3 @@ func (c *Completer) inquire(ctx context.Context, id driver.ID) bool {
 		return err
 	})
 }
-
-// nowhere takes the answer of a run that has no client.
-type nowhere struct {
-	header http.Header
-	status int
-}
-
-func (w *nowhere) Header() http.Header { return w.header }
-
-func (w *nowhere) WriteHeader(status int) {
-	if w.status == 0 && status >= 200 {
-		w.status = status
-	}
-}
-
-func (w *nowhere) Write(b []byte) (int, error) {
-	w.WriteHeader(http.StatusOK)
-	return len(b), nil
-}
-
-// It has the methods of net/http's own writer, so that handlers which rely on them work as they do with a client.
-
-func (w *nowhere) Flush() {}
-
-func (w *nowhere) SetReadDeadline(time.Time) error { return nil }
-
-func (w *nowhere) SetWriteDeadline(time.Time) error { return nil }
-
-func (w *nowhere) EnableFullDuplex() error { return nil }

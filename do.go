@@ -14,6 +14,7 @@ import (
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/internal/engine"
+	"github.com/semelhq/semel/internal/keyformat"
 	"github.com/semelhq/semel/internal/storedrequest"
 	"github.com/semelhq/semel/refusal"
 )
@@ -161,7 +162,7 @@ func (c *call) locate(key Key) *Problem {
 	if key.Kind == KindHTTP {
 		return g.problem(refusal.ScopeInvalid, "the kind of an operation of Do can't be http")
 	}
-	value, err := checkKey(key.Value, &p.KeyFormat)
+	value, err := keyformat.Check(key.Value, p.KeyFormat.format())
 	if err != nil {
 		return g.problem(refusal.KeyInvalid, detailOf(err, refusal.KeyInvalid)).because(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/internal/engine"
+	"github.com/semelhq/semel/internal/problemkind"
 	"github.com/semelhq/semel/internal/thrown"
 	"github.com/semelhq/semel/refusal"
 )
@@ -202,7 +203,7 @@ func (x *execution) decideAnswer(nothing bool) engine.Decision {
 		v = VerdictKeep // the route decided before the first byte left
 	}
 	v = p.verdict(v, c.status, c.sent, c.body.Bytes())
-	if code := foreignRefusal(c.sent); v == VerdictRelease && problemKinds[code].status > 0 {
+	if code := foreignRefusal(c.sent); v == VerdictRelease && problemkind.Of[code].Status > 0 {
 		x.op.Refuse(code)
 	}
 	o := driver.Outcome{State: p.stateFor(v), Owed: v == VerdictLost}

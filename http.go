@@ -1,11 +1,8 @@
 package semel
 
 import (
-	"encoding/binary"
-	"encoding/hex"
 	"io"
 	"maps"
-	"math/rand/v2"
 	"net/http"
 	"slices"
 	"sync"
@@ -13,6 +10,7 @@ import (
 
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/internal/correlation"
 	"github.com/semelhq/semel/internal/engine"
 	"github.com/semelhq/semel/internal/requestbody"
 	"github.com/semelhq/semel/refusal"
@@ -154,21 +152,12 @@ func (x *exchange) correlate() {
 	if name == "" {
 		return
 	}
-	if v := x.r.Header[name]; len(v) == 1 && plainID(v[0]) {
+	if v := x.r.Header[name]; len(v) == 1 && correlation.Plain(v[0]) {
 		x.ask.Correlation = v[0]
 	} else {
-		x.ask.Correlation, x.made = newCorrelation(), true
+		x.ask.Correlation, x.made = correlation.New(), true
 	}
 	x.w.Header()[name] = x.value(x.ask.Correlation)
-}
-
-// newCorrelation makes a correlation id: 128 random bits. It is not a secret, so a cheap source of random bits is
-// enough.
-func newCorrelation() string {
-	var id [16]byte
-	binary.LittleEndian.PutUint64(id[:8], rand.Uint64())
-	binary.LittleEndian.PutUint64(id[8:], rand.Uint64())
-	return hex.EncodeToString(id[:])
 }
 
 // value returns the values of a header that has one. The values of an answer share memory: an allocation for each
@@ -207,19 +196,6 @@ func (x *exchange) completed(r *http.Request) {
 		h[x.keyHeader] = x.value(x.keyValue)
 	}
 	r.Header = h
-}
-
-// plainID reports whether a correlation id can be written to logs and headers unchanged.
-func plainID(s string) bool {
-	if s == "" || len(s) > 128 {
-		return false
-	}
-	for i := range len(s) {
-		if s[i] <= ' ' || s[i] > '~' {
-			return false
-		}
-	}
-	return true
 }
 
 // bypass runs next without protection.

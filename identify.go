@@ -10,7 +10,9 @@ import (
 
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/internal/budget"
+	"github.com/semelhq/semel/internal/credentials"
 	"github.com/semelhq/semel/internal/fingerprint"
+	"github.com/semelhq/semel/internal/keyformat"
 	"github.com/semelhq/semel/internal/requestbody"
 	"github.com/semelhq/semel/refusal"
 )
@@ -74,7 +76,7 @@ func (x *exchange) identify() *Problem {
 	if x.ask.Fingerprint, err = p.fingerprinter.Of(g.identity, &g.recent, x.ask.ID, x.r, x.body); err != nil {
 		return g.bodyProblem(err)
 	}
-	x.ask.credentials = credentialsOf(g.identity, &x.ask.ID, p.Credentials, x.r)
+	x.ask.credentials = credentials.Of(g.identity, &x.ask.ID, p.Credentials, x.r)
 	x.heedPreferences()
 	return nil
 }
@@ -109,7 +111,7 @@ func (x *exchange) headerKey() (string, *Problem) {
 		if len(lines) == 0 {
 			continue
 		}
-		k, err := parseKey(lines, &x.g.policy.KeyFormat)
+		k, err := keyformat.Parse(lines, x.g.policy.KeyFormat.format())
 		switch {
 		case err != nil:
 			return "", x.g.problem(refusal.KeyInvalid, name+": "+detailOf(err, refusal.KeyInvalid)).because(err)
@@ -132,7 +134,7 @@ func (x *exchange) fieldKey(key string) (string, *Problem) {
 	case !found:
 		return key, nil
 	}
-	given, err := checkKey(v, &x.g.policy.KeyFormat)
+	given, err := keyformat.Check(v, x.g.policy.KeyFormat.format())
 	switch {
 	case err != nil:
 		return "", x.g.problem(refusal.KeyInvalid, "body field "+field+": "+detailOf(err, refusal.KeyInvalid)).because(err)
@@ -160,11 +162,11 @@ func (x *exchange) mintKey() (string, *Problem) {
 	case key == "":
 		return "", nil
 	}
-	if _, err := checkKey(key, &KeyFormat{}); err != nil {
+	if _, err := keyformat.Check(key, &keyformat.Format{}); err != nil {
 		return "", x.g.problem(refusal.KeyInvalid, "no key was sent, and the one made is not valid").because(err)
 	}
 	x.keyHeader, x.keyValue, x.ask.minted = p.KeyHeaders[0], key, true
-	return p.KeyFormat.compared(key), nil
+	return p.KeyFormat.format().Compared(key), nil
 }
 
 // detailOf is the part of an error that follows the text of its kind. The problem has that text already.
@@ -190,13 +192,13 @@ func (x *exchange) readBody() *Problem {
 		Principal: x.ask.ID.Scope(), Held: &x.g.held, Files: &x.g.files,
 	})
 	switch {
-	case err != nil && closedAbove(err):
+	case err != nil && requestbody.ClosedAbove(err):
 		return x.consumed("it was closed")
 	case err != nil:
 		return x.g.bodyProblem(err)
 	}
 	x.body = body
-	if how := readAbove(x.r, body); how != "" {
+	if how := body.ReadAbove(x.r); how != "" {
 		return x.consumed(how)
 	}
 	return nil

@@ -1,7 +1,6 @@
 package semel
 
 import (
-	"encoding/json"
 	"errors"
 	"net/http"
 	"net/netip"
@@ -13,6 +12,8 @@ import (
 
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/internal/engine"
+	"github.com/semelhq/semel/internal/keyformat"
+	"github.com/semelhq/semel/internal/operationstatus"
 	"github.com/semelhq/semel/refusal"
 )
 
@@ -165,7 +166,7 @@ func peerOf(remote string) string {
 // findByKey returns the record of a key. Where any text is a key, a UUID may also have been sent to a route on which
 // its case does not count.
 func (x *exchange) findByKey(scope, key string) (rec driver.Record, p *Problem) {
-	for _, k := range slices.Compact([]string{key, (&KeyFormat{UUID: UUIDAny}).compared(key)}) {
+	for _, k := range slices.Compact([]string{key, (&keyformat.Format{UUID: keyformat.UUIDAny}).Compared(key)}) {
 		x.ask.ID = x.g.identity.ID(string(KindHTTP), scope, k)
 		if rec, p = x.loadKnown(); p == nil || p.Code != refusal.OperationNotFound {
 			break
@@ -199,58 +200,9 @@ func (x *exchange) load() (rec driver.Record, p *Problem) {
 	return driver.Record{}, p.because(err)
 }
 
-// States of an operation, as its principal sees them. Clients rely on them: each state but running says that the
-// operation has ended.
-const (
-	stateRunning   = "running"
-	stateSucceeded = "succeeded"
-	stateFailed    = "failed"
-	stateUnknown   = "unknown"
-	stateExpired   = "expired"
-)
-
-// An operationStatus is the part of an operation that is shown. It holds nothing that only operators may see, and not
-// the key.
-type operationStatus struct {
-	ID        string           `json:"id"`
-	State     string           `json:"state"`
-	Detail    string           `json:"detail,omitempty"`
-	Retryable bool             `json:"retryable,omitempty"` // with the same key
-	Attempts  uint32           `json:"attempts,omitempty"`
-	Created   time.Time        `json:"created,omitzero"`
-	Started   time.Time        `json:"started,omitzero"`
-	Ended     time.Time        `json:"ended,omitzero"`
-	Expires   time.Time        `json:"expires,omitzero"` // until when a repeat gets the same answer
-	Result    *operationResult `json:"result,omitempty"`
-	Links     operationLinks   `json:"links"`
-}
-
-type operationResult struct {
-	Status   int    `json:"status"`
-	Location string `json:"location,omitempty"`
-	Href     string `json:"href"`
-}
-
-type operationLinks struct {
-	Self   string `json:"self"`
-	Result string `json:"result"`
-}
-
-func (c *core) newOperationStatus(id driver.ID) *operationStatus {
+func (c *core) newOperationStatus(id driver.ID) *operationstatus.Status {
 	self := c.linkTo(id)
-	return &operationStatus{ID: id.String(), Links: operationLinks{Self: self, Result: self + "/result"}}
-}
-
-func (s *operationStatus) write(w http.ResponseWriter, status int) {
-	body, err := json.Marshal(s)
-	if err != nil {
-		panic("semel: marshal operation: " + err.Error()) // strings, ints and times of this era can always be marshalled
-	}
-	h := w.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(len(body)+1))
-	w.WriteHeader(status)
-	w.Write(append(body, '\n')) //nolint:errcheck // the client is gone; nobody is left to tell
+	return &operationstatus.Status{ID: id.String(), Links: operationstatus.Links{Self: self, Result: self + "/result"}}
 }
 
 // goesOn reports whether the operation has not ended. Either it runs; or its request is stored and its run was lost or
@@ -270,10 +222,10 @@ func (x *exchange) tellStatus(rec *driver.Record) {
 	s.Attempts, s.Created, s.Started, s.Ended = rec.Attempt, rec.Created.Time(), rec.Started.Time(), rec.Settled.Time()
 	switch reads := rec.Reads(rec.OnLost); {
 	case goesOn(rec):
-		s.State, s.Ended = stateRunning, time.Time{}
-		x.w.Header().Set("Retry-After", strconv.FormatInt(seconds(engine.RetryAfter(rec)), 10))
+		s.State, s.Ended = operationstatus.Running, time.Time{}
+		x.w.Header().Set("Retry-After", strconv.Itoa(int(engine.RetryAfter(rec)/time.Second)))
 	case reads == driver.ReadsFree:
-		s.State, s.Retryable, s.Detail = stateFailed, true, "no outcome was kept; the same key runs it again"
+		s.State, s.Retryable, s.Detail = operationstatus.Failed, true, "no outcome was kept; the same key runs it again"
 		if rec.Maybe || rec.State == driver.Running {
 			s.Detail = "no outcome was kept, but it may have taken effect: run it again with the same key only"
 		}
@@ -286,28 +238,28 @@ func (x *exchange) tellStatus(rec *driver.Record) {
 			return
 		}
 	case reads == driver.ReadsExpired:
-		s.State, s.Detail = stateExpired, "it has ended, and its answer is no longer kept"
+		s.State, s.Detail = operationstatus.Expired, "it has ended, and its answer is no longer kept"
 	default:
-		s.State, s.Detail = stateUnknown, "it may have taken effect; its operator has to decide"
+		s.State, s.Detail = operationstatus.Unknown, "it may have taken effect; its operator has to decide"
 	}
 	if x.keyHeader != "" {
 		x.keyedHeaders(x.w.Header())
 	}
-	s.write(x.w, http.StatusOK)
+	s.Write(x.w, http.StatusOK)
 }
 
 // tellEnded tells how an operation has ended, according to the stored answer.
-func (x *exchange) tellEnded(s *operationStatus, rec *driver.Record) *Problem {
+func (x *exchange) tellEnded(s *operationstatus.Status, rec *driver.Record) *Problem {
 	if rec.State == driver.Done && rec.Retention < Forever/2 {
 		s.Expires = rec.Kept().Time()
 		x.setOwn(x.w.Header(), x.g.headers.expires, x.g.dates.Format(rec.Kept().Time()))
 	}
 	if rec.Response == nil {
-		s.State, s.Detail = stateUnknown, "it has ended, but with which answer can't be told"
+		s.State, s.Detail = operationstatus.Unknown, "it has ended, but with which answer can't be told"
 		return nil
 	}
-	if s.State = stateSucceeded; rec.Response.Status >= http.StatusBadRequest {
-		s.State = stateFailed
+	if s.State = operationstatus.Succeeded; rec.Response.Status >= http.StatusBadRequest {
+		s.State = operationstatus.Failed
 	}
 	answer, err := x.g.engine.OpenAnswer(x.r.Context(), x.ask.ID, rec)
 	if err != nil {
@@ -319,10 +271,10 @@ func (x *exchange) tellEnded(s *operationStatus, rec *driver.Record) *Problem {
 	if err != nil && x.compares() {
 		return x.withheld(err)
 	}
-	if s.State = stateSucceeded; answer.Status >= http.StatusBadRequest {
-		s.State = stateFailed // the status in the clear may have been written by somebody else
+	if s.State = operationstatus.Succeeded; answer.Status >= http.StatusBadRequest {
+		s.State = operationstatus.Failed // the status in the clear may have been written by somebody else
 	}
-	s.Result = &operationResult{Status: answer.Status, Href: s.Links.Result}
+	s.Result = &operationstatus.Result{Status: answer.Status, Href: s.Links.Result}
 	if err == nil {
 		s.Result.Location = answer.Header.Get("Location")
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/credentials"
 	"github.com/semelhq/semel/internal/defaults"
 	"github.com/semelhq/semel/internal/engine"
 	"github.com/semelhq/semel/internal/fingerprint"
@@ -364,11 +365,11 @@ func (p Policy) compile() (*policy, error) {
 			c.storeHeaders[h] = true
 		}
 	}
-	p.Credentials = credentialNames(p.Credentials, fail)
+	p.Credentials = credentials.Names(p.Credentials, fail)
 	if _, err := fingerprint.ParseJSONPointer(p.KeyField); err != nil {
 		fail("policy: KeyField: %w", err)
 	}
-	if err := p.KeyFormat.validate(); err != nil {
+	if err := p.KeyFormat.format().Validate(); err != nil {
 		fail("policy: KeyFormat: %w", err)
 	}
 	var err error

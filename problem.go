@@ -14,6 +14,7 @@ import (
 
 	"github.com/semelhq/semel/internal/answer"
 	"github.com/semelhq/semel/internal/engine"
+	"github.com/semelhq/semel/internal/problemkind"
 	"github.com/semelhq/semel/refusal"
 )
 
@@ -58,117 +59,6 @@ func (p *Problem) Unwrap() []error {
 	return errs
 }
 
-type problemKind struct {
-	slug      string
-	status    int
-	retryable bool
-	title     string
-	detail    string // used if there is none that says more
-}
-
-var problemKinds = map[refusal.Code]problemKind{
-	refusal.KeyMissing: {
-		"key-missing", 400, false,
-		"an idempotency key is required",
-		"send one, and the same one with each attempt",
-	},
-	refusal.KeyInvalid: {
-		"key-invalid", 400, false,
-		"the idempotency key is not valid",
-		"",
-	},
-	refusal.ScopeInvalid: {
-		"scope-invalid", 400, false,
-		"the request's principal could not be told",
-		"it carries an idempotency key, but not whose",
-	},
-	refusal.KeyReused: {
-		"key-reused", 422, false,
-		"the idempotency key was used with another request",
-		"a key stands for one request: send the first one again, or choose a new key",
-	},
-	refusal.InProgress: {
-		"request-in-progress", 409, true,
-		"a request with this idempotency key is in progress",
-		"ask again after the time in Retry-After",
-	},
-	refusal.OutcomePending: {
-		"outcome-pending", 503, true,
-		"the outcome is not known yet; ask again with the same key only",
-		"the operation may have taken effect: another key could make it happen twice",
-	},
-	refusal.OutcomeUnknown: {
-		"outcome-unknown", 409, false,
-		"the outcome is unknown; the operation may have taken effect",
-		"ask for the operation's status, or for its operator's decision",
-	},
-	refusal.NoAnswer: {
-		"no-answer", 500, false,
-		"the request was run, but its handler gave no answer",
-		"it may have taken effect: ask for the operation's status, or for its operator's decision",
-	},
-	refusal.ReplayUnavailable: {
-		"replay-unavailable", 409, false,
-		"the operation has ended, but its answer can't be given again",
-		"it is not run again with this key",
-	},
-	refusal.KeyExpired: {
-		"key-expired", 422, false,
-		"the idempotency key has expired",
-		"the operation has ended, and its answer is no longer kept; it is not run again with this key",
-	},
-	refusal.ReplayForbidden: {
-		"replay-forbidden", 403, false,
-		"the stored answer may not be shown",
-		"the request has no right to it",
-	},
-	refusal.TooManyAttempts: {
-		"too-many-attempts", 429, true,
-		"too many attempts with this idempotency key",
-		"ask again after the time in Retry-After",
-	},
-	refusal.TooManyKeys: {
-		"too-many-keys", 429, true,
-		"too many idempotency keys",
-		"ask again after the time in Retry-After; keys used before are still answered",
-	},
-	refusal.BodyTooLarge: {
-		"body-too-large", 413, false,
-		"the request's body is too large",
-		"",
-	},
-	refusal.DigestMismatch: {
-		"digest-mismatch", 400, false,
-		"the request's body does not match its Content-Digest",
-		"it was changed on its way, or the digest is of another body",
-	},
-	refusal.EarlyData: {
-		"early-data", 425, true,
-		"the request came as early data; send it again after the handshake",
-		"early data can be sent again by others (RFC 8470)",
-	},
-	refusal.StoreUnavailable: {
-		"store-unavailable", 503, true,
-		"the request was not run, because its key could not be checked",
-		"ask again after the time in Retry-After",
-	},
-	refusal.RequestUnreadable: {
-		"request-unreadable", 400, true,
-		"the request's body could not be read",
-		"nothing was run",
-	},
-	refusal.BodyConsumed: {
-		"body-consumed", 500, false,
-		"the service's set-up keeps the request's body from being checked",
-		"nothing was run; the service has to be mended, and its log says how",
-	},
-	refusal.OperationNotFound: {
-		"operation-not-found", 404, false,
-		"there is no such operation",
-		"it was never asked for, or is no longer kept, or is another principal's",
-	},
-}
-
 // ProblemOptions changes the form of the guard's own answers.
 type ProblemOptions struct {
 	// Base is put before a problem's short name; the two together are the problem's type, an absolute URI. Defaults to
@@ -200,7 +90,7 @@ func (o ProblemOptions) compile(where string) (*ProblemOptions, error) {
 		fail("Problems.Documentation %q is not a URI", o.Documentation)
 	}
 	for _, code := range slices.Sorted(maps.Keys(o.Status)) {
-		if _, ok := problemKinds[code]; !ok {
+		if _, ok := problemkind.Of[code]; !ok {
 			fail("Problems.Status: unknown code %q", code)
 		}
 		if status := o.Status[code]; status < 400 || status > 599 {
@@ -217,13 +107,13 @@ func (o ProblemOptions) compile(where string) (*ProblemOptions, error) {
 // problem makes the refusal of the given code. detail must be fit to be shown to the client (R-57); if it is "", the
 // detail of the code is used.
 func (g *Guard) problem(code refusal.Code, detail string) *Problem {
-	k, form := problemKinds[code], g.policy.problems
+	k, form := problemkind.Of[code], g.policy.problems
 	if detail == "" {
-		detail = k.detail
+		detail = k.Detail
 	}
 	p := &Problem{
-		Type: form.Base + k.slug, Title: k.title, Status: k.status, Detail: detail,
-		Code: code, Retryable: k.retryable,
+		Type: form.Base + k.Slug, Title: k.Title, Status: k.Status, Detail: detail,
+		Code: code, Retryable: k.Retryable,
 	}
 	if s, ok := form.Status[code]; ok {
 		p.Status = s
@@ -263,7 +153,7 @@ func (g *Guard) writeProblem(w http.ResponseWriter, r *http.Request, p *Problem)
 	h.Del("Content-Length")
 	h[answer.CodeHeader] = []string{string(p.Code)}
 	if p.RetryAfter > 0 {
-		h.Set("Retry-After", strconv.FormatInt(seconds(p.RetryAfter), 10))
+		h.Set("Retry-After", strconv.Itoa(int(engine.WholeSeconds(p.RetryAfter)/time.Second)))
 	}
 	if p.Code == refusal.KeyMissing && form.Documentation != "" {
 		h.Add("Link", "<"+form.Documentation+`>; rel="describedby"`)
@@ -284,6 +174,3 @@ func (g *Guard) writeProblem(w http.ResponseWriter, r *http.Request, p *Problem)
 	w.WriteHeader(p.Status)
 	w.Write(append(body, '\n')) //nolint:errcheck // the client is gone; nobody is left to tell
 }
-
-// seconds returns d in whole seconds, rounded up.
-func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/problemkind"
 	"github.com/semelhq/semel/memstore"
 	"github.com/semelhq/semel/refusal"
 )
@@ -412,7 +413,7 @@ func TestTheProblemStatusesAreTheGuardsOwn(t *testing.T) {
 
 func TestAProblemIsAnErrorOfItsCodeAlone(t *testing.T) {
 	t.Parallel()
-	codes := slices.Collect(maps.Keys(semel.ProblemKinds()))
+	codes := slices.Collect(maps.Keys(problemkind.Of))
 	for _, code := range codes {
 		p := &semel.Problem{Code: code, Title: "title", Detail: "detail"}
 		for _, other := range codes {

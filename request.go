@@ -6,6 +6,7 @@ import (
 
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/internal/credentials"
 	"github.com/semelhq/semel/internal/engine"
 	"github.com/semelhq/semel/refusal"
 )
@@ -23,13 +24,13 @@ type ask struct {
 	engine.Ask
 	kind        Kind
 	scope, key  string
-	minted      bool        // the key was made from the request, not sent
-	credentials credentials // stored with the answer
+	minted      bool                    // the key was made from the request, not sent
+	credentials credentials.Credentials // stored with the answer
 }
 
 // enter asks for the operation. If there is neither a run nor a problem, rec holds the answer.
 func (q *request) enter(ctx context.Context, rec *driver.Record) *Problem {
-	q.ask.Credentials = q.ask.credentials.digest
+	q.ask.Credentials = q.ask.credentials.Digest
 	run, refused := q.g.route.Enter(ctx, &q.ask.Ask, rec)
 	q.run = run
 	if refused == nil {

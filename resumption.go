@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/credentials"
 	"github.com/semelhq/semel/internal/storedrequest"
 )
 
@@ -95,7 +96,7 @@ func (g *Guard) resume(s *resumption, next http.Handler, w http.ResponseWriter, 
 	x.correlate()
 	x.keyHeader, x.keyValue = s.request.KeyHeader, s.request.KeyValue
 	x.ask.kind, x.ask.scope, x.ask.key, x.ask.ID = KindHTTP, s.request.Scope, s.request.Key, s.id
-	x.ask.Fingerprint, x.ask.credentials = s.rec.Fingerprint, storedCredentials(s.request.Header)
+	x.ask.Fingerprint, x.ask.credentials = s.rec.Fingerprint, credentials.Stored(s.request.Header)
 	if x.ask.Operation = p.Operation; x.ask.Operation == "" {
 		x.ask.Operation = operationName(r)
 	}

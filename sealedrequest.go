@@ -89,7 +89,7 @@ func (x *exchange) seal() ([]byte, error) {
 	if name := x.g.headers.correlation; name != "" {
 		s.Header[name] = []string{x.ask.Correlation}
 	}
-	x.ask.credentials.store(s.Header)
+	x.ask.credentials.Store(s.Header)
 	var err error
 	if s.Body, err = x.storedBody(s.Header); err != nil {
 		return nil, fmt.Errorf("store the request: %w", err)

@@ -140,5 +140,5 @@ func (c *capture) record(r *answer.Recorder, above http.Header) {
 		}
 	}
 	c.header, c.sent = r.Header().Clone(), r.Sent
-	c.status, c.declared, c.hijacked, c.unkept = r.Status, declaredLength(r.Sent), r.Hijacked, r.Failed
+	c.status, c.declared, c.hijacked, c.unkept = r.Status, answer.DeclaredLength(r.Sent), r.Hijacked, r.Failed
 }

@@ -44,16 +44,16 @@ func (c *capture) response() *driver.Response {
 	named := answer.FieldNames(c.sent["Connection"])
 	r := &driver.Response{Status: c.status, Trailer: c.x.storedFields(c.trailer(), named)}
 	own := &c.x.ask.credentials
-	if c.shared = own.digest == "" && c.x.allStorable(c.sent, named); c.shared {
+	if c.shared = own.Digest == "" && c.x.allStorable(c.sent, named); c.shared {
 		r.Header = c.sent
 	} else {
 		r.Header = c.x.storedFields(c.sent, named)
 	}
-	if own.digest != "" {
+	if own.Digest != "" {
 		if r.Header == nil {
 			r.Header = http.Header{}
 		}
-		own.store(r.Header)
+		own.Store(r.Header)
 	}
 	threshold := c.x.g.policy.CompressAbove
 	if c.sent.Get("Content-Encoding") != "" {

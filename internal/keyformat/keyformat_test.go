@@ -1,4 +1,4 @@
-package semel
+package keyformat
 
 import (
 	"errors"
@@ -52,7 +52,7 @@ func TestR1_R5_ParseKey(t *testing.T) {
 		{`"abc";a=123456789012345;b=123456789012.123;c=-0`, "abc", "the largest numbers"},
 		{`"abc";a=:YQ:;b=:YQ==:`, "abc", "byte sequences with and without padding"},
 	} {
-		got, err := parseKey([]string{tt.line}, &KeyFormat{})
+		got, err := Parse([]string{tt.line}, &Format{})
 		if got != tt.want || err != nil {
 			t.Errorf("%s: got %q, %v; want %q", tt.reason, got, err, tt.want)
 		}
@@ -63,7 +63,7 @@ func TestR3_NoFieldLineIsNoKey(t *testing.T) {
 	t.Parallel()
 	for _, strict := range []bool{false, true} {
 		for _, lines := range [][]string{nil, {}} {
-			if key, err := parseKey(lines, &KeyFormat{Strict: strict, UUID: UUIDv4}); key != "" || err != nil {
+			if key, err := Parse(lines, &Format{Strict: strict, UUID: UUIDv4}); key != "" || err != nil {
 				t.Errorf("got %q, %v; want no key and no error", key, err)
 			}
 		}
@@ -162,7 +162,7 @@ func TestR1_R2_R3_R62_MalformedKeys(t *testing.T) {
 		{`"abc";a=%"%`, "parameter value", "no octet"},
 		{"\"abc\";a=%\"\xc3\xbc\"", "parameter value", "an octet that is not escaped"},
 	} {
-		key, err := parseKey([]string{tt.line}, &KeyFormat{})
+		key, err := Parse([]string{tt.line}, &Format{})
 		refusedKey(t, key, err, tt.rule, tt.reason)
 		for i := 0; err != nil && i < len(err.Error()); i++ {
 			if c := err.Error()[i]; c < ' ' || c > '~' || len(err.Error()) > 120 {
@@ -192,24 +192,24 @@ func TestR1_TheOnlyEscapes(t *testing.T) {
 func TestR4_TwoFieldLines(t *testing.T) {
 	t.Parallel()
 	for _, lines := range [][]string{{"abc", "abc"}, {`"abc"`, "abc"}, {"abc", ""}, {"", ""}, {"a", "b", "c"}} {
-		key, err := parseKey(lines, &KeyFormat{})
+		key, err := Parse(lines, &Format{})
 		refusedKey(t, key, err, fmt.Sprintf("%d field lines", len(lines)), fmt.Sprintf("%q", lines))
 	}
 }
 
 func TestR5_StrictAcceptsOnlyTheQuotedForm(t *testing.T) {
 	t.Parallel()
-	f := &KeyFormat{Strict: true}
-	if key, err := parseKey([]string{` "abc";v=1`}, f); key != "abc" || err != nil {
+	f := &Format{Strict: true}
+	if key, err := Parse([]string{` "abc";v=1`}, f); key != "abc" || err != nil {
 		t.Errorf("got %q, %v", key, err)
 	}
 	for _, line := range []string{"abc", uuid4, "?1", `abc"`, "*"} {
-		key, err := parseKey([]string{line}, f)
+		key, err := Parse([]string{line}, f)
 		refusedKey(t, key, err, "not in quotes", line)
 	}
-	key, err := parseKey([]string{" "}, f)
+	key, err := Parse([]string{" "}, f)
 	refusedKey(t, key, err, "empty", "an empty value is not a bare one")
-	if _, err := checkKey("abc", f); err != nil {
+	if _, err := Check("abc", f); err != nil {
 		t.Errorf("a key that does not come in a header: %v", err)
 	}
 }
@@ -242,7 +242,7 @@ func TestR6_UUIDs(t *testing.T) {
 	} {
 		for _, line := range []string{tt.key, `"` + tt.key + `"`} {
 			for rule, want := range map[UUIDRule]bool{UUIDAny: tt.any, UUIDv4: tt.random} {
-				key, err := parseKey([]string{line}, &KeyFormat{UUID: rule})
+				key, err := Parse([]string{line}, &Format{UUID: rule})
 				if want && (key != strings.ToLower(tt.key) || err != nil) {
 					t.Errorf("%s, rule %d: got %q, %v", tt.reason, rule, key, err)
 				}
@@ -252,16 +252,16 @@ func TestR6_UUIDs(t *testing.T) {
 			}
 		}
 	}
-	_, err := parseKey([]string{uuid7}, &KeyFormat{UUID: UUIDv4})
+	_, err := Parse([]string{uuid7}, &Format{UUID: UUIDv4})
 	refusedKey(t, "", err, "not a UUID of version 4", "the version is named")
-	_, err = parseKey([]string{"abc"}, &KeyFormat{UUID: UUIDAny})
+	_, err = Parse([]string{"abc"}, &Format{UUID: UUIDAny})
 	refusedKey(t, "", err, "not a UUID (RFC 9562)", "the form is named")
 }
 
 func TestR6_MaxLengthAndCheck(t *testing.T) {
 	t.Parallel()
 	errCheck := errors.New("must begin with ord_")
-	f := &KeyFormat{MaxLength: 8, Check: func(key string) error {
+	f := &Format{MaxLength: 8, Check: func(key string) error {
 		if key == "" || len(key) > 8 || strings.Contains(key, " ") {
 			t.Errorf("the check was asked about %q, which breaks the other rules", key)
 		}
@@ -271,18 +271,18 @@ func TestR6_MaxLengthAndCheck(t *testing.T) {
 		return nil
 	}}
 	for _, line := range []string{"ord_1234", `"ord_1234"`} {
-		if key, err := parseKey([]string{line}, f); key != "ord_1234" || err != nil {
+		if key, err := Parse([]string{line}, f); key != "ord_1234" || err != nil {
 			t.Errorf("%s: got %q, %v", line, key, err)
 		}
 	}
-	key, err := parseKey([]string{"abc"}, f)
+	key, err := Parse([]string{"abc"}, f)
 	refusedKey(t, key, err, "must begin with ord_", "the check's own words")
 	if !errors.Is(err, errCheck) {
 		t.Errorf("the check's error is lost: %v", err)
 	}
-	key, err = parseKey([]string{"ord_12345"}, f)
+	key, err = Parse([]string{"ord_12345"}, f)
 	refusedKey(t, key, err, "longer than 8", "too long")
-	key, err = parseKey([]string{`"ord_ 1"`}, f)
+	key, err = Parse([]string{`"ord_ 1"`}, f)
 	refusedKey(t, key, err, "' ' is not allowed", "a character that is not allowed")
 }
 
@@ -297,11 +297,11 @@ func TestR6_R62_CheckKey(t *testing.T) {
 		{"../../etc/passwd,", "','", "a path with a comma"},
 		{strings.Repeat("k", 256), "longer", "too long"},
 	} {
-		key, err := checkKey(tt.key, &KeyFormat{})
+		key, err := Check(tt.key, &Format{})
 		refusedKey(t, key, err, tt.rule, tt.reason)
 	}
 	for _, key := range []string{"abc", "../../etc/passwd", "'OR'1'='1", "%0d%0a", "{{key}}", "$(id)"} {
-		if got, err := checkKey(key, &KeyFormat{}); err != nil || got != key {
+		if got, err := Check(key, &Format{}); err != nil || got != key {
 			t.Errorf("%q: %v; it is inert, as only its digest is used", key, err)
 		}
 	}
@@ -311,7 +311,7 @@ func TestR6_DefaultFormatByByte(t *testing.T) {
 	t.Parallel()
 	for c := range 256 {
 		want := c > ' ' && c < 0x7f && !strings.ContainsRune(`"\,;`, rune(c))
-		if _, err := checkKey("k"+string([]byte{byte(c)})+"k", &KeyFormat{}); (err == nil) != want {
+		if _, err := Check("k"+string([]byte{byte(c)})+"k", &Format{}); (err == nil) != want {
 			t.Errorf("byte %#02x: %v, want accepted: %v", c, err, want)
 		}
 	}
@@ -320,20 +320,20 @@ func TestR6_DefaultFormatByByte(t *testing.T) {
 func TestKeyFormat_Validate(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		format KeyFormat
+		format Format
 		want   string
 		reason string
 	}{
-		{KeyFormat{}, "", "the zero value"},
-		{KeyFormat{MaxLength: 1}, "", "the shortest"},
-		{KeyFormat{MaxLength: 255, Strict: true, UUID: UUIDAny}, "", "the longest"},
-		{KeyFormat{MaxLength: 36, UUID: UUIDv4}, "", "just a UUID"},
-		{KeyFormat{MaxLength: -1}, "MaxLength is -1", "negative"},
-		{KeyFormat{MaxLength: 256}, "MaxLength is 256", "too long"},
-		{KeyFormat{MaxLength: 35, UUID: UUIDAny}, "36 characters", "no UUID fits"},
-		{KeyFormat{UUID: UUIDv4 + 1}, "UUID rule 3", "no such rule"},
+		{Format{}, "", "the zero value"},
+		{Format{MaxLength: 1}, "", "the shortest"},
+		{Format{MaxLength: 255, Strict: true, UUID: UUIDAny}, "", "the longest"},
+		{Format{MaxLength: 36, UUID: UUIDv4}, "", "just a UUID"},
+		{Format{MaxLength: -1}, "MaxLength is -1", "negative"},
+		{Format{MaxLength: 256}, "MaxLength is 256", "too long"},
+		{Format{MaxLength: 35, UUID: UUIDAny}, "36 characters", "no UUID fits"},
+		{Format{UUID: UUIDv4 + 1}, "UUID rule 3", "no such rule"},
 	} {
-		err := tt.format.validate()
+		err := tt.format.Validate()
 		if got := fmt.Sprint(err); (err == nil) != (tt.want == "") || !strings.Contains(got, tt.want) {
 			t.Errorf("%s: %v, want %q", tt.reason, err, tt.want)
 		}
@@ -343,9 +343,9 @@ func TestKeyFormat_Validate(t *testing.T) {
 // A valid key is cut out of its header and takes no memory. Not parallel, as AllocsPerRun demands.
 func TestParseKey_TakesNoMemory(t *testing.T) {
 	for _, line := range []string{uuid4, `"` + uuid4 + `"`, ` "` + uuid4 + `";v=1;w="x" `} {
-		lines, f := []string{line}, &KeyFormat{UUID: UUIDv4}
+		lines, f := []string{line}, &Format{UUID: UUIDv4}
 		if n := testing.AllocsPerRun(100, func() {
-			if _, err := parseKey(lines, f); err != nil {
+			if _, err := Parse(lines, f); err != nil {
 				t.Fatal(err)
 			}
 		}); n != 0 {
@@ -360,17 +360,17 @@ func FuzzParseKey(f *testing.F) {
 	} {
 		f.Add(line)
 	}
-	formats := []*KeyFormat{{}, {Strict: true}, {UUID: UUIDAny}, {UUID: UUIDv4, MaxLength: 36}, {MaxLength: 3}}
+	formats := []*Format{{}, {Strict: true}, {UUID: UUIDAny}, {UUID: UUIDv4, MaxLength: 36}, {MaxLength: 3}}
 	f.Fuzz(func(t *testing.T, line string) {
 		for _, format := range formats {
-			key, err := parseKey([]string{line}, format)
+			key, err := Parse([]string{line}, format)
 			if err != nil {
 				if key != "" || !errors.Is(err, refusal.KeyInvalid) {
 					t.Fatalf("%q: %q, %v", line, key, err)
 				}
 				continue
 			}
-			if again, err := checkKey(key, format); again != key || err != nil {
+			if again, err := Check(key, format); again != key || err != nil {
 				t.Fatalf("%q parses as %q, which is no key: %q, %v", line, key, again, err)
 			}
 			if !strings.Contains(line, key) && (format.UUID == AnyKey || !strings.Contains(strings.ToLower(line), key)) {
@@ -378,7 +378,7 @@ func FuzzParseKey(f *testing.F) {
 			}
 			for _, form := range []string{`"` + key + `"`, `"` + key + `";a="b"`, key, "\t" + key + " "} {
 				bare := !strings.HasPrefix(form, `"`)
-				switch again, err := parseKey([]string{form}, format); {
+				switch again, err := Parse([]string{form}, format); {
 				case format.Strict && bare:
 					if err == nil {
 						t.Fatalf("%q was accepted in strict mode", form)
@@ -387,7 +387,7 @@ func FuzzParseKey(f *testing.F) {
 					t.Fatalf("%q parses as %q, but %q as %q, %v", line, key, form, again, err)
 				}
 			}
-			if key, err := parseKey([]string{line, line}, format); key != "" || err == nil {
+			if key, err := Parse([]string{line, line}, format); key != "" || err == nil {
 				t.Fatalf("%q twice was accepted as %q", line, key)
 			}
 		}
@@ -397,10 +397,10 @@ func FuzzParseKey(f *testing.F) {
 func BenchmarkParseKey(b *testing.B) {
 	for name, line := range map[string]string{"bare": uuid4, "quoted": `"` + uuid4 + `"`} {
 		b.Run(name, func(b *testing.B) {
-			lines, f := []string{line}, &KeyFormat{}
+			lines, f := []string{line}, &Format{}
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := parseKey(lines, f); err != nil {
+				if _, err := Parse(lines, f); err != nil {
 					b.Fatal(err)
 				}
 			}
