@@ -55,21 +55,22 @@ func (s *Store) claimNatively(ctx context.Context, id *driver.ID, key string, c 
 		s.runs.put(id, &rec)
 		return rec, true, true, nil
 	}
-	before, err := readFrame(got)
-	if err != nil {
-		return rec, false, false, nil // the script says what it can't read
+	before, unreadable := readFrame(got)
+	refused := unreadable == nil && refuses(&before, now.high, c)
+	if refused {
+		s.finished.note(id, before.State == driver.Done)
 	}
-	if replayed(&before, now.high, c.OnLost) {
-		s.finished.note(id, true)
-		return before, false, true, nil
+	return before, false, refused, nil
+}
+
+// refuses reports whether a record that a native claim has found refuses it for sure: it is done, or its run is at work.
+// The lease of that was valid when the claim was sent, or when it was written, if that was later.
+func refuses(rec *driver.Record, now driver.Time, c *driver.Claim) bool {
+	if rec.State == driver.Running && rec.Token != c.Token && now < rec.LeaseEnd {
+		rec.Now = max(now, rec.Started)
+		return true
 	}
-	// Its lease was valid when this claim was sent, or when it was written, if that was later.
-	if before.State == driver.Running && before.Token != c.Token && now.high < before.LeaseEnd {
-		before.Now = max(now.high, before.Started)
-		s.finished.note(id, false)
-		return before, false, true, nil
-	}
-	return rec, false, false, nil
+	return replayed(rec, now, c.OnLost)
 }
 
 // settleNatively settles a run as done with an answer, if the record is still as this process claimed it. It reports
