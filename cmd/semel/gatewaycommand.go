@@ -33,7 +33,7 @@ type gatewayCommand struct {
 	Upstream     string        `placeholder:"URL" help:"The service to protect, http:// or https://. It gets the client's own Host header. Required without --config."`
 	UpstreamIdle time.Duration `default:"1s" placeholder:"TIME" help:"How long to keep an unused connection to the service; less than the service keeps it (default ${default})."`
 
-	Store                string   `default:"sqlite://semel.db" placeholder:"URL" help:"Where records are kept: sqlite://FILE in a file; postgres://… or redis://… on a server that several gateways share; memory:// in the process (default ${default})."`
+	Store                string   `default:"sqlite://semel.db" placeholder:"URL" help:"Where records are kept: sqlite://FILE in a file; postgres://… or redis://… on a server that several gateways share; shards://FILE on several such servers; memory:// in the process (default ${default})."`
 	Cache                string   `placeholder:"URL" help:"A redis://… in front of a sqlite:// or postgres:// store, to answer repeats faster; memory:// for this process alone (default: none)."`
 	ReadyWithoutStore    string   `default:"all" enum:"all,any,always" placeholder:"all|any|always" help:"Whether /readyz says ready while the store is down: if all routes fail open, if any does, or always, for requests that need no store (default ${default})."`
 	IdentitySecretFile   string   `placeholder:"FILE" help:"Secret that keys the digests in the store (default: $SEMEL_IDENTITY_SECRET, else a file next to a sqlite:// store, made at first start)."`
@@ -157,12 +157,12 @@ func (m *Main) gateway(ctx context.Context, c *gatewayCommand) (err error) {
 		address, cache, level = "memory://", "", "warn" // nothing is made or changed
 	}
 	cfg.Log = newLog(m.Stderr, c.LogFormat, level)
-	opened, err := stores.Open(ctx, address, stores.Options{Cache: cache, Log: cfg.Log, OnePrincipal: cfg.Scope.Single()})
+	opened, err := stores.Open(ctx, address, stores.Options{Cache: cache, Log: cfg.Log, OnePrincipal: cfg.Scope.Single(), Breaker: cfg.Breaker.Options()})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, opened.Close()) }()
-	cfg.Store, cfg.CheckCache = opened.Store, opened.CheckCache
+	cfg.Store, cfg.CheckCache, cfg.BreakerOpen = opened.Store, opened.CheckCache, opened.BreakerOpen
 	if cfg.Encryption, err = secret.Keyring(cfg.EncryptionKeysFile); err != nil {
 		return err
 	}

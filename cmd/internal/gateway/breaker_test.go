@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -10,8 +11,11 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/cmd/internal/breaker"
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/memstore"
 	"github.com/semelhq/semel/refusal"
+	"github.com/semelhq/semel/shardstore"
 )
 
 // deadStore counts the claims that it does not answer.
@@ -77,4 +81,32 @@ func TestR63_R64_ADeadStoreIsNotAskedForEachRequest(t *testing.T) {
 			t.Fatalf("answered %d %s, though the store is back", a.status, a.body)
 		}
 	}
+}
+
+// Where each shard of the store has a breaker, the gateway makes none: it would refuse the operations of all shards.
+func TestR64_AShardThatIsDownOpensNoBreakerOfAll(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t, created)
+	dead := &deadStore{Store: memstore.New()}
+	dead.down.Store(true)
+	own := breaker.New(breaker.Options{Failures: 1, Open: time.Hour})
+	store, err := shardstore.New([]shardstore.Shard{{Name: "a", Store: memstore.New()}, {Name: "b", Store: dead, Breaker: own}}, shardstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := start(t, u.URL, func(c *Config) {
+		c.Store, c.BreakerOpen = store, own.Open
+		c.Breaker, c.ShutdownTimeout = Breaker{Failures: 1, Open: time.Hour}, 50*time.Millisecond
+	})
+	statuses := map[int]int{}
+	for i := range 40 {
+		statuses[ask(t, "POST", g.url+"/payments", "{}", "Idempotency-Key", fmt.Sprint("k", i)).status]++
+	}
+	if statuses[http.StatusCreated] < 5 || statuses[http.StatusServiceUnavailable] < 5 || len(statuses) != 2 {
+		t.Errorf("answered %v, want about half of 40 each", statuses)
+	}
+	if n := dead.claims.Load(); n > 3 {
+		t.Errorf("the dead shard was asked %d times", n)
+	}
+	wantMetrics(t, g, "idempotency_breaker_open 1")
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/cmd/internal/breaker"
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/internal/defaults"
@@ -73,6 +74,8 @@ type Config struct {
 	ReadyWithoutStore Readiness
 	// Breaker says when the store counts as down, so that no request waits for it.
 	Breaker Breaker
+	// BreakerOpen reports whether a breaker within the store is open. Defaults to one breaker for the whole store.
+	BreakerOpen func() bool
 
 	// Scope says who asks; see [ParseScope].
 	Scope Scope
@@ -178,6 +181,11 @@ type Breaker struct {
 	Failures int
 	// Open is how long it then refuses claims before it lets one try. Defaults to 1 s.
 	Open time.Duration
+}
+
+// Options returns the settings of a breaker, which has no name yet.
+func (b Breaker) Options() breaker.Options {
+	return breaker.Options{Failures: b.Failures, Open: b.Open}
 }
 
 // Caps are the limits of [semel.Options] for keys and principals, by the names that they have there. Zero means

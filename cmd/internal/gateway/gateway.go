@@ -63,8 +63,14 @@ func New(c Config) (*Gateway, error) {
 	g.cfg.upstreamFailed = g.metrics.upstreamFailed
 	g.cfg.headersDropped = func(n int) { g.metrics.droppedHeaders.Add(float64(n)) }
 	g.metrics.store.log = c.Log
-	breaker := breaker.New(breaker.Options{Name: "store", Failures: c.Breaker.Failures, Open: c.Breaker.Open, Log: c.Log})
-	g.metrics.watchBreaker(breaker.Open)
+	options := c.options()
+	if c.BreakerOpen == nil {
+		settings := c.Breaker.Options()
+		settings.Name, settings.Log = "store", c.Log
+		whole := breaker.New(settings)
+		options.Breaker, c.BreakerOpen = whole, whole.Open
+	}
+	g.metrics.watchBreaker(c.BreakerOpen)
 	observers := observers{observer(&c), g.metrics}
 	if _, lists := c.Store.(driver.Lister); lists {
 		if g.reconciler, err = newReconciler(c.Store, c.options().Encryption, g.transport, c.CorrelationHeader, c.Log, func(result string) { g.metrics.reconciled.WithLabelValues(result).Inc() }); err != nil {
@@ -72,8 +78,7 @@ func New(c Config) (*Gateway, error) {
 		}
 		observers = append(observers, g.reconciler)
 	}
-	options := c.options()
-	options.Observer, options.Breaker = append(observers, c.Observers...), breaker
+	options.Observer = append(observers, c.Observers...)
 	g.guard, err = semel.New(g.metrics.instrument(c.Store, c.storeKind()), c.Scope.guard(c.TrustedProxies, newVerifier(c.JWT, &http.Client{Transport: g.elsewhere, CheckRedirect: noRedirect}), g.clients), c.Default.Policy.OnLost, options)
 	if err != nil {
 		return nil, err

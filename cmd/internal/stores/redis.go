@@ -41,6 +41,8 @@ func checkCache(cache string, store *address) error {
 		return err
 	case a.kind != redisKind && a.kind != memoryKind:
 		return errors.New("a cache is memory:// or a Redis")
+	case store.kind == shardsKind:
+		return errors.New("a cache goes in front of each shard: name it in the file of the shards")
 	case store.kind != sqliteKind && store.kind != postgresKind:
 		return errors.New("a cache goes in front of a sqlite:// or postgres:// store")
 	case a.text("notify") != "" || a.text("allow_eviction") != "":

@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/semelhq/semel/cmd/internal/breaker"
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/memstore"
 	"github.com/semelhq/semel/pgstore"
@@ -26,6 +27,8 @@ type Opened struct {
 	Path  string // of its file, absolute; "" if it has none
 	// CheckCache asks the cache in front of the store whether it works; nil if there is none to ask.
 	CheckCache func(ctx context.Context) error
+	// BreakerOpen reports whether a circuit breaker within the store is open; nil if it has none.
+	BreakerOpen func() bool
 
 	closers []func() error
 
@@ -52,6 +55,8 @@ type Options struct {
 	// NoMigration leaves the schema as it is: Open fails with an error of which [OtherVersion] is true if that is not the
 	// one needed.
 	NoMigration bool
+	// Breaker is what the breaker of each shard is like; its name and its log are set. A store that is no shards has none.
+	Breaker breaker.Options
 	// OnePrincipal lets one principal fill a store in memory, because there is no other. Defaults to half of it for each.
 	OnePrincipal bool
 	// Log gets what an operator should know of. Defaults to nobody.
@@ -59,7 +64,7 @@ type Options struct {
 }
 
 // Forms are the addresses that there are, for help texts.
-const Forms = "memory://, sqlite://FILE, postgres://HOST/DATABASE, redis://HOST, rediss://HOST, redis+cluster://HOST and rediss+cluster://HOST"
+const Forms = "memory://, sqlite://FILE, postgres://HOST/DATABASE, redis://HOST, rediss://HOST, redis+cluster://HOST, rediss+cluster://HOST and shards://FILE"
 
 // Open opens the store that an address names, and makes or migrates its schema:
 //
@@ -69,7 +74,8 @@ const Forms = "memory://, sqlite://FILE, postgres://HOST/DATABASE, redis://HOST,
 //   - postgres:// is a PostgreSQL URL. Its query may also have schema=NAME, notify=true and partition_answers=true, which
 //     are those of [pgstore.Options]; pool_max_conns is how many connections the verbs have at most;
 //   - redis://, rediss://, redis+cluster:// and rediss+cluster:// are those of redisclient.Open. The query may also have
-//     prefix=TEXT, notify=true and allow_eviction=true, which are those of [redisstore.Options].
+//     prefix=TEXT, notify=true and allow_eviction=true, which are those of [redisstore.Options];
+//   - shards://FILE is a YAML file that names the stores which share the operations ([shardFile]).
 func Open(ctx context.Context, address string, o Options) (*Opened, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -125,11 +131,12 @@ const (
 	sqliteKind
 	postgresKind
 	redisKind
+	shardsKind
 )
 
 var kinds = map[string]kind{
 	"memory": memoryKind, "sqlite": sqliteKind, "postgres": postgresKind, "postgresql": postgresKind,
-	"redis": redisKind, "rediss": redisKind, "redis+cluster": redisKind, "rediss+cluster": redisKind,
+	"redis": redisKind, "rediss": redisKind, "redis+cluster": redisKind, "rediss+cluster": redisKind, "shards": shardsKind,
 }
 
 // settings are those of our own that a kind has in its query.
@@ -141,9 +148,11 @@ var settings = map[kind]map[string]bool{ // whether it is yes or no
 // An address is a store's, in parts.
 type address struct {
 	kind kind
-	rest string // behind ://, of sqlite
+	rest string // behind ://, of sqlite and shards
 	url  string // without our own settings, of servers
 	own  map[string]string
+
+	shards *shardFile
 }
 
 func (a *address) text(setting string) string { return a.own[setting] }
@@ -164,6 +173,10 @@ func parse(s string) (*address, error) {
 		return nil, errors.New("sqlite:// takes a path, and no settings behind it")
 	case kind == memoryKind, kind == sqliteKind:
 		return a, nil
+	case kind == shardsKind:
+		var err error
+		a.shards, err = readShards(rest)
+		return a, err
 	}
 	u, err := url.Parse(s)
 	if err != nil {
@@ -197,6 +210,8 @@ func (a *address) open(ctx context.Context, o Options) (*Opened, error) {
 		return a.openPostgres(ctx, o)
 	case redisKind:
 		return a.openRedis(ctx, o)
+	case shardsKind:
+		return a.openShards(ctx, o)
 	}
 	memory := memstore.Options{}
 	if o.OnePrincipal {
@@ -214,7 +229,7 @@ func (a *address) open(ctx context.Context, o Options) (*Opened, error) {
 func Redacted(address string) string {
 	scheme, rest, whole := strings.Cut(address, "://")
 	kind, known := kinds[scheme]
-	if whole && known && (kind == sqliteKind || kind == memoryKind) {
+	if whole && known && (kind == sqliteKind || kind == memoryKind || kind == shardsKind) {
 		return address
 	}
 	u, err := url.Parse(address)
