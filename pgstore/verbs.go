@@ -137,8 +137,10 @@ func (s *Store) findIn(ctx context.Context, w *waiter) (found, error) {
 		w.f, err = readFound(row[0])
 		return err
 	}
-	err := s.verb(ctx, w)
-	return w.f, err
+	if err := s.verb(ctx, w); err != nil {
+		return found{}, err // whoever has left must not look at what a group may still write
+	}
+	return w.f, nil
 }
 
 // Claim implements [driver.Store]. It fails with [driver.ErrFull] if the server's disk has no room for the record.
