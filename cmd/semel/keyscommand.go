@@ -93,7 +93,7 @@ func (*keysFind) Help() string {
 Without them it is an id or a correlation id, as logs have them. It is tried as an operation's id, then, if it has 8 ` +
 		`characters or more, as the beginning of one, then as a correlation id: that of the request that started the last run. ` +
 		`What is found first counts; if that is several operations they are listed, the newest first, at most ` + strconv.Itoa(mostFound) + `. ` +
-		`The ids of one principal share their first 21 characters. A correlation id has no index: every record is read. Put -- before what begins with a dash.
+		`The ids of one principal share their first 21 characters. A correlation id has no index: the store compares that of every record. Put -- before what begins with a dash.
 
 Examples:
 
@@ -116,8 +116,9 @@ type keysList struct {
 func (*keysList) Help() string {
 	return `To put them in order it reads every record that the flags don't rule out, whatever the limit, in pages that hold up ` +
 		`nobody; on a large store that takes its time. It keeps no more in memory than it prints. On SQLite and PostgreSQL ` +
-		`--state running, --state unknown, --scope and --single read only what they select; --since, --operation and the other ` +
-		`states save nothing. On Redis all keys are gone through, and with --state only the first bytes of most records are read.
+		`--state running, --state unknown, --scope and --single read only what they select. --operation and the other states are ` +
+		`compared by the store, row by row, and only what matches is read; --since saves nothing. On Redis all keys are gone through, ` +
+		`and the first bytes of each record are compared there. With encryption keys --operation saves nothing: each name has to be decrypted here.
 
 Examples:
 
