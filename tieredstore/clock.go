@@ -35,8 +35,16 @@ func (c *clock) at(t time.Time) (driver.Time, bool) {
 	return r.now.Add(since), since < clockLife
 }
 
-// elapsed returns the time from one time of this process to a later one. The monotonic clock stands still while the
-// machine sleeps, the wall clock may be set back: it is the longer of the two.
-func elapsed(from, to time.Time) time.Duration {
-	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
+// A moment is a time of this process by both of its clocks, as the time since another one. It holds no pointer.
+type moment struct{ monotonic, wall time.Duration }
+
+func momentOf(start, t time.Time) moment { return moment{t.Sub(start), t.Round(0).Sub(start.Round(0))} }
+
+// until returns the time from one moment to a later one. The monotonic clock stands still while the machine sleeps, the
+// wall clock may be set back: it is the longer of the two.
+func (m moment) until(later moment) time.Duration {
+	return max(later.monotonic-m.monotonic, later.wall-m.wall)
 }
+
+// elapsed returns the time from one time of this process to a later one.
+func elapsed(from, to time.Time) time.Duration { return moment{}.until(momentOf(from, to)) }

@@ -3,6 +3,7 @@ package tieredstore_test
 import (
 	"context"
 	"errors"
+	"reflect"
 	"testing"
 	"time"
 
@@ -31,7 +32,7 @@ func TestRepeatsAreAnsweredWithoutTheDurableStore(t *testing.T) {
 				w.Advance(time.Millisecond)
 				loaded, refused := load(t, s, id), refuse(t, s, id, retry(c))
 				for _, got := range []driver.Record{loaded, refused} {
-					if got.Token != want.Token || got.Fence != want.Fence || got.Response != first.Response {
+					if got.Token != want.Token || got.Fence != want.Fence || !reflect.DeepEqual(got.Response, first.Response) {
 						t.Errorf("a repeat got %+v, want %+v", got, want)
 					}
 					if now := driver.TimeOf(w.Now()); got.Now != now {
