@@ -23,8 +23,8 @@ rules: ## show which tests prove which rule (RULESFLAGS=-all for every test); a 
 	@go run ./internal/rules $(RULESFLAGS)
 
 .PHONY: bench
-bench: ## measure semel and its neighbours side by side
-	go run ./bench $(BENCHFLAGS)
+bench: ## measure semel beside its floors and its peers, and write bench/RESULTS.md (BENCHFLAGS='-only P-4' measures a part)
+	go run ./bench -results bench/RESULTS.md $(BENCHFLAGS)
 
 .PHONY: chaos
 chaos: ## kill processes, hurt servers, fill disks for CHAOS_TIME (10m), count effects (SEED=7 CHAOSFLAGS='--store postgres')

@@ -70,6 +70,8 @@ func gateway(ctx context.Context, m *meter, store string) ([]row, error) {
 		manyRatio = append(manyRatio, got["many first"]/got["many proxy"])
 	}
 
+	m.settled(proxies)
+
 	rate := 0.3 * median(firsts)
 	var add50, add99, p50s, p99s, f50s, f99s []float64
 	for range m.rounds {

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime"
-	"strings"
 	"time"
 )
 
@@ -21,6 +19,7 @@ func main() {
 	records := flag.Int("records", 10_000_000, "with -large: records in the store that has grown")
 	expired := flag.Int("expired", 1_000_000, "with -large: records to sweep")
 	cost := flag.Bool("cost", false, "measure what an operation costs in CPU time and bytes, instead (Linux)")
+	results := flag.String("results", "", "write the table into this `file`, and a picture beside it; not of a part")
 	serve := flag.String("serve", "", "internal: serve as `upstream` or proxy:URL on the address that is printed")
 	flag.Usage = func() {
 		fmt.Fprint(flag.CommandLine.Output(), "Usage: go run ./bench [flags]\n\nMeasures semel beside its floors and prints one table.\n\nExample:\n  go run ./bench -only P-1 -rounds 11\n\nFlags:\n")
@@ -47,7 +46,6 @@ func main() {
 		}
 		return
 	}
-	m := &meter{rounds: *rounds, span: *span}
 	suites := []suite{
 		{"P-1 first execution", firstExecution},
 		{"P-2 replay", replays},
@@ -65,6 +63,9 @@ func main() {
 		{"P-10 PostgreSQL", postgresReplay},
 		{"P-15 outbox", outboxRelay},
 		{"P-16 PostgreSQL", postgresInbox},
+		{"P-19 peers, memory", memoryPeers},
+		{"P-19 peers, Redis", redisPeers},
+		{"P-19 peers, PostgreSQL", postgresPeers},
 		{"P-11 P-12 gateway, memory", gatewayOn("memory://")},
 		{"P-11 P-12 gateway, SQLite", gatewayOn("sqlite://")},
 	}
@@ -77,66 +78,26 @@ func main() {
 			{"P-14 sweep, PostgreSQL", l.postgresSweeping},
 		}
 	}
-	if err := run(ctx, m, suites, *only); err != nil {
+	if *results != "" && (*only != "" || *big) {
+		fmt.Fprintln(os.Stderr, "bench: -results is left alone: it is of a whole run without -large")
+		*results = ""
+	}
+	r := report{at: time.Now().UTC(), machine: machine(), rounds: *rounds}
+	if err := r.measure(ctx, *span, suites, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
-}
-
-// A row is one line of the table.
-type row struct {
-	name, what, semel, floor, ratio, reach string
+	fmt.Printf("%s\n\n%s", r.headline(), r.table())
+	if *results != "" {
+		if err := r.write(*results); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+	}
 }
 
 // A suite measures some rows.
 type suite struct {
 	name string
 	run  func(context.Context, *meter) ([]row, error)
-}
-
-func run(ctx context.Context, m *meter, suites []suite, only string) error {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	fmt.Printf("%s, %s/%s, %d cores, %s; medians of %d interleaved rounds\n\n", host, runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version(), m.rounds)
-	var rows []row
-	for _, s := range suites {
-		if !strings.Contains(s.name, only) {
-			continue
-		}
-		fmt.Fprintf(os.Stderr, "measuring %s …\n", s.name)
-		r, err := s.run(ctx, m)
-		if err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
-		}
-		rows = append(rows, r...)
-	}
-	printTable(rows)
-	return nil
-}
-
-func printTable(rows []row) {
-	head := row{"#", "work", "semel", "floor", "ratio", "to reach"}
-	cells := func(r row) []string { return []string{r.name, r.what, r.semel, r.floor, r.ratio, r.reach} }
-	widths := make([]int, len(cells(head)))
-	for _, r := range append([]row{head}, rows...) {
-		for i, c := range cells(r) {
-			widths[i] = max(widths[i], len([]rune(c)))
-		}
-	}
-	line := func(r row) {
-		for i, c := range cells(r) {
-			fmt.Print("| ", c, strings.Repeat(" ", widths[i]-len([]rune(c))+1))
-		}
-		fmt.Println("|")
-	}
-	line(head)
-	for _, w := range widths {
-		fmt.Print("| ", strings.Repeat("-", w), " ")
-	}
-	fmt.Println("|")
-	for _, r := range rows {
-		line(r)
-	}
 }

@@ -264,6 +264,7 @@ func outboxRelay(ctx context.Context, m *meter) ([]row, error) {
 	if err := b.inOrder(ctx); err != nil {
 		return nil, err
 	}
+	m.settled(bares)
 	each := func(v []float64) string { return perOp(time.Duration(median(v))) }
 	return []row{
 		{"P-15", "outbox, PostgreSQL to NATS JetStream on disk, beside publishing the same asynchronously", each(ones), each(bares), times(median(ratios)), "≥ 0.2×"},
