@@ -64,7 +64,7 @@ type RelayOptions struct {
 const (
 	pollFirst   = 25 * time.Millisecond  // the time between two looks into the store,
 	pollLongest = 500 * time.Millisecond // growing to this while there is nothing to do
-	gather      = 5 * time.Millisecond   // after a look that has found little, or as long as that took
+	gather      = 5 * time.Millisecond   // after a look that has found less than a batch, or as long as that took
 	storePause  = 5 * time.Second        // the longest time between two looks into a store that fails
 	storeTime   = 10 * time.Second       // for one call of the store
 	lanePause   = time.Second            // the first pause of a lane in which everything fails,
@@ -168,11 +168,14 @@ func (s *shift) work(ctx context.Context) {
 			continue
 		case n > 0:
 			failed, idle = 0, pollFirst
-			if n >= s.relay.o.Batch/2 {
+			if n >= s.relay.o.Batch {
 				continue
 			}
-			// There is not much, or the rest is behind what is being sent, perhaps by other relays: let it become more.
-			changed, ends, idle = nil, nil, max(gather, time.Since(began))
+			// There is not more, or the rest is behind what is being sent, perhaps by other relays: let it become more.
+			changed, idle = nil, max(gather, time.Since(began))
+			if n < s.relay.o.Batch/2 {
+				ends = nil
+			}
 		}
 		failed = 0
 		timer := time.NewTimer(s.sleep(idle))

@@ -378,6 +378,52 @@ func TestTenantsTakeTurns(t *testing.T) {
 	})
 }
 
+// A timedStore's Lease takes 20 ms, and notes when it begins and returns.
+type timedStore struct {
+	*outboxtest.Memory
+	began, ended []time.Time
+}
+
+func (s *timedStore) Lease(ctx context.Context, q outbox.LeaseRequest) ([]outbox.Entry, error) {
+	s.began = append(s.began, time.Now())
+	time.Sleep(20 * time.Millisecond)
+	defer func() { s.ended = append(s.ended, time.Now()) }()
+	return s.Memory.Lease(ctx, q)
+}
+
+// Relays that look again at each end of a small batch take ever smaller ones from each other.
+func TestARelayRestsAfterALookThatFoundLittle(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		found int // of 10
+		rests time.Duration
+		why   string
+	}{
+		{10, 0, "there may be more"},
+		{7, time.Millisecond, "until the batch has ended"},
+		{3, 20 * time.Millisecond, "as long as the look took"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &timedStore{Memory: memory(t)}
+			b := &broker{answer: func(_ context.Context, m *outbox.Message) error {
+				if m.ID == "0" {
+					time.Sleep(time.Millisecond)
+				}
+				return nil
+			}}
+			for i := range row.found {
+				add(t, s.Memory, msg(fmt.Sprint(i), "orders", ""))
+			}
+			_, stop := start(t, s, b, outbox.RelayOptions{Batch: 10})
+			time.Sleep(time.Second)
+			mustStop(t, stop)
+			if got := s.began[1].Sub(s.ended[0]); got != row.rests {
+				t.Errorf("after %d of 10 it rested for %v, want %v: %s", row.found, got, row.rests, row.why)
+			}
+		})
+	}
+}
+
 func TestTheRateIsHeeded(t *testing.T) {
 	t.Parallel()
 	for _, rate := range []float64{0.5, 10, 100} {
