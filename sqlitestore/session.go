@@ -82,7 +82,6 @@ var texts = [statements]string{
 // pragmas of the store's own connections; they hold for one connection each.
 var pragmas = []string{
 	"PRAGMA synchronous = FULL",            // a commit is durable when it is acknowledged
-	"PRAGMA cache_size = -4096",            // 4 MiB: a commit looks through all of it whenever a page was split
 	"PRAGMA journal_size_limit = 67108864", // a WAL that a long reader made grow gets small again
 }
 
@@ -94,21 +93,27 @@ const pageSize = "PRAGMA page_size = 2048"
 // commits.
 const logSize = 16 << 20
 
+// Sizes of a connection's cache, in KiB. A commit looks through all of the writer's whenever a page was split.
+const (
+	readerCache = 16 << 10
+	writerCache = 4 << 10
+)
+
 // newSession takes a connection out of the database and sets it up.
-func newSession(ctx context.Context, db *sql.DB) (*session, error) {
+func newSession(ctx context.Context, db *sql.DB, cache int) (*session, error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("take a connection: %w", interpretError(err))
 	}
 	s := &session{conn: conn}
-	if err := s.setUp(ctx); err != nil {
+	if err := s.setUp(ctx, cache); err != nil {
 		s.drop()
 		return nil, fmt.Errorf("set a connection up: %w", err)
 	}
 	return s, nil
 }
 
-func (s *session) setUp(ctx context.Context) error {
+func (s *session) setUp(ctx context.Context, cache int) error {
 	if err := s.exec(fmt.Sprintf("PRAGMA busy_timeout = %d", busyTimeout.Milliseconds())); err != nil {
 		return err
 	}
@@ -128,6 +133,9 @@ func (s *session) setUp(ctx context.Context) error {
 	}
 	if mode != "wal" {
 		return fmt.Errorf("the database can't be in WAL mode, it is in %q: it must be a file, on a file system with shared memory and locks", mode)
+	}
+	if err := s.exec(fmt.Sprintf("PRAGMA cache_size = -%d", cache)); err != nil {
+		return err
 	}
 	for _, p := range pragmas {
 		if err := s.exec(p); err != nil {

@@ -84,7 +84,11 @@ func open(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
 		closed: make(chan struct{}), begins: make(chan struct{}, 1),
 	}
 	for i := range 1 + readers {
-		c, err := newSession(ctx, db)
+		cache := readerCache
+		if i == 0 {
+			cache = writerCache
+		}
+		c, err := newSession(ctx, db, cache)
 		if err != nil {
 			s.drop(i)
 			return nil, err
@@ -165,7 +169,11 @@ func (s *Store) take(ctx context.Context, from chan *session) (*session, error) 
 	if !c.dropped {
 		return c, nil
 	}
-	fresh, err := newSession(ctx, s.db)
+	cache := readerCache
+	if from == s.writer {
+		cache = writerCache
+	}
+	fresh, err := newSession(ctx, s.db, cache)
 	if err != nil {
 		from <- c
 		return nil, err
