@@ -56,7 +56,7 @@ const (
 	BodyConsumed Kind = "body_consumed"
 	// PlainIdentity: a guard without an identity secret was made; identities are plain SHA-256. Err says what that means.
 	PlainIdentity Kind = "plain_identity"
-	// OtherSecret: requests were refused because the store was first used with another identity secret,
+	// OtherSecret: requests were refused because the store was first used with another identity secret,
 	// or with a secret while this guard has none.
 	OtherSecret Kind = "other_secret"
 	// NoPrincipal: a keyed request was refused because its principal could not be found; Err says why. Often the guard
