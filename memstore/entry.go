@@ -108,12 +108,23 @@ func pack(b []byte, rec *driver.Record) []byte {
 	return wire.AppendFields(b, a.Trailer)
 }
 
-// fewFields is how many values of header fields are kept in one piece with their answer.
-const fewFields = 8
+// An unpacked answer is one piece of memory with the values of its header fields, if these are few.
+type unpacked struct {
+	driver.Response
+	values [8]string
+}
+
+// A small one is so with all that is packed, too.
+type small struct {
+	unpacked
+	text [smallText]byte
+}
+
+const smallText = 512
 
 // unpack sets the texts of rec to those that were packed into b. They share its memory, which nobody may change any
-// more.
-func unpack(rec *driver.Record, b []byte) {
+// more. An answer goes to a, or if that is nil into memory of its own.
+func unpack(rec *driver.Record, b []byte, a *unpacked) {
 	body, head := binary.Uvarint(b)
 	at := head + int(body)
 	text := wire.Text(unsafe.String(unsafe.SliceData(b[at:]), len(b)-at)) //nolint:gosec // spares two copies of each answer
@@ -126,10 +137,9 @@ func unpack(rec *driver.Record, b []byte) {
 	if text == "" {
 		return
 	}
-	a := &struct {
-		driver.Response
-		values [fewFields]string
-	}{}
+	if a == nil {
+		a = &unpacked{}
+	}
 	a.Status, a.Codec, a.Header, a.Trailer = text.Number(), text.Next(), text.Fields(a.values[:]), text.Fields(nil)
 	if body > 0 {
 		a.Body = b[head:at:at]

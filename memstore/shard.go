@@ -49,7 +49,12 @@ func (sh *shard) record(at slab.Ref, now driver.Time) driver.Record {
 	}
 	e := sh.entries.At(at)
 	rec := e.record(now)
-	unpack(&rec, sh.texts.Append(make([]byte, 0, e.size), e.text, e.size))
+	if e.state == driver.Done && e.size <= smallText {
+		a := &small{}
+		unpack(&rec, sh.texts.Append(a.text[:0], e.text, e.size), &a.unpacked)
+		return rec
+	}
+	unpack(&rec, sh.texts.Append(make([]byte, 0, e.size), e.text, e.size), nil)
 	return rec
 }
 
