@@ -145,6 +145,15 @@ var owedFaults = []fault{
 		[]string{"list/it selects by sealed request"},
 	},
 	{
+		"a look for what a scan has found ignores the reading",
+		selecting(func(q *driver.Query) {
+			if q.Scanned {
+				q.Reading = 0
+			}
+		}),
+		[]string{"list/it finds what waits"},
+	},
+	{
 		"List of sealed records ignores the other conditions",
 		func(m *model) {
 			m.matches = func(id driver.ID, r driver.Record, q driver.Query) bool {

@@ -80,7 +80,7 @@ func TestAViolationIsPrintedAndItsFilesAreKept(t *testing.T) {
 		}
 	}
 	same := chaos.Config{
-		Storage: chaos.Tiered, Mode: chaos.Tx, Seed: 9, For: time.Minute / 13, Clients: 32, Fronts: 3, Operations: 500,
+		Storage: chaos.Tiered, Mode: chaos.Tx, Seed: 9, For: time.Minute / 15, Clients: 32, Fronts: 3, Operations: 500,
 	}
 	if got := playsAgain(t, out); !reflect.DeepEqual(got, []chaos.Config{same}) {
 		t.Errorf("the command that plays it again plays %+v, want %+v", got, same)
