@@ -46,9 +46,7 @@ func gateway(ctx context.Context, m *meter, store string) ([]row, error) {
 		"proxy": {proxy.addr, connections, fresh}, "first": {gate.addr, connections, fresh}, "replay": {gate.addr, connections, repeat},
 		"many proxy": {proxy.addr, 4 * connections, fresh}, "many first": {gate.addr, 4 * connections, fresh},
 	} {
-		if loads[name], err = newLoad(l.addr, l.conns, l.key); err != nil {
-			return nil, err
-		}
+		loads[name] = newLoad(l.addr, l.conns, l.key)
 		defer loads[name].close()
 	}
 	if err := fill(loads["replay"], known); err != nil {
@@ -109,6 +107,9 @@ var gatewayReach = map[string]struct{ few, many, p50, p99 string }{
 
 // fill uses every key once.
 func fill(l *load, keys int) error {
+	if err := l.open(); err != nil {
+		return err
+	}
 	return l.each(func(i int) error {
 		var buf []byte
 		var err error

@@ -21,22 +21,28 @@ type load struct {
 	read  []*bufio.Reader
 }
 
-func newLoad(addr string, conns int, key func(int64) string) (*load, error) {
-	l := &load{addr: addr, key: key}
-	for range conns {
-		c, err := net.Dial("tcp", addr)
+func newLoad(addr string, conns int, key func(int64) string) *load {
+	return &load{addr: addr, key: key, conns: make([]net.Conn, conns), read: make([]*bufio.Reader, conns)}
+}
+
+// open opens the connections anew: the gateway closes those on which nothing comes for some seconds.
+func (l *load) open() error {
+	l.close()
+	for i := range l.conns {
+		c, err := net.Dial("tcp", l.addr)
 		if err != nil {
-			return nil, fmt.Errorf("dial %s: %w", addr, err)
+			return fmt.Errorf("dial %s: %w", l.addr, err)
 		}
-		l.conns = append(l.conns, c)
-		l.read = append(l.read, bufio.NewReader(c))
+		l.conns[i], l.read[i] = c, bufio.NewReader(c)
 	}
-	return l, nil
+	return nil
 }
 
 func (l *load) close() {
 	for _, c := range l.conns {
-		c.Close()
+		if c != nil {
+			c.Close()
+		}
 	}
 }
 
@@ -61,6 +67,9 @@ func (l *load) one(i int, buf []byte) ([]byte, error) {
 
 // throughput keeps every connection busy for a span and returns requests a second.
 func (l *load) throughput(span time.Duration) (float64, error) {
+	if err := l.open(); err != nil {
+		return 0, err
+	}
 	var done atomic.Int64
 	start := time.Now()
 	err := l.each(func(i int) error {
@@ -79,6 +88,9 @@ func (l *load) throughput(span time.Duration) (float64, error) {
 // latencies sends at a fixed rate for a span, each connection in its turn, and returns how long each request took from
 // when it was due: a server that falls behind is not excused.
 func (l *load) latencies(rate float64, span time.Duration) ([]time.Duration, error) {
+	if err := l.open(); err != nil {
+		return nil, err
+	}
 	all := make([][]time.Duration, len(l.conns))
 	gap := time.Duration(float64(len(l.conns)) / rate * float64(time.Second))
 	start := time.Now()
