@@ -391,7 +391,8 @@ func (c *core) compile(p Policy) (*policy, error) {
 		}
 	}
 	if h := c.headers.correlation; h != "" && slices.Contains(compiled.KeyHeaders, h) {
-		// The guard makes the id if there is none. It would be taken for a key, and every attempt would be another operation.
+		// The guard makes the id if there is none. It would be taken for a key, and every attempt would be another
+		// operation.
 		err = errors.Join(err, fmt.Errorf("policy: KeyHeaders: %s carries the correlation id", h))
 	}
 	return compiled, err

@@ -70,9 +70,9 @@ type Scanner interface {
 	Lister
 
 	// Scan goes through all records, again and again, at a pace that hardly holds up other verbs, until ctx ends or it
-	// fails. What it finds waiting, in any process, List gives at once with Query.Scanned. Of all who call it on one storage
-	// one works at a time. If that one ends, or dies, another goes on where it was. A store that finds what waits without
-	// that returns an error that wraps [errors.ErrUnsupported].
+	// fails. What it finds waiting, in any process, List gives at once with Query.Scanned. Of all who call it on one
+	// storage one works at a time. If that one ends, or dies, another goes on where it was. A store that finds what
+	// waits without that returns an error that wraps [errors.ErrUnsupported].
 	Scan(ctx context.Context) error
 }
 

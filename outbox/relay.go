@@ -42,14 +42,14 @@ type RelayOptions struct {
 	Concurrency int
 	// PublishTimeout is how long Publish may take. Defaults to 10 s.
 	PublishTimeout time.Duration
-	// Lease is how long messages are kept from other relays, by the store's clock. If a relay dies, its messages wait for so
-	// long. At least twice PublishTimeout. Defaults to 30 s, or three times PublishTimeout if that is longer.
+	// Lease is how long messages are kept from other relays, by the store's clock. If a relay dies, its messages wait
+	// for so long. At least twice PublishTimeout. Defaults to 30 s, or three times PublishTimeout if that is longer.
 	Lease time.Duration
 	// MaxAttempts is how often sending a message may fail until it is dead. Negative means no limit. Defaults to 25: with
 	// the default Backoff a message dies half a day to a day after it failed first.
 	MaxAttempts int
-	// Backoff is how long a message waits after so many failed attempts, 1 or more. A [RetryAfter] counts if it is longer. Defaults to
-	// 1 s, doubled with each attempt up to 1 h, less up to a half at random.
+	// Backoff is how long a message waits after so many failed attempts, 1 or more. A [RetryAfter] counts if it is
+	// longer. Defaults to 1 s, doubled with each attempt up to 1 h, less up to a half at random.
 	Backoff func(attempts int) time.Duration
 	// HoldKey says that a dead message keeps the later messages of its key back until an operator requeues or drops it.
 	// Defaults to false: they are sent.

@@ -25,8 +25,8 @@ import (
 const (
 	// clockTrust is for how long after the server was asked its clock is gone on from.
 	clockTrust = 100 * time.Millisecond
-	// fenceLife is the longest RequestLife that a guard may have with this store: the longest that a request is under way. It
-	// is twice the default.
+	// fenceLife is the longest RequestLife that a guard may have with this store: the longest that a request is under
+	// way. It is twice the default.
 	fenceLife = time.Minute
 	// promptly is how long a native claim may take, but for a tenth of its lease if that is less.
 	promptly = 10 * time.Second

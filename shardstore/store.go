@@ -56,8 +56,8 @@ type store struct {
 
 // New returns the store over the shards. Nothing is started. The order of the shards does not matter.
 //
-// The store is a [Changer] and a [driver.Waker]. It is also a [driver.Seizer], [driver.Scanner], [driver.StepStore], [driver.Auditor] and
-// [driver.Counter] as far as all shards are: each only with those before it.
+// The store is a [Changer] and a [driver.Waker]. It is also a [driver.Seizer], [driver.Scanner], [driver.StepStore],
+// [driver.Auditor] and [driver.Counter] as far as all shards are: each only with those before it.
 func New(shards []Shard, o Options) (driver.Store, error) {
 	s := &store{moves: o.Change == Move}
 	if err := s.add(shards); err != nil {

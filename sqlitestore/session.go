@@ -195,8 +195,8 @@ func each(rows *sql.Rows, err error, scan func() (more bool, err error)) error {
 // lock is begin, but waits for the write lock until ctx ends, not longer than lockTimeout.
 func (s *session) lock(ctx context.Context) error { return patiently(ctx, s.begin) }
 
-// begin begins a transaction that holds the database's write lock. The transaction never read before it wrote, so that it can't fail for a snapshot that has become old
-// (SQLITE_BUSY_SNAPSHOT).
+// begin begins a transaction that holds the database's write lock. The transaction never read before it wrote, so that
+// it can't fail for a snapshot that has become old (SQLITE_BUSY_SNAPSHOT).
 func (s *session) begin() error {
 	_, err := s.run(beginWrite)
 	return err
