@@ -185,8 +185,8 @@ type Options struct {
 	PrincipalShare float64
 
 	// RequestLife is the longest that a request to the store may be under way before it is executed or lost. The guard
-	// ends its own requests within this time. A network that delivers a request later breaks this assumption. With
-	// package redisstore it is a minute at most. Defaults to 30 s.
+	// ends its own requests within this time. A network that delivers a request later breaks this assumption. At most a
+	// minute: package redisstore relies on it. Defaults to 30 s.
 	RequestLife time.Duration
 	// SweepInterval is how often [Guard.Run] sweeps. Defaults to 1 min.
 	SweepInterval time.Duration
@@ -234,6 +234,9 @@ func New(store driver.Store, scope Scope, onLost LostPolicy, o Options) (*Guard,
 	}
 	if o.RequestLife < 0 {
 		fail("options: RequestLife is negative: %v", o.RequestLife)
+	}
+	if o.RequestLife > defaults.MaxRequestLife {
+		fail("options: RequestLife is %v, at most %v: stores rely on it", o.RequestLife, defaults.MaxRequestLife)
 	}
 	if o.SweepInterval < 0 {
 		fail("options: SweepInterval is negative: %v", o.SweepInterval)

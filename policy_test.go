@@ -176,6 +176,19 @@ func TestR11_NewReportsAllThatIsWrong(t *testing.T) {
 	}
 }
 
+// redisstore keeps a key for as long as a late request of a guard may come.
+func TestARequestOfTheStoreIsUnderWayForAMinuteAtMost(t *testing.T) {
+	t.Parallel()
+	for life, want := range map[time.Duration]string{
+		time.Minute: "", time.Minute + 1: "options: RequestLife is 1m0.000000001s, at most 1m0s",
+	} {
+		_, err := semel.New(memstore.New(), semel.SingleTenant, semel.Hold, semel.Options{RequestLife: life})
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: error %v, want %q", life, err, want)
+		}
+	}
+}
+
 // An id that the guard makes itself must never be taken for a key: each attempt would be another operation.
 func TestTheCorrelationHeaderCanNotCarryTheKey(t *testing.T) {
 	t.Parallel()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/defaults"
 )
 
 // A record's times are the server's. A script reads its clock. A native command can't: it takes times along that this
@@ -25,9 +26,8 @@ import (
 const (
 	// clockTrust is for how long after the server was asked its clock is gone on from.
 	clockTrust = 100 * time.Millisecond
-	// fenceLife is the longest RequestLife that a guard may have with this store: the longest that a request is under
-	// way. It is twice the default.
-	fenceLife = time.Minute
+	// fenceLife is the longest that a request of a guard is under way.
+	fenceLife = defaults.MaxRequestLife
 	// promptly is how long a native claim may take, but for a tenth of its lease if that is less.
 	promptly = 10 * time.Second
 	// steady is after how much time two clocks may disagree by one of its unit: by 50 parts in a million. A clock that is

@@ -3,6 +3,9 @@ package defaults
 
 import "time"
 
+// MaxRequestLife is the longest that a request to a store may be under way, by whatever options.
+const MaxRequestLife = time.Minute
+
 // LeastSecret is the number of bytes that a secret for identities or derived keys has at least, unless there is none.
 const LeastSecret = 16
 

@@ -198,6 +198,7 @@ func TestField21_AZeroThatWouldMeanTheDefaultIsRefused(t *testing.T) {
 		"caps: {principal_share: 0}":                                    `principal_share: "0" is no part above 0 and at most 1`,
 		"caps: {principal_share: 1.5}":                                  `principal_share: "1.5" is no part`,
 		"request_life: -1s":                                             "request_life is negative: -1s",
+		"request_life: 61s":                                             "request_life is 1m1s, at most 1m0s",
 		"temp_dir: /nowhere/at/all":                                     "temp_dir: stat /nowhere/at/all",
 		"replay_markers: [a b]":                                         `replay_markers: "a b" is not a header name`,
 		"header_names: {X: Y}":                                          `header_names: "X" is none of Idempotency-Expires, Idempotency-Retryable, Idempotency-Status`,
