@@ -88,13 +88,14 @@ func gateway(ctx context.Context, m *meter, store string) ([]row, error) {
 	}
 	perSecond := func(v float64) string { return fmt.Sprintf("%.0f/s", v) }
 	ms := func(v float64) string { return fmt.Sprintf("%.2f ms", v/1e6) }
+	added := func(v float64) string { return fmt.Sprintf("%+.2f ms", v/1e6) }
 	kind, _, _ := strings.Cut(store, ":")
 	reach := gatewayReach[kind]
 	return []row{
 		{"P-11", fmt.Sprintf("gateway on %s, first execution, throughput with %d connections", kind, connections), perSecond(median(firsts)), perSecond(median(proxies)), times(median(firstRatio)), reach.few},
 		{"P-11", fmt.Sprintf("the same with %d connections", 4*connections), perSecond(median(manyFirsts)), perSecond(median(manyProxies)), times(median(manyRatio)), reach.many},
-		{"P-11", fmt.Sprintf("its p50 at 30 %% load (%.0f/s)", rate), ms(median(p50s)), ms(median(f50s)), "+" + ms(median(add50)), reach.p50},
-		{"P-11", "its p99 at 30 % load", ms(median(p99s)), ms(median(f99s)), "+" + ms(median(add99)), reach.p99},
+		{"P-11", fmt.Sprintf("its p50 at 30 %% load (%.0f/s)", rate), ms(median(p50s)), ms(median(f50s)), added(median(add50)), reach.p50},
+		{"P-11", "its p99 at 30 % load", ms(median(p99s)), ms(median(f99s)), added(median(add99)), reach.p99},
 		{"P-12", "gateway on " + kind + ", replay, throughput", perSecond(median(replays)), perSecond(median(proxies)), times(median(replayRatio)), "≥ 1.7×"},
 	}, nil
 }

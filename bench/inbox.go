@@ -18,15 +18,11 @@ import (
 
 // postgresInbox measures P-16: the floor is the effect's transaction alone.
 func postgresInbox(ctx context.Context, m *meter) ([]row, error) {
-	p, err := newPostgresServer(ctx)
+	p, store, err := newPostgresStore(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer p.close()
-	store, err := pgstore.Open(ctx, p.pool, pgstore.Options{})
-	if err != nil {
-		return nil, err
-	}
 	defer store.Close() //nolint:errcheck // a temporary server
 	g, err := semel.New(store, semel.SingleTenant, semel.Hold, semel.Options{Policy: semel.Policy{OneCommit: true}, IdentitySecret: secret, MaxAttempts: -1})
 	if err != nil {

@@ -8,7 +8,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/semelhq/semel/pgstore"
 	"github.com/semelhq/semel/redisstore"
 )
 
@@ -91,15 +90,11 @@ func (k goRedisKeeper) keep(key string, answer []byte) {
 // postgresPeers measures P-19 on PostgreSQL: the peer inserts a row first and updates it in the end, in two prepared
 // statements, over a connection for each caller. Only where the key is taken it looks for the answer.
 func postgresPeers(ctx context.Context, m *meter) ([]row, error) {
-	p, err := newPostgresServer(ctx)
+	p, store, err := newPostgresStore(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer p.close()
-	store, err := pgstore.Open(ctx, p.pool, pgstore.Options{})
-	if err != nil {
-		return nil, err
-	}
 	defer store.Close() //nolint:errcheck // a temporary server
 	if _, err := p.pool.Exec(ctx, "CREATE TABLE idempotency_keys (key text PRIMARY KEY, created timestamptz NOT NULL, answer bytea)"); err != nil {
 		return nil, err
