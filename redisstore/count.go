@@ -10,18 +10,19 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// A count that takes longer than countAlone is shared: its result stands in the key Prefix + "counts" for those who ask
-// next, and one of them at most, who has set Prefix + "counting", counts again after countRest times as long.
+// A count that goes through more keys than countAlone is shared: its result stands in the key Prefix + "counts" for those
+// who ask next, and one of them at most, who has set Prefix + "counting", counts again after countRest times as long as it
+// took.
 const (
-	countAlone = 200 * time.Millisecond
+	countAlone = 1 << 14 // about: some 200 ms of the server's time
 	countRest  = 9
 )
 
 // Count implements [driver.Counter]. Redis has no index of the records that run. While somebody scans ([Store.Scan]), and
 // that takes long, the result of the last round is told. Otherwise it goes through all keys of all nodes, also those of
 // others, in short steps between which the server does other work. All stores of a prefix together take a tenth of its
-// time for that: where a count takes long, the result of an earlier one is told, up to ten times as old as it took. A
-// record may be counted twice while the server rehashes its keys. SweepLag and Bytes are 0. In a Cluster it needs a
+// time for that: where there are more than 16 384 keys, the result of an earlier count is told, up to ten times as old as
+// it took. A record may be counted twice while the server rehashes its keys. SweepLag and Bytes are 0. In a Cluster it needs a
 // client that is a [NodeVisitor].
 func (s *Store) Count(ctx context.Context) (driver.Counts, error) {
 	n, err := s.countOrAsk(ctx)
@@ -43,10 +44,11 @@ func (s *Store) countOrAsk(ctx context.Context) (driver.Counts, error) {
 		}
 	}
 	began := time.Now()
-	n, err := s.countAll(ctx)
-	if took = time.Since(began); err != nil || took < countAlone {
+	n, steps, err := s.countAll(ctx)
+	if err != nil || steps*listStep <= countAlone {
 		return n, err
 	}
+	took = max(1, time.Since(began))
 	s.share(ctx, n, took, countRest*took)
 	return n, nil
 }
@@ -84,16 +86,17 @@ func (s *Store) say(ctx context.Context, command, key string, args ...any) (any,
 
 func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-// countAll goes through all keys.
-func (s *Store) countAll(ctx context.Context) (n driver.Counts, err error) {
+// countAll goes through all keys, and returns in how many steps.
+func (s *Store) countAll(ctx context.Context) (n driver.Counts, steps int, err error) {
 	err = s.eachPage(ctx, s.pattern(&driver.Query{}), []any{"none"}, func(p *page) error {
+		steps++
 		p.addTo(&n)
 		if p.running > 0 {
 			n.OldestRunning = max(n.OldestRunning, p.now.Sub(p.oldest))
 		}
 		return nil
 	})
-	return n, err
+	return n, steps, err
 }
 
 func (p *page) addTo(n *driver.Counts) {

@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// A slowServer has keys that end by themselves, and needs a second for each count.
+// A slowServer has keys that end by themselves, and needs a second for each count, which it does in so many steps.
 type slowServer struct {
+	steps  int
 	mu     sync.Mutex
 	values map[string]string
 	until  map[string]time.Time
@@ -37,18 +38,22 @@ func (f *slowServer) do(key string, args []string) (any, error) {
 		f.values[key], f.until[key] = args[2], time.Now().Add(time.Duration(ms)*time.Millisecond)
 		return "OK", err
 	}
+	f.mu.Unlock()
+	time.Sleep(time.Second / time.Duration(f.steps))
+	f.mu.Lock()
+	at, err := strconv.Atoi(args[3])
+	if at < f.steps-1 {
+		return []any{strconv.Itoa(at + 1), int64(0), int64(0), int64(0), int64(0), int64(1), []any{}}, err
+	}
 	f.counts++
 	n := int64(f.counts)
-	f.mu.Unlock()
-	time.Sleep(time.Second)
-	f.mu.Lock()
-	return []any{"0", 10 + n, int64(0), n, int64(0), int64(1), []any{}}, nil
+	return []any{"0", 10 + n, int64(0), n, int64(0), int64(1), []any{}}, err
 }
 
 func TestField19_ACountThatTakesLongIsShared(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		server := &slowServer{values: map[string]string{}, until: map[string]time.Time{}}
+		server := &slowServer{steps: 300, values: map[string]string{}, until: map[string]time.Time{}}
 		stores := []*Store{openFake(t, server.do), openFake(t, server.do), openFake(t, server.do)}
 		ask := func(i int, want int64) {
 			t.Helper()
@@ -76,5 +81,19 @@ func TestField19_ACountThatTakesLongIsShared(t *testing.T) {
 		ask(2, 2)
 		time.Sleep(10 * time.Second)
 		ask(2, 3)
+	})
+}
+
+// However slow the server is, a count of few keys is told to nobody else.
+func TestACountOfFewKeysIsOfItsTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		server := &slowServer{steps: 256, values: map[string]string{}, until: map[string]time.Time{}}
+		s := openFake(t, server.do)
+		for want := range int64(3) {
+			if n, err := s.Count(t.Context()); err != nil || n.Unknown != want+1 {
+				t.Errorf("count %d: %+v, error %v", want+1, n, err)
+			}
+		}
 	})
 }

@@ -146,7 +146,7 @@ func timeOf(ctx context.Context, node Client) (driver.Time, error) {
 }
 
 // listStep is how many keys one step of a listing looks at, about. A step holds up all other commands.
-const listStep = "64"
+const listStep = 64
 
 // A page is what scan.lua tells of some keys.
 type page struct {
@@ -175,8 +175,8 @@ func (s *Store) eachPage(ctx context.Context, pattern string, give []any, visit 
 }
 
 // page looks at the keys of a node that follow a cursor.
-func (s *Store) page(ctx context.Context, node Client, cursor, pattern, count string, give []any) (*page, error) {
-	got, err := scanScript.look(ctx, node, append([]any{cursor, pattern, count}, give...)...)
+func (s *Store) page(ctx context.Context, node Client, cursor, pattern string, count int, give []any) (*page, error) {
+	got, err := scanScript.look(ctx, node, append([]any{cursor, pattern, strconv.Itoa(count)}, give...)...)
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,7 @@ import (
 
 const (
 	// scanStep is how many keys one step of a scan looks at, about: half as many as a listing's, since it never ends.
-	scanStep = "32"
+	scanStep = 32
 	// scanPause is how long the server is left alone between two steps of a scan, at least. A step that took longer is
 	// followed by as long a pause.
 	scanPause = 2 * time.Millisecond
@@ -64,11 +64,13 @@ type scan struct {
 // A scanRound is a scan's round through one node.
 type scanRound struct {
 	cursor string
+	steps  int
 	began  driver.Time // on the node's clock
 	counts driver.Counts
 	oldest driver.Time // the earliest start of what runs, 0 if nothing does
 
 	whole driver.Counts // what the last whole round has counted
+	of    int           // the steps of that round
 	took  time.Duration // how long that took, 0 if there was none
 	rests time.Time     // when the next one may begin
 }
@@ -179,7 +181,7 @@ func (sc *scan) roundOf(ctx context.Context, server string) (*scanRound, error) 
 	got, err := sc.say(ctx, "GET", "scan:"+server)
 	if text, ok := textOf(got); ok {
 		var was scanRound
-		if _, err := fmt.Sscan(text, &was.cursor, &was.began, &was.counts.Records, &was.counts.Running, &was.counts.Unknown, &was.oldest); err == nil {
+		if _, err := fmt.Sscan(text, &was.cursor, &was.steps, &was.began, &was.counts.Records, &was.counts.Running, &was.counts.Unknown, &was.oldest); err == nil {
 			*r = was
 		}
 	}
@@ -193,8 +195,8 @@ func (sc *scan) save(ctx context.Context, server string, r *scanRound) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	_, err := sc.say(ctx, "SET", "scan:"+server, fmt.Sprint(r.cursor, " ", int64(r.began), " ", r.counts.Records, " ", r.counts.Running, " ",
-		r.counts.Unknown, " ", int64(r.oldest)), "PX", millis(scanKept))
+	_, err := sc.say(ctx, "SET", "scan:"+server, fmt.Sprint(r.cursor, " ", r.steps, " ", int64(r.began), " ", r.counts.Records, " ",
+		r.counts.Running, " ", r.counts.Unknown, " ", int64(r.oldest)), "PX", millis(scanKept))
 	return err
 }
 
@@ -234,6 +236,7 @@ func (r *scanRound) add(p *page) (whole bool) {
 	if r.began == 0 {
 		r.began = p.now
 	}
+	r.steps++
 	p.addTo(&r.counts)
 	if p.oldest > 0 && (r.oldest == 0 || p.oldest < r.oldest) {
 		r.oldest = p.oldest
@@ -246,8 +249,8 @@ func (r *scanRound) add(p *page) (whole bool) {
 	if r.oldest > 0 {
 		r.whole.OldestRunning = max(0, p.now.Sub(r.oldest))
 	}
-	r.took = max(1, p.now.Sub(r.began))
-	r.began, r.counts, r.oldest = 0, driver.Counts{}, 0
+	r.of, r.took = r.steps, max(1, p.now.Sub(r.began))
+	r.steps, r.began, r.counts, r.oldest = 0, 0, driver.Counts{}, 0
 	return true
 }
 
@@ -263,17 +266,18 @@ func (sc *scan) note(ctx context.Context, ids []driver.ID) error {
 // tell shares what the last rounds through all nodes have counted, unless a count by oneself is as quick. While it is
 // scanned nobody else has to count.
 func (sc *scan) tell(ctx context.Context, took time.Duration) {
-	if took < countAlone {
-		return
-	}
 	var n driver.Counts
+	steps := 0
 	for _, r := range sc.rounds {
+		steps += r.of
 		n.Records += r.whole.Records
 		n.Running += r.whole.Running
 		n.Unknown += r.whole.Unknown
 		n.OldestRunning = max(n.OldestRunning, r.whole.OldestRunning)
 	}
-	sc.share(ctx, n, took, 3*took+scanLease)
+	if steps*scanStep > countAlone {
+		sc.share(ctx, n, took, 3*took+scanLease)
+	}
 }
 
 func membersOf(ids []driver.ID) []any {
