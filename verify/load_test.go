@@ -8,6 +8,7 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -40,13 +41,23 @@ effects: `+effects)
 	return newTarget(s)
 }
 
+// shopLoad loads a shop with a bug. Where the machine does not keep up, it asks for as many requests in twice the time.
 func shopLoad(t *testing.T, bug, effects string, o LoadOptions) Load {
 	t.Helper()
-	l, err := shopTarget(t, bug, effects).load(t.Context(), o, nil)
-	if err != nil {
-		t.Fatal(err)
+	for {
+		l, err := shopTarget(t, bug, effects).load(t.Context(), o, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l.Rate != o.Rate || l.Duration != o.Duration || l.Faults != o.Faults {
+			t.Errorf("a load of %v a second, %v, %v faults, want %+v", l.Rate, l.Duration, l.Faults, o)
+		}
+		late := slices.ContainsFunc(l.Failed, func(f FailedKey) bool { return strings.Contains(f.What, "were not sent") })
+		if !late || o.Rate < 20 {
+			return l
+		}
+		o.Rate, o.Duration = o.Rate/2, o.Duration*2
 	}
-	return l
 }
 
 func sum(counts []Count) (n int) {
@@ -71,8 +82,7 @@ func TestR89_AGoodShopKeepsItsPromisesUnderFaults(t *testing.T) {
 	for _, effects := range []string{byAnswer, byCount} {
 		t.Run(effects, func(t *testing.T) {
 			t.Parallel()
-			o := LoadOptions{Rate: 200, Duration: 2 * time.Second, Faults: 0.3, Seed: 1}
-			l := shopLoad(t, "", effects, o)
+			l := shopLoad(t, "", effects, LoadOptions{Rate: 200, Duration: 2 * time.Second, Faults: 0.3, Seed: 1})
 			if l.Duplicates != 0 || l.DuplicateRate != 0 || l.SuccessRate != 1 || l.ReplayRate != 1 || len(l.Failed) != 0 {
 				t.Errorf("duplicates %d, success rate %v, replay rate %v, failed %+v", l.Duplicates, l.SuccessRate, l.ReplayRate, l.Failed)
 			}
@@ -83,9 +93,6 @@ func TestR89_AGoodShopKeepsItsPromisesUnderFaults(t *testing.T) {
 			}
 			if l.Attempts <= l.Requests || sum(l.Kinds) != l.Attempts || len(l.Samples) != l.Attempts {
 				t.Errorf("attempts %d, want retries; answers %v, samples %d, want as many", l.Attempts, l.Kinds, len(l.Samples))
-			}
-			if l.Faults != o.Faults || l.Rate != o.Rate || l.Duration != o.Duration {
-				t.Errorf("a load of %v faults, %v a second, %v", l.Faults, l.Rate, l.Duration)
 			}
 			if l.P50 <= 0 || l.P95 < l.P50 || l.P99 < l.P95 {
 				t.Errorf("times %v, %v, %v", l.P50, l.P95, l.P99)
