@@ -15,7 +15,7 @@ import (
 )
 
 // patience is how long a server may take to start or to end: a protection from waiting for ever, not an expectation.
-const patience = 60 * time.Second
+const patience = 3 * time.Minute
 
 // errPortTaken means that another process listens on the port that a server was to have.
 var errPortTaken = errors.New("the port is taken")
