@@ -1,19 +1,13 @@
-const token = 1_000_000;
+import { fill } from "./fill.js";
 
-/** The repeats that are paid for, in millionths, so that ten tenths are one. */
-export function budgetOf({ off, share = 0.1, burst = 10 }) {
-  const most = off ? Infinity : burst * token;
-  let tokens = most;
-  return {
-    /** Is called once a call. */
-    deposit() {
-      tokens = Math.min(most, tokens + Math.round(share * token));
-    },
-    /** Pays for a repeat, and reports whether it could. */
-    withdraw() {
-      const paid = tokens >= token;
-      if (paid) tokens -= token;
-      return paid;
-    },
-  };
+const known = { off: [false], share: [0.1, (v) => v <= 1], burst: [10] };
+
+/**
+ * The repeats that are paid for (R-68): what it returns is called once for each call, and, with true, for each repeat,
+ * to pay for that and to report whether it could. Ten tenths are one, though their sum is less.
+ */
+export function budgetOf(given) {
+  const { off, share, burst } = fill(known, given);
+  let left = burst;
+  return (repeat) => (repeat ? off || (left > 0.999 && left--) : (left = Math.min(burst, left + share)));
 }

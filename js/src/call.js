@@ -1,199 +1,166 @@
-import { isGuards, isWorth, judge, replayed } from "./classify.js";
+import { judge, replayed } from "./classify.js";
 import { IdempotencyError, invalid } from "./errors.js";
 import { responseOf } from "./exchange.js";
-import { decode, encode, newKey, randomUUID } from "./key.js";
-import { limitOf, sleep, untilOnline } from "./limit.js";
+import { randomUUID } from "./key.js";
 import { isSafe } from "./options.js";
-import { follow } from "./redirect.js";
 import { retryAfter } from "./retryafter.js";
 import { tell } from "./tell.js";
-
-const second = 1000; // is waited for an operation that runs, if the server does not say
+import { untilOnline, within } from "./wait.js";
 
 /** What a call says that ends with such a verdict. */
-const codes = { "in-progress": "IDEMPOTENCY_IN_PROGRESS", reused: "IDEMPOTENCY_KEY_REUSED", unknown: "IDEMPOTENCY_OUTCOME_PENDING" };
+const codes = {
+  "in-progress": "IDEMPOTENCY_IN_PROGRESS",
+  reused: "IDEMPOTENCY_KEY_REUSED",
+  unknown: "IDEMPOTENCY_OUTCOME_PENDING",
+};
 
 /**
- * One logical call: a request and its repeats. Throws what is wrong with it before anything of it is kept or sent. operation is
- * the name of that which it is of.
+ * Makes a request one logical call, itself and its repeats. Nothing of it is kept or sent yet. operation is the name of
+ * that which it is of.
  */
-export function prepare(options, budget, request, operation) {
-  const { url, method, headers, init } = request;
-  const { polling } = options;
-  new Request(url, { ...init, signal: undefined, duplex: "half" }); // throws what fetch would throw on each attempt
+export function prepare(call, options, send, operation) {
+  const { url, method, headers, init, stream, timeout } = call;
   const page = globalThis.location;
   const own = !page || url.origin === page.origin;
-  const safe = isSafe(method);
-  const limit = limitOf(request);
-  const { signal } = limit;
+  const deadline = timeout ? Date.now() + timeout : Infinity;
   let retries = 0;
   let waits = 0; // for an operation that runs: no attempt is spent by that
-  let number; // of the attempt under way
-  let repeats; // whether the request may be sent again
 
   // A redirect of a page's request to another origin then fails before anything is sent there.
-  if (page && own && options.crossOrigin.length === 0) init.mode ??= "same-origin";
-  const { correlationHeader = own ? "X-Correlation-Id" : null } = options;
-  const correlation = correlationHeader ? headers.get(correlationHeader) || randomUUID() : undefined;
-  if (correlation) headers.set(correlationHeader, correlation); // it travels with the key
+  if (page && own && !options.crossOrigin[0]) init.mode ??= "same-origin";
+  const { correlationHeader: name = own && "X-Correlation-Id" } = options;
+  const correlation = name ? headers.get(name) || randomUUID() : undefined;
+  if (name) headers.set(name, correlation); // it travels with the key
 
   /**
-   * What the rules for answers, redirects, polling and operations know of a call. Later it has its key, keyed, and the text of
-   * that as it is sent; maybe, that an attempt under the key may have arrived before the one that is judged; last, the reply
-   * whose response is the last answer; the reason why there is no further attempt although that was worth it; retryAt, when the
-   * server said to come again; and of the operation, where it was asked about, the state, with the code that it stands for.
+   * What the rules for answers, redirects, polling and operations know of a call, besides the request. Later it has the
+   * key that is sent; maybe, that an attempt under the key may have arrived before the one that is judged; limit, the
+   * signal that ends all; last, the reply whose response is the last answer; the reason why there is no further attempt
+   * although that was worth it; and retryAt, when the server said to come again.
    */
-  const call = {
-    ...{ options, request, url, method, headers, init, signal, own, use, run, tooLate, report },
-    attempts: 0,
-    close: limit.close,
-  };
-  return call;
+  return Object.assign(call, { options, own, key: undefined, attempts: 0, send, run, tooLate, report, within: whole });
+
+  /** Does what belongs to the call, for as long as its request, or that of somebody who waits for it, allows. */
+  async function whole(f, { signal, timeout } = call) {
+    let limit;
+    try {
+      return await within(signal, timeout, (ends) => f((limit = ends)));
+    } catch (error) {
+      if (signal?.aborted || error !== limit?.reason) throw error;
+      return end({ error }, "deadline");
+    }
+  }
 
   /**
-   * Decides on the key and on the bytes that are sent. What the caller put into the request wins. given is the key that was kept,
-   * undefined if none, and maybe says that it may have been sent before, as any may that the client has not made.
+   * Sends the request until it has an answer that is final, or may not be sent again. Rejects if that is not the
+   * operation's own. What the caller put into the request wins. key is the one that was kept, undefined if none, and
+   * maybe says that it may have been sent before, as any may that the client has not made. keep is called before
+   * anything is sent.
    */
-  async function use(given, maybe) {
-    const { header, bare, methods, keyFor } = options;
-    let { body, type } = (await request.body) ?? {};
-    let key;
-    if (!safe) {
-      const field = await options.field?.(body); // of the body, in place of the header
-      const text = field ? field.value : headers.get(header);
-      key = given;
-      if (text != null) {
-        const value = field ? text : decode(text);
+  async function run(limit, key, maybe, keep) {
+    const safe = isSafe(method);
+    let body = await call.body;
+    if (safe) {
+      key = undefined;
+    } else {
+      const { value, put } = await options.field(body, headers, options);
+      if (value != null) {
         if (key && key.value !== value) invalid("the request holds another key");
         key ??= { value, made: Date.now() };
-        maybe ??= true;
-      } else if (!key && methods.includes(method)) {
-        key = keyFor ? { value: keyFor(url, init), made: Date.now() } : newKey();
-        maybe = Boolean(keyFor);
+      } else if (!key && options.methods.includes(method)) {
+        key = { value: options.keyFor(url, init), made: Date.now() };
+        maybe = options.keyFor !== randomUUID;
         if (key.value === "") key = undefined;
       }
-      if (key) {
-        call.text = text ?? encode(key.value, bare);
-        if (!field) headers.set(header, call.text);
-        else if (text == null) body = field.put(key.value);
-      }
+      if (key) body = put(key.value);
     }
-    call.key = key;
-    call.keyed = key !== undefined;
-    call.maybe = Boolean(key && maybe);
-    repeats = key || (request.body && (safe || ["PUT", "DELETE"].includes(method)));
-    if (key && init.mode === "no-cors") throw new TypeError('the mode "no-cors" drops the key');
-    if (key && !request.body) {
-      throw new IdempotencyError({ code: "BODY_NOT_REPEATABLE", detail: "a stream can't be sent again" });
-    }
-    if (request.body) init.body = body;
-    if (type && !headers.has("Content-Type")) headers.set("Content-Type", type);
-  }
-
-  /** Makes the call, once. Rejects if it ends without an answer of the operation's own. */
-  async function run() {
-    budget.deposit();
-    let reply;
-    try {
-      reply = await repeat();
-    } catch (error) {
-      if (!signal.aborted) throw error;
-      reply = { failed: true, error: signal.reason };
-    } finally {
-      limit.close();
-    }
-    return end(reply);
-  }
-
-  /** Sends the request until it has an answer that is final, or may not be sent again. */
-  async function repeat() {
-    let ask; // about the operation, before sending again
+    Object.assign(call, { key, limit, maybe: key && (maybe ?? true) });
+    if (key && init.mode === "no-cors") throw new TypeError("no-cors drops the key");
+    if (key && stream) throw new IdempotencyError({ code: "BODY_NOT_REPEATABLE" });
+    if (!stream) init.body = body;
+    const repeats = key || (!stream && (safe || /^(PUT|DELETE)$/.test(method)));
+    limit.throwIfAborted();
+    limit.onabort = null; // from here on the call ends by itself, so that no answer is hidden by what comes after it
+    keep?.();
+    options.budget();
     for (;;) {
-      number = retries + waits + 1;
-      const network = !options.waitOnline || (await untilOnline(signal));
-      signal.throwIfAborted();
+      const network = !options.waitOnline || (await untilOnline(limit));
+      limit.throwIfAborted();
       call.reason = tooLate(Date.now()); // a computer may have slept over any delay
-      if (call.reason) return { failed: true };
-      const reply = await (ask ? polling.ask(call) : attempt());
-      if (reply?.ended) return reply;
-      if (!reply) {
-        ask = false; // nobody knows of the operation
-        continue;
+      if (call.reason) return end({});
+      const reply = await options.polling.ask(call, attempt);
+      if (!reply) continue; // nobody knows of the operation
+      const { response, verdict } = reply;
+      const running = verdict === "in-progress";
+      const free = !response && !network; // the browser was right, and that costs no attempt
+      const costs = !running && !free;
+      let delay; // undefined if there is no further attempt
+      if (repeats && (running || verdict === "retry")) {
+        const now = Date.now();
+        const asked = response ? retryAfter(response, now) : -1;
+        if (asked >= 0) call.retryAt = new Date(now + asked);
+        // An operation that runs is asked for after a second if the server does not say when.
+        delay = Math.max(
+          0,
+          asked > 0 ? asked : running * 1000,
+          options.backoff(running ? waits : retries, options.random()) || 0,
+        );
+        if (free) delay = 0;
+        if (costs && retries + 1 >= options.maxAttempts) call.reason = "attempts";
+        else if (asked > options.maxRetryAfter) call.reason = "retry-after";
+        else call.reason = tooLate(now + delay) ?? (costs && !options.budget(true) ? "budget" : undefined);
+        if (call.reason) delay = undefined;
       }
-      const kind = ask ? "status" : "request";
-      const worth = repeats && isWorth(reply);
-      if (!ask) ask = polling?.helps(call, reply);
-      if (worth && reply.failed && !network) {
-        report(kind, reply, 0); // the browser was right, and that costs no attempt
-        continue;
-      }
-      const delay = worth ? next(reply) : undefined;
-      report(kind, reply, delay);
-      if (delay === undefined) {
-        if (kind === "status") polling.note(call, reply);
-        return reply;
-      }
+      report(reply, delay);
+      if (!response) limit.throwIfAborted();
+      if (delay === undefined) return end(reply);
+      retries += costs;
+      waits += running;
       call.maybe = true;
-      await sleep(delay, signal);
+      await within(limit, delay);
     }
   }
 
   async function attempt() {
     call.attempts++;
     call.retryAt = undefined;
-    const reply = await follow(call, url, init, false);
-    if (!reply.failed) call.last = reply;
+    const reply = await send(call, url, init);
+    if (reply.response) call.last = reply;
     reply.verdict = await judge(call, reply);
-    return (await polling?.followed(call, reply)) ?? reply;
-  }
-
-  /** Decides when an attempt that is worth repeating is repeated; undefined if it is not, and the reason says why. */
-  function next({ verdict, response }) {
-    const now = Date.now();
-    const running = verdict === "in-progress";
-    const asked = response && retryAfter(response.status, response.headers, now);
-    call.retryAt = asked === undefined ? undefined : new Date(now + asked);
-    const backoff = options.backoff(running ? waits : retries, options.random()) || 0;
-    const delay = Math.max(0, asked || (running ? second : 0), backoff);
-    if (!running && retries + 1 >= options.maxAttempts) call.reason = "attempts";
-    else if (asked > options.maxRetryAfter) call.reason = "retry-after";
-    else call.reason = tooLate(now + delay) ?? (running || budget.withdraw() ? undefined : "budget");
-    if (call.reason) return undefined;
-    if (running) waits++;
-    else retries++;
-    return delay;
+    return reply;
   }
 
   /** Why nothing may be sent at a time, undefined if it may. */
   function tooLate(at) {
-    if (at >= limit.deadline) return "deadline";
+    if (at >= deadline) return "deadline";
     return call.key && at >= call.key.made + options.maxAge ? "retention" : undefined;
   }
 
   /** Tells of an attempt. There is another one after delay, unless that is undefined. */
-  function report(kind, { response, error, took }, delay) {
+  function report({ response, error, took, kind }, delay) {
     tell(options.onAttempt, {
-      ...{ kind, number, operation, correlation, error, took, delay },
-      method: kind === "request" ? method : "GET",
+      ...{ operation, correlation, error, took, delay, reason: call.reason },
+      kind: kind ?? "request",
+      number: retries + waits + 1,
+      method: kind ? "GET" : method,
       host: url.host,
       status: response?.status,
       again: delay !== undefined,
-      reason: call.reason,
     });
   }
 
   /** Returns the reply with which the call ended, or throws the error. */
-  function end({ failed, error }) {
-    const { last, key, attempts, state } = call;
-    if (request.signal?.aborted && error === request.signal.reason) throw error;
-    const { response, document, verdict } = last ?? {};
+  function end(reply, reason = call.reason) {
+    const { key, attempts } = call;
+    const { error } = reply;
+    const last = reply.response ? reply : call.last;
+    const { response, document, verdict, state, code = codes[verdict] } = last ?? {};
     const problem = response?.status >= 400 ? document : undefined;
-    const code = call.code ?? (isGuards(document?.code) ? document.code : codes[verdict]);
-    if (failed || call.reason || code) {
-      if (signal.aborted && error?.name === "TimeoutError") call.reason ??= "deadline";
+    if (last !== reply || reason || code) {
       throw new IdempotencyError({
         ...call,
-        code: error === undefined ? code : undefined,
+        reason,
+        code: error ? undefined : code,
         response: last && responseOf(last),
         problem,
         cause: error,

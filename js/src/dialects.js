@@ -1,23 +1,33 @@
 import { parseObject } from "./document.js";
+import { encode } from "./key.js";
 
 const inProgress = "in-progress";
 
 /** Reads an answer's object of JSON; an empty one if it is none. */
 const read = async (response) => parseObject(await response.text()) ?? {};
 
-/** Has the key in a member of the body, an object of JSON, in place of a header. The rest of the body stays as it is. */
+/**
+ * Has the key in a member of the body, an object of JSON, in place of a header. The rest of the body stays as it is.
+ */
 export function inBody(name) {
   return async (body) => {
     const text = typeof body === "string" ? body : await new Response(body).text();
     const members = parseObject(text);
     if (!members) throw new TypeError("the body that is to hold the key is no object of JSON");
     const comma = Object.keys(members)[0] === undefined ? "" : ",";
-    const put = (value) => text.replace("{", () => JSON.stringify({ [name]: value }).slice(0, -1) + comma);
-    return { value: members[name], put };
+    const { [name]: own } = members;
+    return {
+      value: own,
+      put: (value) =>
+        own == null ? text.replace("{", () => `{${JSON.stringify(name)}:${encode(value)}${comma}`) : text,
+    };
   };
 }
 
-/** How Stripe wants keys, and answers to them: https://docs.stripe.com/api/idempotent_requests. It keeps keys for 24 h at least. */
+/**
+ * How Stripe wants keys, and answers to them: https://docs.stripe.com/api/idempotent_requests. It keeps keys for 24 h
+ * at least.
+ */
 export function stripe() {
   return {
     bare: true,
@@ -28,13 +38,16 @@ export function stripe() {
       const again = response.headers.get("Stripe-Should-Retry");
       if (again === "true") return "retry";
       // The key is looked up before the parameters are checked, so that such a refusal can't hide an earlier success.
-      if ([400, 402, 404].includes(response.status) && ["card_error", "invalid_request_error"].includes(type)) return "answer";
+      if ([400, 402, 404].includes(response.status) && ["card_error", "invalid_request_error"].includes(type))
+        return "answer";
       return again === "false" && response.status >= 409 ? "unknown" : undefined;
     },
   };
 }
 
-/** How Square wants keys, in the body: https://developer.squareup.com/docs/build-basics/common-api-patterns/idempotency. */
+/**
+ * How Square wants keys, in the body: https://developer.squareup.com/docs/build-basics/common-api-patterns/idempotency.
+ */
 export function square() {
   return {
     field: inBody("idempotency_key"),
@@ -47,7 +60,10 @@ export function square() {
   };
 }
 
-/** How PayPal wants keys: https://developer.paypal.com/api/rest/reference/idempotency. Some of its APIs keep keys for 3 h only. */
+/**
+ * How PayPal wants keys: https://developer.paypal.com/api/rest/reference/idempotency. Some of its APIs keep keys for 3
+ * h only.
+ */
 export function paypal() {
   return {
     header: "PayPal-Request-Id",
@@ -61,7 +77,10 @@ export function paypal() {
   };
 }
 
-/** How Adyen wants keys: https://docs.adyen.com/development-resources/api-idempotency. It keeps them for 7 days at least. */
+/**
+ * How Adyen wants keys: https://docs.adyen.com/development-resources/api-idempotency. It keeps them for 7 days at
+ * least.
+ */
 export function adyen() {
   return {
     bare: true,

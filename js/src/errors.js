@@ -1,9 +1,8 @@
 /** The end of a call without the operation's own answer (R-71). */
 export class IdempotencyError extends Error {
   constructor({ code, reason, attempts = 0, retryAt, problem, key, response, detail, cause }) {
-    const what = cause === undefined ? (detail ?? `${response?.status ?? ""} ${code ?? ""}`) : told(cause);
-    const why = reason ? `retries exhausted by ${reason}: ` : "";
-    super(`idempotent call, ${attempts} sent: ${why}${what}`, cause === undefined ? cause : { cause });
+    const what = told(cause ?? detail ?? [response?.status, code].join(" "));
+    super(`idempotent call, ${attempts} sent: ${reason ? `ended by ${reason}: ` : ""}${what}`, cause && { cause });
     Object.assign(this, { name: "IdempotencyError", code, reason, attempts, retryAt, problem });
     // Whoever logs an error logs its enumerable properties: neither key nor answer belongs there (R-15).
     Object.defineProperties(this, { key: { value: key }, response: { value: response } });
@@ -11,12 +10,10 @@ export class IdempotencyError extends Error {
 }
 
 /** Refuses a key that can't be sent. */
-export function invalid(detail) {
+export function invalid(detail = "the key is malformed") {
   throw new IdempotencyError({ code: "IDEMPOTENCY_KEY_INVALID", detail });
 }
 
 /** Node.js says only "fetch failed", and what did is the cause of that. */
-function told(error) {
-  const text = `${error?.message || error?.code || error}`;
-  return error?.cause instanceof Error ? `${text}: ${told(error.cause)}` : text;
-}
+const told = (error) =>
+  `${error.message || error.code || error}${error.cause instanceof Error ? `: ${told(error.cause)}` : ""}`;

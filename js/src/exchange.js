@@ -1,42 +1,36 @@
 import { readDocument } from "./document.js";
-import { limitOf, unlessAborted } from "./limit.js";
+import { within } from "./wait.js";
 
 /**
- * Sends one request, and reads its answer to the end: one that breaks off was lost. Returns the response and its bytes, or the
- * error, and the problem or state that is told in the body.
+ * Sends one request, and reads its answer to the end: one that breaks off was lost. Returns the response and its bytes,
+ * or the error, and the problem or state that is told in the body.
  */
-export async function exchange({ options, signal: given }, url, init, question) {
+export async function exchange({ options, limit }, url, init, question) {
   const started = Date.now();
-  const { signal, close } = limitOf({ signal: given, timeout: options.attemptTimeout });
-  const read = async () => {
-    const response = await options.fetch(url, { ...init, signal });
-    const bytes = await (isUsual(response) ? response : response.clone()).arrayBuffer();
-    return { response, bytes, document: readDocument(response, bytes, question) };
-  };
   let reply;
   try {
-    reply = await unlessAborted(read(), signal);
+    reply = await within(limit, options.attemptTimeout, async (signal) => {
+      const response = await options.fetch(url.href, { ...init, signal });
+      const { status } = response;
+      // Other answers have no body, or none that a page may read.
+      const bytes = status > 199 && status < 600 ? await response.arrayBuffer() : undefined;
+      return { response, bytes, document: readDocument(response, bytes, question), moved: response.redirected };
+    });
   } catch (error) {
-    reply = { error: given.aborted ? given.reason : error, failed: true };
+    reply = { error };
   }
-  close();
   return { ...reply, took: Date.now() - started };
 }
 
-const isUsual = ({ status }) => status >= 200 && status < 600;
-
 /**
- * Returns the response of a reply, whose body nobody has read, with what is told beside it. It is the platform's, whatever
- * fetch it came from.
+ * Returns the response of a reply, whose body nobody has read, with what is told beside it. It is the platform's,
+ * whatever fetch it came from.
  */
-export function responseOf({ response, bytes }, idempotent) {
-  const { status, headers } = response;
-  let copy = response;
-  const define = (name, value) => Object.defineProperty(copy, name, { value });
-  if (isUsual(response)) {
-    const body = [204, 205, 304].includes(status) ? null : bytes;
-    copy = new Response(body, { status, statusText: response.statusText, headers: [...headers] });
-    for (const name of ["url", "redirected", "type"]) define(name, response[name]);
+export function responseOf({ response, bytes, idempotent }) {
+  const { status, url, redirected, type } = response;
+  const copy = bytes ? new Response(/[23]04|205/.test(status) ? null : bytes, response) : response.clone();
+  for (const [name, value] of Object.entries({ url, redirected, type, idempotent })) {
+    Object.defineProperty(copy, name, { value });
   }
-  return idempotent ? define("idempotent", idempotent) : copy;
+  return copy;
 }

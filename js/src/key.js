@@ -10,39 +10,52 @@ export function newKey() {
 }
 
 /** Takes a key for a request, and reports whether it may have been in one before. */
-export const maySent = (key) => typeof key === "string" || !unsent.delete(key);
+export const maySent = (key) => !unsent.delete(key);
 
 /** A random UUID. Pages that were not fetched over TLS have no crypto.randomUUID. */
 export function randomUUID() {
-  if (crypto.randomUUID) return crypto.randomUUID();
-  const random = (least) => least + (crypto.getRandomValues(new Uint8Array(1))[0] % (least ? 4 : 16));
-  return "00000000-0000-4000-8000-000000000000".replace(/[08]/g, (c) => random(Number(c)).toString(16));
+  const random = () => crypto.getRandomValues(new Uint8Array(1))[0];
+  return "00000000-0000-4000-8000-000000000000".replace(/[08]/g, (c) =>
+    (c > 0 ? 8 + (random() % 4) : random() % 16).toString(16),
+  );
 }
 
 /** The key that a caller gives, as text or with its age; undefined if none. */
 export function keyOf(given) {
   if (given == null) return undefined;
-  const { value, made = Date.now() } = typeof given === "string" ? { value: given } : given;
+  const { value = given, made = Date.now() } = given;
   encode(value);
-  if (!Number.isFinite(made)) invalid("made is no number of milliseconds");
+  if (isNaN(made)) invalid();
   return { value, made };
 }
 
-/** The header's text for a key: an sf-string (RFC 9651, section 3.3.3), or as it is. An error never repeats the key. */
+/**
+ * An sf-string (RFC 9651, section 3.3.3) of 1 to 255 characters, with parameters behind it or none. JSON writes a text
+ * in the same way.
+ */
+const quoted = /^"([ !#-[\]-~]|\\["\\]){1,255}"(?= *(;|$))/;
+
+/** The header's text for a key, quoted or as it is. An error never repeats the key. */
 export function encode(key, bare) {
-  if (typeof key !== "string" || !/^[ -~]{1,255}$/.test(key)) invalid("the key is not 1 to 255 visible ASCII characters");
-  if (!bare) return `"${key.replace(/["\\]/g, "\\$&")}"`;
-  if (/[ "\\,;]/.test(key)) invalid("the bare form does not allow a character of the key");
-  return key;
+  const text = JSON.stringify(key);
+  if (!quoted.test(text) || (bare && /[ "\\,;]/.test(key))) invalid();
+  return bare ? key : text;
 }
 
 /** The key in a header's text, in either form. The parameters behind a closing quote are left to the server. */
 export function decode(text) {
-  const trimmed = text.trim();
-  if (!trimmed.startsWith('"')) return encode(trimmed, true);
-  const quoted = /^"((?:[^"\\]|\\["\\])*)" *(?:;.*)?$/s.exec(trimmed);
-  if (!quoted) invalid("the quotes of the key are malformed");
-  const key = quoted[1].replace(/\\(.)/g, "$1");
-  encode(key);
-  return key;
+  const [string] = quoted.exec(text) ?? [];
+  return string ? JSON.parse(string) : encode(text, true);
+}
+
+/** Reads the key in a header, and puts one there. What the caller has put there is sent as it stands. */
+export function inHeader(body, headers, { header, bare }) {
+  const text = headers.get(header);
+  return {
+    value: text === null ? undefined : decode(text),
+    put(value) {
+      headers.set(header, text ?? encode(value, bare));
+      return body;
+    },
+  };
 }

@@ -14,7 +14,8 @@ export function keyStore({ storage, storagePrefix, lock, onWarning }) {
     try {
       if (storage === null || !(storage || globalThis.window)) return f();
       // A page may forbid even to look at it.
-      const opened = storage ?? (lock && globalThis.navigator?.locks ? globalThis.localStorage : globalThis.sessionStorage);
+      const opened =
+        storage ?? (lock && globalThis.navigator?.locks ? globalThis.localStorage : globalThis.sessionStorage);
       if (!opened) throw new Error("no storage");
       return f(opened, storagePrefix + operation);
     } catch (error) {

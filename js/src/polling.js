@@ -1,151 +1,128 @@
 import { isWorth, judge } from "./classify.js";
-import { sleep, untilOnline } from "./limit.js";
-import { fill, isSafe, isTime, urlOf } from "./options.js";
-import { follow } from "./redirect.js";
+import { fill } from "./fill.js";
+import { encode } from "./key.js";
+import { isSafe } from "./options.js";
 import { retryAfter } from "./retryafter.js";
-
-const defaultEvery = 1000; // milliseconds
+import { untilOnline, within } from "./wait.js";
 
 const known = {
-  statusURL: [(v) => (typeof v === "string" || v instanceof URL) && urlOf(v, "http://relative")],
-  pollEvery: [isTime, 0],
+  statusURL: [undefined, (v) => v == null || new URL(v, "http://relative")],
+  pollEvery: [0],
 };
 
 /**
- * Asks about operations, in place of sending their requests again: about that of a 202, until it has ended, and, under the key,
- * after an answer was lost (R-70). Throws a TypeError that says what is wrong with the options.
+ * Asks about operations, in place of sending their requests again: about that of a 202, until it has ended, and, under
+ * the key, after an answer was lost (R-70). Throws a TypeError that says what is wrong with the options.
  */
 export function polling(given = {}) {
   const { statusURL, pollEvery } = fill(known, given);
-  const statusAt = ({ keyed, url }) => (keyed ? within(statusURL, url, url) : undefined);
 
-  /** The end of a call whose attempt was answered with a 202 that says where to ask; undefined if it was not. */
-  async function followed(call, reply) {
-    const { response } = reply;
-    if (!pollEvery || isSafe(call.method) || response?.status !== 202) return undefined;
-    const url = within(response.headers.get("Location"), response.url || call.url, call.url);
-    return url && poll(call, "request", reply, url);
-  }
-
-  /** Whether to ask before there is another attempt: it is open whether this one had an effect. */
-  function helps(call, { failed, response, document }) {
-    const lost = failed || response.status === 504 || document?.code === "IDEMPOTENCY_OUTCOME_PENDING";
-    return lost && statusAt(call) !== undefined;
-  }
-
-  /** The reply about a call's operation; undefined if that was never seen, nothing is kept of it, or nobody knows of it. */
-  async function ask(call) {
-    const url = statusAt(call);
-    let kind = "status";
-    let reply = await question(call, url, call.text);
-    if (running(reply)) {
-      reply = await poll(call, kind, reply, url, call.text);
-      kind = "poll";
-    } else if (told(reply) && !nothingKept(reply)) {
-      call.report(kind, reply);
-      return ended(call, reply);
+  /**
+   * The reply to an attempt of a call, or about its operation; undefined if that was never seen, nothing is kept of it,
+   * or nobody knows of it.
+   */
+  async function ask(call, attempt) {
+    if (!call.asks) {
+      const reply = await attempt();
+      const { response, document } = reply;
+      const at =
+        pollEvery &&
+        !isSafe(call.method) &&
+        response?.status === 202 &&
+        near(call, response.headers.get("Location"), response.url);
+      if (at) return poll(call, read(reply), at);
+      // It is open whether it had an effect.
+      const lost = !response || response.status === 504 || document?.code === "IDEMPOTENCY_OUTCOME_PENDING";
+      call.asks = lost && call.key && near(call, statusURL);
+      return reply;
     }
-    if (reply.ended || reply.failed || isWorth(reply)) return reply;
-    call.report(kind, reply, 0);
-    call.state = call.code = undefined;
+    const text = call.headers.get(call.options.header) ?? encode(call.key.value, call.options.bare);
+    let reply = await question(call, "status", call.asks, text);
+    const runs = reply.state === "running";
+    const known = runs || told(reply);
+    if (runs) reply = await poll(call, reply, call.asks, text);
+    if (!reply.response || call.reason || isWorth(reply) || (known && !reply.nothingKept)) return reply;
+    call.report(reply, 0);
+    call.asks = undefined;
     return undefined;
   }
 
   /**
-   * Asks about an operation until it has ended, beginning with an answer that says that it has not. Questions that fail are
-   * asked again as often in a row as a request would be. What it returns is the end of the call, and reported; but not if it was
-   * asked by key and nothing is kept.
+   * Asks about an operation until it has ended, beginning with an answer that says that it has not. Questions that fail
+   * are asked again as often in a row as a request would be.
    */
-  async function poll(call, kind, reply, url, text) {
-    const o = call.options;
+  async function poll(call, reply, url, text) {
+    const { backoff, random, maxRetryAfter, maxAttempts, waitOnline } = call.options;
     let failures = 0;
     for (;;) {
       const now = Date.now();
-      let delay = pollEvery || defaultEvery;
-      if (failures > 0) delay = Math.max(delay, o.backoff(failures - 1, o.random()));
-      if (!reply.failed) {
-        const asked = retryAfter(reply.response.status, reply.response.headers, now);
-        if (asked > 0) delay = Math.min(asked, o.maxRetryAfter);
-        note(call, reply);
+      let delay = pollEvery || 1000;
+      if (failures) delay = Math.max(delay, backoff(failures - 1, random()));
+      if (reply.response) {
+        const asked = retryAfter(reply.response, now);
+        if (asked > 0) delay = Math.min(asked, maxRetryAfter);
+        call.last = reply;
       }
-      if (failures >= o.maxAttempts) call.reason = "attempts";
-      else call.reason = call.tooLate(now + delay);
-      call.report(kind, reply, call.reason ? undefined : delay);
-      if (call.reason) return { ...reply, ended: true };
-      await sleep(delay, call.signal);
-      const network = !o.waitOnline || (await untilOnline(call.signal));
-
-      kind = "poll";
-      reply = await question(call, url, text);
-      if (running(reply)) {
-        failures = 0;
-      } else if (isWorth(reply)) {
-        if (network || !reply.failed) failures++;
-      } else if (text !== undefined && nothingKept(reply)) {
-        return reply;
-      } else {
-        call.report(kind, reply);
-        return ended(call, reply);
-      }
+      call.reason = failures >= maxAttempts ? "attempts" : call.tooLate(now + delay);
+      if (call.reason) return { ...reply, verdict: undefined };
+      call.report(reply, delay);
+      await within(call.limit, delay);
+      const network = !waitOnline || (await untilOnline(call.limit));
+      reply = await question(call, "poll", url, text);
+      if (reply.state === "running") failures = 0;
+      else if (!isWorth(reply)) return reply;
+      else if (network || reply.response) failures++;
     }
   }
 
-  return { statusURL, followed, helps, ask, note };
+  return { statusURL, ask };
 }
 
 /** An address, which may be relative, if it is of the request's own origin: no other is asked. */
-function within(address, base, { origin }) {
-  const url = address ? urlOf(address, base) : undefined;
-  return url?.origin === origin ? url : undefined;
+function near({ url }, address, base) {
+  try {
+    const at = new URL(address, base || url);
+    return address && at.origin === url.origin ? at : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 /** The request's headers that a question does not have: those about a body, conditions and ranges, and preferences. */
 const notAsked = /^(content-|if-)|^(prefer|expect|range)$|digest$/;
 
 /** Asks about an operation, by key if there is a text of one. */
-async function question(call, url, text) {
+async function question(call, kind, url, text) {
   const headers = new Headers([...call.headers].filter(([name]) => !notAsked.test(name)));
   headers.delete(call.options.header);
   if (text !== undefined) headers.set(call.options.header, text);
   const { body, integrity, keepalive, ...init } = call.init;
   // In a page the platform follows redirects.
   const stays = globalThis.location && (call.own ? { mode: "same-origin" } : { redirect: "error" });
-  const reply = await follow(call, url, { ...init, method: "GET", headers, cache: "no-store", ...stays }, true);
+  const reply = await call.send(call, url, { ...init, method: "GET", headers, cache: "no-store", ...stays }, true);
   reply.verdict = await judge(call, reply, true);
-  return reply;
+  return read(reply, kind);
 }
 
-/** Makes an answer about the operation that of the call. */
-function note(call, reply) {
-  const { failed, response, document } = reply;
-  reply.nothingKept = nothingKept(reply);
-  if (!failed) call.last = reply;
-  call.state = running(reply) ? "running" : document?.state;
-  // Where who should know did not tell, the outcome is as open as before.
-  call.code = response?.status >= 400 ? "IDEMPOTENCY_OUTCOME_PENDING" : codes[call.state];
-}
-
-function ended(call, reply) {
-  note(call, reply);
-  reply.ended = true;
-  return reply;
-}
-
-/** The codes that states stand for which leave the outcome open. */
+/** The codes of states that leave the outcome open. */
 const codes = {
   running: "IDEMPOTENCY_IN_PROGRESS",
   unknown: "IDEMPOTENCY_OUTCOME_UNKNOWN",
   expired: "IDEMPOTENCY_KEY_EXPIRED",
 };
 
-/** Whether an answer about an operation says that it has not ended: 202, or the state running. */
-const running = ({ response, document }) => response?.status === 202 || (response?.status === 200 && document?.state === "running");
+/** Reads what an answer says of the operation. */
+function read(reply, kind) {
+  const { status } = reply.response ?? {};
+  const { state, retryable } = reply.document ?? {};
+  reply.kind = kind;
+  reply.state = status === 202 || (status === 200 && state === "running") ? "running" : state;
+  // Where who should know did not tell, the outcome is as open as before.
+  reply.code = status >= 400 ? "IDEMPOTENCY_OUTCOME_PENDING" : codes[reply.state];
+  // Its key may be sent again as if it had never been seen.
+  reply.nothingKept = told(reply) && state === "failed" && retryable === true;
+  return reply;
+}
 
 /** Whether an answer about an operation tells its state. */
-const told = ({ response, document }) => response?.status < 300 && Boolean(document?.state);
-
-/**
- * Whether an answer about an operation says that it has failed and nothing is kept of it, so that its key may be sent again as
- * if it had never been seen.
- */
-const nothingKept = (reply) => told(reply) && reply.document.state === "failed" && reply.document.retryable === true;
+const told = ({ response, document }) => response?.status < 300 && document?.state;

@@ -2,16 +2,16 @@ import { replayed } from "./classify.js";
 import { exchange } from "./exchange.js";
 
 /**
- * Sends a request with a key, or a question about its operation, and follows redirects. In a page, or a worker, the platform does,
- * by the rules of CORS. Elsewhere a redirect takes key and body to another origin only if that is allowed by name (R-69). A
- * question is never asked elsewhere.
+ * Sends a request with a key, or a question about its operation, and follows redirects. In a page, or a worker, the
+ * platform does, by the rules of CORS. Elsewhere a redirect takes key and body to another origin only if that is
+ * allowed by name (R-69). A question is never asked elsewhere.
  */
 export async function follow(call, url, init, question, moved = false, left = 20) {
   const { crossOrigin, header, correlationHeader } = call.options;
-  const manual = !globalThis.location && (call.keyed || question) && (init.redirect ?? "follow") === "follow";
-  const reply = await exchange(call, url.href, manual ? { ...init, redirect: "manual" } : init, question);
-  const { status, headers, redirected } = reply.response ?? {};
-  reply.moved = moved || redirected;
+  const manual = !globalThis.location && (call.key || question) && (init.redirect ?? "follow") === "follow";
+  const reply = await exchange(call, url, manual ? { ...init, redirect: "manual" } : init, question);
+  const { status, headers } = reply.response ?? {};
+  reply.moved ||= moved;
   const location = manual && [301, 302, 303, 307, 308].includes(status) && headers.get("Location");
   if (!location) return reply;
   const to = new URL(location, url);
@@ -19,7 +19,7 @@ export async function follow(call, url, init, question, moved = false, left = 20
   const drops = status < 307 && init.method !== "GET";
   if (!left || (elsewhere && (question || !(drops || moved || crossOrigin.includes(to.origin))))) {
     if (!question) call.last = reply;
-    return { failed: true, final: true, error: new TypeError(`the key may not go to ${to.origin}`) };
+    return { final: true, error: new TypeError(`the key may not go to ${to.origin}`) };
   }
   const kept = new Headers(init.headers);
   const gone = elsewhere ? ["authorization", "cookie", correlationHeader ?? "x-correlation-id"] : [];

@@ -1,40 +1,37 @@
-const members = "url,method,headers,mode,credentials,cache,redirect,referrer,referrerPolicy,integrity,keepalive,signal".split(",");
-
 /**
- * Reads what fetch may be given, an address or a Request, and an init. body is a promise of what is sent in each attempt (R-65),
- * with the media type that goes with it if fetch would have chosen it; undefined if it is a stream. What can be changed is
- * copied before this returns; a form is written once, since each writing of it has another boundary.
+ * Reads what fetch may be given, an address or a Request, and an init. Throws what fetch would throw on each attempt.
+ * body is what is sent in each attempt (R-65), or a promise of it; stream says that it can't be sent again, and is in
+ * init only. What can be changed is copied before this returns; a form is written once, since each writing of it has
+ * another boundary.
  */
 export function requestOf(input, init) {
-  const { url: at = input, key, timeout, body, ...rest } = { ...partsOf(input), ...(partsOf(init) ?? init), url: input?.url };
-  const url = new URL(at, globalThis.document?.baseURI ?? globalThis.location?.href);
-  const method = (rest.method ?? "GET").toUpperCase();
-  const headers = new Headers(rest.headers && [...new Headers(rest.headers)]);
-  const request = { url, method, headers, key, timeout, signal: rest.signal, init: { ...rest, method, headers } };
-  if (body != null) request.init.body = isStream(body) ? body : ""; // which body is sent is seen when all of it is there
-  if (!isStream(body)) request.body = keep(body);
-  request.body?.catch(() => {}); // it is told where it is waited for
+  const given = { ...partsOf(input?.arrayBuffer && input), ...partsOf(init) };
+  const { key, timeout = 0, body, signal, method: verb = "GET", ...rest } = given;
+  const url = new URL(input?.url ?? input, globalThis.document?.baseURI ?? globalThis.location);
+  const method = verb.toUpperCase();
+  const headers = new Headers(rest.headers);
+  const stream = body?.getReader || body?.[Symbol.asyncIterator];
+  const sent = { ...rest, method, headers, body };
+  new Request(url, { ...sent, body: body == null || stream ? body : "", duplex: "half" });
+  const request = { url, method, headers, key, timeout, signal, init: sent, stream, body: stream ? undefined : body };
+  if (Object(body) === body && !stream && !(body instanceof Blob)) {
+    const source = body.arrayBuffer ? body : new Response(body);
+    const type = source.headers.get("Content-Type");
+    if (type && !headers.has("Content-Type")) headers.set("Content-Type", type);
+    request.body = source.arrayBuffer();
+    request.body.catch(() => {}); // it is told where it is waited for
+  }
   return request;
 }
 
 /**
- * The parts of a Request, which may be of another maker than the platform's; undefined if it is none. Its body is read when keep
- * calls it.
+ * The members of an init, or the parts of a Request, which may be of another maker than the platform's, and is its own
+ * body.
  */
-function partsOf(request) {
-  if (typeof request?.url !== "string" || !request.arrayBuffer) return undefined;
+function partsOf(object) {
   const parts = {};
-  for (const name of members) if (request[name] != null) parts[name] = request[name];
+  for (const name in object) parts[name] = object[name];
+  if (parts.arrayBuffer) parts.body = parts.body === null || /^(GET|HEAD)$/.test(parts.method) ? undefined : object;
   if (parts.mode === "navigate") delete parts.mode;
-  if (request.body !== null && !["GET", "HEAD"].includes(request.method)) parts.body = () => request.arrayBuffer();
   return parts;
 }
-
-async function keep(body) {
-  if (typeof body === "function") return { body: await body() };
-  if (body == null || typeof body === "string" || body instanceof Blob) return { body: body ?? undefined };
-  const copy = new Response(body);
-  return { body: await copy.arrayBuffer(), type: copy.headers.get("Content-Type") };
-}
-
-const isStream = (body) => body != null && typeof body === "object" && Boolean(body.getReader || Symbol.asyncIterator in body);

@@ -1,38 +1,31 @@
-import { parseDate } from "./httpdate.js";
-
-/** A delay that no limit allows: a hundred years, in milliseconds. */
-const never = 100 * 365 * 24 * 3600 * 1000;
-
 /**
- * How many milliseconds a response asks to wait, the longest where it says so in several fields; undefined if it does not.
- * What can't be read says nothing; a date in the past asks for no delay.
+ * How many milliseconds a response asks to wait, at most a hundred years, the longest where it says so in several
+ * fields; -1 if it does not. What can't be read says nothing; a date in the past asks for no delay.
  */
-export function retryAfter(status, headers, now) {
-  const asked = [deltaOrDate(headers, now), ...rateLimitResets(status, headers)].filter((ms) => ms >= 0);
-  return asked[0] === undefined ? undefined : Math.max(...asked);
-}
-
-/**
- * Reads Retry-After (RFC 9110, section 10.2.3). A date is relative to that of the response if there is one: what the two
- * clocks say differs.
- */
-export function deltaOrDate(headers, now) {
+export function retryAfter({ status, headers }, now) {
+  // Retry-After (RFC 9110, section 10.2.3). A date is relative to that of the response if there is one: what the two
+  // clocks say differs.
   const text = headers.get("Retry-After");
   const at = parseDate(text);
-  if (at === undefined) return seconds(text);
-  return Math.min(Math.max(at - (parseDate(headers.get("Date")) ?? now), 0), never);
+  let asked = isNaN(at) ? seconds(text) : Math.max(0, at - (parseDate(headers.get("Date")) || now));
+  // RateLimit of draft-ietf-httpapi-ratelimit-headers, a list of policies: how long the quotas that are used up need to
+  // come back. A quota of which the rest is not told is used up if the status is 429.
+  for (const policy of (headers.get("RateLimit") ?? "").split(",")) {
+    const of = (name) => seconds(policy.match(`;\\s*${name}=([^;\\s]*)`)?.[1]);
+    const left = of("r");
+    if (left === 0 || (status === 429 && left < 0)) asked = Math.max(asked, of("t"));
+  }
+  return Math.min(asked, 31536e8);
 }
 
-/** Reads a whole number of seconds that is not negative, in milliseconds; one that is too large is never. */
-const seconds = (text) => (/^\d+$/.test(text) ? Math.min(text * 1000, never) : undefined);
+/** Reads a whole number of seconds that is not negative, in milliseconds; -1 if it is none. */
+const seconds = (text) => (/^\d+$/.test(text) ? text * 1000 : -1);
 
 /**
- * Reads how long the quotas that are used up need to come back, from RateLimit of draft-ietf-httpapi-ratelimit-headers: a list of
- * policies with the parameters r and t. A quota of which the rest is not told is used up if the status is 429.
+ * Reads a date in one of the three forms of RFC 9110, section 5.6.7, in milliseconds; NaN if it is none. Date.parse
+ * alone would take nearly anything, such as -7, for a date.
  */
-function rateLimitResets(status, headers) {
-  return (headers.get("RateLimit") ?? "").split(",").map((policy) => {
-    const of = (name) => seconds(policy.match(`;\\s*${name}=([^;\\s]*)`)?.[1]);
-    return (of("r") ?? (status === 429 ? 0 : 1)) === 0 ? of("t") : undefined;
-  });
+function parseDate(text) {
+  const at = /^[A-Z][a-z]+,? .+:\d\d (GMT|\d{4})$/.test(text) ? Date.parse(text.replace(/\d$/, "$& GMT")) : NaN;
+  return new Date(at).getUTCDate() === +/\d+/.exec(text) ? at : NaN; // the 31st of February is none
 }

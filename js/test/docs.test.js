@@ -20,7 +20,7 @@ async function run(t, code, script, storage = new MemoryStorage()) {
   const shown = [];
   const page = {
     fetch: server.fetch,
-    location: { href: "https://shop.example/checkout" },
+    location: new URL("https://shop.example/checkout"),
     sessionStorage: storage,
     localStorage: storage,
     window: globalThis,

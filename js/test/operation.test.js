@@ -146,6 +146,28 @@ test("a signal that all have in common ends all", async () => {
   assert.equal(keys().length, 1);
 });
 
+test("an abort while an answer is judged does not hide that", async () => {
+  const controller = new AbortController();
+  const classify = async () => controller.abort();
+  const { client } = shop([ok], { classify });
+  const operation = client.operation("checkout-42");
+  assert.equal((await operation.fetch(url, { ...payment, signal: controller.signal })).status, 201);
+  assert.equal(operation.key, undefined);
+});
+
+test("a call that was given up before it was sent leaves no key", async () => {
+  const storage = new MemoryStorage();
+  const { client, server } = shop([], { storage });
+  const controller = new AbortController();
+  const call = client.operation("checkout-42").fetch(url, { ...payment, signal: controller.signal });
+  controller.abort();
+  await assert.rejects(call, controller.signal.reason);
+  await new Promise(setImmediate);
+  await new Promise(setImmediate);
+  assert.equal(storage.items.size, 0);
+  assert.equal(server.requests.length, 0);
+});
+
 test("a call that failed is not under way any more", async () => {
   const { client, keys } = shop([{ network: true }, ok], exhausted);
   const operation = client.operation("checkout-42");
@@ -376,6 +398,13 @@ for (const [what, address, init] of [
     assert.equal(storage.items.size, 0);
   });
 }
+
+test("a stream that does not end is refused at once", async () => {
+  const { client } = shop([]);
+  const body = new ReadableStream({ pull: () => new Promise(() => {}) });
+  const call = client.operation("upload").fetch(url, { method: "POST", body, duplex: "half" });
+  await assert.rejects(call, { code: "BODY_NOT_REPEATABLE" });
+});
 
 test("what can't be sent does not cost the key of what was", async () => {
   const { client, keys } = shop([{ network: true }, ok], exhausted);

@@ -24,7 +24,10 @@ function installLocks(t, request) {
     }
   };
   const was = Object.getOwnPropertyDescriptor(globalThis, "navigator");
-  Object.defineProperty(globalThis, "navigator", { configurable: true, value: { locks: { request: request ?? fair } } });
+  Object.defineProperty(globalThis, "navigator", {
+    configurable: true,
+    value: { locks: { request: request ?? fair } },
+  });
   t.after(() => (was ? Object.defineProperty(globalThis, "navigator", was) : delete globalThis.navigator));
 }
 
@@ -91,6 +94,20 @@ test("who waits for another tab may give up, and its time counts", async (t) => 
   assert.equal(other.server.requests.length, 0);
   answer();
   assert.equal((await first).status, 201);
+});
+
+test("what ends a call when its answer is there changes nothing any more", async (t) => {
+  const controller = new AbortController();
+  installLocks(t, async (name, { ifAvailable }, run) => {
+    if (ifAvailable) controller.abort(); // while the lock is looked after, in the end
+    return run({ name });
+  });
+  const storage = new MemoryStorage();
+  const { client } = shop([{ status: 201 }], { storage });
+  const answer = await client.operation("checkout-42").fetch(url, { ...payment, signal: controller.signal });
+  assert.equal(controller.signal.aborted, true);
+  assert.equal(answer.status, 201); // an error would ask for another call, and the key is gone
+  assert.equal(storage.items.size, 0);
 });
 
 test("locks that are forbidden cost no payment", async (t) => {

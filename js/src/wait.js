@@ -1,0 +1,41 @@
+/**
+ * Runs f with a signal that fires with another one, undefined if there is none, or after so many milliseconds, if they
+ * are not 0. Rejects then with the signal's reason, whatever f knows of it. Without f it sleeps for that time. Nothing
+ * is left to fire.
+ */
+export function within(signal, ms, f) {
+  if (!(ms >= 0)) throw new TypeError("timeout is no time");
+  const controller = new AbortController();
+  const { signal: limit } = controller;
+  const follow = () => controller.abort(signal.reason);
+  const until = Date.now() + Math.ceil(ms);
+  let timer;
+  return new Promise((done, failed) => {
+    const over = () => {
+      if (Date.now() < until) arm();
+      else if (f) controller.abort(new DOMException("too late", "TimeoutError"));
+      else done();
+    };
+    // A timer takes what is beyond 2^31 for nothing.
+    const arm = () => (timer = setTimeout(over, Math.min(until - Date.now(), 2e9)));
+    limit.onabort = () => failed(limit.reason);
+    signal?.addEventListener("abort", follow);
+    if (signal?.aborted) return follow();
+    if (ms || !f) arm();
+    f?.(limit).then(done, failed);
+  }).finally(() => {
+    clearTimeout(timer);
+    signal?.removeEventListener("abort", follow);
+  });
+}
+
+/**
+ * Waits until the browser is no longer known to be without a network, or has said so for 30 s: some don't see the one
+ * that they have. Rejects with the signal's reason. Whether a network is known is what it returns.
+ */
+export async function untilOnline(signal) {
+  const offline = () => globalThis.navigator?.onLine === false;
+  const until = Date.now() + 30_000;
+  while (offline() && Date.now() < until) await within(signal, 1000); // a page that was frozen gets no event
+  return !offline();
+}
