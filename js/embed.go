@@ -4,7 +4,7 @@
 //	…
 //	mux.Handle("GET /client/", http.StripPrefix("/client/", http.FileServerFS(client)))
 //
-// A page then imports /client/index.js.
+// A page then imports /client/index.js, or /client/page.js, which leaves out what only servers need.
 package js
 
 import "embed"

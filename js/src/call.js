@@ -1,7 +1,7 @@
 import { judge, replayed } from "./classify.js";
 import { IdempotencyError, invalid } from "./errors.js";
 import { responseOf } from "./exchange.js";
-import { randomUUID } from "./key.js";
+import { keyOf, maySent, randomUUID } from "./key.js";
 import { isSafe } from "./options.js";
 import { retryAfter } from "./retryafter.js";
 import { tell } from "./tell.js";
@@ -53,12 +53,13 @@ export function prepare(call, options, send, operation) {
 
   /**
    * Sends the request until it has an answer that is final, or may not be sent again. Rejects if that is not the
-   * operation's own. What the caller put into the request wins. key is the one that was kept, undefined if none, and
+   * operation's own. What the caller put into the request wins. given is the key that was kept, undefined if none, and
    * maybe says that it may have been sent before, as any may that the client has not made. keep is called before
    * anything is sent.
    */
-  async function run(limit, key, maybe, keep) {
+  async function run(limit, given, maybe = maySent(given), keep) {
     const safe = isSafe(method);
+    let key = keyOf(given);
     let body = await call.body;
     if (safe) {
       key = undefined;
@@ -74,7 +75,7 @@ export function prepare(call, options, send, operation) {
       }
       if (key) body = put(key.value);
     }
-    Object.assign(call, { key, limit, maybe: key && (maybe ?? true) });
+    Object.assign(call, { key, limit, maybe: key && maybe });
     if (key && init.mode === "no-cors") throw new TypeError("no-cors drops the key");
     if (key && stream) throw new IdempotencyError({ code: "BODY_NOT_REPEATABLE" });
     if (!stream) init.body = body;

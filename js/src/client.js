@@ -1,6 +1,5 @@
 import { prepare } from "./call.js";
 import { responseOf } from "./exchange.js";
-import { keyOf, maySent } from "./key.js";
 import { compile } from "./options.js";
 import { requestOf } from "./request.js";
 
@@ -16,10 +15,9 @@ export function clientOf(send, given = {}) {
   return {
     async fetch(input, init) {
       const request = requestOf(input, init);
-      const { key: given } = request;
-      const key = keyOf(given);
+      const { key } = request;
       const call = prepare(request, options, send);
-      return responseOf(await call.within((limit) => call.run(limit, key, key && maySent(given))));
+      return responseOf(await call.within((limit) => call.run(limit, key)));
     },
     [insides]: { options, send },
   };

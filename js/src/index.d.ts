@@ -70,8 +70,9 @@ export interface ClientOptions {
   /** How long one attempt may take, to the end of its answer; 0 is no limit. Defaults to 30 s. */
   attemptTimeout?: number;
   /**
-   * Waits while navigator.onLine is false, instead of spending attempts. Some browsers say so though they have a network: every
-   * 30 s the request is sent all the same, and costs no attempt if it is lost. Defaults to true.
+   * Waits while navigator.onLine is false, instead of spending attempts, and looks again each second. Some browsers say so
+   * though they have a network: every 30 s the request is sent all the same, and costs no attempt if it is lost. Defaults to
+   * true.
    */
   waitOnline?: boolean;
   /** Asks about operations in place of sending their requests again, see polling. Defaults to sending them again. */
@@ -81,7 +82,7 @@ export interface ClientOptions {
    * Defaults to none. In a page this holds for requests to its own origin; beyond that the platform decides, by CORS.
    */
   crossOrigin?: string[];
-  /** Is told about each attempt when it has ended, without its key. */
+  /** Is told about each attempt, without its key, just after that has ended. */
   onAttempt?: (attempt: Attempt) => void;
 }
 
