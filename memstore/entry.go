@@ -104,8 +104,8 @@ func pack(b []byte, rec *driver.Record) []byte {
 	}
 	b = binary.AppendUvarint(b, uint64(a.Status))
 	b = wire.AppendString(b, a.Codec)
-	b = wire.AppendFields(b, a.Header)
-	return wire.AppendFields(b, a.Trailer)
+	b = wire.AppendAnyOrder(b, a.Header)
+	return wire.AppendAnyOrder(b, a.Trailer)
 }
 
 // An unpacked answer is one piece of memory with the values of its header fields, if these are few.

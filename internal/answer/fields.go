@@ -44,6 +44,9 @@ func set(names ...string) map[string]bool {
 	return m
 }
 
+// ordinary are headers that most answers have. They belong to no exchange: they need no look at the parts of their names.
+var ordinary = set("Content-Type", "Location", "Etag", "Last-Modified", "Cache-Control", "Content-Encoding", "Content-Language", "Vary", "Link")
+
 // CodeHeader names a guard's refusal to clients and to other guards. They need not know the form of its body.
 const CodeHeader = "Idempotency-Code"
 
@@ -53,6 +56,11 @@ const CredentialsField = ":credentials"
 
 // NeverReplayed reports whether a response header belongs to one exchange. The name is in canonical form.
 func NeverReplayed(name string) bool {
+	return !ordinary[name] && ofExchange(name)
+}
+
+// ofExchange is NeverReplayed by the parts of a name.
+func ofExchange(name string) bool {
 	if IsCORS(name) {
 		return false // it has a rule of its own
 	}

@@ -31,6 +31,16 @@ func TestR35_WhatBelongsToOneExchange(t *testing.T) {
 	}
 }
 
+// The names that are known without a look at their parts are those that such a look would find too.
+func TestR35_WhatIsOrdinaryBelongsToNoExchange(t *testing.T) {
+	t.Parallel()
+	for name := range ordinary {
+		if ofExchange(name) || http.CanonicalHeaderKey(name) != name {
+			t.Errorf("%s is not in canonical form, or belongs to one exchange", name)
+		}
+	}
+}
+
 // What is kept of fields shares nothing with them, and keeps a name without values.
 func TestR35_KeptFieldsAreCopies(t *testing.T) {
 	t.Parallel()

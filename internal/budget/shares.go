@@ -10,7 +10,7 @@ type Shares struct {
 	Total, each int
 
 	N    int
-	Held map[driver.ScopeID]int
+	Held map[driver.ScopeID]int // nil if one principal may have all: then nobody's part counts
 }
 
 // Fullness says who may still take something.
@@ -25,7 +25,11 @@ const (
 
 // NewShares returns shares of a total, of which one principal may have that part, and one at least.
 func NewShares(total int, share float64) Shares {
-	return Shares{Total: total, each: max(1, int(share*float64(total))), Held: map[driver.ScopeID]int{}}
+	s := Shares{Total: total, each: max(1, int(share*float64(total)))}
+	if s.each < total {
+		s.Held = map[driver.ScopeID]int{}
+	}
+	return s
 }
 
 // Full says whether the principal may take one more.
@@ -42,12 +46,17 @@ func (s *Shares) Full(p driver.ScopeID) Fullness {
 // Take takes n for a principal.
 func (s *Shares) Take(p driver.ScopeID, n int) {
 	s.N += n
-	s.Held[p] += n
+	if s.Held != nil {
+		s.Held[p] += n
+	}
 }
 
 // Give gives back what was taken.
 func (s *Shares) Give(p driver.ScopeID, n int) {
 	s.N -= n
+	if s.Held == nil {
+		return
+	}
 	if s.Held[p] -= n; s.Held[p] == 0 {
 		delete(s.Held, p)
 	}

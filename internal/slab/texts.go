@@ -22,16 +22,18 @@ func Size(n int) int64 { return int64((n+blockData-1)/blockData) * blockSize }
 
 // Set keeps a copy of text in place of the one at first, and returns where it is. The text of no bytes is at 0.
 func (t *Texts) Set(first Ref, text []byte) Ref {
-	t.Free(first)
-	first = 0
-	for end := len(text); end > 0; {
-		start := (end - 1) / blockData * blockData
-		r := t.blocks.New()
-		b := t.blocks.At(r)
-		b.next = first
-		copy(b.data[:], text[start:end])
-		first, end = r, start
+	at := &first // blocks that are there serve again; a block does not move
+	for len(text) > 0 {
+		if *at == 0 {
+			*at = t.blocks.New()
+		}
+		b := t.blocks.At(*at)
+		n := copy(b.data[:], text)
+		clear(b.data[n:])
+		text, at = text[n:], &b.next
 	}
+	t.Free(*at)
+	*at = 0
 	return first
 }
 

@@ -9,16 +9,12 @@ import (
 	"slices"
 )
 
-// AppendFields appends header or trailer fields. A name without values is kept: it suppresses a field that net/http
-// would add by itself.
+// AppendFields appends header or trailer fields, in the order of their names. A name without values is kept: it
+// suppresses a field that net/http would add by itself.
 func AppendFields(b []byte, h http.Header) []byte {
 	if len(h) == 0 {
 		return append(b, 0)
 	}
-	return appendSorted(b, h)
-}
-
-func appendSorted(b []byte, h http.Header) []byte {
 	var few [24]string // keeps the names of an ordinary answer off the heap
 	names := few[:0]
 	for name := range h {
@@ -27,11 +23,25 @@ func appendSorted(b []byte, h http.Header) []byte {
 	slices.Sort(names)
 	b = binary.AppendUvarint(b, uint64(len(names)))
 	for _, name := range names {
-		b = AppendString(b, name)
-		b = binary.AppendUvarint(b, uint64(len(h[name])))
-		for _, value := range h[name] {
-			b = AppendString(b, value)
-		}
+		b = appendNamed(b, name, h[name])
+	}
+	return b
+}
+
+// AppendAnyOrder is AppendFields for a form that is never compared, and so needs no order.
+func AppendAnyOrder(b []byte, h http.Header) []byte {
+	b = binary.AppendUvarint(b, uint64(len(h)))
+	for name, values := range h {
+		b = appendNamed(b, name, values)
+	}
+	return b
+}
+
+func appendNamed(b []byte, name string, values []string) []byte {
+	b = AppendString(b, name)
+	b = binary.AppendUvarint(b, uint64(len(values)))
+	for _, value := range values {
+		b = AppendString(b, value)
 	}
 	return b
 }
