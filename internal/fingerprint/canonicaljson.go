@@ -3,7 +3,9 @@ package fingerprint
 import (
 	"bytes"
 	"cmp"
+	"encoding/binary"
 	"math"
+	"math/bits"
 	"slices"
 	"strconv"
 	"sync"
@@ -424,10 +426,28 @@ func (c *canonicalizer) string(dst []byte) ([]byte, bool) {
 		case b < ' ':
 			return dst, false
 		default:
-			i++
+			i += plain(c.src[i:])
 		}
 	}
 	return dst, false
+}
+
+// plain returns how many bytes, at least one, stand for themselves at the beginning of s, the inside of a string that
+// begins with such a byte. It looks at eight bytes at once: the lowest bit that is left marks the first byte that is a
+// quote, a backslash or a control character.
+func plain(s []byte) int {
+	const ones, high = 0x0101010101010101, 0x8080808080808080
+	for i := 0; ; i += 8 {
+		if len(s)-i < 8 {
+			return max(1, i)
+		}
+		word := binary.LittleEndian.Uint64(s[i:])
+		quote, backslash := word^ones*'"', word^ones*'\\'
+		found := ((word-ones*' ')&^word | (quote-ones)&^quote | (backslash-ones)&^backslash) & high
+		if found != 0 {
+			return i + bits.TrailingZeros64(found)/8
+		}
+	}
 }
 
 // unescape reads the escape with which s begins. A size of 0 means that there is none, or that it is half of a
