@@ -120,7 +120,8 @@ type small struct {
 	text [smallText]byte
 }
 
-const smallText = 512
+// smallText makes a small one 512 bytes, the largest size in which the allocator marks pointers at no cost.
+const smallText = 288
 
 // unpack sets the texts of rec to those that were packed into b. They share its memory, which nobody may change any
 // more. An answer goes to a, or if that is nil into memory of its own.
