@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -132,17 +133,48 @@ func (s *Store) migrate(ctx context.Context, allowed bool) error {
 // checkVerbs reports a schema whose functions are not those that its version should have, such as one that was made
 // before that version was released, or restored in part.
 func (s *Store) checkVerbs(ctx context.Context, conn *pgconn.PgConn, have int) error {
-	err := (&call{sql: s.sql.load}).bytes(make([]byte, len(driver.ID{}))).run(ctx, conn, func(row [][]byte) error {
+	err := s.checkFunctions(ctx, conn)
+	if err = interpretError(err); errors.Is(err, ErrSchema) {
+		return fmt.Errorf("%w: it says that it has version %d, and is not what that version makes: %w", ErrVersion, have, err)
+	}
+	return err
+}
+
+// checkFunctions reports which functions are missing of those that the store calls, and whether a record has the fields
+// that it reads.
+func (s *Store) checkFunctions(ctx context.Context, conn *pgconn.PgConn) error {
+	var missing string
+	c := (&call{sql: inSchema(missingFunctions, s.schema)}).texts(s.functions())
+	err := c.run(ctx, conn, func(row [][]byte) error { missing = string(row[0]); return nil })
+	switch {
+	case err != nil:
+		return err
+	case missing != "":
+		return fmt.Errorf("%w: it has no function %s", ErrSchema, missing)
+	}
+	return (&call{sql: s.sql.load}).bytes(make([]byte, len(driver.ID{}))).run(ctx, conn, func(row [][]byte) error {
 		fields, err := splitRow(row[0])
 		if err == nil && len(fields) != foundColumns {
 			err = fmt.Errorf("%w: its function load_1 returns %d columns, want %d", ErrSchema, len(fields), foundColumns)
 		}
 		return err
 	})
-	if err = interpretError(err); errors.Is(err, ErrSchema) {
-		return fmt.Errorf("%w: it says that it has version %d, and is not what that version makes: %w", ErrVersion, have, err)
+}
+
+const missingFunctions = `SELECT string_agg(f.name, ', ') FROM unnest($1) f(name)
+	WHERE NOT EXISTS (SELECT FROM pg_proc p WHERE p.proname = f.name AND p.pronamespace = to_regnamespace('{schema}'))`
+
+// calledFunction matches a call of one of the schema's functions. Their names end in a version.
+var calledFunction = regexp.MustCompile(`\.(\w+_\d+)\(`)
+
+// functions returns the names of the functions that the store's statements call.
+func (s *Store) functions() (names []string) {
+	k := s.kinds
+	for _, call := range calledFunction.FindAllStringSubmatch(fmt.Sprint(s.sql, k.extend.sql, k.settle.sql, k.claim.sql, k.load.sql), -1) {
+		names = append(names, call[1])
 	}
-	return err
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // upgrade runs, in one transaction, the migrations that the schema lacks.

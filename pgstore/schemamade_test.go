@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/semelhq/semel/driver"
@@ -14,7 +16,6 @@ func TestR93_ASchemaThatIsNotWhatItsVersionMakesIsRefused(t *testing.T) {
 	t.Parallel()
 	for what, change := range map[string]string{
 		"a record's field is missing": "ALTER TYPE {schema}.found_1 DROP ATTRIBUTE owed",
-		"a function is missing":       "DROP FUNCTION {schema}.load_1(bytea)",
 		"a table is missing":          "DROP TABLE {schema}.records CASCADE",
 	} {
 		s := openStore(t, Options{})
@@ -27,6 +28,30 @@ func TestR93_ASchemaThatIsNotWhatItsVersionMakesIsRefused(t *testing.T) {
 			t.Errorf("%s: error %v", what, err)
 		}
 	}
+}
+
+// Each function that a statement calls is looked for, those of the groups and of the outbox included.
+func TestR93_ASchemaWithoutAFunctionIsRefused(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, Options{})
+	names := s.functions()
+	for _, name := range []string{"load_1", "loads_1", "claims_1", "extends_1", "settles_1", "finish_1", "inserted_1", "outbox_lease_1"} {
+		if !slices.Contains(names, name) {
+			t.Errorf("%s is not looked for", name)
+		}
+	}
+	for _, name := range names {
+		exec(t, s, "ALTER FUNCTION {schema}."+name+" RENAME TO gone")
+		again, err := Open(context.Background(), s.app, Options{Schema: s.schema})
+		if err == nil {
+			again.Close()
+		}
+		if !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), name) {
+			t.Errorf("without %s: error %v", name, err)
+		}
+		exec(t, s, "ALTER FUNCTION {schema}.gone RENAME TO "+name)
+	}
+	openOn(t, s.app, Options{Schema: s.schema})
 }
 
 // What the steps take is part of what the store takes.
