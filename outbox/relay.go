@@ -64,6 +64,7 @@ type RelayOptions struct {
 const (
 	pollFirst   = 25 * time.Millisecond  // the time between two looks into the store,
 	pollLongest = 500 * time.Millisecond // growing to this while there is nothing to do
+	pollBehind  = 100 * time.Millisecond // or at least this, while the rest is likely to be behind what is being sent
 	gather      = 5 * time.Millisecond   // after a look that has found less than a batch, or as long as that took
 	storePause  = 5 * time.Second        // the longest time between two looks into a store that fails
 	storeTime   = 10 * time.Second       // for one call of the store
@@ -143,6 +144,7 @@ type shift struct {
 	relay    *Relay
 	ended    chan ended // has room for all batches
 	running  int
+	enough   int            // with so many batches under way a look found little: the rest was behind them; 0 is not known
 	busy     map[string]int // batches of a topic
 	lanes    map[Lane]*laneState
 	after    Lane
@@ -168,13 +170,17 @@ func (s *shift) work(ctx context.Context) {
 			continue
 		case n > 0:
 			failed, idle = 0, pollFirst
-			if n >= s.relay.o.Batch {
+			switch full := s.relay.o.Batch; {
+			case n >= full && (s.enough == 0 || s.running < s.enough):
 				continue
-			}
-			// There is not more, or the rest is behind what is being sent, perhaps by other relays: let it become more.
-			changed, idle = nil, max(gather, time.Since(began))
-			if n < s.relay.o.Batch/2 {
-				ends = nil
+			case n >= full:
+				idle = max(pollBehind, 4*time.Since(began))
+			default:
+				// There is not more, or the rest is behind what is being sent, perhaps by other relays: let it become more.
+				changed, idle = nil, max(gather, time.Since(began))
+				if n < full/2 {
+					ends = nil
+				}
 			}
 		}
 		failed = 0
@@ -237,6 +243,12 @@ func (s *shift) lease(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	s.throttle.took(len(all))
+	switch few := len(all) < o.Batch/2; {
+	case few && s.running > 0:
+		s.enough = s.running
+	case !few && s.running >= s.enough:
+		s.enough = 0
+	}
 	for rest := all; len(rest) > 0; {
 		lane, n := rest[0].Lane(), 1
 		for n < len(rest) && rest[n].Lane() == lane {

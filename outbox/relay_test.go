@@ -424,6 +424,85 @@ func TestARelayRestsAfterALookThatFoundLittle(t *testing.T) {
 	}
 }
 
+// A countedStore counts the looks that find nothing.
+type countedStore struct {
+	*outboxtest.Memory
+	looks, empty atomic.Int64
+}
+
+func (s *countedStore) Lease(ctx context.Context, q outbox.LeaseRequest) ([]outbox.Entry, error) {
+	all, err := s.Memory.Lease(ctx, q)
+	s.looks.Add(1)
+	if len(all) == 0 {
+		s.empty.Add(1)
+	}
+	return all, err
+}
+
+// Where all the rest is behind what is being sent, a relay looks again when that has ended.
+func TestARelayLearnsHowManyBatchesAreEnough(t *testing.T) {
+	t.Parallel()
+	for _, relays := range []int{1, 2} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &countedStore{Memory: memory(t)}
+			b := &broker{answer: func(context.Context, *outbox.Message) error { time.Sleep(time.Millisecond); return nil }}
+			const keys, of, batch = 40, 25, 20
+			for i := range keys * of {
+				add(t, s.Memory, msg(fmt.Sprint(i), "orders", fmt.Sprint(i%keys)))
+			}
+			began := time.Now()
+			var stops []func() error
+			for range relays {
+				_, stop := start(t, s, b, outbox.RelayOptions{Batch: batch})
+				stops = append(stops, stop)
+			}
+			for len(b.all()) < keys*of {
+				time.Sleep(time.Millisecond)
+			}
+			empty, took := s.empty.Load(), time.Since(began)
+			for _, stop := range stops {
+				mustStop(t, stop)
+			}
+			if empty > 12 {
+				t.Errorf("%d relays looked %d times for nothing", relays, empty)
+			}
+			if want := keys * of / 2 * time.Millisecond; took > want*11/10 { // two batches of different keys at once
+				t.Errorf("%d relays took %v, want %v", relays, took, want)
+			}
+		})
+	}
+}
+
+// A relay that has once found little looks for more in time, when there is more.
+func TestARelayThatHasFoundLittleFindsMoreSoon(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m, b := memory(t), &broker{answer: func(context.Context, *outbox.Message) error { time.Sleep(time.Second); return nil }}
+		add(t, m, msg("a", "orders", ""))
+		_, stop := start(t, m, b, outbox.RelayOptions{Batch: 10, Concurrency: 8})
+		time.Sleep(100 * time.Millisecond)
+		add(t, m, msg("b", "orders", ""))
+		time.Sleep(100 * time.Millisecond)
+		for i := range 40 {
+			add(t, m, msg(fmt.Sprint(i), "orders", ""))
+		}
+		time.Sleep(200 * time.Millisecond)
+		leased := 0
+		if err := m.List(t.Context(), outbox.Query{}, func(e outbox.Entry) bool {
+			if e.Leased {
+				leased++
+			}
+			return true
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if leased != 42 {
+			t.Errorf("%d messages are leased, want 42", leased)
+		}
+		mustStop(t, stop)
+	})
+}
+
 func TestTheRateIsHeeded(t *testing.T) {
 	t.Parallel()
 	for _, rate := range []float64{0.5, 10, 100} {

@@ -50,7 +50,7 @@ func (b *Outbox) Lease(ctx context.Context, q outbox.LeaseRequest) ([]outbox.Ent
 	for lane, n := range q.Limits {
 		topics, tenants, limits = append(topics, lane.Topic), append(tenants, lane.Tenant), append(limits, int64(n))
 	}
-	c := (&call{sql: b.store.sql.outboxLease}).
+	c := newCall(b.store.sql.outboxLease, 12).
 		bytes(q.Token[:]).int8(int64(q.Lease)).string(q.After.Topic).string(q.After.Tenant).
 		int4(int32(q.Lanes)).int4(int32(q.Limit)).int4(int32(q.Max)).int8(int64(q.Bytes)).
 		texts(q.Skip).texts(topics).texts(tenants).int8s(limits)
@@ -80,7 +80,7 @@ func (b *Outbox) Settle(ctx context.Context, t driver.Token, results []outbox.Re
 		ids, errs = append(ids, r.ID), append(errs, r.Error)
 		outcomes, delays = append(outcomes, outcome), append(delays, int64(r.Delay))
 	}
-	c := (&call{sql: b.store.sql.outboxSettle}).
+	c := newCall(b.store.sql.outboxSettle, 7).
 		bytes(t[:]).int8(int64(b.o.Keep)).texts(sent).texts(ids).int8s(outcomes).int8s(delays).texts(errs)
 	if err := b.store.do(ctx, c, nil); err != nil {
 		return fmt.Errorf("pgstore: settle messages: %w", err)

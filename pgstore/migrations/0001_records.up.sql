@@ -763,10 +763,12 @@ BEGIN
 	END IF;
 END $$;
 
--- Leases messages, lane by lane, from the lane behind (p_topic, p_tenant) on. Of each lane it first locks candidates, and
--- then, in a later snapshot, leases those whose older unsent ones of the same key are all among them: nobody else can
--- lease, send or put back what it has locked. A crash of the server may lose the lease, which only makes others send the
--- messages again, so the commit does not wait for the disk. Its plans must not depend on what the table once was.
+-- Leases messages, lane by lane, from the lane behind (p_topic, p_tenant) on. Of each lane it first reads candidates, and
+-- then, in a later snapshot, chooses those whose older unsent ones of the same key are all among them. It locks what it has
+-- chosen, and leaves out what is not as it was, with all that is behind that: nobody else can lease, send or put back what
+-- it has locked. So a look that finds nothing to lease writes nothing. A crash of the server may lose the lease, which only
+-- makes others send the messages again, so the commit does not wait for the disk. Its plans must not depend on what the
+-- table once was: "state + 0" is not the state of which outbox_due knows something.
 CREATE FUNCTION {schema}.outbox_lease_1(
 	p_token bytea, p_lease bigint, p_topic text, p_tenant text, p_lanes integer, p_limit integer, p_max integer, p_bytes bigint,
 	p_skip text[], p_topics text[], p_tenants text[], p_limits bigint[]
@@ -785,7 +787,6 @@ DECLARE
 	room     bigint; -- how many of the lane may be leased
 	total    bigint := 0;
 	lanes    integer := 0;
-	taken    integer;
 	moved    integer; -- to the time of what they are behind
 	look     integer;
 	timed    record; -- candidates whose time has come
@@ -799,7 +800,12 @@ DECLARE
 	sizes    bigint[];
 	bound    record; -- of each key the oldest unsent message that is no candidate
 	wait     record; -- those of them that wait by themselves
+	fits     record; -- candidates that are chosen
 	chosen   tid[];
+	c_seqs   bigint[]; -- of what is chosen
+	c_keys   text[];
+	c_size   bigint;
+	mine     record; -- what is locked of it
 BEGIN
 	PERFORM set_config('synchronous_commit', 'off', true);
 	WHILE total < p_max AND lanes < p_lanes LOOP
@@ -830,11 +836,14 @@ BEGIN
 		END IF;
 		room := least(room, p_max - total);
 		CONTINUE WHEN room <= 0;
-		taken := 0;
+		chosen := '{}';
+		c_seqs := '{}';
+		c_keys := '{}';
+		c_size := 0;
 		timed_due := 0;
 		timed_seq := 9223372036854775807; -- behind all without a time
 		fresh_seq := 0;
-		FOR try IN 1..10 LOOP -- until something is found that is not blocked
+		FOR try IN 1..10 LOOP -- until enough is found that is not blocked
 			look := CASE try WHEN 1 THEN room ELSE greatest(room, 500) END;
 			SELECT array_agg(c.ctid) AS tids, array_agg(c.seq) AS seqs, array_agg(c.key) AS keys, array_agg(c.size) AS sizes,
 				max(c.due) AS last, count(*) AS n INTO timed
@@ -842,26 +851,27 @@ BEGIN
 				SELECT o.ctid, o.seq, o.key, o.due, octet_length(o.payload)::bigint AS size FROM {schema}.outbox o
 				WHERE o.state = 1 AND o.topic = v_topic AND o.tenant = v_tenant AND (o.due, o.seq) > (timed_due, timed_seq) AND o.due <= t
 					AND o.lease_end <= t
-				ORDER BY o.due, o.seq LIMIT (look + 1) / 2 FOR UPDATE SKIP LOCKED
+				ORDER BY o.due, o.seq LIMIT (look + 1) / 2
 			) c;
 			SELECT array_agg(c.ctid) AS tids, array_agg(c.seq) AS seqs, array_agg(c.key) AS keys, array_agg(c.size) AS sizes,
 				max(c.seq) AS last, count(*) AS n INTO fresh
 			FROM (
 				SELECT o.ctid, o.seq, o.key, octet_length(o.payload)::bigint AS size FROM {schema}.outbox o
 				WHERE o.state = 1 AND o.topic = v_topic AND o.tenant = v_tenant AND o.due = 0 AND o.seq > fresh_seq AND o.lease_end <= t
-				ORDER BY o.due, o.seq LIMIT look - timed.n FOR UPDATE SKIP LOCKED
+				ORDER BY o.due, o.seq LIMIT look - timed.n
 			) c;
 			EXIT WHEN timed.n + fresh.n = 0;
 			tids := coalesce(timed.tids, '{}') || coalesce(fresh.tids, '{}');
 			seqs := coalesce(timed.seqs, '{}') || coalesce(fresh.seqs, '{}');
 			keys := coalesce(timed.keys, '{}') || coalesce(fresh.keys, '{}');
 			sizes := coalesce(timed.sizes, '{}') || coalesce(fresh.sizes, '{}');
-			SELECT coalesce(array_agg(b.key), '{}') AS keys, coalesce(array_agg(b.seq), '{}') AS seqs, coalesce(array_agg(b.id), '{}') AS ids INTO bound
+			SELECT coalesce(array_agg(b.key), '{}') AS keys, coalesce(array_agg(b.seq), '{}') AS seqs,
+				array_agg(b.id) FILTER (WHERE b.holds OR b.due > t + 1000000) AS waiting INTO bound
 			FROM (
-				SELECT DISTINCT ON (k.key) k.key, b.seq, b.id
+				SELECT DISTINCT ON (k.key) k.key, b.*
 				FROM (SELECT k.key, max(k.seq) AS seq, count(*) AS n FROM unnest(keys, seqs) k(key, seq) WHERE k.key <> '' GROUP BY k.key) k
 				CROSS JOIN LATERAL ( -- so many, before its youngest candidate, that one is no candidate if there is such a one
-					SELECT o.seq, o.id FROM {schema}.outbox o
+					SELECT o.seq, o.id, o.due, o.holds FROM {schema}.outbox o
 					WHERE o.topic = v_topic AND o.tenant = v_tenant AND o.key = k.key AND o.key <> '' AND (o.state = 1 OR o.holds) AND o.seq < k.seq
 					ORDER BY o.seq LIMIT k.n
 				) b
@@ -869,48 +879,70 @@ BEGIN
 				WHERE c.seq IS NULL
 				ORDER BY k.key, b.seq
 			) b;
-			SELECT array_agg(e.tid) INTO chosen
+			SELECT array_agg(e.tid) AS tids, array_agg(e.seq) AS seqs, array_agg(e.key) AS keys, max(e.size) AS size INTO fits
 			FROM (
-				SELECT c.tid, row_number() OVER w AS place, sum(c.size) OVER w AS size
+				SELECT c.tid, c.seq, c.key, cardinality(chosen) + row_number() OVER w AS place, c_size + sum(c.size) OVER w AS size
 				FROM unnest(tids, seqs, keys, sizes) c(tid, seq, key, size) LEFT JOIN unnest(bound.keys, bound.seqs) b(key, seq) ON b.key = c.key
 				WHERE b.seq IS NULL OR c.seq < b.seq
 				WINDOW w AS (ORDER BY c.seq)
 			) e
 			WHERE e.place <= room AND (e.place = 1 OR e.size <= p_bytes);
-			IF chosen IS NOT NULL THEN
-				RETURN QUERY WITH leased AS (
-					UPDATE {schema}.outbox o SET lease_end = v_end, token = p_token WHERE o.ctid = ANY (chosen) RETURNING o.*
-				) SELECT * FROM leased l ORDER BY l.seq;
-				taken := cardinality(chosen);
+			IF fits.tids IS NOT NULL THEN
+				chosen := chosen || fits.tids;
+				c_seqs := c_seqs || fits.seqs;
+				c_keys := c_keys || fits.keys;
+				c_size := fits.size;
 			END IF;
 			moved := 0;
-			IF cardinality(bound.keys) > 0 THEN
+			IF bound.waiting IS NOT NULL THEN
 				-- What is behind a message that waits for long is moved to that one's time, or nobody would find what comes
-				-- behind it. The lock keeps an operator from ending the wait meanwhile.
+				-- behind it. The locks keep an operator from ending the wait meanwhile, and relays from waiting for each other.
 				SELECT array_agg(b.key) AS keys, array_agg(b.seq) AS seqs, array_agg(b.due) AS dues INTO wait
 				FROM (
 					SELECT o.key, o.seq, CASE WHEN o.holds THEN 9223372036854775807 ELSE o.due END AS due FROM {schema}.outbox o
-					WHERE o.id = ANY (bound.ids) AND (o.holds OR o.state = 1 AND o.due > t + 1000000)
+					WHERE o.id = ANY (bound.waiting) AND (o.holds OR o.state = 1 AND o.due > t + 1000000)
 					FOR SHARE SKIP LOCKED
 				) b;
 				IF wait.keys IS NOT NULL THEN
+					SELECT array_agg(m.ctid) AS tids INTO mine
+					FROM (
+						SELECT o.ctid FROM {schema}.outbox o
+						WHERE o.ctid = ANY (tids) AND o.key = ANY (wait.keys) AND o.state + 0 = 1 AND o.due <= t AND o.lease_end <= t FOR UPDATE SKIP LOCKED
+					) m;
 					UPDATE {schema}.outbox o SET due = greatest(b.due, o.not_before)
-					FROM unnest(seqs, keys) c(seq, key) JOIN unnest(wait.keys, wait.seqs, wait.dues) b(key, seq, due) ON b.key = c.key
-					WHERE o.ctid = ANY (tids) AND o.seq = c.seq AND c.seq > b.seq;
+					FROM unnest(wait.keys, wait.seqs, wait.dues) b(key, seq, due)
+					WHERE o.ctid = ANY (mine.tids) AND b.key = o.key AND o.seq > b.seq;
 					GET DIAGNOSTICS moved = ROW_COUNT;
 				END IF;
 			END IF;
-			EXIT WHEN taken > 0 OR timed.n + fresh.n < look / 2 OR try > 1 AND moved = 0;
+			EXIT WHEN cardinality(chosen) >= room / 2.0 OR c_size >= p_bytes / 2.0 OR timed.n + fresh.n < look / 2 OR try > 1 AND moved = 0;
 			IF timed.n > 0 THEN
 				timed_due := timed.last;
 				timed_seq := 9223372036854775807;
 			END IF;
 			fresh_seq := coalesce(fresh.last, fresh_seq);
 		END LOOP;
-		IF taken > 0 THEN
-			total := total + taken;
-			lanes := lanes + 1;
+		CONTINUE WHEN cardinality(chosen) = 0;
+		SELECT array_agg(m.ctid) AS tids, array_agg(m.seq) AS seqs INTO mine
+		FROM (
+			SELECT o.ctid, o.seq FROM {schema}.outbox o
+			WHERE o.ctid = ANY (chosen) AND o.state + 0 = 1 AND o.due <= t AND o.lease_end <= t FOR UPDATE SKIP LOCKED
+		) m;
+		CONTINUE WHEN mine.tids IS NULL;
+		IF cardinality(mine.tids) < cardinality(chosen) THEN -- others were faster
+			SELECT array_agg(m.tid) AS tids INTO mine
+			FROM unnest(mine.tids, mine.seqs) m(tid, seq) JOIN unnest(c_seqs, c_keys) c(seq, key) ON c.seq = m.seq
+			LEFT JOIN (
+				SELECT c.key, min(c.seq) AS seq FROM unnest(c_seqs, c_keys) c(seq, key) WHERE c.key <> '' AND c.seq <> ALL (mine.seqs) GROUP BY c.key
+			) lost ON lost.key = c.key
+			WHERE lost.seq IS NULL OR m.seq < lost.seq;
+			CONTINUE WHEN mine.tids IS NULL;
 		END IF;
+		RETURN QUERY WITH leased AS (
+			UPDATE {schema}.outbox o SET lease_end = v_end, token = p_token WHERE o.ctid = ANY (mine.tids) RETURNING o.*
+		) SELECT * FROM leased l ORDER BY l.seq;
+		total := total + cardinality(mine.tids);
+		lanes := lanes + 1;
 	END LOOP;
 END $$;
 
