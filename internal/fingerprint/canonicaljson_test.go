@@ -286,3 +286,23 @@ func rewriteJSON(dst []byte, value any, rng *rand.Rand) []byte {
 	space()
 	return dst
 }
+
+// No byte that means something within a string is passed over, wherever it stands.
+func TestPlainStopsAtWhatIsNot(t *testing.T) {
+	t.Parallel()
+	for size := 1; size <= 20; size++ {
+		for at := 1; at <= size; at++ {
+			for b := range 256 {
+				s := []byte(strings.Repeat("\u00e9 x", 5))[:size]
+				if at < size {
+					s[at] = byte(b)
+				}
+				n := plain(s)
+				special := bytes.IndexFunc(s, func(r rune) bool { return r < ' ' || r == '"' || r == '\\' })
+				if n < 1 || n > size || special >= 0 && n > special || special < 0 && n < size/8*8 {
+					t.Fatalf("%d bytes of %q are plain", n, s)
+				}
+			}
+		}
+	}
+}

@@ -64,6 +64,26 @@ func TestTextsStayWhatTheyAre(t *testing.T) {
 	}
 }
 
+// Nothing of a text stays in memory when a shorter one takes its place.
+func TestATextLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{0, 1, blockData, blockData + 1, 3 * blockData} {
+		var texts Texts
+		at := texts.Set(0, bytes.Repeat([]byte("secret"), 50))
+		at = texts.Set(at, bytes.Repeat([]byte("-"), size))
+		if got := texts.Append(nil, at, size); !bytes.Equal(got, bytes.Repeat([]byte("-"), size)) {
+			t.Errorf("the text of %d bytes is %q", size, got)
+		}
+		for _, p := range texts.blocks.pages {
+			for _, b := range p.values {
+				if bytes.ContainsAny(b.data[:], "secret") {
+					t.Fatalf("a text of %d bytes has left %q", size, b.data)
+				}
+			}
+		}
+	}
+}
+
 func TestSizeIsWhatABlockTakes(t *testing.T) {
 	t.Parallel()
 	if size := unsafe.Sizeof(block{}); size != blockSize || len(block{}.data) != blockData {
