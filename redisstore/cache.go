@@ -37,6 +37,7 @@ type Cache struct {
 	client   TextClient
 	prefix   string
 	keep     time.Duration
+	reads    *line
 	finished finished // those that this process has seen here
 	clock    clock
 }
@@ -49,7 +50,8 @@ func NewCache(client Client, o CacheOptions) *Cache {
 	if o.Keep <= 0 {
 		o.Keep = defaultKeep
 	}
-	return &Cache{client: textClient(client), prefix: o.Prefix, keep: o.Keep}
+	texts := textClient(client)
+	return &Cache{client: texts, prefix: o.Prefix, keep: o.Keep, reads: newReads(texts)}
 }
 
 func (c *Cache) key(id driver.ID) string { return keyOf(c.prefix, id) }
@@ -71,7 +73,7 @@ func (c *Cache) Get(ctx context.Context, id driver.ID) (rec driver.Record, ticke
 func (c *Cache) get(ctx context.Context, id driver.ID) (rec driver.Record, ticket uint64, err error) {
 	if c.finished.has(&id) {
 		key := c.key(id)
-		if entry, _, err := doText(ctx, c.client, key, "GET", key); err != nil || strings.HasPrefix(entry, "R") {
+		if entry, _, err := c.reads.ask(ctx, question{key: key}); err != nil || strings.HasPrefix(entry, "R") {
 			rec, err = c.read(id, entry, c.clock.tell(), interpretError(err))
 			return rec, 0, err
 		}

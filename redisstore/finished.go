@@ -8,37 +8,52 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// Finished are operations that this process has seen done, of which each slot keeps one. A claim of one of them is most
+// Finished are operations that this process has seen done, as many as there is room for. A claim of one of them is most
 // likely a repeat: it looks with a plain GET, which costs the server a small part of what a script does, and goes on to
 // the script if it finds anything else. Others do not look, so that a first execution takes no trip more.
 type finished struct {
-	slots [1 << 14]atomic.Uint64
+	sets [1 << 12][4]atomic.Uint64
 }
 
-func (f *finished) slot(id *driver.ID) (slot *atomic.Uint64, tag uint64) {
-	tag = binary.LittleEndian.Uint64(id[16:]) | 1 // of the key's digest; 0 is an empty slot
-	return &f.slots[(tag>>1)%uint64(len(f.slots))], tag
+// set returns where an operation may be, and by what it is known there.
+func (f *finished) set(id *driver.ID) (set *[4]atomic.Uint64, tag uint64) {
+	tag = binary.LittleEndian.Uint64(id[16:]) | 1 // of the key's digest; 0 is an empty place
+	return &f.sets[(tag>>1)%uint64(len(f.sets))], tag
 }
 
 func (f *finished) has(id *driver.ID) bool {
-	slot, tag := f.slot(id)
-	return slot.Load() == tag
+	set, tag := f.set(id)
+	for i := range set {
+		if set[i].Load() == tag {
+			return true
+		}
+	}
+	return false
 }
 
 // note remembers an operation if it is done, and drops it if it is not.
 func (f *finished) note(id *driver.ID, done bool) {
-	slot, tag := f.slot(id)
-	switch {
-	case done && slot.Load() != tag:
-		slot.Store(tag)
-	case !done:
-		slot.CompareAndSwap(tag, 0)
+	set, tag := f.set(id)
+	place := tag >> 32 % uint64(len(set)) // of the one that goes if there is no room
+	for i := range set {
+		switch set[i].Load() {
+		case tag:
+			if !done {
+				set[i].CompareAndSwap(tag, 0)
+			}
+			return
+		case 0:
+			place = uint64(i)
+		}
+	}
+	if done {
+		set[place].Store(tag)
 	}
 }
 
 // replay is a claim by a plain GET. It reports false unless it found a record that is done, within its retention.
 func (s *Store) replay(ctx context.Context, key string, c *driver.Claim) (rec driver.Record, refused bool, err error) {
-	frame, _, err := doText(ctx, s.texts, key, "GET", key)
+	frame, _, err := s.reads.ask(ctx, question{key: key})
 	if err != nil {
 		return rec, false, interpretError(err)
 	}
@@ -46,4 +61,20 @@ func (s *Store) replay(ctx context.Context, key string, c *driver.Claim) (rec dr
 		return rec, false, err
 	}
 	return rec, replayed(&rec, s.clock.tell(), c.OnLost), nil
+}
+
+// newReads returns the line of those who look with a plain GET.
+func newReads(client TextClient) *line {
+	return &line{
+		alone: func(ctx context.Context, q *question) (string, bool, error) {
+			return doText(ctx, client, q.key, "GET", q.key)
+		},
+		together: func(ctx context.Context, all []*waiter) (any, error) {
+			command := append(make([]any, 0, 1+len(all)), "MGET")
+			for _, w := range all {
+				command = append(command, w.key)
+			}
+			return client.Do(ctx, all[0].key, command...)
+		},
+	}
 }

@@ -39,13 +39,11 @@ func (s *Store) claimNatively(ctx context.Context, id *driver.ID, key string, c 
 	if err != nil {
 		return rec, false, false, err
 	}
-	var got string
-	var taken bool
-	if px == 0 {
-		got, taken, err = doText(ctx, s.texts, key, "SET", key, frame, "NX", "GET")
-	} else {
-		got, taken, err = doText(ctx, s.texts, key, "SET", key, frame, "NX", "GET", "PX", strconv.FormatInt(px, 10))
+	q := question{key: key, frame: frame}
+	if px > 0 {
+		q.px = strconv.FormatInt(px, 10)
 	}
+	got, taken, err := s.writes.ask(ctx, q)
 	switch {
 	case err != nil && scriptHelps(err), err == nil && !now.settled(min(promptly, c.Lease/10)):
 		return rec, false, false, nil
@@ -93,11 +91,11 @@ func (s *Store) settleNatively(ctx context.Context, id *driver.ID, key string, b
 	if err != nil {
 		return rec, false, err
 	}
-	args := append(make([]string, 0, 5), runHead(frame), frame, strconv.FormatInt(px, 10))
+	q := question{key: key, head: runHead(frame), frame: frame, px: strconv.FormatInt(px, 10)}
 	if s.channel != "" {
-		args = append(args, s.channel, string(id[:]))
+		q.told = string(id[:])
 	}
-	got, err := finishScript.tell(ctx, s.texts, key, args...)
+	got, _, err := s.writes.ask(ctx, q)
 	switch {
 	case err != nil && !errors.Is(err, ErrMemory):
 		return rec, false, err
@@ -107,6 +105,42 @@ func (s *Store) settleNatively(ctx context.Context, id *driver.ID, key string, b
 	now.settled(promptly) // what was written stays
 	s.finished.note(id, true)
 	return rec, true, nil
+}
+
+// writeAlone sends a claim as a native command, and a settle as a script.
+func (s *Store) writeAlone(ctx context.Context, q *question) (text string, ok bool, err error) {
+	switch {
+	case q.head != "":
+		text, err = writeScript.tell(ctx, s.texts, q.key, s.appendWrite([]string{s.channel}, q)...)
+		return text, err == nil, err
+	case q.px == "":
+		return doText(ctx, s.texts, q.key, "SET", q.key, q.frame, "NX", "GET")
+	}
+	return doText(ctx, s.texts, q.key, "SET", q.key, q.frame, "NX", "GET", "PX", q.px)
+}
+
+// writeTogether sends claims and settles in one script.
+func (s *Store) writeTogether(ctx context.Context, all []*waiter) (any, error) {
+	command := append(make([]any, 0, 4+5*len(all)), "EVALSHA", writeScript.digest, strconv.Itoa(len(all)))
+	for _, w := range all {
+		command = append(command, w.key)
+	}
+	command = append(command, s.channel)
+	for _, w := range all {
+		command = append(command, w.head, w.frame, w.px)
+		if s.channel != "" {
+			command = append(command, w.told)
+		}
+	}
+	return writeScript.send(ctx, s.client, all[0].key, command)
+}
+
+func (s *Store) appendWrite(args []string, q *question) []string {
+	args = append(args, q.head, q.frame, q.px)
+	if s.channel != "" {
+		args = append(args, q.told)
+	}
+	return args
 }
 
 // now reads the clock, if native commands can be used.

@@ -39,7 +39,7 @@ func (f *fakeServer) do(_ string, args []string) (any, error) {
 		}
 		return nil, nil
 	case "EVALSHA":
-		if args[1] == finishScript.digest {
+		if args[1] == writeScript.digest {
 			return "1", nil
 		}
 		return fmt.Sprintf("1%d %d ", now/1e6, now%1e6), nil // of a claim

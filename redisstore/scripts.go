@@ -27,8 +27,8 @@ var (
 	extendText string
 	//go:embed scripts/settle.lua
 	settleText string
-	//go:embed scripts/finish.lua
-	finishText string
+	//go:embed scripts/write.lua
+	writeText string
 	//go:embed scripts/seize.lua
 	seizeText string
 	//go:embed scripts/forget.lua
@@ -50,7 +50,7 @@ var (
 	claimScript     = newScript(claimText)
 	extendScript    = newScript(extendText)
 	settleScript    = newScript(settleText)
-	finishScript    = newScript(finishText)
+	writeScript     = newScript(writeText)
 	seizeScript     = newScript(seizeText)
 	forgetScript    = newScript(forgetText)
 	saveStepScript  = newScript(saveStepText)

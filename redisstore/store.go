@@ -43,6 +43,8 @@ type Store struct {
 	channel  string // "" if settles are not published
 	cluster  bool   // keys are on several nodes, whose clocks are not one
 	native   bool   // native commands can be used where no script is needed
+	reads    *line  // looks for answers
+	writes   *line  // native claims and settles
 	finished finished
 	runs     runs
 	clock    clock
@@ -67,6 +69,7 @@ func Open(ctx context.Context, client Client, o Options) (*Store, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Store{client: client, texts: textClient(client), prefix: o.Prefix}
+	s.reads, s.writes = newReads(s.texts), &line{alone: s.writeAlone, together: s.writeTogether}
 	if o.Notify {
 		if _, ok := client.(Subscriber); !ok {
 			return nil, fmt.Errorf("open redisstore: Options.Notify is set, but the client, a %T, is no Subscriber", client)

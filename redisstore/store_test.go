@@ -317,28 +317,3 @@ func TestR50_ASuspendedProcessNotices(t *testing.T) {
 		}
 	}
 }
-
-func TestFinishedOperationsAreRemembered(t *testing.T) {
-	t.Parallel()
-	var f finished
-	ids := make([]driver.ID, 1000)
-	for i := range ids {
-		a, b := driver.NewToken(), driver.NewToken()
-		copy(ids[i][:], a[:])
-		copy(ids[i][16:], b[:])
-		f.note(&ids[i], true)
-	}
-	n := 0
-	for i := range ids {
-		if f.has(&ids[i]) {
-			n++
-		}
-	}
-	if n < 900 { // a slot keeps the last one only
-		t.Errorf("%d of %d are remembered", n, len(ids))
-	}
-	f.note(&ids[999], false)
-	if f.has(&ids[999]) || f.has(&driver.ID{}) {
-		t.Error("one is remembered that is not done")
-	}
-}
