@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/proof"
 	"github.com/semelhq/semel/internal/servers"
 )
 
@@ -33,9 +34,10 @@ func try(t *testing.T, what string, verb func(ctx context.Context) error) {
 // The server is killed while each verb is on its way, and comes back. What was acknowledged holds; what was not is sent
 // again and succeeds as its own; nothing is done twice.
 func TestTheServerIsKilledAtEachVerb(t *testing.T) {
+	t.Parallel()
 	own := ownServer(t, servers.PostgresOptions{})
 	s := openOn(t, newPool(t, own.URL()), Options{})
-	for round := range 2 {
+	for round := range proof.Of(1, 2) {
 		id, c := newID(), ask(driver.Hold)
 		var rec driver.Record
 		var owned, saved bool

@@ -49,7 +49,7 @@ func TestCase09_ACommitThatFailsIsRolledBack(t *testing.T) {
 // if the server decides only when the connection has been gone for a while.
 func TestCase09_ACommitWithoutAReply(t *testing.T) {
 	t.Parallel()
-	for _, m := range modes {
+	for _, m := range eachModes {
 		for _, c := range []struct {
 			name      string
 			held      bool

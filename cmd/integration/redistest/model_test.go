@@ -12,6 +12,7 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/proof"
 	"github.com/semelhq/semel/redisstore"
 )
 
@@ -20,7 +21,7 @@ import (
 func TestScriptsFollowTheRules(t *testing.T) {
 	t.Parallel()
 	for _, lib := range clientLibraries {
-		for seed := range uint64(4) {
+		for seed := range proof.Of[uint64](1, 4) {
 			t.Run(fmt.Sprintf("%s, seed %d", lib.name, seed), func(t *testing.T) {
 				t.Parallel()
 				m := &model{

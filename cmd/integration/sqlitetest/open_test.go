@@ -16,7 +16,6 @@ import (
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/internal/verbs"
 	"github.com/semelhq/semel/sqlitestore"
-	"github.com/semelhq/semel/storetest"
 )
 
 var again = verbs.Retry
@@ -44,26 +43,6 @@ func TestR47_AConnectionIsLeftToTheApplication(t *testing.T) {
 			t.Error(err)
 		}
 	}
-}
-
-func TestR88_TheStoreKeepsEveryPromiseWithTwoConnections(t *testing.T) {
-	t.Parallel()
-	storetest.Run(t, func(t *testing.T) storetest.Storage {
-		path, c := newFile(t), newClock()
-		return storetest.Storage{
-			Open: func(t *testing.T) driver.Store {
-				db := openDB(t, path, "")
-				db.SetMaxOpenConns(2)
-				s, err := sqlitestore.Open(t.Context(), db, sqlitestore.Options{Clock: c.Now})
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() { s.Close() })
-				return s
-			},
-			Advance: c.Advance,
-		}
-	})
 }
 
 // Pages of a new file are small. Those of a file that the application has made stay as they are, and so do its rows.

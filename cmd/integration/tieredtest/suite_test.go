@@ -30,7 +30,7 @@ func (c *movedClock) advance(d time.Duration) { c.ns.Add(int64(d)) }
 // see a Forget only when its own copies end.
 func TestR88_OneProcessKeepsEveryPromise(t *testing.T) {
 	t.Parallel()
-	for _, l := range []layers{memoryOnly, both} {
+	for _, l := range proof.Of([]layers{both}, []layers{memoryOnly, both}) {
 		t.Run("sqlite and "+l.name, func(t *testing.T) {
 			t.Parallel()
 			storetest.Run(t, func(t *testing.T) storetest.Storage {
