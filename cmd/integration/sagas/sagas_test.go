@@ -140,7 +140,7 @@ func TestR85_SagasEndDoneOrCompensatedWhateverDies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			address, moveClock := fresh(t)
-			run := newRun(t, address, proof.Of(30, 500))
+			run := newRun(t, address, proof.Of(60, 500))
 			end := run.hurt(moveClock)
 			run.start()
 			run.finish()
