@@ -93,7 +93,7 @@ func TestAttack01_R60_GuessesOfKeysMeetALimit(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t, members)
 	g := start(t, u.URL, func(c *Config) { c.Operations, c.Caps.MaxAttempts = "/operations", 20 })
-	postAs(t, g, "its own", "Bearer alice-1").wants(t, 201, "")
+	postAs(t, g, "its-own", "Bearer alice-1").wants(t, 201, "")
 	// The guesses may fall into two minutes, or on a machine that is busy, into more.
 	limited := false
 	for i := 0; i < 1000 && !limited; i++ {
@@ -109,7 +109,7 @@ func TestAttack01_R60_GuessesOfKeysMeetALimit(t *testing.T) {
 	if !limited {
 		t.Error("1000 guesses were told that the key is unknown, and none was limited")
 	}
-	postAs(t, g, "its own", "Bearer alice-1").wants(t, 201, "") // a limit of questions, not of operations
+	postAs(t, g, "its-own", "Bearer alice-1").wants(t, 201, "") // a limit of questions, not of operations
 }
 
 // A route's authorize decides about other credentials, at the service or elsewhere.
