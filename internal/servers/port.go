@@ -37,6 +37,13 @@ var reservations struct {
 	all []net.Listener // kept from being collected, which would close them
 }
 
+// FreeAddress returns an address of this machine with a port that nobody else has, in this process or another, as long as
+// this process lives: a program that a test starts finds it free again however often it is killed.
+func FreeAddress() (string, error) {
+	port, err := freePort()
+	return loopback(port), err
+}
+
 // reserve reports whether a port is nobody's, and makes it this process's: a server that is down finds its port free
 // when it starts again, although other tests, and other processes, start servers meanwhile. Whoever has a port listens
 // on it at another address of the loopback. Where the system has no such address, nothing is reserved.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -20,6 +19,7 @@ import (
 	"github.com/semelhq/semel/cmd/internal/gateway"
 	"github.com/semelhq/semel/cmd/internal/secret"
 	"github.com/semelhq/semel/cmd/internal/stores"
+	"github.com/semelhq/semel/internal/servers"
 )
 
 // variable names the configuration of the gateway that a process is to be.
@@ -79,9 +79,9 @@ type Gateway struct {
 // route's, in YAML, such as "on_lost: rerun".
 func NewGateway(name, dir string, service *Service, s *Storage, scope, policy string) (*Gateway, error) {
 	g := &Gateway{file: filepath.Join(dir, name+".yaml"), log: filepath.Join(dir, name+".log")}
-	listen, err := freeAddress()
+	listen, err := servers.FreeAddress()
 	if err == nil {
-		g.admin, err = freeAddress()
+		g.admin, err = servers.FreeAddress()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("find a port: %w", err)
@@ -177,12 +177,4 @@ func (g *Gateway) end(how syscall.Signal) error {
 	}
 	<-g.ended
 	return nil
-}
-
-func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
 }
