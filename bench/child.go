@@ -13,6 +13,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/semelhq/semel/internal/servers"
 )
 
 // serveChild is what a child process of the gateway benchmark runs: the upstream, or the bare proxy that is the floor.
@@ -107,11 +109,11 @@ func startGateway(ctx context.Context, upstream, store string) (*child, error) {
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build the gateway (run from the repository, where go.work is): %w\n%s", err, out)
 	}
-	addr, err := freeAddr()
+	addr, err := servers.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
-	admin, err := freeAddr()
+	admin, err := servers.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
@@ -138,13 +140,4 @@ func startGateway(ctx context.Context, upstream, store string) (*child, error) {
 		}
 	}
 	return nil, ctx.Err()
-}
-
-func freeAddr() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
 }

@@ -144,7 +144,7 @@ type shift struct {
 	relay    *Relay
 	ended    chan ended // has room for all batches
 	running  int
-	enough   int            // with so many batches under way a look found little: the rest was behind them; 0 is not known
+	enough   int            // with so many batches under way a look found little, as the rest was behind; 0 is not known
 	busy     map[string]int // batches of a topic
 	lanes    map[Lane]*laneState
 	after    Lane
@@ -176,7 +176,8 @@ func (s *shift) work(ctx context.Context) {
 			case n >= full:
 				idle = max(pollBehind, 4*time.Since(began))
 			default:
-				// There is not more, or the rest is behind what is being sent, perhaps by other relays: let it become more.
+				// There is not more, or the rest is behind what is being sent, perhaps by other relays: let it become
+				// more.
 				changed, idle = nil, max(gather, time.Since(began))
 				if n < full/2 {
 					ends = nil

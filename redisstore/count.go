@@ -10,20 +10,20 @@ import (
 	"github.com/semelhq/semel/driver"
 )
 
-// A count that goes through more keys than countAlone is shared: its result stands in the key Prefix + "counts" for those
-// who ask next, and one of them at most, who has set Prefix + "counting", counts again after countRest times as long as it
-// took.
+// A count that goes through more keys than countAlone is shared: its result stands in the key Prefix + "counts" for
+// those who ask next, and one of them at most, who has set Prefix + "counting", counts again after countRest times as
+// long as it took.
 const (
 	countAlone = 1 << 14 // about: some 200 ms of the server's time
 	countRest  = 9
 )
 
-// Count implements [driver.Counter]. Redis has no index of the records that run. While somebody scans ([Store.Scan]), and
-// that takes long, the result of the last round is told. Otherwise it goes through all keys of all nodes, also those of
-// others, in short steps between which the server does other work. All stores of a prefix together take a tenth of its
-// time for that: where there are more than 16 384 keys, the result of an earlier count is told, up to ten times as old as
-// it took. A record may be counted twice while the server rehashes its keys. SweepLag and Bytes are 0. In a Cluster it needs a
-// client that is a [NodeVisitor].
+// Count implements [driver.Counter]. Redis has no index of the records that run. While somebody scans ([Store.Scan]),
+// and that takes long, the result of the last round is told. Otherwise it goes through all keys of all nodes, also
+// those of others, in short steps between which the server does other work. All stores of a prefix together take a
+// tenth of its time for that: where there are more than 16 384 keys, the result of an earlier count is told, up to ten
+// times as old as it took. A record may be counted twice while the server rehashes its keys. SweepLag and Bytes are 0.
+// In a Cluster it needs a client that is a [NodeVisitor].
 func (s *Store) Count(ctx context.Context) (driver.Counts, error) {
 	n, err := s.countOrAsk(ctx)
 	if err != nil {

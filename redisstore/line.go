@@ -15,8 +15,8 @@ import (
 // spares both sides most of what a command costs. A few commands are under way at once, each for one caller as long as
 // there is a place. Who comes then waits until one of them is back, and goes with all others who wait.
 //
-// If a command for several fails, each of them asks alone: whatever of it was executed can be repeated. So does everybody
-// for a moment after that: the server may be a Cluster's, or its user may not do that.
+// If a command for several fails, each of them asks alone: whatever of it was executed can be repeated. So does
+// everybody for a moment after that: the server may be a Cluster's, or its user may not do that.
 type line struct {
 	alone    func(context.Context, *question) (text string, ok bool, err error)
 	together func(context.Context, []*waiter) (reply any, err error) // with a part for each

@@ -72,7 +72,8 @@ func meet(ctx context.Context, t *testing.T, l *line, n int) []error {
 	return errs
 }
 
-// hold takes all places for commands. The function that it returns waits until n callers wait for one, and gives one back.
+// hold takes all places for commands. The function that it returns waits until n callers wait for one, and gives one
+// back.
 func hold(l *line) (back func(n int)) {
 	l.mu.Lock()
 	l.underWay = mostUnderWay
@@ -262,8 +263,8 @@ func TestACallerLeavesTheLine(t *testing.T) {
 	})
 }
 
-// A place is never lost, and who waits for one gets it: also if the one who got it before has left, and if nothing that is
-// under way comes back.
+// A place is never lost, and who waits for one gets it: also if the one who got it before has left, and if nothing that
+// is under way comes back.
 func TestPlacesInTheLineAreHandedOn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

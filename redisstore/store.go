@@ -79,6 +79,7 @@ func Open(ctx context.Context, client Client, o Options) (*Store, error) {
 	if err := s.inspect(ctx, o); err != nil {
 		return nil, fmt.Errorf("open redisstore: %w", err)
 	}
+	s.reads.apart.Store(s.cluster) // for good: no command is for keys of several nodes
 	if s.native {
 		s.askTime(ctx)
 	}

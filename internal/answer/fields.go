@@ -44,8 +44,10 @@ func set(names ...string) map[string]bool {
 	return m
 }
 
-// ordinary are headers that most answers have. They belong to no exchange: they need no look at the parts of their names.
-var ordinary = set("Content-Type", "Location", "Etag", "Last-Modified", "Cache-Control", "Content-Encoding", "Content-Language", "Vary", "Link")
+// ordinary are headers that most answers have. They belong to no exchange: they need no look at the parts of their
+// names.
+var ordinary = set("Content-Type", "Location", "Etag", "Last-Modified", "Cache-Control", "Content-Encoding",
+	"Content-Language", "Vary", "Link")
 
 // CodeHeader names a guard's refusal to clients and to other guards. They need not know the form of its body.
 const CodeHeader = "Idempotency-Code"

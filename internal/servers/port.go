@@ -37,8 +37,8 @@ var reservations struct {
 	all []net.Listener // kept from being collected, which would close them
 }
 
-// FreeAddress returns an address of this machine with a port that nobody else has, in this process or another, as long as
-// this process lives: a program that a test starts finds it free again however often it is killed.
+// FreeAddress returns an address of this machine with a port that nobody else has, in this process or another, as long
+// as this process lives: a program that a test starts finds it free again however often it is killed.
 func FreeAddress() (string, error) {
 	port, err := freePort()
 	return loopback(port), err

@@ -97,7 +97,8 @@ func pay(t *testing.T, g *Gateway, key, takes string) reply {
 	return reply{answer.StatusCode, string(body), answer.Header.Get("Idempotent-Replayed") == "true", answer.Header.Get("Retry-After")}
 }
 
-// onEach runs a test on each kind of storage. PostgreSQL and Redis are both in tiered, which is enough for the short form.
+// onEach runs a test on each kind of storage. PostgreSQL and Redis are both in tiered, which is enough for the short
+// form.
 func onEach(t *testing.T, test func(t *testing.T, kind string)) {
 	for _, kind := range proof.Of([]string{"sqlite", "tiered"}, Stores()) {
 		t.Run(kind, func(t *testing.T) { test(t, kind) })

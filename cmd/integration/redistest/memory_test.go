@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/semelhq/semel"
@@ -44,6 +45,15 @@ func TestAServerWithoutMemoryLosesNothing(t *testing.T) {
 		_, _, err = s.Claim(ctx, newID(), ask(semel.Rerun))
 		refused(t, "a new key under Rerun", err, driver.ErrFull)
 		refused(t, "an audit entry", s.Audit(ctx, driver.AuditEntry{}), driver.ErrFull)
+
+		var all sync.WaitGroup
+		for range 100 { // also those who ask at the same time, in one command
+			all.Go(func() {
+				_, _, err := s.Claim(ctx, newID(), ask(semel.Hold))
+				refused(t, "one of many new keys", err, driver.ErrFull)
+			})
+		}
+		all.Wait()
 
 		got, owned, err := s.Claim(ctx, finished, retry(finishedClaim))
 		if err != nil || owned || got.Response == nil {

@@ -86,7 +86,8 @@ type tappedSubscriber struct {
 	redisstore.Subscriber
 }
 
-// Case 7: the reply to several is lost, after all of it was executed or before. Each of them asks alone, and has its own.
+// Case 7: the reply to several is lost, after all of it was executed or before. Each of them asks alone, and has its
+// own.
 func TestTheReplyToSeveralIsLost(t *testing.T) {
 	t.Parallel()
 	for _, executed := range []bool{true, false} {
@@ -108,7 +109,7 @@ func TestTheReplyToSeveralIsLost(t *testing.T) {
 	}
 }
 
-// A key that holds what is no record, and a server without memory, are the matter of those who ask about them.
+// A key that holds what is no record is the matter of who asks about it.
 func TestOneThatFailsFailsAlone(t *testing.T) {
 	t.Parallel()
 	var together atomic.Int64
