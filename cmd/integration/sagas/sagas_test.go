@@ -189,11 +189,12 @@ func (r *run) hurt(moveClock func(time.Duration)) (end func()) {
 	for i, s := range r.slots {
 		random := rand.New(rand.NewPCG(r.seed, uint64(2+i)))
 		wg.Go(func() {
-			for {
+			for killed := 0; ; killed++ { // the pauses grow, so that a worker comes to do something on a slow machine too
+				pause := time.Duration(100+random.IntN(900)) * time.Millisecond * time.Duration(20+killed) / 20
 				select {
 				case <-ctx.Done():
 					return
-				case <-time.After(time.Duration(100+random.IntN(900)) * time.Millisecond):
+				case <-time.After(pause):
 				}
 				signal := []os.Signal{os.Kill, os.Kill, os.Kill, syscall.SIGTERM}[random.IntN(4)]
 				s.stop(signal)

@@ -223,7 +223,7 @@ func newWorkers(t *testing.T, p *proof, dice *rand.Rand, roles ...string) *worke
 					w.kill(c)
 				}
 				return
-			case <-time.After(time.Duration(100+w.dice.IntN(400)) * time.Millisecond):
+			case <-time.After(w.pause()):
 			}
 			i := w.dice.IntN(len(roles))
 			w.kill(all[i])
@@ -232,6 +232,12 @@ func newWorkers(t *testing.T, p *proof, dice *rand.Rand, roles ...string) *worke
 		}
 	}()
 	return w
+}
+
+// pause returns how long nobody is killed. It grows with those who were killed, so that a worker comes to do something on
+// a machine where it needs seconds to start.
+func (w *workers) pause() time.Duration {
+	return time.Duration(100+w.dice.IntN(400)) * time.Millisecond * time.Duration(20+w.killed.Load()) / 20
 }
 
 func (w *workers) start(i int, role string) *exec.Cmd {
