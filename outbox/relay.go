@@ -183,6 +183,9 @@ func (s *shift) work(ctx context.Context) {
 					ends = nil
 				}
 			}
+		default:
+			// A look that took long for nothing has read what others send.
+			idle = max(idle, min(8*time.Since(began), pollLongest))
 		}
 		failed = 0
 		timer := time.NewTimer(s.sleep(idle))

@@ -402,6 +402,7 @@ func TestARelayRestsAfterALookThatFoundLittle(t *testing.T) {
 		{10, 0, "there may be more"},
 		{7, time.Millisecond, "until the batch has ended"},
 		{3, 20 * time.Millisecond, "as long as the look took"},
+		{0, 160 * time.Millisecond, "what it has read is being sent by others"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &timedStore{Memory: memory(t)}

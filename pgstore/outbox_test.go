@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/internal/servers"
 	"github.com/semelhq/semel/outbox"
 	"github.com/semelhq/semel/outbox/outboxtest"
@@ -316,6 +318,61 @@ func TestCase31_ALeaseDoesNotReadWhatWaits(t *testing.T) {
 	if p := all[0].Plan; p.Rows != 10 || p.Hit+p.Read > 300 {
 		t.Errorf("%d messages were leased, and %d blocks read", p.Rows, p.Hit+p.Read)
 	}
+}
+
+// Of those who look at a lane at the same moment one leases of it, and the others go on to other lanes. Whoever dies while
+// it looks keeps nobody off.
+func TestOneLooksAtALaneAtATime(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, Options{})
+	b := newOutbox(t, s, OutboxOptions{})
+	tx, err := s.app.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"a1", "a2", "a3", "b1"} {
+		if err := b.Add(t.Context(), tx, outbox.Message{ID: id, Topic: id[:1]}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	found := func() (ids []string) {
+		t.Helper()
+		q := outbox.LeaseRequest{Token: driver.NewToken(), Lease: time.Minute, Lanes: 10, Limit: 10, Max: 10, Bytes: 1000}
+		all, err := b.Lease(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range all {
+			ids = append(ids, e.ID)
+		}
+		return ids
+	}
+	other, err := s.app.Begin(t.Context()) // looks at the first lane, and leases one message
+	if err != nil {
+		t.Fatal(err)
+	}
+	var looked int
+	if err := other.QueryRow(t.Context(), inSchema(`SELECT count(*) FROM {schema}.outbox_lease_1('\x00', 60000000000, '', '', 1, 1, 1, 1000, '{}', '{}', '{}', '{}')`, s.schema)).Scan(&looked); err != nil || looked != 1 {
+		t.Fatalf("the other leased %d messages, error %v", looked, err)
+	}
+	if got := found(); !slices.Equal(got, []string{"b1"}) {
+		t.Errorf("beside the other it leased %q", got)
+	}
+	if got := found(); len(got) > 0 {
+		t.Errorf("of the other's lane it leased %q", got)
+	}
+	pid := other.Conn().PgConn().PID()
+	exec(t, s, "SELECT pg_terminate_backend($1)", int32(pid))
+	for value[int](t, s, "SELECT count(*) FROM pg_stat_activity WHERE pid = $1", int32(pid)) > 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if got := found(); !slices.Equal(got, []string{"a1", "a2", "a3"}) {
+		t.Errorf("after the other's end it leased %q", got)
+	}
+	other.Rollback(context.Background()) //nolint:errcheck // its connection is gone
 }
 
 // Logical decoding sees each insert with the columns that docs/messages.md names, so that Debezium can read them.

@@ -763,12 +763,14 @@ BEGIN
 	END IF;
 END $$;
 
--- Leases messages, lane by lane, from the lane behind (p_topic, p_tenant) on. Of each lane it first reads candidates, and
--- then, in a later snapshot, chooses those whose older unsent ones of the same key are all among them. It locks what it has
--- chosen, and leaves out what is not as it was, with all that is behind that: nobody else can lease, send or put back what
--- it has locked. So a look that finds nothing to lease writes nothing. A crash of the server may lose the lease, which only
--- makes others send the messages again, so the commit does not wait for the disk. Its plans must not depend on what the
--- table once was: "state + 0" is not the state of which outbox_due knows something.
+-- Leases messages, lane by lane, from the lane behind (p_topic, p_tenant) on. It passes over a lane at which somebody else
+-- looks, since both would choose the oldest messages, and one in vain; if there is nothing else, it waits for that for up to
+-- 40 ms. Of each lane it first reads candidates, and then, in a later snapshot, chooses those whose older unsent ones of the
+-- same key are all among them. It locks what it has chosen, and leaves out what is not as it was, with all that is behind
+-- that: nobody else can lease, send or put back what it has locked. So a look that finds nothing to lease writes nothing. A
+-- crash of the server may lose the lease, which only makes others send the messages again, so the commit does not wait for
+-- the disk. Its plans must not depend on what the table once was: "state + 0" is not the state of which outbox_due knows
+-- something.
 CREATE FUNCTION {schema}.outbox_lease_1(
 	p_token bytea, p_lease bigint, p_topic text, p_tenant text, p_lanes integer, p_limit integer, p_max integer, p_bytes bigint,
 	p_skip text[], p_topics text[], p_tenants text[], p_limits bigint[]
@@ -783,6 +785,7 @@ DECLARE
 	v_tenant text COLLATE "C" := p_tenant;
 	skipped  boolean := false; -- all of v_topic
 	wrapped  boolean := false;
+	busy     integer; -- the lock of a lane at which somebody else looks
 	lane     record;
 	room     bigint; -- how many of the lane may be leased
 	total    bigint := 0;
@@ -816,17 +819,29 @@ BEGIN
 			SELECT o.topic, o.tenant, o.due INTO lane FROM {schema}.outbox o
 			WHERE o.state = 1 AND (o.topic, o.tenant) > (v_topic, v_tenant) ORDER BY o.topic, o.tenant, o.due LIMIT 1;
 		END IF;
-		IF NOT FOUND THEN
-			EXIT WHEN wrapped;
+		IF NOT FOUND AND NOT wrapped THEN
 			wrapped := true;
 			skipped := false;
 			v_topic := '';
 			v_tenant := '';
 			CONTINUE;
+		ELSIF NOT FOUND OR (lane.topic, lane.tenant) > (begin_topic, begin_tenant) AND wrapped THEN -- all lanes were seen
+			EXIT WHEN total > 0 OR busy IS NULL OR current_setting('transaction_isolation') <> 'read committed';
+			WHILE NOT pg_try_advisory_xact_lock('{schema}.outbox'::regclass::oid::integer, busy) LOOP
+				IF {schema}.clock_1() > t + 40000 THEN
+					RETURN;
+				END IF;
+				PERFORM pg_sleep(0.001);
+			END LOOP;
+			busy := NULL;
+			wrapped := false;
+			skipped := false;
+			v_topic := begin_topic;
+			v_tenant := begin_tenant;
+			CONTINUE;
 		END IF;
 		v_topic := lane.topic;
 		v_tenant := lane.tenant;
-		EXIT WHEN wrapped AND (v_topic > begin_topic OR v_topic = begin_topic AND v_tenant > begin_tenant);
 		skipped := v_topic = ANY (p_skip);
 		CONTINUE WHEN skipped OR lane.due > t;
 		room := p_limit;
@@ -836,6 +851,10 @@ BEGIN
 		END IF;
 		room := least(room, p_max - total);
 		CONTINUE WHEN room <= 0;
+		IF NOT pg_try_advisory_xact_lock('{schema}.outbox'::regclass::oid::integer, hashtext(v_topic || ' ' || v_tenant)) THEN
+			busy := hashtext(v_topic || ' ' || v_tenant);
+			CONTINUE;
+		END IF;
 		chosen := '{}';
 		c_seqs := '{}';
 		c_keys := '{}';
