@@ -20,6 +20,9 @@ import (
 // SQLite's locks are those of each descriptor, so that nothing that opens and closes the file beside it drops them.
 var _, _ = sqlite.OFDLocking(true)
 
+// A commit waits for the data and the size of the log, not also for the time of its last change.
+var _, _ = sqlite.Fdatasync(true)
+
 type sqliteBackend struct {
 	db     *sql.DB
 	store  *sqlitestore.Store
