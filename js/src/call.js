@@ -22,23 +22,24 @@ export function prepare(call, options, send, operation) {
   const { url, method, headers, init, stream, timeout } = call;
   const page = globalThis.location;
   const own = !page || url.origin === page.origin;
-  const deadline = timeout ? Date.now() + timeout : Infinity;
+  const deadline = Date.now() + (timeout || Infinity);
   let retries = 0;
   let waits = 0; // for an operation that runs: no attempt is spent by that
 
   // A redirect of a page's request to another origin then fails before anything is sent there.
   if (page && own && !options.crossOrigin[0]) init.mode ??= "same-origin";
   const { correlationHeader: name = own && "X-Correlation-Id" } = options;
-  const correlation = name ? headers.get(name) || randomUUID() : undefined;
-  if (name) headers.set(name, correlation); // it travels with the key
+  let correlation;
+  if (name) headers.set(name, (correlation = headers.get(name) || randomUUID())); // it travels with the key
 
   /**
    * What the rules for answers, redirects, polling and operations know of a call, besides the request. Later it has the
-   * key that is sent; maybe, that an attempt under the key may have arrived before the one that is judged; limit, the
-   * signal that ends all; last, the reply whose response is the last answer; the reason why there is no further attempt
-   * although that was worth it; and retryAt, when the server said to come again.
+   * key that is sent; maybe, that an attempt under the key may have arrived before the last one; limit, the signal that
+   * ends all; what came of the last attempt, or question: error, or response, bytes, problem, moved, and verdict; the
+   * reason why there is no further attempt although that was worth it; and retryAt, when the server said to come again.
+   * After an error the response is still the last one that came.
    */
-  return Object.assign(call, { options, own, key: undefined, attempts: 0, send, run, tooLate, report, within: whole });
+  return Object.assign(call, { options, own, key: undefined, attempts: 0, kind: "request", send, run, tooLate, report, within: whole });
 
   /** Does what belongs to the call, for as long as its request, or that of somebody who waits for it, allows. */
   async function whole(f, { signal, timeout } = call) {
@@ -47,7 +48,7 @@ export function prepare(call, options, send, operation) {
       return await within(signal, timeout, (ends) => f((limit = ends)));
     } catch (error) {
       if (signal?.aborted || error !== limit?.reason) throw error;
-      return end({ error }, "deadline");
+      return end("deadline", error);
     }
   }
 
@@ -67,7 +68,7 @@ export function prepare(call, options, send, operation) {
       const { value, put } = await options.field(body, headers, options);
       if (value != null) {
         if (key && key.value !== value) invalid("the request holds another key");
-        key ??= { value, made: Date.now() };
+        key ??= keyOf(value);
       } else if (!key && options.methods.includes(method)) {
         key = { value: options.keyFor(url, init), made: Date.now() };
         maybe = options.keyFor !== randomUUID;
@@ -85,36 +86,38 @@ export function prepare(call, options, send, operation) {
     keep?.();
     options.budget();
     for (;;) {
-      const network = !options.waitOnline || (await untilOnline(limit));
+      const network = await untilOnline(limit, options);
       limit.throwIfAborted();
       call.reason = tooLate(Date.now()); // a computer may have slept over any delay
-      if (call.reason) return end({});
-      const reply = await options.polling.ask(call, attempt);
-      if (!reply) continue; // nobody knows of the operation
-      const { response, verdict } = reply;
+      if (call.reason) return end();
+      if (await options.polling.ask(call, attempt)) continue; // nobody knows of the operation
+      const { error, response, verdict } = call;
       const running = verdict === "in-progress";
-      const free = !response && !network; // the browser was right, and that costs no attempt
+      const free = error && !network; // the browser was right, and that costs no attempt
       const costs = !running && !free;
       let delay; // undefined if there is no further attempt
       if (repeats && (running || verdict === "retry")) {
         const now = Date.now();
-        const asked = response ? retryAfter(response, now) : -1;
+        const asked = error ? -1 : retryAfter(response, now);
         if (asked >= 0) call.retryAt = new Date(now + asked);
         // An operation that runs is asked for after a second if the server does not say when.
-        delay = Math.max(
-          0,
-          asked > 0 ? asked : running * 1000,
-          options.backoff(running ? waits : retries, options.random()) || 0,
-        );
-        if (free) delay = 0;
-        if (costs && retries + 1 >= options.maxAttempts) call.reason = "attempts";
-        else if (asked > options.maxRetryAfter) call.reason = "retry-after";
-        else call.reason = tooLate(now + delay) ?? (costs && !options.budget(true) ? "budget" : undefined);
+        delay = free
+          ? 0
+          : Math.max(
+              asked > 0 ? asked : running * 1000,
+              options.backoff(running ? waits : retries, options.random()) || 0,
+            );
+        call.reason =
+          costs && retries + 1 >= options.maxAttempts
+            ? "attempts"
+            : asked > options.maxRetryAfter
+              ? "retry-after"
+              : (tooLate(now + delay) ?? (costs && !options.budget(true) ? "budget" : undefined));
         if (call.reason) delay = undefined;
       }
-      report(reply, delay);
-      if (!response) limit.throwIfAborted();
-      if (delay === undefined) return end(reply);
+      report(delay);
+      if (error) limit.throwIfAborted();
+      if (delay === undefined) return end();
       retries += costs;
       waits += running;
       call.maybe = true;
@@ -124,11 +127,8 @@ export function prepare(call, options, send, operation) {
 
   async function attempt() {
     call.attempts++;
-    call.retryAt = undefined;
-    const reply = await send(call, url, init);
-    if (reply.response) call.last = reply;
-    reply.verdict = await judge(call, reply);
-    return reply;
+    Object.assign(call, { error: undefined, code: undefined, retryAt: undefined }, await send(call, url, init));
+    call.verdict = await judge(call);
   }
 
   /** Why nothing may be sent at a time, undefined if it may. */
@@ -138,36 +138,31 @@ export function prepare(call, options, send, operation) {
   }
 
   /** Tells of an attempt. There is another one after delay, unless that is undefined. */
-  function report({ response, error, took, kind }, delay) {
+  function report(delay) {
+    const { error, response, took, reason, kind } = call;
     tell(options.onAttempt, {
-      ...{ operation, correlation, error, took, delay, reason: call.reason },
-      kind: kind ?? "request",
+      ...{ operation, correlation, error, took, delay, reason, kind },
       number: retries + waits + 1,
-      method: kind ? "GET" : method,
+      method: kind === "request" ? method : "GET",
       host: url.host,
-      status: response?.status,
+      status: error ? undefined : response.status,
       again: delay !== undefined,
     });
   }
 
-  /** Returns the reply with which the call ended, or throws the error. */
-  function end(reply, reason = call.reason) {
-    const { key, attempts } = call;
-    const { error } = reply;
-    const last = reply.response ? reply : call.last;
-    const { response, document, verdict, state, code = codes[verdict] } = last ?? {};
-    const problem = response?.status >= 400 ? document : undefined;
-    if (last !== reply || reason || code) {
+  /** Returns the call, with its answer, or throws the error with which it ended. */
+  function end(reason = call.reason, error = call.error) {
+    const { key, attempts, response, problem, verdict, state, code = codes[verdict] } = call;
+    if (error || reason || code) {
       throw new IdempotencyError({
         ...call,
         reason,
         code: error ? undefined : code,
-        response: last && responseOf(last),
-        problem,
+        response: response && responseOf(call),
         cause: error,
       });
     }
-    last.idempotent = { key, attempts, replayed: replayed(response.headers), state, problem };
-    return last;
+    call.idempotent = { key, attempts, replayed: replayed(response), state, problem };
+    return call;
   }
 }

@@ -1,3 +1,5 @@
+import { hide } from "./hide.js";
+
 /** The end of a call without the operation's own answer (R-71). */
 export class IdempotencyError extends Error {
   constructor({ code, reason, attempts = 0, retryAt, problem, key, response, detail, cause }) {
@@ -5,7 +7,7 @@ export class IdempotencyError extends Error {
     super(`idempotent call, ${attempts} sent: ${reason ? `ended by ${reason}: ` : ""}${what}`, cause && { cause });
     Object.assign(this, { name: "IdempotencyError", code, reason, attempts, retryAt, problem });
     // Whoever logs an error logs its enumerable properties: neither key nor answer belongs there (R-15).
-    Object.defineProperties(this, { key: { value: key }, response: { value: response } });
+    hide(this, { key, response });
   }
 }
 

@@ -10,19 +10,9 @@ const known = {
   field: [inHeader],
   classify: [() => {}],
   polling: [{ ask: (call, attempt) => attempt() }, (v) => v.ask],
-  header: ["Idempotency-Key", (v) => new Headers([[v, ""]])],
+  header: ["Idempotency-Key", (v) => new Headers({ [v]: "" })],
   bare: [false],
-  correlationHeader: [
-    undefined,
-    (v, o) =>
-      v == null ||
-      [
-        ...new Headers([
-          [v, ""],
-          [o.header, ""],
-        ]),
-      ][1],
-  ],
+  correlationHeader: [undefined, (v, o) => v == null || [...new Headers({ [v]: "", [o.header]: "" })][1]],
   methods: [["POST", "PATCH"], (v) => v.every((m) => /^[^a-z\s]+$/.test(m) && !isSafe(m))],
   keyFor: [randomUUID],
   maxAttempts: [4, Boolean],

@@ -12,5 +12,5 @@ export { newKey } from "./key.js";
 export const createClient = (options) => clientOf(send, options);
 
 /** Elsewhere a key is led nowhere. */
-const send = (call, url, init, question) =>
-  exchange(call, url, (call.key || question) && !globalThis.location ? { ...init, redirect: "error" } : init, question);
+const send = (call, url, init) =>
+  exchange(call, url, call.key && !globalThis.location ? { ...init, redirect: "error" } : init);

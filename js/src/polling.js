@@ -1,4 +1,5 @@
 import { isWorth, judge } from "./classify.js";
+import { parseObject } from "./document.js";
 import { fill } from "./fill.js";
 import { encode } from "./key.js";
 import { isSafe } from "./options.js";
@@ -18,60 +19,64 @@ export function polling(given = {}) {
   const { statusURL, pollEvery } = fill(known, given);
 
   /**
-   * The reply to an attempt of a call, or about its operation; undefined if that was never seen, nothing is kept of it,
-   * or nobody knows of it.
+   * Makes an attempt of a call, or asks about its operation. Reports whether to send the request once more: because
+   * that was never seen, nothing is kept of it, or nobody knows of it.
    */
   async function ask(call, attempt) {
     if (!call.asks) {
-      const reply = await attempt();
-      const { response, document } = reply;
-      const at =
-        pollEvery &&
-        !isSafe(call.method) &&
-        response?.status === 202 &&
-        near(call, response.headers.get("Location"), response.url);
-      if (at) return poll(call, read(reply), at);
+      await attempt();
+      const { error, response, bytes, problem } = call;
+      const accepted = pollEvery && !error && !isSafe(call.method) && response.status === 202;
+      const at = accepted && near(call, response.headers.get("Location"), response.url);
+      if (at) {
+        read(call);
+        return poll(call, at);
+      }
       // It is open whether it had an effect.
-      const lost = !response || response.status === 504 || document?.code === "IDEMPOTENCY_OUTCOME_PENDING";
-      call.asks = lost && call.key && near(call, statusURL);
-      return reply;
+      const lost = error || response.status === 504 || problem?.code === "IDEMPOTENCY_OUTCOME_PENDING";
+      const url = lost && call.key && near(call, statusURL);
+      call.asks = url && { url, last: { response, bytes, problem } };
+      return false;
     }
+    const { url, last } = call.asks;
     const text = call.headers.get(call.options.header) ?? encode(call.key.value, call.options.bare);
-    let reply = await question(call, "status", call.asks, text);
-    const runs = reply.state === "running";
-    const known = runs || told(reply);
-    if (runs) reply = await poll(call, reply, call.asks, text);
-    if (!reply.response || call.reason || isWorth(reply) || (known && !reply.nothingKept)) return reply;
-    call.report(reply, 0);
-    call.asks = undefined;
-    return undefined;
+    await question(Object.assign(call, last), "status", url, text);
+    const runs = call.state === "running";
+    const known = runs || told(call);
+    if (runs) await poll(call, url, text);
+    if (call.error || call.reason || isWorth(call) || (known && !call.nothingKept)) return false;
+    call.report(0);
+    Object.assign(call, { asks: undefined, kind: "request", state: undefined, nothingKept: false });
+    return true;
   }
 
   /**
    * Asks about an operation until it has ended, beginning with an answer that says that it has not. Questions that fail
    * are asked again as often in a row as a request would be.
    */
-  async function poll(call, reply, url, text) {
-    const { backoff, random, maxRetryAfter, maxAttempts, waitOnline } = call.options;
+  async function poll(call, url, text) {
+    const { backoff, random, maxRetryAfter, maxAttempts } = call.options;
     let failures = 0;
     for (;;) {
       const now = Date.now();
       let delay = pollEvery || 1000;
       if (failures) delay = Math.max(delay, backoff(failures - 1, random()));
-      if (reply.response) {
-        const asked = retryAfter(reply.response, now);
+      if (!call.error) {
+        const asked = retryAfter(call.response, now);
         if (asked > 0) delay = Math.min(asked, maxRetryAfter);
-        call.last = reply;
       }
       call.reason = failures >= maxAttempts ? "attempts" : call.tooLate(now + delay);
-      if (call.reason) return { ...reply, verdict: undefined };
-      call.report(reply, delay);
+      if (call.reason) {
+        call.verdict = undefined;
+        return;
+      }
+      call.report(delay);
       await within(call.limit, delay);
-      const network = !waitOnline || (await untilOnline(call.limit));
-      reply = await question(call, "poll", url, text);
-      if (reply.state === "running") failures = 0;
-      else if (!isWorth(reply)) return reply;
-      else if (network || reply.response) failures++;
+      const network = await untilOnline(call.limit, call.options);
+      await question(call, "poll", url, text);
+      if (call.state === "running") failures = 0;
+      else if (!isWorth(call)) return;
+      else if (network || !call.error) failures++;
     }
   }
 
@@ -93,15 +98,19 @@ const notAsked = /^(content-|if-)|^(prefer|expect|range)$|digest$/;
 
 /** Asks about an operation, by key if there is a text of one. */
 async function question(call, kind, url, text) {
+  const { key, options } = call;
   const headers = new Headers([...call.headers].filter(([name]) => !notAsked.test(name)));
-  headers.delete(call.options.header);
-  if (text !== undefined) headers.set(call.options.header, text);
+  headers.delete(options.header);
+  if (text !== undefined) headers.set(options.header, text);
   const { body, integrity, keepalive, ...init } = call.init;
-  // In a page the platform follows redirects.
+  // In a page the platform follows redirects. Elsewhere it is led to no other origin, as if it had a key.
   const stays = globalThis.location && (call.own ? { mode: "same-origin" } : { redirect: "error" });
-  const reply = await call.send(call, url, { ...init, method: "GET", headers, cache: "no-store", ...stays }, true);
-  reply.verdict = await judge(call, reply, true);
-  return read(reply, kind);
+  const plain = { ...options, crossOrigin: [], classify: undefined, dialect: {} };
+  const asked = { ...call, headers, key: true, maybe: false, error: undefined, options: plain };
+  const reply = await call.send(asked, url, { ...init, method: "GET", headers, cache: "no-store", ...stays });
+  const verdict = await judge({ ...asked, key, ...reply });
+  const { error, took } = reply;
+  read(Object.assign(call, error ? { took } : reply, { error, kind, verdict }), true);
 }
 
 /** The codes of states that leave the outcome open. */
@@ -111,18 +120,18 @@ const codes = {
   expired: "IDEMPOTENCY_KEY_EXPIRED",
 };
 
-/** Reads what an answer says of the operation. */
-function read(reply, kind) {
-  const { status } = reply.response ?? {};
-  const { state, retryable } = reply.document ?? {};
-  reply.kind = kind;
-  reply.state = status === 202 || (status === 200 && state === "running") ? "running" : state;
+/** Reads what the last answer of a call says of its operation. */
+function read(call, asked) {
+  const { status, headers } = call.error ? {} : call.response;
+  const tells = asked && status < 300 && /^[^;]*[/+]json\b/i.test(headers.get("Content-Type"));
+  const { state, retryable } = (tells ? parseObject(call.bytes) : call.problem) ?? {};
+  if (status === 202 || (status === 200 && state === "running")) call.state = "running";
+  else call.state = typeof state === "string" ? state : undefined;
   // Where who should know did not tell, the outcome is as open as before.
-  reply.code = status >= 400 ? "IDEMPOTENCY_OUTCOME_PENDING" : codes[reply.state];
+  call.code = status >= 400 ? "IDEMPOTENCY_OUTCOME_PENDING" : codes[call.state];
   // Its key may be sent again as if it had never been seen.
-  reply.nothingKept = told(reply) && state === "failed" && retryable === true;
-  return reply;
+  call.nothingKept = !!told(call) && state === "failed" && retryable === true;
 }
 
 /** Whether an answer about an operation tells its state. */
-const told = ({ response, document }) => response?.status < 300 && document?.state;
+const told = ({ error, response, state }) => !error && response.status < 300 && state;

@@ -2,14 +2,14 @@ import { replayed } from "./classify.js";
 import { exchange } from "./exchange.js";
 
 /**
- * Sends a request with a key, or a question about its operation, and follows redirects. In a page, or a worker, the
+ * Sends a request, and follows redirects of one with a key. In a page, or a worker, the
  * platform does, by the rules of CORS. Elsewhere a redirect takes key and body to another origin only if that is
- * allowed by name (R-69). A question is never asked elsewhere.
+ * allowed by name (R-69).
  */
-export async function follow(call, url, init, question, moved = false, left = 20) {
+export async function follow(call, url, init, moved = false, left = 20) {
   const { crossOrigin, header, correlationHeader } = call.options;
-  const manual = !globalThis.location && (call.key || question) && (init.redirect ?? "follow") === "follow";
-  const reply = await exchange(call, url, manual ? { ...init, redirect: "manual" } : init, question);
+  const manual = !globalThis.location && call.key && (init.redirect ?? "follow") === "follow";
+  const reply = await exchange(call, url, manual ? { ...init, redirect: "manual" } : init);
   const { status, headers } = reply.response ?? {};
   reply.moved ||= moved;
   const location = manual && [301, 302, 303, 307, 308].includes(status) && headers.get("Location");
@@ -17,9 +17,8 @@ export async function follow(call, url, init, question, moved = false, left = 20
   const to = new URL(location, url);
   const elsewhere = to.origin !== call.url.origin;
   const drops = status < 307 && init.method !== "GET";
-  if (!left || (elsewhere && (question || !(drops || moved || crossOrigin.includes(to.origin))))) {
-    if (!question) call.last = reply;
-    return { final: true, error: new TypeError(`the key may not go to ${to.origin}`) };
+  if (!left || (elsewhere && !(drops || moved || crossOrigin.includes(to.origin)))) {
+    return { ...reply, final: true, error: new TypeError(`the key may not go to ${to.origin}`) };
   }
   const kept = new Headers(init.headers);
   const gone = elsewhere ? ["authorization", "cookie", correlationHeader ?? "x-correlation-id"] : [];
@@ -28,5 +27,5 @@ export async function follow(call, url, init, question, moved = false, left = 20
   const next = { ...init, headers: kept };
   if (drops) Object.assign(next, { method: "GET", body: undefined });
   // A replay that leads elsewhere is the operation's own answer.
-  return follow(call, to, next, question, drops ? !replayed(headers) : moved, left - 1);
+  return follow(call, to, next, drops ? !replayed(reply.response) : moved, left - 1);
 }

@@ -7,6 +7,7 @@
 export function requestOf(input, init) {
   const given = { ...partsOf(input?.arrayBuffer && input), ...partsOf(init) };
   const { key, timeout = 0, body, signal, method: verb = "GET", ...rest } = given;
+  if (!(timeout >= 0)) throw new TypeError("timeout is no time");
   const url = new URL(input?.url ?? input, globalThis.document?.baseURI ?? globalThis.location);
   const method = verb.toUpperCase();
   const headers = new Headers(rest.headers);
@@ -15,7 +16,7 @@ export function requestOf(input, init) {
   new Request(url, { ...sent, body: body == null || stream ? body : "", duplex: "half" });
   const request = { url, method, headers, key, timeout, signal, init: sent, stream, body: stream ? undefined : body };
   if (Object(body) === body && !stream && !(body instanceof Blob)) {
-    const source = body.arrayBuffer ? body : new Response(body);
+    const source = body.headers ? body : new Response(body);
     const type = source.headers.get("Content-Type");
     if (type && !headers.has("Content-Type")) headers.set("Content-Type", type);
     request.body = source.arrayBuffer();

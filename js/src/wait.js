@@ -4,20 +4,19 @@
  * is left to fire.
  */
 export function within(signal, ms, f) {
-  if (!(ms >= 0)) throw new TypeError("timeout is no time");
   const controller = new AbortController();
   const { signal: limit } = controller;
   const follow = () => controller.abort(signal.reason);
-  const until = Date.now() + Math.ceil(ms);
+  const until = Date.now() + ms;
   let timer;
   return new Promise((done, failed) => {
-    const over = () => {
-      if (Date.now() < until) arm();
+    const arm = () => {
+      const left = Math.ceil(until - Date.now());
+      // A timer takes what is beyond 2^31 for nothing.
+      if (left > 0) timer = setTimeout(arm, Math.min(left, 2e9));
       else if (f) controller.abort(new DOMException("too late", "TimeoutError"));
       else done();
     };
-    // A timer takes what is beyond 2^31 for nothing.
-    const arm = () => (timer = setTimeout(over, Math.min(until - Date.now(), 2e9)));
     limit.onabort = () => failed(limit.reason);
     signal?.addEventListener("abort", follow);
     if (signal?.aborted) return follow();
@@ -33,9 +32,8 @@ export function within(signal, ms, f) {
  * Waits until the browser is no longer known to be without a network, or has said so for 30 s: some don't see the one
  * that they have. Rejects with the signal's reason. Whether a network is known is what it returns.
  */
-export async function untilOnline(signal) {
-  const offline = () => globalThis.navigator?.onLine === false;
-  const until = Date.now() + 30_000;
-  while (offline() && Date.now() < until) await within(signal, 1000); // a page that was frozen gets no event
+export async function untilOnline(signal, { waitOnline }) {
+  const offline = () => waitOnline && globalThis.navigator?.onLine === false;
+  for (let i = 0; i < 30 && offline(); i++) await within(signal, 1000); // a page that was frozen gets no event
   return !offline();
 }

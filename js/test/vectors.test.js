@@ -6,7 +6,7 @@ import { Clock } from "../harness/clock.js";
 import { Server } from "../harness/server.js";
 import { fullJitter } from "../src/backoff.js";
 import { judge } from "../src/classify.js";
-import { readDocument } from "../src/document.js";
+import { readProblem } from "../src/document.js";
 import * as semel from "../src/index.js";
 import { decode, encode, newKey } from "../src/key.js";
 import { retryAfter } from "../src/retryafter.js";
@@ -57,11 +57,11 @@ test("R-66: what is worth another attempt", async () => {
   for (const v of vectors.classify) {
     const headers = new Headers(v.headers);
     if (v.problem) headers.set("Content-Type", "application/problem+json; charset=utf-8");
-    const document = readDocument({ status: v.status, headers }, new TextEncoder().encode(JSON.stringify(v.problem)), false);
+    const problem = readProblem({ status: v.status, headers }, new TextEncoder().encode(JSON.stringify(v.problem)));
     const told = v.problem !== undefined || (headers.has("Idempotency-Code") && v.status >= 400);
-    assert.equal(document !== undefined, told, JSON.stringify(v));
+    assert.equal(problem !== undefined, told, JSON.stringify(v));
     const call = { key: !v.unkeyed, maybe: false, headers: new Headers(), options: { dialect: {} } };
-    const verdict = await judge(call, { response: { status: v.status, headers }, document });
+    const verdict = await judge({ ...call, response: { status: v.status, headers }, problem });
     assert.equal(["retry", "in-progress"].includes(verdict), v.retry, JSON.stringify(v));
   }
 });
