@@ -1,4 +1,4 @@
-import { createClient, operations, polling } from "../src/index.js";
+import { attempts, createClient, operations, polling, untilOnline } from "../src/index.js";
 import { Server } from "./server.js";
 
 globalThis.window ??= {}; // operations need no scope in what looks like a page
@@ -10,12 +10,17 @@ export const payment = { method: "POST", body: '{"amount":5}' };
 export function shop(script, options = {}) {
   const server = new Server(script);
   const warnings = [];
-  const attempts = [];
-  const { statusURL, pollEvery, ...more } = options;
+  const told = [];
+  const { statusURL, pollEvery, onAttempt = (a) => told.push(a), waitOnline = true, ...more } = options;
   const { storage = "storage" in options ? undefined : null, lock, scope, onWarning = (w) => warnings.push(w), ...rest } = more;
-  const onAttempt = (a) => attempts.push(a);
-  const asks = polling({ statusURL, pollEvery });
-  const plain = createClient({ fetch: server.fetch, random: () => 1, onAttempt, polling: asks, ...rest });
-  const client = operations(plain, { storage, lock, scope, onWarning });
-  return { server, client, warnings, attempts, keys: () => server.requests.map((r) => r.key) };
+  const plain = createClient({
+    fetch: server.fetch,
+    random: () => 1,
+    polling: polling({ statusURL, pollEvery }),
+    attempts: attempts(onAttempt),
+    waitOnline: waitOnline ? untilOnline : undefined,
+    ...rest,
+  });
+  const client = operations(plain, { storage, lock, scope, onWarning, waitOnline });
+  return { server, client, warnings, attempts: told, keys: () => server.requests.map((r) => r.key) };
 }

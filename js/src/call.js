@@ -4,8 +4,7 @@ import { responseOf } from "./exchange.js";
 import { keyOf, maySent, randomUUID } from "./key.js";
 import { isSafe } from "./options.js";
 import { retryAfter } from "./retryafter.js";
-import { tell } from "./tell.js";
-import { untilOnline, within } from "./wait.js";
+import { sleep, within } from "./wait.js";
 
 /** What a call says that ends with such a verdict. */
 const codes = {
@@ -15,22 +14,19 @@ const codes = {
 };
 
 /**
- * Makes a request one logical call, itself and its repeats. Nothing of it is kept or sent yet. operation is the name of
- * that which it is of.
+ * Makes a request one logical call, itself and its repeats. Nothing of it is kept or sent yet.
  */
-export function prepare(call, options, send, operation) {
+export function prepare(call, options, send) {
   const { url, method, headers, init, stream, timeout } = call;
   const page = globalThis.location;
   const own = !page || url.origin === page.origin;
-  const deadline = Date.now() + (timeout || Infinity);
-  let retries = 0;
-  let waits = 0; // for an operation that runs: no attempt is spent by that
+  const deadline = Date.now() + timeout;
+  let retries = 0; // to wait for an operation that runs is none
 
   // A redirect of a page's request to another origin then fails before anything is sent there.
   if (page && own && !options.crossOrigin[0]) init.mode ??= "same-origin";
   const { correlationHeader: name = own && "X-Correlation-Id" } = options;
-  let correlation;
-  if (name) headers.set(name, (correlation = headers.get(name) || randomUUID())); // it travels with the key
+  if (name && !headers.get(name)) headers.set(name, randomUUID()); // it travels with the key
 
   /**
    * What the rules for answers, redirects, polling and operations know of a call, besides the request. Later it has the
@@ -39,7 +35,7 @@ export function prepare(call, options, send, operation) {
    * reason why there is no further attempt although that was worth it; and retryAt, when the server said to come again.
    * After an error the response is still the last one that came.
    */
-  return Object.assign(call, { options, own, key: undefined, attempts: 0, kind: "request", send, run, tooLate, report, within: whole });
+  return Object.assign(call, { options, own, attempts: 0, number: 1, kind: "request", send, run, tooLate, within: whole });
 
   /** Does what belongs to the call, for as long as its request, or that of somebody who waits for it, allows. */
   async function whole(f, { signal, timeout } = call) {
@@ -86,8 +82,7 @@ export function prepare(call, options, send, operation) {
     keep?.();
     options.budget();
     for (;;) {
-      const network = await untilOnline(limit, options);
-      limit.throwIfAborted();
+      const network = await options.waitOnline(limit);
       call.reason = tooLate(Date.now()); // a computer may have slept over any delay
       if (call.reason) return end();
       if (await options.polling.ask(call, attempt)) continue; // nobody knows of the operation
@@ -105,7 +100,7 @@ export function prepare(call, options, send, operation) {
           ? 0
           : Math.max(
               asked > 0 ? asked : running * 1000,
-              options.backoff(running ? waits : retries, options.random()) || 0,
+              options.backoff(running ? call.number - 1 - retries : retries, options.random()) || 0,
             );
         call.reason =
           costs && retries + 1 >= options.maxAttempts
@@ -115,19 +110,19 @@ export function prepare(call, options, send, operation) {
               : (tooLate(now + delay) ?? (costs && !options.budget(true) ? "budget" : undefined));
         if (call.reason) delay = undefined;
       }
-      report(delay);
+      options.attempts.tell(call, delay);
       if (error) limit.throwIfAborted();
       if (delay === undefined) return end();
       retries += costs;
-      waits += running;
+      call.number += !free;
       call.maybe = true;
-      await within(limit, delay);
+      await sleep(limit, delay);
     }
   }
 
   async function attempt() {
     call.attempts++;
-    Object.assign(call, { error: undefined, code: undefined, retryAt: undefined }, await send(call, url, init));
+    Object.assign(call, { error: undefined, code: undefined, retryAt: undefined, started: Date.now() }, await send(call, url, init));
     call.verdict = await judge(call);
   }
 
@@ -135,19 +130,6 @@ export function prepare(call, options, send, operation) {
   function tooLate(at) {
     if (at >= deadline) return "deadline";
     return call.key && at >= call.key.made + options.maxAge ? "retention" : undefined;
-  }
-
-  /** Tells of an attempt. There is another one after delay, unless that is undefined. */
-  function report(delay) {
-    const { error, response, took, reason, kind } = call;
-    tell(options.onAttempt, {
-      ...{ operation, correlation, error, took, delay, reason, kind },
-      number: retries + waits + 1,
-      method: kind === "request" ? method : "GET",
-      host: url.host,
-      status: error ? undefined : response.status,
-      again: delay !== undefined,
-    });
   }
 
   /** Returns the call, with its answer, or throws the error with which it ended. */

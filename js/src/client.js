@@ -14,10 +14,8 @@ export function clientOf(send, given = {}) {
   const options = compile(given);
   return {
     async fetch(input, init) {
-      const request = requestOf(input, init);
-      const { key } = request;
-      const call = prepare(request, options, send);
-      return responseOf(await call.within((limit) => call.run(limit, key)));
+      const call = prepare(requestOf(input, init), options, send);
+      return responseOf(await call.within((limit) => call.run(limit, call.given)));
     },
     [insides]: { options, send },
   };

@@ -6,16 +6,14 @@ import { within } from "./wait.js";
  * Sends one request, and reads its answer to the end: one that breaks off was lost. Returns the response, its bytes and
  * its problem, or the error.
  */
-export async function exchange({ options, limit }, url, init) {
-  const started = Date.now();
-  const reply = await within(limit, options.attemptTimeout, async (signal) => {
+export function exchange({ options, limit }, url, init) {
+  return within(limit, options.attemptTimeout || Infinity, async (signal) => {
     const response = await options.fetch(url.href, { ...init, signal });
     const { status, redirected: moved } = response;
     // Other answers have no body, or none that a page may read.
     const bytes = status > 199 && status < 600 ? await response.arrayBuffer() : undefined;
     return { response, bytes, moved, problem: readProblem(response, bytes) };
   }).catch((error) => ({ error }));
-  return { ...reply, took: Date.now() - started };
 }
 
 /**

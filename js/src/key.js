@@ -13,12 +13,10 @@ export function newKey() {
 export const maySent = (key) => !unsent.delete(key);
 
 /** A random UUID. Pages that were not fetched over TLS have no crypto.randomUUID. */
-export function randomUUID() {
-  const random = () => crypto.getRandomValues(new Uint8Array(1))[0];
-  return "00000000-0000-4000-8000-000000000000".replace(/[08]/g, (c) =>
-    (c > 0 ? 8 + (random() % 4) : random() % 16).toString(16),
+export const randomUUID = () =>
+  "10000000-1000-4000-8000-100000000000".replace(/[018]/g, (c) =>
+    (c ^ (crypto.getRandomValues(new Uint8Array(1))[0] & (15 >> (c / 4)))).toString(16),
   );
-}
 
 /** The key that a caller gives, as text or with its age; undefined if none. */
 export function keyOf(given) {

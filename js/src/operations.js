@@ -8,6 +8,7 @@ import { fill } from "./fill.js";
 import { encode, keyOf, newKey } from "./key.js";
 import { keyStore } from "./keystore.js";
 import { ifUnlocked, locked } from "./lock.js";
+import { untilOnline } from "./online.js";
 import { isSafe } from "./options.js";
 import { requestOf } from "./request.js";
 
@@ -16,6 +17,7 @@ const known = {
   storagePrefix: ["semel:"],
   scope: [undefined, (v) => v === undefined || isName(v)],
   lock: [true],
+  waitOnline: [true],
   onWarning: [({ message, error = "" }) => console.warn(`idempotent calls: ${message}`, error)],
 };
 
@@ -26,8 +28,9 @@ const isName = (v) => typeof v === "string" && v !== "";
  * TypeError that says what is wrong with the options.
  */
 export function operations(client, given = {}) {
-  const { options, send } = client[insides];
+  const { options: plain, send } = client[insides];
   const own = fill(known, given);
+  const options = own.waitOnline ? { ...plain, waitOnline: untilOnline } : plain;
   const keys = keyStore(own);
   const underWay = new Map(); // calls and their answers, by operation
 
@@ -58,9 +61,9 @@ export function operations(client, given = {}) {
     }
 
     function begin(request, asked) {
-      if (request.key !== undefined) throw new TypeError("the operation has its own key");
+      if (request.given !== undefined) throw new TypeError("the operation has its own key");
       if (isSafe(request.method)) throw new TypeError("the operation needs an unsafe method");
-      const call = prepare(request, options, send, name);
+      const call = Object.assign(prepare(request, options, send), { operation: name });
       const answer = call.within((limit) => inTurn(call, limit, asked)).finally(() => underWay.delete(item));
       underWay.set(item, { call, answer });
       return answer;

@@ -22,9 +22,9 @@ const known = {
   maxRetryAfter: [60_000],
   budget: [{}, budgetOf],
   attemptTimeout: [30_000],
-  waitOnline: [true],
+  waitOnline: [() => true],
   crossOrigin: [[], (v) => v.every((origin) => new URL(origin).origin === origin)],
-  onAttempt: [() => {}],
+  attempts: [{ tell() {} }, (v) => v.tell],
 };
 
 /**

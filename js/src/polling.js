@@ -4,7 +4,7 @@ import { fill } from "./fill.js";
 import { encode } from "./key.js";
 import { isSafe } from "./options.js";
 import { retryAfter } from "./retryafter.js";
-import { untilOnline, within } from "./wait.js";
+import { sleep } from "./wait.js";
 
 const known = {
   statusURL: [undefined, (v) => v == null || new URL(v, "http://relative")],
@@ -45,7 +45,7 @@ export function polling(given = {}) {
     const known = runs || told(call);
     if (runs) await poll(call, url, text);
     if (call.error || call.reason || isWorth(call) || (known && !call.nothingKept)) return false;
-    call.report(0);
+    call.options.attempts.tell(call, 0);
     Object.assign(call, { asks: undefined, kind: "request", state: undefined, nothingKept: false });
     return true;
   }
@@ -70,9 +70,9 @@ export function polling(given = {}) {
         call.verdict = undefined;
         return;
       }
-      call.report(delay);
-      await within(call.limit, delay);
-      const network = await untilOnline(call.limit, call.options);
+      call.options.attempts.tell(call, delay);
+      await sleep(call.limit, delay);
+      const network = await call.options.waitOnline(call.limit);
       await question(call, "poll", url, text);
       if (call.state === "running") failures = 0;
       else if (!isWorth(call)) return;
@@ -107,10 +107,11 @@ async function question(call, kind, url, text) {
   const stays = globalThis.location && (call.own ? { mode: "same-origin" } : { redirect: "error" });
   const plain = { ...options, crossOrigin: [], classify: undefined, dialect: {} };
   const asked = { ...call, headers, key: true, maybe: false, error: undefined, options: plain };
+  const started = Date.now();
   const reply = await call.send(asked, url, { ...init, method: "GET", headers, cache: "no-store", ...stays });
   const verdict = await judge({ ...asked, key, ...reply });
-  const { error, took } = reply;
-  read(Object.assign(call, error ? { took } : reply, { error, kind, verdict }), true);
+  const { error } = reply;
+  read(Object.assign(call, error ? {} : reply, { error, started, kind, verdict }), true);
 }
 
 /** The codes of states that leave the outcome open. */

@@ -13,13 +13,13 @@ export function requestOf(input, init) {
   const headers = new Headers(rest.headers);
   const stream = body?.getReader || body?.[Symbol.asyncIterator];
   const sent = { ...rest, method, headers, body };
-  new Request(url, { ...sent, body: body == null || stream ? body : "", duplex: "half" });
-  const request = { url, method, headers, key, timeout, signal, init: sent, stream, body: stream ? undefined : body };
+  const checked = new Request(url, { ...sent, body: body?.headers ? undefined : body });
+  const request = { url, method, headers, given: key, timeout: timeout || Infinity, signal, init: sent, stream, body: stream ? undefined : body };
   if (Object(body) === body && !stream && !(body instanceof Blob)) {
-    const source = body.headers ? body : new Response(body);
+    const source = body.headers ? body : checked;
     const type = source.headers.get("Content-Type");
     if (type && !headers.has("Content-Type")) headers.set("Content-Type", type);
-    request.body = source.arrayBuffer();
+    request.body = source.arrayBuffer().then((bytes) => (bytes.byteLength ? bytes : undefined));
     request.body.catch(() => {}); // it is told where it is waited for
   }
   return request;
@@ -32,7 +32,7 @@ export function requestOf(input, init) {
 function partsOf(object) {
   const parts = {};
   for (const name in object) parts[name] = object[name];
-  if (parts.arrayBuffer) parts.body = parts.body === null || /^(GET|HEAD)$/.test(parts.method) ? undefined : object;
+  if (parts.arrayBuffer) parts.body = object;
   if (parts.mode === "navigate") delete parts.mode;
   return parts;
 }
