@@ -2,7 +2,7 @@ import { judge, replayed } from "./classify.js";
 import { IdempotencyError, invalid } from "./errors.js";
 import { responseOf } from "./exchange.js";
 import { keyOf, maySent, randomUUID } from "./key.js";
-import { isSafe } from "./options.js";
+import { isOwn, isSafe } from "./options.js";
 import { retryAfter } from "./retryafter.js";
 import { sleep, within } from "./wait.js";
 
@@ -18,13 +18,12 @@ const codes = {
  */
 export function prepare(call, options, send) {
   const { url, method, headers, init, stream, timeout } = call;
-  const page = globalThis.location;
-  const own = !page || url.origin === page.origin;
+  const own = isOwn(call);
   const deadline = Date.now() + timeout;
   let retries = 0; // to wait for an operation that runs is none
 
   // A redirect of a page's request to another origin then fails before anything is sent there.
-  if (page && own && !options.crossOrigin[0]) init.mode ??= "same-origin";
+  if (globalThis.location && own && !options.crossOrigin[0]) init.mode ??= "same-origin";
   const { correlationHeader: name = own && "X-Correlation-Id" } = options;
   if (name && !headers.get(name)) headers.set(name, randomUUID()); // it travels with the key
 
@@ -35,7 +34,7 @@ export function prepare(call, options, send) {
    * reason why there is no further attempt although that was worth it; and retryAt, when the server said to come again.
    * After an error the response is still the last one that came.
    */
-  return Object.assign(call, { options, own, attempts: 0, number: 1, kind: "request", send, run, tooLate, within: whole });
+  return Object.assign(call, { options, attempts: 0, number: 1, send, run, tooLate, within: whole });
 
   /** Does what belongs to the call, for as long as its request, or that of somebody who waits for it, allows. */
   async function whole(f, { signal, timeout } = call) {

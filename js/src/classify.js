@@ -8,19 +8,19 @@ import { retryAfter } from "./retryafter.js";
 const again = /_(OUTCOME_P|TOO_MANY|EARLY|STORE|NO_A)/;
 
 /**
- * What the last answer to a call's request comes to (R-66): "answer", the operation's own; "retry"; "in-progress";
- * "reused", the key is another request's; "unknown", it leaves open what became of the operation; or "refused", by the
- * guard, or by the network for good. The guard's code goes first, since a server may give it another status; then what
+ * What the last answer to a call's request comes to (R-66): "retry"; "in-progress"; "reused", the key is another
+ * request's; "unknown", it leaves open what became of the operation; or neither: it is the operation's own, or a refusal
+ * for good by the guard, with its code, or by the network, with its error. The guard's code goes first, since a server may give it another status; then what
  * the caller says; then the dialect; then the rules for every server.
  */
 export async function judge(call) {
   const { options, key, maybe, response, problem } = call;
-  if (call.error) return call.limit.aborted || call.final ? "refused" : "retry";
+  if (call.error) return call.limit.aborted || call.final ? undefined : "retry";
   const { code, retryable, type } = problem ?? {};
   if (code === "IDEMPOTENCY_IN_PROGRESS") return "in-progress";
   if (/^IDEMPOTENCY_/.test(code)) {
     call.code = code;
-    return retryable !== false && again.test(code) ? "retry" : "refused";
+    return retryable !== false && again.test(code) ? "retry" : undefined;
   }
   for (const say of [options.classify, options.dialect.classify]) {
     const told = await say?.(responseOf(call), maybe);
@@ -40,14 +40,14 @@ export async function judge(call) {
   // the request on, and so may a server that has failed halfway. And once an earlier attempt may have arrived, what is
   // said before the key is looked at, or by somebody else, says nothing of that one: a login that is asked for, a
   // refusal whose code is not known, an answer to which a redirect has led.
-  if (!key || kept || replayed(response)) return "answer";
+  if (!key || kept || replayed(response)) return undefined;
   const is = (media, { headers }) => media.test(headers.get("Content-Type"));
   const page = is(/html/i, response) && is(/json/i, call); // such as a login's
   const open =
     status > 499 ||
     (page && status < 400) ||
     (maybe && mark === null && (page || call.moved || /40[01379]|417|422/.test(status)));
-  return open ? "unknown" : "answer";
+  return open ? "unknown" : undefined;
 }
 
 /** Whether an answer is worth another attempt, or another question. */

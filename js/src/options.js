@@ -13,7 +13,7 @@ const known = {
   header: ["Idempotency-Key", (v) => new Headers({ [v]: "" })],
   bare: [false],
   correlationHeader: [undefined, (v, o) => v == null || [...new Headers({ [v]: "", [o.header]: "" })][1]],
-  methods: [["POST", "PATCH"], (v) => v.every((m) => /^[^a-z\s]+$/.test(m) && !isSafe(m))],
+  methods: [["POST", "PATCH"], (v) => v.every((m) => m.toUpperCase() === m && !isSafe(m))],
   keyFor: [randomUUID],
   maxAttempts: [4, Boolean],
   maxAge: [864e5, Boolean],
@@ -39,3 +39,6 @@ export function compile(given) {
 
 /** Whether a method is safe (RFC 9110, section 9.2.1), so that it may be repeated without a key. */
 export const isSafe = (method) => /^(GET|HEAD|OPTIONS|TRACE)$/.test(method);
+
+/** Whether a request is of the page's own origin, or there is no page. */
+export const isOwn = ({ url }) => !globalThis.location || url.origin === location.origin;

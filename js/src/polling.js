@@ -2,7 +2,7 @@ import { isWorth, judge } from "./classify.js";
 import { parseObject } from "./document.js";
 import { fill } from "./fill.js";
 import { encode } from "./key.js";
-import { isSafe } from "./options.js";
+import { isOwn, isSafe } from "./options.js";
 import { retryAfter } from "./retryafter.js";
 import { sleep } from "./wait.js";
 
@@ -46,7 +46,7 @@ export function polling(given = {}) {
     if (runs) await poll(call, url, text);
     if (call.error || call.reason || isWorth(call) || (known && !call.nothingKept)) return false;
     call.options.attempts.tell(call, 0);
-    Object.assign(call, { asks: undefined, kind: "request", state: undefined, nothingKept: false });
+    Object.assign(call, { asks: undefined, kind: undefined, state: undefined, nothingKept: false });
     return true;
   }
 
@@ -104,7 +104,7 @@ async function question(call, kind, url, text) {
   if (text !== undefined) headers.set(options.header, text);
   const { body, integrity, keepalive, ...init } = call.init;
   // In a page the platform follows redirects. Elsewhere it is led to no other origin, as if it had a key.
-  const stays = globalThis.location && (call.own ? { mode: "same-origin" } : { redirect: "error" });
+  const stays = globalThis.location && (isOwn(call) ? { mode: "same-origin" } : { redirect: "error" });
   const plain = { ...options, crossOrigin: [], classify: undefined, dialect: {} };
   const asked = { ...call, headers, key: true, maybe: false, error: undefined, options: plain };
   const started = Date.now();
@@ -125,7 +125,7 @@ const codes = {
 function read(call, asked) {
   const { status, headers } = call.error ? {} : call.response;
   const tells = asked && status < 300 && /^[^;]*[/+]json\b/i.test(headers.get("Content-Type"));
-  const { state, retryable } = (tells ? parseObject(call.bytes) : call.problem) ?? {};
+  const { state, retryable } = (tells ? parseObject(new TextDecoder().decode(call.bytes)) : call.problem) ?? {};
   if (status === 202 || (status === 200 && state === "running")) call.state = "running";
   else call.state = typeof state === "string" ? state : undefined;
   // Where who should know did not tell, the outcome is as open as before.

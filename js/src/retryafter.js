@@ -11,9 +11,9 @@ export function retryAfter({ status, headers }, now) {
   // RateLimit of draft-ietf-httpapi-ratelimit-headers, a list of policies: how long the quotas that are used up need to
   // come back. A quota of which the rest is not told is used up if the status is 429.
   for (const policy of (headers.get("RateLimit") ?? "").split(",")) {
-    const of = (name) => seconds(policy.match(`;\\s*${name}=([^;\\s]*)`)?.[1]);
-    const left = of("r");
-    if (left === 0 || (status === 429 && left < 0)) asked = Math.max(asked, of("t"));
+    const { r, t } = Object.fromEntries(policy.split(";").map((parameter) => parameter.trim().split("=")));
+    const left = seconds(r);
+    if (left === 0 || (status === 429 && left < 0)) asked = Math.max(asked, seconds(t));
   }
   return Math.min(asked, 31536e8);
 }
@@ -26,6 +26,6 @@ const seconds = (text) => (/^\d+$/.test(text) ? text * 1000 : -1);
  * alone would take nearly anything, such as -7, for a date.
  */
 function parseDate(text) {
-  const at = /^[A-Z][a-z]+,? .+:\d\d (GMT|\d{4})$/.test(text) ? Date.parse(text.replace(/\d$/, "$& GMT")) : NaN;
+  const at = /^[A-Z].+:\d\d (GMT|\d{4})$/.test(text) ? Date.parse(text.replace(/\d$/, "$& GMT")) : NaN;
   return new Date(at).getUTCDate() === +/\d+/.exec(text) ? at : NaN; // the 31st of February is none
 }

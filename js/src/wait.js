@@ -13,7 +13,7 @@ export function within(signal, ms, f) {
       const left = Math.ceil(until - Date.now());
       // A timer takes what is beyond 2^31 for nothing.
       if (left > 0) timer = setTimeout(arm, Math.min(left, 2e9));
-      else controller.abort(new DOMException("too late", "TimeoutError"));
+      else controller.abort(new DOMException("timeout", "TimeoutError"));
     };
     limit.onabort = () => failed(limit.reason);
     signal?.addEventListener("abort", follow);
