@@ -55,26 +55,23 @@ export function prepare(call, options, send) {
    */
   async function run(limit, given, maybe = maySent(given), keep) {
     const safe = isSafe(method);
-    let key = keyOf(given);
     let body = await call.body;
-    if (safe) {
-      key = undefined;
-    } else {
+    let key;
+    if (!safe) {
       const { value, put } = await options.field(body, headers, options);
-      if (value != null) {
-        if (key && key.value !== value) invalid("the request holds another key");
-        key ??= keyOf(value);
-      } else if (!key && options.methods.includes(method)) {
-        key = { value: options.keyFor(url, init), made: Date.now() };
+      key = keyOf(given ?? value);
+      if (value != null && key.value !== value) invalid("the request holds another key");
+      if (!key && options.methods.includes(method)) {
+        const value = options.keyFor(url, init);
         maybe = options.keyFor !== randomUUID;
-        if (key.value === "") key = undefined;
+        if (value !== "") key = keyOf({ value });
       }
       if (key) body = put(key.value);
     }
     Object.assign(call, { key, limit, maybe: key && maybe });
     if (key && init.mode === "no-cors") throw new TypeError("no-cors drops the key");
     if (key && stream) throw new IdempotencyError({ code: "BODY_NOT_REPEATABLE" });
-    if (!stream) init.body = body;
+    init.body ??= body;
     const repeats = key || (!stream && (safe || /^(PUT|DELETE)$/.test(method)));
     limit.throwIfAborted();
     limit.onabort = null; // from here on the call ends by itself, so that no answer is hidden by what comes after it
@@ -98,7 +95,8 @@ export function prepare(call, options, send) {
         delay = free
           ? 0
           : Math.max(
-              asked > 0 ? asked : running * 1000,
+              asked,
+              running * 1000,
               options.backoff(running ? call.number - 1 - retries : retries, options.random()) || 0,
             );
         call.reason =

@@ -50,7 +50,7 @@ export function decode(text) {
 export function inHeader(body, headers, { header, bare }) {
   const text = headers.get(header);
   return {
-    value: text === null ? undefined : decode(text),
+    value: text && decode(text),
     put(value) {
       headers.set(header, text ?? encode(value, bare));
       return body;

@@ -6,19 +6,18 @@
  */
 export function requestOf(input, init) {
   const given = { ...partsOf(input?.arrayBuffer && input), ...partsOf(init) };
-  const { key, timeout = 0, body, signal, method: verb = "GET", ...rest } = given;
+  const { key, timeout = 0, body, signal, ...rest } = given;
   if (!(timeout >= 0)) throw new TypeError("timeout is no time");
   const url = new URL(input?.url ?? input, globalThis.document?.baseURI ?? globalThis.location);
-  const method = verb.toUpperCase();
-  const headers = new Headers(rest.headers);
+  const method = (rest.method ?? "GET").toUpperCase();
   const stream = body?.getReader || body?.[Symbol.asyncIterator];
-  const sent = { ...rest, method, headers, body };
-  const checked = new Request(url, { ...sent, body: body?.headers ? undefined : body });
-  const request = { url, method, headers, given: key, timeout: timeout || Infinity, signal, init: sent, stream, body: stream ? undefined : body };
+  const checked = new Request(url, { ...rest, method, body: body?.headers ? undefined : body });
+  const { headers } = checked;
+  const sent = { ...rest, method, headers, body: stream && body };
+  const request = { url, method, headers, given: key, timeout: timeout || Infinity, signal, init: sent, stream };
+  if (!stream) request.body = body;
   if (Object(body) === body && !stream && !(body instanceof Blob)) {
     const source = body.headers ? body : checked;
-    const type = source.headers.get("Content-Type");
-    if (type && !headers.has("Content-Type")) headers.set("Content-Type", type);
     request.body = source.arrayBuffer().then((bytes) => (bytes.byteLength ? bytes : undefined));
     request.body.catch(() => {}); // it is told where it is waited for
   }
