@@ -30,14 +30,14 @@ export function prepare(call, options, send) {
   /**
    * What the rules for answers, redirects, polling and operations know of a call, besides the request. Later it has the
    * key that is sent; maybe, that an attempt under the key may have arrived before the last one; limit, the signal that
-   * ends all; what came of the last attempt, or question: error, or response, bytes, problem, moved, and verdict; the
+   * ends all; what came of the last attempt, or question: error, or response, bytes, problem, redirected, and verdict; the
    * reason why there is no further attempt although that was worth it; and retryAt, when the server said to come again.
    * After an error the response is still the last one that came.
    */
-  return Object.assign(call, { options, attempts: 0, number: 1, send, run, tooLate, within: whole });
+  return Object.assign(call, { options, attempts: 0, number: 1, send, run, tooLate, bounded });
 
   /** Does what belongs to the call, for as long as its request, or that of somebody who waits for it, allows. */
-  async function whole(f, { signal, timeout } = call) {
+  async function bounded(f, { signal, timeout } = call) {
     let limit;
     try {
       return await within(signal, timeout, (ends) => f((limit = ends)));
@@ -125,8 +125,8 @@ export function prepare(call, options, send) {
 
   /** Why nothing may be sent at a time, undefined if it may. */
   function tooLate(at) {
-    if (at >= deadline) return "deadline";
-    return call.key && at >= call.key.made + options.maxAge ? "retention" : undefined;
+    const old = call.key && at >= call.key.made + options.maxAge;
+    return at >= deadline ? "deadline" : old ? "retention" : undefined;
   }
 
   /** Returns the call, with its answer, or throws the error with which it ended. */

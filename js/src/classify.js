@@ -41,12 +41,11 @@ export async function judge(call) {
   // said before the key is looked at, or by somebody else, says nothing of that one: a login that is asked for, a
   // refusal whose code is not known, an answer to which a redirect has led.
   if (!key || kept || replayed(response)) return undefined;
-  const is = (media, { headers }) => media.test(headers.get("Content-Type"));
-  const page = is(/html/i, response) && is(/json/i, call); // such as a login's
+  const page = /html/i.test(headers.get("Content-Type")) && /json/i.test(call.headers.get("Content-Type")); // a login's
   const open =
     status > 499 ||
     (page && status < 400) ||
-    (maybe && mark === null && (page || call.moved || /40[01379]|417|422/.test(status)));
+    (maybe && mark === null && (page || call.redirected || /40[01379]|417|422/.test(status)));
   return open ? "unknown" : undefined;
 }
 

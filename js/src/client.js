@@ -1,6 +1,7 @@
 import { prepare } from "./call.js";
 import { responseOf } from "./exchange.js";
-import { compile } from "./options.js";
+import { fill } from "./fill.js";
+import { known } from "./options.js";
 import { requestOf } from "./request.js";
 
 /** Where operations find what they share with the client that they are of: its options, and how it prepares a call. */
@@ -11,11 +12,12 @@ export const insides = Symbol();
  * a request, and follows redirects as far as the platform does not.
  */
 export function clientOf(send, given = {}) {
-  const options = compile(given);
+  const options = fill(known, { ...given.dialect, classify: undefined }, given); // what the dialect says goes last
+  options.budget = options.budget();
   return {
     async fetch(input, init) {
       const call = prepare(requestOf(input, init), options, send);
-      return responseOf(await call.within((limit) => call.run(limit, call.given)));
+      return responseOf(await call.bounded((limit) => call.run(limit, call.given)));
     },
     [insides]: { options, send },
   };

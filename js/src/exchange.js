@@ -9,10 +9,10 @@ import { within } from "./wait.js";
 export function exchange({ options, limit }, url, init) {
   return within(limit, options.attemptTimeout || Infinity, async (signal) => {
     const response = await options.fetch(url.href, { ...init, signal });
-    const { status, redirected: moved } = response;
+    const { status, redirected } = response;
     // Other answers have no body, or none that a page may read.
     const bytes = status > 199 && status < 600 ? await response.arrayBuffer() : undefined;
-    return { response, bytes, moved, problem: readProblem(response, bytes) };
+    return { response, bytes, redirected, problem: readProblem(response, bytes) };
   }).catch((error) => ({ error }));
 }
 

@@ -64,7 +64,7 @@ export function operations(client, given = {}) {
       if (request.given !== undefined) throw new TypeError("the operation has its own key");
       if (isSafe(request.method)) throw new TypeError("the operation needs an unsafe method");
       const call = Object.assign(prepare(request, options, send), { operation: name });
-      const answer = call.within((limit) => inTurn(call, limit, asked)).finally(() => underWay.delete(item));
+      const answer = call.bounded((limit) => inTurn(call, limit, asked)).finally(() => underWay.delete(item));
       underWay.set(item, { call, answer });
       return answer;
     }
@@ -145,7 +145,7 @@ export function operations(client, given = {}) {
  */
 async function join({ call, answer }, request) {
   try {
-    return await call.within(async () => {
+    return await call.bounded(async () => {
       if ((await digestOf(request)) !== (await digestOf(call))) reused(call);
       return answer;
     }, request);

@@ -1,10 +1,9 @@
 import { fullJitter } from "./backoff.js";
-import { budgetOf } from "./budget.js";
-import { fill } from "./fill.js";
+import { bound } from "./budget.js";
 import { inHeader, randomUUID } from "./key.js";
 
 /** Each option's default, and what it has to be, see fill. */
-const known = {
+export const known = {
   fetch: [(url, init) => fetch(url, init)],
   dialect: [{}],
   field: [inHeader],
@@ -20,22 +19,12 @@ const known = {
   backoff: [fullJitter(100, 30_000), (v) => v(0, 0) >= 0], // else it would only be seen when a request is repeated
   random: [Math.random],
   maxRetryAfter: [60_000],
-  budget: [{}, budgetOf],
+  budget: [bound(0.1, 10), (v) => v()() >= 0],
   attemptTimeout: [30_000],
   waitOnline: [() => true],
   crossOrigin: [[], (v) => v.every((origin) => new URL(origin).origin === origin)],
   attempts: [{ tell() {} }, (v) => v.tell],
 };
-
-/**
- * Fills in the defaults of a client's options, or throws a TypeError that says what is wrong. What the dialect says
- * goes last.
- */
-export function compile(given) {
-  const o = fill(known, { ...given.dialect, classify: undefined }, given);
-  o.budget = budgetOf(o.budget);
-  return o;
-}
 
 /** Whether a method is safe (RFC 9110, section 9.2.1), so that it may be repeated without a key. */
 export const isSafe = (method) => /^(GET|HEAD|OPTIONS|TRACE)$/.test(method);

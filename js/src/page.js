@@ -2,6 +2,7 @@ import { clientOf } from "./client.js";
 import { exchange } from "./exchange.js";
 
 export { attempts } from "./attempts.js";
+export { budget } from "./budget.js";
 export { operations } from "./operations.js";
 export { polling } from "./polling.js";
 export { adyen, draft07, inBody, paypal, square, stripe } from "./dialects.js";

@@ -11,7 +11,7 @@ export async function follow(call, url, init, moved = false, left = 20) {
   const manual = !globalThis.location && call.key && (init.redirect ?? "follow") === "follow";
   const reply = await exchange(call, url, manual ? { ...init, redirect: "manual" } : init);
   const { status, headers } = reply.response ?? {};
-  reply.moved ||= moved;
+  reply.redirected ||= moved;
   const location = manual && [301, 302, 303, 307, 308].includes(status) && headers.get("Location");
   if (!location) return reply;
   const to = new URL(location, url);

@@ -3,7 +3,7 @@ import { afterEach, beforeEach, test } from "node:test";
 
 import { Clock } from "../harness/clock.js";
 import { payment, shop, url } from "../harness/shop.js";
-import { createClient, fullJitter, operations, polling } from "../src/index.js";
+import { attempts, budget, createClient, fullJitter, operations, polling } from "../src/index.js";
 
 const ok = { status: 201, json: { id: 1 } };
 const never = (init) => new Promise((_, fail) => init.signal.addEventListener("abort", () => fail(init.signal.reason)));
@@ -100,7 +100,7 @@ test("a browser that does not see its network is not believed for ever", async (
 test("to try without a network costs no attempt, and no budget", async (t) => {
   const network = offline(t);
   const gone = { network: true };
-  const { client, server, attempts } = shop([gone, gone, gone, ok], { maxAttempts: 1, budget: { share: 0, burst: 0 } });
+  const { client, server, attempts } = shop([gone, gone, gone, ok], { maxAttempts: 1, budget: budget({ share: 0, burst: 0 }) });
   const answer = client.fetch(url, payment);
   answer.catch(() => {});
   await clock.settle();
@@ -356,7 +356,7 @@ test("a delay longer than the platform's longest timer is waited for", async () 
 
 test("R-68: all calls of a client share its budget", async () => {
   const down = { status: 503 };
-  const { client, server } = shop([down, down, down, down, ok], { budget: { share: 0.5, burst: 1 }, maxAttempts: 2 });
+  const { client, server } = shop([down, down, down, down, ok], { budget: budget({ share: 0.5, burst: 1 }), maxAttempts: 2 });
   const reasons = [];
   for (let i = 0; i < 3; i++) {
     const { error } = await clock.until(client.fetch(url, payment));
@@ -518,12 +518,14 @@ test("all that is wrong with the options is told at once", () => {
     correlationHeader: "",
     crossOrigin: ["https://a.example/x"],
     methods: ["GET"],
-    budget: { share: 2, burst: -1, size: 1 },
+    budget: { off: true },
     polling,
-    onAttempt: 7,
+    attempts: () => {},
+    waitOnline: true,
   };
   for (const [make, options] of [
     [createClient, wrong],
+    [budget, { share: 2, burst: -1, size: 1 }],
     [polling, { statusURL: "http://[::1", pollEvery: -1, every: 5 }],
     [(given) => operations(createClient(), given), { scope: 7, storage: {}, lock: "yes", storagePrefx: "" }],
   ]) {
@@ -537,6 +539,8 @@ test("all that is wrong with the options is told at once", () => {
     );
   }
   assert.throws(() => createClient({ header: "X-Id", correlationHeader: "x-id" }), TypeError);
+  assert.throws(() => createClient({ budget }), /budget/);
+  assert.throws(() => attempts({}), TypeError);
   assert.throws(() => operations(createClient(), { storage: false }), /storage/);
   for (const backoff of [() => {}, fullJitter("a", 1000), () => -1]) {
     assert.throws(() => createClient({ backoff }), /backoff/);

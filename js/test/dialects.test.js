@@ -3,7 +3,7 @@ import { afterEach, beforeEach, test } from "node:test";
 
 import { Clock } from "../harness/clock.js";
 import { payment, shop, url } from "../harness/shop.js";
-import { adyen, createClient, draft07, paypal, square, stripe } from "../src/index.js";
+import { adyen, budget, createClient, draft07, paypal, square, stripe } from "../src/index.js";
 
 let clock;
 beforeEach(() => (clock = new Clock().install()));
@@ -70,7 +70,7 @@ for (const [name, vendor] of Object.entries(vendors)) {
       if (fault < 0.4) throw new TypeError("lost after");
       return answer;
     };
-    const client = createClient({ fetch, dialect: vendor.dialect, maxAttempts: 100, random, budget: { off: true } });
+    const client = createClient({ fetch, dialect: vendor.dialect, maxAttempts: 100, random, budget: budget({ off: true }) });
     for (let n = 0; n < calls; n++) {
       const { value, error } = await clock.until(client.fetch(url, { method: "POST", body: JSON.stringify({ payment: n }) }));
       assert.ifError(error);

@@ -82,7 +82,7 @@ async function play(v, random) {
     fetch: server.fetch,
     random: () => random,
     backoff: fullJitter(o.baseMs ?? 100, 30_000),
-    budget: o.budget ?? { off: true },
+    budget: semel.budget(o.budget ?? { off: true }),
     maxAge: o.maxAgeMs,
     maxRetryAfter: o.maxRetryAfterMs,
     polling: semel.polling({ pollEvery: o.pollEveryMs, statusURL: o.statusUrl }),

@@ -2,17 +2,17 @@
 // the request again as long as there is none. The keys are derived from the cart: the same for a second click, after a reload, and
 // in another tab that shows the cart. A card that was declined is the end of one wish; another card is the next one.
 
-import { createClient, IdempotencyError, operations } from "/client/index.js";
+import { attempts, budget, createClient, IdempotencyError, operations } from "/client/index.js";
 import { load, save } from "./cart.js";
 import { session } from "./session.js";
 
-/** Is told about each attempt, see the client's onAttempt. */
+/** Is told about each attempt, see what the client imports as attempts. */
 export const watch = { attempt: () => {} };
 
 const options = {
   maxAttempts: 12, // a visitor has more patience than a server
-  budget: { off: true }, // and there is only one
-  onAttempt: (attempt) => watch.attempt(attempt),
+  budget: budget({ off: true }), // and there is only one
+  attempts: attempts((attempt) => watch.attempt(attempt)),
 };
 const storage = localStorage; // which all tabs share
 const client = operations(createClient(options), { storage });

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { createServer, request as ask } from "node:http";
 
 import mock from "stripe-stateful-mock";
-import { createClient, stripe } from "@semelhq/client";
+import { budget, createClient, stripe } from "@semelhq/client";
 
 // Stripe as others have written it, behind a network that loses requests and answers.
 const calls = Number(process.argv[2]);
@@ -25,7 +25,7 @@ const flaky = createServer((incoming, outgoing) => {
 await new Promise((done) => flaky.listen(0, "127.0.0.1", done));
 
 const url = `http://127.0.0.1:${flaky.address().port}/v1/charges`;
-const client = createClient({ dialect: stripe(), maxAttempts: 50, backoff: () => 0, budget: { off: true } });
+const client = createClient({ dialect: stripe(), maxAttempts: 50, backoff: () => 0, budget: budget({ off: true }) });
 const headers = { Authorization: `Basic ${btoa("sk_test_semel:")}` };
 const charge = (fields, key) => client.fetch(url, { method: "POST", headers, body: new URLSearchParams(fields), key });
 const ids = new Set();
