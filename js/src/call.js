@@ -25,7 +25,7 @@ export function prepare(call, options, send) {
   // A redirect of a page's request to another origin then fails before anything is sent there.
   if (globalThis.location && own && !options.crossOrigin[0]) init.mode ??= "same-origin";
   const { correlationHeader: name = own && "X-Correlation-Id" } = options;
-  if (name && !headers.get(name)) headers.set(name, randomUUID()); // it travels with the key
+  if (name && !headers.has(name)) headers.set(name, randomUUID()); // it travels with the key
 
   /**
    * What the rules for answers, redirects, polling and operations know of a call, besides the request. Later it has the

@@ -17,12 +17,12 @@ export async function judge(call) {
   const { options, key, maybe, response, problem } = call;
   if (call.error) return call.limit.aborted || call.final ? undefined : "retry";
   const { code, retryable, type } = problem ?? {};
-  if (code === "IDEMPOTENCY_IN_PROGRESS") return "in-progress";
   if (/^IDEMPOTENCY_/.test(code)) {
     call.code = code;
+    if (code === "IDEMPOTENCY_IN_PROGRESS") return "in-progress";
     return retryable !== false && again.test(code) ? "retry" : undefined;
   }
-  for (const say of [options.classify, options.dialect.classify]) {
+  for (const say of new Set([options.classify, options.dialect.classify])) {
     const told = await say?.(responseOf(call), maybe);
     if (told) return told;
   }

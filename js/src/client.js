@@ -12,7 +12,7 @@ export const insides = Symbol();
  * a request, and follows redirects as far as the platform does not.
  */
 export function clientOf(send, given = {}) {
-  const options = fill(known, { ...given.dialect, classify: undefined }, given); // what the dialect says goes last
+  const options = fill(known, { ...given.dialect }, given); // what the dialect says goes last
   options.budget = options.budget();
   return {
     async fetch(input, init) {

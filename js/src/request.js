@@ -7,7 +7,7 @@
 export function requestOf(input, init) {
   const given = { ...partsOf(input?.arrayBuffer && input), ...partsOf(init) };
   const { key, timeout = 0, body, signal, ...rest } = given;
-  if (!(timeout >= 0)) throw new TypeError("timeout is no time");
+  if (!(timeout >= 0)) throw new TypeError("not an option: timeout");
   const url = new URL(input?.url ?? input, globalThis.document?.baseURI ?? globalThis.location);
   const method = (rest.method ?? "GET").toUpperCase();
   const stream = body?.getReader || body?.[Symbol.asyncIterator];
