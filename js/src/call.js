@@ -13,9 +13,7 @@ const codes = {
   unknown: "IDEMPOTENCY_OUTCOME_PENDING",
 };
 
-/**
- * Makes a request one logical call, itself and its repeats. Nothing of it is kept or sent yet.
- */
+/** Makes a request one logical call, itself and its repeats. Nothing of it is kept or sent yet. */
 export function prepare(call, options, send) {
   const { url, method, headers, init, stream, timeout } = call;
   const own = isOwn(call);
@@ -30,9 +28,10 @@ export function prepare(call, options, send) {
   /**
    * What the rules for answers, redirects, polling and operations know of a call, besides the request. Later it has the
    * key that is sent; maybe, that an attempt under the key may have arrived before the last one; limit, the signal that
-   * ends all; what came of the last attempt, or question: error, or response, bytes, problem, redirected, and verdict; the
-   * reason why there is no further attempt although that was worth it; and retryAt, when the server said to come again.
-   * After an error the response is still the last one that came.
+   * ends all; number, that of the attempt, without those that cost nothing; what came of the last attempt, or question:
+   * error, or response, bytes, problem, redirected, and verdict; the reason why there is no further attempt although
+   * that was worth it; and retryAt, when the server said to come again. After an error the response is still the last
+   * one that came.
    */
   return Object.assign(call, { options, attempts: 0, number: 1, send, run, tooLate, bounded });
 
@@ -119,7 +118,8 @@ export function prepare(call, options, send) {
 
   async function attempt() {
     call.attempts++;
-    Object.assign(call, { error: undefined, code: undefined, retryAt: undefined, started: Date.now() }, await send(call, url, init));
+    const fresh = { error: undefined, code: undefined, retryAt: undefined, started: Date.now() };
+    Object.assign(call, fresh, await send(call, url, init));
     call.verdict = await judge(call);
   }
 

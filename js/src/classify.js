@@ -5,13 +5,13 @@ import { retryAfter } from "./retryafter.js";
  * The guard's codes after which the same request under the same key may fare better, unless the problem says that it
  * may not: outcome pending, too many attempts or keys, early data, store unavailable, no answer.
  */
-const again = /_(OUTCOME_P|TOO_MANY|EARLY|STORE|NO_A)/;
+const again = /OUTCOME_PENDING|TOO_MANY|EARLY|STORE|NO_ANSWER/;
 
 /**
  * What the last answer to a call's request comes to (R-66): "retry"; "in-progress"; "reused", the key is another
- * request's; "unknown", it leaves open what became of the operation; or neither: it is the operation's own, or a refusal
- * for good by the guard, with its code, or by the network, with its error. The guard's code goes first, since a server may give it another status; then what
- * the caller says; then the dialect; then the rules for every server.
+ * request's; "unknown", it leaves open what became of the operation; or none of these: it is the operation's own, or
+ * refused for good, by the guard, with its code, or by the network. The guard's code goes first, since a server may
+ * give it another status; then what the caller says; then the dialect; then the rules for every server.
  */
 export async function judge(call) {
   const { options, key, maybe, response, problem } = call;

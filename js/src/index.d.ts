@@ -22,7 +22,6 @@ export interface KeyStorage {
   removeItem(name: string): void;
 }
 
-/** The bound of all repeats of a client to a share of its calls: each call adds share, each repeat takes 1. */
 export interface BudgetOptions {
   /** Removes the bound. */
   off?: boolean;
@@ -31,6 +30,15 @@ export interface BudgetOptions {
   /** How many repeats are paid for at the start, and at most. Defaults to 10. */
   burst?: number;
 }
+
+/** What budget returns, for the client's options. Each client has its own. */
+export type Budget = () => (repeat?: boolean) => unknown;
+
+/**
+ * The bound of all repeats of a client to a share of its calls (R-68): each call adds share, each repeat takes 1. Throws a
+ * TypeError that says what is wrong with its options.
+ */
+export function budget(options?: BudgetOptions): Budget;
 
 /** Options of a client. All times are in milliseconds. */
 export interface ClientOptions {
@@ -66,15 +74,15 @@ export interface ClientOptions {
   random?: () => number;
   /** The longest delay that a server may ask for; more ends the call. Defaults to 1 min. */
   maxRetryAfter?: number;
-  budget?: BudgetOptions;
+  /** Bounds the repeats, see budget. Defaults to a tenth of the calls, of which ten are paid for at the start. */
+  budget?: Budget;
   /** How long one attempt may take, to the end of its answer; 0 is no limit. Defaults to 30 s. */
   attemptTimeout?: number;
   /**
-   * Waits while navigator.onLine is false, instead of spending attempts, and looks again each second. Some browsers say so
-   * though they have a network: every 30 s the request is sent all the same, and costs no attempt if it is lost. Defaults to
-   * true.
+   * Is waited for before each attempt. It returns, or promises, whether a network is known; an attempt that is lost without one
+   * costs nothing. untilOnline is one. Defaults to none, but see operations.
    */
-  waitOnline?: boolean;
+  waitOnline?: (signal: AbortSignal) => boolean | Promise<boolean>;
   /** Asks about operations in place of sending their requests again, see polling. Defaults to sending them again. */
   polling?: Polling;
   /**
@@ -82,9 +90,24 @@ export interface ClientOptions {
    * Defaults to none. In a page this holds for requests to its own origin; beyond that the platform decides, by CORS.
    */
   crossOrigin?: string[];
-  /** Is told about each attempt, without its key, just after that has ended. */
-  onAttempt?: (attempt: Attempt) => void;
+  /** Tells of each attempt, see attempts. Defaults to telling nobody. */
+  attempts?: Attempts;
 }
+
+/** What attempts returns, for the client's options. What it holds is the client's own. */
+export interface Attempts {
+  readonly tell: unknown;
+}
+
+/** Tells f of each attempt of a client's calls, without its key, just after that has ended. */
+export function attempts(f: (attempt: Attempt) => void): Attempts;
+
+/**
+ * Waits while navigator.onLine is false, instead of spending attempts, and looks again each second. Some browsers say so though
+ * they have a network: every 30 s the request is sent all the same, and costs no attempt if it is lost. For the client's option
+ * waitOnline.
+ */
+export function untilOnline(signal: AbortSignal): Promise<boolean>;
 
 /** When to ask about operations. */
 export interface PollingOptions {
@@ -283,6 +306,8 @@ export interface OperationsOptions {
   scope?: string;
   /** Is put before an operation's name in the storage. Defaults to "semel:". */
   storagePrefix?: string;
+  /** Lets the calls of operations wait for a network with untilOnline. Defaults to true; false leaves it to the client's option. */
+  waitOnline?: boolean;
   /** Is told that storage could not be used. Defaults to console.warn. */
   onWarning?: (warning: Warning) => void;
 }

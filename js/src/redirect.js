@@ -2,9 +2,8 @@ import { replayed } from "./classify.js";
 import { exchange } from "./exchange.js";
 
 /**
- * Sends a request, and follows redirects of one with a key. In a page, or a worker, the
- * platform does, by the rules of CORS. Elsewhere a redirect takes key and body to another origin only if that is
- * allowed by name (R-69).
+ * Sends a request, and follows redirects of one with a key. In a page, or a worker, the platform does, by the rules of
+ * CORS. Elsewhere a redirect takes key and body to another origin only if that is allowed by name (R-69).
  */
 export async function follow(call, url, init, moved = false, left = 20) {
   const { crossOrigin, header, correlationHeader } = call.options;

@@ -11,6 +11,7 @@ export function requestOf(input, init) {
   const url = new URL(input?.url ?? input, globalThis.document?.baseURI ?? globalThis.location);
   const method = (rest.method ?? "GET").toUpperCase();
   const stream = body?.getReader || body?.[Symbol.asyncIterator];
+  // What the body is, it says in its Content-Type.
   const checked = new Request(url, { ...rest, method, body: body?.headers ? undefined : body });
   const { headers } = checked;
   const sent = { ...rest, method, headers, body: stream && body };
@@ -18,7 +19,7 @@ export function requestOf(input, init) {
   if (!stream) request.body = body;
   if (Object(body) === body && !stream && !(body instanceof Blob)) {
     const source = body.headers ? body : checked;
-    request.body = source.arrayBuffer().then((bytes) => (bytes.byteLength ? bytes : undefined));
+    request.body = source.arrayBuffer().then((bytes) => (bytes.byteLength ? bytes : null));
     request.body.catch(() => {}); // it is told where it is waited for
   }
   return request;

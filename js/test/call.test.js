@@ -3,7 +3,7 @@ import { afterEach, beforeEach, test } from "node:test";
 
 import { Clock } from "../harness/clock.js";
 import { payment, shop, url } from "../harness/shop.js";
-import { attempts, budget, createClient, fullJitter, operations, polling } from "../src/index.js";
+import { attempts, budget, createClient, fullJitter, operations, polling, untilOnline } from "../src/index.js";
 
 const ok = { status: 201, json: { id: 1 } };
 const never = (init) => new Promise((_, fail) => init.signal.addEventListener("abort", () => fail(init.signal.reason)));
@@ -74,6 +74,24 @@ test("a client that need not wait for the network does not", async (t) => {
   offline(t);
   const { client } = shop([ok], { waitOnline: false });
   assert.equal((await client.fetch(url, payment)).status, 201);
+});
+
+test("operations wait for a network, unless they need not, and a client only if it is told to", async (t) => {
+  offline(t);
+  for (const [waitOnline, options, waits] of [
+    [undefined, undefined, false],
+    [untilOnline, undefined, true],
+    [undefined, {}, true],
+    [undefined, { waitOnline: false }, false],
+    [untilOnline, { waitOnline: false }, true],
+  ]) {
+    const { server } = shop([ok]);
+    const plain = createClient({ fetch: server.fetch, waitOnline });
+    const { fetch } = options ? operations(plain, { storage: null, ...options }).operation("checkout-42") : plain;
+    const start = clock.now;
+    await clock.until(fetch(url, payment));
+    assert.equal(server.requests[0].at - start, waits ? 30_000 : 0);
+  }
 });
 
 test("a network that comes back unseen is not waited for for ever", async (t) => {

@@ -101,20 +101,22 @@ test("R-65: a second call while one is under way sends nothing, and gets the sam
 
 const slow = ({ signal }) => new Promise((_, fail) => signal.addEventListener("abort", () => fail(signal.reason)));
 
-test("who gives up a call takes it from nobody who has joined it", async () => {
-  const { client, keys } = shop([slow, ok]);
-  const operation = client.operation("checkout-42");
-  const controller = new AbortController();
-  const first = operation.fetch(url, { ...payment, signal: controller.signal });
-  const others = [operation.fetch(url, payment), operation.fetch(url, payment)];
-  while (keys().length === 0) await new Promise(setImmediate);
-  controller.abort();
-  others.push(operation.fetch(url, payment)); // as a component does that is mounted again at once
-  await assert.rejects(first, controller.signal.reason);
-  for (const other of await Promise.all(others)) assert.equal(other.status, 201);
-  assert.equal(keys().length, 2);
-  assert.equal(keys()[1], keys()[0]);
-});
+for (const why of [undefined, new DOMException("the caller's own time", "TimeoutError")]) {
+  test(`who gives up a call takes it from nobody who has joined it: ${why}`, async () => {
+    const { client, keys } = shop([slow, ok]);
+    const operation = client.operation("checkout-42");
+    const controller = new AbortController();
+    const first = operation.fetch(url, { ...payment, signal: controller.signal });
+    const others = [operation.fetch(url, payment), operation.fetch(url, payment)];
+    while (keys().length === 0) await new Promise(setImmediate);
+    controller.abort(why);
+    others.push(operation.fetch(url, payment)); // as a component does that is mounted again at once
+    await assert.rejects(first, controller.signal.reason);
+    for (const other of await Promise.all(others)) assert.equal(other.status, 201);
+    assert.equal(keys().length, 2);
+    assert.equal(keys()[1], keys()[0]);
+  });
+}
 
 test("who has joined a call may give it up, and takes it from nobody else", async () => {
   let answer;
