@@ -9,12 +9,9 @@ export function within(signal, ms, f) {
   const until = Date.now() + ms;
   let timer;
   return new Promise((done, failed) => {
-    const arm = () => {
-      const left = Math.ceil(until - Date.now());
-      // A timer takes what is beyond 2^31 for nothing.
-      if (left > 0) timer = setTimeout(arm, Math.min(left, 2e9));
-      else controller.abort(new DOMException("timeout", "TimeoutError"));
-    };
+    // A timer takes what is beyond 2^31 for nothing.
+    const arm = () => (timer = setTimeout(over, Math.min(Math.ceil(until - Date.now()), 2e9)));
+    const over = () => (Date.now() < until ? arm() : controller.abort(new DOMException("timeout", "TimeoutError")));
     limit.onabort = () => failed(limit.reason);
     signal?.addEventListener("abort", follow);
     if (signal?.aborted) return follow();
