@@ -12,7 +12,7 @@ export const known = {
   header: ["Idempotency-Key", (v) => new Headers({ [v]: "" })],
   bare: [false],
   correlationHeader: [undefined, (v, o) => v == null || [...new Headers({ [v]: "", [o.header]: "" })][1]],
-  methods: [["POST", "PATCH"], (v) => v.every((m) => m.toUpperCase() === m && !isSafe(m))],
+  methods: [["POST", "PATCH"], (v) => v.every((m) => m.trim().toUpperCase() === m && !isSafe(m))],
   keyFor: [randomUUID],
   maxAttempts: [4, Boolean],
   maxAge: [864e5, Boolean],

@@ -558,6 +558,7 @@ test("all that is wrong with the options is told at once", () => {
   }
   assert.throws(() => createClient({ header: "X-Id", correlationHeader: "x-id" }), TypeError);
   assert.throws(() => createClient({ budget }), /budget/);
+  for (const method of ["post", " POST", "TRACE", 7]) assert.throws(() => createClient({ methods: [method] }), /methods/);
   assert.throws(() => attempts({}), TypeError);
   assert.throws(() => operations(createClient(), { storage: false }), /storage/);
   for (const backoff of [() => {}, fullJitter("a", 1000), () => -1]) {
