@@ -36,14 +36,9 @@ export function prepare(call, options, send) {
   return Object.assign(call, { options, attempts: 0, number: 1, send, run, tooLate, bounded });
 
   /** Does what belongs to the call, for as long as its request, or that of somebody who waits for it, allows. */
-  async function bounded(f, { signal, timeout } = call) {
-    let limit;
-    try {
-      return await within(signal, timeout, (ends) => f((limit = ends)));
-    } catch (error) {
-      if (signal?.aborted || error !== limit?.reason) throw error;
-      return end("deadline", error);
-    }
+  function bounded(f, { signal, timeout } = call) {
+    const over = (error) => new IdempotencyError({ ...call, code: undefined, reason: "deadline", error });
+    return within(signal, timeout, f, over);
   }
 
   /**
@@ -130,17 +125,10 @@ export function prepare(call, options, send) {
   }
 
   /** Returns the call, with its answer, or throws the error with which it ended. */
-  function end(reason = call.reason, error = call.error) {
-    const { key, attempts, response, problem, verdict, state, code = codes[verdict] } = call;
-    if (error || reason || code) {
-      throw new IdempotencyError({
-        ...call,
-        reason,
-        code: error ? undefined : code,
-        response: response && responseOf(call),
-        cause: error,
-      });
-    }
+  function end() {
+    const { key, attempts, response, problem, state, verdict, error } = call;
+    call.code ??= codes[verdict];
+    if (error || call.code || call.reason) throw new IdempotencyError(call);
     call.idempotent = { key, attempts, replayed: replayed(response), state, problem };
     return call;
   }

@@ -1,13 +1,15 @@
+import { responseOf } from "./exchange.js";
 import { hide } from "./hide.js";
 
 /** The end of a call without the operation's own answer (R-71). */
 export class IdempotencyError extends Error {
-  constructor({ code, reason, attempts = 0, retryAt, problem, key, response, detail, cause }) {
+  constructor(call) {
+    const { key, attempts = 0, response, problem, code, reason, retryAt, error: cause, detail } = call;
     const what = told(cause ?? detail ?? [response?.status, code].join(" "));
     super(`idempotent call, ${attempts} sent: ${reason ? `ended by ${reason}: ` : ""}${what}`, cause && { cause });
     Object.assign(this, { name: "IdempotencyError", code, reason, attempts, retryAt, problem });
     // Whoever logs an error logs its enumerable properties: neither key nor answer belongs there (R-15).
-    hide(this, { key, response });
+    hide(this, { key, response: response && responseOf(call) });
   }
 }
 

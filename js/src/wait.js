@@ -1,30 +1,29 @@
 /**
  * Runs f with a signal that fires with another one, undefined if there is none, or after so many milliseconds, which
- * may be without end. Rejects then with the signal's reason, whatever f knows of it. Nothing is left to fire.
+ * may be without end, with what over makes of that. Rejects then with the signal's reason, whatever f knows of it.
+ * Nothing is left to fire.
  */
-export function within(signal, ms, f) {
+export async function within(signal, ms, f, over = (error) => error) {
   const controller = new AbortController();
   const { signal: limit } = controller;
-  const follow = () => controller.abort(signal.reason);
-  const until = Date.now() + ms;
+  const until = Math.ceil(Date.now() + ms);
   let timer;
-  return new Promise((done, failed) => {
-    // A timer takes what is beyond 2^31 for nothing.
-    const arm = () => (timer = setTimeout(over, Math.min(Math.ceil(until - Date.now()), 2e9)));
-    const over = () => (Date.now() < until ? arm() : controller.abort(new DOMException("timeout", "TimeoutError")));
-    limit.onabort = () => failed(limit.reason);
-    signal?.addEventListener("abort", follow);
-    if (signal?.aborted) return follow();
-    arm();
-    f(limit).then(done, failed);
-  }).finally(() => {
+  const check = () => {
+    if (signal?.aborted) controller.abort(signal.reason);
+    else if (timer && Date.now() >= until) controller.abort(over(new DOMException("timeout", "TimeoutError")));
+    else timer = setTimeout(check, Math.min(until - Date.now(), 2e9)); // it takes what is beyond 2^31 for nothing
+  };
+  try {
+    signal?.addEventListener("abort", check);
+    check();
+    limit.throwIfAborted();
+    return await Promise.race([new Promise((_, failed) => (limit.onabort = () => failed(limit.reason))), f(limit)]);
+  } finally {
     clearTimeout(timer);
-    signal?.removeEventListener("abort", follow);
-  });
+    signal?.removeEventListener("abort", check);
+  }
 }
 
 /** Sleeps. Throws the signal's reason. */
-export async function sleep(signal, ms) {
-  await within(signal, ms, () => new Promise(() => {})).catch(() => {});
-  signal.throwIfAborted();
-}
+export const sleep = (signal, ms) =>
+  within(signal, ms, () => new Promise(() => {})).catch(() => signal.throwIfAborted());
