@@ -14,7 +14,7 @@ const codes = {
 };
 
 /** Makes a request one logical call, itself and its repeats. Nothing of it is kept or sent yet. */
-export function prepare(call, options, send) {
+export function prepare(call, options) {
   const { url, method, headers, init, stream, timeout } = call;
   const own = isOwn(call);
   const deadline = Date.now() + timeout;
@@ -33,7 +33,7 @@ export function prepare(call, options, send) {
    * that was worth it; and retryAt, when the server said to come again. After an error the response is still the last
    * one that came.
    */
-  return Object.assign(call, { options, attempts: 0, number: 1, send, run, tooLate, bounded });
+  return Object.assign(call, { options, attempts: 0, number: 1, run, tooLate, bounded });
 
   /** Does what belongs to the call, for as long as its request, or that of somebody who waits for it, allows. */
   function bounded(f, { signal, timeout } = call) {
@@ -47,7 +47,7 @@ export function prepare(call, options, send) {
    * maybe says that it may have been sent before, as any may that the client has not made. keep is called before
    * anything is sent.
    */
-  async function run(limit, given, maybe = maySent(given), keep) {
+  async function run(limit, given = call.given, maybe = maySent(given), keep) {
     const safe = isSafe(method);
     let body = await call.body;
     let key;
@@ -114,14 +114,13 @@ export function prepare(call, options, send) {
   async function attempt() {
     call.attempts++;
     const fresh = { error: undefined, code: undefined, retryAt: undefined, started: Date.now() };
-    Object.assign(call, fresh, await send(call, url, init));
+    Object.assign(call, fresh, await options.send(call, url, init));
     call.verdict = await judge(call);
   }
 
   /** Why nothing may be sent at a time, undefined if it may. */
   function tooLate(at) {
-    const old = call.key && at >= call.key.made + options.maxAge;
-    return at >= deadline ? "deadline" : old ? "retention" : undefined;
+    return at >= deadline ? "deadline" : at >= call.key?.made + options.maxAge ? "retention" : undefined;
   }
 
   /** Returns the call, with its answer, or throws the error with which it ended. */

@@ -4,7 +4,7 @@ import { fill } from "./fill.js";
 import { known } from "./options.js";
 import { requestOf } from "./request.js";
 
-/** Where operations find what they share with the client that they are of: its options, and how it prepares a call. */
+/** Where operations find the options of the client that they are of. */
 export const insides = Symbol();
 
 /**
@@ -12,13 +12,13 @@ export const insides = Symbol();
  * a request, and follows redirects as far as the platform does not.
  */
 export function clientOf(send, given = {}) {
-  const options = fill(known, { ...given.dialect }, given); // what the dialect says goes last
-  options.budget = options.budget();
+  const options = fill(known, given, given.dialect); // what the dialect says goes last
+  Object.assign(options, { send, budget: options.budget() });
   return {
     async fetch(input, init) {
-      const call = prepare(requestOf(input, init), options, send);
-      return responseOf(await call.bounded((limit) => call.run(limit, call.given)));
+      const call = prepare(requestOf(input, init), options);
+      return responseOf(await call.bounded(call.run));
     },
-    [insides]: { options, send },
+    [insides]: options,
   };
 }

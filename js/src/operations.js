@@ -28,7 +28,7 @@ const isName = (v) => typeof v === "string" && v !== "";
  * TypeError that says what is wrong with the options.
  */
 export function operations(client, given = {}) {
-  const { options: plain, send } = client[insides];
+  const plain = client[insides];
   const own = fill(known, given);
   const options = own.waitOnline ? { ...plain, waitOnline: untilOnline } : plain;
   const keys = keyStore(own);
@@ -63,7 +63,7 @@ export function operations(client, given = {}) {
     function begin(request, asked) {
       if (request.given !== undefined) throw new TypeError("the operation has its own key");
       if (isSafe(request.method)) throw new TypeError("the operation needs an unsafe method");
-      const call = Object.assign(prepare(request, options, send), { operation: name });
+      const call = Object.assign(prepare(request, options), { operation: name });
       const answer = call.bounded((limit) => inTurn(call, limit, asked)).finally(() => underWay.delete(item));
       underWay.set(item, { call, answer });
       return answer;

@@ -108,7 +108,7 @@ async function question(call, kind, url, text) {
   const plain = { ...options, crossOrigin: [], classify: undefined, dialect: {} };
   const asked = { ...call, headers, key: true, maybe: false, error: undefined, options: plain };
   const started = Date.now();
-  const reply = await call.send(asked, url, { ...init, method: "GET", headers, cache: "no-store", ...stays });
+  const reply = await options.send(asked, url, { ...init, method: "GET", headers, cache: "no-store", ...stays });
   const verdict = await judge({ ...asked, key, ...reply });
   const { error } = reply;
   read(Object.assign(call, error ? {} : reply, { error, started, kind, verdict }), true);
