@@ -86,13 +86,11 @@ export function prepare(call, options) {
         const asked = error ? -1 : retryAfter(response, now);
         if (asked >= 0) call.retryAt = new Date(now + asked);
         // An operation that runs is asked for after a second if the server does not say when.
-        delay = free
-          ? 0
-          : Math.max(
-              asked,
-              running * 1000,
-              options.backoff(running ? call.number - 1 - retries : retries, options.random()) || 0,
-            );
+        delay = Math.max(
+          asked,
+          running * 1000,
+          options.backoff(running ? call.number - 1 - retries : retries, options.random()) || 0,
+        );
         call.reason =
           costs && retries + 1 >= options.maxAttempts
             ? "attempts"
