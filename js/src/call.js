@@ -33,7 +33,7 @@ export function prepare(call, options) {
    * that was worth it; and retryAt, when the server said to come again. After an error the response is still the last
    * one that came.
    */
-  return Object.assign(call, { options, attempts: 0, number: 1, run, tooLate, bounded });
+  return Object.assign(call, { options, attempts: 0, number: 1, run, bounded });
 
   /** Does what belongs to the call, for as long as its request, or that of somebody who waits for it, allows. */
   function bounded(f, { signal, timeout } = call) {
@@ -54,7 +54,7 @@ export function prepare(call, options) {
     if (!safe) {
       const { value, put } = await options.field(body, headers, options);
       key = keyOf(given ?? value);
-      if (value != null && key.value !== value) invalid("the request holds another key");
+      if (value != null && key.value !== value) invalid("two keys");
       if (!key && options.methods.includes(method)) {
         const value = options.keyFor(url, init);
         maybe = options.keyFor !== randomUUID;
@@ -75,7 +75,7 @@ export function prepare(call, options) {
       const network = await options.waitOnline(limit);
       call.reason = tooLate(Date.now()); // a computer may have slept over any delay
       if (call.reason) return end();
-      if (await options.polling.ask(call, attempt)) continue; // nobody knows of the operation
+      if (await options.polling.ask(call, attempt, tooLate)) continue; // nobody knows of the operation
       const { error, response, verdict } = call;
       const running = verdict === "in-progress";
       const free = error && !network; // the browser was right, and that costs no attempt

@@ -17,6 +17,6 @@ export class IdempotencyError extends Error {
 const why = (error) => error?.message || error?.code;
 
 /** Refuses a key that can't be sent. */
-export function invalid(detail = "the key is malformed") {
+export function invalid(detail) {
   throw new IdempotencyError({ code: "IDEMPOTENCY_KEY_INVALID", detail });
 }

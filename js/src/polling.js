@@ -22,7 +22,7 @@ export function polling(given = {}) {
    * Makes an attempt of a call, or asks about its operation. Reports whether to send the request once more: because
    * that was never seen, nothing is kept of it, or nobody knows of it.
    */
-  async function ask(call, attempt) {
+  async function ask(call, attempt, tooLate) {
     if (!call.asks) {
       await attempt();
       const { error, response, bytes, problem } = call;
@@ -30,7 +30,7 @@ export function polling(given = {}) {
       const at = accepted && near(call, response.headers.get("Location"), response.url);
       if (at) {
         read(call);
-        return poll(call, at);
+        return poll(call, tooLate, at);
       }
       // It is open whether it had an effect.
       const lost = error || response.status === 504 || problem?.code === "IDEMPOTENCY_OUTCOME_PENDING";
@@ -43,7 +43,7 @@ export function polling(given = {}) {
     await question(Object.assign(call, last), "status", url, text);
     const runs = call.state === "running";
     const known = runs || told(call);
-    if (runs) await poll(call, url, text);
+    if (runs) await poll(call, tooLate, url, text);
     if (call.error || call.reason || isWorth(call) || (known && !call.nothingKept)) return false;
     call.options.attempts.tell(call, 0);
     Object.assign(call, { asks: undefined, kind: undefined, state: undefined, nothingKept: false });
@@ -54,18 +54,18 @@ export function polling(given = {}) {
    * Asks about an operation until it has ended, beginning with an answer that says that it has not. Questions that fail
    * are asked again as often in a row as a request would be.
    */
-  async function poll(call, url, text) {
+  async function poll(call, tooLate, url, text) {
     const { backoff, random, maxRetryAfter, maxAttempts } = call.options;
     let failures = 0;
     for (;;) {
       const now = Date.now();
       let delay = pollEvery || 1000;
-      if (failures) delay = Math.max(delay, backoff(failures - 1, random()));
+      if (failures) delay = Math.max(delay, backoff(failures - 1, random()) || 0);
       if (!call.error) {
         const asked = retryAfter(call.response, now);
         if (asked > 0) delay = Math.min(asked, maxRetryAfter);
       }
-      call.reason = failures >= maxAttempts ? "attempts" : call.tooLate(now + delay);
+      call.reason = failures >= maxAttempts ? "attempts" : tooLate(now + delay);
       if (call.reason) {
         call.verdict = undefined;
         return;

@@ -3,25 +3,26 @@
  * may be without end, with what over makes of that. Rejects then with the signal's reason, whatever f knows of it.
  * Nothing is left to fire.
  */
-export async function within(signal, ms, f, over = (error) => error) {
+export function within(signal, ms, f, over = (error) => error) {
   const controller = new AbortController();
   const { signal: limit } = controller;
   const until = Math.ceil(Date.now() + ms);
   let timer;
   const check = () => {
     if (signal?.aborted) controller.abort(signal.reason);
-    else if (timer && Date.now() >= until) controller.abort(over(new DOMException("timeout", "TimeoutError")));
+    else if (timer && !(Date.now() < until)) controller.abort(over(new DOMException("timeout", "TimeoutError")));
     else timer = setTimeout(check, Math.min(until - Date.now(), 2e9)); // it takes what is beyond 2^31 for nothing
   };
-  try {
+  return new Promise((done, failed) => {
+    limit.onabort = () => failed(limit.reason);
     signal?.addEventListener("abort", check);
     check();
     limit.throwIfAborted();
-    return await Promise.race([new Promise((_, failed) => (limit.onabort = () => failed(limit.reason))), f(limit)]);
-  } finally {
+    f(limit).then(done, failed);
+  }).finally(() => {
     clearTimeout(timer);
     signal?.removeEventListener("abort", check);
-  }
+  });
 }
 
 /** Sleeps. Throws the signal's reason. */
