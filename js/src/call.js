@@ -1,6 +1,5 @@
-import { judge, replayed } from "./classify.js";
+import { judge } from "./classify.js";
 import { IdempotencyError, invalid } from "./errors.js";
-import { responseOf } from "./exchange.js";
 import { keyOf, maySent, randomUUID } from "./key.js";
 import { isOwn, isSafe } from "./options.js";
 import { retryAfter } from "./retryafter.js";
@@ -123,10 +122,8 @@ export function prepare(call, options) {
 
   /** Returns the call, with its answer, or throws the error with which it ended. */
   function end() {
-    const { key, attempts, response, problem, state, verdict, error } = call;
-    call.code ??= codes[verdict];
-    if (error || call.code || call.reason) throw new IdempotencyError(call);
-    call.idempotent = { key, attempts, replayed: replayed(response), state, problem };
+    call.code ??= codes[call.verdict];
+    if (call.error || call.code || call.reason) throw new IdempotencyError(call);
     return call;
   }
 }

@@ -1,4 +1,4 @@
-import { responseOf } from "./exchange.js";
+import { replayed, responseOf } from "./exchange.js";
 import { retryAfter } from "./retryafter.js";
 
 /**
@@ -51,6 +51,3 @@ export async function judge(call) {
 
 /** Whether an answer is worth another attempt, or another question. */
 export const isWorth = ({ verdict }) => /^(retry|in-progress)$/.test(verdict);
-
-/** Whether an answer was given before. */
-export const replayed = ({ headers }) => headers.get("Idempotent-Replayed") === "true";

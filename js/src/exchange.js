@@ -16,12 +16,16 @@ export function exchange({ options, limit }, url, init) {
   }).catch((error) => ({ error }));
 }
 
+/** Whether an answer was given before. */
+export const replayed = ({ headers }) => headers.get("Idempotent-Replayed") === "true";
+
 /**
  * Returns the last response of a call, whose body nobody has read, with what is told beside it. It is the platform's,
  * whatever fetch it came from.
  */
-export function responseOf({ response, bytes, idempotent }) {
+export function responseOf({ response, bytes, key, attempts, state, problem }) {
   const { url, redirected, type } = response;
   const copy = bytes ? new Response(bytes.byteLength ? bytes : null, response) : response.clone();
+  const idempotent = { key, attempts, replayed: replayed(response), state, problem };
   return hide(copy, { url, redirected, type, idempotent });
 }

@@ -3,7 +3,7 @@ import { insides } from "./client.js";
 import { digestOf } from "./digest.js";
 import { parseObject } from "./document.js";
 import { IdempotencyError, invalid } from "./errors.js";
-import { responseOf } from "./exchange.js";
+import { replayed, responseOf } from "./exchange.js";
 import { fill } from "./fill.js";
 import { encode, keyOf, newKey } from "./key.js";
 import { keyStore } from "./keystore.js";
@@ -164,7 +164,7 @@ function reused({ attempts, key }) {
  * Whether an answer says what became of the operation: not a 202 that was preferred to waiting (RFC 7240), and not that
  * it has failed and is not kept, since another run finds the steps that have succeeded under the same key.
  */
-function isDefinite({ response: { status, headers }, idempotent, nothingKept }) {
-  const goesOn = status === 202 && /respond-async/i.test(headers.get("Preference-Applied"));
-  return !nothingKept && (idempotent.replayed || !goesOn);
+function isDefinite({ response, nothingKept }) {
+  const goesOn = response.status === 202 && /respond-async/i.test(response.headers.get("Preference-Applied"));
+  return !nothingKept && (replayed(response) || !goesOn);
 }

@@ -1,5 +1,4 @@
-import { replayed } from "./classify.js";
-import { exchange } from "./exchange.js";
+import { exchange, replayed } from "./exchange.js";
 
 /**
  * Sends a request, and follows redirects of one with a key. In a page, or a worker, the platform does, by the rules of
