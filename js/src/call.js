@@ -59,11 +59,13 @@ export function prepare(call, options) {
         maybe = options.keyFor !== randomUUID;
         if (value !== "") key = keyOf({ value });
       }
-      if (key) body = put(key.value);
+      if (key) {
+        if (init.mode === "no-cors") throw new TypeError("no-cors drops the key");
+        if (stream) throw new IdempotencyError({ code: "BODY_NOT_REPEATABLE" });
+        body = put(key.value);
+      }
     }
-    Object.assign(call, { key, limit, maybe: key && maybe });
-    if (key && init.mode === "no-cors") throw new TypeError("no-cors drops the key");
-    if (key && stream) throw new IdempotencyError({ code: "BODY_NOT_REPEATABLE" });
+    Object.assign(call, { key, limit, maybe });
     init.body ??= body;
     const repeats = key || (!stream && (safe || /^(PUT|DELETE)$/.test(method)));
     limit.throwIfAborted();
@@ -72,8 +74,9 @@ export function prepare(call, options) {
     options.budget();
     for (;;) {
       const network = await options.waitOnline(limit);
-      call.reason = tooLate(Date.now()); // a computer may have slept over any delay
-      if (call.reason) return end();
+      call.started = Date.now();
+      call.reason = tooLate(call.started); // a computer may have slept over any delay
+      if (call.reason) break;
       if (await options.polling.ask(call, attempt, tooLate)) continue; // nobody knows of the operation
       const { error, response, verdict } = call;
       const running = verdict === "in-progress";
@@ -100,30 +103,26 @@ export function prepare(call, options) {
       }
       options.attempts.tell(call, delay);
       if (error) limit.throwIfAborted();
-      if (delay === undefined) return end();
+      if (delay === undefined) break;
       retries += costs;
       call.number += !free;
       call.maybe = true;
       await sleep(limit, delay);
     }
+    call.code ??= codes[call.verdict];
+    if (call.error || call.code || call.reason) throw new IdempotencyError(call);
+    return call;
   }
 
   async function attempt() {
     call.attempts++;
-    const fresh = { error: undefined, code: undefined, retryAt: undefined, started: Date.now() };
-    Object.assign(call, fresh, await options.send(call, url, init));
+    call.error = call.code = call.retryAt = undefined;
+    Object.assign(call, await options.send(call, url, init));
     call.verdict = await judge(call);
   }
 
   /** Why nothing may be sent at a time, undefined if it may. */
   function tooLate(at) {
     return at >= deadline ? "deadline" : at >= call.key?.made + options.maxAge ? "retention" : undefined;
-  }
-
-  /** Returns the call, with its answer, or throws the error with which it ended. */
-  function end() {
-    call.code ??= codes[call.verdict];
-    if (call.error || call.code || call.reason) throw new IdempotencyError(call);
-    return call;
   }
 }

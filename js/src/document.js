@@ -6,7 +6,7 @@ const members = { type: "", title: "", status: 0, detail: "", code: "", retryabl
  * (R-59a), in whatever form the body tells it.
  */
 export function readProblem({ status, headers }, bytes) {
-  if (!(status >= 400)) return undefined;
+  if (status < 400) return undefined;
   const code = headers.get("Idempotency-Code");
   const told = /problem\+json/i.test(headers.get("Content-Type"));
   const problem = told ? parseObject(new TextDecoder().decode(bytes)) : undefined;

@@ -1,16 +1,17 @@
 import { invalid } from "./errors.js";
 
-const unsent = new WeakSet(); // keys that were made here and are in no request yet
+let unsent; // the keys that were made here and are in no request yet, once there was one
 
 /** Makes a key: a random UUID (version 4, RFC 9562), made now. */
 export function newKey() {
   const key = { value: randomUUID(), made: Date.now() };
+  unsent ??= new WeakSet();
   unsent.add(key);
   return key;
 }
 
 /** Takes a key for a request, and reports whether it may have been in one before. */
-export const maySent = (key) => !unsent.delete(key);
+export const maySent = (key) => !unsent?.delete(key);
 
 /** A random UUID. Pages that were not fetched over TLS have no crypto.randomUUID. */
 export const randomUUID = () =>

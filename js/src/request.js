@@ -5,7 +5,7 @@
  * another boundary.
  */
 export function requestOf(input, init) {
-  const given = { ...partsOf(input?.arrayBuffer && input), ...partsOf(init) };
+  const given = { ...partsOf(input?.url && input), ...partsOf(init) };
   const { key, timeout = 0, body, signal, ...rest } = given;
   if (!(timeout >= 0)) throw new TypeError("not an option: timeout");
   const url = new URL(input?.url ?? input, globalThis.document?.baseURI ?? globalThis.location);
@@ -14,15 +14,14 @@ export function requestOf(input, init) {
   // What the body is, it says in its Content-Type.
   const checked = new Request(url, { ...rest, method, body: body?.headers ? undefined : body });
   const { headers } = checked;
-  const sent = { ...rest, method, headers, body: stream && body };
-  const request = { url, method, headers, given: key, timeout: timeout || Infinity, signal, init: sent, stream };
-  if (!stream) request.body = body;
-  if (Object(body) === body && !stream && !(body instanceof Blob)) {
-    const source = body.headers ? body : checked;
-    request.body = source.arrayBuffer().then((bytes) => (bytes.byteLength ? bytes : null));
-    request.body.catch(() => {}); // it is told where it is waited for
+  let sent = stream ? undefined : body;
+  if (Object(sent) === sent && !(sent instanceof Blob)) {
+    const source = sent.headers ? sent : checked;
+    sent = source.arrayBuffer().then((bytes) => (bytes.byteLength ? bytes : null));
+    sent.catch(() => {}); // it is told where it is waited for
   }
-  return request;
+  const parts = { ...rest, method, headers, body: stream && body };
+  return { url, method, headers, init: parts, stream, body: sent, signal, timeout: timeout || Infinity, given: key };
 }
 
 /**
