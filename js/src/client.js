@@ -4,9 +4,6 @@ import { fill } from "./fill.js";
 import { known } from "./options.js";
 import { requestOf } from "./request.js";
 
-/** Where operations find the options of the client that they are of. */
-export const insides = Symbol();
-
 /**
  * Returns a client whose calls share a budget; throws a TypeError that says what is wrong with the options. send sends
  * a request, and follows redirects as far as the platform does not.
@@ -19,6 +16,6 @@ export function clientOf(send, given = {}) {
       const call = prepare(requestOf(input, init), options);
       return responseOf(await call.bounded(call.run));
     },
-    [insides]: options,
+    options, // for operations
   };
 }

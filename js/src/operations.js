@@ -1,5 +1,4 @@
 import { prepare } from "./call.js";
-import { insides } from "./client.js";
 import { digestOf } from "./digest.js";
 import { parseObject } from "./document.js";
 import { IdempotencyError, invalid } from "./errors.js";
@@ -28,7 +27,7 @@ const isName = (v) => typeof v === "string" && v !== "";
  * TypeError that says what is wrong with the options.
  */
 export function operations(client, given = {}) {
-  const plain = client[insides];
+  const { options: plain } = client;
   const own = fill(known, given);
   const options = own.waitOnline ? { ...plain, waitOnline: untilOnline } : plain;
   const keys = keyStore(own);

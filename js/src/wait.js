@@ -17,8 +17,7 @@ export function within(signal, ms, f, over = (error) => error) {
     limit.onabort = () => failed(limit.reason);
     signal?.addEventListener("abort", check);
     check();
-    limit.throwIfAborted();
-    f(limit).then(done, failed);
+    if (!limit.aborted) f(limit).then(done, failed);
   }).finally(() => {
     clearTimeout(timer);
     signal?.removeEventListener("abort", check);
