@@ -9,8 +9,9 @@ import { requestOf } from "./request.js";
  * a request, and follows redirects as far as the platform does not.
  */
 export function clientOf(send, given = {}) {
-  const options = fill(known, given, given.dialect); // what the dialect says goes last
-  Object.assign(options, { send, budget: options.budget() });
+  const options = fill(known, given, given.dialect);
+  options.budget = options.budget();
+  options.send = send;
   return {
     async fetch(input, init) {
       const call = prepare(requestOf(input, init), options);

@@ -43,8 +43,8 @@ export function encode(key, bare) {
 
 /** The key in a header's text, in either form. The parameters behind a closing quote are left to the server. */
 export function decode(text) {
-  const [string] = quoted.exec(text) ?? [];
-  return string ? JSON.parse(string) : encode(text, true);
+  const found = quoted.exec(text);
+  return found ? JSON.parse(found[0]) : encode(text, true);
 }
 
 /** Reads the key in a header, and puts one there. What the caller has put there is sent as it stands. */

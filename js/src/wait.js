@@ -10,7 +10,7 @@ export function within(signal, ms, f, over = (error) => error) {
   let timer;
   const check = () => {
     if (signal?.aborted) controller.abort(signal.reason);
-    else if (timer && !(Date.now() < until)) controller.abort(over(new DOMException("timeout", "TimeoutError")));
+    else if (timer && !(Date.now() < until)) controller.abort(over(new DOMException("TimeoutError", "TimeoutError")));
     else timer = setTimeout(check, Math.min(until - Date.now(), 2e9)); // it takes what is beyond 2^31 for nothing
   };
   return new Promise((done, failed) => {
