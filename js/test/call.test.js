@@ -361,6 +361,15 @@ test("a law of delays that knows no later retry asks for none", async () => {
   assert.deepEqual(server.requests.slice(1).map((r, i) => r.at - server.requests[i].at), [10, 0]);
 });
 
+test("questions have their own delay where a law of delays knows none", async () => {
+  const down = { status: 503 };
+  const script = [{ status: 202, headers: { Location: "/operations/1" } }, down, down, { status: 200, json: { state: "succeeded" } }];
+  const { client, server } = shop(script, { pollEvery: 50, backoff: (retry) => [10][retry] });
+  const { value } = await clock.until(client.fetch(url, payment));
+  assert.equal(value.idempotent.state, "succeeded");
+  assert.deepEqual(server.requests.slice(1).map((r, i) => r.at - server.requests[i].at), [50, 50, 50]);
+});
+
 test("a delay longer than the platform's longest timer is waited for", async () => {
   const forty = 40 * 24 * 3600;
   const { client, server } = shop([{ status: 503, headers: { "Retry-After": String(forty) } }, ok], {

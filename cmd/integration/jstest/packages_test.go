@@ -91,7 +91,7 @@ func TestTheClientFitsIntoOthersProjects(t *testing.T) {
 		if !exists(filepath.Join(p.dir, "esm", "vite", "one.js")) {
 			t.Error("vite has built nothing")
 		}
-		for name, limit := range map[string]int{"all.js": 8000, "one.js": 4250} {
+		for name, limit := range map[string]int{"all.js": 8000, "one.js": 4000} {
 			p.run(t, "esm", "esbuild", name, "--bundle", "--minify", "--format=esm", "--log-level=warning", "--outfile=small/"+name)
 			text, err := os.ReadFile(filepath.Join(p.dir, "esm", "small", name))
 			if err != nil {
