@@ -28,6 +28,7 @@ const isName = (v) => typeof v === "string" && v !== "";
  */
 export function operations(client, given = {}) {
   const { options: plain } = client;
+  if (!plain?.send) throw new TypeError("operations are of a client");
   const own = fill(known, given);
   const options = own.waitOnline ? { ...plain, waitOnline: untilOnline } : plain;
   const keys = keyStore(own);

@@ -570,6 +570,7 @@ test("all that is wrong with the options is told at once", () => {
   for (const method of ["post", " POST", "TRACE", 7]) assert.throws(() => createClient({ methods: [method] }), /methods/);
   assert.throws(() => attempts({}), TypeError);
   assert.throws(() => operations(createClient(), { storage: false }), /storage/);
+  assert.throws(() => operations({ fetch }), TypeError);
   for (const backoff of [() => {}, fullJitter("a", 1000), () => -1]) {
     assert.throws(() => createClient({ backoff }), /backoff/);
   }
