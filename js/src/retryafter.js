@@ -11,8 +11,8 @@ export function retryAfter({ status, headers }, now) {
   // RateLimit of draft-ietf-httpapi-ratelimit-headers, a list of policies: how long the quotas that are used up need to
   // come back. A quota of which the rest is not told is used up if the status is 429.
   for (const policy of `${headers.get("RateLimit")}`.split(",")) {
-    const left = seconds(/; *r=([^ ;]*)/.exec(policy)?.[1]);
-    if (!left || (status === 429 && left < 0)) asked = Math.max(asked, seconds(/; *t=([^ ;]*)/.exec(policy)?.[1]));
+    const left = seconds(/;\s*r=([^\s;]*)/.exec(policy)?.[1]);
+    if (!left || (status === 429 && left < 0)) asked = Math.max(asked, seconds(/;\s*t=([^\s;]*)/.exec(policy)?.[1]));
   }
   return Math.min(asked, 31536e8);
 }
