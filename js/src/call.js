@@ -57,8 +57,8 @@ export function prepare(call, options) {
 
     /**
      * Sends the request until it has an answer that is final, or may not be sent again. Rejects if that is not the
-     * operation's own. What the caller put into the request wins. given is the key that was kept, undefined if none, and
-     * maybe says that it may have been sent before, as any may that the client has not made. keep is called before
+     * operation's own. What the caller put into the request wins. given is the key that was kept, undefined if none,
+     * and maybe says that it may have been sent before, as any may that the client has not made. keep is called before
      * anything is sent.
      */
     async run(limit, given = call.given, maybe = maySent(given), keep) {

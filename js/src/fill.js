@@ -1,7 +1,7 @@
 /**
- * Fills in the defaults of options, those of others first, or throws a TypeError that names all that is wrong. known has
- * each option's default, which it has the type of unless that is undefined, and what else it has to be: what is false,
- * or throws, says that it is not.
+ * Fills in the defaults of options, those of others first, or throws a TypeError that names all that is wrong. known
+ * has each option's default, which it has the type of unless that is undefined, and what else it has to be: what is
+ * false, or throws, says that it is not.
  */
 export function fill(known, given, others = {}) {
   const options = {};
