@@ -36,6 +36,8 @@ const (
 	sampleLife = time.Second
 	// narrow is how much longer than its reply a verb may have to wait. A sample that asks for more is not used again.
 	narrow = 20 * time.Microsecond
+	// brief is for how long a verb waits without sleep, which takes a millisecond at times.
+	brief = 200 * time.Microsecond
 )
 
 // A clock goes on from what the server has told.
@@ -134,7 +136,7 @@ func (r *reading) settled(allowed time.Duration) bool {
 		if left > narrow {
 			r.wide.Store(true)
 		}
-		if left > narrow || tries > 100 {
+		if left > brief || tries > 1000 {
 			time.Sleep(left)
 		} else {
 			runtime.Gosched()
