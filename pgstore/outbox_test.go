@@ -355,7 +355,9 @@ func TestOneLooksAtALaneAtATime(t *testing.T) {
 		t.Fatal(err)
 	}
 	var looked int
-	if err := other.QueryRow(t.Context(), inSchema(`SELECT count(*) FROM {schema}.outbox_lease_1('\x00', 60000000000, '', '', 1, 1, 1, 1000, '{}', '{}', '{}', '{}')`, s.schema)).Scan(&looked); err != nil || looked != 1 {
+	look := inSchema(`SELECT count(*) FROM {schema}.outbox_lease_1(
+		'\x00', 60000000000, '', '', 1, 1, 1, 1000, '{}', '{}', '{}', '{}')`, s.schema)
+	if err := other.QueryRow(t.Context(), look).Scan(&looked); err != nil || looked != 1 {
 		t.Fatalf("the other leased %d messages, error %v", looked, err)
 	}
 	if got := found(); !slices.Equal(got, []string{"b1"}) {

@@ -786,6 +786,7 @@ DECLARE
 	skipped  boolean := false; -- all of v_topic
 	wrapped  boolean := false;
 	busy     integer; -- the lock of a lane at which somebody else looks
+	tries    integer := 0; -- to take such a lock
 	lane     record;
 	room     bigint; -- how many of the lane may be leased
 	total    bigint := 0;
@@ -828,7 +829,8 @@ BEGIN
 		ELSIF NOT FOUND OR (lane.topic, lane.tenant) > (begin_topic, begin_tenant) AND wrapped THEN -- all lanes were seen
 			EXIT WHEN total > 0 OR busy IS NULL OR current_setting('transaction_isolation') <> 'read committed';
 			WHILE NOT pg_try_advisory_xact_lock('{schema}.outbox'::regclass::oid::integer, busy) LOOP
-				IF {schema}.clock_1() > t + 40000 THEN
+				tries := tries + 1; -- and not by the clock, which may be set back
+				IF tries > 40 THEN
 					RETURN;
 				END IF;
 				PERFORM pg_sleep(0.001);
