@@ -57,7 +57,7 @@ func meet(ctx context.Context, t *testing.T, l *line, n int) []error {
 	t.Helper()
 	errs := make([]error, n)
 	var all sync.WaitGroup
-	wait := hold(l)
+	wait := hold(t, l)
 	for i := range n {
 		all.Go(func() {
 			key := fmt.Sprintf("key %d", i)
@@ -72,14 +72,22 @@ func meet(ctx context.Context, t *testing.T, l *line, n int) []error {
 	return errs
 }
 
-// hold takes all places for commands. The function that it returns waits until n callers wait for one, and gives one
-// back.
-func hold(l *line) (back func(n int)) {
+// hold takes all places for commands. The function that it returns gives one back when everybody waits, who have to be
+// n. It needs the clock of synctest: by a real one callers wait for a place no longer than the moment called longest.
+func hold(t *testing.T, l *line) (back func(n int)) {
+	t.Helper()
 	l.mu.Lock()
 	l.underWay = mostUnderWay
 	l.mu.Unlock()
 	return func(n int) {
-		waitsInLine(l, n)
+		t.Helper()
+		synctest.Wait()
+		l.mu.Lock()
+		waiting := len(l.waiting)
+		l.mu.Unlock()
+		if waiting != n {
+			t.Errorf("%d wait in line, want %d", waiting, n)
+		}
 		l.back()
 	}
 }
@@ -100,22 +108,24 @@ func TestWhoIsAloneAsksAlone(t *testing.T) {
 
 func TestWhoMeetGoTogether(t *testing.T) {
 	t.Parallel()
-	a := &asker{}
-	for _, err := range meet(t.Context(), t, a.line(), 2*mostTogether+3) {
-		if err != nil {
-			t.Error(err)
+	synctest.Test(t, func(t *testing.T) {
+		a := &asker{}
+		for _, err := range meet(t.Context(), t, a.line(), 2*mostTogether+3) {
+			if err != nil {
+				t.Error(err)
+			}
 		}
-	}
-	if slices.Sort(a.sizes); a.alone.Load() != 0 || !slices.Equal(a.sizes, []int{3, mostTogether, mostTogether}) {
-		t.Errorf("%d went alone, and %v together", a.alone.Load(), a.sizes)
-	}
+		if slices.Sort(a.sizes); a.alone.Load() != 0 || !slices.Equal(a.sizes, []int{3, mostTogether, mostTogether}) {
+			t.Errorf("%d went alone, and %v together", a.alone.Load(), a.sizes)
+		}
+	})
 }
 
 func TestALargeFrameGoesAlone(t *testing.T) {
 	t.Parallel()
 	a := &asker{}
 	l := a.line()
-	hold(l)
+	hold(t, l)
 	if _, _, err := l.ask(t.Context(), question{key: "k", frame: strings.Repeat("x", aloneBytes)}); err != nil || a.alone.Load() != 1 {
 		t.Errorf("%d went alone, error %v", a.alone.Load(), err)
 	}
@@ -124,37 +134,27 @@ func TestALargeFrameGoesAlone(t *testing.T) {
 // A null is an answer. Another type is none.
 func TestEachPartIsForItsCaller(t *testing.T) {
 	t.Parallel()
-	a := &asker{reply: func(context.Context, []string) (any, error) {
-		return []any{nil, "text", []byte("bytes"), int64(1)}, nil
-	}}
-	l := a.line()
-	got := make([]string, 4)
-	var all sync.WaitGroup
-	send := hold(l)
-	for i := range got {
-		all.Go(func() {
-			text, ok, err := l.ask(context.Background(), question{key: "alone"})
-			got[i] = fmt.Sprint(text, " ", ok, " ", err)
-		})
-		waitsInLine(l, i+1)
-	}
-	send(len(got))
-	all.Wait()
-	if want := []string{" false <nil>", "text true <nil>", "bytes true <nil>", "ALONE true <nil>"}; !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
-}
-
-func waitsInLine(l *line, n int) {
-	for {
-		l.mu.Lock()
-		now := len(l.waiting)
-		l.mu.Unlock()
-		if now == n {
-			return
+	synctest.Test(t, func(t *testing.T) {
+		a := &asker{reply: func(context.Context, []string) (any, error) {
+			return []any{nil, "text", []byte("bytes"), int64(1)}, nil
+		}}
+		l := a.line()
+		got := make([]string, 4)
+		var all sync.WaitGroup
+		send := hold(t, l)
+		for i := range got {
+			all.Go(func() {
+				text, ok, err := l.ask(context.Background(), question{key: "alone"})
+				got[i] = fmt.Sprint(text, " ", ok, " ", err)
+			})
+			synctest.Wait() // in turn
 		}
-		runtime.Gosched()
-	}
+		send(len(got))
+		all.Wait()
+		if want := []string{" false <nil>", "text true <nil>", "bytes true <nil>", "ALONE true <nil>"}; !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	})
 }
 
 // Whatever becomes of a command for several, each of them has an answer; and for a moment nobody tries again.
@@ -177,7 +177,7 @@ func TestWhereTheCommandForSeveralFailsEachAsksAlone(t *testing.T) {
 					t.Errorf("%s: %v", what, err)
 				}
 			}
-			hold(l)
+			hold(t, l)
 			if _, _, err := l.ask(t.Context(), question{key: "k"}); err != nil || a.alone.Load() != 6 || len(a.sizes) != 1 {
 				t.Errorf("%s: %d went alone, and %v together, error %v", what, a.alone.Load(), a.sizes, err)
 			}
@@ -229,7 +229,7 @@ func TestACallerLeavesTheLine(t *testing.T) {
 				t.Errorf("%s waits", what)
 			}
 		}
-		send := hold(l)
+		send := hold(t, l)
 		leave1, left1 := ask()
 		leave2, left2 := ask()
 		leave3, left3 := ask()
@@ -251,7 +251,7 @@ func TestACallerLeavesTheLine(t *testing.T) {
 		}
 		time.Sleep(apartFor)
 		synctest.Wait()
-		send = hold(l)
+		send = hold(t, l)
 		leave1, left1 = ask()
 		leave2, left2 = ask()
 		defer leave2()
@@ -270,7 +270,7 @@ func TestPlacesInTheLineAreHandedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &asker{}
 		l := a.line()
-		back := hold(l)
+		back := hold(t, l)
 		begun := time.Now()
 		meetNobody := func(n int) (ended *sync.WaitGroup) {
 			ended = &sync.WaitGroup{}
@@ -291,7 +291,7 @@ func TestPlacesInTheLineAreHandedOn(t *testing.T) {
 			t.Errorf("one has waited %s; %d went alone, and %d places are taken", time.Since(begun), a.alone.Load(), l.underWay)
 		}
 
-		back = hold(l)
+		back = hold(t, l)
 		ctx, leave := context.WithCancel(t.Context())
 		w := l.enter(&question{key: "left"})
 		back(1) // and the place is its own
@@ -303,7 +303,7 @@ func TestPlacesInTheLineAreHandedOn(t *testing.T) {
 			t.Errorf("after one has left %d places are taken", l.underWay)
 		}
 
-		hold(l)
+		hold(t, l)
 		meetNobody(3).Wait()
 		if waited := time.Since(begun); waited != longest || !slices.Equal(a.sizes, []int{3}) {
 			t.Errorf("where nothing came back they waited %s, and %v went together", waited, a.sizes)
