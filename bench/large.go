@@ -84,12 +84,15 @@ func (f *sqliteFile) fill(ctx context.Context, n int, retention time.Duration) e
 			return err
 		}
 	}
-	for _, after := range []string{"PRAGMA wal_checkpoint(TRUNCATE)", "PRAGMA synchronous = FULL"} {
-		if _, err := conn.ExecContext(ctx, after); err != nil {
-			return err
-		}
+	// The checkpoint waits for the disk, as it has something to copy: what the batches wrote is not still being written
+	// while something is measured.
+	if _, err := conn.ExecContext(ctx, "PRAGMA synchronous = FULL"); err != nil {
+		return err
 	}
-	_, err = conn.ExecContext(ctx, "UPDATE semel_meta SET records = records + ?", n)
+	if _, err := conn.ExecContext(ctx, "UPDATE semel_meta SET records = records + ?", n); err != nil {
+		return err
+	}
+	_, err = conn.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)")
 	return err
 }
 

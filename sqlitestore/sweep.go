@@ -14,7 +14,7 @@ import (
 const (
 	sweepChunk = 100 // records that one call in the line deletes if nobody waits,
 	sweepStep  = 20  // and if somebody does
-	sweepLog   = 500 // records after which the log is copied back
+	sweepLog   = 200 // records after which the log is copied back
 )
 
 // A record's fence is the 8 bytes from the 7th on, its tombstone those from the 71st; as bytes they compare as numbers
