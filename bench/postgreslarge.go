@@ -57,6 +57,16 @@ func (s *postgresSchema) fill(ctx context.Context, n int, retention time.Duratio
 		return err
 	}
 	defer conn.Release()
+	// Verbs write a small row and then a larger version of it, and leave no hole of a claim's size. Rows that come whole, in
+	// pages with room for another version, would leave one in each page, and the claims to be measured would go there, each
+	// into a page that nobody has touched.
+	fillfactor := func(change string) error {
+		_, err := conn.Exec(ctx, "ALTER TABLE "+table.Sanitize()+" "+change)
+		return err
+	}
+	if err := fillfactor("SET (fillfactor = 100)"); err != nil {
+		return err
+	}
 	i, step := 0, ^uint64(0)/uint64(n)
 	_, err = conn.CopyFrom(ctx, table, columns, pgx.CopyFromFunc(func() ([]any, error) {
 		if i == n {
@@ -80,6 +90,9 @@ func (s *postgresSchema) fill(ctx context.Context, n int, retention time.Duratio
 	if err != nil {
 		return fmt.Errorf("copy %d records: %w", n, err)
 	}
+	if err := fillfactor("SET (fillfactor = 85)"); err != nil { // as the schema says
+		return err
+	}
 	for _, after := range []string{"VACUUM ANALYZE " + table.Sanitize(), "CHECKPOINT"} {
 		if _, err := conn.Exec(ctx, after); err != nil {
 			return err
@@ -88,7 +101,7 @@ func (s *postgresSchema) fill(ctx context.Context, n int, retention time.Duratio
 	return nil
 }
 
-// postgresGrowth measures P-13 with two stores on one server.
+// postgresGrowth measures P-13 with two stores on one server. They are fresh from a checkpoint.
 func (l large) postgresGrowth(ctx context.Context, m *meter) ([]row, error) {
 	p, err := newPostgresServer(ctx)
 	if err != nil {
@@ -105,7 +118,11 @@ func (l large) postgresGrowth(ctx context.Context, m *meter) ([]row, error) {
 		return nil, err
 	}
 	defer many.close()
-	return l.growth(ctx, m, "PostgreSQL", postgresCallers, few, many)
+	g, err := l.grow(ctx, few, many)
+	if err != nil {
+		return nil, err
+	}
+	return []row{g.compare(m, "PostgreSQL", postgresCallers, "≤ 1.3×")}, nil
 }
 
 // postgresSweeping measures P-14.
