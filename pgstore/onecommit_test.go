@@ -18,7 +18,8 @@ import (
 	"github.com/semelhq/semel/internal/lazyctx"
 )
 
-// Of 100 identical requests at once to two instances one has an effect; the others get its answer.
+// Of 100 identical requests at once to two instances one has an effect; the others get its answer. A busy machine may
+// answer 503, as a claim has two seconds: then the client asks again.
 func TestR26_ManyAtOnceToTwoInstancesHaveOneEffect(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(s *shop) {
@@ -36,6 +37,9 @@ func TestR26_ManyAtOnceToTwoInstancesHaveOneEffect(t *testing.T) {
 			requests.Go(func() {
 				<-start
 				w := serveKey(handlers[i%2], "k")
+				for w.Code == http.StatusServiceUnavailable && !t.Failed() {
+					w = serveKey(handlers[i%2], "k")
+				}
 				if w.Code != 201 || w.Body.String() != `{"order":1}` {
 					s.t.Errorf("answered %d %s", w.Code, w.Body)
 				}

