@@ -327,7 +327,7 @@ func holdEveryConnection(t *testing.T, lease time.Duration) []string {
 		}),
 	})
 	all := int(s.app.Config().MaxConns)
-	held := make(chan struct{}, all)
+	held := make(chan struct{}, 2*all) // or ended before that
 	over := make(chan struct{})
 	var handlers sync.WaitGroup
 	for i := range all {
@@ -344,6 +344,7 @@ func holdEveryConnection(t *testing.T, lease time.Duration) []string {
 			if w := serveKey(h, "k"+strconv.Itoa(i)); w.Code != 201 {
 				fault("answered %d %s", w.Code, w.Body)
 			}
+			held <- struct{}{}
 		})
 	}
 	for range all {
