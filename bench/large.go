@@ -25,35 +25,25 @@ type filler interface {
 	fill(ctx context.Context, n int, retention time.Duration) error
 }
 
-// A growth is P-13's: a store that holds few records, and one that holds many.
-type growth struct {
-	few, many filler
-	records   int // of the large one
-	serial    atomic.Uint64
-}
-
-const someRecords = 10_000
-
-func (l large) grow(ctx context.Context, few, many filler) (*growth, error) {
+// growth measures P-13: a claim in a store that holds many records beside one in a store that holds few.
+func (l large) growth(ctx context.Context, m *meter, what string, limit int, reach string, few, many filler) ([]row, error) {
+	const some = 10_000
+	var serial atomic.Uint64
 	for _, s := range []struct {
 		filler
 		n int
-	}{{few, someRecords}, {many, l.records}} {
+	}{{few, some}, {many, l.records}} {
 		fmt.Fprintf(os.Stderr, "filling a store with %d records …\n", s.n)
 		if err := s.fill(ctx, s.n, driver.DefaultRetention); err != nil {
 			return nil, err
 		}
 	}
-	return &growth{few: few, many: many, records: l.records}, nil
-}
-
-// compare measures a claim in the large store beside one in the small.
-func (g *growth) compare(m *meter, what string, limit int, reach string) row {
 	r := m.each(limit).compare(
-		func(n int) { callers(limit, n, func(int) { claimOnly(g.many, g.serial.Add(1)) }) },
-		func(n int) { callers(limit, n, func(int) { claimOnly(g.few, g.serial.Add(1)) }) },
+		func(n int) { callers(limit, n, func(int) { claimOnly(many, serial.Add(1)) }) },
+		func(n int) { callers(limit, n, func(int) { claimOnly(few, serial.Add(1)) }) },
 	)
-	return row{"P-13", fmt.Sprintf("%s, a claim at %d records beside %d, %d callers", what, g.records, someRecords, limit), perOp(r.a), perOp(r.b), times(r.ratio), reach}
+	work := fmt.Sprintf("%s, a claim at %d records beside %d, %d callers", what, l.records, some, limit)
+	return []row{{"P-13", work, perOp(r.a), perOp(r.b), times(r.ratio), reach}}, nil
 }
 
 func (l large) sqliteGrowth(ctx context.Context, m *meter) ([]row, error) {
@@ -66,11 +56,7 @@ func (l large) sqliteGrowth(ctx context.Context, m *meter) ([]row, error) {
 		defer f.close()
 		files[i] = f
 	}
-	g, err := l.grow(ctx, files[0], files[1])
-	if err != nil {
-		return nil, err
-	}
-	return []row{g.compare(m, "SQLite", sqliteCallers, "≤ 1.4×")}, nil
+	return l.growth(ctx, m, "SQLite", sqliteCallers, "≤ 1.4×", files[0], files[1])
 }
 
 func (l large) sqliteSweeping(ctx context.Context, _ *meter) ([]row, error) {

@@ -57,14 +57,13 @@ func (s *postgresSchema) fill(ctx context.Context, n int, retention time.Duratio
 		return err
 	}
 	defer conn.Release()
-	// Verbs write a small row and then a larger version of it, and leave no hole of a claim's size. Rows that come whole, in
-	// pages with room for another version, would leave one in each page, and the claims to be measured would go there, each
-	// into a page that nobody has touched.
-	fillfactor := func(change string) error {
-		_, err := conn.Exec(ctx, "ALTER TABLE "+table.Sanitize()+" "+change)
+	// A claim's row is smaller than one that comes whole with its answer. Pages with room for another version would each
+	// have a hole of just its size, and the claims to be measured would go there, each into a page of its own.
+	fillfactor := func(percent string) error {
+		_, err := conn.Exec(ctx, "ALTER TABLE "+table.Sanitize()+" SET (fillfactor = "+percent+")")
 		return err
 	}
-	if err := fillfactor("SET (fillfactor = 100)"); err != nil {
+	if err := fillfactor("100"); err != nil {
 		return err
 	}
 	i, step := 0, ^uint64(0)/uint64(n)
@@ -90,7 +89,7 @@ func (s *postgresSchema) fill(ctx context.Context, n int, retention time.Duratio
 	if err != nil {
 		return fmt.Errorf("copy %d records: %w", n, err)
 	}
-	if err := fillfactor("SET (fillfactor = 85)"); err != nil { // as the schema says
+	if err := fillfactor("85"); err != nil { // as the schema says
 		return err
 	}
 	for _, after := range []string{"VACUUM ANALYZE " + table.Sanitize(), "CHECKPOINT"} {
@@ -118,11 +117,7 @@ func (l large) postgresGrowth(ctx context.Context, m *meter) ([]row, error) {
 		return nil, err
 	}
 	defer many.close()
-	g, err := l.grow(ctx, few, many)
-	if err != nil {
-		return nil, err
-	}
-	return []row{g.compare(m, "PostgreSQL", postgresCallers, "≤ 1.3×")}, nil
+	return l.growth(ctx, m, "PostgreSQL", postgresCallers, "≤ 1.3×", few, many)
 }
 
 // postgresSweeping measures P-14.
