@@ -13,6 +13,8 @@ var (
 	ErrDuplicate = errors.New("message id is in the outbox already")
 	// ErrNoTx means that Add was called without a transaction, or with one that has ended.
 	ErrNoTx = errors.New("there is no transaction to add the message in")
+	// ErrBusy means that nothing was leased, and that another relay is looking at what there is.
+	ErrBusy = errors.New("another relay is looking for messages")
 	// ErrRefused means that a message was refused for good: it goes to the dead letters at once. Publishers wrap it.
 	ErrRefused = errors.New("message was refused for good")
 )

@@ -122,6 +122,50 @@ func TestARelayRestsAfterALookThatFoundLittle(t *testing.T) {
 	}
 }
 
+// A busyStore says at first that another relay looks.
+type busyStore struct {
+	*outboxtest.Memory
+	busy  int
+	looks []time.Time
+}
+
+func (s *busyStore) Lease(ctx context.Context, q outbox.LeaseRequest) ([]outbox.Entry, error) {
+	s.looks = append(s.looks, time.Now())
+	if len(s.looks) <= s.busy {
+		return nil, fmt.Errorf("lease: %w", outbox.ErrBusy)
+	}
+	return s.Memory.Lease(ctx, q)
+}
+
+// Of two relays for which there is too little work, one leads and the other one stands by.
+func TestARelayThatMeetsAnotherStandsBy(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, b := &busyStore{Memory: memory(t), busy: 3}, &broker{}
+		var events []outbox.Event
+		_, stop := start(t, s, b, outbox.RelayOptions{Observe: func(e outbox.Event) { events = append(events, e) }})
+		for i := range 3 {
+			time.Sleep(100 * time.Millisecond)
+			add(t, s.Memory, msg(fmt.Sprint(i), "orders", "")) // which wakes no relay that stands by
+		}
+		time.Sleep(time.Second)
+		mustStop(t, stop)
+		for i := range 3 {
+			if got := s.looks[i+1].Sub(s.looks[i]); got != 200*time.Millisecond {
+				t.Errorf("after look %d it stood by for %v", i, got)
+			}
+		}
+		if got := b.all(); len(got) != 3 {
+			t.Errorf("then it sent %q", got)
+		}
+		for _, e := range events {
+			if e.Kind == outbox.StoreFailed {
+				t.Errorf("it told of %+v", e)
+			}
+		}
+	})
+}
+
 // A countedStore counts the looks that find nothing.
 type countedStore struct {
 	*outboxtest.Memory

@@ -346,17 +346,13 @@ func TestOneLooksAtALaneAtATime(t *testing.T) {
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	found := func() (ids []string) {
-		t.Helper()
+	found := func() (ids []string, err error) {
 		q := outbox.LeaseRequest{Token: driver.NewToken(), Lease: time.Minute, Lanes: 10, Limit: 10, Max: 10, Bytes: 1000}
 		all, err := b.Lease(t.Context(), q)
-		if err != nil {
-			t.Fatal(err)
-		}
 		for _, e := range all {
 			ids = append(ids, e.ID)
 		}
-		return ids
+		return ids, err
 	}
 	other, err := s.app.Begin(t.Context()) // looks at the first lane, and leases one message
 	if err != nil {
@@ -368,19 +364,22 @@ func TestOneLooksAtALaneAtATime(t *testing.T) {
 	if err := other.QueryRow(t.Context(), look).Scan(&looked); err != nil || looked != 1 {
 		t.Fatalf("the other leased %d messages, error %v", looked, err)
 	}
-	if got := found(); !slices.Equal(got, []string{"b1"}) {
-		t.Errorf("beside the other it leased %q", got)
+	if got, err := found(); err != nil || !slices.Equal(got, []string{"b1"}) {
+		t.Errorf("beside the other it leased %q, error %v", got, err)
 	}
-	if got := found(); len(got) > 0 {
-		t.Errorf("of the other's lane it leased %q", got)
+	if got, err := found(); len(got) > 0 || !errors.Is(err, outbox.ErrBusy) {
+		t.Errorf("of the other's lane it leased %q, error %v", got, err)
 	}
 	pid := other.Conn().PgConn().PID()
 	exec(t, s, "SELECT pg_terminate_backend($1)", int32(pid))
 	for value[int](t, s, "SELECT count(*) FROM pg_stat_activity WHERE pid = $1", int32(pid)) > 0 {
 		time.Sleep(time.Millisecond)
 	}
-	if got := found(); !slices.Equal(got, []string{"a1", "a2", "a3"}) {
-		t.Errorf("after the other's end it leased %q", got)
+	if got, err := found(); err != nil || !slices.Equal(got, []string{"a1", "a2", "a3"}) {
+		t.Errorf("after the other's end it leased %q, error %v", got, err)
+	}
+	if got, err := found(); err != nil || len(got) > 0 {
+		t.Errorf("when all was leased it leased %q, error %v", got, err)
 	}
 	other.Rollback(context.Background()) //nolint:errcheck // its connection is gone
 }

@@ -43,7 +43,8 @@ func microseconds(at int64) time.Time {
 	return time.UnixMicro(at)
 }
 
-// Lease implements [outbox.Store].
+// Lease implements [outbox.Store]. Calls that look at the same lane at the same time are told by [outbox.ErrBusy], all but
+// one.
 func (b *Outbox) Lease(ctx context.Context, q outbox.LeaseRequest) ([]outbox.Entry, error) {
 	var topics, tenants []string
 	var limits []int64
@@ -54,7 +55,12 @@ func (b *Outbox) Lease(ctx context.Context, q outbox.LeaseRequest) ([]outbox.Ent
 		bytes(q.Token[:]).int8(int64(q.Lease)).string(q.After.Topic).string(q.After.Tenant).
 		int4(int32(q.Lanes)).int4(int32(q.Limit)).int4(int32(q.Max)).int8(int64(q.Bytes)).
 		texts(q.Skip).texts(topics).texts(tenants).int8s(limits)
-	all, err := collect(ctx, b.store, c, b.readEntry)
+	all, err := collect(ctx, b.store, c, func(row [][]byte) (outbox.Entry, error) {
+		if row[9] == nil { // outbox_lease_1 met another look
+			return outbox.Entry{}, outbox.ErrBusy
+		}
+		return b.readEntry(row)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("pgstore: lease: %w", err)
 	}

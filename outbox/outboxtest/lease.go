@@ -1,6 +1,7 @@
 package outboxtest
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -116,6 +117,9 @@ var leaseChecks = []check{
 						q := ask()
 						q.Limit = 10
 						got, err := h.Lease(e.ctx, q)
+						if errors.Is(err, outbox.ErrBusy) {
+							continue
+						}
 						if err != nil {
 							e.Errorf("Lease: %v", err)
 							return

@@ -764,8 +764,8 @@ BEGIN
 END $$;
 
 -- Leases messages, lane by lane, from the lane behind (p_topic, p_tenant) on. It passes over a lane at which somebody else
--- looks, since both would choose the oldest messages, and one in vain; if there is nothing else, it waits for that for up to
--- 40 ms. Of each lane it first reads candidates, and then, in a later snapshot, chooses those whose older unsent ones of the
+-- looks, since both would choose the oldest messages, and one in vain; if it has leased nothing else, it returns a row of
+-- nulls. Of each lane it first reads candidates, and then, in a later snapshot, chooses those whose older unsent ones of the
 -- same key are all among them. It locks what it has chosen, and leaves out what is not as it was, with all that is behind
 -- that: nobody else can lease, send or put back what it has locked. So a look that finds nothing to lease writes nothing. A
 -- crash of the server may lose the lease, which only makes others send the messages again, so the commit does not wait for
@@ -785,8 +785,7 @@ DECLARE
 	v_tenant text COLLATE "C" := p_tenant;
 	skipped  boolean := false; -- all of v_topic
 	wrapped  boolean := false;
-	busy     integer; -- the lock of a lane at which somebody else looks
-	tries    integer := 0; -- to take such a lock
+	busy     boolean := false; -- somebody else looks at a lane
 	lane     record;
 	room     bigint; -- how many of the lane may be leased
 	total    bigint := 0;
@@ -827,20 +826,7 @@ BEGIN
 			v_tenant := '';
 			CONTINUE;
 		ELSIF NOT FOUND OR (lane.topic, lane.tenant) > (begin_topic, begin_tenant) AND wrapped THEN -- all lanes were seen
-			EXIT WHEN total > 0 OR busy IS NULL OR current_setting('transaction_isolation') <> 'read committed';
-			WHILE NOT pg_try_advisory_xact_lock('{schema}.outbox'::regclass::oid::integer, busy) LOOP
-				tries := tries + 1; -- and not by the clock, which may be set back
-				IF tries > 40 THEN
-					RETURN;
-				END IF;
-				PERFORM pg_sleep(0.001);
-			END LOOP;
-			busy := NULL;
-			wrapped := false;
-			skipped := false;
-			v_topic := begin_topic;
-			v_tenant := begin_tenant;
-			CONTINUE;
+			EXIT;
 		END IF;
 		v_topic := lane.topic;
 		v_tenant := lane.tenant;
@@ -854,7 +840,7 @@ BEGIN
 		room := least(room, p_max - total);
 		CONTINUE WHEN room <= 0;
 		IF NOT pg_try_advisory_xact_lock('{schema}.outbox'::regclass::oid::integer, hashtext(v_topic || ' ' || v_tenant)) THEN
-			busy := hashtext(v_topic || ' ' || v_tenant);
+			busy := true;
 			CONTINUE;
 		END IF;
 		chosen := '{}';
@@ -965,6 +951,9 @@ BEGIN
 		total := total + cardinality(mine.tids);
 		lanes := lanes + 1;
 	END LOOP;
+	IF busy AND total = 0 THEN
+		RETURN NEXT NULL;
+	END IF;
 END $$;
 
 -- What became of leased messages: those that are sent, and the others with 2 failed, 3 given up, 4 put back, 5 given up and
