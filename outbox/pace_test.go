@@ -151,7 +151,7 @@ func TestARelayThatMeetsAnotherStandsBy(t *testing.T) {
 		time.Sleep(time.Second)
 		mustStop(t, stop)
 		for i := range 3 {
-			if got := s.looks[i+1].Sub(s.looks[i]); got != 200*time.Millisecond {
+			if got := s.looks[i+1].Sub(s.looks[i]); got != 500*time.Millisecond {
 				t.Errorf("after look %d it stood by for %v", i, got)
 			}
 		}

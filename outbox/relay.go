@@ -66,7 +66,6 @@ const (
 	pollLongest = 500 * time.Millisecond // growing to this while there is nothing to do
 	pollBehind  = 100 * time.Millisecond // or at least this, while the rest is likely to be behind what is being sent
 	gather      = 5 * time.Millisecond   // after a look that has found less than a batch, or as long as that took
-	standBy     = 200 * time.Millisecond // after a look that met another relay's
 	storePause  = 5 * time.Second        // the longest time between two looks into a store that fails
 	storeTime   = 10 * time.Second       // for one call of the store
 	lanePause   = time.Second            // the first pause of a lane in which everything fails,
@@ -165,7 +164,7 @@ func (s *shift) work(ctx context.Context) {
 		n, err := s.lease(ctx)
 		switch {
 		case errors.Is(err, ErrBusy):
-			changed, ends, idle = nil, nil, standBy
+			changed, ends, idle = nil, nil, pollLongest
 		case err != nil:
 			failed++
 			s.relay.storeFailed("lease", err)

@@ -3,6 +3,7 @@ package answer
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"sync"
@@ -124,12 +125,15 @@ func (gzipCodec) Decode(stored []byte, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	body, err := io.ReadAll(io.LimitReader(r, limit+1))
-	if err != nil {
+	// The last four bytes are the length of the body (RFC 1952, section 2.3.1). They are no more than a hint: what is
+	// compressed has at most 1032 times its size.
+	length := int64(binary.LittleEndian.Uint32(stored[len(stored)-4:]))
+	body := bytes.NewBuffer(make([]byte, 0, min(length, limit, 1032*int64(len(stored)))+bytes.MinRead))
+	if _, err := body.ReadFrom(io.LimitReader(r, limit+1)); err != nil {
 		return nil, err
 	}
-	if int64(len(body)) > limit {
+	if int64(body.Len()) > limit {
 		return nil, fmt.Errorf("larger than %d bytes", limit)
 	}
-	return body, nil
+	return body.Bytes(), nil
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/semelhq/semel/cmd/internal/broken"
 	"github.com/semelhq/semel/cmd/internal/demo"
+	"github.com/semelhq/semel/internal/child"
 	"github.com/semelhq/semel/verify"
 )
 
@@ -36,7 +37,12 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	if err := child.Remove(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
 }
 
 // wholeMatrix has each bug looked for with every check, and not only with the one that finds it: that takes some
@@ -186,7 +192,7 @@ func serve(t *testing.T, bug string) (s *verify.Scenario, stop func(), err error
 	if s, err = verify.ReadScenario(text); err != nil {
 		return nil, nil, err
 	}
-	self, err := os.Executable()
+	self, err := child.Program()
 	if err != nil {
 		return nil, nil, err
 	}

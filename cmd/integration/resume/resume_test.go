@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/semelhq/semel/internal/child"
 	"github.com/semelhq/semel/internal/servers"
 )
 
@@ -35,7 +36,11 @@ func start(t *testing.T, s setup) *service {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &service{cmd: exec.Command(os.Args[0]), ended: make(chan struct{})}
+	program, err := child.Program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &service{cmd: exec.Command(program), ended: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), setupVariable+"="+string(told))
 	p.cmd.Stderr = t.Output()
 	out, err := p.cmd.StdoutPipe()
@@ -399,4 +404,6 @@ var (
 // uniqueName names a part of a server that no other test has.
 func uniqueName() string { return fmt.Sprint("resume_", names.Add(1)) }
 
-func closeServers() error { return errors.Join(postgresServer.Close(), redisServer.Close()) }
+func closeServers() error {
+	return errors.Join(postgresServer.Close(), redisServer.Close(), child.Remove())
+}

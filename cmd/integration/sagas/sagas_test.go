@@ -22,6 +22,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/semelhq/semel/admin"
+	"github.com/semelhq/semel/internal/child"
 	"github.com/semelhq/semel/internal/proof"
 	"github.com/semelhq/semel/internal/servers"
 	"github.com/semelhq/semel/saga"
@@ -59,7 +60,12 @@ func (s *slot) start(t *testing.T) {
 		t.Error(err)
 		return
 	}
-	cmd, ended := exec.Command(os.Args[0]), make(chan struct{})
+	program, err := child.Program()
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	cmd, ended := exec.Command(program), make(chan struct{})
 	cmd.Env = append(os.Environ(), setupVariable+"="+string(told))
 	cmd.Stderr = t.Output()
 	out, err := cmd.StdoutPipe()

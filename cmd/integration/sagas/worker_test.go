@@ -21,6 +21,7 @@ import (
 	"github.com/semelhq/semel/client"
 	"github.com/semelhq/semel/cmd/internal/stores"
 	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/internal/child"
 	"github.com/semelhq/semel/keyring"
 	"github.com/semelhq/semel/saga"
 )
@@ -37,7 +38,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	code := m.Run()
-	if err := postgresServer.Close(); err != nil {
+	if err := errors.Join(postgresServer.Close(), child.Remove()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/consumer"
+	"github.com/semelhq/semel/internal/child"
 	"github.com/semelhq/semel/sqlitestore"
 )
 
@@ -228,7 +229,11 @@ func (v *victim) run(t *testing.T) (died bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	program, err := child.Program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), program)
 	cmd.Env = append(os.Environ(), victimVariable+"="+string(told))
 	out, err := cmd.CombinedOutput()
 	if err == nil {

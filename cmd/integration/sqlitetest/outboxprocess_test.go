@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/semelhq/semel/internal/child"
 	"github.com/semelhq/semel/outbox"
 	"github.com/semelhq/semel/sqlitestore"
 )
@@ -56,7 +57,7 @@ func relayUntilKilled(path string) error {
 // startRelay starts a relay in another process, which is killed when it has sent so many messages, or with the test.
 func startRelay(t *testing.T, path string, messages int, over chan<- struct{}) {
 	t.Helper()
-	exe, err := os.Executable()
+	exe, err := child.Program()
 	if err != nil {
 		t.Fatal(err)
 	}

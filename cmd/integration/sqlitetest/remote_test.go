@@ -16,6 +16,7 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/child"
 	"github.com/semelhq/semel/internal/verbs"
 	"github.com/semelhq/semel/sqlitestore"
 )
@@ -43,7 +44,12 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, relayUntilKilled(path))
 		os.Exit(1)
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	if err := child.Remove(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
 }
 
 // A question is a verb, with its arguments and what the test's clock shows. Verb "" ends the context of an earlier one.
@@ -293,7 +299,7 @@ type process struct {
 // start starts another process, which ends with the test.
 func start(t testing.TB) *process {
 	t.Helper()
-	exe, err := os.Executable()
+	exe, err := child.Program()
 	if err != nil {
 		t.Fatal(err)
 	}

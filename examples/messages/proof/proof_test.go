@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/semelhq/semel/internal/child"
 	"github.com/semelhq/semel/internal/servers"
 )
 
@@ -200,16 +201,19 @@ func (p *proof) ordered(ctx context.Context, t *testing.T, b broker) {
 
 // Workers are processes that are killed at random, and started again.
 type workers struct {
-	t      *testing.T
-	p      *proof
-	dice   *rand.Rand
-	stop   chan struct{}
-	ended  chan struct{}
-	killed atomic.Int64
+	t       *testing.T
+	p       *proof
+	program string
+	dice    *rand.Rand
+	stop    chan struct{}
+	ended   chan struct{}
+	killed  atomic.Int64
 }
 
 func newWorkers(t *testing.T, p *proof, dice *rand.Rand, roles ...string) *workers {
-	w := &workers{t: t, p: p, dice: dice, stop: make(chan struct{}), ended: make(chan struct{})}
+	program, err := child.Program()
+	must(t, err)
+	w := &workers{t: t, p: p, program: program, dice: dice, stop: make(chan struct{}), ended: make(chan struct{})}
 	all := make([]*exec.Cmd, len(roles))
 	for i, role := range roles {
 		all[i] = w.start(i, role)
@@ -241,7 +245,7 @@ func (w *workers) pause() time.Duration {
 }
 
 func (w *workers) start(i int, role string) *exec.Cmd {
-	c := exec.Command(os.Args[0])
+	c := exec.Command(w.program)
 	c.Env = append(os.Environ(), roleVar+"="+role, storageVar+"="+w.p.storage, brokerVar+"="+w.p.broker, placeVar+"="+strconv.Itoa(i))
 	c.Stderr = os.Stderr
 	if err := c.Start(); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/semelhq/semel/consumer"
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/internal/child"
 	"github.com/semelhq/semel/outbox"
 )
 
@@ -99,7 +100,12 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, work(context.Background(), role))
 		os.Exit(1)
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	if err := child.Remove(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
 }
 
 // work is what a worker does until it is killed.

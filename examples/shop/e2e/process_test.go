@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel/examples/shop/host"
+	"github.com/semelhq/semel/internal/child"
 )
 
 // processVariable is set in a process that is one instance of a shop: its configuration as JSON, and where it kills
@@ -65,7 +66,9 @@ func (s *stage) newProcess(t *testing.T, crashAt string) *process {
 		AtMostOnce: c.AtMostOnce, IntentLife: c.IntentLife, Lease: c.Lease, CrashAt: crashAt,
 	})
 	must(t, err)
-	cmd := exec.Command(os.Args[0])
+	program, err := child.Program()
+	must(t, err)
+	cmd := exec.Command(program)
 	cmd.Env = append(os.Environ(), processVariable+"="+string(text))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()

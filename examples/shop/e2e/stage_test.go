@@ -24,6 +24,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/semelhq/semel/examples/shop/host"
+	"github.com/semelhq/semel/internal/child"
 	"github.com/semelhq/semel/internal/servers"
 )
 
@@ -39,7 +40,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	code := m.Run()
-	err := errors.Join(postgresServer.Close(), redisServer.Close())
+	err := errors.Join(postgresServer.Close(), redisServer.Close(), child.Remove())
 	if npmFolder != "" {
 		err = errors.Join(err, os.RemoveAll(npmFolder))
 	}

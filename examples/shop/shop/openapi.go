@@ -130,9 +130,12 @@ func (s *Shop) components(c *huma.Components) {
 	c.Responses = map[string]*huma.Response{}
 }
 
+// joined makes one word of a text.
+var joined = strings.NewReplacer(" ", "", "-", "")
+
 // refusal refers to the shared response with a status.
 func (s *Shop) refusal(status int) *huma.Response {
-	all, name := s.api.OpenAPI().Components.Responses, strings.NewReplacer(" ", "", "-", "").Replace(http.StatusText(status))
+	all, name := s.api.OpenAPI().Components.Responses, joined.Replace(http.StatusText(status))
 	if all[name] == nil {
 		headers := refs("Idempotency-Code", "Idempotency-Key", "Idempotent-Replayed", "Idempotency-Expires", "X-Correlation-Id", "Cache-Control", "Link")
 		switch {
