@@ -148,7 +148,7 @@ func TestARelayThatMeetsAnotherStandsBy(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 			add(t, s.Memory, msg(fmt.Sprint(i), "orders", "")) // which wakes no relay that stands by
 		}
-		time.Sleep(time.Second)
+		time.Sleep(2 * time.Second)
 		mustStop(t, stop)
 		for i := range 3 {
 			if got := s.looks[i+1].Sub(s.looks[i]); got != 500*time.Millisecond {
