@@ -19,7 +19,6 @@ import (
 
 	"github.com/semelhq/semel/cmd/internal/broken"
 	"github.com/semelhq/semel/cmd/internal/demo"
-	"github.com/semelhq/semel/internal/child"
 	"github.com/semelhq/semel/verify"
 )
 
@@ -37,12 +36,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	code := m.Run()
-	if err := child.Remove(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
+	os.Exit(m.Run())
 }
 
 // wholeMatrix has each bug looked for with every check, and not only with the one that finds it: that takes some
@@ -192,7 +186,7 @@ func serve(t *testing.T, bug string) (s *verify.Scenario, stop func(), err error
 	if s, err = verify.ReadScenario(text); err != nil {
 		return nil, nil, err
 	}
-	self, err := child.Program()
+	self, err := os.Executable()
 	if err != nil {
 		return nil, nil, err
 	}

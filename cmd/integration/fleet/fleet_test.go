@@ -11,19 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/semelhq/semel/internal/child"
 	"github.com/semelhq/semel/internal/proof"
 )
 
 func TestMain(m *testing.M) {
 	Act()
-	program = child.Program
-	code := m.Run()
-	if err := child.Remove(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
+	os.Exit(m.Run())
 }
 
 // A pair is two gateways on one storage.

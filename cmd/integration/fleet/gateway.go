@@ -111,9 +111,6 @@ func (g *Gateway) Start(ctx context.Context) error {
 	}
 }
 
-// program returns the path of the program that runs, and that a gateway is when it is told so.
-var program = os.Executable
-
 const (
 	addressTries = 60
 	addressPause = 500 * time.Millisecond
@@ -121,7 +118,7 @@ const (
 
 // start is Start, once. It reports whether the process has ended because its address was taken.
 func (g *Gateway) start(ctx context.Context) (taken bool, err error) {
-	self, err := program()
+	self, err := os.Executable()
 	if err != nil {
 		return false, fmt.Errorf("start a gateway: %w", err)
 	}
