@@ -18,8 +18,10 @@ type Store interface {
 	// Lease leases pending messages: until the lease is over no other call leases them. They are due, not leased, and not
 	// blocked, unless only by messages that the same call leases. Those of one lane are returned in the order in which they
 	// were added. It takes no lock that lasts beyond the call, and waits for none. What is unreadable is leased too, with
-	// Entry.Err set. Where a call has leased nothing, and another one that looks at the same time has kept it from messages
-	// that may be leased, the store may say so by [ErrBusy]; the relay then leaves the work to the other one for a while.
+	// Entry.Err set.
+	//
+	// Another call that looks at the same time may keep this one from what could be leased. If nothing is leased for that
+	// reason, the store may return [ErrBusy]. The relay then leaves the work to the other one for a while.
 	Lease(ctx context.Context, r LeaseRequest) ([]Entry, error)
 
 	// Settle says what became of leased messages. It changes nothing about those that the token has no lease of any more,

@@ -43,8 +43,7 @@ func microseconds(at int64) time.Time {
 	return time.UnixMicro(at)
 }
 
-// Lease implements [outbox.Store]. Calls that look at the same lane at the same time are told by [outbox.ErrBusy], all but
-// one.
+// Lease implements [outbox.Store]. It returns [outbox.ErrBusy] if another call looks at the only lanes that have something.
 func (b *Outbox) Lease(ctx context.Context, q outbox.LeaseRequest) ([]outbox.Entry, error) {
 	var topics, tenants []string
 	var limits []int64

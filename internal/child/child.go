@@ -12,9 +12,9 @@ import (
 	"github.com/semelhq/semel/internal/proof"
 )
 
-// Program returns the path of the test's own program. A test that runs under the race detector gets one without it, since
-// a process with it takes about ten times as long to start, which tests that kill many would pay for. In the long form of
-// the tests it is the running program itself.
+// Program returns the path of the test's own program. A test that runs under the race detector gets one without it: to
+// start a process with it costs nearly three times as much, which tests that kill many would pay for. In the long form
+// of the tests it is the running program itself.
 func Program() (string, error) {
 	if !race || proof.Long {
 		return os.Executable()
