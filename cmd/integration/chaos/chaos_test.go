@@ -242,7 +242,7 @@ func TestR46_R26_OneTakesOver(t *testing.T) {
 	}
 }
 
-// A run finds what is wrong with a cast that has a flaw.
+// A run finds what is wrong with a cast that has a flaw. In the short form three flaws have their turn, by chance.
 func TestR90_AFlawIsFound(t *testing.T) {
 	t.Parallel()
 	type flawed struct {
@@ -261,7 +261,7 @@ func TestR90_AFlawIsFound(t *testing.T) {
 	if testDisk(t) != nil {
 		all = append(all, flawed{"a store that fails open on a full disk", Config{Mode: Hold, flaw: failOpen}, "effects"})
 	}
-	for _, tc := range all {
+	for _, tc := range proof.Some(3, all...) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			tc.c.Clients, tc.c.Fronts, tc.c.Seed, tc.c.hasty = 8, 1, 1, true

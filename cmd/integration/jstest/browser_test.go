@@ -11,163 +11,161 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/semelhq/semel/internal/npm"
+	"github.com/semelhq/semel/internal/proof"
 )
 
 // patience is how long anything may take: a protection from waiting for ever, not an expectation.
 const patience = 60 * time.Second
 
-// The ledger of the service judges what real clicks, reloads and cables come to.
+// The ledger of the service judges what real clicks, reloads and cables come to. In the short form four scenes
+// are played, by chance.
 func TestR65_OneChargeWhateverHappensToThePage(t *testing.T) {
 	t.Parallel()
 	s, b := openShop(t), browser(t)
 
 	// One after the other: only the tab in front gets clicks.
-	t.Run("double click", func(t *testing.T) {
-		arrived, release := s.hold(t, "double")
-		p := open(t, b, s, "double")
-		p.do(chromedp.Click("#pay"), chromedp.Click("#pay"))
-		await(t, arrived, "the payment")
-		p.do(chromedp.Evaluate[chromedp.Void]("payFromElsewhere()"))
-		release()
-		p.paid(3)
-	})
-
-	t.Run("reload in the middle", func(t *testing.T) {
-		arrived, release := s.hold(t, "reload")
-		p := open(t, b, s, "reload")
-		p.do(chromedp.Click("#pay"))
-		await(t, arrived, "the payment")
-		p.do(chromedp.Reload())
-		p.see("resumed")
-		release()
-		p.paid(1)
-	})
-
-	t.Run("the tab is duplicated in the middle", func(t *testing.T) {
-		arrived, release := s.hold(t, "twins")
-		p := open(t, b, s, "twins")
-		p.do(chromedp.Click("#pay"))
-		await(t, arrived, "the payment")
-		p.do(chromedp.Evaluate[chromedp.Void]("void (twin = open(location.href))")) // and the same storage
-		p.do(poll(`twin?.document?.getElementById("state")?.textContent === "resumed"`))
-		release()
-		p.do(poll(`twin.document.getElementById("state").textContent === "done"`))
-		p.paid(1)
-		other, err := chromedp.Run(p.ctx, chromedp.Evaluate[string](`twin.document.querySelector("#answers li").textContent`))
-		if want := "201 " + s.charge("twins"); other != want || err != nil {
-			t.Errorf("the other tab has %q, %v, want %q", other, err, want)
-		}
-	})
-
-	t.Run("two tabs at once", func(t *testing.T) {
-		p := open(t, b, s, "tabs")
-		p.do(chromedp.Evaluate[chromedp.Void]("void (twin = open(location.href))"))
-		p.do(poll(`twin?.document?.getElementById("state")?.textContent === "ready"`))
-		p.do(chromedp.Evaluate[chromedp.Void](`void (async () => {
-			globalThis.rounds = [];
-			for (let n = 1; n <= 20; n++) rounds.push(await Promise.all([payAs("tabs-" + n), twin.payAs("tabs-" + n)]));
-		})()`))
-		p.do(poll("rounds.length === 20"))
-		got, err := chromedp.Run(p.ctx, chromedp.Evaluate[[][]string]("rounds"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for n, answers := range got {
-			order := fmt.Sprintf("tabs-%d", n+1)
-			if charges := s.charges(order); charges != 1 || answers[0] != s.charge(order) || answers[1] != answers[0] {
-				t.Errorf("round %d: %d charges, answers %q; want one of each", n+1, charges, answers)
+	for _, one := range proof.Some(4,
+		scene{"double click", func(t *testing.T) {
+			arrived, release := s.hold(t, "double")
+			p := open(t, b, s, "double")
+			p.do(chromedp.Click("#pay"), chromedp.Click("#pay"))
+			await(t, arrived, "the payment")
+			p.do(chromedp.Evaluate[chromedp.Void]("payFromElsewhere()"))
+			release()
+			p.paid(3)
+		}},
+		scene{"reload in the middle", func(t *testing.T) {
+			arrived, release := s.hold(t, "reload")
+			p := open(t, b, s, "reload")
+			p.do(chromedp.Click("#pay"))
+			await(t, arrived, "the payment")
+			p.do(chromedp.Reload())
+			p.see("resumed")
+			release()
+			p.paid(1)
+		}},
+		scene{"the tab is duplicated in the middle", func(t *testing.T) {
+			arrived, release := s.hold(t, "twins")
+			p := open(t, b, s, "twins")
+			p.do(chromedp.Click("#pay"))
+			await(t, arrived, "the payment")
+			p.do(chromedp.Evaluate[chromedp.Void]("void (twin = open(location.href))")) // and the same storage
+			p.do(poll(`twin?.document?.getElementById("state")?.textContent === "resumed"`))
+			release()
+			p.do(poll(`twin.document.getElementById("state").textContent === "done"`))
+			p.paid(1)
+			other, err := chromedp.Run(p.ctx, chromedp.Evaluate[string](`twin.document.querySelector("#answers li").textContent`))
+			if want := "201 " + s.charge("twins"); other != want || err != nil {
+				t.Errorf("the other tab has %q, %v, want %q", other, err, want)
 			}
-		}
-		left, err := chromedp.Run(p.ctx, chromedp.Evaluate[int]("localStorage.length"))
-		if left != 0 || err != nil {
-			t.Errorf("%d keys are left, %v", left, err)
-		}
-	})
-
-	t.Run("a login is asked for after a lost answer", func(t *testing.T) {
-		arrived, release := s.hold(t, "login")
-		p := open(t, b, s, "login")
-		p.do(chromedp.Click("#pay"))
-		await(t, arrived, "the payment")
-		s.loggedOut.Store(true)
-		s.cut()
-		p.see("open")
-		release()
-		s.loggedOut.Store(false)
-		p.do(chromedp.Click("#pay"))
-		p.see("done")
-		line, err := chromedp.Run(p.ctx, chromedp.Evaluate[string](`document.querySelector("#answers li:last-child").textContent`))
-		if n := s.charges("login"); n != 1 || line != "201 "+s.charge("login") || err != nil {
-			t.Errorf("%d charges, answer %q, %v; want one", n, line, err)
-		}
-	})
-
-	t.Run("away and back in the middle", func(t *testing.T) {
-		arrived, release := s.hold(t, "back")
-		p := open(t, b, s, "opener")
-		p.do(chromedp.Evaluate[chromedp.Void](`void (twin = open("/checkout?order=back"))`))
-		p.do(poll(`twin?.document?.getElementById("state")?.textContent === "ready"`))
-		p.do(chromedp.Evaluate[chromedp.Void](`twin.document.getElementById("pay").click()`))
-		await(t, arrived, "the payment")
-		p.do(chromedp.Evaluate[chromedp.Void](`void (twin.location = "/login")`), poll(`twin.document.title === "Log in"`))
-		p.do(chromedp.Evaluate[chromedp.Void]("twin.history.back()"))
-		p.do(poll(`["paying", "resumed"].includes(twin.document?.getElementById("state")?.textContent)`))
-		release()
-		p.do(poll(`twin.document.getElementById("state").textContent === "done"`))
-		line, err := chromedp.Run(p.ctx, chromedp.Evaluate[string](`twin.document.querySelector("#answers li:last-child").textContent`))
-		if n := s.charges("back"); n != 1 || line != "201 "+s.charge("back") || err != nil {
-			t.Errorf("%d charges, answer %q, %v; want one", n, line, err)
-		}
-	})
-
-	t.Run("storage is full", func(t *testing.T) {
-		arrived, release := s.hold(t, "full")
-		p := open(t, b, s, "full")
-		p.do(chromedp.Evaluate[chromedp.Void](`(() => {
-			for (let size = 1 << 22; size > 0; size >>= 1) {
-				try {
-					for (let i = 0; ; i++) localStorage.setItem("fill-" + size + "-" + i, "x".repeat(size));
-				} catch {}
+		}},
+		scene{"two tabs at once", func(t *testing.T) {
+			p := open(t, b, s, "tabs")
+			p.do(chromedp.Evaluate[chromedp.Void]("void (twin = open(location.href))"))
+			p.do(poll(`twin?.document?.getElementById("state")?.textContent === "ready"`))
+			p.do(chromedp.Evaluate[chromedp.Void](`void (async () => {
+				globalThis.rounds = [];
+				for (let n = 1; n <= 20; n++) rounds.push(await Promise.all([payAs("tabs-" + n), twin.payAs("tabs-" + n)]));
+			})()`))
+			p.do(poll("rounds.length === 20"))
+			got, err := chromedp.Run(p.ctx, chromedp.Evaluate[[][]string]("rounds"))
+			if err != nil {
+				t.Fatal(err)
 			}
-		})()`))
-		p.do(chromedp.Click("#pay"), chromedp.Click("#pay"))
-		await(t, arrived, "the payment")
-		kept, err := chromedp.Run(p.ctx, chromedp.Evaluate[bool](`localStorage.getItem("semel:checkout-full") !== null`))
-		if kept || err != nil {
-			t.Errorf("the key is stored: %v, %v; want no room for it", kept, err)
-		}
-		p.do(chromedp.Evaluate[chromedp.Void]("localStorage.clear()"))
-		release()
-		p.paid(2)
-	})
-
-	t.Run("offline and back", func(t *testing.T) {
-		p := open(t, b, s, "offline")
-		p.network(false)
-		p.do(chromedp.Click("#pay"))
-		p.see("paying")
-		p.network(true)
-		p.paid(1)
-		if got := p.attempts(); !slices.Equal(got, []any{201.0}) {
-			t.Errorf("attempts %v, want one: there was no network for another", got)
-		}
-	})
-
-	t.Run("offline in the middle", func(t *testing.T) {
-		arrived, release := s.hold(t, "cut")
-		p := open(t, b, s, "cut")
-		p.do(chromedp.Click("#pay"))
-		await(t, arrived, "the payment")
-		p.network(false)
-		s.cut()
-		p.do(poll("attempts.length > 0"))
-		release()
-		p.network(true)
-		p.paid(1)
-		if got := p.attempts(); len(got) < 2 || got[len(got)-1] != 201.0 {
-			t.Errorf("attempts %v, want one that was cut, and another", got)
-		}
-	})
+			for n, answers := range got {
+				order := fmt.Sprintf("tabs-%d", n+1)
+				if charges := s.charges(order); charges != 1 || answers[0] != s.charge(order) || answers[1] != answers[0] {
+					t.Errorf("round %d: %d charges, answers %q; want one of each", n+1, charges, answers)
+				}
+			}
+			left, err := chromedp.Run(p.ctx, chromedp.Evaluate[int]("localStorage.length"))
+			if left != 0 || err != nil {
+				t.Errorf("%d keys are left, %v", left, err)
+			}
+		}},
+		scene{"a login is asked for after a lost answer", func(t *testing.T) {
+			arrived, release := s.hold(t, "login")
+			p := open(t, b, s, "login")
+			p.do(chromedp.Click("#pay"))
+			await(t, arrived, "the payment")
+			s.loggedOut.Store(true)
+			s.cut()
+			p.see("open")
+			release()
+			s.loggedOut.Store(false)
+			p.do(chromedp.Click("#pay"))
+			p.see("done")
+			line, err := chromedp.Run(p.ctx, chromedp.Evaluate[string](`document.querySelector("#answers li:last-child").textContent`))
+			if n := s.charges("login"); n != 1 || line != "201 "+s.charge("login") || err != nil {
+				t.Errorf("%d charges, answer %q, %v; want one", n, line, err)
+			}
+		}},
+		scene{"away and back in the middle", func(t *testing.T) {
+			arrived, release := s.hold(t, "back")
+			p := open(t, b, s, "opener")
+			p.do(chromedp.Evaluate[chromedp.Void](`void (twin = open("/checkout?order=back"))`))
+			p.do(poll(`twin?.document?.getElementById("state")?.textContent === "ready"`))
+			p.do(chromedp.Evaluate[chromedp.Void](`twin.document.getElementById("pay").click()`))
+			await(t, arrived, "the payment")
+			p.do(chromedp.Evaluate[chromedp.Void](`void (twin.location = "/login")`), poll(`twin.document.title === "Log in"`))
+			p.do(chromedp.Evaluate[chromedp.Void]("twin.history.back()"))
+			p.do(poll(`["paying", "resumed"].includes(twin.document?.getElementById("state")?.textContent)`))
+			release()
+			p.do(poll(`twin.document.getElementById("state").textContent === "done"`))
+			line, err := chromedp.Run(p.ctx, chromedp.Evaluate[string](`twin.document.querySelector("#answers li:last-child").textContent`))
+			if n := s.charges("back"); n != 1 || line != "201 "+s.charge("back") || err != nil {
+				t.Errorf("%d charges, answer %q, %v; want one", n, line, err)
+			}
+		}},
+		scene{"storage is full", func(t *testing.T) {
+			arrived, release := s.hold(t, "full")
+			p := open(t, b, s, "full")
+			p.do(chromedp.Evaluate[chromedp.Void](`(() => {
+				for (let size = 1 << 22; size > 0; size >>= 1) {
+					try {
+						for (let i = 0; ; i++) localStorage.setItem("fill-" + size + "-" + i, "x".repeat(size));
+					} catch {}
+				}
+			})()`))
+			p.do(chromedp.Click("#pay"), chromedp.Click("#pay"))
+			await(t, arrived, "the payment")
+			kept, err := chromedp.Run(p.ctx, chromedp.Evaluate[bool](`localStorage.getItem("semel:checkout-full") !== null`))
+			if kept || err != nil {
+				t.Errorf("the key is stored: %v, %v; want no room for it", kept, err)
+			}
+			p.do(chromedp.Evaluate[chromedp.Void]("localStorage.clear()"))
+			release()
+			p.paid(2)
+		}},
+		scene{"offline and back", func(t *testing.T) {
+			p := open(t, b, s, "offline")
+			p.network(false)
+			p.do(chromedp.Click("#pay"))
+			p.see("paying")
+			p.network(true)
+			p.paid(1)
+			if got := p.attempts(); !slices.Equal(got, []any{201.0}) {
+				t.Errorf("attempts %v, want one: there was no network for another", got)
+			}
+		}},
+		scene{"offline in the middle", func(t *testing.T) {
+			arrived, release := s.hold(t, "cut")
+			p := open(t, b, s, "cut")
+			p.do(chromedp.Click("#pay"))
+			await(t, arrived, "the payment")
+			p.network(false)
+			s.cut()
+			p.do(poll("attempts.length > 0"))
+			release()
+			p.network(true)
+			p.paid(1)
+			if got := p.attempts(); len(got) < 2 || got[len(got)-1] != 201.0 {
+				t.Errorf("attempts %v, want one that was cut, and another", got)
+			}
+		}},
+	) {
+		t.Run(one.name, one.play)
+	}
 }
 
 // browser starts Chromium, which ends with the test.
@@ -286,4 +284,10 @@ func (p *page) attempts() []any {
 		p.t.Fatal(err)
 	}
 	return got
+}
+
+// A scene is what happens to a page.
+type scene struct {
+	name string
+	play func(t *testing.T)
 }

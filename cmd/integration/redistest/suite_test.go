@@ -11,23 +11,24 @@ import (
 
 // The suite proves, as far as a store can keep them, R-23, R-26, R-46, R-48, R-50, R-51, R-53, R-54 and R-62, and what
 // case 1, case 2, case 3, case 7, case 11, case 12, case 19, case 21, case 24, case 37, case 41 and case 43 ask of a
-// store. In the short form one library is tried on a server, and the other one in a Cluster.
+// store. In the short form it is one of the libraries, on a server or in a Cluster, by chance.
 func TestR88_TheStoreKeepsEveryPromise(t *testing.T) {
 	t.Parallel()
-	for _, lib := range proof.Of(clientLibraries[1:], clientLibraries) {
-		t.Run(lib.name, func(t *testing.T) {
-			t.Parallel()
-			storetest.Run(t, sharing(lib, single.Get(t).Addr()))
-		})
+	type way struct {
+		on    string
+		addrs func(testing.TB) []string
+		lib   clientLibrary
 	}
-}
-
-func TestR88_TheStoreKeepsEveryPromiseInACluster(t *testing.T) {
-	t.Parallel()
-	for _, lib := range proof.Of(clientLibraries[:1], clientLibraries) {
-		t.Run(lib.name, func(t *testing.T) {
+	var all []way
+	for _, lib := range clientLibraries {
+		all = append(all,
+			way{"a server", func(t testing.TB) []string { return []string{single.Get(t).Addr()} }, lib},
+			way{"a Cluster", func(t testing.TB) []string { return cluster.Get(t).Addrs() }, lib})
+	}
+	for _, w := range proof.Some(1, all...) {
+		t.Run(w.lib.name+" on "+w.on, func(t *testing.T) {
 			t.Parallel()
-			storetest.Run(t, sharing(lib, cluster.Get(t).Addrs()...))
+			storetest.Run(t, sharing(w.lib, w.addrs(t)...))
 		})
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel/internal/child"
+	"github.com/semelhq/semel/internal/proof"
 	"github.com/semelhq/semel/internal/servers"
 )
 
@@ -185,11 +186,12 @@ const (
 )
 
 // TestR52_R84_KilledAtEveryPoint: the process of an order is killed before and after each of its verbs and calls.
-// However it goes on, each of the three ledgers has one entry, and all answers are the same.
+// However it goes on, each of the three ledgers has one entry, and all answers are the same. In the short form one
+// successor has its turn on each store, by chance.
 func TestR52_R84_KilledAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	for _, store := range storages {
-		for _, who := range store.successors {
+		for _, who := range proof.Some(1, store.successors...) {
 			t.Run(store.name+"/"+string(who), func(t *testing.T) {
 				t.Parallel()
 				last := pointsOf(t, store)

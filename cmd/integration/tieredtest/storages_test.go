@@ -64,7 +64,8 @@ func (f *postgresStorages) take() *postgresStorage {
 
 // giveBack empties a storage for the next check.
 func (f *postgresStorages) giveBack(s *postgresStorage) {
-	_, err := sharedPool(f.outer).Exec(context.Background(), fmt.Sprintf("TRUNCATE %[1]s.records, %[1]s.steps, %[1]s.answers, %[1]s.audit", s.schema))
+	_, err := sharedPool(f.outer).Exec(context.Background(), fmt.Sprintf(`WITH s AS (DELETE FROM %[1]s.steps),
+		a AS (DELETE FROM %[1]s.answers), d AS (DELETE FROM %[1]s.audit) DELETE FROM %[1]s.records`, s.schema))
 	if err != nil {
 		f.outer.Errorf("empty the storage %s: %v", s.schema, err)
 		return

@@ -26,34 +26,48 @@ func newMovedClock() *movedClock {
 func (c *movedClock) now() time.Time          { return time.Unix(0, c.ns.Load()) }
 func (c *movedClock) advance(d time.Duration) { c.ns.Add(int64(d)) }
 
-// Every durable store keeps every promise behind layers in the process. Handles are one process here: another one would
-// see a Forget only when its own copies end.
-func TestR88_OneProcessKeepsEveryPromise(t *testing.T) {
+// Every durable store keeps every promise behind layers. In the short form it is in one of these ways, by chance.
+func TestR88_R53_TheStoreKeepsEveryPromise(t *testing.T) {
 	t.Parallel()
-	for _, l := range proof.Of([]layers{both}, []layers{memoryOnly, both}) {
-		t.Run("sqlite and "+l.name, func(t *testing.T) {
+	for _, way := range proof.Some(1,
+		way{"one process, on SQLite, behind memory", oneProcessOnSQLite(memoryOnly)},
+		way{"one process, on SQLite, behind both", oneProcessOnSQLite(both)},
+		way{"one process, on PostgreSQL, behind both", oneProcessOnPostgres},
+		way{"two processes, on PostgreSQL, behind Redis", twoProcessesOnPostgres},
+		way{"two processes, on SQLite, behind Redis, by a clock that is moved", twoProcessesOnSQLite},
+	) {
+		t.Run(way.name, func(t *testing.T) {
 			t.Parallel()
-			storetest.Run(t, func(t *testing.T) storetest.Storage {
-				clock := newMovedClock()
-				o := l.options(cacheFor(t, l))
-				o.Clock = clock.now
-				path := filepath.Join(t.TempDir(), "semel.db")
-				one := tieredstore.New(openSQLite(t, path, sqlitestore.Options{Clock: clock.now}), o)
-				return storetest.Storage{Open: func(t *testing.T) driver.Store { return one }, Advance: clock.advance}
-			})
+			storetest.Run(t, way.storages(t))
 		})
 	}
-	if !proof.Long {
-		return // a layer does not know which store is below it; below two processes it is PostgreSQL
+}
+
+type way struct {
+	name     string
+	storages func(*testing.T) func(*testing.T) storetest.Storage
+}
+
+// Handles are one process in these two: another one would see a Forget only when its own copies end.
+func oneProcessOnSQLite(l layers) func(*testing.T) func(*testing.T) storetest.Storage {
+	return func(*testing.T) func(*testing.T) storetest.Storage {
+		return func(t *testing.T) storetest.Storage {
+			clock := newMovedClock()
+			o := l.options(cacheFor(t, l))
+			o.Clock = clock.now
+			path := filepath.Join(t.TempDir(), "semel.db")
+			one := tieredstore.New(openSQLite(t, path, sqlitestore.Options{Clock: clock.now}), o)
+			return storetest.Storage{Open: func(t *testing.T) driver.Store { return one }, Advance: clock.advance}
+		}
 	}
-	t.Run("postgres and "+both.name, func(t *testing.T) {
-		t.Parallel()
-		storages := &postgresStorages{outer: t}
-		storetest.Run(t, func(t *testing.T) storetest.Storage {
-			one := tieredstore.New(storages.next(t)(), both.options(cacheFor(t, both)))
-			return storetest.Storage{Open: func(t *testing.T) driver.Store { return one }}
-		})
-	})
+}
+
+func oneProcessOnPostgres(outer *testing.T) func(*testing.T) storetest.Storage {
+	storages := &postgresStorages{outer: outer}
+	return func(t *testing.T) storetest.Storage {
+		one := tieredstore.New(storages.next(t)(), both.options(cacheFor(t, both)))
+		return storetest.Storage{Open: func(t *testing.T) driver.Store { return one }}
+	}
 }
 
 func cacheFor(t testing.TB, l layers) *redisstore.Cache {
@@ -64,11 +78,10 @@ func cacheFor(t testing.TB, l layers) *redisstore.Cache {
 }
 
 // Here each handle is a process: it has a durable store and a client of its own, and shares the cache.
-func TestR88_TwoProcessesOnOneCacheKeepEveryPromise(t *testing.T) {
-	t.Parallel()
-	other := connect(t, redis.Get(t).Addr())
-	storages := &postgresStorages{outer: t}
-	storetest.Run(t, func(t *testing.T) storetest.Storage {
+func twoProcessesOnPostgres(outer *testing.T) func(*testing.T) storetest.Storage {
+	other := connect(outer, redis.Get(outer).Addr())
+	storages := &postgresStorages{outer: outer}
+	return func(t *testing.T) storetest.Storage {
 		open, prefix := storages.next(t), newPrefix()
 		opened := 0
 		return storetest.Storage{Open: func(t *testing.T) driver.Store {
@@ -78,14 +91,13 @@ func TestR88_TwoProcessesOnOneCacheKeepEveryPromise(t *testing.T) {
 			}
 			return tieredstore.New(open(), redisOnly.options(cacheOn(c, prefix)))
 		}}
-	})
+	}
 }
 
-// Two processes on SQLite. With a clock that is moved retentions end at once, for the durable store and for the copies,
-// but not in Redis, which goes by its own.
-func TestR53_CopiesEndByTheDurableStoresClock(t *testing.T) {
-	t.Parallel()
-	storetest.Run(t, func(t *testing.T) storetest.Storage {
+// With a clock that is moved retentions end at once, for the durable store and for the copies, but not in Redis, which
+// goes by its own.
+func twoProcessesOnSQLite(*testing.T) func(*testing.T) storetest.Storage {
+	return func(t *testing.T) storetest.Storage {
 		clock := newMovedClock()
 		path, prefix := filepath.Join(t.TempDir(), "semel.db"), newPrefix()
 		return storetest.Storage{
@@ -96,5 +108,5 @@ func TestR53_CopiesEndByTheDurableStoresClock(t *testing.T) {
 			},
 			Advance: clock.advance,
 		}
-	})
+	}
 }

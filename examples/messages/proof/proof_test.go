@@ -16,25 +16,19 @@ import (
 	"time"
 
 	"github.com/semelhq/semel/internal/child"
+	form "github.com/semelhq/semel/internal/proof"
 	"github.com/semelhq/semel/internal/servers"
 )
 
-// long says that the tests run in their long form.
-var long = os.Getenv("SEMEL_LONG") != ""
-
 // Each message has its effect once on each consumer and none is lost, whoever is killed; the broker first has the
-// messages of a key in order.
+// messages of a key in order. In the short form it is with two of the brokers, by chance.
 func TestR81_R83_EachMessageHasItsEffectOnceOnEachConsumer(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		broker      string
-		short, long int
-		start       func(t *testing.T) (address string, restart func())
-	}{
-		{"nats", 200, 10_000, startNATS},
-		{"kafka", 200, 2_000, startKafka},
-		{"rabbitmq", 200, 2_000, startRabbit},
-	} {
+	for _, c := range form.Some(2,
+		way{"nats", 200, 10_000, startNATS},
+		way{"kafka", 200, 2_000, startKafka},
+		way{"rabbitmq", 200, 2_000, startRabbit},
+	) {
 		for storage, address := range map[string]func(t *testing.T) string{
 			"sqlite": func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "shop.db") },
 			"postgres": func(t *testing.T) string {
@@ -44,12 +38,12 @@ func TestR81_R83_EachMessageHasItsEffectOnceOnEachConsumer(t *testing.T) {
 				return p.URL()
 			},
 		} {
-			if !long && (c.broker == "nats") != (storage == "sqlite") {
+			if !form.Long && (c.broker == "nats") != (storage == "sqlite") {
 				continue // the brokers are alike to the storage
 			}
 			t.Run(c.broker+" and "+storage, func(t *testing.T) {
 				n := c.long
-				if !long {
+				if !form.Long {
 					n = c.short
 					t.Parallel()
 				}
@@ -58,6 +52,12 @@ func TestR81_R83_EachMessageHasItsEffectOnceOnEachConsumer(t *testing.T) {
 			})
 		}
 	}
+}
+
+type way struct {
+	broker      string
+	short, long int
+	start       func(t *testing.T) (address string, restart func())
 }
 
 func startRabbit(t *testing.T) (url string, restart func()) {
