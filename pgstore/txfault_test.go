@@ -295,15 +295,14 @@ func (o observer) Observe(_ context.Context, e event.Event) { o(e) }
 // one's heartbeats for as long; where leases depend on the application's connections, a longer one ends as well.
 func TestR47_HandlersThatHoldEveryConnectionLoseNoLease(t *testing.T) {
 	t.Parallel()
-	for lease := 8 * time.Second; ; lease *= 3 {
+	for _, lease := range []time.Duration{8 * time.Second, 16 * time.Second} { // three of which a transaction may idle
 		faults := holdEveryConnection(t, lease)
 		if len(faults) == 0 {
 			return
 		}
-		if lease > 20*time.Second {
-			t.Fatalf("with a lease of %s: %q", lease, faults)
-		}
+		t.Logf("with a lease of %s: %q", lease, faults)
 	}
+	t.Error("both times something went wrong")
 }
 
 // holdEveryConnection returns what goes wrong.
