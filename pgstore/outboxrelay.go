@@ -43,7 +43,8 @@ func microseconds(at int64) time.Time {
 	return time.UnixMicro(at)
 }
 
-// Lease implements [outbox.Store]. It returns [outbox.ErrBusy] if another call looks at the only lanes that have something.
+// Lease implements [outbox.Store]. It returns [outbox.ErrBusy] if another call looks at the only lanes that have
+// something.
 func (b *Outbox) Lease(ctx context.Context, q outbox.LeaseRequest) ([]outbox.Entry, error) {
 	var topics, tenants []string
 	var limits []int64

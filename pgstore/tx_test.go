@@ -42,7 +42,9 @@ var modes = []mode{
 }
 
 // eachModes are the modes that a test of all is run in. In the short form it is one of those of each kind of commit.
-var eachModes = append(proof.Some(1, modes[0], modes[1], modes[2], modes[4], modes[5]), proof.Some(1, modes[3], modes[6])...)
+var eachModes = append(
+	proof.Some(1, modes[0], modes[1], modes[2], modes[4], modes[5]),
+	proof.Some(1, modes[3], modes[6])...)
 
 // A shop has orders in the store's database.
 type shop struct {

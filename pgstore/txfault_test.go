@@ -295,14 +295,14 @@ func (o observer) Observe(_ context.Context, e event.Event) { o(e) }
 // one's heartbeats for as long; where leases depend on the application's connections, a longer one ends as well.
 func TestR47_HandlersThatHoldEveryConnectionLoseNoLease(t *testing.T) {
 	t.Parallel()
-	for _, lease := range []time.Duration{8 * time.Second, 16 * time.Second} { // three of which a transaction may idle
+	for _, lease := range []time.Duration{8 * time.Second, 16 * time.Second} { // a transaction may be idle for a minute
 		faults := holdEveryConnection(t, lease)
 		if len(faults) == 0 {
 			return
 		}
 		t.Logf("with a lease of %s: %q", lease, faults)
 	}
-	t.Error("both times something went wrong")
+	t.Error("something went wrong with both leases")
 }
 
 // holdEveryConnection returns what goes wrong.

@@ -65,9 +65,10 @@ func PatienceBefore(t *testing.T, framework http.Handler, goOn chan struct{}, st
 		t.Errorf("answered %d, want 504", w.Code)
 	}
 	close(goOn)
-	w := Post(h, "/")
-	for end := time.Now().Add(time.Minute); w.Header().Get("Idempotency-Code") == "IDEMPOTENCY_IN_PROGRESS" && time.Now().Before(end); w = Post(h, "/") {
+	w, end := Post(h, "/"), time.Now().Add(time.Minute)
+	for w.Header().Get("Idempotency-Code") == "IDEMPOTENCY_IN_PROGRESS" && time.Now().Before(end) {
 		time.Sleep(time.Millisecond) // a repeat waits no longer than the policy's patience
+		w = Post(h, "/")
 	}
 	if w.Code != status || strings.TrimSpace(w.Body.String()) != body {
 		t.Errorf("repeated: %d %s", w.Code, w.Body)

@@ -6,8 +6,8 @@ import (
 	"os"
 )
 
-// Long says that tests take their long form, as "make test-long" has it: what SEMEL_LONG is set for. In their short form they
-// prove the same with less of it.
+// Long says that tests take their long form, as "make test-long" has it: what SEMEL_LONG is set for. In their short
+// form they do less of the same, or some of what is alike.
 var Long = os.Getenv("SEMEL_LONG") != ""
 
 // Of returns short, or long in the long form.
@@ -18,8 +18,8 @@ func Of[T any](short, long T) T {
 	return short
 }
 
-// Some returns n of all, by chance and in their order, or all in the long form. What one run in the short form leaves out,
-// another one has. Who uses it names each of them in a subtest, so that a failure says which it was.
+// Some returns n of all, by chance and in their order, or all in the long form. What one run in the short form leaves
+// out, another one has. Who uses it names each of them in a subtest, so that a failure says which it was.
 func Some[T any](n int, all ...T) []T {
 	if Long {
 		return all

@@ -179,7 +179,9 @@ func survive(t *testing.T, f *fleet, strikes []strike) {
 	for _, s := range strikes {
 		moments := s.at
 		if f.oneCommit { // there is no lease to extend, and nothing to see of a claim
-			moments = slices.DeleteFunc(slices.Clone(moments), func(at moment) bool { return at == atExtend || at == atClaim && s.alone })
+			moments = slices.DeleteFunc(slices.Clone(moments), func(at moment) bool {
+				return at == atExtend || at == atClaim && s.alone
+			})
 		}
 		for _, at := range proof.Some(1, moments...) {
 			t.Run(s.name+"/"+string(at), func(t *testing.T) {

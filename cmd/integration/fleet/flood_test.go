@@ -9,12 +9,14 @@ import (
 
 const mebibyte = 1 << 20
 
-// The floods of make flood, shorter. PostgreSQL and Redis are both in tiered. In the short form a flood comes on one kind
-// of storage, by chance.
+// The floods of make flood, shorter. PostgreSQL and Redis are both in tiered. In the short form a flood comes on one
+// kind of storage, by chance.
 func TestR60_Field01_AFloodOfClaimsThatAreGivenUpTouchesNobodyElse(t *testing.T) {
 	for _, kind := range proof.Some(1, "sqlite", "tiered") {
 		t.Run(kind, func(t *testing.T) {
-			floods(t, 64*mebibyte, Flood{Attack: "hangups", Store: kind, Hangups: 600, Rate: 1500, FailOpen: kind == "tiered"})
+			floods(t, 64*mebibyte, Flood{
+				Attack: "hangups", Store: kind, Hangups: 600, Rate: 1500, FailOpen: kind == "tiered",
+			})
 		})
 	}
 }

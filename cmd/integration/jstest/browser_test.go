@@ -54,7 +54,8 @@ func TestR65_OneChargeWhateverHappensToThePage(t *testing.T) {
 			release()
 			p.do(poll(`twin.document.getElementById("state").textContent === "done"`))
 			p.paid(1)
-			other, err := chromedp.Run(p.ctx, chromedp.Evaluate[string](`twin.document.querySelector("#answers li").textContent`))
+			other, err := chromedp.Run(p.ctx, chromedp.Evaluate[string](
+				`twin.document.querySelector("#answers li").textContent`))
 			if want := "201 " + s.charge("twins"); other != want || err != nil {
 				t.Errorf("the other tab has %q, %v, want %q", other, err, want)
 			}
@@ -95,7 +96,8 @@ func TestR65_OneChargeWhateverHappensToThePage(t *testing.T) {
 			s.loggedOut.Store(false)
 			p.do(chromedp.Click("#pay"))
 			p.see("done")
-			line, err := chromedp.Run(p.ctx, chromedp.Evaluate[string](`document.querySelector("#answers li:last-child").textContent`))
+			line, err := chromedp.Run(p.ctx, chromedp.Evaluate[string](
+				`document.querySelector("#answers li:last-child").textContent`))
 			if n := s.charges("login"); n != 1 || line != "201 "+s.charge("login") || err != nil {
 				t.Errorf("%d charges, answer %q, %v; want one", n, line, err)
 			}
@@ -112,7 +114,8 @@ func TestR65_OneChargeWhateverHappensToThePage(t *testing.T) {
 			p.do(poll(`["paying", "resumed"].includes(twin.document?.getElementById("state")?.textContent)`))
 			release()
 			p.do(poll(`twin.document.getElementById("state").textContent === "done"`))
-			line, err := chromedp.Run(p.ctx, chromedp.Evaluate[string](`twin.document.querySelector("#answers li:last-child").textContent`))
+			line, err := chromedp.Run(p.ctx, chromedp.Evaluate[string](
+				`twin.document.querySelector("#answers li:last-child").textContent`))
 			if n := s.charges("back"); n != 1 || line != "201 "+s.charge("back") || err != nil {
 				t.Errorf("%d charges, answer %q, %v; want one", n, line, err)
 			}

@@ -12,7 +12,8 @@ import (
 	"github.com/semelhq/semel/internal/proof"
 )
 
-// axe-core knows the rules of WCAG that a program can check. In the short form it is in two of the four looks, by chance.
+// axe-core knows the rules of WCAG that a program can check. In the short form it looks at the page in two of its four
+// looks, by chance.
 func TestThePageCanBeUsedByAll(t *testing.T) {
 	modules := filepath.Join(t.TempDir(), "axe")
 	must(t, npm.Install("testdata/axe", modules))
@@ -33,7 +34,8 @@ func TestThePageCanBeUsedByAll(t *testing.T) {
 			p.do(chromedp.Evaluate[chromedp.Void](string(axe) + "; void 0"))
 			p.violatesNothing("idle")
 			p.shoot(name + "-before")
-			p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector("[value=tok_declined]").click()`), chromedp.Click("#pay"))
+			p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector("[value=tok_declined]").click()`))
+			p.do(chromedp.Click("#pay"))
 			p.see("declined")
 			p.violatesNothing("declined")
 			p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector("[value=tok_visa]").click()`))

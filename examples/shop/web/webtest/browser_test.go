@@ -43,7 +43,8 @@ func TestR65_ThePageChargesOnceWhateverHappensToIt(t *testing.T) {
 		}},
 		scene{"a declined card", func(t *testing.T) {
 			p := openPage(t)
-			p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector("[value=tok_declined]").click()`), chromedp.Click("#pay"))
+			p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector("[value=tok_declined]").click()`))
+			p.do(chromedp.Click("#pay"))
 			p.see("declined")
 			p.poll(`document.getElementById("alert").textContent.includes("Nothing was charged")`)
 			p.charged(0)
