@@ -81,7 +81,7 @@ func TestR60_AttemptsOfRefusedRequestsDoNotCountAndMismatchesDo(t *testing.T) {
 
 func TestR60_CapsAreByDefaultThoseDocumentedAndCanBeTurnedOff(t *testing.T) {
 	t.Parallel()
-	for _, tc := range []struct{ limit, refusedAt int }{{0, semel.DefaultMaxAttempts}, {-1, 500}, {math.MaxInt, 500}, {math.MaxInt32 + 1, 500}} {
+	for _, tc := range []struct{ limit, refusedAt int }{{0, 100}, {-1, 500}, {math.MaxInt, 500}, {math.MaxInt32 + 1, 500}} {
 		synctest.Test(t, func(t *testing.T) {
 			g, _ := newGuardWith(t, nil, semel.Options{MaxAttempts: tc.limit, MaxKeys: tc.limit})
 			h := g.Wrap(http.HandlerFunc((&ledger{}).pay))

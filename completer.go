@@ -12,6 +12,7 @@ import (
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/internal/pause"
 	"github.com/semelhq/semel/internal/rounds"
+	"github.com/semelhq/semel/internal/settings"
 	"github.com/semelhq/semel/internal/storedrequest"
 )
 
@@ -66,15 +67,6 @@ type CompleterOptions struct {
 	Reconcile func(ctx context.Context, i Inquiry) (Finding, error)
 }
 
-// Defaults of [CompleterOptions].
-const (
-	completerInterval    = 5 * time.Second
-	completerBackoff     = time.Second
-	completerMaxBackoff  = 5 * time.Minute
-	completerMaxAttempts = 10
-	completerConcurrency = 8
-)
-
 // Completer returns a completer of the operations in the guard's store. h serves their requests. It is the routes that
 // clients use, guarded by this guard or by guards made from it, without the layers above that authenticate clients. All
 // that h serves must be guarded: an unguarded route would be run without protection. h may be nil for a completer of
@@ -82,58 +74,27 @@ const (
 //
 // The store must be a [driver.Lister], and [Options].Encryption set.
 func (g *Guard) Completer(h http.Handler, o CompleterOptions) (*Completer, error) {
-	var errs []error
-	fail := func(format string, a ...any) { errs = append(errs, fmt.Errorf(format, a...)) }
-	if _, ok := g.engine.Store().(driver.Lister); !ok {
-		fail("the store, a %T, can't be searched for what is to be finished: %w", g.engine.Store(), errors.ErrUnsupported)
+	var f settings.Faults
+	store := g.engine.Store()
+	_, lists := store.(driver.Lister)
+	f.If(!lists, "the store, a %T, can't be searched for what is to be finished: %w", store, errors.ErrUnsupported)
+	f.If(g.keyring == nil, "Options.Encryption is needed: without it no request is stored")
+	f.If(h == nil && len(o.Do) == 0, "the handler is nil, and Do has no function: there is nothing to finish")
+	f.If(h != nil && o.Principal == nil, "Principal is nil: say who runs the requests")
+	for kind, do := range o.Do {
+		f.If(kind == "" || kind == KindHTTP, "Do[%q]: no call of Do is of that kind", kind)
+		f.If(do == nil, "Do[%q] is nil", kind)
 	}
-	if g.keyring == nil {
-		fail("Options.Encryption is needed: without it no request is stored")
-	}
-	if h == nil && len(o.Do) == 0 {
-		fail("the handler is nil, and Do has no function: there is nothing to finish")
-	}
-	if h != nil && o.Principal == nil {
-		fail("Principal is nil: say who runs the requests")
-	}
-	for kind, f := range o.Do {
-		switch {
-		case kind == "" || kind == KindHTTP:
-			fail("Do[%q]: no call of Do is of that kind", kind)
-		case f == nil:
-			fail("Do[%q] is nil", kind)
-		}
-	}
-	for _, d := range []struct {
-		name  string
-		value time.Duration
-	}{{"Interval", o.Interval}, {"Backoff", o.Backoff}, {"MaxBackoff", o.MaxBackoff}} {
-		if d.value < 0 {
-			fail("%s is negative: %v", d.name, d.value)
-		}
-	}
-	o.Interval = cmp.Or(max(o.Interval, 0), completerInterval)
-	o.Backoff = cmp.Or(max(o.Backoff, 0), completerBackoff)
-	if o.MaxBackoff == 0 {
-		o.MaxBackoff = max(completerMaxBackoff, o.Backoff)
-	}
-	if o.MaxBackoff < o.Backoff {
-		fail("MaxBackoff is %v, want at least Backoff, which is %v", o.MaxBackoff, o.Backoff)
-	}
-	if o.MaxAttempts == 0 {
-		o.MaxAttempts = completerMaxAttempts
-	}
-	if o.Concurrency < 0 {
-		fail("Concurrency is negative: %d", o.Concurrency)
-	}
-	if o.Concurrency == 0 {
-		o.Concurrency = completerConcurrency
-	}
-	if _, ok := g.engine.Store().(driver.Seizer); o.Reconcile != nil && !ok {
-		fail("Reconcile: the store, a %T, can't be seized: %w", g.engine.Store(), errors.ErrUnsupported)
-	}
-	if len(errs) > 0 {
-		return nil, fmt.Errorf("semel: new completer: %w", errors.Join(errs...))
+	settings.Fill(&f, "Interval", &o.Interval, 5*time.Second)
+	settings.Fill(&f, "Backoff", &o.Backoff, time.Second)
+	settings.Fill(&f, "MaxBackoff", &o.MaxBackoff, max(5*time.Minute, o.Backoff))
+	f.If(o.MaxBackoff < o.Backoff, "MaxBackoff is %v, want at least Backoff, which is %v", o.MaxBackoff, o.Backoff)
+	o.MaxAttempts = cmp.Or(o.MaxAttempts, 10)
+	settings.Fill(&f, "Concurrency", &o.Concurrency, 8)
+	_, seizes := store.(driver.Seizer)
+	f.If(o.Reconcile != nil && !seizes, "Reconcile: the store, a %T, can't be seized: %w", store, errors.ErrUnsupported)
+	if err := f.Err(); err != nil {
+		return nil, fmt.Errorf("semel: new completer: %w", err)
 	}
 	return &Completer{guard: g, reader: g.reading(), handler: h, lister: g.engine, o: o}, nil
 }

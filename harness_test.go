@@ -205,6 +205,9 @@ func (f *faulty) Load(ctx context.Context, id driver.ID) (driver.Record, error) 
 // something else.
 const briefLease = 3 * time.Second
 
+// usualSettleWait is what Policy.SettleWait is by default.
+const usualSettleWait = 5 * time.Second
+
 // shortLease is a policy with that lease.
 func shortLease(onLost semel.LostPolicy) semel.Policy {
 	return semel.Policy{OnLost: onLost, Lease: briefLease, MaxRun: time.Minute, Retention: time.Hour}

@@ -149,7 +149,7 @@ func TestOneCommitWaitsForItsTurnWithinBounds(t *testing.T) {
 		change func(*semel.Options)
 		want   time.Duration
 	}{
-		{"SettleWait", func(*semel.Options) {}, semel.DefaultSettleWait},
+		{"SettleWait", func(*semel.Options) {}, usualSettleWait},
 		{"a shorter SettleWait", func(o *semel.Options) { o.Policy.SettleWait = 2 * time.Second }, 2 * time.Second},
 		{"a request's life", func(o *semel.Options) { o.RequestLife = 3 * time.Second }, 3 * time.Second},
 	} {

@@ -2,8 +2,7 @@ package semel
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"github.com/semelhq/semel/internal/defaults"
 	"github.com/semelhq/semel/internal/engine"
 	"github.com/semelhq/semel/internal/fingerprint"
+	"github.com/semelhq/semel/internal/settings"
 	"github.com/semelhq/semel/internal/structuredfield"
 )
 
@@ -214,13 +214,8 @@ const (
 	VerdictUnknown
 )
 
-// Limits and defaults of [Policy].
-const (
-	defaultSettleWait    = 5 * time.Second
-	defaultMaxWaiters    = 64
-	defaultCompressAbove = 8 << 10
-	maxLimit             = 1 << 40 // far below the size at which sums of limits overflow
-)
+// maxLimit is the largest limit that can be set: far below the size at which sums of limits overflow.
+const maxLimit = 1 << 40
 
 // Validate returns an error that names everything that is wrong with the policy.
 func (p Policy) Validate() error {
@@ -250,165 +245,97 @@ func (p *policy) engine() engine.Policy {
 }
 
 func (p Policy) compile() (*policy, error) {
-	var errs []error
-	fail := func(format string, a ...any) { errs = append(errs, fmt.Errorf(format, a...)) }
-
-	for _, d := range []struct {
-		name  string
-		value time.Duration
-	}{
-		{"Lease", p.Lease},
-		{"MaxRun", p.MaxRun},
-		{"Patience", p.Patience},
-		{"SettleWait", p.SettleWait},
-		{"Retention", p.Retention},
-		{"MinRetention", p.MinRetention},
-		{"MaxRetention", p.MaxRetention},
-		{"Tombstone", p.Tombstone},
-		{"Wait", p.Wait},
-		{"MaxWait", p.MaxWait},
-	} {
-		if d.value < 0 {
-			fail("policy: %s is negative: %v", d.name, d.value)
-		}
-	}
-	for _, n := range []struct {
-		name  string
-		value int64
-	}{
-		{"MaxRequestBody", p.MaxRequestBody},
-		{"SpoolRequestAbove", p.SpoolRequestAbove},
-		{"MaxResponseBody", p.MaxResponseBody},
-		{"MaxWaiters", int64(p.MaxWaiters)},
-	} {
-		switch {
-		case n.value < 0:
-			fail("policy: %s is negative: %d", n.name, n.value)
-		case n.value > maxLimit:
-			fail("policy: %s is %d, want at most %d", n.name, n.value, int64(maxLimit))
-		}
-	}
-	if p.OnLost > Rerun {
-		fail("policy: OnLost is %v, want Hold or Rerun", p.OnLost)
-	}
-	if p.OnError > ReleaseErrors {
-		fail("policy: OnError is %d, want ErrorDefault, KeepErrors or ReleaseErrors", p.OnError)
-	}
-
+	f := settings.Faults{Where: "policy: "}
+	f.If(p.OnLost > Rerun, "OnLost is %v, want Hold or Rerun", p.OnLost)
+	f.If(p.OnError > ReleaseErrors, "OnError is %d, want ErrorDefault, KeepErrors or ReleaseErrors", p.OnError)
 	if p.OnError == ErrorDefault {
 		p.OnError = KeepErrors
 		if p.OnLost == Rerun {
 			p.OnError = ReleaseErrors
 		}
 	}
-	p.Lease = cmp.Or(max(p.Lease, 0), driver.DefaultLease)
-	p.MaxRun = cmp.Or(max(p.MaxRun, 0), defaults.MaxRun)
-	p.SettleWait = cmp.Or(max(p.SettleWait, 0), defaultSettleWait)
-	p.Retention = cmp.Or(max(p.Retention, 0), driver.DefaultRetention)
-	p.MinRetention = cmp.Or(max(p.MinRetention, 0), p.Retention)
-	p.MaxRetention = cmp.Or(max(p.MaxRetention, 0), p.Retention)
-	p.MaxWait = cmp.Or(max(p.MaxWait, 0), p.Wait)
-	if p.MaxWaiters == 0 {
-		p.MaxWaiters = defaultMaxWaiters
-	}
-	if p.MaxRequestBody == 0 {
-		p.MaxRequestBody = defaults.MaxRequestBody
-	}
-	if p.SpoolRequestAbove == 0 {
-		p.SpoolRequestAbove = p.MaxRequestBody
-	}
-	if p.MaxResponseBody == 0 {
-		p.MaxResponseBody = defaults.MaxResponseBody
-	}
-	if p.CompressAbove == 0 {
-		p.CompressAbove = defaultCompressAbove
-	}
-	if p.Lease < 3*time.Millisecond {
-		fail("policy: Lease is %v, want at least 3ms: it is renewed every third of it", p.Lease)
-	}
-	// A record must outlive any run that may still settle it.
-	switch {
-	case p.MaxRun > Forever-p.Lease, p.Retention < p.MaxRun+p.Lease:
-		fail("policy: Retention is %v, want at least MaxRun + Lease, which is %v + %v", p.Retention, p.MaxRun, p.Lease)
-	case p.MinRetention < p.MaxRun+p.Lease:
-		fail("policy: MinRetention is %v, want at least MaxRun + Lease, which is %v + %v", p.MinRetention, p.MaxRun, p.Lease)
-	case p.MinRetention > p.Retention:
-		fail("policy: MinRetention is %v, want at most Retention, which is %v", p.MinRetention, p.Retention)
-	}
-	if p.MaxRetention < p.Retention {
-		fail("policy: MaxRetention is %v, want at least Retention, which is %v", p.MaxRetention, p.Retention)
-	}
-	if p.MaxWait < p.Wait {
-		fail("policy: MaxWait is %v, want at least Wait, which is %v", p.MaxWait, p.Wait)
-	}
+	p.compileTimes(&f)
+	settings.FillUpTo(&f, "MaxWaiters", &p.MaxWaiters, 64, min(maxLimit, math.MaxInt))
+	settings.FillUpTo(&f, "MaxRequestBody", &p.MaxRequestBody, defaults.MaxRequestBody, maxLimit)
+	settings.FillUpTo(&f, "SpoolRequestAbove", &p.SpoolRequestAbove, p.MaxRequestBody, maxLimit)
+	settings.FillUpTo(&f, "MaxResponseBody", &p.MaxResponseBody, defaults.MaxResponseBody, maxLimit)
+	p.CompressAbove = cmp.Or(p.CompressAbove, 8<<10)
 
 	c := &policy{methods: map[string]bool{}, named: len(p.Methods) > 0}
 	if len(p.Methods) == 0 {
 		p.Methods = []string{http.MethodPost, http.MethodPatch}
 	}
 	for _, m := range p.Methods {
-		switch {
-		case !structuredfield.IsToken(m) || m != strings.ToUpper(m):
-			fail("policy: Methods: %q is not an upper-case method name", m)
-		case safeMethod(m):
-			fail("policy: Methods: %s is a safe method and can't be protected", m)
-		}
+		f.If(!structuredfield.IsToken(m) || m != strings.ToUpper(m), "Methods: %q is not an upper-case method name", m)
+		f.If(safeMethod(m), "Methods: %s is a safe method and can't be protected", m)
 		c.methods[m] = true
 	}
 	if len(p.KeyHeaders) == 0 {
 		p.KeyHeaders = []string{"Idempotency-Key"}
 	}
-	p.KeyHeaders = canonicalNames(p.KeyHeaders, "policy: KeyHeaders", fail)
+	p.KeyHeaders = canonicalNames(&f, "KeyHeaders", p.KeyHeaders)
 	if p.StoreHeaders != nil {
 		c.storeHeaders = map[string]bool{}
-		for _, h := range canonicalNames(p.StoreHeaders, "policy: StoreHeaders", fail) {
+		for _, h := range canonicalNames(&f, "StoreHeaders", p.StoreHeaders) {
 			c.storeHeaders[h] = true
 		}
 	}
-	p.Credentials = credentials.Names(p.Credentials, fail)
-	if _, err := fingerprint.ParseJSONPointer(p.KeyField); err != nil {
-		fail("policy: KeyField: %w", err)
-	}
-	if err := p.KeyFormat.format().Validate(); err != nil {
-		fail("policy: KeyFormat: %w", err)
-	}
-	var err error
-	if c.fingerprinter, err = fingerprint.New(fingerprint.Policy(p.Fingerprint)); err != nil {
-		fail("policy: Fingerprint: %w", err)
-	}
+	p.Credentials = credentials.Names(&f, "Credentials", p.Credentials)
+	_, err := fingerprint.ParseJSONPointer(p.KeyField)
+	f.If(err != nil, "KeyField: %w", err)
+	err = p.KeyFormat.format().Validate()
+	f.If(err != nil, "KeyFormat: %w", err)
+	c.fingerprinter, err = fingerprint.New(fingerprint.Policy(p.Fingerprint))
+	f.If(err != nil, "Fingerprint: %w", err)
 	if p.Problems != nil {
-		if c.problems, err = p.Problems.compile("policy"); err != nil {
-			errs = append(errs, err)
-		}
+		c.problems = p.Problems.compile(&f)
 	}
-	c.sealHeaders = p.compileSealing(fail)
-	if c.redactor, err = fingerprint.NewRedactor(p.Redact); err != nil {
-		fail("policy: %w", err)
-	}
-	if p.NoStore && p.RespondAsync {
-		fail("policy: NoStore does not go with RespondAsync: a client that was told 202 could never get its answer")
-	}
+	c.sealHeaders = p.compileSealing(&f)
+	c.redactor, err = fingerprint.NewRedactor(p.Redact)
+	f.If(err != nil, "%w", err)
+	f.If(p.NoStore && p.RespondAsync,
+		"NoStore does not go with RespondAsync: a client that was told 202 could never get its answer")
 	if p.OneCommit {
-		for _, x := range []struct {
-			name string
-			set  bool
-		}{{"Stream", p.Stream}, {"Patience", p.Patience > 0}, {"ObserveOnly", p.ObserveOnly}, {"FailOpen", p.FailOpen}} {
-			if x.set {
-				fail("policy: OneCommit does not go with %s", x.name)
-			}
-		}
+		f.If(p.Stream, "OneCommit does not go with Stream")
+		f.If(p.Patience > 0, "OneCommit does not go with Patience")
+		f.If(p.ObserveOnly, "OneCommit does not go with ObserveOnly")
+		f.If(p.FailOpen, "OneCommit does not go with FailOpen")
 	}
 	c.Policy = p
-	return c, errors.Join(errs...)
+	return c, f.Err()
 }
 
-// canonicalNames returns header names in canonical form, without repetitions.
-func canonicalNames(names []string, field string, fail func(string, ...any)) []string {
+func (p *Policy) compileTimes(f *settings.Faults) {
+	settings.Fill(f, "Lease", &p.Lease, driver.DefaultLease)
+	settings.Fill(f, "MaxRun", &p.MaxRun, defaults.MaxRun)
+	settings.Fill(f, "Patience", &p.Patience, 0)
+	settings.Fill(f, "SettleWait", &p.SettleWait, 5*time.Second)
+	settings.Fill(f, "Retention", &p.Retention, driver.DefaultRetention)
+	settings.Fill(f, "MinRetention", &p.MinRetention, p.Retention)
+	settings.Fill(f, "MaxRetention", &p.MaxRetention, p.Retention)
+	settings.Fill(f, "Tombstone", &p.Tombstone, 0)
+	settings.Fill(f, "Wait", &p.Wait, 0)
+	settings.Fill(f, "MaxWait", &p.MaxWait, p.Wait)
+	f.If(p.Lease < 3*time.Millisecond, "Lease is %v, want at least 3ms: it is renewed every third of it", p.Lease)
+	// A record must outlive any run that may still settle it.
+	switch least := p.MaxRun + p.Lease; {
+	case p.MaxRun > Forever-p.Lease, p.Retention < least:
+		f.Add("Retention is %v, want at least MaxRun + Lease, which is %v + %v", p.Retention, p.MaxRun, p.Lease)
+	case p.MinRetention < least:
+		f.Add("MinRetention is %v, want at least MaxRun + Lease, which is %v + %v", p.MinRetention, p.MaxRun, p.Lease)
+	case p.MinRetention > p.Retention:
+		f.Add("MinRetention is %v, want at most Retention, which is %v", p.MinRetention, p.Retention)
+	}
+	f.If(p.MaxRetention < p.Retention,
+		"MaxRetention is %v, want at least Retention, which is %v", p.MaxRetention, p.Retention)
+	f.If(p.MaxWait < p.Wait, "MaxWait is %v, want at least Wait, which is %v", p.MaxWait, p.Wait)
+}
+
+// canonicalNames returns the header names of a setting in canonical form, without repetitions.
+func canonicalNames(f *settings.Faults, setting string, names []string) []string {
 	var out []string
 	for _, n := range names {
-		if !structuredfield.IsToken(n) {
-			fail("%s: %q is not a header name", field, n)
-		}
+		f.If(!structuredfield.IsToken(n), "%s: %q is not a header name", setting, n)
 		if n = http.CanonicalHeaderKey(n); !slices.Contains(out, n) {
 			out = append(out, n)
 		}

@@ -1,9 +1,8 @@
 package semel
 
 import (
+	"cmp"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
@@ -15,6 +14,7 @@ import (
 	"github.com/semelhq/semel/internal/answer"
 	"github.com/semelhq/semel/internal/engine"
 	"github.com/semelhq/semel/internal/problemkind"
+	"github.com/semelhq/semel/internal/settings"
 	"github.com/semelhq/semel/refusal"
 )
 
@@ -77,31 +77,23 @@ type ProblemOptions struct {
 
 const problemBase = "urn:semel:problem:"
 
-// compile returns the options with their defaults, and an error that names everything that is wrong with them. where
-// names the options in errors.
-func (o ProblemOptions) compile(where string) (*ProblemOptions, error) {
-	var errs []error
-	fail := func(format string, a ...any) { errs = append(errs, fmt.Errorf(where+": "+format, a...)) }
-	if u, err := url.Parse(o.Base); o.Base != "" && (err != nil || !u.IsAbs()) {
-		fail("Problems.Base %q is not the beginning of an absolute URI", o.Base)
-	}
+// compile returns the options with their defaults.
+func (o ProblemOptions) compile(f *settings.Faults) *ProblemOptions {
+	u, err := url.Parse(o.Base)
+	f.If(o.Base != "" && (err != nil || !u.IsAbs()), "Problems.Base %q is not the beginning of an absolute URI", o.Base)
 	// The address stands between < and > in a Link (RFC 8288, section 3).
-	if _, err := url.Parse(o.Documentation); err != nil || strings.ContainsAny(o.Documentation, "<> \"") {
-		fail("Problems.Documentation %q is not a URI", o.Documentation)
-	}
+	_, err = url.Parse(o.Documentation)
+	f.If(err != nil || strings.ContainsAny(o.Documentation,
+		"<> \""), "Problems.Documentation %q is not a URI", o.Documentation)
 	for _, code := range slices.Sorted(maps.Keys(o.Status)) {
-		if _, ok := problemkind.Of[code]; !ok {
-			fail("Problems.Status: unknown code %q", code)
-		}
-		if status := o.Status[code]; status < 400 || status > 599 {
-			fail("Problems.Status: %d for %s is not an error status", status, code)
-		}
+		_, known := problemkind.Of[code]
+		f.If(!known, "Problems.Status: unknown code %q", code)
+		status := o.Status[code]
+		f.If(status < 400 || status > 599, "Problems.Status: %d for %s is not an error status", status, code)
 	}
-	if o.Base == "" {
-		o.Base = problemBase
-	}
+	o.Base = cmp.Or(o.Base, problemBase)
 	o.Status = maps.Clone(o.Status) // the caller may change its own map later
-	return &o, errors.Join(errs...)
+	return &o
 }
 
 // problem makes the refusal of the given code. detail must be fit to be shown to the client (R-57); if it is "", the

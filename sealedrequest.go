@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/semelhq/semel/internal/settings"
 	"github.com/semelhq/semel/internal/storedrequest"
 )
 
@@ -25,38 +26,23 @@ var headersNeverSealed = []string{
 
 // compileSealing checks what the policy says about stored requests, and returns the headers that are stored with one;
 // nil if none is.
-func (p *Policy) compileSealing(fail func(string, ...any)) []string {
+func (p *Policy) compileSealing(f *settings.Faults) []string {
 	if !p.RespondAsync && !p.Complete {
-		if len(p.SealHeaders) > 0 {
-			fail("policy: SealHeaders without RespondAsync or Complete: no request is stored")
-		}
-		if len(p.Redact) > 0 {
-			fail("policy: Redact without RespondAsync or Complete: no request is stored")
-		}
+		f.If(len(p.SealHeaders) > 0, "SealHeaders without RespondAsync or Complete: no request is stored")
+		f.If(len(p.Redact) > 0, "Redact without RespondAsync or Complete: no request is stored")
 		return nil
 	}
-	for _, x := range []struct {
-		name string
-		set  bool
-	}{
-		{"OnLost Hold", p.OnLost == Hold},
-		{"OneCommit", p.OneCommit},
-		{"ObserveOnly", p.ObserveOnly},
-		{"FailOpen", p.FailOpen}, // it would run twice: unprotected, and from the request of a claim that got no reply
-	} {
-		if x.set {
-			fail("policy: RespondAsync and Complete do not go with %s", x.name)
-		}
-	}
-	if p.RespondAsync && p.Stream {
-		fail("policy: RespondAsync does not go with Stream")
-	}
-	names := append(slices.Clone(headersSealed), canonicalNames(p.SealHeaders, "policy: SealHeaders", fail)...)
-	names = append(names, canonicalNames(p.Fingerprint.Headers, "policy: Fingerprint.Headers", fail)...)
+	f.If(p.OnLost == Hold, "RespondAsync and Complete do not go with OnLost Hold")
+	f.If(p.OneCommit, "RespondAsync and Complete do not go with OneCommit")
+	f.If(p.ObserveOnly, "RespondAsync and Complete do not go with ObserveOnly")
+	// A request would run twice: unprotected, and from the stored form of a claim that got no reply.
+	f.If(p.FailOpen, "RespondAsync and Complete do not go with FailOpen")
+	f.If(p.RespondAsync && p.Stream, "RespondAsync does not go with Stream")
+	names := append(slices.Clone(headersSealed), canonicalNames(f, "SealHeaders", p.SealHeaders)...)
+	names = append(names, canonicalNames(f, "Fingerprint.Headers", p.Fingerprint.Headers)...)
 	for _, name := range names {
-		if slices.Contains(headersNeverSealed, name) || strings.HasPrefix(name, "Proxy-") {
-			fail("policy: %s can't be stored with a request: it carries credentials, or belongs to one connection", name)
-		}
+		f.If(slices.Contains(headersNeverSealed, name) || strings.HasPrefix(name, "Proxy-"),
+			"%s can't be stored with a request: it carries credentials, or belongs to one connection", name)
 	}
 	return names
 }

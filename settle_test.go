@@ -90,8 +90,8 @@ func TestCase06_OutcomePendingPastSettleWait(t *testing.T) {
 		s := serve(h, post("k", `{}`))
 		w := s.answer()
 		wantProblem(t, w, http.StatusServiceUnavailable, refusal.OutcomePending)
-		if took := s.at.Sub(start); took != semel.DefaultSettleWait || w.Header().Get("Retry-After") != "1" {
-			t.Errorf("told after %v to retry after %q, want after %v, 1", took, w.Header().Get("Retry-After"), semel.DefaultSettleWait)
+		if took := s.at.Sub(start); took != usualSettleWait || w.Header().Get("Retry-After") != "1" {
+			t.Errorf("told after %v to retry after %q, want after %v, 1", took, w.Header().Get("Retry-After"), usualSettleWait)
 		}
 		if strings.Contains(w.Body.String(), "payment") {
 			t.Errorf("the answer that was not durable has left: %s", w.Body)
@@ -131,11 +131,11 @@ func TestCase06_SettleThatHangs(t *testing.T) {
 		h := g.Wrap(http.HandlerFunc(paid.pay))
 		s := serve(h, post("k", `{}`))
 		wantProblem(t, s.answer(), http.StatusServiceUnavailable, refusal.OutcomePending)
-		if at := s.at.Sub(start); at != semel.DefaultSettleWait {
-			t.Errorf("told after %v, want %v", at, semel.DefaultSettleWait)
+		if at := s.at.Sub(start); at != usualSettleWait {
+			t.Errorf("told after %v, want %v", at, usualSettleWait)
 		}
 		drained(t, g)
-		if want := []time.Duration{semel.DefaultSettleWait, 20 * time.Second}; !reflect.DeepEqual(took, want) {
+		if want := []time.Duration{usualSettleWait, 20 * time.Second}; !reflect.DeepEqual(took, want) {
 			t.Errorf("copies were under way for %v, want %v", took, want)
 		}
 		wantAnswer(t, answer(h, post("k", `{}`)), http.StatusCreated, "payment 1", true)
@@ -216,7 +216,7 @@ func TestR48_FencedWhileSettling(t *testing.T) {
 				way.dead.Store(false)
 				drained(t, a)
 				sameRecord(t, before, loaded(t, store, "k"))
-				if c.back < semel.DefaultSettleWait {
+				if c.back < usualSettleWait {
 					wantAnswer(t, s.answer(), http.StatusCreated, "of B", true)
 				} else {
 					wantProblem(t, s.answer(), http.StatusServiceUnavailable, refusal.OutcomePending)

@@ -101,7 +101,7 @@ func TestR86_StatsOfSettlesAndReleases(t *testing.T) {
 		}
 		g, _ := newGuard(t, f, shortLease(semel.Hold))
 		answer(g.Wrap(say("paid")), post("k", `{}`))
-		if got := doing(g); got != (semel.Stats{Running: 1, OldestRun: semel.DefaultSettleWait}) {
+		if got := doing(g); got != (semel.Stats{Running: 1, OldestRun: usualSettleWait}) {
 			t.Errorf("while it is settled: %+v", got)
 		}
 		f.set(func(f *faulty) {
@@ -138,7 +138,7 @@ func TestAttack05_R60_AnAnswerIsHeldUntilItIsStored(t *testing.T) {
 			}
 			g, _ := newGuard(t, f, shortLease(semel.Hold))
 			wantRefused(t, answer(g.Wrap(say(strings.Repeat("x", size))), post("k", `{}`)), http.StatusServiceUnavailable, refusal.OutcomePending)
-			if s := g.Stats(); s.BodyMemory < size || s.BodyMemory > 2*size || s.MaxBodyMemory != semel.DefaultMaxBodyMemory {
+			if s := g.Stats(); s.BodyMemory < size || s.BodyMemory > 2*size || s.MaxBodyMemory != 256<<20 {
 				t.Errorf("while it is settled: %+v", s)
 			}
 			up.Store(ends)

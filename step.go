@@ -195,14 +195,3 @@ func (s *stepOptions) unmarshal(saved []byte, value any) (err error) {
 	defer thrown.Catch(&err)
 	return s.codec.Unmarshal(saved, value)
 }
-
-func newStepOptions(o *Options) stepOptions {
-	s := stepOptions{codec: o.StepCodec, limit: o.MaxStepResult}
-	if s.codec == nil {
-		s.codec = jsonCodec{}
-	}
-	if s.limit == 0 {
-		s.limit = defaultMaxStepResult
-	}
-	return s
-}

@@ -389,7 +389,7 @@ func TestR38_NoByteLeavesIfTheStoreIsDownAtTheBegin(t *testing.T) {
 				if l.count() == 1 && !errors.Is(err, down) {
 					t.Errorf("write: %v", err)
 				}
-				if d := time.Since(start); d > semel.DefaultSettleWait {
+				if d := time.Since(start); d > usualSettleWait {
 					t.Errorf("the first write took %v", d)
 				}
 			}))

@@ -173,7 +173,7 @@ func TestCase09_R31_TheReplyOfACommitIsFoundOutLate(t *testing.T) {
 					}))
 					w := answer(h, post("k", `{}`))
 					wantProblem(t, w, http.StatusServiceUnavailable, refusal.OutcomePending)
-					if took := time.Since(start); took != semel.DefaultSettleWait {
+					if took := time.Since(start); took != usualSettleWait {
 						t.Errorf("told after %v", took)
 					}
 					drained(t, g)

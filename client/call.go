@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -149,7 +150,7 @@ func (h *hop) next(rep *reply) step {
 	waits := rep.verdict == VerdictInProgress
 	delay := asked
 	if waits {
-		orDefault(&delay, defaultPollEvery)
+		delay = cmp.Or(delay, defaultPollEvery)
 		delay = max(delay, o.Backoff(c.waits, o.Random()))
 	} else {
 		delay = max(0, delay, o.Backoff(c.retries, o.Random()))

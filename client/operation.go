@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"net/url"
@@ -167,7 +168,7 @@ func (h *hop) poll(kind AttemptKind, rep reply, u *url.URL, key string) (Attempt
 	for {
 		now := time.Now()
 		delay := o.PollEvery
-		orDefault(&delay, defaultPollEvery)
+		delay = cmp.Or(delay, defaultPollEvery)
 		if failures > 0 {
 			delay = max(delay, o.Backoff(failures-1, o.Random()))
 		}

@@ -1,13 +1,14 @@
 package client
 
 import (
-	"errors"
-	"fmt"
+	"cmp"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/semelhq/semel/internal/settings"
 )
 
 // Options of a [Transport]. The zero value of each field means the documented default.
@@ -114,24 +115,16 @@ const (
 
 // compile reports what is wrong with the options, all of it, and fills in the defaults.
 func (o Options) compile() (Options, *url.URL, error) {
-	var errs []error
-	fail := func(format string, a ...any) { errs = append(errs, fmt.Errorf("client: "+format, a...)) }
-
-	orDefault(&o.Header, o.Dialect.header)
-	orDefault(&o.Header, DefaultHeader)
+	f := settings.Faults{Where: "client: "}
+	o.Header = cmp.Or(o.Header, o.Dialect.header, DefaultHeader)
 	o.Bare = o.Bare || o.Dialect.bare
-	orDefault(&o.MaxAge, o.Dialect.maxAge)
-	orDefault(&o.CorrelationHeader, DefaultCorrelationHeader)
+	o.CorrelationHeader = cmp.Or(o.CorrelationHeader, DefaultCorrelationHeader)
 	for _, name := range []string{o.Header, o.CorrelationHeader} {
-		if !isToken(name) {
-			fail("%q is not a header's name", name)
-		}
+		f.If(!isToken(name), "%q is not a header's name", name)
 	}
 	o.Header = http.CanonicalHeaderKey(o.Header)
 	o.CorrelationHeader = http.CanonicalHeaderKey(o.CorrelationHeader)
-	if o.Header == o.CorrelationHeader {
-		fail("Header and CorrelationHeader are both %s", o.Header)
-	}
+	f.If(o.Header == o.CorrelationHeader, "Header and CorrelationHeader are both %s", o.Header)
 	if o.CorrelationHeader == "-" {
 		o.CorrelationHeader = ""
 	}
@@ -139,63 +132,29 @@ func (o Options) compile() (Options, *url.URL, error) {
 		o.Methods = []string{http.MethodPost, http.MethodPatch}
 	}
 	for _, m := range o.Methods {
-		if !isToken(m) || m != strings.ToUpper(m) || safe(m) {
-			fail("Methods: %q is not an unsafe method's upper-case name", m)
-		}
+		f.If(!isToken(m) || m != strings.ToUpper(m) || safe(m), "Methods: %q is not an unsafe method's upper-case name", m)
 	}
 	o.Methods = slices.Clone(o.Methods) // the caller may go on changing its own
 
-	for _, d := range []struct {
-		name  string
-		value *time.Duration
-		def   time.Duration
-	}{
-		{"MaxAge", &o.MaxAge, DefaultMaxAge},
-		{"MaxRetryAfter", &o.MaxRetryAfter, DefaultMaxRetryAfter},
-		{"PollEvery", &o.PollEvery, 0},
-	} {
-		if *d.value < 0 {
-			fail("%s is negative: %v", d.name, *d.value)
-		}
-		orDefault(d.value, d.def)
-	}
-	orDefault(&o.AttemptTimeout, DefaultAttemptTimeout)
+	settings.Fill(&f, "MaxAge", &o.MaxAge, cmp.Or(o.Dialect.maxAge, DefaultMaxAge))
+	settings.Fill(&f, "MaxRetryAfter", &o.MaxRetryAfter, DefaultMaxRetryAfter)
+	settings.Fill(&f, "PollEvery", &o.PollEvery, 0)
+	o.AttemptTimeout = cmp.Or(o.AttemptTimeout, DefaultAttemptTimeout)
 	for _, origin := range o.CrossOrigin {
-		if u, err := url.Parse(origin); err != nil || u.Scheme == "" || u.Host == "" || u.Scheme+"://"+u.Host != origin {
-			fail("CrossOrigin: %q is not an origin, such as https://api.example", origin)
-		}
+		u, err := url.Parse(origin)
+		f.If(err != nil || u.Scheme == "" || u.Host == "" || u.Scheme+"://"+u.Host != origin,
+			"CrossOrigin: %q is not an origin, such as https://api.example", origin)
 	}
 	o.CrossOrigin = slices.Clone(o.CrossOrigin)
-	for _, n := range []struct {
-		name  string
-		value *int64
-		def   int64
-	}{
-		{"MaxBody", &o.MaxBody, DefaultMaxBody},
-		{"MaxAnswer", &o.MaxAnswer, DefaultMaxAnswer},
-	} {
-		if *n.value < 0 {
-			fail("%s is negative: %d", n.name, *n.value)
-		}
-		orDefault(n.value, n.def)
-	}
-	if o.MaxAttempts < 0 {
-		fail("MaxAttempts is negative: %d", o.MaxAttempts)
-	}
-	orDefault(&o.MaxAttempts, DefaultMaxAttempts)
+	settings.Fill(&f, "MaxBody", &o.MaxBody, DefaultMaxBody)
+	settings.Fill(&f, "MaxAnswer", &o.MaxAnswer, DefaultMaxAnswer)
+	settings.Fill(&f, "MaxAttempts", &o.MaxAttempts, DefaultMaxAttempts)
 	if b := &o.Budget; b.Off {
-		if b.Share != 0 || b.Burst != 0 {
-			fail("Budget is off, but has a share or a burst")
-		}
+		f.If(b.Share != 0 || b.Burst != 0, "Budget is off, but has a share or a burst")
 	} else {
-		if !(b.Share >= 0 && b.Share <= 1) { // not a number is neither
-			fail("Budget.Share is %v, want 0 to 1", b.Share)
-		}
-		if b.Burst < 0 {
-			fail("Budget.Burst is negative: %d", b.Burst)
-		}
-		orDefault(&b.Share, DefaultBudgetShare)
-		orDefault(&b.Burst, DefaultBudgetBurst)
+		f.If(!(b.Share >= 0 && b.Share <= 1), "Budget.Share is %v, want 0 to 1", b.Share) // not a number is neither
+		b.Share = cmp.Or(b.Share, DefaultBudgetShare)
+		settings.Fill(&f, "Budget.Burst", &b.Burst, DefaultBudgetBurst)
 	}
 	if o.Backoff == nil {
 		o.Backoff = FullJitter(DefaultBackoffBase, DefaultBackoffLimit)
@@ -203,11 +162,10 @@ func (o Options) compile() (Options, *url.URL, error) {
 	var status *url.URL
 	if o.StatusURL != "" {
 		var err error
-		if status, err = url.Parse(o.StatusURL); err != nil {
-			fail("StatusURL: %w", err)
-		}
+		status, err = url.Parse(o.StatusURL)
+		f.If(err != nil, "StatusURL: %w", err)
 	}
-	return o, status, errors.Join(errs...)
+	return o, status, f.Err()
 }
 
 // classifies reports whether somebody knows more of the server than the rules for every one.
@@ -222,13 +180,6 @@ func (o *Options) classify(a *Answer, sent bool) (v Verdict) {
 		v = o.Dialect.classify(a)
 	}
 	return v
-}
-
-func orDefault[T comparable](v *T, def T) {
-	var zero T
-	if *v == zero {
-		*v = def
-	}
 }
 
 // safe reports whether a method is safe (RFC 9110, section 9.2.1), so that it may be repeated without a key.

@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -174,7 +175,7 @@ func TestR67_VectorsOfDelays(t *testing.T) {
 				t.Fatalf("%s: %v", v.Name, err)
 			}
 		}
-		orDefault(&v.Status, http.StatusTooManyRequests)
+		v.Status = cmp.Or(v.Status, http.StatusTooManyRequests)
 		got, ok := retryAfter(v.Status, headerOf(v.Headers), now)
 		if ok != (v.MS != nil) || ok && got != ms(*v.MS) {
 			t.Errorf("%s: %v, %v", v.Name, got, ok)
@@ -240,9 +241,9 @@ func (v *vectorCall) play(t *testing.T, random int) {
 		o.Budget = *v.Options.Budget
 	}
 	base := ms(v.Options.BaseMS)
-	orDefault(&base, DefaultBackoffBase)
+	base = cmp.Or(base, DefaultBackoffBase)
 	o.Backoff = FullJitter(base, DefaultBackoffLimit)
-	orDefault(&o.Header, DefaultHeader)
+	o.Header = cmp.Or(o.Header, DefaultHeader)
 	script := &scripted{t: t, steps: v.Script, header: http.CanonicalHeaderKey(o.Header)}
 	transport, err := New(script, o)
 	if err != nil {
@@ -264,7 +265,7 @@ func (v *vectorCall) play(t *testing.T, random int) {
 		key = Key{}
 	}
 	method := v.Method // v is played twice at once
-	orDefault(&method, http.MethodPost)
+	method = cmp.Or(method, http.MethodPost)
 	var body io.Reader
 	if method != http.MethodGet {
 		body = struct{ io.Reader }{strings.NewReader(vectorBody)} // without GetBody

@@ -2,11 +2,10 @@ package consumer
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/internal/settings"
 )
 
 // Options are a consumer's settings. The zero value of each field means the documented default.
@@ -42,51 +41,20 @@ type Options struct {
 	KeepAlive time.Duration
 }
 
-const (
-	defaultAttempts   = 10
-	defaultMinBackoff = time.Second
-	defaultMaxBackoff = 5 * time.Minute
-	defaultKeepAlive  = 10 * time.Second
-	maxHold           = 5 * time.Second
-)
+const maxHold = 5 * time.Second
 
 // compile fills in the defaults, and returns what is wrong.
 func (o *Options) compile() error {
-	var errs []error
-	for _, d := range []struct {
-		name  string
-		value *time.Duration
-		usual time.Duration
-	}{
-		{"MinBackoff", &o.MinBackoff, defaultMinBackoff},
-		{"MaxBackoff", &o.MaxBackoff, max(defaultMaxBackoff, o.MinBackoff)},
-		{"Retention", &o.Retention, 0},
-		{"Hold", &o.Hold, 0},
-		{"KeepAlive", &o.KeepAlive, defaultKeepAlive},
-	} {
-		switch {
-		case *d.value < 0:
-			errs = append(errs, fmt.Errorf("options: %s is negative: %v", d.name, *d.value))
-		case *d.value == 0:
-			*d.value = d.usual
-		}
-	}
-	if o.Hold > maxHold {
-		errs = append(errs, fmt.Errorf("options: Hold is %v, want at most %v", o.Hold, maxHold))
-	}
-	if o.MinBackoff > o.MaxBackoff {
-		errs = append(errs, fmt.Errorf("options: MinBackoff is %v, above MaxBackoff, which is %v", o.MinBackoff, o.MaxBackoff))
-	}
-	if o.MaxPayload < 0 {
-		errs = append(errs, fmt.Errorf("options: MaxPayload is negative: %d", o.MaxPayload))
-	}
-	switch {
-	case o.MaxAttempts < 0:
-		errs = append(errs, fmt.Errorf("options: MaxAttempts is negative: %d", o.MaxAttempts))
-	case o.MaxAttempts == 0:
-		o.MaxAttempts = defaultAttempts
-	}
-	return errors.Join(errs...)
+	f := settings.Faults{Where: "options: "}
+	settings.Fill(&f, "MaxPayload", &o.MaxPayload, 0)
+	settings.Fill(&f, "MaxAttempts", &o.MaxAttempts, 10)
+	settings.Fill(&f, "MinBackoff", &o.MinBackoff, time.Second)
+	settings.Fill(&f, "MaxBackoff", &o.MaxBackoff, max(5*time.Minute, o.MinBackoff))
+	f.If(o.MinBackoff > o.MaxBackoff, "MinBackoff is %v, above MaxBackoff, which is %v", o.MinBackoff, o.MaxBackoff)
+	settings.Fill(&f, "Retention", &o.Retention, 0)
+	settings.FillUpTo(&f, "Hold", &o.Hold, 0, maxHold)
+	settings.Fill(&f, "KeepAlive", &o.KeepAlive, 10*time.Second)
+	return f.Err()
 }
 
 // policy is the policy of a consumer whose guard has policy p. What p says about requests and answers does not apply,

@@ -4,11 +4,11 @@ import (
 	"crypto/sha512"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/internal/settings"
 	"github.com/semelhq/semel/keyring"
 )
 
@@ -28,14 +28,10 @@ const maxPayloadDefault = 1 << 20
 
 // Check reports what is wrong with the options.
 func (o Options) Check() error {
-	var errs []error
-	if o.MaxPayload < 0 {
-		errs = append(errs, fmt.Errorf("MaxPayload is negative: %d", o.MaxPayload))
-	}
-	if o.Keep < 0 {
-		errs = append(errs, fmt.Errorf("the option Keep is negative: %v", o.Keep))
-	}
-	return errors.Join(errs...)
+	var f settings.Faults
+	settings.Fill(&f, "MaxPayload", &o.MaxPayload, maxPayloadDefault)
+	settings.Fill(&f, "Keep", &o.Keep, 0)
+	return f.Err()
 }
 
 // A Row is a message in the form in which stores keep it.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/internal/pause"
+	"github.com/semelhq/semel/internal/settings"
 )
 
 // A Relay takes messages out of an outbox and hands them to a [Publisher].
@@ -79,34 +80,18 @@ const topicsAtOnce = 16
 
 // NewRelay returns a relay. Nothing is started; see [Relay.Run].
 func NewRelay(s Store, p Publisher, o RelayOptions) (*Relay, error) {
-	var errs []error
-	fail := func(format string, a ...any) { errs = append(errs, fmt.Errorf(format, a...)) }
-	if s == nil {
-		fail("the store is nil")
-	}
-	if p == nil {
-		fail("the publisher is nil")
-	}
-	for _, n := range []struct {
-		name     string
-		negative bool
-	}{{"Batch", o.Batch < 0}, {"Bytes", o.Bytes < 0}, {"Concurrency", o.Concurrency < 0}, {"PublishTimeout", o.PublishTimeout < 0}, {"Lease", o.Lease < 0}} {
-		if n.negative {
-			fail("%s is negative", n.name)
-		}
-	}
-	if o.Rate < 0 || math.IsNaN(o.Rate) || math.IsInf(o.Rate, 0) {
-		fail("Rate is %v, want messages in a second, or 0 for no limit", o.Rate)
-	}
-	o.Batch = cmp.Or(o.Batch, 512)
-	o.Bytes = cmp.Or(o.Bytes, 8<<20)
-	o.Concurrency = cmp.Or(o.Concurrency, 4)
-	o.PublishTimeout = cmp.Or(o.PublishTimeout, 10*time.Second)
-	o.Lease = cmp.Or(o.Lease, max(30*time.Second, 3*o.PublishTimeout))
+	var f settings.Faults
+	f.If(s == nil, "the store is nil")
+	f.If(p == nil, "the publisher is nil")
+	settings.Fill(&f, "Batch", &o.Batch, 512)
+	settings.Fill(&f, "Bytes", &o.Bytes, 8<<20)
+	settings.Fill(&f, "Concurrency", &o.Concurrency, 4)
+	settings.Fill(&f, "PublishTimeout", &o.PublishTimeout, 10*time.Second)
+	settings.Fill(&f, "Lease", &o.Lease, max(30*time.Second, 3*o.PublishTimeout))
+	f.If(o.Lease < 2*o.PublishTimeout,
+		"Lease is %v, want at least twice PublishTimeout, which is %v", o.Lease, o.PublishTimeout)
+	f.If(!(o.Rate >= 0) || math.IsInf(o.Rate, 0), "Rate is %v, want messages in a second, or 0 for no limit", o.Rate)
 	o.MaxAttempts = cmp.Or(o.MaxAttempts, 25)
-	if o.Lease < 2*o.PublishTimeout {
-		fail("Lease is %v, want at least twice PublishTimeout, which is %v", o.Lease, o.PublishTimeout)
-	}
 	if o.Backoff == nil {
 		o.Backoff = func(attempts int) time.Duration {
 			return pause.Jitter(pause.Backoff(time.Second, time.Hour, attempts))
@@ -115,8 +100,8 @@ func NewRelay(s Store, p Publisher, o RelayOptions) (*Relay, error) {
 	if o.Observe == nil {
 		o.Observe = func(Event) {}
 	}
-	if len(errs) > 0 {
-		return nil, fmt.Errorf("outbox: new relay: %w", errors.Join(errs...))
+	if err := f.Err(); err != nil {
+		return nil, fmt.Errorf("outbox: new relay: %w", err)
 	}
 	return &Relay{store: s, publisher: p, o: o}, nil
 }

@@ -24,6 +24,7 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/internal/digest"
+	"github.com/semelhq/semel/internal/settings"
 )
 
 // A Step is one step of a saga, and what takes it back. S is the saga's state: whatever the steps tell each other.
@@ -93,37 +94,26 @@ var ErrDefinition = errors.New("saga definition")
 // Define makes the definition of a saga. Its name has 1 to 100 letters, digits and "._-", and belongs to one set of
 // definitions. It has at least one step. No two steps have the same name. The error says all that is wrong.
 func Define[S any](name string, steps ...Step[S]) (*Definition[S], error) {
-	var errs []error
-	fail := func(format string, a ...any) { errs = append(errs, fmt.Errorf(format, a...)) }
-	if err := checkName(name); err != nil {
-		fail("its name: %w", err)
-	}
-	if len(steps) == 0 {
-		fail("it has no steps")
-	}
+	var f settings.Faults
+	err := checkName(name)
+	f.If(err != nil, "its name: %w", err)
+	f.If(len(steps) == 0, "it has no steps")
 	seen := map[string]bool{}
 	d := &Definition[S]{name: name, version: "1"}
 	for i, step := range steps {
-		if err := checkName(step.Name); err != nil {
-			fail("name of step %d: %w", i+1, err)
-		}
-		if seen[step.Name] {
-			fail("two steps have the name %q", step.Name)
-		}
+		err := checkName(step.Name)
+		f.If(err != nil, "name of step %d: %w", i+1, err)
+		f.If(seen[step.Name], "two steps have the name %q", step.Name)
 		seen[step.Name] = true
-		if step.Do == nil {
-			fail("step %q: Do is nil", step.Name)
-		}
-		if step.Retry = step.Retry.withDefaults(); step.Retry.Backoff < 0 || step.Retry.MaxBackoff < step.Retry.Backoff {
-			fail("step %q: Retry rests from %v to %v", step.Name, step.Retry.Backoff, step.Retry.MaxBackoff)
-		}
-		if step.Timeout < 0 {
-			fail("step %q: Timeout is negative: %v", step.Name, step.Timeout)
-		}
+		f.If(step.Do == nil, "step %q: Do is nil", step.Name)
+		step.Retry = step.Retry.withDefaults()
+		f.If(step.Retry.Backoff < 0 || step.Retry.MaxBackoff < step.Retry.Backoff,
+			"step %q: Retry rests from %v to %v", step.Name, step.Retry.Backoff, step.Retry.MaxBackoff)
+		f.If(step.Timeout < 0, "step %q: Timeout is negative: %v", step.Name, step.Timeout)
 		d.steps = append(d.steps, step)
 	}
-	if len(errs) > 0 {
-		return nil, fmt.Errorf("define saga %q: %w: %w", name, ErrDefinition, errors.Join(errs...))
+	if err := f.Err(); err != nil {
+		return nil, fmt.Errorf("define saga %q: %w: %w", name, ErrDefinition, err)
 	}
 	d.outline = outline(d.steps)
 	return d, nil

@@ -10,6 +10,7 @@ import (
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/internal/answer"
 	"github.com/semelhq/semel/internal/digest"
+	"github.com/semelhq/semel/internal/settings"
 	"github.com/semelhq/semel/internal/structuredfield"
 )
 
@@ -25,17 +26,15 @@ type Credentials struct {
 // cookiePrefix is put before the name of a cookie.
 const cookiePrefix = "cookie:"
 
-// Names checks the names of Policy.Credentials and returns them in canonical form.
-func Names(names []string, fail func(string, ...any)) []string {
+// Names checks the names in a setting and returns them in canonical form.
+func Names(f *settings.Faults, setting string, names []string) []string {
 	var out []string
 	for _, name := range names {
 		cookie, isCookie := strings.CutPrefix(name, cookiePrefix)
-		switch {
-		case isCookie && !structuredfield.IsToken(cookie):
-			fail("policy: Credentials: %q is not the name of a cookie", cookie)
-		case !isCookie && !structuredfield.IsToken(name):
-			fail("policy: Credentials: %q is not a header name, nor cookie:NAME", name)
-		case !isCookie:
+		if isCookie {
+			f.If(!structuredfield.IsToken(cookie), "%s: %q is not the name of a cookie", setting, cookie)
+		} else {
+			f.If(!structuredfield.IsToken(name), "%s: %q is not a header name, nor cookie:NAME", setting, name)
 			name = http.CanonicalHeaderKey(name)
 		}
 		if !slices.Contains(out, name) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel"
+	"github.com/semelhq/semel/internal/settings"
 )
 
 // A Source is who sends webhooks, as their receiver knows it.
@@ -60,14 +61,11 @@ func NewReceiver(guard *semel.Guard, source func(*http.Request) (Source, error),
 	if guard == nil || source == nil {
 		return nil, errors.New("webhook receiver: guard or source is nil")
 	}
-	if o.Tolerance < 0 || o.Retention < 0 {
-		return nil, fmt.Errorf("webhook receiver: Tolerance or Retention is negative: %v, %v", o.Tolerance, o.Retention)
-	}
-	if o.Tolerance == 0 {
-		o.Tolerance = defaultTolerance
-	}
-	if o.Retention == 0 {
-		o.Retention = defaultReceiverRetention
+	var f settings.Faults
+	settings.Fill(&f, "Tolerance", &o.Tolerance, defaultTolerance)
+	settings.Fill(&f, "Retention", &o.Retention, defaultReceiverRetention)
+	if err := f.Err(); err != nil {
+		return nil, fmt.Errorf("webhook receiver: %w", err)
 	}
 	p := guard.Policy()
 	p.Methods, p.KeyHeaders = []string{http.MethodPost}, []string{idHeader}

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/semelhq/semel/internal/settings"
 	"github.com/semelhq/semel/outbox"
 )
 
@@ -67,13 +68,6 @@ type Options struct {
 	TLS *tls.Config
 }
 
-// Defaults of [Options].
-const (
-	defaultTimeout      = 15 * time.Second
-	defaultConcurrency  = 16
-	defaultDisableAfter = 5 * 24 * time.Hour
-)
-
 // A Sender posts messages to endpoints. A status of 2xx means that the message is delivered. All else is a failure; a
 // redirect too, because following it would send the message to an address that nobody has given. The receiver may say
 // with Retry-After when to try again.
@@ -91,33 +85,22 @@ type Sender struct {
 
 // New returns a sender.
 func New(endpoints Endpoints, o Options) (*Sender, error) {
-	var errs []error
-	if endpoints == nil {
-		errs = append(errs, errors.New("endpoints is nil"))
-	}
-	if o.Timeout < 0 {
-		errs = append(errs, fmt.Errorf("options: Timeout is negative: %v", o.Timeout))
-	}
-	if o.Concurrency < 0 {
-		errs = append(errs, fmt.Errorf("options: Concurrency is negative: %d", o.Concurrency))
-	}
+	f := settings.Faults{Where: "options: "}
+	f.If(endpoints == nil, "endpoints is nil")
+	settings.Fill(&f, "Timeout", &o.Timeout, 15*time.Second)
+	settings.Fill(&f, "Concurrency", &o.Concurrency, 16)
+	o.DisableAfter = cmp.Or(o.DisableAfter, 5*24*time.Hour)
 	allowed := make([]netip.Prefix, 0, len(o.AllowNetworks))
 	for _, n := range o.AllowNetworks {
-		if !n.IsValid() {
-			errs = append(errs, errors.New("options: AllowNetworks: a network is not valid"))
-			continue
-		}
+		f.If(!n.IsValid(), "AllowNetworks: a network is not valid")
 		if n.Addr().Is4In6() && n.Bits() >= 96 {
 			n = netip.PrefixFrom(n.Addr().Unmap(), n.Bits()-96) // addresses are unmapped before they are compared
 		}
 		allowed = append(allowed, n)
 	}
-	if err := errors.Join(errs...); err != nil {
+	if err := f.Err(); err != nil {
 		return nil, fmt.Errorf("webhook sender: %w", err)
 	}
-	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
-	o.Concurrency = cmp.Or(o.Concurrency, defaultConcurrency)
-	o.DisableAfter = cmp.Or(o.DisableAfter, defaultDisableAfter)
 	s := &Sender{endpoints: endpoints, o: o, client: http.Client{
 		Transport: &http.Transport{
 			DialContext:            guardedDialer(allowed),
