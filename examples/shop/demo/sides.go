@@ -253,10 +253,14 @@ func (s *stage) redeliver(ctx context.Context, name, subject string, which []int
 	if err != nil {
 		return err
 	}
+	// With a short window the broker does not recognise what it is sent again. It is set twice: nats-server 2.15 looks
+	// which ids are old as soon as the window changes, but one look of a hundred is still by the old window, after which
+	// there is none for two minutes.
 	c := stream.CachedInfo().Config
-	c.Duplicates = 100 * time.Millisecond // so that the broker does not recognise what it is sent again
-	if stream, err = s.host.Broker.UpdateStream(ctx, c); err != nil {
-		return err
+	for _, c.Duplicates = range []time.Duration{100 * time.Millisecond, 101 * time.Millisecond} {
+		if stream, err = s.host.Broker.UpdateStream(ctx, c); err != nil {
+			return err
+		}
 	}
 	var all []*nats.Msg
 	for next := uint64(1); ; {
