@@ -18,7 +18,7 @@ import (
 // are, and who is told, makes no difference. In the short form READ COMMITTED is left to the suite behind PgBouncer.
 func TestStoreKeepsItsPromisesOverACrashOfTheServer(t *testing.T) {
 	levels := map[string]Options{"serializable": {PartitionAnswers: true, Notify: true, ahead: 1}}
-	if proof.Long {
+	if proof.Long() {
 		levels["read committed"] = Options{}
 	}
 	for level, o := range levels {

@@ -342,7 +342,7 @@ func TestR26_Case11_TwoProcessesAtDifferentStepsOfAChange(t *testing.T) {
 			}
 			plays := 0
 			late := strings.Contains(c.name, "alive") // a third actor, and a hundred times the plays
-			for script, more := []int(nil), !late || proof.Long; more; plays++ {
+			for script, more := []int(nil), !late || proof.Long(); more; plays++ {
 				p := &play{script: script, faults: proof.Of(0, 1)}
 				perform(p, proof.Of(1, 2), "preparing", "moving")
 				script, more = p.next()

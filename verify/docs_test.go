@@ -6,11 +6,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/semelhq/semel/internal/proof"
 )
 
 // The table of checks in the documentation is that of the program.
 func TestDocumentationListsTheChecks(t *testing.T) {
 	t.Parallel()
+	proof.Reads("docs")
 	text, err := os.ReadFile(filepath.Join("..", "docs", "verify.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -34,6 +37,7 @@ func TestDocumentationListsTheChecks(t *testing.T) {
 // Every name of a variant is documented.
 func TestDocumentationListsTheVariants(t *testing.T) {
 	t.Parallel()
+	proof.Reads("docs")
 	text, err := os.ReadFile(filepath.Join("..", "docs", "verify.md"))
 	if err != nil {
 		t.Fatal(err)

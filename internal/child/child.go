@@ -16,7 +16,7 @@ import (
 // start a process with it costs nearly three times as much, which tests that kill many would pay for. In the long form
 // of the tests it is the running program itself.
 func Program() (string, error) {
-	if !race || proof.Long {
+	if !race || proof.Long() {
 		return os.Executable()
 	}
 	return plain()

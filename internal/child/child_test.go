@@ -33,13 +33,13 @@ func TestAChildIsTheTestItselfWithoutTheRaceDetector(t *testing.T) {
 	c := exec.Command(path)
 	c.Env = append(os.Environ(), variable+"=1")
 	out, err := c.CombinedOutput()
-	if want := fmt.Sprint(race && proof.Long); err != nil || string(out) != want {
+	if want := fmt.Sprint(race && proof.Long()); err != nil || string(out) != want {
 		t.Errorf("it runs with the detector: %q, %v; want %s", out, err, want)
 	}
 	if err := Remove(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(path); (race && !proof.Long) != errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(path); (race && !proof.Long()) != errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("after Remove it is there: %v", err)
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/semelhq/semel/cmd/internal/broken"
 	"github.com/semelhq/semel/cmd/internal/demo"
+	"github.com/semelhq/semel/internal/proof"
 	"github.com/semelhq/semel/verify"
 )
 
@@ -179,6 +180,7 @@ func look(t *testing.T, bug broken.Bug) (*verify.Report, error) {
 
 // serve starts a server with a bug as a process, and returns the scenario for it.
 func serve(t *testing.T, bug string) (s *verify.Scenario, stop func(), err error) {
+	proof.Reads("examples")
 	text, err := os.ReadFile(filepath.Join("..", "..", "..", "examples", "verify", "broken.yaml"))
 	if err != nil {
 		return nil, nil, err

@@ -45,6 +45,7 @@ var (
 // config completes a configuration of a short run.
 func config(t *testing.T, c Config) Config {
 	t.Helper()
+	proof.Reads(proof.Code)
 	var err error
 	if c.program, err = binary(); err != nil {
 		t.Fatal(err)

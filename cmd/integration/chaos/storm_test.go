@@ -20,7 +20,7 @@ func TestR26_R30_R31_R46_Case04_Case09_Case12_Case24_ServersHurtUnderLoad(t *tes
 		Config{Storage: Redis, Mode: Hold, Lease: 500 * time.Millisecond},
 		Config{Storage: Tiered, Mode: Rerun},
 	)...)
-	if proof.Long { // it takes four servers
+	if proof.Long() { // it takes four servers
 		all = append(all, Config{Storage: Sharded, Mode: Hold})
 	}
 	for _, c := range all {

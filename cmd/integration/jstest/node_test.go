@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/semelhq/semel/internal/npm"
+	"github.com/semelhq/semel/internal/proof"
 )
 
 // client is the folder of the JavaScript client.
@@ -22,6 +23,7 @@ func TestR65_TheClientsOwnTestsPassInNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), node, "--test", "--test-reporter=tap")
+	proof.Reads("client", "js")
 	cmd.Dir = client
 	out, err := cmd.CombinedOutput()
 	if err != nil {

@@ -26,6 +26,7 @@ func newProject(t *testing.T) project {
 	if err := npm.Install("testdata/packages", p.dir, "npm_config_ignore_scripts=true"); err != nil {
 		t.Fatal(err)
 	}
+	proof.Reads("js")
 	source := filepath.Join(p.dir, "client")
 	if err := os.CopyFS(source, os.DirFS(client)); err != nil {
 		t.Fatal(err)
@@ -82,7 +83,7 @@ func TestTheClientFitsIntoOthersProjects(t *testing.T) {
 	t.Run("TypeScript", func(t *testing.T) {
 		p.run(t, "types", "tsc", "-p", "node16.json")
 		p.run(t, "types", "tsc", "-p", "bundler.json")
-		if proof.Long {
+		if proof.Long() {
 			p.run(t, "client", "attw", "--pack", ".", "--format", "table-flipped")
 		}
 	})
@@ -158,7 +159,7 @@ func TestTheClientFitsIntoOthersProjects(t *testing.T) {
 	})
 	t.Run("a Stripe that others have written", func(t *testing.T) {
 		calls := "100"
-		if proof.Long {
+		if proof.Long() {
 			calls = "1000"
 		}
 		if got := p.run(t, "esm", "node", "stripe.js", calls); !strings.HasSuffix(strings.TrimSpace(got), calls+" charges") {

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
+
+	"github.com/semelhq/semel/internal/proof"
 )
 
 // The clients' vectors, in Chromium: without those of redirects, which the platform follows there.
@@ -17,6 +19,7 @@ func TestR66_TheVectorsPassInChromium(t *testing.T) {
 		Failed []string
 	}
 	told := make(chan any)
+	proof.Reads("client", "js")
 	mux := http.NewServeMux()
 	mux.Handle("GET /", http.FileServer(http.Dir("../../..")))
 	mux.HandleFunc("POST /results", func(_ http.ResponseWriter, r *http.Request) {

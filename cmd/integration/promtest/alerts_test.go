@@ -32,11 +32,12 @@ func TestField19_AlertsFireAndClear(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { redis.Close() })
+	proof.Reads("deploy")
 	rules, err := os.ReadFile("../../../deploy/alerts.yml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !proof.Long { // how long each takes to fire and to clear is proved below, against series
+	if !proof.Long() { // how long each takes to fire and to clear is proved below, against series
 		rules = times.ReplaceAll(rules, []byte("${1}6s"))
 	}
 	file := filepath.Join(dir, "alerts.yml")
@@ -101,6 +102,7 @@ var times = regexp.MustCompile(`(for: |\[)[0-9]+[smh]`)
 // built builds the program.
 func built(t *testing.T) string {
 	t.Helper()
+	proof.Reads(proof.Code)
 	path := filepath.Join(t.TempDir(), "semel")
 	if out, err := exec.Command("go", "build", "-o", path, "../../semel").CombinedOutput(); err != nil {
 		t.Fatalf("build: %v: %s", err, out)
@@ -307,6 +309,7 @@ func (o *output) String() string {
 func TestField19_TheRulesAreSound(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"check", "rules", "alerts.yml"}, {"test", "rules", "alerts_test.yml"}} {
+		proof.Reads("deploy")
 		cmd := exec.Command("promtool", args...)
 		cmd.Dir = "../../../deploy"
 		if out, err := cmd.CombinedOutput(); err != nil {

@@ -33,7 +33,7 @@ func TestR26_OnePostgreSQLBecomesFourUnderLoad(t *testing.T) {
 		}
 		return all
 	}
-	if proof.Long {
+	if proof.Long() {
 		for range 4 {
 			s, err := servers.NewPostgres(servers.PostgresOptions{})
 			must(t, err)
@@ -115,7 +115,7 @@ func TestR26_OnePostgreSQLBecomesFourUnderLoad(t *testing.T) {
 		for i := range guards {
 			restart(i, change)
 			more(200)
-			if proof.Long {
+			if proof.Long() {
 				s := own[rand.IntN(len(own))]
 				must(t, s.Kill())
 				more(20)

@@ -82,7 +82,7 @@ func TestR88_ShardsOnPostgreSQLKeepEveryPromise(t *testing.T) {
 		{shards: 4, joins: 2, change: shardstore.Prepare},
 		{shards: 4, joins: 2, change: shardstore.Move},
 	} {
-		if f.change != shardstore.None && !proof.Long {
+		if f.change != shardstore.None && !proof.Long() {
 			continue // the short form has it on stores in memory
 		}
 		t.Run(fmt.Sprintf("%d shards, change %v", f.shards, f.change), func(t *testing.T) {

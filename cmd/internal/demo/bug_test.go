@@ -26,7 +26,7 @@ var targeted = regexp.MustCompile(`--target (http://[\d.:]+)`)
 
 func startBug(t *testing.T, listen, dir, bug string) *bugProcess {
 	t.Helper()
-	p := &bugProcess{exec.Command(program, "demo", "--bug", bug, "--listen", listen, "--dir", dir), "", &output{}}
+	p := &bugProcess{exec.Command(built(), "demo", "--bug", bug, "--listen", listen, "--dir", dir), "", &output{}}
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -169,7 +169,7 @@ func TestADemoOfABugThatCantBeServedFails(t *testing.T) {
 	for want, c := range map[string]Config{
 		"there is no bug":        {Bug: "all"},
 		"address already in use": {Bug: "none", Listen: l.Addr().String()},
-		"not a directory":        {Bug: "none", Listen: freePort, Dir: program},
+		"not a directory":        {Bug: "none", Listen: freePort, Dir: built()},
 	} {
 		c.Out = &output{}
 		if err := c.Run(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
@@ -185,12 +185,12 @@ func TestWrongUseOfBugsIsAUsageError(t *testing.T) {
 		{"--bug none --once", "--once"},
 		{"--dir here", "--bug"},
 	} {
-		out, err := exec.Command(program, append([]string{"demo"}, strings.Fields(c.args)...)...).CombinedOutput()
+		out, err := exec.Command(built(), append([]string{"demo"}, strings.Fields(c.args)...)...).CombinedOutput()
 		if err == nil || !strings.Contains(err.Error(), "exit status 2") || !strings.Contains(string(out), c.says) {
 			t.Errorf("%s: %v\n%s", c.args, err, out)
 		}
 	}
-	out, err := exec.Command(program, "demo", "--bug", "list").CombinedOutput()
+	out, err := exec.Command(built(), "demo", "--bug", "list").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "free-on-restart") {
 		t.Errorf("%v\n%s", err, out)
 	}

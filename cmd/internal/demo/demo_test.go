@@ -20,10 +20,17 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"github.com/semelhq/semel/internal/proof"
 )
 
 // program is semel, built for the scenes that kill it.
 var program string
+
+func built() string {
+	proof.Reads(proof.Code)
+	return program
+}
 
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "semel-demo-test-*")
@@ -163,7 +170,7 @@ func other(res *http.Response) {
 func TestNoCheckOfTheDemoIsIdle(t *testing.T) {
 	t.Parallel()
 	good := &output{}
-	rows, err := Config{Once: true, Out: good, Self: program}.run(t.Context())
+	rows, err := Config{Once: true, Out: good, Self: built()}.run(t.Context())
 	if err == nil {
 		err = failure(rows)
 	}
@@ -182,7 +189,7 @@ func TestNoCheckOfTheDemoIsIdle(t *testing.T) {
 			turns <- struct{}{}
 			defer func() { <-turns }()
 			out := &output{}
-			rows, err := Config{Once: true, Out: out, Self: program, Front: b.front, only: b.scenes}.run(t.Context())
+			rows, err := Config{Once: true, Out: out, Self: built(), Front: b.front, only: b.scenes}.run(t.Context())
 			if err != nil {
 				t.Errorf("%s: %v", b.name, err)
 				return

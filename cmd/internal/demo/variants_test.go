@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/semelhq/semel/internal/proof"
 	"github.com/semelhq/semel/verify"
 )
 
@@ -198,6 +199,7 @@ func TestALedgerGoesOn(t *testing.T) {
 func TestTheScenariosOfTheDemoAreComplete(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"demo.yaml", "broken.yaml"} {
+		proof.Reads("examples")
 		text, err := os.ReadFile(filepath.Join("..", "..", "..", "examples", "verify", name))
 		if err != nil {
 			t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/semelhq/semel/internal/proof"
 	"github.com/semelhq/semel/verify"
 )
 
@@ -33,6 +34,7 @@ func TestR89_VerifyFindsNothingBehindTheGateway(t *testing.T) {
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
+	proof.Reads("examples")
 	text, err := os.ReadFile(filepath.Join("..", "..", "..", "examples", "verify", "demo.yaml"))
 	if err != nil {
 		t.Fatal(err)

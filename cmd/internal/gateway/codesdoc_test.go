@@ -6,11 +6,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/semelhq/semel/internal/proof"
 	"github.com/semelhq/semel/refusal"
 )
 
 func TestField23_EveryCodeOfTheGatewayIsDocumentedAsItIsOnTheWire(t *testing.T) {
 	t.Parallel()
+	proof.Reads("docs")
 	page, err := os.ReadFile("../../../docs/codes.md")
 	if err != nil {
 		t.Fatal(err)

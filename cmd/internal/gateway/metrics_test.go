@@ -17,6 +17,7 @@ import (
 
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/event"
+	"github.com/semelhq/semel/internal/proof"
 	"github.com/semelhq/semel/memstore"
 )
 
@@ -123,6 +124,7 @@ idempotency_waiters gauge
 	if s := "\n" + strings.Join(got, "\n") + "\n"; s != want {
 		t.Errorf("there are %s\nwant %s", s, want)
 	}
+	proof.Reads("docs")
 	doc, err := os.ReadFile("../../../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)

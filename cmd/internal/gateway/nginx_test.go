@@ -7,12 +7,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/semelhq/semel/internal/proof"
 	"github.com/semelhq/semel/internal/servers"
 )
 
 // guidedProxy is nginx with the configuration that security.md has, in front of a gateway.
 func guidedProxy(t *testing.T, gateway, callers string) string {
 	t.Helper()
+	proof.Reads("docs")
 	page, err := os.ReadFile("../../../docs/security.md")
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/semelhq/semel/internal/npm"
+	"github.com/semelhq/semel/internal/proof"
 )
 
 // A paying service of somebody else's making, as those of testdata: some requests make it pay.
@@ -74,6 +75,7 @@ func (p paying) pays(address, line, headers, form string) bool {
 // guided is the configuration that operations.md has for such services.
 func guided(t *testing.T) Config {
 	t.Helper()
+	proof.Reads("docs")
 	page, err := os.ReadFile("../../../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)

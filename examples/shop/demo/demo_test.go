@@ -15,10 +15,17 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"github.com/semelhq/semel/internal/proof"
 )
 
 // program is the shop's command, built for what is killed.
 var program string
+
+func built() string {
+	proof.Reads(proof.Code)
+	return program
+}
 
 func TestMain(m *testing.M) {
 	folder, err := os.MkdirTemp("", "shop-demo-test-*")
@@ -62,7 +69,7 @@ func TestEachSceneComesOutRightAndWhatIsToBeTypedWorks(t *testing.T) {
 	var out output
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- Config{Listen: "localhost:0", Out: &out, Self: program}.Run(ctx) }()
+	go func() { ended <- Config{Listen: "localhost:0", Out: &out, Self: built()}.Run(ctx) }()
 	for !strings.Contains(out.String(), "The shop stays open") {
 		select {
 		case err := <-ended:
@@ -136,7 +143,7 @@ func TestFaultsDoHarmWithoutSemelAndNoneWithIt(t *testing.T) {
 	t.Parallel()
 	var out output
 	path := filepath.Join(t.TempDir(), "compare.svg")
-	if err := (Comparison{Seed: 7, SVG: path, Out: &out, Self: program}).Run(t.Context()); err != nil {
+	if err := (Comparison{Seed: 7, SVG: path, Out: &out, Self: built()}).Run(t.Context()); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
 	checkPicture(t, path)

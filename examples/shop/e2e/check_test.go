@@ -42,7 +42,7 @@ func TestEachProtectedCallIsSafe(t *testing.T) {
 	checked := 0
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
-		if !proof.Long && !slices.Contains(short, name) {
+		if !proof.Long() && !slices.Contains(short, name) {
 			continue
 		}
 		checked++
@@ -56,7 +56,7 @@ func TestEachProtectedCallIsSafe(t *testing.T) {
 				text = special.makes(s, text)
 			}
 			s.safe(t, text, special.skip...)
-			if strings.Contains(text, "effects: {url: /dev/ledger") && (proof.Long || name == shortWithFaults) {
+			if strings.Contains(text, "effects: {url: /dev/ledger") && (proof.Long() || name == shortWithFaults) {
 				s.faultyProcessor()
 				s.safe(t, text, special.skip...)
 			}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/semelhq/semel/examples/shop/host"
 	"github.com/semelhq/semel/examples/shop/shop"
+	"github.com/semelhq/semel/internal/proof"
 )
 
 // description writes the description of a stage's shop into a file.
@@ -51,6 +52,7 @@ func (s *stage) ordersOnce(t *testing.T, cmd *exec.Cmd) {
 
 func TestAGeneratedGoClientOrdersOnceThoughItsAnswerIsLost(t *testing.T) {
 	t.Parallel()
+	proof.Reads(proof.Code, "tools")
 	s, folder := newStage(t, host.Config{}), t.TempDir()
 	source, err := filepath.Abs("testdata/goclient")
 	must(t, err)
@@ -69,6 +71,7 @@ func TestAGeneratedGoClientOrdersOnceThoughItsAnswerIsLost(t *testing.T) {
 
 func TestAGeneratedTypeScriptClientOrdersOnceThoughItsAnswerIsLost(t *testing.T) {
 	t.Parallel()
+	proof.Reads("js")
 	s := newStage(t, host.Config{})
 	packages, err := installed()
 	must(t, err)
@@ -84,6 +87,7 @@ func TestAGeneratedTypeScriptClientOrdersOnceThoughItsAnswerIsLost(t *testing.T)
 
 func TestTheDocumentedAdapterIsTheOneThatIsTested(t *testing.T) {
 	t.Parallel()
+	proof.Reads("docs")
 	page, err := os.ReadFile("../../../docs/client.md")
 	must(t, err)
 	program, err := os.ReadFile("testdata/tsclient/main.ts")

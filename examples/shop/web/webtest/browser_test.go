@@ -100,7 +100,7 @@ func TestR65_ThePageChargesOnceWhateverHappensToIt(t *testing.T) {
 		}},
 		scene{"two tabs at once", func(t *testing.T) {
 			rounds := 4
-			if proof.Long {
+			if proof.Long() {
 				rounds = 40
 			}
 			p := openPage(t)
