@@ -1,7 +1,7 @@
 package semel_test
 
 import (
-	"os"
+	_ "embed"
 	"strconv"
 	"strings"
 	"testing"
@@ -10,13 +10,12 @@ import (
 	"github.com/semelhq/semel/refusal"
 )
 
+//go:embed docs/codes.md
+var codesPage string
+
 func TestField23_EveryCodeOfAGuardIsDocumentedAsItIsOnTheWire(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("docs/codes.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, section, _ := strings.Cut(string(page), "\n## Codes of a guard\n")
+	_, section, _ := strings.Cut(codesPage, "\n## Codes of a guard\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	documented := map[refusal.Code]bool{}
 	kinds := problemkind.Of

@@ -2,6 +2,7 @@ package semel_test
 
 import (
 	"context"
+	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -35,6 +36,9 @@ func exchangeText(w *httptest.ResponseRecorder) string {
 	return b.String()
 }
 
+//go:embed testdata
+var golden embed.FS
+
 // matchGolden compares got with a file in testdata. With GOLDEN=write in the environment it writes the file instead.
 func matchGolden(t *testing.T, name, got string) {
 	t.Helper()
@@ -48,7 +52,7 @@ func matchGolden(t *testing.T, name, got string) {
 		}
 		return
 	}
-	want, err := os.ReadFile(file)
+	want, err := golden.ReadFile("testdata/" + name)
 	if err != nil {
 		t.Fatal(err)
 	}

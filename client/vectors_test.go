@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -104,13 +104,12 @@ type vectorStep struct {
 	}
 }
 
+//go:embed testdata/vectors.json
+var vectorsFile []byte
+
 func loadVectors(t *testing.T) (v vectors) {
 	t.Helper()
-	text, err := os.ReadFile("testdata/vectors.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := json.NewDecoder(bytes.NewReader(text))
+	d := json.NewDecoder(bytes.NewReader(vectorsFile))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&v); err != nil {
 		t.Fatalf("decode vectors: %v", err)

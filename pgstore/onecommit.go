@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/pgstore/internal/composite"
 )
 
 // A transaction in one-commit mode is READ COMMITTED and READ WRITE. To say so costs more than to look, and where it is
@@ -209,7 +210,7 @@ func (c *claimed) settling(s *Store, by driver.Owner, o driver.Outcome) (*call, 
 		bytes(rec.Token[:]).bytes(fingerprintBytes(rec.Fingerprint)).text(rec.Operation).text(rec.Correlation).text(rec.Error).
 		bytes(answer).bytes(orNull(rec.Sealed)).bool(s.apart).bool(s.notify)
 	return f, func(row [][]byte) (driver.Record, error) {
-		fields, err := splitRow(row[0])
+		fields, err := composite.Fields(row[0])
 		if err == nil && len(fields) != 2 {
 			err = fmt.Errorf("the row has %d columns, want 2", len(fields))
 		}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/pgstore/internal/composite"
 )
 
 // layoutVersion is the newest layout of a row that this version can read.
@@ -21,36 +22,10 @@ type found struct {
 // foundColumns are the columns of the type found_1.
 const foundColumns = 28
 
-// splitRow returns the fields of a composite value in the binary format: a number of fields, and for each the type, the
-// length, -1 for NULL, and the bytes. A function's row costs the server less as one value than as columns.
-func splitRow(b []byte) ([][]byte, error) {
-	fields := make([][]byte, 0, foundColumns)
-	if len(b) < 4 {
-		return nil, fmt.Errorf("a row of %d bytes", len(b))
-	}
-	n := int4Of(b[:4])
-	for b = b[4:]; n > 0; n-- {
-		if len(b) < 8 {
-			return nil, fmt.Errorf("the row ends where field %d should begin", len(fields))
-		}
-		size := int(int4Of(b[4:8]))
-		if b = b[8:]; size < 0 {
-			fields = append(fields, nil)
-			continue
-		}
-		if len(b) < size {
-			return nil, fmt.Errorf("field %d has %d bytes, of which %d are there", len(fields), size, len(b))
-		}
-		fields = append(fields, b[:size:size])
-		b = b[size:]
-	}
-	return fields, nil
-}
-
 // readFound decodes a value of the type found_1. An error wraps [driver.ErrUnreadable], and rec is then only what the
 // clock says.
-func readFound(composite []byte) (f found, err error) {
-	row, err := splitRow(composite)
+func readFound(value []byte) (f found, err error) {
+	row, err := composite.Fields(value)
 	if err != nil {
 		return found{}, err
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/internal/migration"
+	"github.com/semelhq/semel/pgstore/internal/composite"
 )
 
 //go:embed migrations/*.up.sql
@@ -153,7 +154,7 @@ func (s *Store) checkFunctions(ctx context.Context, conn *pgconn.PgConn) error {
 		return fmt.Errorf("%w: it has no function %s", ErrSchema, missing)
 	}
 	return (&call{sql: s.sql.load}).bytes(make([]byte, len(driver.ID{}))).run(ctx, conn, func(row [][]byte) error {
-		fields, err := splitRow(row[0])
+		fields, err := composite.Fields(row[0])
 		if err == nil && len(fields) != foundColumns {
 			err = fmt.Errorf("%w: its function load_1 returns %d columns, want %d", ErrSchema, len(fields), foundColumns)
 		}

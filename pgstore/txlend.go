@@ -11,6 +11,7 @@ import (
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/driver"
+	"github.com/semelhq/semel/pgstore/internal/sqltext"
 )
 
 // lend calls fn with the transaction as a pgx.Tx, whose Commit and Rollback go nowhere. A handler that ended the
@@ -58,7 +59,7 @@ func (l *loan) check(sql string) error {
 	switch {
 	case l.over.Load():
 		return pgx.ErrTxClosed
-	case endsTransaction(sql):
+	case sqltext.EndsTransaction(sql):
 		return l.end()
 	}
 	return nil

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"embed"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -195,6 +196,9 @@ func (r *sampleRandom) below(n int) int {
 	return int(r.state>>8) % n
 }
 
+//go:embed testdata
+var golden embed.FS
+
 // matchGolden compares with testdata/name, which is written instead where the environment has GOLDEN=write.
 func matchGolden(t *testing.T, name, got string) {
 	t.Helper()
@@ -208,7 +212,7 @@ func matchGolden(t *testing.T, name, got string) {
 		}
 		return
 	}
-	want, err := os.ReadFile(file)
+	want, err := golden.ReadFile("testdata/" + name)
 	if err != nil {
 		t.Fatal(err)
 	}

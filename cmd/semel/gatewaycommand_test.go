@@ -39,7 +39,8 @@ func writeConfig(t *testing.T, content string) string {
 
 func TestR73_CheckSaysWhatTheRoutesAre(t *testing.T) {
 	t.Parallel()
-	path := writeConfig(t, configured)
+	store := filepath.Join(t.TempDir(), "none.db")
+	path := writeConfig(t, strings.Replace(configured, "none.db", store, 1))
 	status, stdout, stderr := run(t, "gateway", "--config", path, "--check")
 	want := `ok
 ROUTE               PROTECTS                 WITHOUT KEY  LOST   LEASE  DEADLINE  RETENTION  SPECIAL
@@ -53,7 +54,7 @@ PUT /accounts/{id}  PUT                      pass         rerun  30s    15m     
 	if n := strings.Count(stderr, "level=WARN"); n != 7 {
 		t.Errorf("%d warnings, want of no identity secret, of single, of an answer that is found, of two routes that let requests pass, of one that observes and of case in paths:\n%s", n, stderr)
 	}
-	if _, err := os.Stat("none.db"); !os.IsNotExist(err) {
+	if _, err := os.Stat(store); !os.IsNotExist(err) {
 		t.Errorf("checking has made the store: %v", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"time"
@@ -14,10 +15,14 @@ import (
 // limit is how long npm may take. With a full cache it takes some seconds.
 const limit = 3 * time.Minute
 
-// Install copies the files of a folder to another one, and installs there what its package-lock.json pins, with more
-// variables in npm's environment.
-func Install(from, to string, env ...string) error {
-	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+// Install copies the files of a folder to one on disk, and installs there what its package-lock.json pins, with more
+// variables in npm's environment. Tests embed the files: so "go test" knows that their results depend on them.
+func Install(files fs.FS, from, to string, env ...string) error {
+	files, err := fs.Sub(files, from)
+	if err == nil {
+		err = os.CopyFS(to, files)
+	}
+	if err != nil {
 		return err
 	}
 	for _, program := range []string{"node", "npm"} {

@@ -59,7 +59,7 @@ func TestLockFilesNameVersionsAndNoRegistry(t *testing.T) {
 func TestWithoutARegistryTheErrorSaysWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	err := npm.Install(filepath.Dir(locks(t)[0]), filepath.Join(dir, "app"),
+	err := npm.Install(os.DirFS(filepath.Dir(locks(t)[0])), ".", filepath.Join(dir, "app"),
 		"npm_config_registry=http://127.0.0.1:9/", "npm_config_cache="+filepath.Join(dir, "cache"), "npm_config_fetch_retries=0")
 	if err == nil {
 		t.Fatal("packages come from nowhere")

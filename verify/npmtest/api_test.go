@@ -57,7 +57,7 @@ func start(t *testing.T) *api {
 // locate reads the scenario for the folder and the port.
 func (a *api) locate(t *testing.T, dir, port string) {
 	t.Helper()
-	text, err := os.ReadFile("testdata/scenario.yaml")
+	text, err := testdata.ReadFile("testdata/scenario.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package npmtest
 
 import (
+	"embed"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +12,9 @@ import (
 
 	"github.com/semelhq/semel/internal/npm"
 )
+
+//go:embed all:testdata
+var testdata embed.FS
 
 // home is where all that the tests write goes.
 var home string
@@ -31,12 +35,12 @@ func TestMain(m *testing.M) {
 // installed returns the folder with what the lock file names.
 var installed = sync.OnceValues(func() (string, error) {
 	dir := filepath.Join(home, "installed")
-	return dir, npm.Install("testdata", dir)
+	return dir, npm.Install(testdata, "testdata", dir)
 })
 
 func TestTheTableIsAboutThePackageThatIsPinned(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("testdata/package.json")
+	text, err := testdata.ReadFile("testdata/package.json")
 	if err != nil || !strings.Contains(string(text), `"express-idempotency": "1.0.6"`) {
 		t.Errorf("express-idempotency is not 1.0.6, which the table is about: %v\n%s", err, text)
 	}

@@ -1,7 +1,7 @@
 package chaos
 
 import (
-	"os"
+	_ "embed"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,15 +11,14 @@ import (
 	"github.com/semelhq/semel/internal/proof"
 )
 
+//go:embed testdata/seeds.txt
+var seeds string
+
 // Seeds that have found something are played again.
 func TestR26_SeedsThatHaveFoundSomething(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("testdata/seeds.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
 	n := 0
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(seeds) {
 		line = strings.TrimSpace(line)
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"embed"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,10 +13,12 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
-
 	"github.com/semelhq/semel/internal/npm"
 	"github.com/semelhq/semel/internal/proof"
 )
+
+//go:embed testdata
+var testdata embed.FS
 
 // A project is a folder with what npm packs of the client, installed beside the packages that it is tried with.
 type project struct{ dir string }
@@ -23,7 +26,7 @@ type project struct{ dir string }
 func newProject(t *testing.T) project {
 	t.Helper()
 	p := project{t.TempDir()}
-	if err := npm.Install("testdata/packages", p.dir, "npm_config_ignore_scripts=true"); err != nil {
+	if err := npm.Install(testdata, "testdata/packages", p.dir, "npm_config_ignore_scripts=true"); err != nil {
 		t.Fatal(err)
 	}
 	proof.Reads("js")

@@ -22,6 +22,7 @@ func TestR66_TheVectorsPassInChromium(t *testing.T) {
 	proof.Reads("client", "js")
 	mux := http.NewServeMux()
 	mux.Handle("GET /", http.FileServer(http.Dir("../../..")))
+	mux.Handle("GET /cmd/integration/jstest/", http.StripPrefix("/cmd/integration/jstest/", http.FileServerFS(testdata)))
 	mux.HandleFunc("POST /results", func(_ http.ResponseWriter, r *http.Request) {
 		if err := json.NewDecoder(r.Body).Decode(&results); err != nil {
 			t.Errorf("read results: %v", err)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"embed"
 	"fmt"
 	"io"
 	"net/http"
@@ -18,14 +19,16 @@ import (
 	"testing"
 	"time"
 
-	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
-
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/internal/npm"
 	"github.com/semelhq/semel/memstore"
 	"github.com/semelhq/semel/outbox"
 	"github.com/semelhq/semel/outbox/webhook"
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 )
+
+//go:embed all:testdata
+var foreign embed.FS
 
 var secret, another = webhook.NewSecret(), webhook.NewSecret()
 
@@ -49,7 +52,7 @@ func TestMain(m *testing.M) {
 
 var installed = sync.OnceValues(func() (string, error) {
 	dir := filepath.Join(home, "installed")
-	return dir, npm.Install("testdata", dir)
+	return dir, npm.Install(foreign, "testdata", dir)
 })
 
 // packages starts testdata/server.js, and returns its address. It ends with the test.

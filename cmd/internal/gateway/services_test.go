@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bufio"
+	"embed"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -13,6 +14,9 @@ import (
 	"github.com/semelhq/semel/internal/npm"
 	"github.com/semelhq/semel/internal/proof"
 )
+
+//go:embed all:testdata/express testdata/payments.py
+var services embed.FS
 
 // A paying service of somebody else's making, as those of testdata: some requests make it pay.
 type paying struct {
@@ -164,7 +168,7 @@ func TestAttack03_Attack04_ServicesOfOthersAreAttacked(t *testing.T) {
 		"WSGI": {wsgi, func(t *testing.T) paying { return startPaying(t, "", "python3", "testdata/payments.py") }},
 		"Express": {onExpress, func(t *testing.T) paying {
 			dir := filepath.Join(t.TempDir(), "service")
-			if err := npm.Install("testdata/express", dir); err != nil {
+			if err := npm.Install(services, "testdata/express", dir); err != nil {
 				t.Fatal(err)
 			}
 			return startPaying(t, dir, "node", "server.js")

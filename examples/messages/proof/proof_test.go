@@ -38,12 +38,12 @@ func TestR81_R83_EachMessageHasItsEffectOnceOnEachConsumer(t *testing.T) {
 				return p.URL()
 			},
 		} {
-			if !form.Long && (c.broker == "nats") != (storage == "sqlite") {
+			if !form.Long() && (c.broker == "nats") != (storage == "sqlite") {
 				continue // the brokers are alike to the storage
 			}
 			t.Run(c.broker+" and "+storage, func(t *testing.T) {
 				n := c.long
-				if !form.Long {
+				if !form.Long() {
 					n = c.short
 					t.Parallel()
 				}

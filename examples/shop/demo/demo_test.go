@@ -3,6 +3,7 @@ package demo
 import (
 	"bytes"
 	"context"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -107,15 +108,18 @@ func TestEachSceneComesOutRightAndWhatIsToBeTypedWorks(t *testing.T) {
 	}
 }
 
+var (
+	//go:embed testdata/scene.txt
+	shown string
+	//go:embed testdata/compare.svg
+	compared []byte
+)
+
 // told checks that the demo says what README shows, in which an ellipsis stands for what differs from run to run. A
 // test in internal/docs compares README with the file.
 func told(t *testing.T, text string) {
 	t.Helper()
-	shown, err := os.ReadFile("testdata/scene.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	pattern := strings.ReplaceAll(regexp.QuoteMeta(string(shown)), "…", "[a-z0-9]+")
+	pattern := strings.ReplaceAll(regexp.QuoteMeta(shown), "…", "[a-z0-9]+")
 	if !regexp.MustCompile(pattern).MatchString(text) {
 		t.Errorf("README shows\n%s\nthe demo says\n%s", shown, text)
 	}
@@ -146,22 +150,22 @@ func TestFaultsDoHarmWithoutSemelAndNoneWithIt(t *testing.T) {
 	if err := (Comparison{Seed: 7, SVG: path, Out: &out, Self: built()}).Run(t.Context()); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
-	checkPicture(t, path)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkPicture(t, path, text)
 }
 
 // A test in internal/docs compares the picture in docs with the file.
 func TestThePictureInTheDocsIsWhatTheCommandMakes(t *testing.T) {
 	t.Parallel()
-	checkPicture(t, "testdata/compare.svg")
+	checkPicture(t, "testdata/compare.svg", compared)
 }
 
 // checkPicture reads the figures in a picture. Their amounts differ from run to run.
-func checkPicture(t *testing.T, path string) {
+func checkPicture(t *testing.T, path string, text []byte) {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var f Figures
 	data := regexp.MustCompile(`<metadata>(.*)</metadata>`).FindSubmatch(text)
 	if data == nil {

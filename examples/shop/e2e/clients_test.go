@@ -52,7 +52,7 @@ func (s *stage) ordersOnce(t *testing.T, cmd *exec.Cmd) {
 
 func TestAGeneratedGoClientOrdersOnceThoughItsAnswerIsLost(t *testing.T) {
 	t.Parallel()
-	proof.Reads(proof.Code, "tools")
+	proof.Reads(proof.Code, "examples", "tools")
 	s, folder := newStage(t, host.Config{}), t.TempDir()
 	source, err := filepath.Abs("testdata/goclient")
 	must(t, err)

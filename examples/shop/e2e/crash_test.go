@@ -218,6 +218,7 @@ func (s *stage) books(t *testing.T) (string, error) {
 	interpreter, err := python()
 	must(t, err)
 	database := cmp.Or(s.config.Database, filepath.Join(s.data, "shop.db"))
+	proof.Reads("examples")
 	out, err := exec.CommandContext(t.Context(), interpreter, "../books.py", filepath.Join(s.data, "processor.jsonl"), database).CombinedOutput()
 	return string(out), err
 }

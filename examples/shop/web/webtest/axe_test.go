@@ -1,22 +1,25 @@
 package webtest
 
 import (
+	"embed"
 	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/chromedp/chromedp"
-
 	"github.com/semelhq/semel/internal/npm"
 	"github.com/semelhq/semel/internal/proof"
 )
+
+//go:embed testdata/axe
+var packages embed.FS
 
 // axe-core knows the rules of WCAG that a program can check. In the short form it looks at the page in two of its four
 // looks, by chance.
 func TestThePageCanBeUsedByAll(t *testing.T) {
 	modules := filepath.Join(t.TempDir(), "axe")
-	must(t, npm.Install("testdata/axe", modules))
+	must(t, npm.Install(packages, "testdata/axe", modules))
 	axe, err := os.ReadFile(filepath.Join(modules, "node_modules/axe-core/axe.min.js"))
 	must(t, err)
 	type look struct {

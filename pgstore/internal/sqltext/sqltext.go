@@ -1,10 +1,11 @@
-package pgstore
+// Package sqltext reads statements of PostgreSQL, as far as it takes to tell whether they end a transaction.
+package sqltext
 
 import "strings"
 
-// endsTransaction reports whether one of the statements in sql would begin or end a transaction. It is there to catch
+// EndsTransaction reports whether one of the statements in sql would begin or end a transaction. It is there to catch
 // mistakes, not attacks.
-func endsTransaction(sql string) bool {
+func EndsTransaction(sql string) bool {
 	for sql != "" {
 		i := statementEnd(sql)
 		if w := words(sql[:i], 3); len(w) > 0 {
