@@ -13,6 +13,7 @@ import (
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/internal/engine"
 	"github.com/semelhq/semel/internal/keyformat"
+	"github.com/semelhq/semel/internal/network"
 	"github.com/semelhq/semel/internal/operationstatus"
 	"github.com/semelhq/semel/refusal"
 )
@@ -126,17 +127,12 @@ func (x *exchange) find(name string) (driver.Record, *Problem) {
 		p.Title, p.RetryAfter = "too many questions about unknown operations", engine.WholeSeconds(left)
 		return driver.Record{}, p
 	}
+	rec, p := driver.Record{}, g.problem(refusal.OperationNotFound, "")
 	if byKey {
-		rec, p := x.findByKey(scope, key)
-		if p != nil && p.Code == refusal.OperationNotFound {
-			x.missed()
-		}
-		return rec, p
-	} else if x.ask.ID, err = driver.ParseID(name); err != nil || x.ask.ID.Scope() != g.identity.Scope(string(KindHTTP), scope) {
-		x.missed()
-		return driver.Record{}, g.problem(refusal.OperationNotFound, "")
+		rec, p = x.findByKey(scope, key)
+	} else if x.ask.ID, err = driver.ParseID(name); err == nil && x.ask.ID.Scope() == g.identity.Scope(string(KindHTTP), scope) {
+		rec, p = x.loadKnown()
 	}
-	rec, p := x.loadKnown()
 	if p != nil && p.Code == refusal.OperationNotFound {
 		x.missed()
 	}
@@ -150,15 +146,12 @@ func (x *exchange) missed() { x.g.guesses.Count(*x.asker, x.started) }
 // peerOf names the network from which a connection comes: its address, or for IPv6 the first 64 bits, because an IPv6
 // client has many addresses.
 func peerOf(remote string) string {
-	at, err := netip.ParseAddrPort(remote)
-	if err != nil {
+	addr := network.Peer(remote)
+	if !addr.IsValid() {
 		return remote
 	}
-	addr := at.Addr().Unmap().WithZone("")
 	if addr.Is6() {
-		if network, err := addr.Prefix(64); err == nil {
-			return network.String()
-		}
+		return netip.PrefixFrom(addr, 64).Masked().String()
 	}
 	return addr.String()
 }

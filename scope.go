@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/netip"
 	"slices"
 
 	"github.com/semelhq/semel/internal/certsubject"
+	"github.com/semelhq/semel/internal/network"
 	"github.com/semelhq/semel/internal/structuredfield"
 )
 
@@ -85,14 +85,11 @@ func ScopeTrustedHeader(name string, proxies ...netip.Prefix) Scope {
 		if !p.IsValid() {
 			return Scope{err: errors.New("scope: a proxy's network is not valid")}
 		}
-		if p.Addr().Is4In6() && p.Bits() >= 96 {
-			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96) // addresses of peers are unmapped before they are compared
-		}
-		networks = append(networks, p)
+		networks = append(networks, network.PlainPrefix(p))
 	}
 	name = http.CanonicalHeaderKey(name)
 	return Scope{of: func(r *http.Request) (string, error) {
-		if !fromOneOf(r.RemoteAddr, networks) {
+		if !network.Contain(networks, network.Peer(r.RemoteAddr)) {
 			return "", fmt.Errorf("scope: %s came from %s, which is no trusted proxy", name, r.RemoteAddr)
 		}
 		switch v := r.Header[name]; len(v) {
@@ -144,22 +141,4 @@ func ScopeAll(scopes ...Scope) Scope {
 		}
 		return string(all), nil
 	}}
-}
-
-func fromOneOf(remote string, networks []netip.Prefix) bool {
-	host, _, err := net.SplitHostPort(remote)
-	if err != nil {
-		host = remote
-	}
-	addr, err := netip.ParseAddr(host)
-	if err != nil {
-		return false
-	}
-	addr = addr.Unmap().WithZone("")
-	for _, n := range networks {
-		if n.Contains(addr) {
-			return true
-		}
-	}
-	return false
 }

@@ -1,9 +1,6 @@
 package answer
 
 import (
-	"bytes"
-	"compress/gzip"
-	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -35,12 +32,8 @@ func AcceptsGzip(lines []string) bool {
 
 // Gunzip decodes a body. ok is false if the body can't be decoded, or has more than limit bytes then.
 func Gunzip(body []byte, limit int64) (plain []byte, ok bool) {
-	zr, err := gzip.NewReader(bytes.NewReader(body))
-	if err != nil {
-		return nil, false
-	}
-	plain, err = io.ReadAll(io.LimitReader(zr, limit+1))
-	return plain, err == nil && int64(len(plain)) <= limit
+	plain, err := gzipCodec{}.Decode(body, limit)
+	return plain, err == nil
 }
 
 // Decoded removes from a header what describes the encoded bytes of a body that is sent decoded.

@@ -2,6 +2,7 @@
 package child
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -36,16 +37,22 @@ var built struct {
 	folder string
 }
 
+// The folder of the package, in which its tests begin.
+var folder, errFolder = os.Getwd()
+
 var plain = sync.OnceValues(func() (string, error) {
 	built.Lock()
 	defer built.Unlock()
 	dir, err := os.MkdirTemp("", "child-*")
-	if err != nil {
+	if err = errors.Join(errFolder, err); err != nil {
 		return "", fmt.Errorf("build the test's program without the race detector: %w", err)
 	}
 	built.folder = dir
 	path := filepath.Join(dir, "child.test")
 	c := exec.Command("go", "test", "-c", "-race=false", "-vet=off", "-ldflags=-s", "-o", path, ".")
+	if now, err := os.Getwd(); err != nil || now != folder { // else "go test" would take the folder's age for an input
+		c.Dir = folder
+	}
 	if out, err := c.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build the test's program without the race detector: %w\n%s", err, out)
 	}

@@ -158,8 +158,7 @@ func (t tries) wait(ctx context.Context, try int) bool {
 
 // Load reads a record, if the breaker allows it. It ends within a claim's window, not with ctx.
 func (e *Engine) Load(ctx context.Context, id driver.ID) (rec driver.Record, err error) {
-	until := time.Now().Add(min(claimWindow, e.life))
-	err = e.askUntil(context.WithoutCancel(ctx), until, request{verb: "load", id: id, refusable: true}, func(ctx context.Context) (err error) {
+	err = e.look(ctx, "load", id, func(ctx context.Context) (err error) {
 		rec, err = e.store.Load(ctx, id)
 		return err
 	})
@@ -168,12 +167,16 @@ func (e *Engine) Load(ctx context.Context, id driver.ID) (rec driver.Record, err
 
 // Steps reads the results of an operation's steps, as Load reads its record. The engine's store must keep steps.
 func (e *Engine) Steps(ctx context.Context, id driver.ID) (saved map[string][]byte, err error) {
-	until := time.Now().Add(min(claimWindow, e.life))
-	err = e.askUntil(context.WithoutCancel(ctx), until, request{verb: "steps", id: id, refusable: true}, func(ctx context.Context) (err error) {
+	err = e.look(ctx, "steps", id, func(ctx context.Context) (err error) {
 		saved, err = e.store.(driver.StepStore).Steps(ctx, id)
 		return err
 	})
 	return saved, err
+}
+
+func (e *Engine) look(ctx context.Context, verb string, id driver.ID, f func(context.Context) error) error {
+	until := time.Now().Add(min(claimWindow, e.life))
+	return e.askUntil(context.WithoutCancel(ctx), until, request{verb: verb, id: id, refusable: true}, f)
 }
 
 // List is [driver.Lister].List of the engine's store, which must be one.

@@ -54,8 +54,8 @@ var (
 func parseContentDigest(s string) (map[string]string, error) {
 	digests := map[string]string{}
 	for s = strings.Trim(s, " \t"); s != ""; {
-		n := structuredfield.Span(s, structuredfield.IsParamNameByte)
-		if n == 0 || s[0] != '*' && !structuredfield.IsLower(s[0]) {
+		n := structuredfield.Name(s)
+		if n == 0 {
 			return nil, errDigestField
 		}
 		name, value, ok := s[:n], "", true
@@ -64,10 +64,8 @@ func parseContentDigest(s string) (map[string]string, error) {
 			s, ok = skipMember(from)
 			value = from[:len(from)-len(s)]
 		}
-		if ok {
-			s, ok = skipParameters(s)
-		}
-		if !ok {
+		rest, err := structuredfield.SkipParameters(s)
+		if s = rest; err != nil || !ok {
 			return nil, errDigestField
 		}
 		if contentDigests[name] != nil {
@@ -115,25 +113,9 @@ func skipMember(s string) (rest string, ok bool) {
 		if s, ok = structuredfield.SkipBareItem(trimmed); !ok {
 			return "", false
 		}
-		if s, ok = skipParameters(s); !ok || s == "" || s[0] != ' ' && s[0] != ')' {
+		var err error
+		if s, err = structuredfield.SkipParameters(s); err != nil || s == "" || s[0] != ' ' && s[0] != ')' {
 			return "", false
 		}
 	}
-}
-
-// skipParameters returns the text after the parameters with which s begins.
-func skipParameters(s string) (rest string, ok bool) {
-	for strings.HasPrefix(s, ";") {
-		s = strings.TrimLeft(s[1:], " ")
-		n := structuredfield.Span(s, structuredfield.IsParamNameByte)
-		if n == 0 || s[0] != '*' && !structuredfield.IsLower(s[0]) {
-			return "", false
-		}
-		if s = s[n:]; strings.HasPrefix(s, "=") {
-			if s, ok = structuredfield.SkipBareItem(s[1:]); !ok {
-				return "", false
-			}
-		}
-	}
-	return s, true
 }

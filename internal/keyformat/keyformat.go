@@ -2,6 +2,7 @@
 package keyformat
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -64,8 +65,11 @@ func Parse(lines []string, f *Format) (string, error) {
 		return "", invalid("empty")
 	case key[0] == '"':
 		value, rest, err := structuredfield.ReadString(key)
-		if err == nil {
-			err = structuredfield.Parameters(rest)
+		if err == nil { // the draft defines no parameters, so what they say is ignored
+			rest, err = structuredfield.SkipParameters(rest)
+		}
+		if err == nil && rest != "" {
+			err = errTrailing
 		}
 		if err != nil {
 			return "", fmt.Errorf("%w: %w", refusal.KeyInvalid, err)
@@ -146,6 +150,8 @@ func isUUID(s string) bool {
 	}
 	return false
 }
+
+var errTrailing = errors.New("only parameters may follow the closing quote")
 
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", refusal.KeyInvalid, fmt.Sprintf(format, args...))

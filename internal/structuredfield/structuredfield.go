@@ -17,7 +17,6 @@ func (c ByteError) Error() string { return fmt.Sprintf("byte 0x%02x is not visib
 var (
 	errUnclosed   = errors.New("quote is not closed")
 	errEscape     = errors.New(`backslash may only stand before " or \`)
-	errTrailing   = errors.New("only parameters may follow the closing quote")
 	errParamName  = errors.New("malformed parameter name")
 	errParamValue = errors.New("malformed parameter value")
 )
@@ -48,27 +47,30 @@ func ReadString(s string) (value, rest string, err error) {
 	return "", "", errUnclosed
 }
 
-// Parameters checks that s consists of parameters (RFC 9651, section 4.2.3.2). The draft defines none, so what they
-// say is ignored.
-func Parameters(s string) error {
-	for s != "" {
-		if s[0] != ';' {
-			return errTrailing
-		}
+// Name returns how long the key is with which s begins (RFC 9651, section 4.2.3.3), 0 if there is none.
+func Name(s string) int {
+	if s == "" || s[0] != '*' && !IsLower(s[0]) {
+		return 0
+	}
+	return span(s, func(c byte) bool { return IsLower(c) || IsDigit(c) || strings.IndexByte("_-.*", c) >= 0 })
+}
+
+// SkipParameters returns what follows the parameters with which s begins (RFC 9651, section 4.2.3.2).
+func SkipParameters(s string) (rest string, err error) {
+	for strings.HasPrefix(s, ";") {
 		s = strings.TrimLeft(s[1:], " ")
-		n := Span(s, IsParamNameByte)
-		if n == 0 || s[0] != '*' && !IsLower(s[0]) {
-			return errParamName
+		n := Name(s)
+		if n == 0 {
+			return "", errParamName
 		}
-		s = s[n:]
-		if strings.HasPrefix(s, "=") {
+		if s = s[n:]; strings.HasPrefix(s, "=") {
 			var ok bool
 			if s, ok = SkipBareItem(s[1:]); !ok {
-				return errParamValue
+				return "", errParamValue
 			}
 		}
 	}
-	return nil
+	return s, nil
 }
 
 // SkipBareItem returns what follows the bare item (RFC 9651, section 4.2.3.1) with which s begins.
@@ -85,7 +87,7 @@ func SkipBareItem(s string) (rest string, ok bool) {
 		_, rest, err := ReadString(s)
 		return rest, err == nil
 	case c == '*' || IsLower(c|0x20):
-		return s[Span(s, isTokenByte):], true
+		return s[span(s, isTokenByte):], true
 	case c == '?': // boolean
 		if len(s) < 2 || s[1] != '0' && s[1] != '1' {
 			return "", false
@@ -102,20 +104,20 @@ func SkipBareItem(s string) (rest string, ok bool) {
 // skipNumber skips an integer of up to 15 digits, or, if decimal is set, also a decimal of up to 12 and 3.
 func skipNumber(s string, decimal bool) (rest string, ok bool) {
 	s = strings.TrimPrefix(s, "-")
-	whole := Span(s, IsDigit)
+	whole := span(s, IsDigit)
 	if s = s[whole:]; !strings.HasPrefix(s, ".") {
 		return s, whole >= 1 && whole <= 15
 	}
-	fraction := Span(s[1:], IsDigit)
+	fraction := span(s[1:], IsDigit)
 	return s[1+fraction:], decimal && whole >= 1 && whole <= 12 && fraction >= 1 && fraction <= 3
 }
 
 // skipBinary skips a byte sequence. As RFC 9651 asks of parsers, missing padding is let pass.
 func skipBinary(s string) (rest string, ok bool) {
 	s = s[1:]
-	digits := Span(s, isBase64Byte)
+	digits := span(s, isBase64Byte)
 	s = s[digits:]
-	padding := Span(s, func(c byte) bool { return c == '=' })
+	padding := span(s, func(c byte) bool { return c == '=' })
 	if s = s[padding:]; !strings.HasPrefix(s, ":") {
 		return "", false
 	}
@@ -147,8 +149,8 @@ func skipDisplayString(s string) (rest string, ok bool) {
 	return "", false
 }
 
-// Span returns how many bytes at the start of s are of the class.
-func Span(s string, class func(byte) bool) int {
+// span returns how many bytes at the start of s are of the class.
+func span(s string, class func(byte) bool) int {
 	for i := range len(s) {
 		if !class(s[i]) {
 			return i
@@ -164,11 +166,6 @@ func IsDigit(c byte) bool { return c >= '0' && c <= '9' }
 func IsLower(c byte) bool { return c >= 'a' && c <= 'z' }
 
 func isLowerHex(c byte) bool { return IsDigit(c) || c >= 'a' && c <= 'f' }
-
-// IsParamNameByte reports whether c may stand in the name of a parameter.
-func IsParamNameByte(c byte) bool {
-	return IsLower(c) || IsDigit(c) || c == '_' || c == '-' || c == '.' || c == '*'
-}
 
 func isTokenByte(c byte) bool {
 	return IsLower(c|0x20) || IsDigit(c) || strings.IndexByte("!#$%&'*+-.^_`|~:/", c) >= 0

@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 	"syscall"
+
+	"github.com/semelhq/semel/internal/network"
 )
 
 // errNotPublic means that an endpoint's name stands for an address inside of somebody's network.
@@ -31,21 +32,17 @@ func prefixes(texts ...string) []netip.Prefix {
 	return out
 }
 
-func within(networks []netip.Prefix, a netip.Addr) bool {
-	return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(a) })
-}
-
 // public reports whether an address belongs to the internet.
 func public(a netip.Addr) bool {
-	a = a.Unmap().WithZone("")
+	a = network.Plain(a)
 	if nat64.Contains(a) {
 		b := a.As16()
 		a = netip.AddrFrom4([4]byte(b[12:]))
 	}
 	if a.Is4() {
-		return !within(special4, a)
+		return !network.Contain(special4, a)
 	}
-	return global6.Contains(a) && !within(special6, a)
+	return global6.Contains(a) && !network.Contain(special6, a)
 }
 
 // guardedDialer returns a function that connects to public addresses, and to those of the networks. It looks at the
@@ -57,7 +54,7 @@ func guardedDialer(allowed []netip.Prefix) func(ctx context.Context, network, ad
 		if err != nil {
 			return fmt.Errorf("%w: %w", errNotPublic, err)
 		}
-		if a := at.Addr(); !public(a) && !within(allowed, a.Unmap().WithZone("")) {
+		if a := at.Addr(); !public(a) && !network.Contain(allowed, network.Plain(a)) {
 			return fmt.Errorf("%w: %s", errNotPublic, a)
 		}
 		return nil

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/semelhq/semel/internal/network"
 	"github.com/semelhq/semel/internal/settings"
 	"github.com/semelhq/semel/outbox"
 )
@@ -93,10 +94,7 @@ func New(endpoints Endpoints, o Options) (*Sender, error) {
 	allowed := make([]netip.Prefix, 0, len(o.AllowNetworks))
 	for _, n := range o.AllowNetworks {
 		f.If(!n.IsValid(), "AllowNetworks: a network is not valid")
-		if n.Addr().Is4In6() && n.Bits() >= 96 {
-			n = netip.PrefixFrom(n.Addr().Unmap(), n.Bits()-96) // addresses are unmapped before they are compared
-		}
-		allowed = append(allowed, n)
+		allowed = append(allowed, network.PlainPrefix(n))
 	}
 	if err := f.Err(); err != nil {
 		return nil, fmt.Errorf("webhook sender: %w", err)

@@ -47,7 +47,7 @@ func openShop(t *testing.T) *shop {
 	mux.Handle("GET /client/", http.StripPrefix("/client/", http.FileServer(http.Dir(client+"/src"))))
 	mux.HandleFunc("GET /checkout", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
-		http.ServeFile(w, r, "testdata/checkout.html")
+		http.ServeFileFS(w, r, testdata, "testdata/checkout.html")
 	})
 	service := httptest.NewServer(mux)
 	t.Cleanup(service.Close)

@@ -20,6 +20,7 @@ import (
 	"github.com/semelhq/semel/driver"
 	"github.com/semelhq/semel/event"
 	"github.com/semelhq/semel/internal/defaults"
+	"github.com/semelhq/semel/internal/network"
 	"github.com/semelhq/semel/keyring"
 )
 
@@ -328,17 +329,14 @@ func ParseNetworks(list []string) ([]netip.Prefix, error) {
 
 func parseNetwork(s string) (netip.Prefix, error) {
 	if addr, err := netip.ParseAddr(s); err == nil {
-		addr = addr.Unmap()
+		addr = network.Plain(addr)
 		return netip.PrefixFrom(addr, addr.BitLen()), nil
 	}
 	n, err := netip.ParsePrefix(s)
 	if err != nil {
 		return netip.Prefix{}, fmt.Errorf("trusted proxy %q is neither a network such as 10.0.0.0/8 nor an address", s)
 	}
-	if addr := n.Addr(); addr.Is4In6() && n.Bits() >= 96 {
-		n = netip.PrefixFrom(addr.Unmap(), n.Bits()-96) // peers are compared unmapped
-	}
-	return n.Masked(), nil
+	return network.PlainPrefix(n).Masked(), nil
 }
 
 // hostPort reports whether an address can be listened on.

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,6 +16,7 @@ import (
 
 	"github.com/semelhq/semel/examples/shop/database"
 	"github.com/semelhq/semel/examples/shop/host"
+	"github.com/semelhq/semel/examples/shop/scenarios"
 	"github.com/semelhq/semel/examples/shop/shop"
 	"github.com/semelhq/semel/internal/proof"
 	"github.com/semelhq/semel/verify"
@@ -31,7 +32,7 @@ const shortWithFaults = "process-payment"
 // again while one in five of its answers is lost, or is 500 after the effect.
 func TestEachProtectedCallIsSafe(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("../scenarios/*.yaml")
+	files, err := fs.Glob(scenarios.Files, "*.yaml")
 	must(t, err)
 	if len(files) == 0 {
 		t.Fatal("there are no scenarios")
@@ -41,17 +42,17 @@ func TestEachProtectedCallIsSafe(t *testing.T) {
 	all.SetLimit(6)
 	checked := 0
 	for _, file := range files {
-		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
+		name := strings.TrimSuffix(file, ".yaml")
 		if !proof.Long() && !slices.Contains(short, name) {
 			continue
 		}
 		checked++
 		run := func(t *testing.T) {
 			s := newStage(t, host.Config{InsecureDev: true})
-			read, err := os.ReadFile(file)
+			read, err := scenarios.Files.ReadFile(file)
 			must(t, err)
 			text := strings.ReplaceAll(string(read), "http://127.0.0.1:8080", s.urls[0])
-			special := specials[filepath.Base(file)]
+			special := specials[file]
 			if special.makes != nil {
 				text = special.makes(s, text)
 			}
@@ -176,11 +177,11 @@ func (s *stage) safe(t *testing.T, text string, skip ...string) {
 
 func TestEachProtectedCallHasAScenario(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("../scenarios/*.yaml")
+	files, err := fs.Glob(scenarios.Files, "*.yaml")
 	must(t, err)
 	s, asked := newStage(t, host.Config{}), map[string]bool{}
 	for _, file := range files {
-		text, err := os.ReadFile(file)
+		text, err := scenarios.Files.ReadFile(file)
 		must(t, err)
 		scenario, err := verify.ReadScenario(text)
 		must(t, err)

@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"os/exec"
@@ -76,7 +77,9 @@ func TestAGeneratedTypeScriptClientOrdersOnceThoughItsAnswerIsLost(t *testing.T)
 	packages, err := installed()
 	must(t, err)
 	folder := filepath.Join(packages, "tsclient") // below node_modules
-	must(t, os.CopyFS(folder, os.DirFS("testdata/tsclient")))
+	program, err := fs.Sub(testdata, "testdata/tsclient")
+	must(t, err)
+	must(t, os.CopyFS(folder, program))
 	own := filepath.Join(folder, "node_modules", "@semelhq")
 	must(t, os.MkdirAll(own, 0o700))
 	must(t, os.CopyFS(filepath.Join(own, "client"), os.DirFS("../../../js")))
@@ -90,7 +93,7 @@ func TestTheDocumentedAdapterIsTheOneThatIsTested(t *testing.T) {
 	proof.Reads("docs")
 	page, err := os.ReadFile("../../../docs/client.md")
 	must(t, err)
-	program, err := os.ReadFile("testdata/tsclient/main.ts")
+	program, err := testdata.ReadFile("testdata/tsclient/main.ts")
 	must(t, err)
 	_, code, found := strings.Cut(string(page), "```ts\n")
 	code, _, _ = strings.Cut(code, "```")

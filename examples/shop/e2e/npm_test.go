@@ -16,8 +16,8 @@ import (
 	"github.com/semelhq/semel/internal/npm"
 )
 
-//go:embed testdata/npm
-var packages embed.FS
+//go:embed testdata/npm testdata/tsclient
+var testdata embed.FS
 
 // npmFolder is where installed has put npm's packages. TestMain removes it.
 var npmFolder string
@@ -29,7 +29,7 @@ var installed = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	npmFolder = folder
-	return folder, npm.Install(packages, "testdata/npm", folder, "npm_config_ignore_scripts=true", "npm_config_prefer_offline=true", "npm_config_audit=false")
+	return folder, npm.Install(testdata, "testdata/npm", folder, "npm_config_ignore_scripts=true", "npm_config_prefer_offline=true", "npm_config_audit=false")
 })
 
 // runNPM runs a program of npm's in the folder.
