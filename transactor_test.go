@@ -307,7 +307,8 @@ func (tx *doubleTx) Undo(ctx context.Context) error {
 
 func (tx *doubleTx) Commit(ctx context.Context) error {
 	tx.used()
-	tx.end()
+	tx.over = true
+	defer tx.end() // not before it is durable: whoever has the next turn sees it
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%w: %w", driver.ErrRolledBack, err)
 	}
