@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"syscall"
 
 	"github.com/semelhq/semel/internal/proof"
 )
@@ -37,8 +38,9 @@ var built struct {
 	folder string
 }
 
-// The folder of the package, in which its tests begin.
-var folder, errFolder = os.Getwd()
+// The folder of the package, in which its tests begin. It is asked of the system: os.Getwd looks up PWD, which "go test"
+// would take for an input, and so would it the age of a folder that a command is started in.
+var folder, errFolder = syscall.Getwd()
 
 var plain = sync.OnceValues(func() (string, error) {
 	built.Lock()
@@ -50,7 +52,7 @@ var plain = sync.OnceValues(func() (string, error) {
 	built.folder = dir
 	path := filepath.Join(dir, "child.test")
 	c := exec.Command("go", "test", "-c", "-race=false", "-vet=off", "-ldflags=-s", "-o", path, ".")
-	if now, err := os.Getwd(); err != nil || now != folder { // else "go test" would take the folder's age for an input
+	if now, err := syscall.Getwd(); err != nil || now != folder {
 		c.Dir = folder
 	}
 	if out, err := c.CombinedOutput(); err != nil {
