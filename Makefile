@@ -8,7 +8,7 @@ help: ## print this
 
 .PHONY: demo
 demo: ## open a shop, and show what happens to it: double clicks, lost answers, killed processes (DEMOFLAGS=--compare)
-	go run ./examples/shop demo $(DEMOFLAGS)
+	go run -trimpath ./examples/shop demo $(DEMOFLAGS)
 
 .PHONY: test
 test: ## run every module's tests, most under the race detector (TESTFLAGS='-run R26'); a skipped test fails
