@@ -16,7 +16,13 @@ const module = "github.com/semelhq/semel"
 // floors are the folders that others import, from the ground up. A folder below one that is listed belongs to it.
 // Packages of one floor know nothing of each other.
 var floors = [][]string{
-	{"refusal", "history", "js", "internal/bell", "internal/brake", "internal/correlation", "internal/defaults", "internal/httpdate", "internal/lazyctx", "internal/migration", "internal/network", "internal/operationstatus", "internal/pause", "internal/prefer", "internal/thrown", "internal/wire", "internal/structuredfield", "internal/certsubject", "internal/command", "internal/npm", "internal/proof", "internal/servers", "internal/settings", "internal/slab", "pgstore/internal/composite", "pgstore/internal/sqltext"},
+	{
+		"refusal", "history", "js", "internal/bell", "internal/brake", "internal/certsubject", "internal/command",
+		"internal/correlation", "internal/defaults", "internal/httpdate", "internal/lazyctx", "internal/migration",
+		"internal/network", "internal/npm", "internal/operationstatus", "internal/pause", "internal/prefer",
+		"internal/proof", "internal/servers", "internal/settings", "internal/slab", "internal/structuredfield",
+		"internal/thrown", "internal/wire", "pgstore/internal/composite", "pgstore/internal/sqltext",
+	},
 	{"driver", "internal/child", "internal/keyformat", "internal/problemkind"},
 	{"event", "keyring", "internal/digest", "internal/budget", "internal/rounds", "internal/verbs", "memstore", "redisstore", "shardstore", "tieredstore", "storetest"},
 	{"internal/requestbody", "outbox"},

@@ -247,20 +247,27 @@ func (n *naiveSide) edit(ctx context.Context, _ int) (bool, error) {
 	return o.Quantity == 2 && o.Note == "a present", err
 }
 
+// forgetIDs gives a stream a short window, so that the broker soon recognises nothing that it is sent again. It is set
+// twice: nats-server 2.15 looks which ids are old as soon as the window changes, but one look of a hundred is still by
+// the old window, after which there is none for two minutes.
+func forgetIDs(ctx context.Context, broker jetstream.JetStream, stream jetstream.Stream) (_ jetstream.Stream, err error) {
+	c := stream.CachedInfo().Config
+	for _, c.Duplicates = range []time.Duration{100 * time.Millisecond, 101 * time.Millisecond} {
+		if stream, err = broker.UpdateStream(ctx, c); err != nil {
+			return nil, err
+		}
+	}
+	return stream, nil
+}
+
 // redeliver has the broker deliver some messages of a subject again, and waits until consumers have acknowledged all.
 func (s *stage) redeliver(ctx context.Context, name, subject string, which []int, consumers ...string) error {
 	stream, err := s.host.Broker.Stream(ctx, name)
 	if err != nil {
 		return err
 	}
-	// With a short window the broker does not recognise what it is sent again. It is set twice: nats-server 2.15 looks
-	// which ids are old as soon as the window changes, but one look of a hundred is still by the old window, after which
-	// there is none for two minutes.
-	c := stream.CachedInfo().Config
-	for _, c.Duplicates = range []time.Duration{100 * time.Millisecond, 101 * time.Millisecond} {
-		if stream, err = s.host.Broker.UpdateStream(ctx, c); err != nil {
-			return err
-		}
+	if stream, err = forgetIDs(ctx, s.host.Broker, stream); err != nil {
+		return err
 	}
 	var all []*nats.Msg
 	for next := uint64(1); ; {

@@ -29,7 +29,8 @@ var installed = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	npmFolder = folder
-	return folder, npm.Install(testdata, "testdata/npm", folder, "npm_config_ignore_scripts=true", "npm_config_prefer_offline=true", "npm_config_audit=false")
+	return folder, npm.Install(testdata, "testdata/npm", folder,
+		"npm_config_ignore_scripts=true", "npm_config_prefer_offline=true", "npm_config_audit=false")
 })
 
 // runNPM runs a program of npm's in the folder.
