@@ -183,10 +183,8 @@ func TestAttack01_R14_AuthorizeDecidesAboutOtherCredentials(t *testing.T) {
 	}
 
 	// Where it can't be asked nobody is let through.
-	gone := newUpstream(t, maySee)
-	address := gone.URL
-	gone.Close()
-	g := start(t, u.URL, func(c *Config) { c.Default.Authorize = address + "/may-see" })
+	gone, _ := closedPort(t)
+	g := start(t, u.URL, func(c *Config) { c.Default.Authorize = "http://" + gone + "/may-see" })
 	postAs(t, g, "gone", "Bearer alice-1").wants(t, 201, "")
 	postAs(t, g, "gone", "Bearer alice-2").wants(t, 503, refusal.OutcomePending)
 	postAs(t, g, "gone", "Bearer alice-1").wants(t, 201, "")
