@@ -14,6 +14,7 @@ import (
 
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
 
 	"github.com/semelhq/semel"
 	"github.com/semelhq/semel/event"
@@ -169,6 +170,7 @@ func environment(t *testing.T, d *saga.Definition[ledger.Order], earlier ...*sag
 	s.SetLogger(log.NewStructuredLogger(slog.New(slog.NewTextHandler(io.Discard, nil))))
 	env := s.NewTestWorkflowEnvironment()
 	env.SetTestTimeout(time.Minute)
+	env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: time.Minute}) // 1 s is little on a busy machine
 	must(t, semeltemporal.Register(env, secret, d, earlier...))
 	return env
 }

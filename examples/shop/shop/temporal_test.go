@@ -16,6 +16,7 @@ import (
 	temporalclient "go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
 
 	"github.com/semelhq/semel/examples/shop/processor"
 )
@@ -35,6 +36,7 @@ func (s *suite) ExecuteWorkflow(_ context.Context, o temporalclient.StartWorkflo
 	all.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := all.NewTestWorkflowEnvironment()
 	env.SetTestTimeout(time.Minute)
+	env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: time.Minute}) // 1 s is little on a busy machine
 	if err := s.shop.registerOnTemporal(env); err != nil {
 		return nil, err
 	}
