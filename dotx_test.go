@@ -110,6 +110,7 @@ func TestR43_DoTxWithADerivedKey(t *testing.T) {
 	}{
 		{"an error under Hold", 0, errDeclined, false, errDeclined, &semel.ReplayedError{}},
 		{"an error under Rerun", 1, errDeclined, false, errDeclined, nil},
+		{"an error in one-commit mode", 2, errDeclined, false, errDeclined, &semel.ReplayedError{}},
 		{"lost under Hold", 0, nil, true, refusal.OutcomeUnknown, refusal.OutcomeUnknown},
 		{"lost under Rerun", 1, nil, true, refusal.OutcomePending, nil},
 		{"lost in one-commit mode", 2, nil, true, refusal.StoreUnavailable, nil},

@@ -123,9 +123,11 @@ type Policy struct {
 	// that have their effects in that database, through the store's own method. It needs a store that is a
 	// [driver.Transactor]. Before the commit there is no lease and no record. So a request with another body meanwhile
 	// gets 409 or waits, and [Operation.Fence] orders only committed runs. OnLost does not matter: a run that was not
-	// committed did not happen. Not with Stream, Patience, ObserveOnly or FailOpen. FailOpen would not help: a handler
-	// whose database does not reply could not work either. And a request that gets no turn must not run beside the request
-	// that it waits for. Defaults to a lease and a record from the start.
+	// committed did not happen. OnError does: a 5xx of a handler that has asked for an [Operation.Key] is kept by default,
+	// although its transaction was rolled back, as the key may have been used elsewhere. Not with Stream, Patience,
+	// ObserveOnly or FailOpen. FailOpen would not help: a handler whose database does not reply could not work either. And
+	// a request that gets no turn must not run beside the request that it waits for. Defaults to a lease and a record from
+	// the start.
 	OneCommit bool
 	// RespondAsync lets a client ask not to wait for its answer, with "Prefer: respond-async" (RFC 7240, section 4.1).
 	// With "wait=N" beside it, the client waits at most for that time. Then it is told 202 and where it can ask about the

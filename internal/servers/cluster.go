@@ -9,7 +9,10 @@ import (
 	"time"
 )
 
-const slots = 16_384 // of every Redis Cluster
+const (
+	slots     = 16_384          // of every Redis Cluster
+	meetAgain = 5 * time.Second // after which nodes that have not met are told of each other again
+)
 
 // A RedisCluster is a Redis Cluster of primaries that share the slots evenly. Its methods are about all nodes at once.
 type RedisCluster struct {
@@ -49,32 +52,50 @@ func (c *RedisCluster) Addrs() []string {
 // join gives each node its slots, and tells it of those before it. It would come to know them from one, but slowly.
 func (c *RedisCluster) join() error {
 	for i, n := range c.nodes {
-		add := []string{"CLUSTER", "ADDSLOTS"}
+		add := []string{"ADDSLOTS"}
 		for s := slots * i / len(c.nodes); s < slots*(i+1)/len(c.nodes); s++ {
 			add = append(add, strconv.Itoa(s))
 		}
-		commands := [][]string{add, {"CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i + 1)}}
-		for _, other := range c.nodes[:i] {
-			commands = append(commands, []string{"CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(other.port)})
-		}
-		for _, command := range commands {
-			if _, err := redisDo(n.Addr(), patience, command...); err != nil {
-				return fmt.Errorf("%s %s: %w", command[0], command[1], err)
-			}
+		if err := errors.Join(n.cluster(add...), n.cluster("SET-CONFIG-EPOCH", strconv.Itoa(i+1)), c.meet(i)); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// complete waits until each node says that it knows all, and that every slot is served.
+// meet tells a node of those before it.
+func (c *RedisCluster) meet(i int) error {
+	var err error
+	for _, other := range c.nodes[:i] {
+		err = errors.Join(err, c.nodes[i].cluster("MEET", "127.0.0.1", strconv.Itoa(other.port)))
+	}
+	return err
+}
+
+func (r *Redis) cluster(args ...string) error {
+	if _, err := redisDo(r.Addr(), patience, append([]string{"CLUSTER"}, args...)...); err != nil {
+		return fmt.Errorf("CLUSTER %s: %w", args[0], err)
+	}
+	return nil
+}
+
+// complete waits until each node says that it knows all, and that every slot is served. A node forgets another that
+// does not answer within the node timeout after it was told of it, as on a busy machine; so it is told again.
 func (c *RedisCluster) complete() error {
-	for until := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+	until, again := time.Now().Add(patience), time.Now().Add(meetAgain)
+	for ; ; time.Sleep(10 * time.Millisecond) {
 		var err error
 		for _, n := range c.nodes {
 			err = errors.Join(err, c.knowsAll(n))
 		}
 		if err == nil || time.Now().After(until) {
 			return err
+		}
+		if time.Now().After(again) {
+			for i := range c.nodes {
+				c.meet(i) //nolint:errcheck // the next look tells
+			}
+			again = time.Now().Add(meetAgain)
 		}
 	}
 }

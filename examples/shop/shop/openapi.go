@@ -186,7 +186,7 @@ func (s *Shop) example(status int) any {
 	if e.slug != "" {
 		p.Type, p.Title = "urn:semel:problem:"+e.slug, e.title
 	}
-	p.Retryable = slices.Contains([]int{http.StatusConflict, http.StatusTooEarly, http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable}, status)
+	p.Retryable = slices.Contains([]int{http.StatusConflict, http.StatusTooEarly, http.StatusTooManyRequests}, status) || status >= http.StatusInternalServerError
 	if s.o.SimpleErrors {
 		return p.simple()
 	}

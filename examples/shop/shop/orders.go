@@ -22,8 +22,9 @@ import (
 	"github.com/semelhq/semel/examples/shop/database"
 )
 
-// inOneCommit is the policy of calls whose effects are all in the database.
-var inOneCommit = &semel.Policy{OneCommit: true}
+// inOneCommit is the policy of calls whose effects are all in the database. One that fails has had none, so its key may
+// be tried again. The guard can't know that: handlers ask for keys, which might be for calls elsewhere.
+var inOneCommit = &semel.Policy{OneCommit: true, OnError: semel.ReleaseErrors}
 
 // Line is a product in an order.
 type Line struct {

@@ -114,7 +114,8 @@ func newProblem(status int, detail string, errs ...error) huma.StatusError {
 	case status == http.StatusUnprocessableEntity:
 		p.Status = http.StatusBadRequest // 422 is for a key that was used for another request
 	case status >= 500:
-		p.Code = "internal"
+		// None is kept: the same key runs it again, or the guard says that its outcome is not known.
+		p.Code, p.Retryable = "internal", true
 	}
 	for _, err := range errs {
 		if d, ok := err.(huma.ErrorDetailer); ok {
