@@ -49,13 +49,23 @@ func TestAttack05_R60_AllFloodsOfOneAtOnceTouchNobodyElse(t *testing.T) {
 // gets depends on how busy the machine is, and is not judged, but that each request or connection came to an end.
 func floods(t *testing.T, memory int64, f Flood) {
 	t.Helper()
-	f.Alone, f.Dir = 200*time.Millisecond, t.TempDir()
-	r, err := f.Run(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Err(); err != nil {
-		t.Errorf("%v: %+v", err, *r)
+	var r *FloodReport
+	for try := 1; ; try++ {
+		f.Alone, f.Dir = 200*time.Millisecond, t.TempDir()
+		still := standsStill()
+		var err error
+		if r, err = f.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		stood := still()
+		if err = r.Err(); err == nil {
+			break
+		}
+		if !stood || try == 5 {
+			t.Errorf("%v: %+v", err, *r)
+			break
+		}
+		t.Logf("the machine stood still, which no principal bears: once more: %v", err)
 	}
 	ended := 0
 	for _, n := range r.Outcomes {
@@ -66,6 +76,29 @@ func floods(t *testing.T, memory int64, f Flood) {
 	}
 	if r.MemoryPeak > memory*raceFactor {
 		t.Errorf("%d MiB of memory, want at most %d: %+v", r.MemoryPeak/mebibyte, memory*raceFactor/mebibyte, *r)
+	}
+}
+
+// standsStill looks at whether the machine stands still for a second: a claim, which may take two, is then refused
+// whoever else asks. It returns what ends the watch and says whether it did.
+func standsStill() (ended func() bool) {
+	end, found := make(chan struct{}), make(chan bool)
+	go func() {
+		last, stood := time.Now(), false
+		for {
+			select {
+			case <-end:
+				found <- stood || time.Since(last) > time.Second
+				return
+			case <-time.After(50 * time.Millisecond):
+			}
+			stood = stood || time.Since(last) > time.Second
+			last = time.Now()
+		}
+	}()
+	return func() bool {
+		close(end)
+		return <-found
 	}
 }
 
