@@ -42,10 +42,35 @@ func newWire(t testing.TB, proto string, h http.Handler) *wire {
 	t.Cleanup(s.Close)
 	tr := &http.Transport{Protocols: &protocols, DisableCompression: true}
 	t.Cleanup(tr.CloseIdleConnections)
-	return &wire{url: s.URL, client: &http.Client{
+	w := &wire{url: s.URL, client: &http.Client{
 		Transport:     tr,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
+	if proto == "HTTP/2.0" {
+		w.connect(t)
+	}
+	return w
+}
+
+// connect opens the connection that requests use. On a machine that stands still for 2 s net/http ends one that is new:
+// then another is opened. No handler sees the request.
+func (w *wire) connect(t testing.TB) {
+	t.Helper()
+	for try := 1; ; try++ {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodOptions, w.url, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.URL.Opaque = "*"
+		res, err := w.client.Do(r)
+		if err == nil {
+			res.Body.Close()
+			return
+		}
+		if try == 5 {
+			t.Fatal(err)
+		}
+	}
 }
 
 // A reply is what a client saw of an answer.
