@@ -32,8 +32,8 @@ func (s *store) Sweep(ctx context.Context, limit int) (changed int, err error) {
 		left = left[len(now):]
 		swept := make([]int, len(now))
 		errs = append(errs, each(now, func(i int, h *shard) error {
-			return h.call(func() (err error) {
-				swept[i], err = h.store.Sweep(ctx, part)
+			return h.call(func(s driver.Store) (err error) {
+				swept[i], err = s.Sweep(ctx, part)
 				return err
 			})
 		})...)
@@ -81,10 +81,12 @@ func (s *store) inAll(ctx context.Context, what string, do func(h *shard) error)
 
 func (h *shard) wake(ctx context.Context, settled func(driver.ID)) (err error) {
 	defer thrown.Catch(&err)
-	if w, ok := h.store.(driver.Waker); ok {
-		return w.Wake(ctx, settled)
-	}
-	return errors.ErrUnsupported
+	return h.call(func(s driver.Store) error {
+		if w, ok := s.(driver.Waker); ok {
+			return w.Wake(ctx, settled)
+		}
+		return errors.ErrUnsupported
+	})
 }
 
 type lister struct{ s *store }
@@ -103,8 +105,8 @@ func (l lister) List(ctx context.Context, q driver.Query, yield func(driver.ID, 
 	go func() {
 		defer close(items)
 		errs = each(l.s.shards, func(_ int, h *shard) error {
-			return h.call(func() error {
-				return h.store.(driver.Lister).List(reading, q, func(id driver.ID, rec driver.Record) bool {
+			return h.call(func(s driver.Store) error {
+				return s.(driver.Lister).List(reading, q, func(id driver.ID, rec driver.Record) bool {
 					select {
 					case items <- item{id, rec}:
 						return true
@@ -137,10 +139,12 @@ func (l lister) Scan(ctx context.Context) error {
 
 func (h *shard) scan(ctx context.Context) (err error) {
 	defer thrown.Catch(&err)
-	if s, ok := h.store.(driver.Scanner); ok {
-		return s.Scan(ctx)
-	}
-	return errors.ErrUnsupported
+	return h.call(func(s driver.Store) error {
+		if s, ok := s.(driver.Scanner); ok {
+			return s.Scan(ctx)
+		}
+		return errors.ErrUnsupported
+	})
 }
 
 type counter struct{ s *store }
@@ -149,8 +153,8 @@ type counter struct{ s *store }
 func (c counter) Count(ctx context.Context) (n driver.Counts, err error) {
 	counts := make([]driver.Counts, len(c.s.shards))
 	errs := each(c.s.shards, func(i int, h *shard) error {
-		return h.call(func() (err error) {
-			counts[i], err = h.store.(driver.Counter).Count(ctx)
+		return h.call(func(s driver.Store) (err error) {
+			counts[i], err = s.(driver.Counter).Count(ctx)
 			return err
 		})
 	})
@@ -178,7 +182,7 @@ type auditor struct{ s *store }
 // Audit implements [driver.Auditor], in the operation's shard.
 func (a auditor) Audit(ctx context.Context, e driver.AuditEntry) error {
 	h := a.s.pair(&e.ID).begin
-	return h.call(func() error { return h.store.(driver.Auditor).Audit(ctx, e) })
+	return h.call(func(s driver.Store) error { return s.(driver.Auditor).Audit(ctx, e) })
 }
 
 // AuditTrail implements [driver.Auditor]. It asks all shards, for entries outlive changes of the shards. If one fails,
@@ -192,7 +196,7 @@ func (a auditor) AuditTrail(ctx context.Context, id *driver.ID, limit int, yield
 	errs := make([]error, len(a.s.shards))
 	for i, h := range a.s.shards {
 		next, stop := iter.Pull(func(yield func(driver.AuditEntry) bool) {
-			errs[i] = h.call(func() error { return h.store.(driver.Auditor).AuditTrail(ctx, id, limit, yield) })
+			errs[i] = h.call(func(s driver.Store) error { return s.(driver.Auditor).AuditTrail(ctx, id, limit, yield) })
 		})
 		defer stop()
 		if e, ok := next(); ok {

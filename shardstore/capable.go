@@ -2,6 +2,7 @@ package shardstore
 
 import (
 	"context"
+	"slices"
 
 	"github.com/semelhq/semel/driver"
 )
@@ -30,32 +31,34 @@ type (
 	}
 )
 
-// capable returns s with the optional interfaces that all shards have, in a chain, as tieredstore has them.
-func (s *store) capable() driver.Store {
-	with := counting{auditing{stepping{listing{seizing{s, seizer{s}}, lister{s}}, stepper{s}}, auditor{s}}, counter{s}}
-	switch {
-	case !all[driver.Seizer](s):
-		return s
-	case !all[driver.Lister](s):
-		return with.seizing
-	case !all[driver.StepStore](s):
-		return with.listing
-	case !all[driver.Auditor](s):
-		return with.stepping
-	case !all[driver.Counter](s):
-		return with.auditing
-	}
-	return with
+// A capability reports whether a store has an optional interface.
+type capability func(driver.Store) bool
+
+func has[T any](s driver.Store) bool {
+	_, ok := s.(T)
+	return ok
 }
 
-// all reports whether all shards have an optional interface.
-func all[T any](s *store) bool {
+// capabilities are in a chain, as tieredstore has them: each counts only with those before it.
+var capabilities = []capability{has[driver.Seizer], has[driver.Lister], has[driver.StepStore], has[driver.Auditor], has[driver.Counter]}
+
+func hasAll(s driver.Store, needed []capability) bool {
+	return !slices.ContainsFunc(needed, func(has capability) bool { return !has(s) })
+}
+
+// promise returns s with the optional interfaces that all shards have which are open. The others will need them.
+func (s *store) promise() driver.Store {
+	n := len(capabilities)
 	for _, h := range s.shards {
-		if _, ok := h.store.(T); !ok {
-			return false
+		for h.store != nil && !hasAll(h.store, capabilities[:n]) {
+			n--
 		}
 	}
-	return true
+	for _, h := range s.shards {
+		h.late.needs = capabilities[:n]
+	}
+	with := counting{auditing{stepping{listing{seizing{s, seizer{s}}, lister{s}}, stepper{s}}, auditor{s}}, counter{s}}
+	return []driver.Store{s, with.seizing, with.listing, with.stepping, with.auditing, with}[n]
 }
 
 type seizer struct{ s *store }
@@ -71,8 +74,8 @@ func (z seizer) Seize(ctx context.Context, id driver.ID, t driver.Token) (rec dr
 		}
 		here, _ = p.chosen(&looked)
 	}
-	err = here.call(func() (err error) {
-		rec, err = here.store.(driver.Seizer).Seize(ctx, id, t)
+	err = here.call(func(s driver.Store) (err error) {
+		rec, err = s.(driver.Seizer).Seize(ctx, id, t)
 		return err
 	})
 	return rec, err
@@ -81,8 +84,8 @@ func (z seizer) Seize(ctx context.Context, id driver.ID, t driver.Token) (rec dr
 // Forget implements [driver.Seizer].
 func (z seizer) Forget(ctx context.Context, id driver.ID, by driver.Owner) (bool, error) {
 	return z.s.pair(&id).owned(func(h *shard) (forgot bool, err error) {
-		err = h.call(func() error {
-			forgot, err = h.store.(driver.Seizer).Forget(ctx, id, by)
+		err = h.call(func(s driver.Store) error {
+			forgot, err = s.(driver.Seizer).Forget(ctx, id, by)
 			return err
 		})
 		return forgot, err
@@ -94,8 +97,8 @@ type stepper struct{ s *store }
 // SaveStep implements [driver.StepStore].
 func (p stepper) SaveStep(ctx context.Context, id driver.ID, by driver.Owner, name string, result []byte) (bool, error) {
 	return p.s.pair(&id).owned(func(h *shard) (owned bool, err error) {
-		err = h.call(func() error {
-			owned, err = h.store.(driver.StepStore).SaveStep(ctx, id, by, name, result)
+		err = h.call(func(s driver.Store) error {
+			owned, err = s.(driver.StepStore).SaveStep(ctx, id, by, name, result)
 			return err
 		})
 		return owned, err
@@ -127,8 +130,8 @@ func (p stepper) Steps(ctx context.Context, id driver.ID) (map[string][]byte, er
 }
 
 func (h *shard) steps(ctx context.Context, id driver.ID) (saved map[string][]byte, err error) {
-	err = h.ask(ctx, func() (err error) {
-		saved, err = h.store.(driver.StepStore).Steps(ctx, id)
+	err = h.ask(ctx, func(s driver.Store) (err error) {
+		saved, err = s.(driver.StepStore).Steps(ctx, id)
 		return err
 	})
 	return saved, err

@@ -2,6 +2,8 @@
 // Each operation has one shard, which follows from its id and the shards' names (rendezvous hashing, all shards with
 // the same weight). Each verb goes to that shard alone. A shard that is down refuses its own operations, and no others.
 //
+// A process may start while a shard is down: see Open of [Shard].
+//
 // The id decides, not the scope: one large tenant is spread over all shards too. A shard's name stands for its records.
 // The name never changes, and all processes use the same names; the address of a shard may change.
 //

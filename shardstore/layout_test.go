@@ -97,6 +97,7 @@ func TestAnOperationsShardNeverChanges(t *testing.T) {
 func TestShardsThatCanNotBeAreRefused(t *testing.T) {
 	t.Parallel()
 	m := memstore.New()
+	later := func(context.Context) (driver.Store, error) { return m, nil }
 	a, b := shardstore.Shard{Name: "a", Store: m}, shardstore.Shard{Name: "b", Store: m}
 	joins, leaves := b, a
 	joins.Joins, leaves.Leaves = true, true
@@ -110,6 +111,8 @@ func TestShardsThatCanNotBeAreRefused(t *testing.T) {
 		{"no shard is there before and after", shardstore.None, nil},
 		{"a shard has no name", shardstore.None, []shardstore.Shard{{Store: m}}},
 		{`shard "a" has no store`, shardstore.None, []shardstore.Shard{{Name: "a"}}},
+		{`shard "a" has both Store and Open`, shardstore.None, []shardstore.Shard{{Name: "a", Store: m, Open: later}}},
+		{"no shard has a store yet, want at least one", shardstore.None, []shardstore.Shard{{Name: "a", Open: later}, {Name: "b", Open: later}}},
 		{`two shards have the name "a"`, shardstore.None, []shardstore.Shard{a, a}},
 		{"a shard joins or leaves, but no step", shardstore.None, []shardstore.Shard{a, joins}},
 		{"move: no shard joins or leaves", shardstore.Move, []shardstore.Shard{a, b}},

@@ -19,11 +19,11 @@ type Changer interface {
 // Remaining implements [Changer].
 func (s *store) Remaining(ctx context.Context, limit int) (n int, err error) {
 	for _, h := range s.before {
-		l, ok := h.store.(driver.Lister)
-		if !ok {
-			return n, fmt.Errorf("shard %q: list: %w", h.name, errors.ErrUnsupported)
-		}
-		err := h.call(func() error {
+		err := h.call(func(of driver.Store) error {
+			l, ok := of.(driver.Lister)
+			if !ok {
+				return fmt.Errorf("list: %w", errors.ErrUnsupported)
+			}
 			return l.List(ctx, driver.Query{}, func(id driver.ID, rec driver.Record) bool {
 				if !id.Reserved() && weight(&rec) > nothing && s.before.of(&id) == h && s.after.of(&id) != h {
 					n++

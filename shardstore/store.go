@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/semelhq/semel/driver"
 )
@@ -14,6 +15,12 @@ type Shard struct {
 	Name string
 	// Store keeps the shard's records. No other shard has the same storage.
 	Store driver.Store
+	// Open is for a shard whose server is not there when the process starts. It takes the place of Store, and opens it. It
+	// is called when the shard is asked for something, in the background, one call at a time, and a second after a failure
+	// at the earliest. Until it succeeds the shard fails as if it was down, by an error that wraps
+	// [driver.ErrNotExecuted]. The store must have the optional interfaces that all shards with a Store have. Whoever gave
+	// Open closes what it has opened.
+	Open func(ctx context.Context) (driver.Store, error)
 	// Breaker is asked before each request that may be refused. The guard above then needs none: its breaker would refuse
 	// the operations of all shards. Defaults to none.
 	Breaker driver.Breaker
@@ -57,7 +64,7 @@ type store struct {
 // New returns the store over the shards. Nothing is started. The order of the shards does not matter.
 //
 // The store is a [Changer] and a [driver.Waker]. It is also a [driver.Seizer], [driver.Scanner], [driver.StepStore],
-// [driver.Auditor] and [driver.Counter] as far as all shards are: each only with those before it.
+// [driver.Auditor] and [driver.Counter] as far as all shards are that have a Store: each only with those before it.
 func New(shards []Shard, o Options) (driver.Store, error) {
 	s := &store{moves: o.Change == Move}
 	if err := s.add(shards); err != nil {
@@ -71,10 +78,12 @@ func New(shards []Shard, o Options) (driver.Store, error) {
 		return nil, errors.New("shardstore: no shard is there before and after the change, want at least one each")
 	case marked && o.Change == None:
 		return nil, errors.New("shardstore: a shard joins or leaves, but no step of a change is given")
+	case !slices.ContainsFunc(s.shards, func(h *shard) bool { return h.store != nil }):
+		return nil, errors.New("shardstore: no shard has a store yet, want at least one")
 	case !marked && o.Change != None:
 		return nil, fmt.Errorf("shardstore: %v: no shard joins or leaves", o.Change)
 	}
-	return s.capable(), nil
+	return s.promise(), nil
 }
 
 func (s *store) add(shards []Shard) error {
@@ -85,13 +94,15 @@ func (s *store) add(shards []Shard) error {
 			return errors.New("a shard has no name")
 		case names[h.Name]:
 			return fmt.Errorf("two shards have the name %q", h.Name)
-		case h.Store == nil:
+		case h.Store == nil && h.Open == nil:
 			return fmt.Errorf("shard %q has no store", h.Name)
+		case h.Store != nil && h.Open != nil:
+			return fmt.Errorf("shard %q has both Store and Open", h.Name)
 		case h.Joins && h.Leaves:
 			return fmt.Errorf("shard %q both joins and leaves", h.Name)
 		}
 		names[h.Name] = true
-		one := &shard{name: h.Name, seed: seedOf(h.Name), store: h.Store, breaker: h.Breaker}
+		one := &shard{name: h.Name, seed: seedOf(h.Name), store: h.Store, late: lateStore{open: h.Open}, breaker: h.Breaker}
 		s.shards = append(s.shards, one)
 		if !h.Joins {
 			s.before = append(s.before, one)
@@ -129,8 +140,8 @@ func (s *store) Claim(ctx context.Context, id driver.ID, c driver.Claim) (driver
 // Extend implements [driver.Store].
 func (s *store) Extend(ctx context.Context, id driver.ID, by driver.Owner, x driver.Extension) (bool, error) {
 	return s.pair(&id).owned(func(h *shard) (owned bool, err error) {
-		err = h.call(func() error {
-			owned, err = h.store.Extend(ctx, id, by, x)
+		err = h.call(func(s driver.Store) error {
+			owned, err = s.Extend(ctx, id, by, x)
 			return err
 		})
 		return owned, err
