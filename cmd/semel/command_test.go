@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/semelhq/semel/cmd/internal/demo"
+	"github.com/semelhq/semel/internal/proof"
 )
 
 // output is where a command prints, also while it runs.
@@ -166,7 +167,11 @@ func TestDemoOnceSucceeds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.Command(program, "demo", "--once").CombinedOutput()
+	var out []byte
+	err = proof.Steady(func() (err error) {
+		out, err = exec.Command(program, "demo", "--once").CombinedOutput()
+		return err
+	})
 	if err != nil || !strings.Contains(string(out), "14 of 14 scenes came out right") {
 		t.Errorf("%v\n%s", err, out)
 	}

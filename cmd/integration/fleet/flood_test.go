@@ -50,22 +50,15 @@ func TestAttack05_R60_AllFloodsOfOneAtOnceTouchNobodyElse(t *testing.T) {
 func floods(t *testing.T, memory int64, f Flood) {
 	t.Helper()
 	var r *FloodReport
-	for try := 1; ; try++ {
+	err := proof.Steady(func() (err error) {
 		f.Alone, f.Dir = 200*time.Millisecond, t.TempDir()
-		still := standsStill()
-		var err error
 		if r, err = f.Run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		stood := still()
-		if err = r.Err(); err == nil {
-			break
-		}
-		if !stood || try == 5 {
-			t.Errorf("%v: %+v", err, *r)
-			break
-		}
-		t.Logf("the machine stood still, which no principal bears: once more: %v", err)
+		return r.Err()
+	})
+	if err != nil {
+		t.Errorf("%v: %+v", err, *r)
 	}
 	ended := 0
 	for _, n := range r.Outcomes {
@@ -76,29 +69,6 @@ func floods(t *testing.T, memory int64, f Flood) {
 	}
 	if r.MemoryPeak > memory*raceFactor {
 		t.Errorf("%d MiB of memory, want at most %d: %+v", r.MemoryPeak/mebibyte, memory*raceFactor/mebibyte, *r)
-	}
-}
-
-// standsStill looks at whether the machine stands still for a second: a claim, which may take two, is then refused
-// whoever else asks. It returns what ends the watch and says whether it did.
-func standsStill() (ended func() bool) {
-	end, found := make(chan struct{}), make(chan bool)
-	go func() {
-		last, stood := time.Now(), false
-		for {
-			select {
-			case <-end:
-				found <- stood || time.Since(last) > time.Second
-				return
-			case <-time.After(50 * time.Millisecond):
-			}
-			stood = stood || time.Since(last) > time.Second
-			last = time.Now()
-		}
-	}()
-	return func() bool {
-		close(end)
-		return <-found
 	}
 }
 
