@@ -54,9 +54,7 @@ func (s *store) promise() driver.Store {
 			n--
 		}
 	}
-	for _, h := range s.shards {
-		h.late.needs = capabilities[:n]
-	}
+	s.needs = capabilities[:n]
 	with := counting{auditing{stepping{listing{seizing{s, seizer{s}}, lister{s}}, stepper{s}}, auditor{s}}, counter{s}}
 	return []driver.Store{s, with.seizing, with.listing, with.stepping, with.auditing, with}[n]
 }

@@ -15,18 +15,21 @@ import (
 // openAgain is how long after a failure a store is opened again.
 const openAgain = time.Second
 
+var errNotOpen = errors.New("its store is not open yet")
+
+// What is wrong with a store for good.
 var (
-	errNotOpen = errors.New("its store is not open yet")
-	errLacks   = errors.New("its store lacks an optional interface that the others have")
+	errLacks       = errors.New("its store lacks an optional interface that the others have")
+	errOtherSecret = errors.New("its store was first used with another identity secret than the others")
 )
 
 // A lateStore is opened once its server is there. It is opened in the background, so that no request waits for it.
 type lateStore struct {
 	open   func(ctx context.Context) (driver.Store, error)
+	over   *store // of which it is a shard's
 	opened atomic.Pointer[driver.Store]
 
 	mu    sync.Mutex
-	needs []capability // that it must have; see [store.promise]
 	busy  bool
 	after time.Time // when it may be tried again
 	err   error     // of the last try
@@ -39,7 +42,8 @@ func (l *lateStore) get() (driver.Store, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.busy && !errors.Is(l.err, errLacks) && !time.Now().Before(l.after) {
+	wrong := errors.Is(l.err, errLacks) || errors.Is(l.err, errOtherSecret)
+	if !l.busy && !wrong && !time.Now().Before(l.after) {
 		l.busy = true
 		go l.try()
 	}
@@ -51,14 +55,11 @@ func (l *lateStore) get() (driver.Store, error) {
 
 func (l *lateStore) try() {
 	s, err := l.attempt()
+	if err == nil {
+		err = l.take(s)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err == nil && !hasAll(s, l.needs) {
-		err = errLacks
-	}
-	if err == nil {
-		l.opened.Store(&s)
-	}
 	l.busy, l.after, l.err = false, time.Now().Add(openAgain), err
 }
 
@@ -69,3 +70,30 @@ func (l *lateStore) attempt() (s driver.Store, err error) {
 	}
 	return s, err
 }
+
+// take takes a store that is open, unless it does not fit. Who asks for a reserved record meanwhile waits: it is asked
+// for in this store too, or compared here.
+func (l *lateStore) take(s driver.Store) (err error) {
+	defer thrown.Catch(&err)
+	ctx, cancel := context.WithTimeout(context.Background(), fitTime)
+	defer cancel()
+	l.over.reserved.Lock()
+	defer l.over.reserved.Unlock()
+	if !hasAll(s, l.over.needs) {
+		return errLacks
+	}
+	for id := range l.over.reserved.asked {
+		rec, err := s.Load(ctx, id)
+		if err == nil && rec.State != driver.Absent { // else the next process will write it
+			err = l.over.agrees(ctx, id, rec.Fingerprint)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	l.opened.Store(&s)
+	return nil
+}
+
+// fitTime is how long it may take to compare a store with the others.
+const fitTime = 5 * time.Second

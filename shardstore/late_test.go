@@ -129,6 +129,59 @@ func TestAShardThatComesAfterTheStartIsScanned(t *testing.T) {
 	})
 }
 
+// The identity secret of a shard that was down at the start is compared before it is used: under another one every key
+// would be new.
+func TestAShardOfAnotherSecretIsNotTaken(t *testing.T) {
+	t.Parallel()
+	secret, other := []byte("0123456789abcdef0123456789abcdef"), []byte("fedcba9876543210fedcba9876543210")
+	for _, c := range []struct {
+		name  string
+		first []byte // with which the late shard was first used; nil if it was not
+		check bool   // the process has checked its secret before the shard comes
+		want  string
+	}{
+		{"the same", secret, true, ""},
+		{"another", other, true, "another identity secret"},
+		{"not used yet", nil, true, ""},
+		{"another, and nothing is claimed yet", other, false, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s, o := newSite(t, 2), &opener{}
+				id := s.idsOf(t, open(t, s.shards(2), shardstore.None))["s1"]
+				if c.first != nil {
+					if err := identity.Check(t.Context(), s.servers[1], c.first); err != nil {
+						t.Fatal(err)
+					}
+				}
+				over := open(t, s.late(o), shardstore.None)
+				check := func() error { return identity.Check(t.Context(), over, secret) }
+				if c.check {
+					if err := check(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				o.there.Store(true)
+				for range 5 {
+					over.Load(t.Context(), id) //nolint:errcheck // it has it opened
+					time.Sleep(2 * time.Second)
+				}
+				_, _, err := over.Claim(t.Context(), id, verbs.Ask(driver.Hold))
+				if c.want == "" && err != nil || c.want != "" && (!errors.Is(err, driver.ErrNotExecuted) || !strings.Contains(err.Error(), c.want)) {
+					t.Errorf("a claim: %v, want %q", err, c.want)
+				}
+				if c.want != "" && o.calls.Load() != 1 {
+					t.Errorf("opened %d times", o.calls.Load())
+				}
+				if err := check(); (err != nil) != (!c.check && c.first != nil) {
+					t.Errorf("a check: %v", err)
+				}
+			})
+		})
+	}
+}
+
 func TestAShardThatCantBeUsedSaysWhy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -14,6 +14,39 @@ import (
 // takes none of it away, and a process can start while a shard is down. Its verbs succeed if one shard has answered, and
 // no answer is against it.
 
+// reserved are the reserved records that this process has asked for. A shard that is opened later must agree on them.
+type reserved struct {
+	sync.Mutex
+	asked map[driver.ID]bool
+}
+
+func (r *reserved) ask(id driver.ID) {
+	r.Lock()
+	defer r.Unlock()
+	if r.asked == nil {
+		r.asked = map[driver.ID]bool{}
+	}
+	r.asked[id] = true
+}
+
+// agrees compares the fingerprint of a reserved record, which a shard has that is about to be taken, with what the
+// others have. One of them at least must have it: else a check of the secret may be under way that has not seen that
+// shard.
+func (s *store) agrees(ctx context.Context, id driver.ID, f driver.Fingerprint) error {
+	err := errors.New("no other shard says yet which identity secret is used")
+	for _, h := range s.shards {
+		rec, failed := h.load(ctx, id)
+		switch {
+		case failed != nil || rec.State != driver.Done:
+		case !rec.Fingerprint.Equal(f):
+			return errOtherSecret
+		default:
+			err = nil
+		}
+	}
+	return err
+}
+
 // each calls f for all shards at once, and returns their errors, in order. What f throws is an error.
 func each(shards []*shard, f func(i int, h *shard) error) []error {
 	errs := make([]error, len(shards))
@@ -31,6 +64,7 @@ func each(shards []*shard, f func(i int, h *shard) error) []error {
 // loadReserved returns the first record that is not done, if a shard has one, so that the caller goes on to write it.
 // Else it returns the first one.
 func (s *store) loadReserved(ctx context.Context, id driver.ID) (driver.Record, error) {
+	s.reserved.ask(id)
 	recs := make([]driver.Record, len(s.shards))
 	errs := each(s.shards, func(i int, h *shard) (err error) {
 		recs[i], err = h.load(ctx, id)
@@ -59,6 +93,7 @@ func (s *store) loadReserved(ctx context.Context, id driver.ID) (driver.Record, 
 // claimReserved claims in one shard after the other, and ends at the first one that has another fingerprint. So of two
 // secrets that are used first at the same time one is refused before it has claimed anything.
 func (s *store) claimReserved(ctx context.Context, id driver.ID, c driver.Claim) (rec driver.Record, owned bool, err error) {
+	s.reserved.ask(id)
 	var errs []error
 	answered := false
 	for _, h := range s.shards {

@@ -18,8 +18,8 @@ type Shard struct {
 	// Open is for a shard whose server is not there when the process starts. It takes the place of Store, and opens it. It
 	// is called when the shard is asked for something, in the background, one call at a time, and a second after a failure
 	// at the earliest. Until it succeeds the shard fails as if it was down, by an error that wraps
-	// [driver.ErrNotExecuted]. The store must have the optional interfaces that all shards with a Store have. Whoever gave
-	// Open closes what it has opened.
+	// [driver.ErrNotExecuted]. A store is refused for good that lacks an optional interface that all shards with a Store
+	// have, or that was first used with another identity secret than theirs. Whoever gave Open closes what it has opened.
 	Open func(ctx context.Context) (driver.Store, error)
 	// Breaker is asked before each request that may be refused. The guard above then needs none: its breaker would refuse
 	// the operations of all shards. Defaults to none.
@@ -59,6 +59,8 @@ type store struct {
 	shards        []*shard // all, in the order given
 	before, after layout   // the same if there is no change
 	moves         bool     // new operations begin in their new shard
+	needs         []capability
+	reserved      reserved
 }
 
 // New returns the store over the shards. Nothing is started. The order of the shards does not matter.
@@ -102,7 +104,7 @@ func (s *store) add(shards []Shard) error {
 			return fmt.Errorf("shard %q both joins and leaves", h.Name)
 		}
 		names[h.Name] = true
-		one := &shard{name: h.Name, seed: seedOf(h.Name), store: h.Store, late: lateStore{open: h.Open}, breaker: h.Breaker}
+		one := &shard{name: h.Name, seed: seedOf(h.Name), store: h.Store, late: lateStore{open: h.Open, over: s}, breaker: h.Breaker}
 		s.shards = append(s.shards, one)
 		if !h.Joins {
 			s.before = append(s.before, one)
