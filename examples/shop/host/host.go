@@ -222,7 +222,8 @@ func (h *Host) Run(ctx context.Context) error {
 			case <-serve.Done():
 			case <-beside.Done():
 			}
-			grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+			// A release that is owed is sent once more after the 30 s that a claim may be under way.
+			grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 40*time.Second)
 			defer cancel()
 			return errors.Join(server.Shutdown(grace), s.Drain(grace))
 		})
