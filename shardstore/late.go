@@ -26,8 +26,9 @@ var (
 // A lateStore is opened once its server is there. It is opened in the background, so that no request waits for it.
 type lateStore struct {
 	open   func(ctx context.Context) (driver.Store, error)
-	over   *store // of which it is a shard's
-	opened atomic.Pointer[driver.Store]
+	over   *store                       // of which it is a shard's
+	made   driver.Store                 // what open has given
+	opened atomic.Pointer[driver.Store] // once it fits
 
 	mu    sync.Mutex
 	busy  bool
@@ -54,36 +55,44 @@ func (l *lateStore) get() (driver.Store, error) {
 }
 
 func (l *lateStore) try() {
-	s, err := l.attempt()
+	err := l.attempt()
 	if err == nil {
-		err = l.take(s)
+		err = l.take()
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.busy, l.after, l.err = false, time.Now().Add(openAgain), err
 }
 
-func (l *lateStore) attempt() (s driver.Store, err error) {
+// attempt opens the store, unless an earlier attempt has.
+func (l *lateStore) attempt() (err error) {
 	defer thrown.Catch(&err)
-	if s, err = l.open(context.Background()); err == nil && s == nil {
-		err = errors.New("there is neither a store nor an error")
+	if l.made != nil {
+		return nil
 	}
-	return s, err
+	s, err := l.open(context.Background())
+	if err == nil && s == nil {
+		return errors.New("there is neither a store nor an error")
+	}
+	if err == nil {
+		l.made = s
+	}
+	return err
 }
 
-// take takes a store that is open, unless it does not fit. Who asks for a reserved record meanwhile waits: it is asked
+// take takes the store that is open, unless it does not fit. Who asks for a reserved record meanwhile waits: it is asked
 // for in this store too, or compared here.
-func (l *lateStore) take(s driver.Store) (err error) {
+func (l *lateStore) take() (err error) {
 	defer thrown.Catch(&err)
 	ctx, cancel := context.WithTimeout(context.Background(), fitTime)
 	defer cancel()
 	l.over.reserved.Lock()
 	defer l.over.reserved.Unlock()
-	if !hasAll(s, l.over.needs) {
+	if !hasAll(l.made, l.over.needs) {
 		return errLacks
 	}
 	for id := range l.over.reserved.asked {
-		rec, err := s.Load(ctx, id)
+		rec, err := l.made.Load(ctx, id)
 		if err == nil && rec.State != driver.Absent { // else the next process will write it
 			err = l.over.agrees(ctx, id, rec.Fingerprint)
 		}
@@ -91,7 +100,7 @@ func (l *lateStore) take(s driver.Store) (err error) {
 			return err
 		}
 	}
-	l.opened.Store(&s)
+	l.opened.Store(&l.made)
 	return nil
 }
 

@@ -171,8 +171,12 @@ func TestAShardOfAnotherSecretIsNotTaken(t *testing.T) {
 				if c.want == "" && err != nil || c.want != "" && (!errors.Is(err, driver.ErrNotExecuted) || !strings.Contains(err.Error(), c.want)) {
 					t.Errorf("a claim: %v, want %q", err, c.want)
 				}
-				if c.want != "" && o.calls.Load() != 1 {
-					t.Errorf("opened %d times", o.calls.Load())
+				calls := o.calls.Load()
+				time.Sleep(time.Minute)
+				over.Load(t.Context(), id) //nolint:errcheck // it would have it opened
+				synctest.Wait()
+				if o.calls.Load() != calls {
+					t.Errorf("opened %d times more", o.calls.Load()-calls)
 				}
 				if err := check(); (err != nil) != (!c.check && c.first != nil) {
 					t.Errorf("a check: %v", err)
@@ -180,6 +184,40 @@ func TestAShardOfAnotherSecretIsNotTaken(t *testing.T) {
 			})
 		})
 	}
+}
+
+// While no other shard can be asked about the secret the shard waits; it is not opened again for that.
+func TestAShardWaitsUntilItsSecretCanBeCompared(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		secret := []byte("0123456789abcdef0123456789abcdef")
+		s, o := newSite(t, 2), &opener{}
+		id := s.idsOf(t, open(t, s.shards(2), shardstore.None))["s1"]
+		if err := identity.Check(t.Context(), s.servers[1], secret); err != nil {
+			t.Fatal(err)
+		}
+		over := open(t, s.late(o), shardstore.None)
+		if err := identity.Check(t.Context(), over, secret); err != nil {
+			t.Fatal(err)
+		}
+		s.servers[0].down.Store(true)
+		o.there.Store(true)
+		ask := func() (err error) {
+			for range 5 {
+				_, err = over.Load(t.Context(), id)
+				time.Sleep(2 * time.Second)
+			}
+			return err
+		}
+		if err := ask(); err == nil || !strings.Contains(err.Error(), "no other shard says") {
+			t.Errorf("while the other is down: %v", err)
+		}
+		calls := o.calls.Load()
+		s.servers[0].down.Store(false)
+		if err := ask(); err != nil || o.calls.Load() != calls {
+			t.Errorf("once the other is back: %v, opened %d times more", err, o.calls.Load()-calls)
+		}
+	})
 }
 
 func TestAShardThatCantBeUsedSaysWhy(t *testing.T) {

@@ -16,8 +16,8 @@ type Shard struct {
 	// Store keeps the shard's records. No other shard has the same storage.
 	Store driver.Store
 	// Open is for a shard whose server is not there when the process starts. It takes the place of Store, and opens it. It
-	// is called when the shard is asked for something, in the background, one call at a time, and a second after a failure
-	// at the earliest. Until it succeeds the shard fails as if it was down, by an error that wraps
+	// is called when the shard is asked for something, in the background, one call at a time, a second after a failure at
+	// the earliest, until it has succeeded once. Until then the shard fails as if it was down, by an error that wraps
 	// [driver.ErrNotExecuted]. A store is refused for good that lacks an optional interface that all shards with a Store
 	// have, or that was first used with another identity secret than theirs. Whoever gave Open closes what it has opened.
 	Open func(ctx context.Context) (driver.Store, error)

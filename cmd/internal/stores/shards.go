@@ -96,51 +96,73 @@ func (f *shardFile) join(shards []shardstore.Shard, o breaker.Options) (joined d
 	return joined, func() bool { return slices.ContainsFunc(breakers, (*breaker.Breaker).Open) }, err
 }
 
-// startTime is how long a shard may take to be opened at the start. A server that does not answer for longer is down.
-const startTime = 20 * time.Second
+// startTime is how long shards may take to be opened at the start, where one is open by then.
+const startTime = 10 * time.Second
 
 func (a *address) openShards(ctx context.Context, o Options) (*Opened, error) {
 	joined := &Opened{Lasts: true}
-	all := make([]*openShard, len(a.shards.Shards))
-	errs := make([]error, len(all))
-	var work sync.WaitGroup
-	for i, h := range a.shards.Shards {
-		all[i] = newOpenShard(h.Name, h.Store, Options{Cache: h.Cache, NoMigration: o.NoMigration, Log: o.Log})
-		joined.closers = append(joined.closers, all[i].close)
-		work.Go(func() {
-			starting, cancel := context.WithTimeout(ctx, startTime)
-			defer cancel()
-			if _, err := all[i].open(starting); err != nil {
-				errs[i] = fmt.Errorf("shard %q: %w", h.Name, err)
-			}
-		})
+	var all []*openShard
+	for _, h := range a.shards.Shards {
+		one := newOpenShard(h.Name, h.Store, Options{Cache: h.Cache, NoMigration: o.NoMigration, Log: o.Log})
+		all, joined.closers = append(all, one), append(joined.closers, one.close)
 	}
-	work.Wait()
-	shards := make([]shardstore.Shard, len(all))
-	away := 0
-	for i, h := range all {
-		if errs[i] == nil {
-			shards[i].Store = h.opened.Store
-			continue
-		}
-		away++
-		if h.late = isAway(errs[i]); !h.late || away == len(all) {
-			return nil, errors.Join(errors.Join(errs...), joined.Close())
-		}
-		shards[i].Open = h.open
+	shards, err := startShards(ctx, all)
+	if err != nil {
+		return nil, errors.Join(err, joined.Close())
 	}
 	o.Breaker.Log = o.Log
-	var err error
 	if joined.Store, joined.BreakerOpen, err = a.shards.join(shards, o.Breaker); err != nil {
 		return nil, errors.Join(err, joined.Close())
 	}
-	for i, h := range all {
-		if h.late {
-			o.Log.Warn("a shard is not there: its operations are refused until it is", "shard", h.name, "error", errs[i])
-		}
-	}
 	joined.CheckCache = a.shards.checkCaches(all)
 	return joined, nil
+}
+
+// startShards opens what is there. Those that are not are opened later; one at least has to be there.
+func startShards(ctx context.Context, all []*openShard) ([]shardstore.Shard, error) {
+	type attempt struct {
+		shard int
+		store driver.Store
+		err   error
+	}
+	ended := make(chan attempt, len(all))
+	for i, h := range all {
+		go func() {
+			s, err := h.open(ctx)
+			ended <- attempt{i, s, err}
+		}()
+	}
+	shards, errs := make([]shardstore.Shard, len(all)), make([]error, len(all))
+	for i, h := range all {
+		shards[i].Open, errs[i] = h.openLate, errors.New("it takes long to open it")
+	}
+	over := time.After(startTime)
+	left, there, late := len(all), 0, false
+	for left > 0 && (there == 0 || !late) {
+		select {
+		case a := <-ended:
+			left--
+			if errs[a.shard] = a.err; a.err == nil {
+				shards[a.shard] = shardstore.Shard{Store: a.store}
+				there++
+			} else if !isAway(a.err) {
+				return nil, fmt.Errorf("shard %q: %w", all[a.shard].name, a.err)
+			}
+		case <-over:
+			late = true
+		}
+	}
+	var away []error
+	for i, h := range all {
+		switch {
+		case errs[i] == nil:
+		case there == 0:
+			away = append(away, fmt.Errorf("shard %q: %w", h.name, errs[i]))
+		default:
+			h.options.Log.Warn("a shard is not there: its operations are refused until it is", "shard", h.name, "error", errs[i])
+		}
+	}
+	return shards, errors.Join(away...)
 }
 
 // checkCaches asks the caches of the shards that are there; nil if none has a cache to ask.
@@ -177,7 +199,6 @@ func isAway(err error) bool {
 type openShard struct {
 	name, address string
 	options       Options
-	late          bool            // it was not there at the start
 	life          context.Context // ends when it is closed
 	end           context.CancelFunc
 
@@ -191,6 +212,7 @@ func newOpenShard(name, address string, o Options) *openShard {
 	return h
 }
 
+// open opens the store, once. What opens it already is waited for.
 func (h *openShard) open(ctx context.Context) (driver.Store, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -200,15 +222,23 @@ func (h *openShard) open(ctx context.Context) (driver.Store, error) {
 	if h.life.Err() != nil {
 		return nil, errors.New("the store is closed")
 	}
-	opened, err := Open(ctx, h.address, h.options)
-	if err != nil {
-		return nil, err
+	if h.opened == nil {
+		opened, err := Open(ctx, h.address, h.options)
+		if err != nil {
+			return nil, err
+		}
+		h.opened = opened
 	}
-	if h.late {
+	return h.opened.Store, nil
+}
+
+// openLate is open for a shard that was not there at the start.
+func (h *openShard) openLate(ctx context.Context) (driver.Store, error) {
+	s, err := h.open(ctx)
+	if err == nil {
 		h.options.Log.Info("the shard is there", "shard", h.name)
 	}
-	h.opened = opened
-	return opened.Store, nil
+	return s, err
 }
 
 // cache returns what asks the shard's cache; nil if there is none, or the shard is not there.
@@ -223,8 +253,19 @@ func (h *openShard) cache() func(context.Context) error {
 	return h.opened.CheckCache
 }
 
+// close ends the store. One that is being opened is not waited for: a server that says nothing holds a connection up for
+// minutes.
 func (h *openShard) close() error {
 	h.end()
+	if !h.mu.TryLock() {
+		go h.closeOpened() //nolint:errcheck // nobody is left to be told
+		return nil
+	}
+	h.mu.Unlock()
+	return h.closeOpened()
+}
+
+func (h *openShard) closeOpened() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.opened == nil {

@@ -1,7 +1,9 @@
 package stores
 
 import (
+	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -72,6 +74,38 @@ func TestAFileOfShardsNamesAStore(t *testing.T) {
 		if err := o.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// A shard whose server says nothing does not hold up the start for long, nor the end.
+func TestAShardThatHangsIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	address := writeShards(t, fmt.Sprintf("shards:\n  - {name: a, store: \"sqlite://%s\"}\n  - {name: b, store: \"postgres://semel@%s/x\"}\n",
+		filepath.Join(t.TempDir(), "a"), silent.Addr()))
+	o, err := Open(t.Context(), address, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for refused, done := false, false; !refused || !done; {
+		id := verbs.NewID()
+		rec, _, err := o.Store.Claim(t.Context(), id, verbs.Ask(driver.Hold))
+		switch {
+		case err == nil:
+			verbs.Settle(t, o.Store, id, rec.Owner(), verbs.Done("paid"))
+			done = true
+		case errors.Is(err, driver.ErrNotExecuted) && strings.Contains(err.Error(), `shard "b"`):
+			refused = true
+		default:
+			t.Fatal(err)
+		}
+	}
+	if err := o.Close(); err != nil {
+		t.Error(err)
 	}
 }
 
