@@ -27,6 +27,7 @@ import (
 	"github.com/semelhq/semel/internal/child"
 	"github.com/semelhq/semel/internal/proof"
 	"github.com/semelhq/semel/internal/servers"
+	"github.com/semelhq/semel/refusal"
 )
 
 // Servers that all tests share. Each stage has a database, a key space and streams of its own.
@@ -131,9 +132,14 @@ func decode[T any](t *testing.T, r *reply) (v T) {
 // sent as JSON.
 func (s *stage) call(instance int, method, path, key string, body any, header http.Header) *reply {
 	s.t.Helper()
-	r, err := s.try(instance, method, path, key, body, header)
-	must(s.t, err)
-	return r
+	for tries := 1; ; tries++ {
+		r, err := s.try(instance, method, path, key, body, header)
+		must(s.t, err)
+		// A busy machine may have refused the claim; then nothing was run.
+		if tries == 5 || refusal.Code(r.Header.Get("Idempotency-Code")) != refusal.StoreUnavailable {
+			return r
+		}
+	}
 }
 
 func (s *stage) try(instance int, method, path, key string, body any, header http.Header) (*reply, error) {

@@ -14,7 +14,7 @@ import (
 
 // openBroker connects to NATS, or starts a server in this process. Unless it is shared nobody else can connect to that.
 func (h *Host) openBroker(ctx context.Context, c Config) error {
-	address, options := c.NATS, []nats.Option{nats.Name("shop"), nats.MaxReconnects(-1)}
+	address, options := c.NATS, []nats.Option{nats.Name("shop"), nats.MaxReconnects(-1), nats.Timeout(20 * time.Second)}
 	if address == "" {
 		s, err := server.NewServer(&server.Options{JetStream: true, StoreDir: filepath.Join(c.Data, "nats"), DontListen: !c.ShareBroker, Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, SyncInterval: time.Second})
 		if err != nil {
