@@ -40,7 +40,9 @@ func has[T any](s driver.Store) bool {
 }
 
 // capabilities are in a chain, as tieredstore has them: each counts only with those before it.
-var capabilities = []capability{has[driver.Seizer], has[driver.Lister], has[driver.StepStore], has[driver.Auditor], has[driver.Counter]}
+var capabilities = []capability{
+	has[driver.Seizer], has[driver.Lister], has[driver.StepStore], has[driver.Auditor], has[driver.Counter],
+}
 
 func hasAll(s driver.Store, needed []capability) bool {
 	return !slices.ContainsFunc(needed, func(has capability) bool { return !has(s) })

@@ -80,8 +80,8 @@ func (l *lateStore) attempt() (err error) {
 	return err
 }
 
-// take takes the store that is open, unless it does not fit. Who asks for a reserved record meanwhile waits: it is asked
-// for in this store too, or compared here.
+// take takes the store that is open, unless it does not fit. Who asks for a reserved record meanwhile waits: it is
+// asked for in this store too, or compared here.
 func (l *lateStore) take() (err error) {
 	defer thrown.Catch(&err)
 	ctx, cancel := context.WithTimeout(context.Background(), fitTime)

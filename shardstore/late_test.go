@@ -81,13 +81,16 @@ func TestAShardMayComeAfterTheStart(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		if n := o.calls.Load(); n < 2 || n > 3 {
-			t.Errorf("it was tried to open it %d times in 10 s, each of which took 3 s, want one after the other, with a second between", n)
+			t.Errorf("tried %d times in 10 s, each took 3 s: want one after the other, with a second between", n)
 		}
 		if _, err := over.Load(ctx, ids["s2"]); !errors.Is(err, errDown) {
 			t.Errorf("a load: %v, want why it can't be opened", err)
 		}
 		listed := 0
-		err := over.List(ctx, driver.Query{Reading: driver.ReadsDone}, func(driver.ID, driver.Record) bool { listed++; return true })
+		err := over.List(ctx, driver.Query{Reading: driver.ReadsDone}, func(driver.ID, driver.Record) bool {
+			listed++
+			return true
+		})
 		if listed == 0 || !errors.Is(err, errDown) {
 			t.Errorf("listed %d of the others, error %v", listed, err)
 		}
@@ -113,7 +116,8 @@ func TestAShardThatComesAfterTheStartIsScanned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		late := &scanning{Store: memstore.New()}
 		o := &opener{store: late}
-		over, err := shardstore.New([]shardstore.Shard{{Name: "a", Store: memstore.New()}, {Name: "b", Open: o.open}}, shardstore.Options{})
+		shards := []shardstore.Shard{{Name: "a", Store: memstore.New()}, {Name: "b", Open: o.open}}
+		over, err := shardstore.New(shards, shardstore.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -168,7 +172,8 @@ func TestAShardOfAnotherSecretIsNotTaken(t *testing.T) {
 					time.Sleep(2 * time.Second)
 				}
 				_, _, err := over.Claim(t.Context(), id, verbs.Ask(driver.Hold))
-				if c.want == "" && err != nil || c.want != "" && (!errors.Is(err, driver.ErrNotExecuted) || !strings.Contains(err.Error(), c.want)) {
+				refused := errors.Is(err, driver.ErrNotExecuted) && strings.Contains(err.Error(), c.want)
+				if c.want == "" && err != nil || c.want != "" && !refused {
 					t.Errorf("a claim: %v, want %q", err, c.want)
 				}
 				calls := o.calls.Load()
@@ -225,17 +230,20 @@ func TestAShardThatCantBeUsedSaysWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 2)
 		id := s.idsOf(t, open(t, s.shards(2), shardstore.None))["s1"]
+		plain := struct{ driver.Store }{s.servers[1]}
 		for want, open := range map[string]func(context.Context) (driver.Store, error){
 			"misspelt":                      func(context.Context) (driver.Store, error) { panic("misspelt") },
 			"neither a store nor an error":  func(context.Context) (driver.Store, error) { return nil, nil },
-			"lacks an optional interface":   func(context.Context) (driver.Store, error) { return struct{ driver.Store }{s.servers[1]}, nil },
+			"lacks an optional interface":   func(context.Context) (driver.Store, error) { return plain, nil },
 			"its store is not open yet: no": func(context.Context) (driver.Store, error) { return nil, errors.New("no") },
 		} {
 			var calls atomic.Int64
-			over, err := shardstore.New([]shardstore.Shard{{Name: "s0", Store: s.servers[0]}, {Name: "s1", Open: func(ctx context.Context) (driver.Store, error) {
+			counted := func(ctx context.Context) (driver.Store, error) {
 				calls.Add(1)
 				return open(ctx)
-			}}}, shardstore.Options{})
+			}
+			shards := []shardstore.Shard{{Name: "s0", Store: s.servers[0]}, {Name: "s1", Open: counted}}
+			over, err := shardstore.New(shards, shardstore.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

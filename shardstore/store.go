@@ -104,7 +104,9 @@ func (s *store) add(shards []Shard) error {
 			return fmt.Errorf("shard %q both joins and leaves", h.Name)
 		}
 		names[h.Name] = true
-		one := &shard{name: h.Name, seed: seedOf(h.Name), store: h.Store, late: lateStore{open: h.Open, over: s}, breaker: h.Breaker}
+		one := &shard{
+			name: h.Name, seed: seedOf(h.Name), store: h.Store, late: lateStore{open: h.Open, over: s}, breaker: h.Breaker,
+		}
 		s.shards = append(s.shards, one)
 		if !h.Joins {
 			s.before = append(s.before, one)

@@ -81,7 +81,9 @@ func readShards(name string) (*shardFile, error) {
 
 // join makes one store of the shards, whose stores are given. Each shard gets a breaker; open reports whether one is
 // open.
-func (f *shardFile) join(shards []shardstore.Shard, o breaker.Options) (joined driver.Store, open func() bool, err error) {
+func (f *shardFile) join(
+	shards []shardstore.Shard, o breaker.Options,
+) (joined driver.Store, open func() bool, err error) {
 	change, err := f.Change.change()
 	if err != nil {
 		return nil, nil, err
@@ -190,7 +192,8 @@ func (f *shardFile) checkCaches(all []*openShard) func(context.Context) error {
 func isAway(err error) bool {
 	var network *net.OpError
 	return errors.As(err, &network) || slices.ContainsFunc([]error{
-		context.DeadlineExceeded, io.EOF, pgstore.ErrUnreachable, pgstore.ErrStarting, pgstore.ErrShutdown, pgstore.ErrTooMany,
+		context.DeadlineExceeded, io.EOF,
+		pgstore.ErrUnreachable, pgstore.ErrStarting, pgstore.ErrShutdown, pgstore.ErrTooMany,
 		redisstore.ErrLoading, redisstore.ErrClusterDown,
 	}, func(kind error) bool { return errors.Is(err, kind) })
 }
@@ -253,8 +256,8 @@ func (h *openShard) cache() func(context.Context) error {
 	return h.opened.CheckCache
 }
 
-// close ends the store. One that is being opened is not waited for: a server that says nothing holds a connection up for
-// minutes.
+// close ends the store. One that is being opened is not waited for: a server that says nothing holds a connection up
+// for minutes.
 func (h *openShard) close() error {
 	h.end()
 	if !h.mu.TryLock() {

@@ -85,7 +85,8 @@ func TestAShardThatHangsIsNotWaitedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	address := writeShards(t, fmt.Sprintf("shards:\n  - {name: a, store: \"sqlite://%s\"}\n  - {name: b, store: \"postgres://semel@%s/x\"}\n",
+	address := writeShards(t, fmt.Sprintf("shards:\n"+
+		"  - {name: a, store: \"sqlite://%s\"}\n  - {name: b, store: \"postgres://semel@%s/x\"}\n",
 		filepath.Join(t.TempDir(), "a"), silent.Addr()))
 	o, err := Open(t.Context(), address, Options{})
 	if err != nil {

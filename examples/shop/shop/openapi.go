@@ -186,7 +186,8 @@ func (s *Shop) example(status int) any {
 	if e.slug != "" {
 		p.Type, p.Title = "urn:semel:problem:"+e.slug, e.title
 	}
-	p.Retryable = slices.Contains([]int{http.StatusConflict, http.StatusTooEarly, http.StatusTooManyRequests}, status) || status >= http.StatusInternalServerError
+	p.Retryable = status >= http.StatusInternalServerError ||
+		slices.Contains([]int{http.StatusConflict, http.StatusTooEarly, http.StatusTooManyRequests}, status)
 	if s.o.SimpleErrors {
 		return p.simple()
 	}
